@@ -1,0 +1,1 @@
+//! Real time: workers and pacers that drive the engine over live ports

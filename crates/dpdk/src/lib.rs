@@ -1,0 +1,1 @@
+//! A safe binding to DPDK ports, pools and bursts, and to packet rings

@@ -1,0 +1,1 @@
+//! The pure pipeline: stages, schedules, filler planning

@@ -1,0 +1,1 @@
+//! Namespaces, veth pairs and bridges to test in

@@ -1,0 +1,1 @@
+//! Counters, histograms, statistics of gaps and rates, and the report

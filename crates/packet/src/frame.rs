@@ -1,0 +1,62 @@
+use units::FrameLen;
+
+/// A frame in memory: from the first byte of the destination address to the last before the FCS.
+///
+/// The engine moves frames and reads their bytes; whether they live on the heap or in a DPDK
+/// buffer is the driver's affair.
+pub trait Frame {
+    /// The bytes held. Fewer than the frame had, if a capture cut it short.
+    fn bytes(&self) -> &[u8];
+
+    /// The bytes held, to be rewritten.
+    fn bytes_mut(&mut self) -> &mut [u8];
+
+    /// Length on the line, FCS included and padded to the minimum, also of what a capture cut off.
+    fn length(&self) -> FrameLen {
+        FrameLen::of_captured(self.bytes().len() as u32)
+    }
+}
+
+/// A frame on the heap, as virtual time uses it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeapFrame {
+    bytes: Vec<u8>,
+    original: u32,
+}
+
+impl HeapFrame {
+    /// A whole frame.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        let original = bytes.len() as u32;
+        HeapFrame { bytes, original }
+    }
+
+    /// Takes over the content of a record of a capture; `original` is the frame's length without
+    /// FCS before the capture cut it. Keeps the allocation that the frame already has.
+    pub fn refill(&mut self, bytes: &[u8], original: u32) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+        self.original = original.max(bytes.len() as u32);
+    }
+
+    /// Length without FCS before a capture cut it.
+    #[must_use]
+    pub fn original(&self) -> u32 {
+        self.original
+    }
+}
+
+impl Frame for HeapFrame {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    fn length(&self) -> FrameLen {
+        FrameLen::of_captured(self.original)
+    }
+}

@@ -1,0 +1,5 @@
+//! Frames as bytes.
+
+mod frame;
+
+pub use frame::{Frame, HeapFrame};

@@ -1,0 +1,1 @@
+//! Text to plan: the grammars that people type, and every diagnostic

@@ -1,0 +1,1 @@
+//! Virtual time: captures, model wires and their driver

@@ -1,0 +1,92 @@
+use std::fmt;
+
+/// Text that is not the value it should be: what is wrong, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    what: String,
+    remedy: String,
+}
+
+impl ParseError {
+    /// An error that says `what` is wrong and how to mend it.
+    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        ParseError { what: what.into(), remedy: remedy.into() }
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.remedy)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// A decimal number and the unit behind it, split but not yet scaled.
+pub(crate) struct Decimal<'a> {
+    text: &'a str,
+    integer: &'a str,
+    fraction: &'a str,
+    pub(crate) unit: &'a str,
+}
+
+impl<'a> Decimal<'a> {
+    /// Splits `12.5us` in `12`, `5` and `us`. `kind` and `example` are for the error message.
+    pub(crate) fn split(text: &'a str, kind: &str, example: &str) -> Result<Self, ParseError> {
+        let bad = |what: String| ParseError::new(what, format!("write {kind} like {example}"));
+        if text.starts_with('-') {
+            return Err(bad(format!("'{text}' is negative")));
+        }
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let (integer, fraction) = match number.split_once('.') {
+            Some((integer, fraction)) if !fraction.is_empty() => (integer, fraction),
+            Some(_) => return Err(bad(format!("'{text}' has no digit after its point"))),
+            None => (number, ""),
+        };
+        if integer.is_empty() || fraction.contains('.') {
+            return Err(bad(format!("'{text}' does not start with a number")));
+        }
+        if unit.is_empty() {
+            return Err(bad(format!("'{text}' has no unit")));
+        }
+        Ok(Decimal { text, integer, fraction, unit })
+    }
+
+    /// The value times `scale`, which must be a whole number; `resolution` names one of them.
+    pub(crate) fn whole(&self, scale: u128, resolution: &str) -> Result<u64, ParseError> {
+        let text = self.text;
+        let too_large =
+            || ParseError::new(format!("'{text}' is too large"), format!("at most {} × {resolution}", u64::MAX));
+        let fraction = self.fraction.trim_end_matches('0');
+        if self.integer.len() > 20 || fraction.len() > 18 {
+            return Err(ParseError::new(
+                format!("'{text}' has too many digits"),
+                "write at most 20 before the point and 18 after",
+            ));
+        }
+        let integer: u128 = self.integer.parse().map_err(|_| too_large())?;
+        let numerator: u128 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| too_large())? };
+        let denominator = 10u128.pow(fraction.len() as u32);
+        if !(numerator * scale).is_multiple_of(denominator) {
+            return Err(ParseError::new(
+                format!("'{text}' is finer than {resolution}"),
+                format!("write a whole multiple of {resolution}"),
+            ));
+        }
+        let value = integer.checked_mul(scale).and_then(|v| v.checked_add(numerator * scale / denominator));
+        value.and_then(|v| u64::try_from(v).ok()).ok_or_else(too_large)
+    }
+}
+
+/// Writes `value / scale` as an exact decimal; `scale` is a power of ten.
+pub(crate) fn write_scaled(f: &mut fmt::Formatter<'_>, value: u64, scale: u64) -> fmt::Result {
+    write!(f, "{}", value / scale)?;
+    let rest = value % scale;
+    if rest > 0 {
+        let width = scale.ilog10() as usize;
+        let digits = format!("{rest:0width$}");
+        write!(f, ".{}", digits.trim_end_matches('0'))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,261 @@
+use crate::number::{Decimal, ParseError, write_scaled};
+use crate::{PS_PER_S, Share, Span};
+use std::fmt;
+use std::str::FromStr;
+
+/// Bits per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitRate(u64);
+
+/// Frames per second, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameRate(u64);
+
+/// Which bytes of a frame a bit rate counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Layer {
+    /// The frame with FCS; what a rate means when it says nothing else.
+    #[default]
+    Frame,
+    /// The frame with FCS, preamble and inter-frame gap: `5Gbps wire`.
+    Wire,
+    /// The packet inside the frame: `5Gbps ip`.
+    Ip,
+}
+
+/// A rate as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rate {
+    /// Bits per second of one layer.
+    Bits(BitRate, Layer),
+    /// Frames per second.
+    Frames(FrameRate),
+    /// A share of the line's time, preamble and gap included.
+    Line(Share),
+}
+
+impl BitRate {
+    /// `bps` bits per second.
+    #[must_use]
+    pub const fn from_bps(bps: u64) -> Self {
+        BitRate(bps)
+    }
+
+    /// `gbps` times 10⁹ bits per second.
+    #[must_use]
+    pub const fn from_gbps(gbps: u64) -> Self {
+        BitRate(gbps * 1_000_000_000)
+    }
+
+    /// Bits per second.
+    #[must_use]
+    pub const fn bps(self) -> u64 {
+        self.0
+    }
+}
+
+impl FrameRate {
+    /// `mfps` thousandths of a frame per second.
+    #[must_use]
+    pub const fn from_millis(mfps: u64) -> Self {
+        FrameRate(mfps)
+    }
+
+    /// Thousandths of a frame per second.
+    #[must_use]
+    pub const fn millis(self) -> u64 {
+        self.0
+    }
+
+    /// Time from one frame to the next, rounded to the nearest picosecond; for display.
+    #[must_use]
+    pub const fn gap(self) -> Span {
+        Span::from_ps(((PS_PER_S as u128 * 1_000 + self.0 as u128 / 2) / self.0 as u128) as u64)
+    }
+}
+
+/// Bit-rate suffixes, as multiples of one bit per second, smallest first.
+const BITS: [(&str, u64); 5] =
+    [("bps", 1), ("kbps", 1_000), ("Mbps", 1_000_000), ("Gbps", 1_000_000_000), ("Tbps", 1_000_000_000_000)];
+
+fn bit_scale(unit: &str) -> Option<u128> {
+    let unit = unit.strip_suffix("/s").unwrap_or(unit);
+    Some(match unit {
+        "bit" | "bps" => 1,
+        "kbit" | "Kbit" | "kbps" | "Kbps" => 1_000,
+        "Mbit" | "mbit" | "Mbps" => 1_000_000,
+        "Gbit" | "gbit" | "Gbps" => 1_000_000_000,
+        "Tbit" | "tbit" | "Tbps" => 1_000_000_000_000,
+        "B" => 8,
+        "kB" => 8_000,
+        "MB" => 8_000_000,
+        "GB" => 8_000_000_000,
+        "KiB" => 8 << 10,
+        "MiB" => 8 << 20,
+        "GiB" => 8 << 30,
+        _ => return None,
+    })
+}
+
+fn unknown_unit(unit: &str, text: &str) -> ParseError {
+    let what = format!("'{unit}' in '{text}' is no unit of rate");
+    let remedy = match unit {
+        "mbps" | "gbps" | "tbps" => {
+            let bits = unit[..1].to_uppercase();
+            return ParseError::new(
+                format!("'{unit}' in '{text}' means bytes to tc and bits to everybody else"),
+                format!("write {bits}B/s for bytes or {bits}bps for bits"),
+            );
+        }
+        "M" | "G" | "K" | "k" | "m" | "g" => "say of what: 5Gbps for bits, 5MB/s for bytes, 5Mpps for frames",
+        _ => "write 10Mbps, 10Mbit/s, 10MB/s, 1.2Mpps or 50%",
+    };
+    ParseError::new(what, remedy)
+}
+
+impl FromStr for BitRate {
+    type Err = ParseError;
+
+    /// Reads `10Mbit`, `10Mbit/s`, `10Mbps` (10⁶ bits per second) and `10MB/s`.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let number = Decimal::split(text, "a rate", "5Gbps, 10Mbit/s or 10MB/s")?;
+        let bytes_without_time = number.unit.ends_with('B');
+        let scale =
+            bit_scale(number.unit).filter(|_| !bytes_without_time).ok_or_else(|| unknown_unit(number.unit, text))?;
+        let bps = number.whole(scale, "1 bit/s")?;
+        if bps == 0 {
+            return Err(ParseError::new(format!("'{text}' is no rate"), "write more than zero"));
+        }
+        Ok(BitRate(bps))
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, scale) = BITS.iter().rev().find(|(_, scale)| self.0 >= *scale).unwrap_or(&BITS[0]);
+        write_scaled(f, self.0, *scale)?;
+        f.write_str(name)
+    }
+}
+
+/// Frame-rate suffixes, in thousandths of a frame per second, smallest first.
+const FRAMES: [(&str, u64); 4] =
+    [("pps", 1_000), ("kpps", 1_000_000), ("Mpps", 1_000_000_000), ("Gpps", 1_000_000_000_000)];
+
+impl FromStr for FrameRate {
+    type Err = ParseError;
+
+    /// Reads `100pps`, `50kpps`, `1.2Mpps`.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let number = Decimal::split(text, "a frame rate", "50kpps or 1.2Mpps")?;
+        let found = FRAMES.iter().find(|(name, _)| *name == number.unit);
+        let scale = found.ok_or_else(|| unknown_unit(number.unit, text))?.1;
+        let millis = number.whole(scale.into(), "0.001 frames/s")?;
+        if millis == 0 {
+            return Err(ParseError::new(format!("'{text}' is no rate"), "write more than zero"));
+        }
+        Ok(FrameRate(millis))
+    }
+}
+
+impl fmt::Display for FrameRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, scale) = FRAMES.iter().rev().find(|(_, scale)| self.0 >= *scale).unwrap_or(&FRAMES[0]);
+        write_scaled(f, self.0, *scale)?;
+        f.write_str(name)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = ParseError;
+
+    /// Reads a bit rate with an optional layer (`5Gbps wire`), a frame rate or a share of the line.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let (value, layer) = match text.trim().split_once(char::is_whitespace) {
+            Some((value, layer)) => (value, Some(layer.trim())),
+            None => (text.trim(), None),
+        };
+        let rate = if value.ends_with("pps") {
+            Rate::Frames(value.parse()?)
+        } else if value.ends_with('%') {
+            let share: Share = value.parse()?;
+            if share == Share::default() {
+                return Err(ParseError::new(format!("'{value}' is no rate"), "write more than zero"));
+            }
+            Rate::Line(share)
+        } else {
+            Rate::Bits(value.parse()?, Layer::Frame)
+        };
+        match (rate, layer) {
+            (rate, None) => Ok(rate),
+            (Rate::Bits(rate, _), Some("wire")) => Ok(Rate::Bits(rate, Layer::Wire)),
+            (Rate::Bits(rate, _), Some("ip")) => Ok(Rate::Bits(rate, Layer::Ip)),
+            (Rate::Bits(..), Some(word)) => Err(ParseError::new(
+                format!("'{word}' after '{value}' is no layer"),
+                "write nothing (frame with FCS), wire or ip",
+            )),
+            (_, Some(word)) => {
+                Err(ParseError::new(format!("'{word}' after '{value}' has no meaning"), format!("write {value} alone")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rate::Bits(rate, Layer::Frame) => rate.fmt(f),
+            Rate::Bits(rate, Layer::Wire) => write!(f, "{rate} wire"),
+            Rate::Bits(rate, Layer::Ip) => write!(f, "{rate} ip"),
+            Rate::Frames(rate) => rate.fmt(f),
+            Rate::Line(share) => share.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bits_are_bits_and_bytes_are_bytes() {
+        for (text, bps) in [
+            ("10Mbit", 10_000_000),
+            ("10Mbit/s", 10_000_000),
+            ("10Mbps", 10_000_000),
+            ("10mbit", 10_000_000),
+            ("3.7Gbps", 3_700_000_000),
+            ("0.37Gbps", 370_000_000),
+            ("10MB/s", 80_000_000),
+            ("1KiB/s", 8_192),
+        ] {
+            assert_eq!(text.parse::<BitRate>().map(BitRate::bps), Ok(bps), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_ambiguous_is_refused_with_a_hint() {
+        let error = "10mbps".parse::<Rate>().expect_err("mbps").to_string();
+        assert!(error.contains("MB/s") && error.contains("Mbps"), "{error}");
+        for text in ["10", "10M", "10MB", "-1Gbps", "0Gbps", "0%", "0pps", "5Gbps l1", "50% wire", "1.5bps"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn layers_and_frames() {
+        assert_eq!("5Gbps wire".parse(), Ok(Rate::Bits(BitRate::from_gbps(5), Layer::Wire)));
+        assert_eq!("1.2Mpps".parse(), Ok(Rate::Frames(FrameRate::from_millis(1_200_000_000))));
+        assert_eq!("50%".parse(), Ok(Rate::Line(Share::from_ppb(500_000_000))));
+        assert_eq!(FrameRate::from_millis(50_000_000).gap(), Span::from_us(20));
+    }
+
+    proptest! {
+        #[test]
+        fn prints_what_it_reads(bps in 1..u64::MAX, mfps in 1..u64::MAX) {
+            prop_assert_eq!(BitRate(bps).to_string().parse::<BitRate>(), Ok(BitRate(bps)));
+            prop_assert_eq!(FrameRate(mfps).to_string().parse::<FrameRate>(), Ok(FrameRate(mfps)));
+        }
+    }
+}

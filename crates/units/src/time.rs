@@ -1,0 +1,223 @@
+use crate::number::{Decimal, ParseError, write_scaled};
+use std::fmt;
+use std::ops::{Add, AddAssign, Mul, Sub};
+use std::str::FromStr;
+
+/// Picoseconds in a second.
+pub const PS_PER_S: u64 = 1_000_000_000_000;
+/// Picoseconds in a nanosecond.
+pub const PS_PER_NS: u64 = 1_000;
+
+/// An instant: picoseconds since the start of the run (the epoch is held apart).
+///
+/// 64 bits reach 213 days. One picosecond is a bit at 1 Tbit/s, so that every Ethernet speed from
+/// 10 Mbit/s to 400 Gbit/s has a byte time that is a whole number of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+/// A length of time in picoseconds, never negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(u64);
+
+impl Time {
+    /// The start of the run.
+    pub const ZERO: Time = Time(0);
+    /// Later than any instant of a run.
+    pub const MAX: Time = Time(u64::MAX);
+
+    /// The instant `ps` picoseconds after the start of the run.
+    #[must_use]
+    pub const fn from_ps(ps: u64) -> Self {
+        Time(ps)
+    }
+
+    /// Picoseconds since the start of the run.
+    #[must_use]
+    pub const fn as_ps(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not after.
+    #[must_use]
+    pub const fn since(self, earlier: Time) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Signed difference `self − other` in picoseconds.
+    #[must_use]
+    pub const fn signed_ps_since(self, other: Time) -> i64 {
+        self.0.wrapping_sub(other.0).cast_signed()
+    }
+
+    /// This instant moved by a span, or `None` past the end of time.
+    #[must_use]
+    pub fn checked_add(self, span: Span) -> Option<Time> {
+        self.0.checked_add(span.0).map(Time)
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Span = Span(0);
+
+    /// `ps` picoseconds.
+    #[must_use]
+    pub const fn from_ps(ps: u64) -> Self {
+        Span(ps)
+    }
+
+    /// `ns` nanoseconds.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Self {
+        Span(ns * PS_PER_NS)
+    }
+
+    /// `us` microseconds.
+    #[must_use]
+    pub const fn from_us(us: u64) -> Self {
+        Span(us * 1_000_000)
+    }
+
+    /// `ms` milliseconds.
+    #[must_use]
+    pub const fn from_ms(ms: u64) -> Self {
+        Span(ms * 1_000_000_000)
+    }
+
+    /// Picoseconds.
+    #[must_use]
+    pub const fn as_ps(self) -> u64 {
+        self.0
+    }
+
+    /// Nanoseconds as a float, for reports only.
+    #[must_use]
+    pub fn as_ns_f64(self) -> f64 {
+        self.0 as f64 / PS_PER_NS as f64
+    }
+
+    /// Seconds as a float, for reports only.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / PS_PER_S as f64
+    }
+
+    /// The same span in the standard library's type, rounded down to nanoseconds.
+    #[must_use]
+    pub const fn to_std(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.0 / PS_PER_NS)
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Time;
+    fn add(self, span: Span) -> Time {
+        Time(self.0 + span.0)
+    }
+}
+
+impl AddAssign<Span> for Time {
+    fn add_assign(&mut self, span: Span) {
+        self.0 += span.0;
+    }
+}
+
+impl Add for Span {
+    type Output = Span;
+    fn add(self, other: Span) -> Span {
+        Span(self.0 + other.0)
+    }
+}
+
+impl Sub for Span {
+    type Output = Span;
+    fn sub(self, other: Span) -> Span {
+        Span(self.0 - other.0)
+    }
+}
+
+impl Mul<u64> for Span {
+    type Output = Span;
+    fn mul(self, n: u64) -> Span {
+        Span(self.0 * n)
+    }
+}
+
+/// Suffixes of times, longest unit last so that printing picks the largest exact one.
+const UNITS: [(&str, u64); 5] =
+    [("ps", 1), ("ns", PS_PER_NS), ("us", 1_000_000), ("ms", 1_000_000_000), ("s", PS_PER_S)];
+
+impl FromStr for Span {
+    type Err = ParseError;
+
+    /// Reads `10us`, `1.5ms`, `0.8ns`; the unit is required, fractions of a picosecond are refused.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let number = Decimal::split(text, "a time", "10us, 1.5ms or 2s")?;
+        let scale = match number.unit {
+            "µs" | "μs" => 1_000_000,
+            unit => {
+                let found = UNITS.iter().find(|(name, _)| *name == unit);
+                found.map(|(_, scale)| *scale).ok_or_else(|| {
+                    ParseError::new(format!("'{unit}' in '{text}' is no unit of time"), "write ps, ns, us, ms or s")
+                })?
+            }
+        };
+        number.whole(scale.into(), "1 ps").map(Span)
+    }
+}
+
+impl fmt::Display for Span {
+    /// Exact, in the largest unit that leaves a number of at least one; reads back as the same span.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fits = UNITS.iter().rev().find(|(_, scale)| self.0 >= *scale);
+        let (name, scale) = fits.unwrap_or(&UNITS[3]);
+        write_scaled(f, self.0, *scale)?;
+        f.write_str(name)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Span(self.0).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_exactly() {
+        for (text, ps) in [
+            ("10us", 10_000_000),
+            ("1234.567ns", 1_234_567),
+            ("15000.001ns", 15_000_001),
+            ("0.8ns", 800),
+            ("1.5ms", 1_500_000_000),
+            ("2s", 2 * PS_PER_S),
+            ("20µs", 20_000_000),
+            ("0s", 0),
+        ] {
+            assert_eq!(text.parse::<Span>().map(Span::as_ps), Ok(ps), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_meant() {
+        for text in
+            ["10", "", "us", "-5us", "1e3us", "1.us", ".5us", "10 us", "10US", "0.5ps", "1h", "300days", "99999999s"]
+        {
+            let error = text.parse::<Span>().expect_err(text).to_string();
+            assert!(error.contains("write") || error.contains("at most"), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn prints_what_it_reads(ps in any::<u64>()) {
+            let span = Span::from_ps(ps);
+            prop_assert_eq!(span.to_string().parse::<Span>(), Ok(span));
+        }
+    }
+}
