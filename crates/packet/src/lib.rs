@@ -1,5 +1,13 @@
-//! Frames as bytes.
+//! Frames as bytes: what a frame is, how one is made from a template, and its checksums.
+//!
+//! No function here panics on the content of a frame: views return `None` where bytes are missing.
 
+mod checksum;
 mod frame;
+mod template;
+mod view;
 
+pub use checksum::internet_checksum;
 pub use frame::{Frame, HeapFrame};
+pub use template::{MacAddr, UdpTemplate};
+pub use view::ip_length;

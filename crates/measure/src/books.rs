@@ -1,0 +1,152 @@
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use units::FrameLen;
+
+/// Frames and their bytes (L2, FCS included).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// How many frames.
+    pub frames: u64,
+    /// Their bytes, FCS included.
+    pub bytes: u64,
+}
+
+impl Tally {
+    /// Counts one frame.
+    pub fn add(&mut self, length: FrameLen) {
+        self.frames += 1;
+        self.bytes += u64::from(length.bytes());
+    }
+}
+
+/// Declares the drop reasons once: their stable names in reports and what they mean.
+macro_rules! drop_reasons {
+    ($($variant:ident $name:literal $doc:literal;)*) => {
+        /// Why a frame did not leave. The names are stable: other people's scripts read them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum DropReason { $(#[doc = $doc] $variant),* }
+
+        impl DropReason {
+            /// Every reason there is.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant),*];
+
+            /// The name in reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(DropReason::$variant => $name),* }
+            }
+
+            /// What it means, for people.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(DropReason::$variant => $doc),* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    Loss     "loss"      "dropped by a loss stage, as asked";
+    Pool     "pool"      "no buffer was free to hold the frame";
+    Segments "segments"  "the frame came in several buffers, longer than the port's MTU allows";
+    TooLong  "too-long"  "the frame is longer than the output can send";
+    TxFull   "tx-full"   "the output port took no more frames when the run ended";
+}
+
+/// The books of a pipeline: `in + copies = out + Σ drops + held` at any time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Books {
+    /// Frames that came in.
+    pub came: Tally,
+    /// Frames that left, without fillers.
+    pub left: Tally,
+    /// Frames made by duplication.
+    pub copies: u64,
+    drops: [u64; DropReason::ALL.len()],
+}
+
+impl Books {
+    /// Counts a dropped frame.
+    pub fn drop_one(&mut self, reason: DropReason) {
+        self.drop_many(reason, 1);
+    }
+
+    /// Counts `n` dropped frames.
+    pub fn drop_many(&mut self, reason: DropReason, n: u64) {
+        self.drops[reason as usize] += n;
+    }
+
+    /// Frames dropped for one reason.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    /// Frames dropped for any reason.
+    #[must_use]
+    pub fn drops(&self) -> Drops {
+        Drops(self.drops)
+    }
+
+    /// Frames that came and neither left nor were dropped, by the books alone. A pipeline that
+    /// holds another number has lost or invented frames.
+    #[must_use]
+    pub fn should_hold(&self) -> u64 {
+        let dropped: u64 = self.drops.iter().sum();
+        (self.came.frames + self.copies).saturating_sub(self.left.frames + dropped)
+    }
+}
+
+/// Drops by reason; serialises as a map of the reasons that occurred.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Drops {
+    /// The reasons that occurred and how often.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|reason| (*reason, self.0[*reason as usize])).filter(|(_, n)| *n > 0)
+    }
+
+    /// All drops together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+impl Serialize for Drops {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (reason, n) in self.iter() {
+            map.serialize_entry(reason.name(), &n)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_fit_for_scripts() {
+        for (i, reason) in DropReason::ALL.iter().enumerate() {
+            assert!(reason.name().chars().all(|c| c.is_ascii_lowercase() || c == '-'));
+            assert!(DropReason::ALL[..i].iter().all(|other| other.name() != reason.name()));
+        }
+    }
+
+    #[test]
+    fn the_books_tell_what_is_held() {
+        let mut books = Books::default();
+        for _ in 0..5 {
+            books.came.add(FrameLen::MIN);
+        }
+        books.copies = 1;
+        books.left.add(FrameLen::MIN);
+        books.drop_one(DropReason::Loss);
+        books.drop_many(DropReason::Pool, 2);
+        assert_eq!(books.should_hold(), 2);
+        assert_eq!(serde_json::to_string(&books.drops()).ok().as_deref(), Some(r#"{"loss":1,"pool":2}"#));
+    }
+}

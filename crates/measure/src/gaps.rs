@@ -1,0 +1,149 @@
+use crate::moments::Moments;
+use crate::report::{GapError, GapReport};
+use hdrhistogram::Histogram;
+use units::{PS_PER_NS, Span, Time};
+
+/// Inter-departure times (start to start) and, where a fixed gap was asked, their error.
+pub struct GapMeter {
+    last: Option<Time>,
+    gaps: Moments,
+    histogram: Histogram<u64>,
+    against: Option<Against>,
+}
+
+/// What is kept when a fixed gap was asked.
+struct Against {
+    ask: Span,
+    byte_time: Option<Span>,
+    errors: Moments,
+    sizes: Histogram<u64>,
+    within: [u64; 4],
+}
+
+impl GapMeter {
+    /// A meter; `ask` is the fixed gap to compare with, `byte_time` that of the line if it has one.
+    #[must_use]
+    pub fn new(ask: Option<Span>, byte_time: Option<Span>) -> Self {
+        let against = ask.map(|ask| Against {
+            ask,
+            byte_time,
+            errors: Moments::default(),
+            sizes: three_digits(),
+            within: [0; 4],
+        });
+        GapMeter { last: None, gaps: Moments::default(), histogram: three_digits(), against }
+    }
+
+    /// A frame started at `start`. Frames are given in the order they were seen; a stamp that goes
+    /// back counts as a gap of zero in quantiles and as the negative value that it is elsewhere.
+    pub fn record(&mut self, start: Time) {
+        if let Some(last) = self.last.replace(start) {
+            let gap = start.signed_ps_since(last);
+            self.gaps.add(gap);
+            self.histogram.saturating_record(gap.max(0).cast_unsigned());
+            if let Some(against) = &mut self.against {
+                against.record(gap);
+            }
+        }
+    }
+
+    /// The figures so far; `None` when there was no gap yet.
+    #[must_use]
+    pub fn report(&self) -> Option<GapReport> {
+        if self.gaps.count() == 0 {
+            return None;
+        }
+        let quantile = |q| ns(self.histogram.value_at_quantile(q) as f64);
+        let clip = |value: f64| value.clamp(ns(self.gaps.min() as f64), ns(self.gaps.max() as f64));
+        Some(GapReport {
+            count: self.gaps.count(),
+            mean_ns: ns(self.gaps.mean()),
+            std_ns: ns(self.gaps.deviation()),
+            min_ns: ns(self.gaps.min() as f64),
+            max_ns: ns(self.gaps.max() as f64),
+            p1: clip(quantile(0.01)),
+            p50: clip(quantile(0.50)),
+            p99: clip(quantile(0.99)),
+            p999: clip(quantile(0.999)),
+            error: self.against.as_ref().map(Against::report),
+        })
+    }
+}
+
+impl Against {
+    fn record(&mut self, gap: i64) {
+        let error = gap - self.ask.as_ps().cast_signed();
+        self.errors.add(error);
+        let size = error.unsigned_abs();
+        self.sizes.saturating_record(size);
+        let byte_time = self.byte_time.map_or(0, Span::as_ps);
+        let bounds = [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS];
+        for (count, bound) in self.within.iter_mut().zip(bounds) {
+            *count += u64::from(size <= bound);
+        }
+    }
+
+    fn report(&self) -> GapError {
+        let count = self.errors.count().max(1) as f64;
+        let share = |i: usize| self.within[i] as f64 / count;
+        let largest = self.errors.max().unsigned_abs().max(self.errors.min().unsigned_abs()) as f64;
+        GapError {
+            ask_ns: self.ask.as_ns_f64(),
+            mean_ns: ns(self.errors.mean()),
+            max_ns: ns(largest),
+            p50: ns((self.sizes.value_at_quantile(0.50) as f64).min(largest)),
+            p99: ns((self.sizes.value_at_quantile(0.99) as f64).min(largest)),
+            within_1_byte_time: self.byte_time.map(|_| share(0)),
+            within_64ns: share(1),
+            within_256ns: share(2),
+            within_1us: share(3),
+        }
+    }
+}
+
+/// A histogram of three significant digits that grows with its largest value.
+pub(crate) fn three_digits() -> Histogram<u64> {
+    let mut histogram = Histogram::new(3).expect("three digits are within the library's one to five");
+    histogram.auto(true);
+    histogram
+}
+
+fn ns(ps: f64) -> f64 {
+    ps / PS_PER_NS as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exact_gaps_have_no_error() {
+        let mut meter = GapMeter::new(Some(Span::from_us(10)), Some(Span::from_ps(800)));
+        for i in 0..1_000 {
+            meter.record(Time::from_ps(i * 10_000_000));
+        }
+        let report = meter.report().expect("gaps were recorded");
+        assert_eq!(report.count, 999);
+        assert!((report.mean_ns - 10_000.0).abs() < 1e-9 && report.std_ns < 1e-9);
+        let error = report.error.expect("a gap was asked");
+        assert!(error.max_ns < 1e-9 && error.p99 < 1e-9);
+        assert!((error.within_1us - 1.0).abs() < 1e-12);
+        assert!((report.p50 - 10_000.0).abs() < 1e-9, "quantiles stay within least and largest");
+    }
+
+    #[test]
+    fn shares_count_both_sides_of_their_bounds() {
+        let mut meter = GapMeter::new(Some(Span::from_us(10)), None);
+        let mut at = 0;
+        for error in [0_i64, 64, -64, 65, 256, -257, 1_000, 1_001] {
+            meter.record(Time::from_ps(at));
+            at += (10_000_000 + error * 1_000).cast_unsigned();
+        }
+        meter.record(Time::from_ps(at));
+        let error = meter.report().and_then(|report| report.error).expect("a gap was asked");
+        assert!((error.within_64ns - 3.0 / 8.0).abs() < 1e-12);
+        assert!((error.within_256ns - 5.0 / 8.0).abs() < 1e-12);
+        assert!((error.within_1us - 7.0 / 8.0).abs() < 1e-12);
+        assert!(error.within_1_byte_time.is_none());
+    }
+}

@@ -1,0 +1,112 @@
+/// Exact count, mean, deviation, least and largest of integers.
+///
+/// Values are summed relative to the first one, so that a long run of similar values neither
+/// overflows nor loses digits: 10⁹ values that spread over 10¹³ ps still fit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moments {
+    count: u64,
+    origin: i64,
+    sum: i128,
+    squares: u128,
+    min: i64,
+    max: i64,
+}
+
+impl Moments {
+    /// Counts one value.
+    pub fn add(&mut self, value: i64) {
+        self.add_many(value, 1);
+    }
+
+    /// Counts the same value `n` times.
+    pub fn add_many(&mut self, value: i64, n: u64) {
+        if n == 0 {
+            return;
+        }
+        if self.count == 0 {
+            (self.origin, self.min, self.max) = (value, value, value);
+        }
+        self.count += n;
+        let shifted = i128::from(value) - i128::from(self.origin);
+        self.sum += shifted * i128::from(n);
+        let squares = (shifted.unsigned_abs() * shifted.unsigned_abs()).saturating_mul(n.into());
+        self.squares = self.squares.saturating_add(squares);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    /// How many values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The mean; zero of no values.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        let whole = self.sum.div_euclid(i128::from(self.count));
+        let rest = self.sum.rem_euclid(i128::from(self.count));
+        (i128::from(self.origin) + whole) as f64 + rest as f64 / self.count as f64
+    }
+
+    /// The standard deviation of the population (divided by n); zero of no values.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        let n = self.count as f64;
+        let mean = self.sum as f64 / n;
+        // Both terms are exact integers until here; their difference is not negative but for the
+        // rounding of the conversion.
+        (self.squares as f64 / n - mean * mean).max(0.0).sqrt()
+    }
+
+    /// The least value; zero of no values.
+    #[must_use]
+    pub fn min(&self) -> i64 {
+        self.min
+    }
+
+    /// The largest value; zero of no values.
+    #[must_use]
+    pub fn max(&self) -> i64 {
+        self.max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_have_exactly_no_deviation() {
+        let mut moments = Moments::default();
+        for _ in 0..1_000 {
+            moments.add(10_000_000_000_001);
+        }
+        assert_eq!(moments.count(), 1_000);
+        assert!((moments.mean() - 10_000_000_000_001.0).abs() < 1e-9);
+        assert!(moments.deviation() < 1e-9);
+        assert_eq!((moments.min(), moments.max()), (10_000_000_000_001, 10_000_000_000_001));
+    }
+
+    #[test]
+    fn small_spread_on_a_large_value_is_not_lost() {
+        let mut moments = Moments::default();
+        for i in 0..1_000_i64 {
+            moments.add(1_000_000_000_000_000 + i % 2);
+        }
+        assert!((moments.deviation() - 0.5).abs() < 1e-9);
+        assert!((moments.mean() - 1_000_000_000_000_000.5).abs() < 0.2);
+    }
+
+    #[test]
+    fn nothing_is_zero() {
+        let moments = Moments::default();
+        assert!(moments.mean().abs() < f64::EPSILON && moments.deviation().abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,100 @@
+use crate::moments::Moments;
+use crate::report::RateReport;
+use units::{FrameLen, PS_PER_S, Span, Time};
+
+/// The rate of a stream: overall, and per window of fixed length from the first frame on.
+pub struct RateMeter {
+    window: Span,
+    first: Option<Time>,
+    last: Time,
+    window_end: Time,
+    in_window: u64,
+    /// Bytes of all frames but the last, and of the last.
+    before_last: u64,
+    last_bytes: u64,
+    windows: Moments,
+}
+
+impl RateMeter {
+    /// A meter with windows of `window`.
+    #[must_use]
+    pub fn new(window: Span) -> Self {
+        RateMeter {
+            window,
+            first: None,
+            last: Time::ZERO,
+            window_end: Time::ZERO,
+            in_window: 0,
+            before_last: 0,
+            last_bytes: 0,
+            windows: Moments::default(),
+        }
+    }
+
+    /// A frame of `length` started at `start`.
+    pub fn record(&mut self, start: Time, length: FrameLen) {
+        if self.first.is_none() {
+            self.first = Some(start);
+            self.window_end = start + self.window;
+        }
+        if start >= self.window_end {
+            self.windows.add(self.in_window.cast_signed());
+            self.in_window = 0;
+            let silent = start.since(self.window_end).as_ps() / self.window.as_ps();
+            self.windows.add_many(0, silent);
+            self.window_end += self.window * (silent + 1);
+        }
+        let bytes = u64::from(length.bytes());
+        self.in_window += bytes;
+        self.before_last += self.last_bytes;
+        self.last_bytes = bytes;
+        self.last = self.last.max(start);
+    }
+
+    /// The figures so far; `None` before the second frame.
+    #[must_use]
+    pub fn report(&self) -> Option<RateReport> {
+        let elapsed = self.last.since(self.first?).as_ps();
+        if elapsed == 0 {
+            return None;
+        }
+        let per_window = 8.0 * PS_PER_S as f64 / self.window.as_ps() as f64;
+        let whole = (self.windows.count() > 0).then_some(&self.windows);
+        Some(RateReport {
+            window_ns: self.window.as_ns_f64(),
+            windows: self.windows.count(),
+            mean_bps: self.before_last as f64 * 8.0 * PS_PER_S as f64 / elapsed as f64,
+            min_bps: whole.map(|w| w.min() as f64 * per_window),
+            max_bps: whole.map(|w| w.max() as f64 * per_window),
+            range_bytes_per_second: whole.map(|w| (w.max() - w.min()) as f64 * per_window / 8.0),
+            std_bps: whole.map(|w| w.deviation() * per_window),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_counts_all_lengths_but_the_last() {
+        let mut meter = RateMeter::new(Span::from_us(10));
+        for i in 0..101 {
+            meter.record(Time::from_ps(i * 1_000_000), FrameLen::new(125));
+        }
+        let report = meter.report().expect("101 frames");
+        assert!((report.mean_bps - 1e9).abs() < 1e-3);
+        assert_eq!(report.windows, 10);
+        assert_eq!(report.min_bps.map(f64::round), Some(1e9));
+        assert_eq!(report.range_bytes_per_second.map(f64::round), Some(0.0));
+    }
+
+    #[test]
+    fn silent_windows_count_as_zero() {
+        let mut meter = RateMeter::new(Span::from_us(10));
+        meter.record(Time::ZERO, FrameLen::new(1_000));
+        meter.record(Time::from_ps(35_000_000), FrameLen::new(1_000));
+        let report = meter.report().expect("two frames");
+        assert_eq!((report.windows, report.min_bps.map(f64::round)), (3, Some(0.0)));
+    }
+}

@@ -1,0 +1,196 @@
+use crate::books::{Drops, Tally};
+use serde::Serialize;
+
+/// The report of a run; its field names are stable within a schema version.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Version of the format.
+    pub schema: u32,
+    /// The command that ran.
+    pub command: &'static str,
+    /// One entry for each pipeline.
+    pub pipelines: Vec<PipelineReport>,
+    /// What this run could not resolve, and what the figures mean.
+    pub limits: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Report {
+    /// Version of the format that this code writes.
+    pub const SCHEMA: u32 = 1;
+}
+
+/// What one pipeline did.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PipelineReport {
+    /// Its name.
+    pub name: String,
+    /// Frames that came in.
+    #[serde(rename = "in")]
+    pub came: Tally,
+    /// Frames that left, without fillers.
+    #[serde(rename = "out")]
+    pub left: Tally,
+    /// The way back, where there is one.
+    #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
+    pub back: Option<ReturnReport>,
+    /// Frames made by duplication.
+    pub copies: u64,
+    /// Frames dropped, by reason.
+    pub drops: Drops,
+    /// Frames that were in the pipeline when it ended.
+    pub held: u64,
+    /// Inter-departure times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap: Option<GapReport>,
+    /// Rate of what left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<RateReport>,
+    /// Departures against the schedule's ask, in ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<LatenessReport>,
+    /// Times the schedule found no frame ready when one should have departed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starved: Option<u64>,
+    /// Departures for which less than the smallest filler was idle, so that the error was carried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried: Option<u64>,
+    /// Departures that had to wait since the line was still busy with the frame before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crowded: Option<u64>,
+    /// How far the run fell behind an ask that the line or the frames did not allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shortfall: Option<Shortfall>,
+    /// Times the transmit queue ran empty where it should not have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub underruns: Option<u64>,
+    /// Filler frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fillers: Option<Tally>,
+    /// Frames waiting for their departure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<DepthReport>,
+    /// The pacer that was used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pacer: Option<&'static str>,
+    /// What came by flow of a measured port, where there is more than the frames themselves to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow: Option<Flow>,
+}
+
+/// Frames carried back from the output port to the input port; balances by itself.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ReturnReport {
+    /// Frames that came in at the output port.
+    #[serde(rename = "in")]
+    pub came: Tally,
+    /// Frames that left at the input port.
+    #[serde(rename = "out")]
+    pub left: Tally,
+    /// Frames dropped, by reason.
+    pub drops: Drops,
+    /// Frames still held when the run ended.
+    pub held: u64,
+}
+
+/// Inter-departure times, start to start, in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names are the documentation: quantiles in ns")]
+pub struct GapReport {
+    pub count: u64,
+    pub mean_ns: f64,
+    pub std_ns: f64,
+    pub min_ns: f64,
+    pub max_ns: f64,
+    pub p1: f64,
+    pub p50: f64,
+    pub p99: f64,
+    pub p999: f64,
+    /// Against the gap that was asked, if it is a fixed one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<GapError>,
+}
+
+/// Gaps against a fixed ask. `mean` is signed; `max`, `p50` and `p99` are of the absolute error; ns.
+#[derive(Clone, Debug, Serialize)]
+pub struct GapError {
+    /// What was asked.
+    pub ask_ns: f64,
+    /// Signed mean error.
+    pub mean_ns: f64,
+    /// Largest absolute error.
+    pub max_ns: f64,
+    /// Median absolute error.
+    pub p50: f64,
+    /// 99th percentile of the absolute error.
+    pub p99: f64,
+    /// Share of gaps within one byte time of the line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within_1_byte_time: Option<f64>,
+    /// Share of gaps within ±64 ns.
+    pub within_64ns: f64,
+    /// Share of gaps within ±256 ns.
+    pub within_256ns: f64,
+    /// Share of gaps within ±1 µs.
+    pub within_1us: f64,
+}
+
+/// Rate of frames with FCS. The mean is (lengths of all but the last) ÷ (last start − first start);
+/// the other figures are over whole windows from the first frame on.
+#[derive(Clone, Debug, Serialize)]
+pub struct RateReport {
+    /// Length of a window.
+    pub window_ns: f64,
+    /// Whole windows seen.
+    pub windows: u64,
+    /// Mean over the run.
+    pub mean_bps: f64,
+    /// Slowest window.
+    pub min_bps: Option<f64>,
+    /// Fastest window.
+    pub max_bps: Option<f64>,
+    /// Fastest minus slowest, in bytes per second, as LightShaper's Fig. 5 states it.
+    #[serde(rename = "range_Bps")]
+    pub range_bytes_per_second: Option<f64>,
+    /// Standard deviation over windows.
+    pub std_bps: Option<f64>,
+}
+
+/// Departure minus ask, in nanoseconds; early departures count as zero in the quantiles.
+#[derive(Clone, Debug, Serialize)]
+pub struct LatenessReport {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+    /// Earliest departure before its ask, as a positive number.
+    pub early_max: f64,
+}
+
+/// How far a run fell behind an ask that could not be had.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shortfall {
+    /// How late the last departure was.
+    pub behind_ns: f64,
+    /// Time that the ask wanted for the run ÷ time that it took.
+    pub obtained_share: f64,
+}
+
+/// Frames that waited for their departure.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DepthReport {
+    /// Most at one time.
+    pub max: u64,
+}
+
+/// What a receiver knows beyond the frames that it was given.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Flow {
+    /// Frames that the kernel counted but could not deliver to us.
+    pub kernel_drops: u64,
+    /// Frames whose checksum was left to hardware that is not there: they never were on a wire like this.
+    pub partial_checksums: u64,
+    /// Frames longer than the interface's MTU allows (GSO super-frames).
+    pub super_frames: u64,
+}
