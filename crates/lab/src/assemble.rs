@@ -1,0 +1,420 @@
+//! Building a lab and taking it down.
+
+use std::ffi::OsStr;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Deref;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::record::{self, Owner, Record};
+use crate::topology::{self, Node, Topology};
+use crate::{held, offload, tool, user_namespace};
+
+/// The box's interface towards the clients.
+const CLIENT_SIDE: &str = "c0";
+/// The box's interface towards the server.
+const SERVER_SIDE: &str = "s0";
+/// The interface of a client and of the server.
+const HOST_SIDE: &str = "eth0";
+/// The switch's bridge, and its port towards the box.
+const BRIDGE: &str = "br0";
+const UPLINK: &str = "up0";
+/// How long links may take to come up.
+const LINK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A lab that is up. Dropping this value leaves the lab up; see [`Guard`] for the other way.
+#[derive(Debug, Clone)]
+pub struct Lab {
+    record: Record,
+}
+
+/// What was there to take down.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// The namespaces removed.
+    pub namespaces: Vec<String>,
+    /// The processes found in them and ended: number and name.
+    pub processes: Vec<(u32, String)>,
+}
+
+/// Builds a lab that stays until [`down`].
+///
+/// # Errors
+/// As [`Lab::up`].
+pub fn up(topology: &Topology) -> Result<Lab> {
+    Lab::up(topology)
+}
+
+/// Takes a lab down by name: ends the programs left in it (SIGTERM, after two seconds SIGKILL; never the caller or
+/// its ancestors), removes its namespaces and its record. Works on half-built labs, on those whose process was killed,
+/// and on namespaces without a record.
+///
+/// # Errors
+/// [`Error::NotUp`] when there is nothing of that name; otherwise what failed, after everything else was tried.
+pub fn down(name: &str) -> Result<Ended> {
+    topology::check_name(name)?;
+    // Both are asked: a record may be without namespaces (killed at once), namespaces without a record (lost).
+    let namespaces = record::namespaces_of(name)?;
+    if namespaces.is_empty() {
+        return if Record::remove(name)? { Ok(Ended::default()) } else { Err(Error::NotUp(name.to_owned())) };
+    }
+    let processes = held::end_processes_in(&namespaces);
+    let mut first_failure = None;
+    for namespace in &namespaces {
+        if let Err(error) = tool::batch("ip", None, &[format!("netns del {namespace}")])
+            && record::namespace_file(namespace).exists()
+        {
+            first_failure.get_or_insert(error);
+        }
+    }
+    match first_failure {
+        // The record stays, so that the next attempt finds the rest.
+        Some(error) => Err(error),
+        None => {
+            Record::remove(name)?;
+            Ok(Ended { namespaces, processes })
+        }
+    }
+}
+
+impl Lab {
+    /// Builds a lab that stays until it is taken down. What was built goes when a step fails.
+    ///
+    /// # Errors
+    /// A topology out of bounds, a missing tool, missing rights, a lab of that name ([`Error::Exists`],
+    /// [`Error::LeftBehind`], …), or the command that failed.
+    pub fn up(topology: &Topology) -> Result<Lab> {
+        Lab::build(topology, None)
+    }
+
+    fn build(topology: &Topology, owner: Option<Owner>) -> Result<Lab> {
+        topology.check()?;
+        tool::check_all()?;
+        if !user_namespace::privileged() {
+            return Err(Error::Unprivileged);
+        }
+        let record = Record::claim(topology, owner)?;
+        let mut lab = Lab { record };
+        match assemble(topology).and_then(|()| lab.record.completed()) {
+            Ok(()) => Ok(lab),
+            Err(error) => {
+                // The first failure is the one to report; what is left, `lab down` finds.
+                let _also_failed = down(&topology.name);
+                Err(error)
+            }
+        }
+    }
+
+    /// The lab of that name, if it is up and whole.
+    ///
+    /// # Errors
+    /// [`Error::NotUp`], or why what is there cannot be used.
+    pub fn find(name: &str) -> Result<Lab> {
+        topology::check_name(name)?;
+        let Some(record) = Record::read(name)? else {
+            let unrecorded = !record::namespaces_of(name)?.is_empty();
+            return Err(if unrecorded { Error::Unrecorded(name.to_owned()) } else { Error::NotUp(name.to_owned()) });
+        };
+        record.usable()?;
+        Ok(Lab { record })
+    }
+
+    /// Takes this lab down.
+    ///
+    /// # Errors
+    /// As [`down`].
+    pub fn down(self) -> Result<Ended> {
+        down(self.name())
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.record.topology
+    }
+
+    /// The lab's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.record.topology.name
+    }
+
+    /// When it was brought up.
+    #[must_use]
+    pub fn since(&self) -> SystemTime {
+        self.record.since()
+    }
+
+    /// A node's IPv4 address; see [`Topology::ipv4`].
+    #[must_use]
+    pub fn ipv4(&self, node: Node) -> Option<Ipv4Addr> {
+        self.topology().ipv4(node)
+    }
+
+    /// A node's IPv6 address; see [`Topology::ipv6`].
+    #[must_use]
+    pub fn ipv6(&self, node: Node) -> Option<Ipv6Addr> {
+        self.topology().ipv6(node)
+    }
+
+    /// A command that will run `program` in a node, with [`Lab::environment`] set. It becomes the program without a
+    /// process in between, so that its number, its signals and its exit status are the program's.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`], or [`Error::NoProgram`] when there is no such program: `ip netns exec` would say it too,
+    /// but with an exit status that could be the program's own.
+    pub fn command(&self, node: Node, program: impl AsRef<OsStr>) -> Result<Command> {
+        let program = program.as_ref();
+        let topology = self.topology();
+        if !topology.nodes().contains(&node) {
+            let has: Vec<String> = topology.nodes().iter().map(Node::to_string).collect();
+            return Err(Error::NoSuchNode { lab: self.name().to_owned(), node: node.to_string(), has: has.join(", ") });
+        }
+        let shown = program.to_string_lossy();
+        let path = tool::which(&shown).ok_or_else(|| Error::NoProgram(shown.into_owned()))?;
+        let ip = tool::which("ip").ok_or(Error::MissingTool { program: "ip", package: "iproute2" })?;
+        let mut command = Command::new(ip);
+        command.args(["netns", "exec", &topology.namespace(node)]).arg(path);
+        command.envs(self.environment(node));
+        Ok(command)
+    }
+
+    /// The variables that programs in the lab see: `NETLATHE_LAB`, `NETLATHE_NODE`, `NETLATHE_CLIENT` (and
+    /// `NETLATHE_CLIENT2`, …), `NETLATHE_SERVER`, the same with `6` for IPv6 as `NETLATHE_CLIENT_V6`,
+    /// `NETLATHE_SERVER_V6`, the MAC addresses `NETLATHE_CLIENT_MAC`, `NETLATHE_SERVER_MAC`, and the box's interfaces
+    /// `NETLATHE_CLIENT_IF`, `NETLATHE_SERVER_IF`.
+    #[must_use]
+    pub fn environment(&self, node: Node) -> Vec<(String, String)> {
+        let topology = self.topology();
+        let mut all = vec![
+            ("NETLATHE_LAB".to_owned(), self.name().to_owned()),
+            ("NETLATHE_NODE".to_owned(), node.to_string()),
+            ("NETLATHE_CLIENT_IF".to_owned(), CLIENT_SIDE.to_owned()),
+            ("NETLATHE_SERVER_IF".to_owned(), SERVER_SIDE.to_owned()),
+        ];
+        for host in topology.hosts() {
+            let stem = match host {
+                Node::Client(1) => "NETLATHE_CLIENT".to_owned(),
+                other => format!("NETLATHE_{}", other.to_string().to_uppercase()),
+            };
+            all.extend(topology.ipv4(host).map(|address| (stem.clone(), address.to_string())));
+            all.extend(topology.ipv6(host).map(|address| (format!("{stem}_V6"), address.to_string())));
+            all.extend(topology.mac(host).map(|address| (format!("{stem}_MAC"), address)));
+        }
+        all
+    }
+}
+
+/// A lab that is taken down when this value is dropped, and that `lab list` shows as left behind when the process was
+/// killed before it could.
+#[derive(Debug)]
+pub struct Guard {
+    lab: Option<Lab>,
+}
+
+impl Guard {
+    /// Builds a lab for as long as the guard lives.
+    ///
+    /// # Errors
+    /// As [`Lab::up`].
+    pub fn up(topology: &Topology) -> Result<Guard> {
+        Ok(Guard { lab: Some(Lab::build(topology, Some(Owner::this()?))?) })
+    }
+
+    /// Takes the lab down and says how that went, which a drop cannot. That somebody else already took it down is no
+    /// failure.
+    ///
+    /// # Errors
+    /// As [`down`].
+    pub fn down(mut self) -> Result<Ended> {
+        let lab = self.lab.take().expect("only `down` and `drop` take it");
+        match lab.down() {
+            Err(Error::NotUp(_)) => Ok(Ended::default()),
+            other => other,
+        }
+    }
+}
+
+impl Deref for Guard {
+    type Target = Lab;
+
+    fn deref(&self) -> &Lab {
+        self.lab.as_ref().expect("only `down` and `drop` take it")
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(lab) = self.lab.take() {
+            // A drop has nobody to tell; what is left is found by `lab list` and `lab down`.
+            let _unreported = lab.down();
+        }
+    }
+}
+
+/// Makes the namespaces, the wires between them and the settings of their ends.
+fn assemble(topology: &Topology) -> Result<()> {
+    let namespaces: Vec<(Node, String)> = topology.nodes().into_iter().map(|n| (n, topology.namespace(n))).collect();
+    let add: Vec<String> = namespaces.iter().map(|(_, name)| format!("netns add {name}")).collect();
+    tool::batch("ip", None, &add)?;
+    // Before there are interfaces: they take the namespace's defaults when they appear.
+    for (node, namespace) in &namespaces {
+        set_kernel(*node, namespace)?;
+    }
+    wire(topology)?;
+    for (node, namespace) in &namespaces {
+        for interface in interfaces(topology, *node) {
+            offload::turn_off(namespace, &interface)?;
+        }
+    }
+    // Up only now: no frame passes before the offloads are off.
+    for (node, namespace) in &namespaces {
+        let mut lines = vec!["link set dev lo up".to_owned()];
+        lines.extend(interfaces(topology, *node).iter().map(|interface| format!("link set dev {interface} up")));
+        if *node == Node::Switch {
+            lines.push(format!("link set dev {BRIDGE} up"));
+        }
+        tool::batch("ip", Some(namespace), &lines)?;
+    }
+    for host in topology.hosts() {
+        tool::batch("ip", Some(&topology.namespace(host)), &address(topology, host))?;
+    }
+    if topology.has_switch() {
+        // The bridge is told who is where: learning would flood every first frame to every client.
+        let mut lines: Vec<String> = (1..=topology.clients)
+            .filter_map(|n| Some((n, topology.mac(Node::Client(n))?)))
+            .map(|(n, mac)| format!("fdb replace {mac} dev p{n} master static"))
+            .collect();
+        lines.extend(topology.mac(Node::Server).map(|mac| format!("fdb replace {mac} dev {UPLINK} master static")));
+        tool::batch("bridge", Some(&topology.namespace(Node::Switch)), &lines)?;
+    }
+    namespaces.iter().try_for_each(|(_, namespace)| await_links(namespace))
+}
+
+/// Waits until every interface of a namespace carries frames. The kernel notices a link with up to a second's delay,
+/// and until then drops what is sent: the first frames of a run would be missing.
+fn await_links(namespace: &str) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let mut command = tool::command("ip");
+        command.args(["-n", namespace, "-details", "-json", "link", "show"]);
+        let shown = tool::line_of(&command);
+        let waiting: Vec<String> =
+            tool::json(command)?.as_array().into_iter().flatten().filter_map(not_ready).collect();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        if start.elapsed() > LINK_PATIENCE {
+            return Err(Error::Tool {
+                command: shown,
+                detail: format!("{} did not come up within {LINK_PATIENCE:?}", waiting.join(", ")),
+                remedy: "the machine may be overloaded: try again",
+            });
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// An interface's name if it does not carry frames yet.
+fn not_ready(link: &Value) -> Option<String> {
+    let name = link.get("ifname")?.as_str()?;
+    let up = link.get("operstate").is_some_and(|state| state == "UP");
+    // A port of a bridge has a state of its own.
+    let forwards = link.pointer("/linkinfo/info_slave_data/state").is_none_or(|state| state == "forwarding");
+    (name != "lo" && !(up && forwards)).then(|| name.to_owned())
+}
+
+/// The veth ends in a node.
+fn interfaces(topology: &Topology, node: Node) -> Vec<String> {
+    match node {
+        Node::Client(_) | Node::Server => vec![HOST_SIDE.to_owned()],
+        Node::Box => vec![CLIENT_SIDE.to_owned(), SERVER_SIDE.to_owned()],
+        Node::Switch => (1..=topology.clients).map(|n| format!("p{n}")).chain([UPLINK.to_owned()]).collect(),
+    }
+}
+
+/// Settings of a namespace's kernel. Each is tried where it exists: a kernel without IPv6 has none to turn off.
+fn set_kernel(node: Node, namespace: &str) -> Result<()> {
+    let settings: &[(&str, &str)] = match node {
+        Node::Box | Node::Switch => &[
+            // New namespaces may inherit the machine's setting, and a machine with containers forwards.
+            ("ipv4/ip_forward", "0"),
+            ("ipv6/conf/all/disable_ipv6", "1"),
+            ("ipv6/conf/default/disable_ipv6", "1"),
+            // Should somebody turn IPv6 on again, no address appears by itself.
+            ("ipv6/conf/default/addr_gen_mode", "1"),
+        ],
+        Node::Client(_) | Node::Server => &[
+            ("ipv4/ip_forward", "0"),
+            ("ipv6/conf/all/forwarding", "0"),
+            // No link-local address, router solicitation or duplicate detection: a quiet lab is silent.
+            ("ipv6/conf/default/addr_gen_mode", "1"),
+            ("ipv6/conf/default/accept_ra", "0"),
+            ("ipv6/conf/default/router_solicitations", "0"),
+            ("ipv6/conf/default/accept_dad", "0"),
+            // A TCP that remembers the last run's path makes runs differ.
+            ("ipv4/tcp_no_metrics_save", "1"),
+            // Any user of the lab may `ping`, also where no other group than 0 exists.
+            ("ipv4/ping_group_range", "0 0"),
+        ],
+    };
+    let script: Vec<String> = settings
+        .iter()
+        .map(|(name, value)| format!("f=/proc/sys/net/{name}; [ ! -e $f ] || echo {value} > $f"))
+        .collect();
+    let mut command = tool::command("ip");
+    command.args(["netns", "exec", namespace, "sh", "-ec", &script.join("\n")]);
+    tool::output(command).map(drop)
+}
+
+/// Makes the veth pairs, each within its two namespaces: nothing ever shows in the caller's.
+fn wire(topology: &Topology) -> Result<()> {
+    let (mtu, queues) = (topology.mtu, topology.queues);
+    let settings = format!("mtu {mtu} numtxqueues {queues} numrxqueues {queues}");
+    let pair = |near: &str, near_mac: Option<String>, far: &str, far_node: Node| {
+        let mac = near_mac.map_or_else(String::new, |mac| format!("address {mac} "));
+        let far_namespace = topology.namespace(far_node);
+        format!("link add name {near} {mac}{settings} type veth peer name {far} {settings} netns {far_namespace}")
+    };
+    let middle = if topology.has_switch() { Node::Switch } else { Node::Box };
+    for n in 1..=topology.clients {
+        let client = Node::Client(n);
+        let far = if topology.has_switch() { format!("p{n}") } else { CLIENT_SIDE.to_owned() };
+        let line = pair(HOST_SIDE, topology.mac(client), &far, middle);
+        tool::batch("ip", Some(&topology.namespace(client)), &[line])?;
+    }
+    let line = pair(HOST_SIDE, topology.mac(Node::Server), SERVER_SIDE, Node::Box);
+    tool::batch("ip", Some(&topology.namespace(Node::Server)), &[line])?;
+    if topology.has_switch() {
+        // No spanning tree and no multicast snooping: a bridge that neither speaks nor thinks.
+        let mut lines = vec![
+            pair(UPLINK, None, CLIENT_SIDE, Node::Box),
+            format!("link add name {BRIDGE} mtu {mtu} type bridge stp_state 0 mcast_snooping 0 forward_delay 0"),
+        ];
+        lines.extend(interfaces(topology, middle).iter().map(|port| format!("link set dev {port} master {BRIDGE}")));
+        tool::batch("ip", Some(&topology.namespace(middle)), &lines)?;
+    }
+    let quiet: Vec<String> = [CLIENT_SIDE, SERVER_SIDE]
+        .iter()
+        .map(|side| format!("link set dev {side} arp off promisc on multicast off"))
+        .collect();
+    tool::batch("ip", Some(&topology.namespace(Node::Box)), &quiet)
+}
+
+/// Addresses of a host, and permanent neighbour entries for all the others.
+fn address(topology: &Topology, host: Node) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.extend(topology.ipv4(host).map(|a| format!("addr add {a}/24 dev {HOST_SIDE}")));
+    lines.extend(topology.ipv6(host).map(|a| format!("addr add {a}/64 dev {HOST_SIDE} nodad")));
+    for other in topology.hosts().into_iter().filter(|other| *other != host) {
+        let Some(mac) = topology.mac(other) else { continue };
+        let neighbour = |address: String| format!("neigh replace {address} lladdr {mac} dev {HOST_SIDE} nud permanent");
+        lines.extend(topology.ipv4(other).map(|a| neighbour(a.to_string())));
+        lines.extend(topology.ipv6(other).map(|a| neighbour(a.to_string())));
+    }
+    lines
+}

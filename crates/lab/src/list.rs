@@ -1,0 +1,157 @@
+//! What labs there are, as they are: interfaces and addresses are asked of the kernel, not of the record.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::record::{self, Record};
+use crate::tool;
+use crate::topology::{self, Node};
+
+/// How a lab is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Up, and stays up until it is taken down.
+    Up,
+    /// Up for as long as this process lives.
+    Held {
+        /// The process.
+        pid: u32,
+    },
+    /// Being built, or given up half-way.
+    Incomplete,
+    /// The process that it was built for is gone: it may be taken down.
+    LeftBehind {
+        /// The process that is gone.
+        pid: u32,
+    },
+    /// There are namespaces without a record, or a record that cannot be read: it may be taken down.
+    Unrecorded,
+}
+
+/// A lab, for showing.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// Its name.
+    pub name: String,
+    /// How it is.
+    pub state: State,
+    /// When it was brought up, where that is recorded.
+    #[serde(skip)]
+    pub since: Option<SystemTime>,
+    /// Its nodes that exist, clients first, server last.
+    pub nodes: Vec<NodeSummary>,
+}
+
+/// A node of a lab, for showing.
+#[derive(Debug, Clone, Serialize)]
+pub struct NodeSummary {
+    /// `client1`, `box`, …
+    pub node: String,
+    /// Its namespace, as in `ip netns exec NAMESPACE …`.
+    pub namespace: String,
+    /// Its interfaces, without `lo`.
+    pub interfaces: Vec<Interface>,
+}
+
+/// An interface of a node, for showing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its MAC address.
+    pub mac: String,
+    /// Its MTU in bytes (L3).
+    pub mtu: u32,
+    /// Whether it is up and so is its other end.
+    pub up: bool,
+    /// Its addresses with their prefix lengths, `10.77.0.1/24`.
+    pub addresses: Vec<String>,
+}
+
+/// All labs of this machine (or of this user namespace), by name, including what killed processes left.
+///
+/// # Errors
+/// A folder that cannot be read, or `ip` that fails. A lab that vanishes meanwhile is left out.
+pub fn list() -> Result<Vec<Summary>> {
+    let namespaces = record::namespaces()?;
+    let named = namespaces.iter().filter_map(|n| topology::parse_namespace(n)).map(|(lab, _)| lab);
+    let names: BTreeSet<String> = record::recorded()?.into_iter().chain(named).collect();
+    names.into_iter().map(|name| summary(&name)).collect()
+}
+
+fn summary(name: &str) -> Result<Summary> {
+    let record = match Record::read(name) {
+        Err(Error::Record { .. }) => None,
+        other => other?,
+    };
+    let state = record.as_ref().map_or(State::Unrecorded, |record| match &record.owner {
+        Some(owner) if !owner.is_alive() => State::LeftBehind { pid: owner.pid },
+        _ if !record.complete => State::Incomplete,
+        Some(owner) => State::Held { pid: owner.pid },
+        None => State::Up,
+    });
+    let mut found: Vec<(Node, String)> = record::namespaces_of(name)?
+        .into_iter()
+        .filter_map(|namespace| Some((topology::parse_namespace(&namespace)?.1, namespace)))
+        .collect();
+    found.sort_by_key(|(node, _)| *node);
+    let mut nodes = Vec::new();
+    for (node, namespace) in found {
+        match interfaces(&namespace) {
+            Ok(interfaces) => nodes.push(NodeSummary { node: node.to_string(), namespace, interfaces }),
+            Err(_) if !record::namespace_file(&namespace).exists() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Summary { name: name.to_owned(), state, since: record.map(|r| r.since()), nodes })
+}
+
+fn interfaces(namespace: &str) -> Result<Vec<Interface>> {
+    let mut command = tool::command("ip");
+    command.args(["-n", namespace, "-json", "address", "show"]);
+    let value = tool::json(command)?;
+    Ok(value.as_array().into_iter().flatten().filter_map(interface).filter(|i| i.name != "lo").collect())
+}
+
+fn interface(value: &Value) -> Option<Interface> {
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let addresses = value.get("addr_info").and_then(Value::as_array).into_iter().flatten().filter_map(|entry| {
+        let address: IpAddr = text(entry, "local")?.parse().ok()?;
+        Some(format!("{address}/{}", entry.get("prefixlen")?.as_u64()?))
+    });
+    Some(Interface {
+        name: text(value, "ifname")?,
+        mac: text(value, "address").unwrap_or_default(),
+        mtu: value.get("mtu")?.as_u64()?.try_into().ok()?,
+        up: value.get("flags")?.as_array()?.iter().any(|flag| flag == "LOWER_UP"),
+        addresses: addresses.collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_answer_is_read() {
+        let value = serde_json::json!({
+            "ifname": "eth0", "address": "02:77:00:00:00:01", "mtu": 1500, "flags": ["BROADCAST", "UP", "LOWER_UP"],
+            "addr_info": [{"family": "inet", "local": "10.77.0.1", "prefixlen": 24},
+                          {"family": "inet6", "local": "fd77::1", "prefixlen": 64}, {}],
+        });
+        let expected = Interface {
+            name: "eth0".to_owned(),
+            mac: "02:77:00:00:00:01".to_owned(),
+            mtu: 1500,
+            up: true,
+            addresses: vec!["10.77.0.1/24".to_owned(), "fd77::1/64".to_owned()],
+        };
+        assert_eq!(interface(&value), Some(expected));
+    }
+}

@@ -1,0 +1,179 @@
+//! Running a program in a lab, and the lab only as long as the program, if there was none.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::{Handle, SignalsInfo};
+use signal_hook::low_level::siginfo::Cause;
+
+use crate::assemble::{Guard, Lab};
+use crate::error::{Error, Result};
+use crate::topology::{DEFAULT_NAME, Node, Topology};
+
+/// The lab that a command means when it names none: the one it runs in (`NETLATHE_LAB`), else [`DEFAULT_NAME`].
+#[must_use]
+pub fn default_name() -> String {
+    std::env::var("NETLATHE_LAB").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| DEFAULT_NAME.to_owned())
+}
+
+/// What to run, and where.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The lab to use if one of that name is up, else the lab to build.
+    pub topology: Topology,
+    /// The node to run in.
+    pub node: Node,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Whether the program's standard output goes to our standard error, because ours carries a report.
+    pub stdout_to_stderr: bool,
+}
+
+/// Runs a program in a lab and returns its exit status as a shell gives it (128 + n when signal n ended it).
+///
+/// If a lab of that name is up, the program runs in it, and it stays. Else one is built, and taken down when the
+/// program has ended, however it ended. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to the program, once each, and the lab
+/// is taken down after it. Signal handling is given back in neither case: the process is expected to exit soon after.
+///
+/// Without the rights to build a lab see [`crate::reexec_in_user_namespace`], to be called before.
+///
+/// # Errors
+/// As [`Lab::up`] and [`Lab::command`]; the lab is gone then, too, if it was built here.
+pub fn run(options: &Run) -> Result<i32> {
+    let (program, arguments) = options.command.split_first().ok_or(Error::NoCommand)?;
+    let relay = Relay::start()?;
+    let (guard, lab) = match Lab::find(&options.topology.name) {
+        Ok(lab) => (None, lab),
+        Err(Error::NotUp(_)) => {
+            let guard = Guard::up(&options.topology)?;
+            let lab = Lab::clone(&guard);
+            (Some(guard), lab)
+        }
+        Err(error) => return Err(error),
+    };
+    let mut command = lab.command(options.node, program)?;
+    command.args(arguments);
+    if options.stdout_to_stderr {
+        let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(Error::io("cannot duplicate standard error"))?;
+        command.stdout(Stdio::from(stderr));
+    }
+    let status = match relay.spawn(|| command.spawn()) {
+        Spawned::Cut(signal) => 128 + signal,
+        Spawned::Failed(error) => return Err(Error::io(format!("cannot run `{}`", program.to_string_lossy()))(error)),
+        Spawned::Runs(child) => shell_status(relay.wait(child)?),
+    };
+    if let Some(guard) = guard {
+        guard.down()?;
+    }
+    Ok(status)
+}
+
+fn shell_status(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(128)
+}
+
+/// Passes signals on to the one child.
+struct Relay {
+    state: Arc<Mutex<Target>>,
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Whom a signal is for.
+#[derive(Clone, Copy)]
+enum Target {
+    /// No child yet.
+    None,
+    /// No child yet, and none shall be: this signal came first.
+    Cut(i32),
+    /// The child, not yet reaped, so that its number is still its own.
+    Child(Pid),
+}
+
+enum Spawned {
+    Runs(Child),
+    Cut(i32),
+    Failed(io::Error),
+}
+
+impl Relay {
+    /// Takes the signals over, also those inherited as ignored (a shell ignores SIGINT in background jobs).
+    fn start() -> Result<Relay> {
+        let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
+            .map_err(Error::io("cannot set signal handlers"))?;
+        let handle = signals.handle();
+        let state = Arc::new(Mutex::new(Target::None));
+        let seen = Arc::clone(&state);
+        let thread = thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                for origin in signals.forever() {
+                    let mut target = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    match *target {
+                        Target::None => *target = Target::Cut(origin.signal),
+                        Target::Cut(_) => {}
+                        // The terminal sends Ctrl-C to the whole foreground group, so the child has it already;
+                        // a second one makes many programs give up their orderly end.
+                        Target::Child(_) if origin.cause == Cause::Kernel => {}
+                        Target::Child(pid) => {
+                            // It may have ended meanwhile; then it is waited for already.
+                            let _ended = Signal::try_from(origin.signal).map(|signal| kill(pid, signal));
+                        }
+                    }
+                }
+            })
+            .map_err(Error::io("cannot start a thread"))?;
+        Ok(Relay { state, handle, thread: Some(thread) })
+    }
+
+    /// Starts the child unless a signal came first. The lock is held meanwhile: a signal waits until there is a child.
+    fn spawn(&self, start: impl FnOnce() -> io::Result<Child>) -> Spawned {
+        let mut target = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Target::Cut(signal) = *target {
+            return Spawned::Cut(signal);
+        }
+        match start() {
+            Ok(child) => {
+                *target = i32::try_from(child.id()).map_or(Target::None, |pid| Target::Child(Pid::from_raw(pid)));
+                Spawned::Runs(child)
+            }
+            Err(error) => Spawned::Failed(error),
+        }
+    }
+
+    /// Waits for the child's end.
+    fn wait(&self, mut child: Child) -> Result<ExitStatus> {
+        let waiting = || Error::io("cannot wait for the command");
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("process numbers are positive i32s"));
+        // First without reaping: until it is reaped its number cannot be another's, and signals may be sent to it.
+        loop {
+            match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(waiting()(errno.into())),
+                Ok(_) => break,
+            }
+        }
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Target::None;
+        child.wait().map_err(waiting())
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say, and a panic in it was reported by the panic hook.
+            let _ended = thread.join();
+        }
+    }
+}
