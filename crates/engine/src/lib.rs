@@ -1,1 +1,24 @@
-//! The pure pipeline: stages, schedules, filler planning
+//! The pure pipeline: a chain of stages, then a schedule that says *when* each frame departs.
+//!
+//! Nothing here reads a clock, touches a device, starts a thread or blocks: time is an argument.
+//! Drivers feed frames in and make departures happen: `sim` in virtual time, `dataplane` in real time.
+//!
+//! ```text
+//! push ──▶ stages ──▶ ready queue ──▶ schedule ──▶ Departure { frame, at }
+//! ```
+//!
+//! Guarantees: every frame is accounted for ([`measure::Books`]); the same seed gives the same
+//! decisions; nothing departs before it was ready.
+
+pub mod filler;
+mod line;
+mod pipeline;
+pub mod random;
+pub mod schedules;
+pub mod sources;
+pub mod stages;
+
+pub use line::Line;
+pub use pipeline::{Departure, Pipeline};
+pub use schedules::{Lengths, Schedule};
+pub use stages::{Outlet, Stage};

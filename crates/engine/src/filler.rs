@@ -1,0 +1,221 @@
+//! The filler plan: what to send between data frames so that each departs when it should.
+//!
+//! A NIC that always has a frame to send leaves exactly 20 bytes (preamble, delimiter, gap) between
+//! two frames. So the place of a data frame on the line is set by the lengths of the frames before
+//! it, and idle time is made of filler frames that the switch or the receiving MAC throws away
+//! (LightShaper §2.3).
+//!
+//! Between two data frames N byte times are to be filled. N = 0 and N ≥ 84 (the smallest frame on
+//! the wire) are exact. 0 < N < 84 cannot be had on Ethernet: the nearer of 0 and 84 is taken. Since
+//! every ask is an absolute instant, the error is made good by the next departure: none is off by
+//! more than 42 byte times, and the mean is exact.
+
+use crate::Line;
+use units::{Time, WireLen};
+
+/// Longest filler: a standard frame. N ≥ 84 byte times take ⌈N / 1538⌉ fillers.
+const LONGEST: u64 = WireLen::MAX_STANDARD.bytes() as u64;
+/// Shortest filler, and so the least idle time that can be filled.
+const SHORTEST: u64 = WireLen::MIN.bytes() as u64;
+
+/// Decides where each data frame goes on a line and what fills the line before it.
+#[derive(Clone, Debug)]
+pub struct FillerPlanner {
+    line: Line,
+    /// Data frames start at multiples of this many bytes.
+    align: u64,
+    /// The shortest idle time that is possible: 84 byte times if idle time is filled, else none.
+    shortest: u64,
+    /// First byte time that is free; `None` before the first frame.
+    free: Option<u64>,
+}
+
+/// Where one data frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Byte time at which its preamble starts.
+    pub position: u64,
+    /// Byte times to fill before it, from the end of the frame before: 0 or at least 84.
+    pub fill: u64,
+    /// The ask left between 1 and 83 byte times to fill, so that the frame goes earlier or later.
+    pub carried: bool,
+    /// The frame before was still on the line when this one should have started.
+    pub crowded: bool,
+}
+
+impl FillerPlanner {
+    /// A planner that fills all idle time after the first frame.
+    ///
+    /// With `align` 4 or 8 data frames start at multiples of so many bytes, which is where MACs with
+    /// a deficit idle count put them anyway: the plan then loses nothing to that count. 1 otherwise.
+    #[must_use]
+    pub fn new(line: Line, align: u64) -> Self {
+        FillerPlanner { line, align: align.max(1), shortest: SHORTEST, free: None }
+    }
+
+    /// A planner that leaves the line idle between frames: any gap can be had.
+    #[must_use]
+    pub fn idle(line: Line) -> Self {
+        FillerPlanner { line, align: 1, shortest: 0, free: None }
+    }
+
+    /// The line.
+    #[must_use]
+    pub fn line(&self) -> &Line {
+        &self.line
+    }
+
+    /// Places the next frame, which should start at `due`, was ready at `ready` and takes `length`.
+    pub fn place(&mut self, due: Time, ready: Time, length: WireLen) -> Slot {
+        let wanted = self.nearest_start(due);
+        let slot = match self.free {
+            // Before the first frame nobody listens: the line may idle.
+            None => Slot { position: wanted, fill: 0, carried: false, crowded: false },
+            Some(free) if wanted <= free => Slot { position: free, fill: 0, carried: false, crowded: wanted < free },
+            Some(free) if wanted - free >= self.shortest => {
+                Slot { position: wanted, fill: wanted - free, carried: false, crowded: false }
+            }
+            Some(free) => self.place_between(free, wanted, ready),
+        };
+        self.free = Some(slot.position + u64::from(length.bytes()));
+        slot
+    }
+
+    /// Less than the smallest filler is idle: the nearer of back to back and one smallest filler;
+    /// back to back only if the frame was there by then.
+    fn place_between(&self, free: u64, wanted: u64, ready: Time) -> Slot {
+        let after_filler = (free + self.shortest).next_multiple_of(self.align);
+        let early = wanted - free <= after_filler - wanted && self.line.position(ready) <= free;
+        let position = if early { free } else { after_filler };
+        Slot { position, fill: position - free, carried: true, crowded: false }
+    }
+
+    fn nearest_start(&self, due: Time) -> u64 {
+        let position = self.line.position(due);
+        (position + self.align / 2) / self.align * self.align
+    }
+}
+
+/// The lengths of the ⌈N / 1538⌉ fillers that take exactly `fill` byte times.
+///
+/// All are of the longest kind but the last two, which share the rest so that neither is too short.
+///
+/// # Panics
+/// If `fill` is between 1 and 83, which no frame takes.
+pub fn fillers(fill: u64) -> impl Iterator<Item = WireLen> {
+    assert!(fill == 0 || fill >= SHORTEST, "{fill} byte times cannot be filled");
+    let mut left = fill;
+    std::iter::from_fn(move || {
+        let take = match left {
+            0 => return None,
+            // A longest filler would leave too little for another.
+            _ if left > LONGEST && left < LONGEST + SHORTEST => left - SHORTEST,
+            _ => left.min(LONGEST),
+        };
+        left -= take;
+        Some(WireLen::new(take as u32))
+    })
+}
+
+/// How many fillers take `fill` byte times.
+#[must_use]
+pub const fn filler_count(fill: u64) -> u64 {
+    fill.div_ceil(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use units::{BitRate, FrameLen, Span};
+
+    const BYTE_PS: u64 = 800;
+
+    fn planner(align: u64) -> FillerPlanner {
+        FillerPlanner::new(Line::new(BitRate::from_gbps(10)), align)
+    }
+
+    fn at(bytes: u64) -> Time {
+        Time::from_ps(bytes * BYTE_PS)
+    }
+
+    #[test]
+    fn every_fill_is_tiled_by_legal_fillers() {
+        for fill in (84..10_000).chain([1_000_003, 123_456_789]) {
+            let lengths: Vec<_> = fillers(fill).map(|length| u64::from(length.bytes())).collect();
+            assert_eq!(lengths.iter().sum::<u64>(), fill);
+            assert_eq!(lengths.len() as u64, filler_count(fill));
+            assert!(lengths.iter().all(|length| (84..=1538).contains(length)), "{fill}: {lengths:?}");
+        }
+        assert_eq!(fillers(0).count(), 0);
+    }
+
+    #[test]
+    fn both_sides_of_the_smallest_filler() {
+        for (gap, expected, carried) in [
+            (0, 0, false),
+            (1, 0, true),
+            (42, 0, true),
+            (43, 84, true),
+            (83, 84, true),
+            (84, 84, false),
+            (85, 85, false),
+        ] {
+            let mut planner = planner(1);
+            let length = FrameLen::MIN.on_wire();
+            planner.place(at(0), at(0), length);
+            let slot = planner.place(at(84 + gap), at(0), length);
+            assert_eq!((slot.fill, slot.carried), (expected, carried), "{gap} byte times idle");
+        }
+    }
+
+    #[test]
+    fn a_frame_is_not_sent_before_it_came() {
+        let mut planner = planner(1);
+        let length = FrameLen::MIN.on_wire();
+        planner.place(at(0), at(0), length);
+        let slot = planner.place(at(84 + 5), at(84 + 5), length);
+        assert_eq!(slot.fill, 84);
+    }
+
+    #[test]
+    fn alignment_is_kept_whatever_the_lengths() {
+        let mut planner = planner(4);
+        for i in 0..1_000 {
+            let slot = planner.place(at(i * 12_500), at(0), FrameLen::new(64 + (i as u32 * 37) % 1455).on_wire());
+            assert_eq!(slot.position, i * 12_500);
+        }
+    }
+
+    #[test]
+    fn idle_lines_take_any_gap() {
+        let mut planner = FillerPlanner::idle(Line::new(BitRate::from_gbps(10)));
+        planner.place(at(0), at(0), FrameLen::MIN.on_wire());
+        let slot = planner.place(at(85), at(0), FrameLen::MIN.on_wire());
+        assert_eq!((slot.position, slot.carried), (85, false));
+    }
+
+    proptest! {
+        /// Where the frames fit, no departure is off by more than 42 byte times and half a rounding,
+        /// however the asks fall, and the line is never used twice.
+        #[test]
+        fn no_departure_is_off_by_more_than_42_byte_times(
+            steps in prop::collection::vec((64_u32..9216, 0_u64..400_000), 1..300),
+            start in 0_u64..1 << 50,
+        ) {
+            let mut planner = planner(1);
+            let mut due = Time::from_ps(start);
+            let mut free = 0;
+            for (bytes, idle_ps) in steps {
+                let length = FrameLen::new(bytes).on_wire();
+                let slot = planner.place(due, Time::ZERO, length);
+                prop_assert!(slot.position >= free);
+                prop_assert!(slot.fill == 0 || slot.fill >= 84);
+                free = slot.position + u64::from(length.bytes());
+                let off = planner.line().time(slot.position).signed_ps_since(due).unsigned_abs();
+                prop_assert!(off <= 42 * BYTE_PS + BYTE_PS / 2, "off by {} ps", off);
+                due += Span::from_ps(u64::from(length.bytes()) * BYTE_PS + idle_ps);
+            }
+        }
+    }
+}

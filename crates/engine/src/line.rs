@@ -1,0 +1,114 @@
+use units::{BitRate, PS_PER_S, Span, Time};
+
+/// A line of constant bit rate, on which a place in time is a count of byte times.
+///
+/// At the Ethernet speeds a byte takes a whole number of picoseconds (800 at 10 Gbit/s). At other
+/// rates the conversion rounds to the nearest picosecond from the exact rational each time, so that
+/// no error accumulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    rate: BitRate,
+    /// Picoseconds of a byte, where that is a whole number.
+    byte_ps: Option<u64>,
+}
+
+/// Bit-picoseconds: what one byte lasts, times the rate in bit/s.
+const BYTE: u128 = 8 * PS_PER_S as u128;
+
+impl Line {
+    /// A line at `rate`.
+    #[must_use]
+    pub fn new(rate: BitRate) -> Self {
+        let byte = BYTE as u64;
+        let byte_ps = byte.is_multiple_of(rate.bps()).then_some(byte / rate.bps());
+        Line { rate, byte_ps }
+    }
+
+    /// Its bit rate.
+    #[must_use]
+    pub fn rate(&self) -> BitRate {
+        self.rate
+    }
+
+    /// When byte time number `position` starts.
+    #[must_use]
+    pub fn time(&self, position: u64) -> Time {
+        let ps = match self.byte_ps {
+            Some(byte_ps) => position * byte_ps,
+            None => {
+                let bps = u128::from(self.rate.bps());
+                ((u128::from(position) * BYTE + bps / 2) / bps) as u64
+            }
+        };
+        Time::from_ps(ps)
+    }
+
+    /// The byte time that starts nearest to `time` (the later one of two equally near).
+    #[must_use]
+    pub fn position(&self, time: Time) -> u64 {
+        match self.byte_ps {
+            Some(byte_ps) => (time.as_ps() + byte_ps / 2) / byte_ps,
+            None => ((u128::from(time.as_ps()) * u128::from(self.rate.bps()) + BYTE / 2) / BYTE) as u64,
+        }
+    }
+
+    /// How long `bytes` byte times last.
+    #[must_use]
+    pub fn span(&self, bytes: u64) -> Span {
+        Span::from_ps(self.time(bytes).as_ps())
+    }
+
+    /// How long a byte lasts, rounded to a picosecond.
+    #[must_use]
+    pub fn byte_time(&self) -> Span {
+        self.span(1)
+    }
+
+    /// To how many bytes the MACs of this speed align the start of a frame: 4 at 10 and 25 Gbit/s,
+    /// 8 from 40 Gbit/s on (IEEE 802.3 clauses 46 and 81), none below.
+    #[must_use]
+    pub fn lane_alignment(&self) -> u64 {
+        match self.rate.bps() {
+            ..10_000_000_000 => 1,
+            10_000_000_000..40_000_000_000 => 4,
+            _ => 8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ethernet_speeds_have_whole_byte_times() {
+        for (mbps, ps) in [
+            (10, 800_000),
+            (100, 80_000),
+            (1_000, 8_000),
+            (2_500, 3_200),
+            (10_000, 800),
+            (25_000, 320),
+            (40_000, 200),
+            (50_000, 160),
+            (100_000, 80),
+            (200_000, 40),
+            (400_000, 20),
+        ] {
+            let line = Line::new(BitRate::from_bps(mbps * 1_000_000));
+            assert_eq!(line.byte_ps, Some(ps));
+            assert_eq!(line.position(Time::from_ps(12_345 * ps)), 12_345);
+        }
+    }
+
+    #[test]
+    fn odd_rates_do_not_drift() {
+        // 3 Gbit/s: 2 666.666… ps a byte.
+        let line = Line::new(BitRate::from_gbps(3));
+        assert_eq!(line.time(3), Time::from_ps(8_000));
+        assert_eq!(line.time(3_000_000_000_000), Time::from_ps(8_000_000_000_000_000));
+        for position in (0..1_000).chain(5_000_000_000_000..5_000_000_001_000) {
+            assert_eq!(line.position(line.time(position)), position);
+        }
+    }
+}

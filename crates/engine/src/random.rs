@@ -1,0 +1,85 @@
+//! Seeded random numbers, one stream for each user of them.
+//!
+//! A stream is keyed by the run's seed and the path of whoever draws from it, so that adding a stage
+//! never changes what another one draws. The generator is PCG-XSL-RR 128/64 (O'Neill 2014), pinned
+//! here: the same seed gives the same traffic on every machine and in every release.
+
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+
+/// A stream of random numbers.
+#[derive(Clone, Debug)]
+pub struct Random(Pcg64);
+
+impl Random {
+    /// The stream that belongs to `path` in a run with `seed`.
+    #[must_use]
+    pub fn stream(seed: u64, path: &str) -> Self {
+        // FNV-1a, 128 bits: any stable hash would do, the standard library's is not.
+        let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+        for byte in seed.to_le_bytes().iter().chain(path.as_bytes()) {
+            hash ^= u128::from(*byte);
+            hash = hash.wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+        Random(Pcg64::new(hash, hash.rotate_left(64)))
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A uniform integer in `0..bound`, without bias (Lemire 2019).
+    ///
+    /// # Panics
+    /// If `bound` is zero.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        assert!(bound > 0, "there is no integer below zero");
+        loop {
+            let product = u128::from(self.bits()) * u128::from(bound);
+            // Reject the draws that would make the first values more likely than the others.
+            if product as u64 >= bound.wrapping_neg() % bound {
+                return (product >> 64) as u64;
+            }
+        }
+    }
+
+    /// True with probability `ppb` parts per billion.
+    pub fn chance(&mut self, share: units::Share) -> bool {
+        self.below(u64::from(units::Share::ONE.ppb())) < u64::from(share.ppb())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_pinned() {
+        // These numbers may never change: recorded runs depend on them.
+        let mut random = Random::stream(7, "sizes");
+        let drawn: Vec<u64> = (0..4).map(|_| random.below(1_000_000)).collect();
+        assert_eq!(drawn, PINNED);
+    }
+
+    const PINNED: [u64; 4] = [930_873, 31_471, 87_151, 372_902];
+
+    #[test]
+    fn streams_differ_by_seed_and_path() {
+        let first = |seed, path| Random::stream(seed, path).bits();
+        assert_eq!(first(1, "a"), first(1, "a"));
+        assert_ne!(first(1, "a"), first(2, "a"));
+        assert_ne!(first(1, "a"), first(1, "b"));
+    }
+
+    #[test]
+    fn integers_are_uniform() {
+        let mut random = Random::stream(1, "uniform");
+        let mut counts = [0_i64; 7];
+        for _ in 0..70_000 {
+            counts[random.below(7) as usize] += 1;
+        }
+        // Six standard deviations of a binomial with n = 70 000, p = 1/7.
+        assert!(counts.iter().all(|count| (count - 10_000).abs() < 6 * 93), "{counts:?}");
+    }
+}

@@ -1,0 +1,55 @@
+use super::{Due, Lengths, Schedule};
+use units::{Span, Time};
+
+/// One frame every `gap`, start to start.
+#[derive(Clone, Debug)]
+pub struct FixedGap {
+    gap: Span,
+    next: Option<Time>,
+}
+
+impl FixedGap {
+    /// A schedule with this inter-departure time.
+    #[must_use]
+    pub fn new(gap: Span) -> Self {
+        FixedGap { gap, next: None }
+    }
+}
+
+impl Schedule for FixedGap {
+    fn depart(&mut self, ready: Time, _: &Lengths) -> Due {
+        let due = self.next.unwrap_or(ready);
+        let starved = ready > due;
+        let at = due.max(ready);
+        self.next = Some(at + self.gap);
+        Due { at, starved }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::FrameLen;
+
+    const LENGTHS: Lengths = Lengths { frame: FrameLen::MIN, packet: 46 };
+
+    #[test]
+    fn departures_are_even_and_absolute() {
+        let mut schedule = FixedGap::new(Span::from_ps(1_234_567));
+        for k in 0..1_000 {
+            let due = schedule.depart(Time::ZERO, &LENGTHS);
+            assert_eq!(due, Due { at: Time::from_ps(k * 1_234_567), starved: false });
+        }
+    }
+
+    #[test]
+    fn starvation_restarts_at_the_arrival() {
+        let mut schedule = FixedGap::new(Span::from_us(10));
+        schedule.depart(Time::ZERO, &LENGTHS);
+        let on_time = schedule.depart(Time::from_ps(10_000_000), &LENGTHS);
+        assert!(!on_time.starved, "ready just when due");
+        let late = schedule.depart(Time::from_ps(20_000_001), &LENGTHS);
+        assert_eq!(late, Due { at: Time::from_ps(20_000_001), starved: true });
+        assert_eq!(schedule.depart(Time::ZERO, &LENGTHS).at, Time::from_ps(30_000_001));
+    }
+}

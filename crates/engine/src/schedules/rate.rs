@@ -1,0 +1,140 @@
+use super::{Due, Lengths, Schedule, counted, wire_share};
+use units::{BitRate, FrameRate, Layer, PS_PER_S, Share, Span, Time};
+
+/// A constant rate: each frame departs when the rate would have carried all frames before it.
+///
+/// The time of a frame is `amount × numerator / denominator` picoseconds, a rational that is seldom
+/// whole. The remainder is carried, so that departure k is the exact sum rounded down once.
+#[derive(Clone, Debug)]
+pub struct ConstantRate {
+    amount: Amount,
+    numerator: u128,
+    denominator: u128,
+    remainder: u128,
+    next: Option<Time>,
+}
+
+/// What a rate counts.
+#[derive(Clone, Copy, Debug)]
+enum Amount {
+    Bytes(Layer),
+    Frames,
+}
+
+impl ConstantRate {
+    /// So many bits per second of one layer.
+    #[must_use]
+    pub fn bits(rate: BitRate, layer: Layer) -> Self {
+        Self::new(Amount::Bytes(layer), 8 * u128::from(PS_PER_S), rate.bps().into())
+    }
+
+    /// So many frames per second.
+    #[must_use]
+    pub fn frames(rate: FrameRate) -> Self {
+        Self::new(Amount::Frames, 1_000 * u128::from(PS_PER_S), rate.millis().into())
+    }
+
+    /// A share of the time of a line, preamble and gap included.
+    #[must_use]
+    pub fn share(share: Share, line: BitRate) -> Self {
+        let (numerator, denominator) = wire_share(share, line);
+        Self::new(Amount::Bytes(Layer::Wire), 8 * u128::from(PS_PER_S) * numerator, denominator)
+    }
+
+    fn new(amount: Amount, numerator: u128, denominator: u128) -> Self {
+        // In lowest terms the products below stay within 64 bits for all usual rates, where division is fast.
+        let divisor = gcd(numerator, denominator);
+        ConstantRate {
+            amount,
+            numerator: numerator / divisor,
+            denominator: denominator / divisor,
+            remainder: 0,
+            next: None,
+        }
+    }
+}
+
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Schedule for ConstantRate {
+    fn depart(&mut self, ready: Time, lengths: &Lengths) -> Due {
+        let due = self.next.unwrap_or(ready);
+        let starved = ready > due;
+        if starved {
+            self.remainder = 0;
+        }
+        let at = due.max(ready);
+        let amount = match self.amount {
+            Amount::Bytes(layer) => counted(layer, lengths),
+            Amount::Frames => 1,
+        };
+        let product = u128::from(amount) * self.numerator + self.remainder;
+        let (span, remainder) = match (u64::try_from(product), u64::try_from(self.denominator)) {
+            (Ok(product), Ok(denominator)) => (product / denominator, u128::from(product % denominator)),
+            _ => ((product / self.denominator) as u64, product % self.denominator),
+        };
+        self.remainder = remainder;
+        self.next = Some(at + Span::from_ps(span));
+        Due { at, starved }
+    }
+
+    fn counts_packets(&self) -> bool {
+        matches!(self.amount, Amount::Bytes(Layer::Ip))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use units::FrameLen;
+
+    fn lengths(bytes: u32) -> Lengths {
+        Lengths { frame: FrameLen::new(bytes), packet: bytes - 18 }
+    }
+
+    #[test]
+    fn layers_count_what_they_say() {
+        let gap = |mut schedule: ConstantRate| {
+            schedule.depart(Time::ZERO, &lengths(64));
+            schedule.depart(Time::ZERO, &lengths(64)).at.as_ps()
+        };
+        let gbps = BitRate::from_gbps(1);
+        assert_eq!(gap(ConstantRate::bits(gbps, Layer::Frame)), 64 * 8_000);
+        assert_eq!(gap(ConstantRate::bits(gbps, Layer::Wire)), 84 * 8_000);
+        assert_eq!(gap(ConstantRate::bits(gbps, Layer::Ip)), 46 * 8_000);
+        assert_eq!(gap(ConstantRate::frames(FrameRate::from_millis(50_000_000))), 20_000_000);
+        assert_eq!(gap(ConstantRate::share(Share::ONE, BitRate::from_gbps(10))), 84 * 800);
+        assert_eq!(gap(ConstantRate::share(Share::from_ppb(250_000_000), BitRate::from_gbps(10))), 84 * 3_200);
+    }
+
+    #[test]
+    fn no_drift_after_two_to_the_33_frames() {
+        // 3.7 Gbit/s of 64 B frames is 138.378… ps a byte time. Start high, as if 2³³ had gone.
+        let mut schedule = ConstantRate::bits(BitRate::from_bps(3_700_000_000), Layer::Frame);
+        let gone: u128 = 1 << 33;
+        let exact = |frames: u128| (frames * 64 * 8 * u128::from(PS_PER_S) / 3_700_000_000) as u64;
+        schedule.next = Some(Time::from_ps(exact(gone)));
+        schedule.remainder = (gone * 64 * schedule.numerator) % schedule.denominator;
+        for k in 0..1_000 {
+            let due = schedule.depart(Time::ZERO, &lengths(64));
+            assert_eq!(due.at.as_ps(), exact(gone + k));
+        }
+    }
+
+    proptest! {
+        /// Departure n is the exact rational sum, rounded down, for any rate and lengths.
+        #[test]
+        fn departures_are_exact(bps in 1_000_u64..400_000_000_000, sizes in prop::collection::vec(64_u32..9216, 1..200)) {
+            let mut schedule = ConstantRate::bits(BitRate::from_bps(bps), Layer::Frame);
+            let mut bits: u128 = 0;
+            for size in sizes {
+                let due = schedule.depart(Time::ZERO, &lengths(size));
+                prop_assert_eq!(u128::from(due.at.as_ps()), bits * u128::from(PS_PER_S) / u128::from(bps));
+                bits += u128::from(size) * 8;
+            }
+        }
+    }
+}
