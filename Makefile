@@ -1,0 +1,22 @@
+# Thin on purpose: each target is one line of real work, fit to be typed by hand.
+.PHONY: demo test bench lint doc setup
+
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+test: setup   ## every test; labs say SKIP where the machine does not permit them
+	cargo test --workspace
+
+demo: setup   ## unmodified programs through netlathe, asked against got, in under a minute
+	cargo build --release -p netlathe-cli && python3 scripts/demo.py
+
+bench: setup  ## the figures of docs and bench/
+	cargo bench -p netlathe-cli
+
+lint: setup   ## format and lints, warnings are errors
+	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings
+
+doc: setup    ## the crates' documentation, in target/doc
+	cargo doc --workspace --no-deps
+
+setup:        ## what the others need; does nothing when it is there
+	@scripts/setup.sh

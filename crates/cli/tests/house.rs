@@ -1,0 +1,272 @@
+//! The rules of the house that no lint knows: which crate may use which, where `unsafe` may be, and that nothing is
+//! left half-done. The design document says why; this keeps it so.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Who may use whom. An edge that is not here is a change of the design: argue for it in an ADR, then add it.
+/// Never `engine → dpdk` nor `dpdk → engine`: the engine is pure, and `dataplane` is where the two meet.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("units", &[]),
+    ("packet", &["units"]),
+    ("measure", &["units"]),
+    ("engine", &["units", "packet", "measure"]),
+    ("scenario", &["units", "packet", "measure", "engine"]),
+    ("sim", &["units", "packet", "measure", "engine"]),
+    ("dpdk-sys", &[]),
+    ("dpdk", &["units", "packet", "dpdk-sys"]),
+    ("dataplane", &["units", "packet", "measure", "engine", "dpdk"]),
+    ("slice", &["units", "measure"]),
+    ("lab", &[]),
+    ("cli", &["units", "packet", "measure", "engine", "scenario", "sim", "dpdk", "dataplane", "slice", "lab"]),
+];
+
+/// The crates that may hold unsafe code. All others inherit the workspace's lints, which forbid it.
+const FENCE: [&str; 2] = ["dpdk-sys", "dpdk"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
+}
+
+/// Every crate's short name and folder.
+fn crates() -> BTreeMap<String, PathBuf> {
+    let entries = fs::read_dir(root().join("crates")).expect("there is a folder of crates");
+    let folders = entries.map(|e| e.expect("it can be read").path()).filter(|path| path.join("Cargo.toml").is_file());
+    folders.map(|path| (path.file_name().expect("a name").to_string_lossy().into_owned(), path)).collect()
+}
+
+#[test]
+fn crates_depend_one_way() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs, since it runs this test");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+
+    let table: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for package in metadata["packages"].as_array().expect("packages") {
+        let Some(name) = package["name"].as_str().and_then(|name| name.strip_prefix("netlathe-")) else {
+            wrong.push(format!("{} is not called netlathe-…", package["name"]));
+            continue;
+        };
+        let Some(allowed) = table.get(name) else {
+            wrong.push(format!("{name} is a new crate: say in MAY_USE what it may use, and who may use it"));
+            continue;
+        };
+        seen += 1;
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let Some(used) = dependency["name"].as_str().and_then(|name| name.strip_prefix("netlathe-")) else {
+                continue;
+            };
+            // A lab is a place to test in; any crate's tests may use it.
+            let lab_for_tests = used == "lab" && dependency["kind"] == "dev";
+            if !allowed.contains(&used) && !lab_for_tests {
+                wrong.push(format!("{name} → {used} is against the direction of dependencies"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(seen, crates().len(), "a crate in crates/ is not in the workspace");
+}
+
+#[test]
+fn the_table_of_dependencies_is_itself_one_way() {
+    let table: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
+    fn reaches(table: &BTreeMap<&str, &[&str]>, from: &str, to: &str) -> bool {
+        table.get(from).is_some_and(|used| used.iter().any(|next| *next == to || reaches(table, next, to)))
+    }
+    for name in table.keys() {
+        assert!(!reaches(&table, name, name), "{name} depends on itself");
+    }
+    assert!(!reaches(&table, "engine", "dpdk") && !reaches(&table, "dpdk", "engine"));
+    assert!(table["lab"].is_empty(), "the lab stands alone");
+}
+
+#[test]
+fn unsafe_code_stays_behind_the_fence() {
+    let mut wrong = Vec::new();
+    for (name, folder) in crates() {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest is text");
+        if FENCE.contains(&name.as_str()) {
+            for rule in ["undocumented_unsafe_blocks = \"deny\"", "unsafe_op_in_unsafe_fn = \"deny\""] {
+                if !manifest.contains(rule) {
+                    wrong.push(format!("{name}/Cargo.toml lacks {rule}"));
+                }
+            }
+            continue;
+        }
+        let inherits = manifest.lines().skip_while(|line| line.trim() != "[lints]").nth(1).map(str::trim);
+        if inherits != Some("workspace = true") {
+            wrong.push(format!("{name}/Cargo.toml does not inherit the workspace's lints"));
+        }
+        for path in sources(&folder) {
+            for line in lines_with(&path, |code| has_word(code, "unsafe")) {
+                wrong.push(format!("{line}: unsafe outside {FENCE:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_half_done() {
+    let mut wrong = Vec::new();
+    for folder in crates().values() {
+        for path in sources(folder) {
+            for stub in ["todo!", "unimplemented!", "#[ignore"] {
+                let lines = lines_with(&path, |code| code.contains(stub));
+                wrong.extend(lines.into_iter().map(|line| format!("{line}: {stub}")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// All Rust files of a crate, tests and build script included.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder can be read") {
+            let path = entry.expect("it can be read").path();
+            if path.is_dir() && !path.ends_with("target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// `file:line` of every line whose code is as asked.
+fn lines_with(path: &Path, matches: impl Fn(&str) -> bool) -> Vec<String> {
+    let code = code_only(&fs::read_to_string(path).expect("source is text"));
+    let shown = path.strip_prefix(root()).unwrap_or(path).display().to_string();
+    let numbered = code.lines().enumerate().filter(|(_, line)| matches(line));
+    numbered.map(|(n, _)| format!("{shown}:{}", n + 1)).collect()
+}
+
+fn has_word(code: &str, word: &str) -> bool {
+    code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|part| part == word)
+}
+
+/// The source with comments and literals blanked; lines stay where they are.
+fn code_only(source: &str) -> String {
+    let mut code = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(first) = rest.chars().next() {
+        let in_word = code.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let length = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            block_comment(rest)
+        } else if let Some(length) = raw_string(rest).filter(|_| !in_word) {
+            length
+        } else if first == '"' {
+            quoted(rest, '"')
+        } else if first == '\'' && is_character(rest) {
+            quoted(rest, '\'')
+        } else {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        };
+        let (blanked, after) = rest.split_at(length);
+        code.push(' ');
+        code.extend(blanked.chars().filter(|c| *c == '\n'));
+        rest = after;
+    }
+    code
+}
+
+/// Length of a block comment, which may hold others.
+fn block_comment(text: &str) -> usize {
+    let (mut depth, mut at) = (0_usize, 0);
+    while at < text.len() {
+        let here = &text.as_bytes()[at..];
+        if here.starts_with(b"/*") {
+            depth += 1;
+            at += 2;
+        } else if here.starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    text.len()
+}
+
+/// Length of `r"…"`, `r#"…"#`, `br…`, `cr…`, if that is what the text begins with.
+fn raw_string(text: &str) -> Option<usize> {
+    let after = ["r", "br", "cr"].iter().find_map(|prefix| text.strip_prefix(prefix))?;
+    let hashes = after.bytes().take_while(|b| *b == b'#').count();
+    let body = after[hashes..].strip_prefix('"')?;
+    let end = format!("\"{}", "#".repeat(hashes));
+    let closed = body.find(&end).map_or(body.len(), |at| at + end.len());
+    Some(text.len() - body.len() + closed)
+}
+
+/// Length of a quoted literal, escapes respected.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Whether a quote begins a character and not a lifetime.
+fn is_character(text: &str) -> bool {
+    let mut after = text.chars().skip(1);
+    match after.next() {
+        Some('\\') => true,
+        Some(_) => after.next() == Some('\''),
+        None => false,
+    }
+}
+
+#[test]
+fn comments_and_literals_are_told_from_code() {
+    let blanked = |source: &str| !has_word(&code_only(source), "unsafe");
+    for harmless in [
+        "// unsafe",
+        "/* a /* b */ unsafe */ fn f() {}",
+        "let s = \"unsafe \\\" unsafe\";",
+        "let s = r#\"unsafe \" unsafe\"#;",
+        "let s = br\"unsafe\";",
+        "let c = '\"'; // unsafe",
+        "fn unsafe_free<'a>(x: &'a str) {} // it's 'unsafe'",
+        "#![forbid(unsafe_code)]",
+    ] {
+        assert!(blanked(harmless), "{harmless:?} → {:?}", code_only(harmless));
+    }
+    for code in [
+        "unsafe { f() }",
+        "let c = '\"'; unsafe { f(\"\") }",
+        "fn f<'a>(x: &'a u8) { unsafe {} }",
+        "/* c */ unsafe fn g();",
+        "let s = r\"\\\"; unsafe {}",
+        "for_r\"x\"; unsafe {}",
+    ] {
+        assert!(!blanked(code), "{code:?} → {:?}", code_only(code));
+    }
+    assert_eq!(code_only("a /* \n\n */ b\n").lines().count(), 3, "lines must keep their numbers");
+}
