@@ -3,11 +3,13 @@
 //! No function here panics on the content of a frame: views return `None` where bytes are missing.
 
 mod checksum;
+mod filler;
 mod frame;
 mod template;
 mod view;
 
 pub use checksum::internet_checksum;
+pub use filler::FillerKind;
 pub use frame::{Frame, HeapFrame};
 pub use template::{MacAddr, UdpTemplate};
 pub use view::ip_length;

@@ -109,7 +109,10 @@ mod tests {
 
     #[test]
     fn addresses_read_and_print() {
-        assert_eq!("02:00:5e:00:00:0a".parse::<MacAddr>().map(|mac| mac.to_string()).as_deref(), Ok("02:00:5e:00:00:0a"));
+        assert_eq!(
+            "02:00:5e:00:00:0a".parse::<MacAddr>().map(|mac| mac.to_string()).as_deref(),
+            Ok("02:00:5e:00:00:0a")
+        );
         for text in ["", "02:00:5e:00:00", "02:00:5e:00:00:0a:0b", "2:0:5e:0:0:a", "zz:00:5e:00:00:0a"] {
             assert!(text.parse::<MacAddr>().is_err(), "{text}");
         }

@@ -1,1 +1,23 @@
-//! Text to plan: the grammars that people type, and every diagnostic
+//! From text to a plan: what people type on the command line or in a scenario file, every grammar
+//! of it, and every diagnostic.
+//!
+//! Both ways of asking end in the same place: [`PipelineText`] holds texts and where each was
+//! written, [`PipelineText::resolve`] makes a [`PipelinePlan`] of it. Nothing is opened here, and
+//! all problems are collected before any is shown.
+
+mod asks;
+mod document;
+mod expect;
+mod plan;
+mod ports;
+mod print;
+mod problem;
+mod stream;
+
+pub use asks::{parse_gap, parse_wave};
+pub use document::{Scenario, read};
+pub use expect::{Comparison, Expectation, Quantity};
+pub use plan::{Pacer, PipelinePlan, PipelineText, SourcePlan};
+pub use ports::{Driver, FillerSpec, PortSpec, WireSpec};
+pub use problem::{Origin, Problem, Problems, Text};
+pub use stream::parse_stream;

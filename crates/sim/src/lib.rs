@@ -1,1 +1,19 @@
-//! Virtual time: captures, model wires and their driver
+//! Virtual time: captures as ports, the model line, and the driver that moves frames between them.
+//!
+//! The clock jumps from one event to the next. Frames of a capture arrive at their stamps; what
+//! cannot leave yet stays in the file until its turn, so that memory does not grow with the input.
+//! The same input, plan and seed give the same output to the bit.
+
+mod capture;
+mod driver;
+mod error;
+mod sink;
+mod source;
+mod wire;
+
+pub use capture::{CaptureReader, CaptureWriter, Record};
+pub use driver::{Limits, Run, Watch, run};
+pub use error::SimError;
+pub use sink::{NullSink, PcapSink, Sink};
+pub use source::{PcapSource, Source, StreamSource};
+pub use wire::WireSink;

@@ -1,0 +1,79 @@
+use units::{ParseError, Rate, Span};
+
+/// Laws of gaps that the grammar knows and this version does not make.
+const LATER_GAPS: [&str; 9] = ["uniform", "normal", "chi2", "poisson", "exp", "pareto", "lognormal", "gamma", "table"];
+/// Waveforms that the grammar knows and this version does not make.
+const LATER_WAVES: [&str; 5] = ["burst", "ramp", "steps", "follow-depth", "trace"];
+
+/// The longest gap that makes sense within a run of 213 days.
+const LONGEST_GAP: Span = Span::from_ms(86_400_000);
+
+/// Reads a GAP: `10us` or `fixed 10us`.
+///
+/// # Errors
+/// No time, a bare number, zero, more than a day, or a law that this version does not make.
+pub fn parse_gap(text: &str) -> Result<Span, ParseError> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let time = match words[..] {
+        ["fixed", time] | [time] if !LATER_GAPS.contains(&time) => time,
+        [law, ..] if LATER_GAPS.contains(&law) => {
+            return Err(ParseError::new(format!("this version does not make '{law}' gaps"), "write fixed 10us"));
+        }
+        _ => return Err(ParseError::new(format!("'{text}' is no gap"), "write 10us or fixed 10us")),
+    };
+    let gap: Span = time.parse()?;
+    if gap == Span::ZERO {
+        return Err(ParseError::new(
+            "a gap of zero asks for nothing",
+            "leave it out to send as fast as the line takes frames",
+        ));
+    }
+    if gap > LONGEST_GAP {
+        return Err(ParseError::new(format!("a gap of {gap} is longer than a day"), "write at most 86400s"));
+    }
+    Ok(gap)
+}
+
+/// Reads a WAVE: `5Gbps`, `const 5Gbps`, `1.2Mpps`, `50%`.
+///
+/// # Errors
+/// No rate, a bare number, or a waveform that this version does not make.
+pub fn parse_wave(text: &str) -> Result<Rate, ParseError> {
+    let text = text.trim();
+    let first = text.split_whitespace().next().unwrap_or_default();
+    if LATER_WAVES.contains(&first) {
+        return Err(ParseError::new(format!("this version does not make '{first}' waves"), "write const 5Gbps"));
+    }
+    let rate = if first == "const" { text[first.len()..].trim_start() } else { text };
+    if rate.is_empty() {
+        return Err(ParseError::new("a rate is missing", "write 5Gbps, 1.2Mpps or 50%"));
+    }
+    rate.parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_to_write_the_same() {
+        assert_eq!(parse_gap("fixed 10us"), Ok(Span::from_us(10)));
+        assert_eq!(parse_gap("10us"), Ok(Span::from_us(10)));
+        assert_eq!(parse_wave("const 5Gbps"), parse_wave("5Gbps"));
+        assert!(parse_wave("5Gbps wire").is_ok());
+    }
+
+    #[test]
+    fn what_is_refused_says_how_to_write_it() {
+        for text in
+            ["", "10", "fixed", "fixed 10", "-1us", "0us", "10us 20us", "uniform 80us..120us", "99999s", "fixd 10us"]
+        {
+            let error = parse_gap(text).expect_err(text).to_string();
+            assert!(error.contains("write") || error.contains("leave"), "{text}: {error}");
+        }
+        for text in ["", "const", "10", "10mbps", "-5Gbps", "burst 8Gbps for 2ms every 10ms", "5Gbps fast"] {
+            let error = parse_wave(text).expect_err(text).to_string();
+            assert!(error.contains("write"), "{text}: {error}");
+        }
+    }
+}

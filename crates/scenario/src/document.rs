@@ -1,0 +1,294 @@
+use crate::expect::Expectation;
+use crate::plan::{PipelinePlan, PipelineText};
+use crate::problem::{Origin, Problem, Problems, Text, nearest};
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use units::Span;
+
+/// A scenario that can be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Seed of all random numbers.
+    pub seed: Option<u64>,
+    /// When to end, if before the inputs do.
+    pub duration: Option<Span>,
+    /// Pipelines in the order of the file.
+    pub pipelines: Vec<PipelinePlan>,
+    /// What the run should show.
+    pub expectations: Vec<Expectation>,
+}
+
+/// The version of the format that this code reads.
+const SCHEMA: u64 = 1;
+
+/// Reads a scenario; `file` is its name for messages.
+///
+/// # Errors
+/// All problems of the file, each with its line and column.
+pub fn read(file: &str, source: &str) -> Result<Scenario, Problems> {
+    let mut reader = Reader { file, source, problems: Problems::default() };
+    let (document, errors) = DeTable::parse_recoverable(source);
+    for error in errors {
+        let origin = reader.origin(error.span().unwrap_or(0..0));
+        let message = error.message().lines().collect::<Vec<_>>().join("; ");
+        reader.problems.0.push(Problem { origin, message: format!("{message}: correct the TOML here") });
+    }
+    let scenario = if reader.problems.0.is_empty() { reader.scenario(document.get_ref()) } else { None };
+    reader.problems.0.sort_by_key(|problem| match &problem.origin {
+        Origin::File { line, column, .. } => (*line, *column),
+        Origin::Option(_) => (0, 0),
+    });
+    reader.problems.unless_any(scenario)
+}
+
+type Value<'i> = Spanned<DeValue<'i>>;
+
+struct Reader<'s> {
+    file: &'s str,
+    source: &'s str,
+    problems: Problems,
+}
+
+impl Reader<'_> {
+    fn origin(&self, span: Range<usize>) -> Origin {
+        let before = &self.source[..span.start.min(self.source.len())];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Origin::File {
+            file: self.file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+
+    fn add(&mut self, span: Range<usize>, message: impl Into<String>) {
+        let origin = self.origin(span);
+        self.problems.add(&origin, message);
+    }
+
+    fn scenario(&mut self, table: &DeTable<'_>) -> Option<Scenario> {
+        self.check_keys(table, &["schema", "seed", "duration", "pipeline", "expect"]);
+        match table.get("schema").map(|value| (value.span(), self.integer(value))) {
+            Some((_, Some(SCHEMA) | None)) => {}
+            Some((span, Some(other))) => {
+                self.add(span, format!("schema {other} is not known: write schema = {SCHEMA}"))
+            }
+            None => self.add(0..0, format!("the version of the format is missing: write schema = {SCHEMA}")),
+        }
+        let seed = table.get("seed").and_then(|value| self.integer(value));
+        let duration = self.text(table, "duration").and_then(|text| self.problems.read(&text, str::parse::<Span>));
+        let mut names: Vec<String> = Vec::new();
+        let mut pipelines = Vec::new();
+        for (number, (span, table)) in self.tables(table, "pipeline").into_iter().enumerate() {
+            let text = self.pipeline(table, number);
+            if names.contains(&text.name) {
+                self.add(span, format!("there is a pipeline '{}' already: give it another name", text.name));
+            }
+            names.push(text.name.clone());
+            pipelines.extend(text.resolve(&mut self.problems));
+        }
+        if names.is_empty() {
+            self.add(0..0, "there is no pipeline: write [[pipeline]] with in and out");
+        }
+        let expectations = self.expectations(table, &names);
+        Some(Scenario { seed, duration, pipelines, expectations })
+    }
+
+    fn pipeline(&mut self, table: &DeTable<'_>, number: usize) -> PipelineText {
+        self.check_keys(
+            table,
+            &["name", "in", "out", "stream", "count", "rate", "gap", "pacer", "filler", "stages", "one-way", "class"],
+        );
+        let mut pipeline = PipelineText {
+            name: self.text(table, "name").map_or_else(|| format!("pipeline{}", number + 1), |text| text.value),
+            input: self.text(table, "in"),
+            stream: self.text(table, "stream"),
+            count: table.get("count").and_then(|value| self.integer(value)),
+            output: self.text(table, "out"),
+            rate: self.text(table, "rate"),
+            gap: self.text(table, "gap"),
+            pacer: self.text(table, "pacer"),
+            filler: self.text(table, "filler"),
+            stages: self.texts(table, "stages"),
+            one_way: table.get("one-way").is_some_and(|value| self.boolean(value)),
+        };
+        for (_, class) in self.tables(table, "class") {
+            self.default_class(class, &mut pipeline);
+        }
+        pipeline
+    }
+
+    /// The one class that this version has: the default one, which takes every frame.
+    fn default_class(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
+        self.check_keys(table, &["name", "match", "stages", "rate", "gap"]);
+        if let Some(matcher) = table.get("match") {
+            self.add(matcher.span(), "this version has the default class only: leave match out");
+        }
+        for key in ["rate", "gap", "stages"] {
+            let twice = match key {
+                "rate" => pipeline.rate.is_some(),
+                "gap" => pipeline.gap.is_some(),
+                _ => !pipeline.stages.is_empty(),
+            };
+            if let Some(value) = table.get(key).filter(|_| twice) {
+                self.add(value.span(), format!("{key} is set already: leave one of them out"));
+            }
+        }
+        pipeline.rate = pipeline.rate.take().or_else(|| self.text(table, "rate"));
+        pipeline.gap = pipeline.gap.take().or_else(|| self.text(table, "gap"));
+        pipeline.stages.extend(self.texts(table, "stages"));
+    }
+
+    fn expectations(&mut self, table: &DeTable<'_>, names: &[String]) -> Vec<Expectation> {
+        let mut expectations = Vec::new();
+        for (span, table) in self.tables(table, "expect") {
+            self.check_keys(table, &["that"]);
+            let Some(text) = self.text(table, "that") else {
+                self.add(span, "what is expected is missing: write that = \"down.gap.error.max < 1ns\"");
+                continue;
+            };
+            let Some(expectation) = self.problems.read(&text, Expectation::parse) else { continue };
+            if names.contains(&expectation.path[0]) {
+                expectations.push(expectation);
+            } else {
+                let known = names.join(", ");
+                self.problems
+                    .add(&text.origin, format!("'{}' is no pipeline: write one of {known}", expectation.path[0]));
+            }
+        }
+        expectations
+    }
+
+    fn check_keys(&mut self, table: &DeTable<'_>, known: &[&str]) {
+        for key in table.keys() {
+            let name = key.get_ref().as_ref();
+            if !known.contains(&name) {
+                let hint = match nearest(name, known) {
+                    Some(meant) => format!("did you mean {meant}?"),
+                    None => format!("write one of {}", known.join(", ")),
+                };
+                self.add(key.span(), format!("'{name}' is not known here: {hint}"));
+            }
+        }
+    }
+
+    fn text(&mut self, table: &DeTable<'_>, key: &str) -> Option<Text> {
+        let value = table.get(key)?;
+        self.string(value)
+    }
+
+    fn texts(&mut self, table: &DeTable<'_>, key: &str) -> Vec<Text> {
+        let Some(value) = table.get(key) else { return Vec::new() };
+        let DeValue::Array(array) = value.get_ref() else {
+            self.add(value.span(), format!("{key} is no list: write {key} = [\"…\"]"));
+            return Vec::new();
+        };
+        array.iter().filter_map(|value| self.string(value)).collect()
+    }
+
+    fn string(&mut self, value: &Value<'_>) -> Option<Text> {
+        if let DeValue::String(text) = value.get_ref() {
+            return Some(Text { value: text.to_string(), origin: self.origin(value.span()) });
+        }
+        let what = match value.get_ref() {
+            DeValue::Integer(_) | DeValue::Float(_) => {
+                "a bare number has no unit: write it in quotes with its unit, \"10us\""
+            }
+            _ => "a text is expected: write it in quotes",
+        };
+        self.add(value.span(), what);
+        None
+    }
+
+    fn integer(&mut self, value: &Value<'_>) -> Option<u64> {
+        if let DeValue::Integer(integer) = value.get_ref()
+            && let Ok(integer) = u64::from_str_radix(integer.as_str(), integer.radix())
+        {
+            return Some(integer);
+        }
+        self.add(value.span(), "a whole number from 0 is expected here");
+        None
+    }
+
+    fn boolean(&mut self, value: &Value<'_>) -> bool {
+        if let DeValue::Boolean(boolean) = value.get_ref() {
+            return *boolean;
+        }
+        self.add(value.span(), "write true or false");
+        false
+    }
+
+    /// The tables of `[[key]]` and where each stands.
+    fn tables<'t, 'i>(&mut self, table: &'t DeTable<'i>, key: &str) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
+        let Some(value) = table.get(key) else { return Vec::new() };
+        let mut tables = Vec::new();
+        let elements = value.get_ref().as_array().map_or(std::slice::from_ref(value), |array| array);
+        for element in elements {
+            match element.get_ref() {
+                DeValue::Table(table) if value.get_ref().is_array() => tables.push((element.span(), table)),
+                _ => self.add(element.span(), format!("'{key}' is a list of tables: write [[{key}]]")),
+            }
+        }
+        tables
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::schedules::Ask;
+
+    const GOOD: &str = r#"
+schema = 1
+seed   = 7
+
+[[pipeline]]
+name = "down"
+in   = "pcap:in.pcap"
+out  = "wire:10G,pcap=out.pcap"
+
+  [[pipeline.class]]
+  stages = ["delay 20ms", "loss 0.5%"]
+  gap    = "fixed 10us"
+
+[[expect]]
+that = "down.gap.error.max_ns < 1ns"
+"#;
+
+    #[test]
+    fn a_complete_scenario() {
+        let scenario = read("a.toml", GOOD).expect("a scenario");
+        assert_eq!(scenario.seed, Some(7));
+        let pipeline = &scenario.pipelines[0];
+        assert_eq!((pipeline.name.as_str(), pipeline.stages.len()), ("down", 2));
+        assert_eq!(pipeline.ask, Ask::Gap(Span::from_us(10)));
+        assert_eq!(scenario.expectations.len(), 1);
+    }
+
+    #[test]
+    fn every_error_has_its_place() {
+        let bad = GOOD
+            .replace("fixed 10us", "fixed 10")
+            .replace("seed ", "sead ")
+            .replace("loss 0.5%", "lost 0.5%")
+            .replace("down.gap", "up.gap");
+        let problems = read("a.toml", &bad).expect_err("four problems");
+        let text = problems.to_string();
+        assert_eq!(problems.0.len(), 4, "{text}");
+        for expected in
+            ["a.toml:3:1: 'sead'", "did you mean seed", "a.toml:12:12:", "a.toml:11:27:", "a.toml:15:8: 'up'"]
+        {
+            assert!(text.contains(expected), "{expected} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn bare_numbers_and_broken_toml_are_refused() {
+        let text = read("a.toml", &GOOD.replace("\"fixed 10us\"", "10")).expect_err("bare").to_string();
+        assert!(text.contains("a.toml:12:12: a bare number has no unit"), "{text}");
+        let text = read("a.toml", "schema = 1\n[[pipeline]\n").expect_err("broken").to_string();
+        assert!(text.starts_with("a.toml:2:"), "{text}");
+        assert!(read("a.toml", "").is_err());
+        assert!(read("a.toml", "schema = 2\n").expect_err("schema").to_string().contains("schema 2"));
+    }
+}

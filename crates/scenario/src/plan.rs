@@ -1,0 +1,319 @@
+use crate::asks::{parse_gap, parse_wave};
+use crate::ports::{FillerSpec, PortSpec};
+use crate::problem::{Origin, Problems, Text, nearest};
+use crate::stream::parse_stream;
+use engine::Line;
+use engine::schedules::{Ask, Impossible};
+use engine::sources::StreamSpec;
+use engine::stages::StageConfig;
+use units::ParseError;
+
+/// A pipeline as it was written: texts, and where each stands.
+#[derive(Clone, Debug, Default)]
+pub struct PipelineText {
+    /// Its name in reports.
+    pub name: String,
+    /// The port that frames come from.
+    pub input: Option<Text>,
+    /// Or the stream that is made.
+    pub stream: Option<Text>,
+    /// How many frames of the stream.
+    pub count: Option<u64>,
+    /// The port that frames leave by.
+    pub output: Option<Text>,
+    /// A WAVE.
+    pub rate: Option<Text>,
+    /// A GAP.
+    pub gap: Option<Text>,
+    /// A pacer.
+    pub pacer: Option<Text>,
+    /// Fillers.
+    pub filler: Option<Text>,
+    /// Stages, first to last.
+    pub stages: Vec<Text>,
+    /// Nothing is carried back.
+    pub one_way: bool,
+}
+
+/// A pipeline that can be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PipelinePlan {
+    /// Its name in reports.
+    pub name: String,
+    /// Where frames come from.
+    pub source: SourcePlan,
+    /// The port that frames leave by.
+    pub output: PortSpec,
+    /// What is asked of departures.
+    pub ask: Ask,
+    /// How departures are made to happen.
+    pub pacer: Pacer,
+    /// What fills the line.
+    pub filler: FillerSpec,
+    /// Stages, first to last.
+    pub stages: Vec<StageConfig>,
+    /// Nothing is carried back.
+    pub one_way: bool,
+}
+
+/// Where frames come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourcePlan {
+    /// A port.
+    Port(PortSpec),
+    /// A stream that is made.
+    Stream {
+        /// The stream.
+        spec: StreamSpec,
+        /// How many frames; as many as the duration allows if not said.
+        count: Option<u64>,
+    },
+}
+
+/// How departures are made to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacer {
+    /// Filler frames keep the line busy, so that lengths set the times.
+    Filler,
+    /// The line idles between frames, each of which starts at its time.
+    LaunchTime,
+    /// A clock is watched until each departure is due.
+    Deadline,
+    /// Frames leave as soon as they can.
+    Unpaced,
+    /// Departures are written down, not made.
+    Stamps,
+}
+
+impl Pacer {
+    /// Its name in texts and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Pacer::Filler => "filler",
+            Pacer::LaunchTime => "launch-time",
+            Pacer::Deadline => "deadline",
+            Pacer::Unpaced => "none",
+            Pacer::Stamps => "stamps",
+        }
+    }
+}
+
+impl PipelineText {
+    /// Makes a plan, or notes every problem.
+    pub fn resolve(&self, problems: &mut Problems) -> Option<PipelinePlan> {
+        let before = problems.0.len();
+        let source = self.source(problems);
+        let output = match &self.output {
+            Some(text) => problems.read(text, PortSpec::parse),
+            None => {
+                problems.add(&Origin::Option("--out"), "the output is missing: name a port, pcap:FILE or wire:10G");
+                None
+            }
+        };
+        let ask = self.ask(problems);
+        let filler = self.filler.as_ref().and_then(|text| problems.read(text, FillerSpec::parse));
+        let stages: Vec<_> = self.stages.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect();
+        let (source, output, ask) = (source?, output?, ask?);
+        self.check_ports(&source, &output, problems);
+        self.check_ask(ask, &output, problems);
+        let pacer = self.pacer(ask, &output, problems)?;
+        if let Some(text) = self.filler.as_ref().filter(|_| pacer != Pacer::Filler) {
+            problems.add(
+                &text.origin,
+                format!(
+                    "fillers are not sent by pacer '{}': add a rate or a gap and --pacer filler, or leave this out",
+                    pacer.name()
+                ),
+            );
+        }
+        let plan = PipelinePlan {
+            name: self.name.clone(),
+            source,
+            output,
+            ask,
+            pacer,
+            filler: filler.unwrap_or_default(),
+            stages,
+            one_way: self.one_way,
+        };
+        (problems.0.len() == before).then_some(plan)
+    }
+
+    fn source(&self, problems: &mut Problems) -> Option<SourcePlan> {
+        match (&self.input, &self.stream) {
+            (Some(port), None) => problems.read(port, PortSpec::parse).map(SourcePlan::Port),
+            (None, Some(stream)) => {
+                let spec = problems.read(stream, parse_stream)?;
+                Some(SourcePlan::Stream { spec, count: self.count })
+            }
+            (Some(_), Some(stream)) => {
+                problems.add(&stream.origin, "frames come from a port or from a stream, not from both: leave one out");
+                None
+            }
+            (None, None) => {
+                problems.add(&Origin::Option("--in"), "the input is missing: name a port or pcap:FILE");
+                None
+            }
+        }
+    }
+
+    fn ask(&self, problems: &mut Problems) -> Option<Ask> {
+        match (&self.rate, &self.gap) {
+            (None, None) => Some(Ask::Nothing),
+            (Some(rate), None) => problems.read(rate, parse_wave).map(Ask::Rate),
+            (None, Some(gap)) => problems.read(gap, parse_gap).map(Ask::Gap),
+            (Some(_), Some(gap)) => {
+                problems.add(&gap.origin, "a rate and a gap both set the departures: leave one out");
+                None
+            }
+        }
+    }
+
+    fn check_ports(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {
+        if let (SourcePlan::Port(port @ (PortSpec::Wire(_) | PortSpec::Null)), Some(text)) = (source, &self.input) {
+            let kind = if matches!(port, PortSpec::Null) { "null" } else { "wire:" };
+            problems.add(&text.origin, format!("nothing comes from {kind}: read from an interface or pcap:FILE"));
+        }
+        if let (SourcePlan::Port(port), Some(text)) = (source, &self.output) {
+            if port == output {
+                problems.add(&text.origin, format!("'{}' is the input too: name another output", text.value));
+            } else if port.is_virtual() != output.is_virtual() && *output != PortSpec::Null {
+                problems.add(
+                    &text.origin,
+                    "one port is live and the other is not: capture with measure --in if:… --write FILE, or use two ports of one kind",
+                );
+            }
+        }
+    }
+
+    fn check_ask(&self, ask: Ask, output: &PortSpec, problems: &mut Problems) {
+        let Some(text) = self.rate.as_ref().or(self.gap.as_ref()) else { return };
+        match ask.schedule(output.line()) {
+            Ok(_) => {}
+            Err(Impossible::NoLine) => problems.add(
+                &text.origin,
+                format!(
+                    "'{}' is a share of line rate, which only wire: and physical NICs have: write a rate such as 5Gbps",
+                    text.value
+                ),
+            ),
+            Err(Impossible::AboveLine(line)) => {
+                problems.add(&text.origin, format!("'{}' is above the line rate of {line}: write less", text.value));
+            }
+        }
+    }
+
+    fn pacer(&self, ask: Ask, output: &PortSpec, problems: &mut Problems) -> Option<Pacer> {
+        const NAMES: [&str; 5] = ["auto", "filler", "launch-time", "deadline", "none"];
+        let asked = self.pacer.as_ref().map_or("auto", |text| text.value.as_str());
+        let origin = self.pacer.as_ref().map_or(&Origin::Option("--pacer"), |text| &text.origin);
+        if !NAMES.contains(&asked) {
+            let hint = nearest(asked, &NAMES).map(|name| format!(", perhaps {name}")).unwrap_or_default();
+            let error = ParseError::new(format!("'{asked}' is no pacer{hint}"), format!("write {}", NAMES.join(", ")));
+            problems.add(origin, error.to_string());
+            return None;
+        }
+        let mut refuse = |why: &str| {
+            problems.add(origin, format!("pacer '{asked}' {why}"));
+            None
+        };
+        let nothing = ask == Ask::Nothing;
+        match (asked, output) {
+            ("none", _) if !nothing => refuse("would not keep the rate or gap that is asked: leave one of them out"),
+            ("filler" | "launch-time" | "deadline", _) if nothing => {
+                refuse("needs a --rate or a --gap to keep: add one")
+            }
+            ("auto" | "none", PortSpec::Wire(_)) if nothing => Some(Pacer::Unpaced),
+            ("auto" | "filler", PortSpec::Wire(_)) => Some(Pacer::Filler),
+            ("launch-time", PortSpec::Wire(_)) => Some(Pacer::LaunchTime),
+            ("deadline", PortSpec::Wire(_)) => {
+                refuse("watches a clock, which the model line does not have: write filler or launch-time")
+            }
+            ("auto" | "none", PortSpec::Pcap(_) | PortSpec::Null) => Some(Pacer::Stamps),
+            (_, PortSpec::Pcap(_) | PortSpec::Null) => {
+                refuse("has no line to act on here: leave it out, departures are written as stamps")
+            }
+            ("auto" | "none", _) if nothing => Some(Pacer::Unpaced),
+            ("filler", _) => {
+                refuse("works on the model line only in this version: write deadline, or wire:10G as output")
+            }
+            ("launch-time", _) => {
+                refuse("needs a NIC that sends at a given time, which no port of this version is: write deadline")
+            }
+            _ => Some(Pacer::Deadline),
+        }
+    }
+}
+
+impl PortSpec {
+    /// The line, if the port has a line rate.
+    #[must_use]
+    pub fn line(&self) -> Option<Line> {
+        match self {
+            PortSpec::Wire(wire) => Some(Line::new(wire.rate)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(input: &str, output: &str, edit: impl FnOnce(&mut PipelineText)) -> Result<PipelinePlan, String> {
+        let mut text = PipelineText {
+            input: Some(Text::option("--in", input)),
+            output: Some(Text::option("--out", output)),
+            ..PipelineText::default()
+        };
+        edit(&mut text);
+        let mut problems = Problems::default();
+        let plan = text.resolve(&mut problems);
+        problems.unless_any(plan).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn the_pacer_follows_the_output() {
+        let pacer = |output: &str, gap: Option<&str>| {
+            let input = if output.contains(':') { "pcap:in.pcap" } else { "eth7" };
+            resolve(input, output, |text| text.gap = gap.map(|gap| Text::option("--gap", gap))).map(|plan| plan.pacer)
+        };
+        assert_eq!(pacer("wire:10G", Some("10us")), Ok(Pacer::Filler));
+        assert_eq!(pacer("wire:10G", None), Ok(Pacer::Unpaced));
+        assert_eq!(pacer("pcap:out.pcap", Some("10us")), Ok(Pacer::Stamps));
+        assert_eq!(pacer("eth0", Some("10us")), Ok(Pacer::Deadline));
+        assert_eq!(pacer("eth0", None), Ok(Pacer::Unpaced));
+    }
+
+    #[test]
+    fn problems_are_collected() {
+        let errors = resolve("wire:10G", "wire:10X", |text| {
+            text.gap = Some(Text::option("--gap", "10"));
+            text.stages = vec![Text::option("--stage", "dely 10ms")];
+        })
+        .expect_err("three problems");
+        assert_eq!(errors.lines().count(), 3, "{errors}");
+        assert!(errors.contains("--gap: ") && errors.contains("--out: ") && errors.contains("--stage: "));
+    }
+
+    #[test]
+    fn asks_that_cannot_be() {
+        for (output, rate, word) in [
+            ("wire:10G", "11Gbps", "above the line rate"),
+            ("pcap:o.pcap", "50%", "share of line rate"),
+            ("eth1", "50%", "share of line rate"),
+            ("pcap:in.pcap", "1Gbps", "input too"),
+        ] {
+            let input = if output == "eth1" { "eth0" } else { "pcap:in.pcap" };
+            let error = resolve(input, output, |text| text.rate = Some(Text::option("--rate", rate))).expect_err(rate);
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(resolve("pcap:in.pcap", "eth0", |_| {}).expect_err("live and file").contains("live"));
+        assert!(
+            resolve("eth0", "eth1", |text| text.pacer = Some(Text::option("--pacer", "filer")))
+                .expect_err("no pacer")
+                .contains("filler")
+        );
+    }
+}

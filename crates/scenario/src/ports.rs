@@ -1,0 +1,267 @@
+use packet::{FillerKind, MacAddr};
+use std::path::PathBuf;
+use units::{BitRate, ParseError};
+
+/// A port as people write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortSpec {
+    /// A Linux interface: `eth0`, `if:eth0,driver=af_packet`.
+    Interface {
+        /// Its name.
+        name: String,
+        /// The driver, if one was asked for.
+        driver: Option<Driver>,
+    },
+    /// A TAP device made by us: `tap:NAME`.
+    Tap(String),
+    /// A NIC bound to DPDK: `pci:0000:03:00.1`.
+    Pci(String),
+    /// Any EAL device: `dpdk:net_null0`.
+    Dpdk(String),
+    /// A capture: `pcap:FILE`.
+    Pcap(PathBuf),
+    /// The model line: `wire:10G`.
+    Wire(WireSpec),
+    /// Drops and counts: `null`.
+    Null,
+}
+
+/// How a Linux interface is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// AF_XDP sockets.
+    AfXdp,
+    /// AF_PACKET sockets.
+    AfPacket,
+}
+
+/// The model line and what it writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WireSpec {
+    /// Line rate.
+    pub rate: BitRate,
+    /// Capture of what the receiver sees.
+    pub pcap: Option<PathBuf>,
+    /// List of frames with their start in picoseconds.
+    pub frames: Option<PathBuf>,
+    /// Fillers are listed and captured too.
+    pub keep_fillers: bool,
+    /// The MAC aligns frames by a deficit idle count.
+    pub deficit_idle_count: bool,
+}
+
+/// Fillers as asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillerSpec {
+    /// Who throws them away.
+    pub kind: FillerKind,
+    /// To how many bytes data frames are aligned.
+    pub align: u64,
+}
+
+impl Default for FillerSpec {
+    fn default() -> Self {
+        FillerSpec { kind: FillerKind::Own, align: 1 }
+    }
+}
+
+impl PortSpec {
+    /// Reads a port.
+    ///
+    /// # Errors
+    /// An unknown kind, an empty name, or options that the kind does not have.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        const KINDS: &str = "write an interface (eth0), pcap:FILE, wire:10G, null, tap:NAME, pci:ADDRESS or dpdk:ARGS";
+        let named = |value: &str, what: &str| {
+            if value.is_empty() {
+                Err(ParseError::new(format!("'{text}' names no {what}"), KINDS))
+            } else {
+                Ok(value.to_owned())
+            }
+        };
+        match text.split_once(':') {
+            None if text == "null" => Ok(PortSpec::Null),
+            None | Some(("if", _)) => interface(text.strip_prefix("if:").unwrap_or(text)),
+            Some(("tap", name)) => interface_name(name).map(PortSpec::Tap),
+            Some(("pci", address)) => Ok(PortSpec::Pci(named(address, "address")?)),
+            Some(("dpdk", args)) => Ok(PortSpec::Dpdk(named(args, "device")?)),
+            Some(("pcap", file)) => Ok(PortSpec::Pcap(named(file, "file")?.into())),
+            Some(("wire", options)) => wire(options).map(PortSpec::Wire),
+            Some((kind, _)) => Err(ParseError::new(format!("'{kind}:' is no kind of port"), KINDS)),
+        }
+    }
+
+    /// True if time is virtual on this port.
+    #[must_use]
+    pub fn is_virtual(&self) -> bool {
+        matches!(self, PortSpec::Pcap(_) | PortSpec::Wire(_) | PortSpec::Null)
+    }
+}
+
+fn interface(text: &str) -> Result<PortSpec, ParseError> {
+    let mut parts = text.split(',');
+    let name = interface_name(parts.next().unwrap_or_default())?;
+    let mut driver = None;
+    for option in parts {
+        driver = Some(match option {
+            "driver=af_xdp" => Driver::AfXdp,
+            "driver=af_packet" => Driver::AfPacket,
+            _ => {
+                let what = format!("'{option}' is no option of an interface");
+                return Err(ParseError::new(what, "write driver=af_xdp or driver=af_packet"));
+            }
+        });
+    }
+    Ok(PortSpec::Interface { name, driver })
+}
+
+/// The names that Linux takes: 1 to 15 bytes, no slash, no space.
+fn interface_name(name: &str) -> Result<String, ParseError> {
+    if name.is_empty() || name.len() > 15 || name.contains(|c: char| c == '/' || c.is_whitespace()) {
+        let what = format!("'{name}' cannot be the name of an interface");
+        return Err(ParseError::new(
+            what,
+            "write 1 to 15 characters without slash or space, or pcap:FILE for a capture",
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+fn wire(options: &str) -> Result<WireSpec, ParseError> {
+    let mut parts = options.split(',');
+    let rate = line_rate(parts.next().unwrap_or_default())?;
+    let mut wire = WireSpec { rate, pcap: None, frames: None, keep_fillers: false, deficit_idle_count: false };
+    for option in parts {
+        match option.split_once('=') {
+            Some(("pcap", file)) if !file.is_empty() => wire.pcap = Some(file.into()),
+            Some(("frames", file)) if !file.is_empty() => wire.frames = Some(file.into()),
+            Some(("fillers", "keep")) => wire.keep_fillers = true,
+            Some(("dic", "on")) => wire.deficit_idle_count = true,
+            _ => {
+                return Err(ParseError::new(
+                    format!("'{option}' is no option of wire:"),
+                    "write pcap=FILE, frames=FILE, fillers=keep or dic=on",
+                ));
+            }
+        }
+    }
+    if wire.keep_fillers && wire.pcap.is_none() && wire.frames.is_none() {
+        return Err(ParseError::new("fillers=keep has nothing to keep them in", "add pcap=FILE or frames=FILE"));
+    }
+    Ok(wire)
+}
+
+/// `10G` as ports are called, or any bit rate; 1 Mbit/s to 1 Tbit/s.
+fn line_rate(text: &str) -> Result<BitRate, ParseError> {
+    let spelled = if text.ends_with(['G', 'M']) { format!("{text}bps") } else { text.to_owned() };
+    let rate: BitRate = spelled
+        .parse()
+        .map_err(|_| ParseError::new(format!("'{text}' is no line rate"), "write wire:10G, wire:2.5G or wire:100M"))?;
+    if (1_000_000..=1_000_000_000_000).contains(&rate.bps()) {
+        Ok(rate)
+    } else {
+        Err(ParseError::new(format!("a line of {rate} is out of range"), "write 1M to 1000G"))
+    }
+}
+
+impl FillerSpec {
+    /// Reads `self`, `mac-control` or `blackhole=MAC`, then `,align=4` or `,align=8` if wanted.
+    ///
+    /// # Errors
+    /// Another word, a group address, or another alignment.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        const HOW: &str = "write self, mac-control or blackhole=MAC, then ,align=4 or ,align=8 if wanted";
+        let mut parts = text.split(',');
+        let kind = match parts.next().unwrap_or_default() {
+            "self" => FillerKind::Own,
+            "mac-control" => FillerKind::MacControl,
+            word => match word.strip_prefix("blackhole=") {
+                Some(mac) => FillerKind::BlackHole(black_hole(mac)?),
+                None => return Err(ParseError::new(format!("'{word}' is no kind of filler"), HOW)),
+            },
+        };
+        let mut align = 1;
+        for option in parts {
+            align = match option {
+                "align=4" => 4,
+                "align=8" => 8,
+                _ => return Err(ParseError::new(format!("'{option}' is no option of a filler"), HOW)),
+            };
+        }
+        Ok(FillerSpec { kind, align })
+    }
+}
+
+fn black_hole(text: &str) -> Result<MacAddr, ParseError> {
+    let mac: MacAddr = text.parse()?;
+    if mac.0[0] & 1 == 1 {
+        return Err(ParseError::new(
+            format!("{mac} is a group address, which switches flood"),
+            "write one whose first byte is even, 02:00:00:00:00:ff",
+        ));
+    }
+    Ok(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_port() {
+        let eth0 = |driver| PortSpec::Interface { name: "eth0".into(), driver };
+        for (text, port) in [
+            ("eth0", eth0(None)),
+            ("if:eth0", eth0(None)),
+            ("if:eth0,driver=af_packet", eth0(Some(Driver::AfPacket))),
+            ("eth0,driver=af_xdp", eth0(Some(Driver::AfXdp))),
+            ("tap:t0", PortSpec::Tap("t0".into())),
+            ("pci:0000:03:00.1", PortSpec::Pci("0000:03:00.1".into())),
+            ("dpdk:net_null0,size=64", PortSpec::Dpdk("net_null0,size=64".into())),
+            ("pcap:/tmp/a.pcap", PortSpec::Pcap("/tmp/a.pcap".into())),
+            ("null", PortSpec::Null),
+        ] {
+            assert_eq!(PortSpec::parse(text), Ok(port), "{text}");
+        }
+        let Ok(PortSpec::Wire(wire)) = PortSpec::parse("wire:2.5G,pcap=o.pcap,fillers=keep,frames=o.csv,dic=on") else {
+            panic!("a wire");
+        };
+        assert_eq!(wire.rate, BitRate::from_bps(2_500_000_000));
+        assert!(wire.keep_fillers && wire.deficit_idle_count);
+    }
+
+    #[test]
+    fn bad_ports_say_what_is_possible() {
+        for text in [
+            "",
+            "if:",
+            "pcap:",
+            "pci:",
+            "dpdk:",
+            "tap:",
+            "wire:",
+            "wire:0G",
+            "wire:10",
+            "wire:10G,foo=bar",
+            "wire:9999G",
+            "wire:10G,fillers=keep",
+            "ether:eth0",
+            "if:eth0,driver=foo",
+            "a_very_long_interface",
+            "in.pcap/..",
+        ] {
+            let error = PortSpec::parse(text).expect_err(text).to_string();
+            assert!(error.contains("write") || error.contains("add"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn fillers() {
+        assert_eq!(FillerSpec::parse("self"), Ok(FillerSpec::default()));
+        assert_eq!(FillerSpec::parse("mac-control,align=8").map(|filler| filler.align), Ok(8));
+        assert!(FillerSpec::parse("blackhole=02:00:00:00:00:ff").is_ok());
+        for text in ["", "blackhole", "blackhole=01:00:00:00:00:ff", "self,align=3", "hole"] {
+            assert!(FillerSpec::parse(text).is_err(), "{text}");
+        }
+    }
+}

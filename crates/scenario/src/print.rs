@@ -1,0 +1,160 @@
+//! Plans as people would write them. What is printed reads back as the same plan.
+
+use crate::document::Scenario;
+use crate::plan::{Pacer, PipelinePlan, SourcePlan};
+use crate::ports::{Driver, FillerSpec, PortSpec};
+use engine::schedules::Ask;
+use engine::sources::{Field, StreamSpec};
+use packet::FillerKind;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+impl fmt::Display for PortSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortSpec::Interface { name, driver } => {
+                write!(f, "if:{name}")?;
+                match driver {
+                    Some(Driver::AfXdp) => f.write_str(",driver=af_xdp"),
+                    Some(Driver::AfPacket) => f.write_str(",driver=af_packet"),
+                    None => Ok(()),
+                }
+            }
+            PortSpec::Tap(name) => write!(f, "tap:{name}"),
+            PortSpec::Pci(address) => write!(f, "pci:{address}"),
+            PortSpec::Dpdk(args) => write!(f, "dpdk:{args}"),
+            PortSpec::Pcap(path) => write!(f, "pcap:{}", path.display()),
+            PortSpec::Wire(wire) => {
+                write!(f, "wire:{}", wire.rate)?;
+                if let Some(path) = &wire.pcap {
+                    write!(f, ",pcap={}", path.display())?;
+                }
+                if let Some(path) = &wire.frames {
+                    write!(f, ",frames={}", path.display())?;
+                }
+                f.write_str(if wire.keep_fillers { ",fillers=keep" } else { "" })?;
+                f.write_str(if wire.deficit_idle_count { ",dic=on" } else { "" })
+            }
+            PortSpec::Null => f.write_str("null"),
+        }
+    }
+}
+
+impl fmt::Display for FillerSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            FillerKind::Own => f.write_str("self")?,
+            FillerKind::MacControl => f.write_str("mac-control")?,
+            FillerKind::BlackHole(mac) => write!(f, "blackhole={mac}")?,
+        }
+        if self.align > 1 { write!(f, ",align={}", self.align) } else { Ok(()) }
+    }
+}
+
+/// A stream, to be printed.
+struct Stream<'a>(&'a StreamSpec);
+
+impl fmt::Display for Stream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StreamSpec { source, destination, size, macs, ttl } = self.0;
+        f.write_str("udp ")?;
+        endpoint(f, *source)?;
+        f.write_str(" > ")?;
+        endpoint(f, *destination)?;
+        write!(f, " size {size} smac {} dmac {} ttl {ttl}", macs.0, macs.1)
+    }
+}
+
+fn endpoint(f: &mut fmt::Formatter<'_>, (address, port): (Field, Field)) -> fmt::Result {
+    let random = address.random || port.random;
+    write!(f, "{}{}", if random { "random " } else { "" }, Ipv4Addr::from(address.first))?;
+    if address.first != address.last {
+        write!(f, "-{}", Ipv4Addr::from(address.last))?;
+    }
+    write!(f, ":{}", port.first)?;
+    if port.first == port.last { Ok(()) } else { write!(f, "-{}", port.last) }
+}
+
+impl fmt::Display for PipelinePlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "[[pipeline]]")?;
+        writeln!(f, "name = {:?}", self.name)?;
+        match &self.source {
+            SourcePlan::Port(port) => writeln!(f, "in = {:?}", port.to_string())?,
+            SourcePlan::Stream { spec, count } => {
+                writeln!(f, "stream = {:?}", Stream(spec).to_string())?;
+                if let Some(count) = count {
+                    writeln!(f, "count = {count}")?;
+                }
+            }
+        }
+        writeln!(f, "out = {:?}", self.output.to_string())?;
+        match self.ask {
+            Ask::Nothing => {}
+            Ask::Gap(gap) => writeln!(f, "gap = \"fixed {gap}\"")?,
+            Ask::Rate(rate) => writeln!(f, "rate = \"const {rate}\"")?,
+        }
+        if self.pacer != Pacer::Stamps {
+            writeln!(f, "pacer = {:?}", self.pacer.name())?;
+        }
+        if self.pacer == Pacer::Filler {
+            writeln!(f, "filler = {:?}", self.filler.to_string())?;
+        }
+        if !self.stages.is_empty() {
+            let stages: Vec<String> = self.stages.iter().map(|stage| format!("{:?}", stage.to_string())).collect();
+            writeln!(f, "stages = [{}]", stages.join(", "))?;
+        }
+        if self.one_way { writeln!(f, "one-way = true") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "schema = 1")?;
+        if let Some(seed) = self.seed {
+            writeln!(f, "seed = {seed}")?;
+        }
+        if let Some(duration) = self.duration {
+            writeln!(f, "duration = \"{duration}\"")?;
+        }
+        for pipeline in &self.pipelines {
+            write!(f, "\n{pipeline}")?;
+        }
+        for expectation in &self.expectations {
+            write!(f, "\n[[expect]]\nthat = {:?}\n", expectation.text)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::document::read;
+
+    #[test]
+    fn what_is_printed_reads_back_as_the_same() {
+        let text = r#"
+            schema = 1
+            seed = 18446744073709551615
+            duration = "1.5s"
+            [[pipeline]]
+            stream = 'udp random 10.0.0.1-10.0.0.9:1-9 > 10.0.0.2:2000 size 64B..128B ttl 3'
+            count = 5
+            out = 'wire:2.5G,pcap=a b.pcap,frames=f.csv,fillers=keep,dic=on'
+            rate = '37.5%'
+            filler = 'blackhole=02:00:00:00:00:ff,align=4'
+            stages = ['delay 1.5ms', 'loss 0.1%']
+            [[pipeline]]
+            name = 'live "quoted"'
+            in = 'c0,driver=af_xdp'
+            out = 'tap:t0'
+            gap = '0.5us'
+            one-way = true
+            [[expect]]
+            that = 'pipeline1.held == 0'
+        "#;
+        let scenario = read("a.toml", text).expect("a scenario");
+        let printed = scenario.to_string();
+        assert_eq!(read("b.toml", &printed).as_ref(), Ok(&scenario), "{printed}");
+    }
+}

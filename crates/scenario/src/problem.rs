@@ -1,0 +1,103 @@
+use std::fmt;
+use units::ParseError;
+
+/// Where a text was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// An option of the command line, as typed: `--gap`.
+    Option(&'static str),
+    /// A place in a scenario file.
+    File {
+        /// The file's name as given.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Option(name) => f.write_str(name),
+            Origin::File { file, line, column } => write!(f, "{file}:{line}:{column}"),
+        }
+    }
+}
+
+/// A text and where it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// What was written.
+    pub value: String,
+    /// Where.
+    pub origin: Origin,
+}
+
+impl Text {
+    /// What was given to an option of the command line.
+    pub fn option(name: &'static str, value: impl Into<String>) -> Self {
+        Text { value: value.into(), origin: Origin::Option(name) }
+    }
+}
+
+/// Something that cannot be run: where, what, and how to mend it, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was written.
+    pub origin: Origin,
+    /// What is wrong, and what to do about it.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, self.message)
+    }
+}
+
+/// All problems of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl Problems {
+    /// Notes a problem.
+    pub fn add(&mut self, origin: &Origin, message: impl Into<String>) {
+        self.0.push(Problem { origin: origin.clone(), message: message.into() });
+    }
+
+    /// Reads a text by `parse`, noting what is wrong with it.
+    pub fn read<T>(&mut self, text: &Text, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Option<T> {
+        parse(&text.value).map_err(|error| self.add(&text.origin, error.to_string())).ok()
+    }
+
+    /// `value`, unless there were problems.
+    ///
+    /// # Errors
+    /// The problems, if there are any.
+    pub fn unless_any<T>(self, value: Option<T>) -> Result<T, Problems> {
+        match value {
+            Some(value) if self.0.is_empty() => Ok(value),
+            _ => Err(self),
+        }
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.0.iter().enumerate() {
+            let newline = if i > 0 { "\n" } else { "" };
+            write!(f, "{newline}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// The word of `known` that `word` was probably meant to be.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let scored = known.iter().map(|name| (strsim::jaro_winkler(word, name), *name));
+    scored.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+}

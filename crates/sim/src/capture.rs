@@ -1,0 +1,409 @@
+//! Captures, read and written.
+
+use crate::error::SimError;
+use packet::HeapFrame;
+use pcap_file::pcap::PcapReader;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::{Block, PcapNgReader, PcapNgWriter};
+use pcap_file::{DataLink, PcapError, TsResolution};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The first bytes of a pcapng file: the type of its section header block.
+const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// No Ethernet frame is longer; a record that says so is broken.
+const LONGEST_RECORD: u32 = 262_144;
+/// Bytes of the headers of classic captures: of the file and of each record.
+const FILE_HEADER: u64 = 24;
+const RECORD_HEADER: u64 = 16;
+
+/// Reads the frames of a pcap or pcapng file, one after the other, in memory that does not grow.
+pub struct CaptureReader {
+    path: PathBuf,
+    format: Format,
+    whole: u64,
+    /// Where the next record starts; known for classic captures only.
+    offset: u64,
+}
+
+enum Format {
+    Classic { reader: PcapReader<File>, fraction_ns: u64 },
+    Next(Box<PcapNgReader<Counting>>),
+}
+
+/// What is known of a frame besides its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Stamp in nanoseconds since the UNIX epoch.
+    pub time_ns: u64,
+}
+
+/// Counts the bytes that a reader was given, to say where a file broke.
+struct Counting {
+    file: File,
+    read: u64,
+}
+
+impl Read for Counting {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.file.read(buffer)?;
+        self.read += n as u64;
+        Ok(n)
+    }
+}
+
+impl CaptureReader {
+    /// Opens a capture and reads its header.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no capture, or holds something else than Ethernet.
+    pub fn open(path: &Path) -> Result<Self, SimError> {
+        let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
+        let not_a_capture = |why: String| SimError::NotACapture { path: path.to_owned(), why };
+        let mut file = File::open(path).map_err(unreadable)?;
+        if file.metadata().map_err(unreadable)?.is_dir() {
+            return Err(not_a_capture("it is a directory".into()));
+        }
+        let mut magic = [0; 4];
+        file.read_exact(&mut magic).map_err(|cause| match cause.kind() {
+            ErrorKind::UnexpectedEof => not_a_capture("it is shorter than a capture's header".into()),
+            _ => unreadable(cause),
+        })?;
+        file.rewind().map_err(unreadable)?;
+        let format = if magic == PCAPNG_MAGIC {
+            let reader =
+                PcapNgReader::new(Counting { file, read: 0 }).map_err(|error| not_a_capture(error.to_string()))?;
+            Format::Next(Box::new(reader))
+        } else {
+            let reader = PcapReader::new(file).map_err(|error| {
+                not_a_capture(match error {
+                    PcapError::IoError(_) => "it is shorter than a capture's header".into(),
+                    _ => "it does not start like one".to_owned(),
+                })
+            })?;
+            let header = reader.header();
+            if header.datalink != DataLink::ETHERNET {
+                return Err(SimError::LinkType { path: path.to_owned(), link_type: header.datalink.into() });
+            }
+            let fraction_ns = match header.ts_resolution {
+                TsResolution::MicroSecond => 1_000,
+                TsResolution::NanoSecond => 1,
+            };
+            Format::Classic { reader, fraction_ns }
+        };
+        Ok(CaptureReader { path: path.to_owned(), format, whole: 0, offset: FILE_HEADER })
+    }
+
+    /// The file that is read.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the next frame into `frame`; `None` at the end.
+    ///
+    /// # Errors
+    /// The file breaks within a record, or cannot be read further.
+    pub fn read(&mut self, frame: &mut HeapFrame) -> Result<Option<Record>, SimError> {
+        let record = match &mut self.format {
+            Format::Classic { reader, fraction_ns } => {
+                let Some(record) = reader.next_raw_packet() else { return Ok(None) };
+                match record {
+                    Ok(raw) if raw.incl_len > LONGEST_RECORD => Err(format!("a record claims {} bytes", raw.incl_len)),
+                    Ok(raw) => {
+                        frame.refill(&raw.data, raw.orig_len);
+                        self.offset += RECORD_HEADER + u64::from(raw.incl_len);
+                        Ok(u64::from(raw.ts_sec) * 1_000_000_000 + u64::from(raw.ts_frac) * *fraction_ns)
+                    }
+                    Err(error) => Err(why(error)),
+                }
+            }
+            Format::Next(reader) => match next_frame(reader, frame) {
+                Ok(None) => return Ok(None),
+                Ok(Some(time_ns)) => Ok(time_ns),
+                Err(NextError::LinkType(link_type)) => {
+                    return Err(SimError::LinkType { path: self.path.clone(), link_type });
+                }
+                Err(NextError::Broken(why)) => {
+                    // The reader is ahead by what it buffers, so this is the place at most.
+                    self.offset = reader.get_ref().read;
+                    Err(why)
+                }
+            },
+        };
+        match record {
+            Ok(time_ns) => {
+                self.whole += 1;
+                Ok(Some(Record { time_ns }))
+            }
+            Err(why) => Err(SimError::Broken { path: self.path.clone(), whole: self.whole, offset: self.offset, why }),
+        }
+    }
+}
+
+fn why(error: PcapError) -> String {
+    match error {
+        PcapError::IoError(cause) if cause.kind() == ErrorKind::UnexpectedEof => "the file ends within a record".into(),
+        PcapError::IoError(cause) => cause.to_string(),
+        other => other.to_string(),
+    }
+}
+
+enum NextError {
+    LinkType(u32),
+    Broken(String),
+}
+
+/// The next frame of a pcapng file, with its stamp in ns; skips blocks that hold none.
+fn next_frame(reader: &mut PcapNgReader<Counting>, frame: &mut HeapFrame) -> Result<Option<u64>, NextError> {
+    loop {
+        let (interface, ticks) = match reader.next_block() {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(NextError::Broken(why(error))),
+            Some(Ok(Block::EnhancedPacket(packet))) => {
+                frame.refill(&packet.data, packet.original_len);
+                // The library hands over the raw count as if it were nanoseconds.
+                (packet.interface_id, packet.timestamp.as_nanos() as u64)
+            }
+            Some(Ok(Block::SimplePacket(_))) => {
+                return Err(NextError::Broken("it holds simple packet blocks, which have no time stamps".into()));
+            }
+            Some(Ok(_)) => continue,
+        };
+        let description = reader
+            .interfaces()
+            .get(interface as usize)
+            .ok_or_else(|| NextError::Broken(format!("a frame names interface {interface}, which is not described")))?;
+        if description.linktype != DataLink::ETHERNET {
+            return Err(NextError::LinkType(description.linktype.into()));
+        }
+        return nanoseconds(description, ticks)
+            .map(Some)
+            .ok_or_else(|| NextError::Broken("a stamp is out of range".into()));
+    }
+}
+
+/// Converts a count of ticks by the interface's `if_tsresol` and `if_tsoffset`.
+fn nanoseconds(interface: &InterfaceDescriptionBlock<'_>, ticks: u64) -> Option<u64> {
+    let mut resolution = 6;
+    let mut offset = 0;
+    for option in &interface.options {
+        match option {
+            InterfaceDescriptionOption::IfTsResol(value) => resolution = *value,
+            InterfaceDescriptionOption::IfTsOffset(seconds) => offset = *seconds,
+            _ => {}
+        }
+    }
+    // The highest bit says whether the exponent is of two or of ten.
+    let base: u128 = if resolution & 0x80 == 0 { 10 } else { 2 };
+    let per_second = base.checked_pow(u32::from(resolution & 0x7f))?;
+    let ns = u128::from(ticks).checked_mul(1_000_000_000)? / per_second + u128::from(offset) * 1_000_000_000;
+    ns.try_into().ok()
+}
+
+/// Writes frames to a capture with nanosecond stamps: pcapng if the name says so, else classic
+/// little-endian pcap. Whole records are written at a time, so that a file that was cut short by a
+/// crash is readable up to the last write.
+pub struct CaptureWriter {
+    path: PathBuf,
+    file: File,
+    records: Records,
+}
+
+enum Records {
+    Classic(Vec<u8>),
+    Next(PcapNgWriter<Vec<u8>>),
+}
+
+/// Bytes that are gathered before they are written.
+const WRITE_SIZE: usize = 1 << 20;
+
+impl CaptureWriter {
+    /// Makes the file, or empties it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: &Path) -> Result<Self, SimError> {
+        let unwritable = |cause| SimError::Write { path: path.to_owned(), cause };
+        let file = File::create(path).map_err(unwritable)?;
+        let records = if path.extension().is_some_and(|extension| extension == "pcapng") {
+            let interface = InterfaceDescriptionBlock {
+                linktype: DataLink::ETHERNET,
+                snaplen: 0,
+                options: vec![InterfaceDescriptionOption::IfTsResol(9)],
+            };
+            let started = PcapNgWriter::new(Vec::with_capacity(WRITE_SIZE))
+                .and_then(|mut writer| writer.write_pcapng_block(interface).map(|_| writer));
+            Records::Next(started.map_err(|error| unwritable(std::io::Error::other(error)))?)
+        } else {
+            let mut buffer = Vec::with_capacity(WRITE_SIZE);
+            // Magic of nanosecond stamps, version 2.4, zone and accuracy unused, snap length, Ethernet.
+            for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, LONGEST_RECORD, 1] {
+                buffer.extend_from_slice(&word.to_le_bytes());
+            }
+            Records::Classic(buffer)
+        };
+        let mut writer = CaptureWriter { path: path.to_owned(), file, records };
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    /// Appends a frame, stamped `time_ns` since the UNIX epoch; `original` is its length without FCS
+    /// before anything cut it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&mut self, time_ns: u64, bytes: &[u8], original: u32) -> Result<(), SimError> {
+        let gathered = match &mut self.records {
+            Records::Classic(buffer) => {
+                let seconds = (time_ns / 1_000_000_000) as u32;
+                let fraction = (time_ns % 1_000_000_000) as u32;
+                for word in [seconds, fraction, bytes.len() as u32, original] {
+                    buffer.extend_from_slice(&word.to_le_bytes());
+                }
+                buffer.extend_from_slice(bytes);
+                buffer.len()
+            }
+            Records::Next(writer) => {
+                let block = EnhancedPacketBlock {
+                    interface_id: 0,
+                    timestamp: Duration::from_nanos(time_ns),
+                    original_len: original,
+                    data: Cow::Borrowed(bytes),
+                    options: Vec::new(),
+                };
+                let written = writer.write_pcapng_block(block);
+                written.map_err(|error| SimError::Write {
+                    path: self.path.clone(),
+                    cause: std::io::Error::other(error),
+                })?;
+                writer.get_ref().len()
+            }
+        };
+        if gathered >= WRITE_SIZE { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what was gathered.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn flush(&mut self) -> Result<(), SimError> {
+        let buffer = match &mut self.records {
+            Records::Classic(buffer) => buffer,
+            Records::Next(writer) => writer.get_mut(),
+        };
+        let written = self.file.write_all(buffer);
+        buffer.clear();
+        written.map_err(|cause| SimError::Write { path: self.path.clone(), cause })
+    }
+}
+
+impl Drop for CaptureWriter {
+    fn drop(&mut self) {
+        // Callers flush and see the error; this is for those that ended early for another reason.
+        let _ = self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::Frame;
+
+    fn write(path: &Path, frames: u64) {
+        let mut writer = CaptureWriter::create(path).expect("writable");
+        for i in 0..frames {
+            let bytes = vec![i as u8; 60 + i as usize];
+            writer.write(1_700_000_000_123_456_789 + i, &bytes, bytes.len() as u32).expect("written");
+        }
+        writer.flush().expect("flushed");
+    }
+
+    fn read(path: &Path) -> (Vec<(u64, usize)>, Option<SimError>) {
+        let mut reader = CaptureReader::open(path).expect("a capture");
+        let mut frame = HeapFrame::default();
+        let mut frames = Vec::new();
+        loop {
+            match reader.read(&mut frame) {
+                Ok(Some(record)) => frames.push((record.time_ns, frame.bytes().len())),
+                Ok(None) => return (frames, None),
+                Err(error) => return (frames, Some(error)),
+            }
+        }
+    }
+
+    #[test]
+    fn both_formats_read_back_to_the_nanosecond() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["a.pcap", "a.pcapng"] {
+            let path = folder.path().join(name);
+            write(&path, 100);
+            let (frames, error) = read(&path);
+            assert!(error.is_none() && frames.len() == 100, "{name}: {error:?}");
+            assert_eq!(frames[99], (1_700_000_000_123_456_888, 159), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_cut_file_gives_its_whole_records_and_says_where_it_broke() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pcap");
+        write(&path, 10);
+        let bytes = std::fs::read(&path).expect("readable");
+        // Cut within the data of the last record, within its header, and right after the one before.
+        let last = bytes.len() - 16 - 69;
+        for (cut, whole) in [(bytes.len() - 1, 9), (last + 5, 9), (last, 9), (30, 0)] {
+            std::fs::write(&path, &bytes[..cut]).expect("writable");
+            let (frames, error) = read(&path);
+            assert_eq!(frames.len(), whole);
+            match error {
+                Some(SimError::Broken { whole, offset, .. }) => {
+                    assert_eq!(
+                        (whole, offset),
+                        (frames.len() as u64, if frames.is_empty() { 24 } else { last as u64 })
+                    );
+                }
+                None => assert_eq!(cut, last),
+                Some(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_capture_is_said_so() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pcap");
+        for content in [b"".as_slice(), b"abc", b"this is a text, not a capture at all", &PCAPNG_MAGIC] {
+            std::fs::write(&path, content).expect("writable");
+            assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::NotACapture { .. })), "{content:?}");
+        }
+        assert!(matches!(CaptureReader::open(folder.path()).err(), Some(SimError::NotACapture { .. })));
+        assert!(matches!(CaptureReader::open(&folder.path().join("none")).err(), Some(SimError::Read { .. })));
+    }
+
+    #[test]
+    fn other_link_types_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pcap");
+        write(&path, 1);
+        let mut bytes = std::fs::read(&path).expect("readable");
+        bytes[20] = 101;
+        std::fs::write(&path, &bytes).expect("writable");
+        assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::LinkType { link_type: 101, .. })));
+    }
+
+    #[test]
+    fn tick_lengths_of_pcapng() {
+        let ns = |options, ticks| {
+            nanoseconds(&InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options }, ticks)
+        };
+        assert_eq!(ns(vec![], 5), Some(5_000), "microseconds where nothing is said");
+        assert_eq!(ns(vec![InterfaceDescriptionOption::IfTsResol(9)], 5), Some(5));
+        assert_eq!(ns(vec![InterfaceDescriptionOption::IfTsResol(0x81)], 3), Some(1_500_000_000), "halves of a second");
+        assert_eq!(ns(vec![InterfaceDescriptionOption::IfTsResol(12)], 5_000), Some(5));
+    }
+}

@@ -1,0 +1,160 @@
+use crate::error::SimError;
+use crate::sink::Sink;
+use crate::source::Source;
+use engine::{Departure, Line, Pipeline};
+use measure::{GapMeter, LatenessMeter, PipelineReport, RateMeter, Shortfall};
+use packet::HeapFrame;
+use units::{Span, Time};
+
+/// When a run ends before its input does, and how its rate is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Nothing arrives or departs after this much virtual time.
+    pub duration: Option<Span>,
+    /// Windows of the rate.
+    pub window: Span,
+    /// The fixed gap that was asked, to measure against.
+    pub asked_gap: Option<Span>,
+}
+
+/// Looks at a run from time to time; may end it.
+pub trait Watch {
+    /// `frames` have left and virtual time reads `now`. False ends the run as SIGINT does: cleanly.
+    fn go_on(&mut self, frames: u64, now: Time) -> bool;
+}
+
+/// What came of a run.
+pub struct Run {
+    /// The figures.
+    pub report: PipelineReport,
+    /// What ended it early, if anything did; outputs are whole up to there.
+    pub failure: Option<SimError>,
+}
+
+/// Departures between two looks of the watch.
+const WATCH_EVERY: u64 = 4_096;
+
+/// Moves frames from `source` through `pipeline` to `sink` until the input has ended and nothing is
+/// held, or a limit is reached.
+///
+/// A frame is read only when the one before it has departed and the stages need it: a backlog stays
+/// in the source. Stages run at the time of arrivals, departures at the time of the schedule; both
+/// clocks only go forward.
+pub fn run(
+    source: &mut dyn Source,
+    pipeline: &mut Pipeline<HeapFrame>,
+    sink: &mut dyn Sink,
+    limits: Limits,
+    watch: &mut dyn Watch,
+) -> Run {
+    let line = sink.line();
+    let mut meters = Meters {
+        gaps: GapMeter::new(limits.asked_gap, line.map(|line| line.byte_time())),
+        rate: RateMeter::new(limits.window),
+        lateness: LatenessMeter::default(),
+        first: None,
+        last: (Time::ZERO, Time::ZERO),
+    };
+    let end = limits.duration.map_or(Time::MAX, |duration| Time::from_ps(duration.as_ps()));
+    let mut spare: Vec<HeapFrame> = Vec::new();
+    let mut failure = None;
+    let mut after_end: Option<Departure<HeapFrame>> = None;
+    let mut left: u64 = 0;
+
+    'run: loop {
+        while pipeline.ready() == 0 {
+            let arrival = source.arrival().filter(|arrival| *arrival <= end && failure.is_none());
+            let deadline = pipeline.deadline();
+            match (arrival, deadline) {
+                (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => {
+                    let mut frame = spare.pop().unwrap_or_default();
+                    failure = source.take(&mut frame).err();
+                    pipeline.push(arrival, arrival, frame);
+                }
+                (_, Some(deadline)) if deadline <= end => pipeline.wake(deadline),
+                _ => break 'run,
+            }
+        }
+        let Some(departure) = pipeline.next_departure() else { continue };
+        if departure.at > end {
+            after_end = Some(departure);
+            break;
+        }
+        match sink.send(&departure) {
+            Ok(start) => {
+                pipeline.sent(departure.length);
+                meters.record(&departure, start);
+            }
+            Err(error) => {
+                failure = Some(error);
+                after_end = Some(departure);
+                break;
+            }
+        }
+        spare.push(departure.frame);
+        left += 1;
+        if left.is_multiple_of(WATCH_EVERY) && !watch.go_on(left, departure.at) {
+            break;
+        }
+    }
+    if let Err(error) = sink.finish() {
+        failure.get_or_insert(error);
+    }
+    let held = pipeline.held() + u64::from(after_end.is_some());
+    let mut report = meters.report(pipeline, held);
+    sink.report(&mut report);
+    report.shortfall = line.and_then(|line| meters.shortfall(line));
+    Run { report, failure }
+}
+
+/// Everything that is measured of departures.
+struct Meters {
+    gaps: GapMeter,
+    rate: RateMeter,
+    lateness: LatenessMeter,
+    /// Ask and start of the first departure.
+    first: Option<(Time, Time)>,
+    /// Ask and start of the last one.
+    last: (Time, Time),
+}
+
+impl Meters {
+    fn record(&mut self, departure: &Departure<HeapFrame>, start: Time) {
+        self.gaps.record(start);
+        self.rate.record(start, departure.length);
+        self.lateness.record(departure.at, start);
+        self.last = (departure.at, start);
+        self.first.get_or_insert(self.last);
+    }
+
+    fn report(&self, pipeline: &Pipeline<HeapFrame>, held: u64) -> PipelineReport {
+        let books = pipeline.books();
+        PipelineReport {
+            came: books.came,
+            left: books.left,
+            copies: books.copies,
+            drops: books.drops(),
+            held,
+            gap: self.gaps.report(),
+            rate: self.rate.report(),
+            lateness: self.lateness.report(),
+            starved: Some(pipeline.starved()),
+            ..PipelineReport::default()
+        }
+    }
+
+    /// A run whose last departure is later than the filler plan alone may make it, and by more than
+    /// a millionth of the run, fell behind its ask.
+    fn shortfall(&self, line: Line) -> Option<Shortfall> {
+        let (first_ask, first_start) = self.first?;
+        let (last_ask, last_start) = self.last;
+        let behind = last_start.since(last_ask);
+        let asked = last_ask.since(first_ask);
+        let took = last_start.since(first_start);
+        let fell = behind > line.span(43) && u128::from(behind.as_ps()) * 1_000_000 > u128::from(took.as_ps());
+        fell.then(|| Shortfall {
+            behind_ns: behind.as_ns_f64(),
+            obtained_share: asked.as_ps() as f64 / took.as_ps() as f64,
+        })
+    }
+}

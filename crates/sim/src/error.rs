@@ -1,0 +1,54 @@
+use std::path::PathBuf;
+
+/// Why a run in virtual time could not start or had to end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// A file cannot be opened or read.
+    #[error("cannot read {}: {cause}: check the path and its permissions", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// A file cannot be made or written.
+    #[error("cannot write {}: {cause}: check the path, its permissions and the free space", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// A file is no capture.
+    #[error("{} is no capture: {why}: give a pcap or pcapng file", path.display())]
+    NotACapture {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its start.
+        why: String,
+    },
+    /// A capture of something else than Ethernet.
+    #[error("{} holds frames of link type {link_type}: netlathe carries Ethernet (1) only, capture on an Ethernet interface", path.display())]
+    LinkType {
+        /// The file.
+        path: PathBuf,
+        /// The number in the tcpdump registry.
+        link_type: u32,
+    },
+    /// A capture that ends or breaks within a record.
+    #[error(
+        "{} breaks after record {whole}, at byte {offset}: {why}: the whole records were used, capture again for the rest",
+        path.display()
+    )]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// Records that were whole.
+        whole: u64,
+        /// Where the broken record starts, in bytes from the start of the file.
+        offset: u64,
+        /// What is wrong there.
+        why: String,
+    },
+}

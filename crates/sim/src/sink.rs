@@ -1,0 +1,86 @@
+use crate::capture::CaptureWriter;
+use crate::error::SimError;
+use engine::{Departure, Line};
+use measure::PipelineReport;
+use packet::{Frame, HeapFrame};
+use std::path::Path;
+use units::{PS_PER_NS, Time};
+
+/// Where frames leave in virtual time.
+pub trait Sink {
+    /// Makes a frame depart; returns when it really started.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    fn send(&mut self, departure: &Departure<HeapFrame>) -> Result<Time, SimError>;
+
+    /// Writes out everything that is still gathered.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    fn finish(&mut self) -> Result<(), SimError> {
+        Ok(())
+    }
+
+    /// Adds what only the sink knows.
+    fn report(&self, _report: &mut PipelineReport) {}
+
+    /// The line, if the port has a line rate.
+    fn line(&self) -> Option<Line> {
+        None
+    }
+}
+
+/// Drops and counts.
+pub struct NullSink;
+
+impl Sink for NullSink {
+    fn send(&mut self, departure: &Departure<HeapFrame>) -> Result<Time, SimError> {
+        Ok(departure.at)
+    }
+}
+
+/// A capture whose stamps are the departures.
+pub struct PcapSink {
+    writer: CaptureWriter,
+    epoch_ns: u64,
+}
+
+impl PcapSink {
+    /// Makes the file; `epoch_ns` is the UNIX time of the start of the run.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: &Path, epoch_ns: u64) -> Result<Self, SimError> {
+        Ok(PcapSink { writer: CaptureWriter::create(path)?, epoch_ns })
+    }
+
+    /// Writes a frame that started at `start`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn write(&mut self, start: Time, frame: &HeapFrame) -> Result<(), SimError> {
+        self.writer.write(self.stamp(start), frame.bytes(), frame.original())
+    }
+
+    /// As [`PcapSink::write`] for bytes that are no frame of the pipeline.
+    pub(crate) fn write_bytes(&mut self, start: Time, bytes: &[u8]) -> Result<(), SimError> {
+        self.writer.write(self.stamp(start), bytes, bytes.len() as u32)
+    }
+
+    /// To the nearest nanosecond, which is all that a capture holds.
+    fn stamp(&self, start: Time) -> u64 {
+        self.epoch_ns + (start.as_ps() + PS_PER_NS / 2) / PS_PER_NS
+    }
+}
+
+impl Sink for PcapSink {
+    fn send(&mut self, departure: &Departure<HeapFrame>) -> Result<Time, SimError> {
+        self.write(departure.at, &departure.frame)?;
+        Ok(departure.at)
+    }
+
+    fn finish(&mut self) -> Result<(), SimError> {
+        self.writer.flush()
+    }
+}

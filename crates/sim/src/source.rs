@@ -1,0 +1,128 @@
+use crate::capture::CaptureReader;
+use crate::error::SimError;
+use engine::sources::{Stream, StreamSpec};
+use packet::HeapFrame;
+use std::path::Path;
+use units::{PS_PER_NS, Time};
+
+/// Where frames come from in virtual time.
+pub trait Source {
+    /// When the next frame arrives; `None` at the end.
+    fn arrival(&self) -> Option<Time>;
+
+    /// Moves the next frame into `frame` and looks for the one after.
+    ///
+    /// # Errors
+    /// The input breaks; the frame was given all the same, and there is no other.
+    fn take(&mut self, frame: &mut HeapFrame) -> Result<(), SimError>;
+
+    /// The UNIX time in nanoseconds of the start of the run.
+    fn epoch_ns(&self) -> u64 {
+        0
+    }
+
+    /// Records whose stamp was before that of the record ahead of them; they arrive together with it.
+    fn disordered(&self) -> u64 {
+        0
+    }
+}
+
+/// The frames of a capture, which arrive at their stamps. The first one starts the run.
+pub struct PcapSource {
+    reader: CaptureReader,
+    epoch_ns: u64,
+    next: HeapFrame,
+    arrival: Option<Time>,
+    disordered: u64,
+    failed: Option<SimError>,
+}
+
+impl PcapSource {
+    /// Opens a capture.
+    ///
+    /// # Errors
+    /// As [`CaptureReader::open`], and when there is not one whole record in a capture that breaks.
+    pub fn open(path: &Path) -> Result<Self, SimError> {
+        let reader = CaptureReader::open(path)?;
+        let mut source =
+            PcapSource { reader, epoch_ns: 0, next: HeapFrame::default(), arrival: None, disordered: 0, failed: None };
+        if let Some(record) = source.reader.read(&mut source.next)? {
+            source.epoch_ns = record.time_ns;
+            source.arrival = Some(Time::ZERO);
+        }
+        Ok(source)
+    }
+
+    fn look_ahead(&mut self, before: Time) {
+        self.arrival = match self.reader.read(&mut self.next) {
+            Ok(None) => None,
+            Ok(Some(record)) => {
+                let since = record.time_ns.saturating_sub(self.epoch_ns);
+                match since.checked_mul(PS_PER_NS).map(Time::from_ps) {
+                    Some(arrival) if arrival < before || record.time_ns < self.epoch_ns => {
+                        self.disordered += 1;
+                        Some(before)
+                    }
+                    Some(arrival) => Some(arrival),
+                    None => {
+                        let path = self.reader.path().to_owned();
+                        let why = "a stamp is more than 213 days after the first".to_owned();
+                        self.failed = Some(SimError::NotACapture { path, why });
+                        None
+                    }
+                }
+            }
+            Err(error) => {
+                self.failed = Some(error);
+                None
+            }
+        };
+    }
+}
+
+impl Source for PcapSource {
+    fn arrival(&self) -> Option<Time> {
+        self.arrival
+    }
+
+    fn take(&mut self, frame: &mut HeapFrame) -> Result<(), SimError> {
+        let before = self.arrival.unwrap_or_default();
+        std::mem::swap(frame, &mut self.next);
+        self.look_ahead(before);
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn epoch_ns(&self) -> u64 {
+        self.epoch_ns
+    }
+
+    fn disordered(&self) -> u64 {
+        self.disordered
+    }
+}
+
+/// The frames of a stream, all of which are there from the start.
+pub struct StreamSource {
+    stream: Stream,
+    left: u64,
+}
+
+impl StreamSource {
+    /// `count` frames of a stream.
+    #[must_use]
+    pub fn new(spec: StreamSpec, count: u64, seed: u64) -> Self {
+        StreamSource { stream: Stream::new(spec, seed), left: count }
+    }
+}
+
+impl Source for StreamSource {
+    fn arrival(&self) -> Option<Time> {
+        (self.left > 0).then_some(Time::ZERO)
+    }
+
+    fn take(&mut self, frame: &mut HeapFrame) -> Result<(), SimError> {
+        self.left -= 1;
+        self.stream.fill(frame);
+        Ok(())
+    }
+}

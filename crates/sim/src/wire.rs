@@ -1,0 +1,176 @@
+use crate::error::SimError;
+use crate::sink::{PcapSink, Sink};
+use engine::filler::{FillerPlanner, filler_count, fillers};
+use engine::{Departure, Line};
+use measure::{PipelineReport, Tally};
+use packet::{FillerKind, HeapFrame};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use units::{FrameLen, Time, WireLen};
+
+/// The model line: a NIC that sends at line rate, a switch that discards fillers, and an ideal
+/// receiver that stamps the first preamble byte of each frame to the picosecond.
+pub struct WireSink {
+    planner: FillerPlanner,
+    /// Idle time is filled with frames of this kind.
+    filler: Option<FillerKind>,
+    /// Frames start at multiples of so many bytes: the MAC's deficit idle count.
+    lane: u64,
+    keep_fillers: bool,
+    pcap: Option<PcapSink>,
+    frames: Option<FrameList>,
+    fillers: Tally,
+    carried: u64,
+    crowded: u64,
+    buffer: Vec<u8>,
+}
+
+impl WireSink {
+    /// A line whose idle time is filled, with data frames aligned to `align` bytes.
+    #[must_use]
+    pub fn filled(line: Line, kind: FillerKind, align: u64) -> Self {
+        WireSink::new(FillerPlanner::new(line, align), Some(kind))
+    }
+
+    /// A line that idles between frames.
+    #[must_use]
+    pub fn idle(line: Line) -> Self {
+        WireSink::new(FillerPlanner::idle(line), None)
+    }
+
+    fn new(planner: FillerPlanner, filler: Option<FillerKind>) -> Self {
+        WireSink {
+            planner,
+            filler,
+            lane: 1,
+            keep_fillers: false,
+            pcap: None,
+            frames: None,
+            fillers: Tally::default(),
+            carried: 0,
+            crowded: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Frames start where a MAC with a deficit idle count puts them: it rounds each start down to
+    /// its lanes and remembers what it took, so that the mean gap stays 12 bytes (IEEE 802.3 46.3.1.4).
+    pub fn count_deficit_idle(&mut self) {
+        self.lane = self.planner.line().lane_alignment();
+    }
+
+    /// Fillers are listed and captured, as if no switch discarded them.
+    pub fn keep_fillers(&mut self) {
+        self.keep_fillers = true;
+    }
+
+    /// Captures what the receiver sees.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn capture(&mut self, path: &Path, epoch_ns: u64) -> Result<(), SimError> {
+        self.pcap = Some(PcapSink::create(path, epoch_ns)?);
+        Ok(())
+    }
+
+    /// Lists the frames with their starts.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn list(&mut self, path: &Path) -> Result<(), SimError> {
+        self.frames = Some(FrameList::create(path)?);
+        Ok(())
+    }
+
+    fn start(&self, position: u64) -> Time {
+        self.planner.line().time(position / self.lane * self.lane)
+    }
+
+    fn fill(&mut self, kind: FillerKind, from: u64, fill: u64) -> Result<(), SimError> {
+        let count = filler_count(fill);
+        self.fillers.frames += count;
+        self.fillers.bytes += fill - count * u64::from(WireLen::OVERHEAD);
+        if !self.keep_fillers {
+            return Ok(());
+        }
+        let mut position = from;
+        for length in fillers(fill) {
+            let start = self.start(position);
+            if let Some(frames) = &mut self.frames {
+                frames.add(start, length.frame(), "filler")?;
+            }
+            if let Some(pcap) = &mut self.pcap {
+                kind.write(&mut self.buffer, length.frame());
+                pcap.write_bytes(start, &self.buffer)?;
+            }
+            position += u64::from(length.bytes());
+        }
+        Ok(())
+    }
+}
+
+impl Sink for WireSink {
+    fn send(&mut self, departure: &Departure<HeapFrame>) -> Result<Time, SimError> {
+        let slot = self.planner.place(departure.at, departure.ready, departure.length.on_wire());
+        self.carried += u64::from(slot.carried);
+        self.crowded += u64::from(slot.crowded);
+        if let Some(kind) = self.filler {
+            self.fill(kind, slot.position - slot.fill, slot.fill)?;
+        }
+        let start = self.start(slot.position);
+        if let Some(frames) = &mut self.frames {
+            frames.add(start, departure.length, "data")?;
+        }
+        if let Some(pcap) = &mut self.pcap {
+            pcap.write(start, &departure.frame)?;
+        }
+        Ok(start)
+    }
+
+    fn finish(&mut self) -> Result<(), SimError> {
+        if let Some(frames) = &mut self.frames {
+            frames.flush()?;
+        }
+        self.pcap.as_mut().map_or(Ok(()), Sink::finish)
+    }
+
+    fn report(&self, report: &mut PipelineReport) {
+        report.fillers = self.filler.map(|_| self.fillers);
+        report.underruns = self.filler.map(|_| 0);
+        report.carried = Some(self.carried);
+        report.crowded = Some(self.crowded);
+    }
+
+    fn line(&self) -> Option<Line> {
+        Some(*self.planner.line())
+    }
+}
+
+/// The CSV of frames: `start_ps,length,kind`.
+struct FrameList {
+    path: PathBuf,
+    file: File,
+    lines: Vec<u8>,
+}
+
+impl FrameList {
+    fn create(path: &Path) -> Result<Self, SimError> {
+        let file = File::create(path).map_err(|cause| SimError::Write { path: path.to_owned(), cause })?;
+        let mut list = FrameList { path: path.to_owned(), file, lines: b"start_ps,length,kind\n".to_vec() };
+        list.flush()?;
+        Ok(list)
+    }
+
+    fn add(&mut self, start: Time, length: FrameLen, kind: &str) -> Result<(), SimError> {
+        // Writing to memory cannot fail.
+        let _ = writeln!(self.lines, "{},{},{kind}", start.as_ps(), length.bytes());
+        if self.lines.len() >= 1 << 20 { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), SimError> {
+        let written = self.file.write_all(&self.lines);
+        self.lines.clear();
+        written.map_err(|cause| SimError::Write { path: self.path.clone(), cause })
+    }
+}
