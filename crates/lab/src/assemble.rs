@@ -183,10 +183,9 @@ impl Lab {
         Ok(command)
     }
 
-    /// The variables that programs in the lab see: `NETLATHE_LAB`, `NETLATHE_NODE`, `NETLATHE_CLIENT` (and
-    /// `NETLATHE_CLIENT2`, …), `NETLATHE_SERVER`, the same with `6` for IPv6 as `NETLATHE_CLIENT_V6`,
-    /// `NETLATHE_SERVER_V6`, the MAC addresses `NETLATHE_CLIENT_MAC`, `NETLATHE_SERVER_MAC`, and the box's interfaces
-    /// `NETLATHE_CLIENT_IF`, `NETLATHE_SERVER_IF`.
+    /// The variables that programs in the lab see: `NETLATHE_LAB` and `NETLATHE_NODE`; the addresses
+    /// `NETLATHE_CLIENT`, `NETLATHE_CLIENT2`, …, `NETLATHE_SERVER`, each also with `_V6` and `_MAC`; and the box's
+    /// interfaces `NETLATHE_CLIENT_IF` and `NETLATHE_SERVER_IF`.
     #[must_use]
     pub fn environment(&self, node: Node) -> Vec<(String, String)> {
         let topology = self.topology();

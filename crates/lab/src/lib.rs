@@ -15,7 +15,7 @@
 //! - A frame on a wire is what the application sent, as a real wire would show it: segmentation, aggregation and
 //!   checksum offloads are off at every end, and that they *are* off has been read back.
 //! - A quiet lab is silent: MAC addresses are fixed and every end knows the others', so no ARP or neighbour
-//!   discovery is mixed into what is measured.
+//!   discovery is mixed into what is measured. (In its first second IPv6 reports its multicast groups.)
 //! - Nothing is left behind: what was built goes when building fails half-way, when a [`Guard`] is dropped and when
 //!   [`run()`] ends; what a killed process left is found again by [`down`], with or without its record.
 //! - Nothing is made in the caller's network namespace.
