@@ -1,1 +1,37 @@
-//! A safe binding to DPDK ports, pools and bursts, and to packet rings
+//! A safe binding to DPDK ports, pools and bursts, and to packet rings: the fence around unsafe.
+//!
+//! - [`Eal`] starts DPDK once per process, quietly, with arguments that let several processes run at
+//!   once and an unprivileged user run one in a user namespace.
+//! - [`Pool`] owns frame buffers; an [`Mbuf`] is one of them and a [`Burst`] up to 64. Each frees what
+//!   it holds, and nothing else can.
+//! - [`Port::open`] attaches a device, [`Port::start`] hands out its [`RxQueue`]s and [`TxQueue`]s,
+//!   once. The port stops and goes when it and the last of its queues are dropped.
+//! - [`TscClock`] reads the time-stamp counter in picoseconds, at the kernel's rate.
+//! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
+//!
+//! No function here panics for want of memory, frames or privileges; an empty pool is `None` or 0,
+//! a failed set-up an [`Error`] with DPDK's own last words and, where known, what to do about it.
+
+mod burst;
+mod clock;
+mod eal;
+mod error;
+mod interface;
+mod mbuf;
+mod packet_ring;
+mod pool;
+mod port;
+mod vdev;
+
+pub use burst::{BURST, Burst, Drain};
+pub use clock::TscClock;
+pub use eal::{Eal, EalConfig, HugePages, LogLevel, WorkerGuard};
+pub use error::Error;
+pub use mbuf::Mbuf;
+pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};
+pub use pool::Pool;
+pub use port::{Port, PortConfig, PortInfo, PortStats, RxQueue, Started, TxQueue};
+pub use vdev::Vdev;
+
+/// The result of what can fail here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,71 @@
+//! Compiles the shim against the DPDK that `pkg-config` finds and links the libraries it uses.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, exit};
+
+const OLDEST: (u32, u32) = (22, 11);
+
+/// What the shim calls. PMDs are not here: EAL loads them from its plugin folder.
+const LIBRARIES: [&str; 5] = ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"];
+
+fn main() {
+    println!("cargo:rerun-if-changed=shim/shim.c");
+    println!("cargo:rerun-if-changed=shim/shim.h");
+    println!("cargo:rerun-if-env-changed=PKG_CONFIG");
+    println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");
+
+    let version = pkg_config(&["--modversion", "libdpdk"]);
+    let mut parts = version.split(['.', '-']).map(|p| p.parse::<u32>().unwrap_or(0));
+    let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if found < OLDEST {
+        fail(&format!("DPDK {version} is too old: netlathe needs 22.11 or later"));
+    }
+
+    let mut build = cc::Build::new();
+    build.file("shim/shim.c").warnings(true).extra_warnings(true);
+    // All of them: `-include rte_config.h` and the `-march` that DPDK itself was compiled with
+    // decide the layout of what the inlined functions read.
+    let cflags = pkg_config(&["--cflags", "libdpdk"]);
+    let mut words = cflags.split_whitespace();
+    while let Some(flag) = words.next() {
+        if let Some(folder) = flag.strip_prefix("-I") {
+            // DPDK's headers do not pass our warnings.
+            build.flag("-isystem").flag(folder);
+        } else if flag == "-include" || flag == "-isystem" {
+            build.flag(flag).flag(words.next().unwrap_or_default());
+        } else {
+            build.flag(flag);
+        }
+    }
+    build.compile("netlathe_shim");
+
+    let folder = pkg_config(&["--variable=libdir", "libdpdk"]);
+    println!("cargo:rustc-link-search=native={folder}");
+    for library in LIBRARIES {
+        println!("cargo:rustc-link-lib=dylib={library}");
+    }
+    println!("cargo:version={version}");
+    let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
+    println!("cargo:shim={}", out.display());
+}
+
+fn pkg_config(arguments: &[&str]) -> String {
+    let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
+    match Command::new(&program).args(arguments).output() {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            fail(&format!("{program} does not find libdpdk: {}", said.lines().next().unwrap_or("no reason given")))
+        }
+        Err(error) => fail(&format!("cannot run {program}: {error}")),
+    }
+}
+
+/// A build script's panic is buried in a backtrace; three lines are read.
+fn fail(what: &str) -> ! {
+    eprintln!("\nnetlathe needs DPDK to be built: {what}");
+    eprintln!("  on Debian and Ubuntu: apt-get install libdpdk-dev pkg-config, or run scripts/setup.sh");
+    eprintln!("  without it: cargo build -p netlathe-cli --no-default-features\n");
+    exit(1);
+}

@@ -1,0 +1,113 @@
+/*
+ * The C door to DPDK: fixed-width arguments, opaque pointers, one call per burst.
+ *
+ * No DPDK header is included here, so that the bindings do not depend on DPDK's version; what
+ * differs between versions is in shim.c. Functions that return int give 0 or more when done and
+ * a negative errno when not, unless stated.
+ */
+#ifndef NETLATHE_SHIM_H
+#define NETLATHE_SHIM_H
+
+#include <stdint.h>
+
+struct rte_mbuf;
+struct rte_mempool;
+
+/* Where struct rte_mbuf keeps what Rust reads without a call; asserted in shim.c. */
+enum {
+	SHIM_MBUF_BUF_ADDR = 0,
+	SHIM_MBUF_DATA_OFF = 16,
+	SHIM_MBUF_REFCNT = 18,
+	SHIM_MBUF_NB_SEGS = 20,
+	SHIM_MBUF_PORT = 22,
+	SHIM_MBUF_OL_FLAGS = 24,
+	SHIM_MBUF_PKT_LEN = 36,
+	SHIM_MBUF_DATA_LEN = 40,
+	SHIM_MBUF_BUF_LEN = 54,
+	SHIM_HEADROOM = 128,
+};
+
+struct shim_port_config {
+	uint16_t rx_queues;
+	uint16_t tx_queues;
+	uint16_t rx_descriptors; /* adjusted to the driver's limits; written back */
+	uint16_t tx_descriptors;
+	uint16_t mtu;            /* 0: the driver's */
+};
+
+struct shim_port_info {
+	char driver[64];
+	uint64_t rx_offloads;
+	uint64_t tx_offloads;
+	uint32_t interface_index; /* 0: none */
+	uint32_t max_rx_packet;   /* bytes */
+	uint32_t speed_mbps;      /* 0: unknown */
+	uint16_t max_rx_queues;
+	uint16_t max_tx_queues;
+	uint16_t min_mtu;
+	uint16_t max_mtu;
+	uint16_t mtu;
+	uint8_t mac[6];
+	uint8_t link_up;
+	uint8_t send_on_timestamp;
+	uint8_t reserved[6];
+};
+
+struct shim_port_stats {
+	uint64_t ipackets, opackets, ibytes, obytes, imissed, ierrors, oerrors, rx_nombuf;
+};
+
+struct shim_xstat {
+	char name[64];
+	uint64_t value;
+};
+
+/* Layout as this compiler sees it, for the test that compares both sides. */
+uint32_t shim_sizeof_port_config(void);
+uint32_t shim_sizeof_port_info(void);
+uint32_t shim_sizeof_port_stats(void);
+uint32_t shim_sizeof_xstat(void);
+uint32_t shim_offset_info_mac(void);
+
+/* EAL and its log. The log goes to a ring in memory; with echo also to stderr. */
+int shim_log_capture(int echo);
+uint64_t shim_log_written(void);
+uint32_t shim_log_since(uint64_t mark, char *into, uint32_t room);
+int shim_eal_init(int argc, char **argv, int silent); /* silent: stdout and stderr shut meanwhile */
+const char *shim_version(void);
+const char *shim_strerror(int error);
+int shim_thread_register(void); /* 0: it was known already, 1: it is from now on */
+void shim_thread_unregister(void);
+uint64_t shim_tsc(void);
+uint64_t shim_tsc_hz(void);
+
+/* Pools. data_room excludes the headroom. NULL on failure, errno in *error. */
+struct rte_mempool *shim_pool_create(const char *name, uint32_t frames, uint32_t cache,
+				     uint16_t data_room, int *error);
+uint32_t shim_pool_available(struct rte_mempool *pool);
+uint32_t shim_pool_in_use(struct rte_mempool *pool);
+/* All or none: 0, or -ENOENT when fewer than count are left. */
+int shim_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t count);
+/* Whole chains; any mixture of pools. */
+void shim_free_bulk(struct rte_mbuf **frames, uint32_t count);
+
+/* Devices and ports. */
+int shim_attach(const char *bus, const char *name, const char *arguments);
+int shim_detach(const char *bus, const char *name);
+uint32_t shim_port_count(void);
+int shim_port_find(const char *name); /* the port's number */
+int shim_port_configure(uint16_t port, struct shim_port_config *config, struct rte_mempool *pool);
+int shim_port_start(uint16_t port);
+int shim_port_stop(uint16_t port);
+int shim_port_close(uint16_t port);
+int shim_port_info(uint16_t port, struct shim_port_info *info);
+int shim_port_promiscuous(uint16_t port, int on);
+int shim_port_stats(uint16_t port, struct shim_port_stats *stats);
+/* How many there are; fills as many as there is room for. */
+int shim_port_xstats(uint16_t port, struct shim_xstat *into, uint32_t room);
+
+/* The packet path. */
+uint16_t shim_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **into, uint16_t room);
+uint16_t shim_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **frames, uint16_t count);
+
+#endif

@@ -1,0 +1,229 @@
+use crate::Mbuf;
+use dpdk_sys as sys;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// Frames that a [`Burst`] has room for.
+pub const BURST: usize = 64;
+
+/// Up to [`BURST`] frames in order. Dropping it frees what it holds, in one call.
+pub struct Burst {
+    // Those at head..tail are initialised.
+    frames: [MaybeUninit<Mbuf>; BURST],
+    head: usize,
+    tail: usize,
+}
+
+impl Burst {
+    /// An empty burst.
+    #[must_use]
+    pub const fn new() -> Self {
+        Burst { frames: [const { MaybeUninit::uninit() }; BURST], head: 0, tail: 0 }
+    }
+
+    /// Frames held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tail - self.head
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// How many more it has room for.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        BURST - self.len()
+    }
+
+    /// Adds a frame at the end.
+    ///
+    /// # Errors
+    /// Gives the frame back when the burst is full.
+    pub fn push(&mut self, frame: Mbuf) -> Result<(), Mbuf> {
+        if self.tail == BURST {
+            if self.head == 0 {
+                return Err(frame);
+            }
+            self.compact();
+        }
+        self.frames[self.tail].write(frame);
+        self.tail += 1;
+        Ok(())
+    }
+
+    /// Takes the first frame out.
+    pub fn pop_front(&mut self) -> Option<Mbuf> {
+        if self.is_empty() {
+            return None;
+        }
+        let slot = self.head;
+        self.head += 1;
+        // SAFETY: the slot was initialised, and moving head past it makes this its only use.
+        Some(unsafe { self.frames[slot].assume_init_read() })
+    }
+
+    /// Takes the frames out one by one; those not taken when the iterator goes are freed.
+    pub fn drain(&mut self) -> Drain<'_> {
+        Drain { burst: self }
+    }
+
+    /// The frames in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Mbuf> {
+        self.as_slice().iter()
+    }
+
+    /// The frames in order, to be rewritten.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Mbuf> {
+        self.as_mut_slice().iter_mut()
+    }
+
+    /// The frames in order.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Mbuf] {
+        let held = &self.frames[self.head..self.tail];
+        // SAFETY: a MaybeUninit has its content's layout, and head..tail are initialised.
+        unsafe { &*(std::ptr::from_ref(held) as *const [Mbuf]) }
+    }
+
+    /// The frames in order, to be rewritten or put in another order.
+    pub fn as_mut_slice(&mut self) -> &mut [Mbuf] {
+        let held = &mut self.frames[self.head..self.tail];
+        // SAFETY: as in `as_slice`, and borrowed mutably.
+        unsafe { &mut *(std::ptr::from_mut(held) as *mut [Mbuf]) }
+    }
+
+    /// Keeps the frames that `keep` says yes to, in order, and frees the others in one call. Gives
+    /// how many were freed.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Mbuf) -> bool) -> usize {
+        // The usual case keeps all and moves nothing.
+        let Some(first) = self.iter().position(|frame| !keep(frame)) else { return 0 };
+        let mut refused = Burst::new();
+        let mut kept = Burst::new();
+        for (index, frame) in self.drain().enumerate() {
+            let stays = index < first || (index > first && keep(&frame));
+            let into = if stays { &mut kept } else { &mut refused };
+            into.push(frame).expect("as many slots as this burst");
+        }
+        std::mem::swap(self, &mut kept);
+        refused.len()
+    }
+
+    /// Frees all frames.
+    pub fn clear(&mut self) {
+        let (head, count) = (self.head, self.len());
+        (self.head, self.tail) = (0, 0);
+        if count == 0 {
+            return;
+        }
+        let first = self.frames[head..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
+        // SAFETY: `count` initialised pointers start there, ours to free; head and tail no longer cover them.
+        unsafe { sys::shim_free_bulk(first, count as u32) };
+    }
+
+    /// Lets `write` append frames: it is told where and for how many there is room, and says how
+    /// many whole, owned mbufs it wrote there.
+    pub(crate) fn fill(&mut self, write: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {
+        self.compact();
+        let room = BURST - self.tail;
+        let free = self.frames[self.tail..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
+        let written = write(free, room);
+        assert!(written <= room, "a driver delivered more frames than it was asked for");
+        self.tail += written;
+        written
+    }
+
+    /// Lets `take` take over a prefix: it is told where the frames are, and says how many of them,
+    /// from the first, are now its own. They are out before this returns.
+    pub(crate) fn hand_over(&mut self, take: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {
+        let count = self.len();
+        let first = self.frames[self.head..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
+        let taken = take(first, count);
+        assert!(taken <= count, "a driver took more frames than it was given");
+        self.head += taken;
+        taken
+    }
+
+    fn compact(&mut self) {
+        if self.head == 0 {
+            return;
+        }
+        let count = self.len();
+        if count > 0 {
+            let base = self.frames.as_mut_ptr();
+            // SAFETY: head is within the array.
+            let first = unsafe { base.add(self.head) };
+            // SAFETY: both ranges lie in the array and may overlap; the old slots are not used again,
+            // as head and tail move with the frames.
+            unsafe { std::ptr::copy(first, base, count) };
+        }
+        (self.head, self.tail) = (0, count);
+    }
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Burst::new()
+    }
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl fmt::Debug for Burst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> IntoIterator for &'a Burst {
+    type Item = &'a Mbuf;
+    type IntoIter = std::slice::Iter<'a, Mbuf>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a mut Burst {
+    type Item = &'a mut Mbuf;
+    type IntoIter = std::slice::IterMut<'a, Mbuf>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
+}
+
+/// Takes the frames out of a [`Burst`]; see [`Burst::drain`].
+#[derive(Debug)]
+pub struct Drain<'a> {
+    burst: &'a mut Burst,
+}
+
+impl Iterator for Drain<'_> {
+    type Item = Mbuf;
+
+    fn next(&mut self) -> Option<Mbuf> {
+        self.burst.pop_front()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.burst.len(), Some(self.burst.len()))
+    }
+}
+
+impl ExactSizeIterator for Drain<'_> {}
+
+impl Drop for Drain<'_> {
+    fn drop(&mut self) {
+        self.burst.clear();
+    }
+}
+
+// The cast of a slot to C's pointer rests on this.
+const _: () = assert!(size_of::<MaybeUninit<Mbuf>>() == size_of::<NonNull<sys::rte_mbuf>>());

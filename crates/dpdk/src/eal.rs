@@ -1,0 +1,364 @@
+use crate::error::errno_text;
+use crate::{Error, Result};
+use dpdk_sys as sys;
+use std::collections::HashSet;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Where EAL's memory comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Huge pages if enough of them are free, else ordinary ones.
+    #[default]
+    Auto,
+    /// Huge pages; starting fails without.
+    Always,
+    /// Ordinary pages: what works everywhere. Frames are sent and received as fast on software
+    /// ports; physical NICs need huge pages or an IOMMU.
+    Never,
+}
+
+/// How much of DPDK's log is echoed to stderr.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Nothing. Errors carry what DPDK said all the same.
+    #[default]
+    Quiet,
+    /// What DPDK says unasked.
+    Normal,
+    /// All that every component can say.
+    Debug,
+}
+
+/// How DPDK is to be started.
+#[derive(Clone, Debug)]
+pub struct EalConfig {
+    program: String,
+    hugepages: HugePages,
+    memory_mib: u32,
+    devices: Vec<String>,
+    pci: Vec<String>,
+    log: LogLevel,
+}
+
+impl Default for EalConfig {
+    fn default() -> Self {
+        EalConfig::new("netlathe")
+    }
+}
+
+impl EalConfig {
+    /// 256 MiB, huge pages if there are, no devices, quiet.
+    #[must_use]
+    pub fn new(program: impl Into<String>) -> Self {
+        EalConfig {
+            program: program.into(),
+            hugepages: HugePages::Auto,
+            memory_mib: 256,
+            devices: Vec::new(),
+            pci: Vec::new(),
+            log: LogLevel::Quiet,
+        }
+    }
+
+    /// Where memory comes from.
+    #[must_use]
+    pub fn hugepages(mut self, hugepages: HugePages) -> Self {
+        self.hugepages = hugepages;
+        self
+    }
+
+    /// Memory for all pools and rings, in MiB. Ordinary pages are used up only when touched.
+    #[must_use]
+    pub fn memory_mib(mut self, memory: u32) -> Self {
+        self.memory_mib = memory;
+        self
+    }
+
+    /// A virtual device that EAL itself makes at its start; [`Port::open`](crate::Port::open) makes
+    /// them later just as well.
+    #[must_use]
+    pub fn vdev(mut self, arguments: impl Into<String>) -> Self {
+        self.devices.push(arguments.into());
+        self
+    }
+
+    /// A PCI device that may be used (`0000:03:00.1`). Without any, the PCI bus is left alone.
+    #[must_use]
+    pub fn pci(mut self, address: impl Into<String>) -> Self {
+        self.pci.push(address.into());
+        self
+    }
+
+    /// What of DPDK's log is echoed.
+    #[must_use]
+    pub fn log(mut self, level: LogLevel) -> Self {
+        self.log = level;
+        self
+    }
+
+    /// EAL's arguments, given the process, the CPU that EAL's main thread is put on while it starts,
+    /// and whether huge pages may be had. A function of its arguments only.
+    #[must_use]
+    pub fn argv(&self, process: u32, cpu: usize, huge: bool) -> Vec<String> {
+        let mut argv = vec![self.program.clone()];
+        let mut add = |words: &[&str]| argv.extend(words.iter().map(|w| (*w).to_owned()));
+        // One lcore: workers are threads of ours, registered later, so EAL need not start its own.
+        // Numbered 0 wherever it runs, since a CPU's number may lie beyond RTE_MAX_LCORE.
+        add(&["--lcores", &format!("0@{cpu}")]);
+        let huge = match self.hugepages {
+            HugePages::Auto => huge,
+            HugePages::Always => true,
+            HugePages::Never => false,
+        };
+        // Nothing is shared with another process nor left on disk, so that any number of processes
+        // run at once and none can be in the way of the next. Without huge pages memory is private
+        // as it is, and DPDK refuses --in-memory beside --no-huge.
+        add(&[if huge { "--in-memory" } else { "--no-huge" }]);
+        add(&["-m", &self.memory_mib.to_string()]);
+        add(&["--no-shconf", "--no-telemetry"]);
+        add(&["--file-prefix", &format!("netlathe-{process}")]);
+        // Virtual addresses need no privilege; NICs get them translated by the IOMMU.
+        if self.pci.is_empty() {
+            add(&["--no-pci", "--iova-mode=va"]);
+        }
+        for address in &self.pci {
+            add(&["-a", address]);
+        }
+        for device in &self.devices {
+            add(&["--vdev", device]);
+        }
+        if self.log == LogLevel::Debug {
+            add(&["--log-level=*:debug"]);
+        }
+        argv
+    }
+}
+
+/// DPDK, started. It runs until the process ends.
+#[derive(Debug)]
+pub struct Eal {
+    argv: Vec<String>,
+    // Attaching, configuring and detaching are not for several threads at once. It holds the names
+    // of the ports that are open.
+    control: Mutex<HashSet<String>>,
+}
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+static EAL: OnceLock<Eal> = OnceLock::new();
+
+impl Eal {
+    /// Starts DPDK. The calling thread keeps its CPU affinity, though EAL pins it meanwhile; so do
+    /// threads started later. DPDK's own helper threads are its affair.
+    ///
+    /// Unless it is told to log, nothing is written to stdout or stderr meanwhile, by any thread:
+    /// DPDK prints its usage there when it refuses an argument.
+    ///
+    /// # Errors
+    /// [`Error::EalTwice`] at the second call in a process, whatever the first one gave;
+    /// [`Error::EalInit`] with DPDK's reason; [`Error::Nul`].
+    pub fn init(config: &EalConfig) -> Result<&'static Eal> {
+        if STARTED.swap(true, Ordering::SeqCst) {
+            return Err(Error::EalTwice);
+        }
+        let before = affinity();
+        let cpu = before.as_ref().and_then(first_cpu).unwrap_or(0);
+        let argv = config.argv(std::process::id(), cpu, huge_pages_free_mib() >= u64::from(config.memory_mib));
+        let mut pointers = Vec::with_capacity(argv.len() + 1);
+        for word in &argv {
+            let word = CString::new(word.as_str()).map_err(|_| Error::Nul { what: "an argument of DPDK" })?;
+            // EAL keeps pointers into these and may change them: they are never freed.
+            pointers.push(word.into_raw());
+        }
+        let count = pointers.len() as c_int;
+        pointers.push(std::ptr::null_mut());
+        let pointers: &'static mut [*mut c_char] = Vec::leak(pointers);
+
+        crate::clock::calibration_begins();
+        let echo = c_int::from(config.log != LogLevel::Quiet);
+        // SAFETY: takes a number; called once, before EAL has threads.
+        let captured = unsafe { sys::shim_log_capture(echo) };
+        let mark = log_mark();
+        // SAFETY: `count` NUL-terminated, writable, never freed strings and a NULL; the first and only call.
+        let rc = unsafe { sys::shim_eal_init(count, pointers.as_mut_ptr(), c_int::from(echo == 0)) };
+        if let Some(before) = &before {
+            // SAFETY: the set is one that the kernel gave; 0 is this thread.
+            unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), before) };
+        }
+        if rc < 0 {
+            let log = if captured < 0 { String::new() } else { log_since(mark) };
+            return Err(Error::EalInit { reason: errno_text(rc), log });
+        }
+        Ok(EAL.get_or_init(|| Eal { argv, control: Mutex::new(HashSet::new()) }))
+    }
+
+    /// DPDK, if it runs.
+    #[must_use]
+    pub fn running() -> Option<&'static Eal> {
+        EAL.get()
+    }
+
+    /// The arguments it was started with.
+    #[must_use]
+    pub fn argv(&self) -> &[String] {
+        &self.argv
+    }
+
+    /// DPDK's version, such as `DPDK 22.11.11`. It may be asked before the start.
+    #[must_use]
+    pub fn version() -> String {
+        // SAFETY: takes nothing; gives a static string.
+        let text = unsafe { sys::shim_version() };
+        // SAFETY: NUL-terminated and static.
+        let text = unsafe { CStr::from_ptr(text) };
+        text.to_string_lossy().into_owned()
+    }
+
+    /// Makes the calling thread known to DPDK until the guard is dropped: it then has a cache in
+    /// each pool, which makes taking and freeing frames several times as fast. Frames and ports may
+    /// be used without.
+    ///
+    /// # Errors
+    /// [`Error::Register`] when DPDK knows as many threads as it can (128).
+    pub fn register_thread(&self) -> Result<WorkerGuard> {
+        // SAFETY: EAL runs; the shim leaves a thread that is known already as it is.
+        let rc = unsafe { sys::shim_thread_register() };
+        if rc < 0 {
+            return Err(Error::Register { reason: errno_text(rc) });
+        }
+        Ok(WorkerGuard { ours: rc == 1, not_send: PhantomData })
+    }
+
+    pub(crate) fn control(&self) -> MutexGuard<'_, HashSet<String>> {
+        // A panic elsewhere leaves the set as true as it was.
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread that DPDK knows, until this is dropped. A second guard on a thread does nothing, nor
+/// does one on the thread that started DPDK.
+#[derive(Debug)]
+pub struct WorkerGuard {
+    ours: bool,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for WorkerGuard {
+    fn drop(&mut self) {
+        if self.ours {
+            // SAFETY: this thread registered itself, and the guard cannot have left it.
+            unsafe { sys::shim_thread_unregister() };
+        }
+    }
+}
+
+/// A place in DPDK's log.
+pub(crate) fn log_mark() -> u64 {
+    // SAFETY: takes nothing but a lock.
+    unsafe { sys::shim_log_written() }
+}
+
+/// What was logged since, in one line of at most about 600 characters: the last ones, since the
+/// cause comes last but for the clean-up.
+pub(crate) fn log_since(mark: u64) -> String {
+    const ROOM: u32 = 4096;
+    let mut text = vec![0_u8; ROOM as usize];
+    // SAFETY: there is room for ROOM bytes.
+    let count = unsafe { sys::shim_log_since(mark, text.as_mut_ptr().cast(), ROOM) };
+    text.truncate(count as usize);
+    one_line(&String::from_utf8_lossy(&text))
+}
+
+fn one_line(text: &str) -> String {
+    const MOST: usize = 600;
+    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    lines.dedup();
+    let mut first = lines.len();
+    let mut length = 0;
+    while first > 0 && (length == 0 || length + lines[first - 1].len() < MOST) {
+        first -= 1;
+        length += lines[first].len() + 2;
+    }
+    lines[first..].join("; ")
+}
+
+fn affinity() -> Option<libc::cpu_set_t> {
+    // SAFETY: a cpu_set_t is a plain array, for which zeros are a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most the size given; 0 is this thread.
+    let rc = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    (rc == 0).then_some(set)
+}
+
+fn first_cpu(set: &libc::cpu_set_t) -> Option<usize> {
+    (0..libc::CPU_SETSIZE as usize).find(|cpu| {
+        // SAFETY: the number is below CPU_SETSIZE.
+        unsafe { libc::CPU_ISSET(*cpu, set) }
+    })
+}
+
+/// Free huge pages of all sizes, in MiB. Whether hugetlbfs is mounted does not matter: with
+/// `--in-memory` EAL maps them anonymously.
+fn huge_pages_free_mib() -> u64 {
+    let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
+    sizes
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let kib: u64 = path.file_name()?.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+            let free: u64 = std::fs::read_to_string(path.join("free_hugepages")).ok()?.trim().parse().ok()?;
+            Some(kib * free / 1024)
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_for_virtual_devices() {
+        let argv = EalConfig::new("netlathe").argv(42, 3, false);
+        assert_eq!(
+            argv.join(" "),
+            "netlathe --lcores 0@3 --no-huge -m 256 --no-shconf --no-telemetry --file-prefix netlathe-42 --no-pci --iova-mode=va"
+        );
+    }
+
+    #[test]
+    fn huge_pages_are_used_when_free_and_not_forbidden() {
+        let config = EalConfig::new("n").memory_mib(64);
+        let argv = |huge: HugePages, free| config.clone().hugepages(huge).argv(1, 0, free).join(" ");
+        assert!(!argv(HugePages::Auto, true).contains("--no-huge"));
+        assert!(argv(HugePages::Auto, false).contains("--no-huge -m 64"));
+        assert!(argv(HugePages::Never, true).contains("--no-huge -m 64"));
+        assert!(!argv(HugePages::Always, false).contains("--no-huge"));
+    }
+
+    #[test]
+    fn pci_devices_are_allowed_by_name_and_the_bus_is_then_scanned() {
+        let argv = EalConfig::new("n").pci("0000:03:00.0").pci("0000:03:00.1").argv(1, 0, true);
+        assert_eq!(
+            argv.join(" "),
+            "n --lcores 0@0 --in-memory -m 256 --no-shconf --no-telemetry --file-prefix netlathe-1 \
+             -a 0000:03:00.0 -a 0000:03:00.1"
+        );
+    }
+
+    #[test]
+    fn vdevs_and_debugging_come_last() {
+        let config = EalConfig::new("n").vdev("net_null0,size=64").vdev("net_ring0").log(LogLevel::Debug);
+        let argv = config.argv(1, 0, false);
+        assert!(argv.join(" ").ends_with("--vdev net_null0,size=64 --vdev net_ring0 --log-level=*:debug"), "{argv:?}");
+    }
+
+    #[test]
+    fn a_log_becomes_one_line_of_its_end() {
+        assert_eq!(one_line("EAL: a\n\n  EAL: b\nEAL: b\n"), "EAL: a; EAL: b");
+        let long = (0..100).map(|n| format!("line {n} of a long log\n")).collect::<String>();
+        let line = one_line(&long);
+        assert!(line.ends_with("line 99 of a long log") && line.len() <= 620, "{line}");
+        assert_eq!(one_line(&"x".repeat(2000)).len(), 2000, "the last line is kept whole");
+    }
+}

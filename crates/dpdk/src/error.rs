@@ -1,0 +1,152 @@
+use std::ffi::CStr;
+use std::io;
+
+/// What can go wrong, in one line each, with the remedy where it is known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// `rte_eal_init` failed. DPDK cannot be started again in this process.
+    #[error("DPDK does not start: {reason}{}", said(.log))]
+    EalInit {
+        /// The errno's text.
+        reason: String,
+        /// What EAL logged, lines joined by `; `.
+        log: String,
+    },
+    /// The process has called [`Eal::init`](crate::Eal::init) before.
+    #[error("DPDK has been started in this process before; it starts once per process")]
+    EalTwice,
+    /// Text that cannot be passed to C.
+    #[error("{what} contains a NUL byte")]
+    Nul {
+        /// Which text.
+        what: &'static str,
+    },
+    /// A pool could not be made.
+    #[error("no pool of {frames} frames of {data_room} B: {reason}{}", said(.log))]
+    Pool {
+        /// Frames asked for.
+        frames: u32,
+        /// Bytes per frame.
+        data_room: u16,
+        /// The errno's text, and the remedy for too little memory.
+        reason: String,
+        /// What EAL logged.
+        log: String,
+    },
+    /// A device could not be attached.
+    #[error("cannot open {device}: {reason}{}", said(.log))]
+    Attach {
+        /// The device's arguments as given.
+        device: String,
+        /// The errno's text, and the remedy where known.
+        reason: String,
+        /// What the driver logged.
+        log: String,
+    },
+    /// A port could not be configured or started.
+    #[error("cannot {what} {device}: {reason}{}", said(.log))]
+    Port {
+        /// `configure`, `start`, …
+        what: &'static str,
+        /// The device's name.
+        device: String,
+        /// The errno's text, and the remedy where known.
+        reason: String,
+        /// What the driver logged.
+        log: String,
+    },
+    /// The device is already open in this process.
+    #[error("{device} is already open in this process")]
+    PortInUse {
+        /// The device's name.
+        device: String,
+    },
+    /// More queues than the device has.
+    #[error("{device} has {most} {direction} queues, not {asked}")]
+    Queues {
+        /// The device's name.
+        device: String,
+        /// `receive` or `transmit`.
+        direction: &'static str,
+        /// What it has.
+        most: u16,
+        /// What was asked.
+        asked: u16,
+    },
+    /// Frames of the port's MTU do not fit the pool's buffers.
+    #[error("frames of MTU {mtu} need buffers of {needed} B; the pool's have {data_room} B")]
+    Room {
+        /// The MTU asked for, in bytes.
+        mtu: u16,
+        /// Bytes that a buffer needs.
+        needed: u32,
+        /// Bytes that the pool's buffers have.
+        data_room: u16,
+    },
+    /// Bytes that do not fit a frame's buffer.
+    #[error("{length} B do not fit a buffer of {room} B")]
+    FrameTooLong {
+        /// The length asked for, in bytes.
+        length: usize,
+        /// Bytes from the frame's start to its buffer's end.
+        room: usize,
+    },
+    /// A thread could not be registered with DPDK: it knows at most `RTE_MAX_LCORE` (128) at a time.
+    #[error("DPDK does not take another thread: {reason}")]
+    Register {
+        /// The errno's text.
+        reason: String,
+    },
+    /// There is no such interface in this network namespace.
+    #[error("there is no interface {name} in this network namespace; `ip link` lists them")]
+    NoInterface {
+        /// Its name.
+        name: String,
+    },
+    /// The interface is down.
+    #[error("interface {name} is down; set it up with `ip link set {name} up`")]
+    InterfaceDown {
+        /// Its name.
+        name: String,
+    },
+    /// The kernel does not permit it.
+    #[error("{what} is not permitted; run as root, or in a namespace of your own: `unshare -Urn`")]
+    Permission {
+        /// What was tried.
+        what: String,
+    },
+    /// Any other error of a system call.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The last system call's error, with permission told apart.
+    pub(crate) fn system(what: impl Into<String>) -> Self {
+        let source = io::Error::last_os_error();
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Error::Permission { what: what.into() },
+            _ => Error::System { what: what.into(), source },
+        }
+    }
+}
+
+/// A log's text as the tail of a message.
+fn said(log: &str) -> String {
+    if log.is_empty() { String::new() } else { format!(" (DPDK says: {log})") }
+}
+
+/// The text of an errno (either sign), DPDK's own numbers included.
+pub(crate) fn errno_text(errno: i32) -> String {
+    // SAFETY: takes any number; gives a static or thread-local string, never NULL.
+    let text = unsafe { dpdk_sys::shim_strerror(errno.abs()) };
+    // SAFETY: NUL-terminated, and copied before this thread's next call could change it.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().into_owned()
+}

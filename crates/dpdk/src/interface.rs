@@ -1,0 +1,109 @@
+//! What we ask the kernel about an interface, and tell it.
+
+use crate::{Error, Result};
+use std::ffi::{CStr, CString};
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// A Linux interface of the calling thread's network namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+}
+
+impl Interface {
+    pub(crate) fn named(name: &str) -> Result<Interface> {
+        let c = CString::new(name).map_err(|_| Error::Nul { what: "an interface's name" })?;
+        // SAFETY: NUL-terminated.
+        let index = unsafe { libc::if_nametoindex(c.as_ptr()) };
+        if index == 0 {
+            return Err(Error::NoInterface { name: name.to_owned() });
+        }
+        Ok(Interface { name: name.to_owned(), index })
+    }
+
+    pub(crate) fn numbered(index: u32) -> Option<Interface> {
+        let mut name = [0 as libc::c_char; libc::IF_NAMESIZE];
+        // SAFETY: there is room for IF_NAMESIZE bytes.
+        let text = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: the kernel terminates it within IF_NAMESIZE.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        Some(Interface { name: name.to_string_lossy().into_owned(), index })
+    }
+
+    fn request(&self) -> libc::ifreq {
+        // SAFETY: an ifreq is plain data, for which zeros are a value.
+        let mut request: libc::ifreq = unsafe { zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes().take(libc::IF_NAMESIZE - 1)) {
+            *to = from as libc::c_char;
+        }
+        request
+    }
+
+    /// The MTU in bytes: the longest packet, without Ethernet's header.
+    pub(crate) fn mtu(&self) -> Result<u32> {
+        let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
+        let mut request = self.request();
+        // SAFETY: the kernel reads and writes an ifreq.
+        let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
+        if rc < 0 {
+            return Err(Error::system(format!("asking {} for its MTU", self.name)));
+        }
+        // SAFETY: that is the member which SIOCGIFMTU writes.
+        let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+        Ok(mtu.max(0) as u32)
+    }
+
+    /// Whether it is set up, and whether it has a carrier besides.
+    pub(crate) fn state(&self) -> Result<(bool, bool)> {
+        let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
+        let mut request = self.request();
+        // SAFETY: the kernel reads and writes an ifreq.
+        let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) };
+        if rc < 0 {
+            return Err(Error::system(format!("asking {} for its state", self.name)));
+        }
+        // SAFETY: that is the member which SIOCGIFFLAGS writes.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        let has = |flag: i32| i32::from(flags) & flag != 0;
+        Ok((has(libc::IFF_UP), has(libc::IFF_UP) && has(libc::IFF_RUNNING)))
+    }
+
+    /// Makes the interface accept frames for other stations, for as long as the socket is open: unlike
+    /// the IFF_PROMISC flag it cannot outlive a killed process.
+    pub(crate) fn promiscuous(&self, packet_socket: &OwnedFd) -> Result<()> {
+        let request = libc::packet_mreq {
+            mr_ifindex: self.index as i32,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        set_option(packet_socket, libc::PACKET_ADD_MEMBERSHIP, &request)
+            .map_err(|()| Error::system(format!("making {} promiscuous", self.name)))
+    }
+}
+
+pub(crate) fn socket(family: i32, kind: i32) -> Result<OwnedFd> {
+    // SAFETY: takes numbers only.
+    let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        let what = if family == libc::AF_PACKET { "opening a packet socket" } else { "opening a socket" };
+        return Err(Error::system(what));
+    }
+    // SAFETY: the descriptor is open and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets an option of level SOL_PACKET; the reason is in errno.
+pub(crate) fn set_option<T>(socket: &OwnedFd, option: i32, value: &T) -> std::result::Result<(), ()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes of a value that is borrowed meanwhile.
+    let rc = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, std::ptr::from_ref(value).cast(), length)
+    };
+    if rc < 0 { Err(()) } else { Ok(()) }
+}

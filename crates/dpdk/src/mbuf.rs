@@ -1,0 +1,114 @@
+use crate::{Error, Result};
+use dpdk_sys as sys;
+use std::fmt;
+use std::ptr::NonNull;
+
+/// One frame in a DPDK buffer: a single segment with a single owner, this value.
+///
+/// Dropping it gives the buffer back to its pool. Fresh from [`Pool::alloc`](crate::Pool::alloc) it
+/// is empty; growing it with [`set_len`](Mbuf::set_len) uncovers whatever the buffer last held.
+#[repr(transparent)]
+pub struct Mbuf {
+    raw: NonNull<sys::rte_mbuf>,
+}
+
+// SAFETY: an mbuf has one owner and may be freed by any thread. It is not Sync, since it does not
+// need to be: frames move from thread to thread, they are not shared.
+unsafe impl Send for Mbuf {}
+
+impl Mbuf {
+    /// # Safety
+    /// `raw` is a whole, unshared, single-segment mbuf of a pool, and the caller gives it up.
+    pub(crate) unsafe fn from_raw(raw: NonNull<sys::rte_mbuf>) -> Self {
+        Mbuf { raw }
+    }
+
+    fn head(&self) -> &sys::MbufHead {
+        // SAFETY: an mbuf begins with these fields (asserted on both sides), is aligned to a cache
+        // line, and is ours alone.
+        unsafe { self.raw.cast::<sys::MbufHead>().as_ref() }
+    }
+
+    fn head_mut(&mut self) -> &mut sys::MbufHead {
+        // SAFETY: as in `head`, and borrowed mutably.
+        unsafe { self.raw.cast::<sys::MbufHead>().as_mut() }
+    }
+
+    /// Segments of the chain: 1, except in what a driver has just delivered.
+    pub(crate) fn segments(&self) -> u16 {
+        self.head().nb_segs
+    }
+
+    /// The frame's length in bytes, without FCS.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "an empty frame is one to be filled, not a case to be asked for")]
+    pub fn len(&self) -> usize {
+        usize::from(self.head().data_len)
+    }
+
+    /// How long the frame could be, in bytes.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        let head = self.head();
+        usize::from(head.buf_len.saturating_sub(head.data_off))
+    }
+
+    /// Makes the frame `length` bytes long.
+    ///
+    /// # Errors
+    /// [`Error::FrameTooLong`] beyond [`capacity`](Mbuf::capacity); the frame is then as it was.
+    pub fn set_len(&mut self, length: usize) -> Result<()> {
+        let room = self.capacity();
+        if length > room {
+            return Err(Error::FrameTooLong { length, room });
+        }
+        let head = self.head_mut();
+        head.data_len = length as u16; // room is a u16's
+        head.pkt_len = length as u32;
+        Ok(())
+    }
+
+    /// Makes the frame these bytes.
+    ///
+    /// # Errors
+    /// [`Error::FrameTooLong`] beyond [`capacity`](Mbuf::capacity); the frame is then as it was.
+    pub fn copy_from(&mut self, bytes: &[u8]) -> Result<()> {
+        self.set_len(bytes.len())?;
+        packet::Frame::bytes_mut(self).copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn data(&self) -> *mut u8 {
+        let head = self.head();
+        // SAFETY: DPDK keeps data_off within the buffer, and nothing here changes it.
+        unsafe { head.buf_addr.add(usize::from(head.data_off)) }
+    }
+}
+
+impl packet::Frame for Mbuf {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: data_off + data_len stays within the buffer (drivers and `set_len` keep it so); the
+        // memory was mapped zeroed, so every byte of it is initialised; nobody else writes it while
+        // the frame is ours.
+        unsafe { std::slice::from_raw_parts(self.data(), self.len()) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.data(), self.len()) }
+    }
+}
+
+impl Drop for Mbuf {
+    fn drop(&mut self) {
+        let mut raw = self.raw.as_ptr();
+        // SAFETY: the frame is ours and not used after this.
+        unsafe { sys::shim_free_bulk(&raw mut raw, 1) };
+    }
+}
+
+impl fmt::Debug for Mbuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mbuf({} B)", self.len())
+    }
+}

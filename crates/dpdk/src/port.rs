@@ -1,0 +1,574 @@
+use crate::eal::{log_mark, log_since};
+use crate::error::errno_text;
+use crate::interface::{self, Interface};
+use crate::{Burst, Eal, Error, Pool, Result};
+use dpdk_sys as sys;
+use std::cell::Cell;
+use std::ffi::{CString, c_int};
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// What a port is to have.
+#[derive(Clone, Debug)]
+pub struct PortConfig {
+    /// Receive queues.
+    pub rx_queues: u16,
+    /// Transmit queues.
+    pub tx_queues: u16,
+    /// Frames that a receive queue holds; the driver may adjust it.
+    pub rx_descriptors: u16,
+    /// Frames that a transmit queue holds; the driver may adjust it.
+    pub tx_descriptors: u16,
+    /// The longest packet in bytes, without Ethernet's header, for drivers of NICs. The MTU of a Linux
+    /// interface is left as it is: that is set with `ip link`. `None` for the driver's own.
+    pub mtu: Option<u16>,
+    /// Receive frames for other stations too.
+    pub promiscuous: bool,
+}
+
+impl Default for PortConfig {
+    fn default() -> Self {
+        PortConfig {
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_descriptors: 1024,
+            tx_descriptors: 1024,
+            mtu: None,
+            promiscuous: true,
+        }
+    }
+}
+
+/// What a port is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PortInfo {
+    /// The device's name in DPDK.
+    pub device: String,
+    /// DPDK's driver.
+    pub driver: String,
+    /// The Linux interface behind it, if there is one.
+    pub interface: Option<String>,
+    /// Its address.
+    pub mac: [u8; 6],
+    /// Whether the link is up: the interface's state if there is one.
+    pub link_up: bool,
+    /// The link's speed in Mbit/s, 0 if unknown. Software drivers make one up (10 000).
+    pub speed_mbps: u32,
+    /// The longest packet in bytes, without Ethernet's header: the interface's if there is one.
+    pub mtu: u32,
+    /// The largest MTU that the driver takes.
+    pub max_mtu: u16,
+    /// The longest frame that can be sent, in bytes without FCS, when it carries no VLAN tag.
+    pub max_frame: usize,
+    /// Receive queues that it could have.
+    pub max_rx_queues: u16,
+    /// Transmit queues that it could have.
+    pub max_tx_queues: u16,
+    /// Whether the NIC can be told when a frame is to depart.
+    pub send_on_timestamp: bool,
+    /// DPDK's receive offload bits.
+    pub rx_offloads: u64,
+    /// DPDK's transmit offload bits.
+    pub tx_offloads: u64,
+}
+
+/// What a port has counted since it was opened, as its driver tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStats {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Bytes received, without FCS for software drivers.
+    pub rx_bytes: u64,
+    /// Bytes sent, likewise.
+    pub tx_bytes: u64,
+    /// Frames lost because the receive queue was full. `net_af_packet` does not know its own.
+    pub rx_missed: u64,
+    /// Frames received with errors.
+    pub rx_errors: u64,
+    /// Frames that the driver took and could not send.
+    pub tx_errors: u64,
+    /// Times that the pool was empty when a frame came.
+    pub rx_no_buffer: u64,
+}
+
+/// A port that is configured, and receives and sends nothing yet.
+#[derive(Debug)]
+pub struct Port {
+    inner: Arc<PortInner>,
+    rx_queues: u16,
+    tx_queues: u16,
+}
+
+/// A running port and its queues.
+///
+/// The queues keep the port running: it stops, is closed and detached when the handle and the last
+/// of them are dropped.
+#[derive(Debug)]
+pub struct Started {
+    /// The receive queues, in order.
+    pub rx: Vec<RxQueue>,
+    /// The transmit queues, in order.
+    pub tx: Vec<TxQueue>,
+    /// The port, for what concerns it as a whole.
+    pub port: Port,
+}
+
+#[derive(Debug)]
+struct PortInner {
+    eal: &'static Eal,
+    number: u16,
+    device: String,
+    bus: &'static CString,
+    interface: Option<Interface>,
+    max_frame: usize,
+    // Outlives the driver's use of it, which ends when this is dropped.
+    _pool: Pool,
+    // Holds the interface's promiscuity.
+    _membership: Option<OwnedFd>,
+}
+
+impl Port {
+    /// Attaches a device and configures it to receive into buffers of `pool`.
+    ///
+    /// `device` is what `--vdev` takes (`net_af_packet0,iface=veth0`; see [`Vdev`](crate::Vdev)), or
+    /// a PCI address (`0000:03:00.1`) that [`EalConfig::pci`](crate::EalConfig::pci) allowed, or the
+    /// name of a device that EAL made at its start. Interfaces are those of the calling thread's
+    /// network namespace.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], [`Error::PortInUse`], [`Error::Queues`], [`Error::Room`]; otherwise
+    /// [`Error::Attach`] and [`Error::Port`] with what the driver said. Nothing stays attached.
+    pub fn open(eal: &'static Eal, device: impl AsRef<str>, pool: &Pool, config: &PortConfig) -> Result<Port> {
+        let text = device.as_ref().trim();
+        let text = text.strip_prefix("pci:").unwrap_or(text);
+        let (name, arguments) = text.split_once(',').unwrap_or((text, ""));
+        if let Some(mtu) = config.mtu {
+            // Ethernet's header, two tags and the FCS that some NICs keep.
+            let needed = u32::from(mtu) + 26;
+            if needed > u32::from(pool.data_room()) {
+                return Err(Error::Room { mtu, needed, data_room: pool.data_room() });
+            }
+        }
+        // A driver's own words for a missing interface are poor.
+        let socket_driver = name.starts_with("net_af_packet") || name.starts_with("net_af_xdp");
+        if let Some(interface) = arguments.split(',').find_map(|a| a.strip_prefix("iface="))
+            && socket_driver
+        {
+            Interface::named(interface)?;
+        }
+
+        let inner = Arc::new(attach(eal, name, arguments, text, pool)?);
+        let mut port = Port { inner, rx_queues: config.rx_queues, tx_queues: config.tx_queues };
+        port.configure(config)?;
+        Ok(port)
+    }
+
+    fn configure(&mut self, config: &PortConfig) -> Result<()> {
+        let info = self.inner.raw_info()?;
+        let refused =
+            |direction, most, asked| Err(Error::Queues { device: self.inner.device.clone(), direction, most, asked });
+        if config.rx_queues > info.max_rx_queues {
+            return refused("receive", info.max_rx_queues, config.rx_queues);
+        }
+        if config.tx_queues > info.max_tx_queues {
+            return refused("transmit", info.max_tx_queues, config.tx_queues);
+        }
+        let mut raw = sys::shim_port_config {
+            rx_queues: config.rx_queues,
+            tx_queues: config.tx_queues,
+            rx_descriptors: config.rx_descriptors,
+            tx_descriptors: config.tx_descriptors,
+            // Software drivers claim at most 1514 B whatever their slots hold: DPDK would refuse.
+            mtu: if self.inner.interface.is_some() { 0 } else { config.mtu.unwrap_or(0) },
+        };
+        let inner = Arc::get_mut(&mut self.inner).expect("no queue has been handed out");
+        let pool = inner._pool.raw();
+        {
+            let _control = inner.eal.control();
+            let mark = log_mark();
+            // SAFETY: the port is ours, stopped, and configured by this thread alone; the pool is valid
+            // and stays so until the port is closed.
+            let rc = unsafe { sys::shim_port_configure(inner.number, &raw mut raw, pool) };
+            inner.check("configure", rc, mark)?;
+        }
+        inner.set_max_frame(config)?;
+        if config.promiscuous {
+            if let Some(interface) = &inner.interface {
+                let socket = interface::socket(libc::AF_PACKET, libc::SOCK_RAW)?;
+                interface.promiscuous(&socket)?;
+                inner._membership = Some(socket);
+            } else {
+                let _control = inner.eal.control();
+                // SAFETY: the port is ours. A driver without the switch refuses: it has no filter either.
+                unsafe { sys::shim_port_promiscuous(inner.number, 1) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the port and hands out its queues.
+    ///
+    /// # Errors
+    /// [`Error::Port`] with what the driver said; the port is then closed.
+    pub fn start(self) -> Result<Started> {
+        {
+            let _control = self.inner.eal.control();
+            let mark = log_mark();
+            // SAFETY: the port is ours, configured and stopped.
+            let rc = unsafe { sys::shim_port_start(self.inner.number) };
+            self.inner.check("start", rc, mark)?;
+        }
+        let rx = (0..self.rx_queues)
+            .map(|queue| RxQueue { port: Arc::clone(&self.inner), queue, segmented: 0, not_sync: PhantomData })
+            .collect();
+        let tx = (0..self.tx_queues)
+            .map(|queue| TxQueue { port: Arc::clone(&self.inner), queue, oversize: 0, not_sync: PhantomData })
+            .collect();
+        Ok(Started { rx, tx, port: self })
+    }
+
+    /// What the port is, as of now.
+    ///
+    /// # Errors
+    /// [`Error::Port`] when its device has gone.
+    pub fn info(&self) -> Result<PortInfo> {
+        let raw = self.inner.raw_info()?;
+        // DPDK's socket drivers say that the link is up whatever the interface's state.
+        let (mtu, link_up) = match &self.inner.interface {
+            Some(interface) => (interface.mtu()?, interface.state()?.1),
+            None => (u32::from(raw.mtu), raw.link_up != 0),
+        };
+        Ok(PortInfo {
+            device: self.inner.device.clone(),
+            driver: text(&raw.driver),
+            interface: self.inner.interface.as_ref().map(|i| i.name.clone()),
+            mac: raw.mac,
+            link_up,
+            speed_mbps: raw.speed_mbps,
+            mtu,
+            max_mtu: raw.max_mtu,
+            max_frame: self.inner.max_frame,
+            max_rx_queues: raw.max_rx_queues,
+            max_tx_queues: raw.max_tx_queues,
+            send_on_timestamp: raw.send_on_timestamp != 0,
+            rx_offloads: raw.rx_offloads,
+            tx_offloads: raw.tx_offloads,
+        })
+    }
+
+    /// What the port has counted.
+    ///
+    /// # Errors
+    /// [`Error::Port`] when the driver cannot tell.
+    pub fn stats(&self) -> Result<PortStats> {
+        let _control = self.inner.eal.control();
+        let mark = log_mark();
+        let mut raw = sys::shim_port_stats::default();
+        // SAFETY: the port is ours; the struct is written.
+        let rc = unsafe { sys::shim_port_stats(self.inner.number, &raw mut raw) };
+        self.inner.check("read the counters of", rc, mark)?;
+        Ok(PortStats {
+            rx_frames: raw.ipackets,
+            tx_frames: raw.opackets,
+            rx_bytes: raw.ibytes,
+            tx_bytes: raw.obytes,
+            rx_missed: raw.imissed,
+            rx_errors: raw.ierrors,
+            tx_errors: raw.oerrors,
+            rx_no_buffer: raw.rx_nombuf,
+        })
+    }
+
+    /// All counters of the driver, by DPDK's names.
+    ///
+    /// # Errors
+    /// [`Error::Port`] when the driver cannot tell.
+    pub fn xstats(&self) -> Result<Vec<(String, u64)>> {
+        let _control = self.inner.eal.control();
+        let mut raw = Vec::new();
+        loop {
+            let mark = log_mark();
+            // SAFETY: the port is ours, and there is room for as many as it is told.
+            let rc = unsafe { sys::shim_port_xstats(self.inner.number, raw.as_mut_ptr(), raw.len() as u32) };
+            self.inner.check("read the counters of", rc, mark)?;
+            let count = rc.max(0) as usize;
+            if count <= raw.len() {
+                raw.truncate(count);
+                return Ok(raw.iter().map(|x: &sys::shim_xstat| (text(&x.name), x.value)).collect());
+            }
+            raw.resize(count, sys::shim_xstat { name: [0; 64], value: 0 });
+        }
+    }
+}
+
+/// Finds the device, or attaches it, and takes it for us.
+fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Pool) -> Result<PortInner> {
+    let c_name = CString::new(name).map_err(|_| Error::Nul { what: "a device's name" })?;
+    let c_arguments = CString::new(arguments).map_err(|_| Error::Nul { what: "a device's arguments" })?;
+    let bus = if is_pci_address(name) { bus_pci() } else { bus_vdev() };
+    let mark = log_mark();
+    let failed = |rc: i32| {
+        let log = log_since(mark);
+        Error::Attach { device: text.to_owned(), reason: reason(rc, &log), log }
+    };
+
+    let mut open = eal.control();
+    if !open.insert(name.to_owned()) {
+        return Err(Error::PortInUse { device: name.to_owned() });
+    }
+    // SAFETY: EAL runs; NUL-terminated.
+    let mut number = unsafe { sys::shim_port_find(c_name.as_ptr()) };
+    if number < 0 {
+        // SAFETY: EAL runs, the lock is held, and the strings are copied.
+        let rc = unsafe { sys::shim_attach(bus.as_ptr(), c_name.as_ptr(), c_arguments.as_ptr()) };
+        if rc < 0 {
+            open.remove(name);
+            return Err(failed(rc));
+        }
+        // SAFETY: as above.
+        number = unsafe { sys::shim_port_find(c_name.as_ptr()) };
+        if number < 0 {
+            open.remove(name);
+            return Err(failed(number));
+        }
+    }
+    drop(open);
+    // From here on, dropping it closes and detaches the device.
+    let mut inner = PortInner {
+        eal,
+        number: number as u16,
+        device: name.to_owned(),
+        bus,
+        interface: None,
+        max_frame: usize::from(u16::MAX),
+        _pool: pool.clone(),
+        _membership: None,
+    };
+    let index = inner.raw_info()?.interface_index;
+    inner.interface = Interface::numbered(index);
+    Ok(inner)
+}
+
+fn bus_pci() -> &'static CString {
+    static NAME: std::sync::OnceLock<CString> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| CString::from(c"pci"))
+}
+
+fn bus_vdev() -> &'static CString {
+    static NAME: std::sync::OnceLock<CString> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| CString::from(c"vdev"))
+}
+
+/// `0000:03:00.1` or `03:00.1`.
+fn is_pci_address(name: &str) -> bool {
+    let hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let Some((bus, function)) = name.rsplit_once('.') else { return false };
+    let parts: Vec<&str> = bus.split(':').collect();
+    hex(function, 1)
+        && match parts[..] {
+            [bus, device] => hex(bus, 2) && hex(device, 2),
+            [domain, bus, device] => hex(domain, 4) && hex(bus, 2) && hex(device, 2),
+            _ => false,
+        }
+}
+
+/// An errno and what to do about it.
+fn reason(rc: c_int, log: &str) -> String {
+    let text = errno_text(rc);
+    let remedy = if log.contains("not permitted") || rc == -libc::EPERM || rc == -libc::EACCES {
+        "; run as root, or in a namespace of your own: `unshare -Urn` (XDP sockets need root)"
+    } else if log.contains("will not fit in mbuf") {
+        "; the pool's buffers are smaller than the slots of the ring: see Vdev::af_packet_data_room"
+    } else if rc == -libc::ENOMEM {
+        "; give DPDK more memory, or the ring fewer frames"
+    } else {
+        ""
+    };
+    text + remedy
+}
+
+fn text(name: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> = name.iter().take_while(|c| **c != 0).map(|c| c.cast_unsigned()).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl PortInner {
+    fn check(&self, what: &'static str, rc: c_int, mark: u64) -> Result<()> {
+        if rc >= 0 {
+            return Ok(());
+        }
+        let log = log_since(mark);
+        Err(Error::Port { what, device: self.device.clone(), reason: reason(rc, &log), log })
+    }
+
+    fn raw_info(&self) -> Result<sys::shim_port_info> {
+        let _control = self.eal.control();
+        let mark = log_mark();
+        // SAFETY: plain data, for which zeros are a value.
+        let mut raw: sys::shim_port_info = unsafe { std::mem::zeroed() };
+        // SAFETY: the port is ours; the struct is written.
+        let rc = unsafe { sys::shim_port_info(self.number, &raw mut raw) };
+        self.check("ask about", rc, mark)?;
+        Ok(raw)
+    }
+
+    /// The longest frame that reaches the line: what is longer the kernel or the NIC drops after the
+    /// driver has counted it as sent.
+    fn set_max_frame(&mut self, config: &PortConfig) -> Result<()> {
+        const ETHERNET: usize = 14;
+        self.max_frame = match (&self.interface, config.mtu) {
+            (Some(interface), _) => interface.mtu()? as usize + ETHERNET,
+            (None, Some(mtu)) => usize::from(mtu) + ETHERNET,
+            (None, None) if self.bus.as_bytes() == b"pci" => usize::from(self.raw_info()?.mtu) + ETHERNET,
+            // net_null, net_ring, net_memif: whatever fits a buffer.
+            (None, None) => usize::from(u16::MAX),
+        };
+        Ok(())
+    }
+}
+
+impl Drop for PortInner {
+    fn drop(&mut self) {
+        let mut open = self.eal.control();
+        // SAFETY: the last handle and queue are gone, so nothing uses the port. Stopping one that has
+        // not been started is harmless.
+        unsafe { sys::shim_port_stop(self.number) };
+        // SAFETY: it is stopped.
+        unsafe { sys::shim_port_close(self.number) };
+        if let Ok(name) = CString::new(self.device.as_str()) {
+            // SAFETY: it is closed; NUL-terminated.
+            unsafe { sys::shim_detach(self.bus.as_ptr(), name.as_ptr()) };
+        }
+        open.remove(&self.device);
+    }
+}
+
+/// A receive queue: one of a kind, to be used by one thread at a time.
+#[derive(Debug)]
+pub struct RxQueue {
+    port: Arc<PortInner>,
+    queue: u16,
+    segmented: u64,
+    not_sync: PhantomData<Cell<()>>,
+}
+
+impl RxQueue {
+    /// Adds to the burst what has arrived, as far as it has room, and gives how many frames that
+    /// were. Never waits.
+    ///
+    /// Frames in several segments are dropped and counted by [`segmented`](RxQueue::segmented). An
+    /// empty pool shows as nothing received, and in `rx_no_buffer` of [`Port::stats`] where the driver
+    /// counts it.
+    pub fn poll(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        let (port, queue) = (self.port.number, self.queue);
+        let received = burst.fill(|into, room| {
+            // SAFETY: the port runs as long as this queue lives, the queue is polled by nobody else, and
+            // there is room for that many pointers. What the driver delivers is ours.
+            usize::from(unsafe { sys::shim_rx_burst(port, queue, into, room as u16) })
+        });
+        if received > 0 && burst.as_slice()[before..].iter().any(|frame| frame.segments() != 1) {
+            self.segmented += burst.retain(|frame| frame.segments() == 1) as u64;
+        }
+        burst.len() - before
+    }
+
+    /// Frames dropped because they came in more than one segment.
+    #[must_use]
+    pub fn segmented(&self) -> u64 {
+        self.segmented
+    }
+
+    /// The queue's number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.queue
+    }
+}
+
+/// A transmit queue: one of a kind, to be used by one thread at a time.
+#[derive(Debug)]
+pub struct TxQueue {
+    port: Arc<PortInner>,
+    queue: u16,
+    oversize: u64,
+    not_sync: PhantomData<Cell<()>>,
+}
+
+impl TxQueue {
+    /// Hands frames to the driver and gives how many it took: a prefix, which is out of the burst
+    /// when this returns. The rest stays, to be sent again or dropped. Never waits for the line,
+    /// though a software driver sends within the call.
+    ///
+    /// Frames that the link cannot carry (see [`max_frame`](TxQueue::max_frame)) are removed, freed
+    /// and counted by [`oversize`](TxQueue::oversize) instead: the kernel would drop them after the
+    /// driver has counted them as sent. So `len before = given + oversize added + len after`.
+    ///
+    /// 0 from a burst that is not empty means that the queue is full *or that the interface is down*:
+    /// `net_af_packet` takes frames until its ring is full, then none until the interface is up
+    /// again; the ring's are sent then. [`PortInfo::link_up`] tells.
+    #[must_use = "frames that were not taken are still in the burst"]
+    pub fn send(&mut self, burst: &mut Burst) -> usize {
+        let most = self.port.max_frame;
+        if burst.iter().any(|frame| too_long(frame, most)) {
+            self.oversize += burst.retain(|frame| !too_long(frame, most)) as u64;
+        }
+        let (port, queue) = (self.port.number, self.queue);
+        burst.hand_over(|frames, count| {
+            // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
+            // are ours, whole and single, and those taken are not touched again.
+            usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count as u16) })
+        })
+    }
+
+    /// The longest frame that the link carries, in bytes without FCS, as of when the port was opened:
+    /// the interface's MTU and 14 bytes. A frame with a VLAN tag may have 4 more.
+    #[must_use]
+    pub fn max_frame(&self) -> usize {
+        self.port.max_frame
+    }
+
+    /// Frames freed because they were too long.
+    #[must_use]
+    pub fn oversize(&self) -> u64 {
+        self.oversize
+    }
+
+    /// The queue's number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.queue
+    }
+}
+
+#[inline]
+fn too_long(frame: &crate::Mbuf, most: usize) -> bool {
+    // Linux gives a frame with an 802.1Q tag four bytes more.
+    frame.len() > most && !(frame.len() <= most + 4 && packet::Frame::bytes(frame)[12..14] == [0x81, 0x00])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pci_addresses_and_virtual_devices_are_told_apart() {
+        for yes in ["0000:03:00.1", "03:00.0", "abcd:ef:1f.7"] {
+            assert!(is_pci_address(yes), "{yes}");
+        }
+        for no in ["net_null0", "net_af_packet0.1", "0000:03:00", "eth0.100", "000:03:00.1"] {
+            assert!(!is_pci_address(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn reasons_come_with_remedies() {
+        assert!(reason(-libc::EPERM, "").contains("unshare -Urn"));
+        assert!(reason(-1, "could not open AF_PACKET socket:Operation not permitted").contains("root"));
+        assert!(reason(-libc::ENOMEM, "2016 bytes will not fit in mbuf (1000 bytes)").contains("data_room"));
+    }
+}

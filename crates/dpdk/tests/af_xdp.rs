@@ -1,0 +1,76 @@
+//! Sent through an XDP socket by DPDK, received by our own ring, across a veth pair.
+
+mod common;
+
+use common::{eal, frame, inside, number, veth};
+use dpdk::{BURST, Burst, PacketRing, Pool, Port, PortConfig, RingConfig, Vdev};
+use packet::Frame;
+use std::time::{Duration, Instant};
+
+const FRAMES: u64 = 10_000;
+
+#[test]
+fn sends_10_000() {
+    if !inside("sends_10_000", "-n") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let pool = Pool::new(eal(), "xdp", 16_384, 2048).expect("pool");
+    let opened = Port::open(eal(), Vdev::af_xdp("nla"), &pool, &PortConfig::default());
+    let mut started = match opened.and_then(Port::start) {
+        Ok(started) => started,
+        Err(error) => {
+            println!("SKIP: {error}");
+            return;
+        }
+    };
+    println!("{:?}", started.port.info().expect("info"));
+    let mut ring = PacketRing::open("nlb", &RingConfig::default()).expect("ring");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let (mut burst, mut next) = (Burst::new(), 0);
+    let begin = Instant::now();
+    while next < FRAMES || !burst.is_empty() {
+        assert!(Instant::now() < deadline, "stuck at {next}");
+        let before = burst.len();
+        pool.alloc_up_to(&mut burst, (BURST - before).min((FRAMES - next) as usize));
+        for mbuf in &mut burst.as_mut_slice()[before..] {
+            mbuf.copy_from(&frame(next, 60)).expect("room");
+            next += 1;
+        }
+        let _ = started.tx[0].send(&mut burst);
+    }
+    println!("af_xdp: {:.2} Mpps", FRAMES as f64 / begin.elapsed().as_micros() as f64);
+    let mut got = Vec::new();
+    while got.len() < FRAMES as usize {
+        let Some(batch) = ring.next(Duration::from_millis(500)).expect("ring") else { break };
+        got.extend(batch.iter().filter_map(|r| Some((number(r.bytes)?, r.time_ns))));
+    }
+    assert_eq!(got.len() as u64, FRAMES, "{:?} {:?}", started.port.stats(), ring.counts());
+    assert!(got.iter().enumerate().all(|(k, (n, _))| k as u64 == *n), "in order");
+    assert!(got.windows(2).all(|w| w[0].1 <= w[1].1), "stamps never go back");
+
+    // And back: from a packet socket to the XDP socket.
+    let other = Pool::new(eal(), "packet", 4096, Vdev::af_packet_data_room(1500)).expect("pool");
+    let mut peer = Port::open(eal(), Vdev::af_packet("nlb", 1500), &other, &PortConfig::default())
+        .and_then(Port::start)
+        .expect("peer");
+    let (mut sent, mut seen) = (0, 0);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while seen < 1000 && Instant::now() < deadline {
+        if sent < 1000 {
+            other.alloc_up_to(&mut burst, 50);
+            for mbuf in &mut burst {
+                mbuf.copy_from(&frame(sent, 1514)).expect("room");
+                sent += 1;
+            }
+            assert_eq!(peer.tx[0].send(&mut burst), 50);
+        }
+        let mut received = Burst::new();
+        started.rx[0].poll(&mut received);
+        for mbuf in &received {
+            assert_eq!((number(mbuf.bytes()), mbuf.len()), (Some(seen), 1514));
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 1000);
+}

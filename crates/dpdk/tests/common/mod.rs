@@ -1,0 +1,76 @@
+//! What the tests of this folder share: DPDK started once, and a network namespace of one's own.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use dpdk::{Eal, EalConfig, HugePages};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// DPDK, started by whichever test of the process comes first.
+pub(crate) fn eal() -> &'static Eal {
+    static FIRST: Mutex<()> = Mutex::new(());
+    let _guard = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+    Eal::running().unwrap_or_else(|| {
+        let config = EalConfig::new("test").memory_mib(192).hugepages(HugePages::Never);
+        Eal::init(&config).expect("DPDK starts")
+    })
+}
+
+const INSIDE: &str = "NETLATHE_TEST_NAMESPACE";
+
+/// Runs the named test again in a process of its own, inside new namespaces that go with it, so that
+/// nothing is left behind however it ends. True inside: the caller then does its work.
+pub(crate) fn inside(test: &str, unshare: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let works =
+        Command::new("unshare").args([unshare, "ip", "link"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !works.is_ok_and(|s| s.success()) {
+        println!("SKIP: `unshare {unshare} ip link` does not work here");
+        return false;
+    }
+    let program = std::env::current_exe().expect("this test's program");
+    let output = Command::new("unshare")
+        .arg(unshare)
+        .arg(program)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare runs");
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "inside the namespace: {}", String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+/// Runs `ip` with these words.
+pub(crate) fn ip(words: &str) {
+    let status = Command::new("ip").args(words.split_whitespace()).status().expect("ip runs");
+    assert!(status.success(), "ip {words}");
+}
+
+/// A veth pair, both ends up, with nothing of Linux's own on it.
+pub(crate) fn veth(a: &str, b: &str, mtu: u16) {
+    // Fails where IPv6 is compiled out, which is as well.
+    for what in ["all", "default"] {
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{what}/disable_ipv6"), "1");
+    }
+    ip(&format!("link add {a} mtu {mtu} type veth peer name {b} mtu {mtu}"));
+    ip(&format!("link set {a} up"));
+    ip(&format!("link set {b} up"));
+}
+
+/// Bytes of a broadcast frame of an EtherType that nobody else uses, with a number in it.
+pub(crate) fn frame(number: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0_u8; length];
+    bytes[..6].fill(0xff);
+    bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+    bytes[14..22].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// The number in a frame of [`frame`].
+pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
+    (bytes.get(12..14)? == [0x88, 0xb5]).then_some(())?;
+    Some(u64::from_be_bytes(bytes.get(14..22)?.try_into().ok()?))
+}
