@@ -11,12 +11,15 @@
 //! more than 42 byte times, and the mean is exact.
 
 use crate::Line;
-use units::{Time, WireLen};
+use units::{Span, Time, WireLen};
 
 /// Longest filler: a standard frame. N ≥ 84 byte times take ⌈N / 1538⌉ fillers.
 const LONGEST: u64 = WireLen::MAX_STANDARD.bytes() as u64;
 /// Shortest filler, and so the least idle time that can be filled.
 const SHORTEST: u64 = WireLen::MIN.bytes() as u64;
+
+/// Captures stamp no finer than this: a frame that came later by less may have been there.
+const STAMP_RESOLUTION: Span = Span::from_ns(1);
 
 /// Decides where each data frame goes on a line and what fills the line before it.
 #[derive(Clone, Debug)]
@@ -85,7 +88,8 @@ impl FillerPlanner {
     /// back to back only if the frame was there by then.
     fn place_between(&self, free: u64, wanted: u64, ready: Time) -> Slot {
         let after_filler = (free + self.shortest).next_multiple_of(self.align);
-        let early = wanted - free <= after_filler - wanted && self.line.position(ready) <= free;
+        let there = ready <= self.line.time(free) + STAMP_RESOLUTION;
+        let early = there && wanted - free <= after_filler - wanted;
         let position = if early { free } else { after_filler };
         Slot { position, fill: position - free, carried: true, crowded: false }
     }
@@ -127,7 +131,7 @@ pub const fn filler_count(fill: u64) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use units::{BitRate, FrameLen, Span};
+    use units::{BitRate, FrameLen};
 
     const BYTE_PS: u64 = 800;
 

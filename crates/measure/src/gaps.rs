@@ -40,7 +40,7 @@ impl GapMeter {
         if let Some(last) = self.last.replace(start) {
             let gap = start.signed_ps_since(last);
             self.gaps.add(gap);
-            self.histogram.saturating_record(gap.max(0).cast_unsigned());
+            count(&mut self.histogram, gap.max(0).cast_unsigned());
             if let Some(against) = &mut self.against {
                 against.record(gap);
             }
@@ -75,7 +75,7 @@ impl Against {
         let error = gap - self.ask.as_ps().cast_signed();
         self.errors.add(error);
         let size = error.unsigned_abs();
-        self.sizes.saturating_record(size);
+        count(&mut self.sizes, size);
         let byte_time = self.byte_time.map_or(0, Span::as_ps);
         let bounds = [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS];
         for (count, bound) in self.within.iter_mut().zip(bounds) {
@@ -108,6 +108,11 @@ pub(crate) fn three_digits() -> Histogram<u64> {
     histogram
 }
 
+/// Counts a value in a histogram made by [`three_digits`].
+pub(crate) fn count(histogram: &mut Histogram<u64>, value: u64) {
+    histogram.record(value).expect("the histogram grows to any value");
+}
+
 fn ns(ps: f64) -> f64 {
     ps / PS_PER_NS as f64
 }
@@ -129,6 +134,20 @@ mod tests {
         assert!(error.max_ns < 1e-9 && error.p99 < 1e-9);
         assert!((error.within_1us - 1.0).abs() < 1e-12);
         assert!((report.p50 - 10_000.0).abs() < 1e-9, "quantiles stay within least and largest");
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_values() {
+        let mut meter = GapMeter::new(None, None);
+        let mut at = 0;
+        for i in 0..=1_000 {
+            meter.record(Time::from_ps(at));
+            at += (i + 1) * 1_000_000;
+        }
+        let report = meter.report().expect("gaps were recorded");
+        for (quantile, expected) in [(report.p1, 10_000.0), (report.p50, 500_000.0), (report.p99, 990_000.0)] {
+            assert!((quantile / expected - 1.0).abs() <= 0.001, "{quantile} instead of {expected}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use crate::gaps::three_digits;
+use crate::gaps::{count, three_digits};
 use crate::report::LatenessReport;
 use hdrhistogram::Histogram;
 use units::{PS_PER_NS, Time};
@@ -24,10 +24,10 @@ impl LatenessMeter {
         self.last = late;
         if late >= 0 {
             self.latest = self.latest.max(late.unsigned_abs());
-            self.late.saturating_record(late.unsigned_abs());
+            count(&mut self.late, late.unsigned_abs());
         } else {
             self.earliest = self.earliest.max(late.unsigned_abs());
-            self.late.saturating_record(0);
+            count(&mut self.late, 0);
         }
     }
 

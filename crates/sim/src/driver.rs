@@ -4,7 +4,7 @@ use crate::source::Source;
 use engine::{Departure, Line, Pipeline};
 use measure::{GapMeter, LatenessMeter, PipelineReport, RateMeter, Shortfall};
 use packet::HeapFrame;
-use units::{Span, Time};
+use units::{Span, Time, WireLen};
 
 /// When a run ends before its input does, and how its rate is measured.
 #[derive(Clone, Copy, Debug)]
@@ -143,15 +143,16 @@ impl Meters {
         }
     }
 
-    /// A run whose last departure is later than the filler plan alone may make it, and by more than
-    /// a millionth of the run, fell behind its ask.
+    /// A run whose last departure is later than a few large frames in a row can make it, and by more
+    /// than a millionth of the run, fell behind its ask.
     fn shortfall(&self, line: Line) -> Option<Shortfall> {
         let (first_ask, first_start) = self.first?;
         let (last_ask, last_start) = self.last;
         let behind = last_start.since(last_ask);
         let asked = last_ask.since(first_ask);
         let took = last_start.since(first_start);
-        let fell = behind > line.span(43) && u128::from(behind.as_ps()) * 1_000_000 > u128::from(took.as_ps());
+        let fell = behind > line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes()))
+            && u128::from(behind.as_ps()) * 1_000_000 > u128::from(took.as_ps());
         fell.then(|| Shortfall {
             behind_ns: behind.as_ns_f64(),
             obtained_share: asked.as_ps() as f64 / took.as_ps() as f64,

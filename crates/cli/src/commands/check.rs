@@ -1,0 +1,34 @@
+use crate::output::Failure;
+use scenario::Scenario;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Check a scenario and print what it means
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  netlathe check scenarios/even-gaps.toml
+
+Nothing is opened or sent. All problems are shown together, each with its line and column; a good
+scenario is printed with every default written out, as a scenario that means the same.")]
+pub(crate) struct Check {
+    /// The scenario
+    #[arg(value_name = "SCENARIO.toml")]
+    file: PathBuf,
+}
+
+impl Check {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let scenario = read_scenario(&self.file)?;
+        crate::output::print(&scenario.to_string())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Reads a scenario file.
+pub(super) fn read_scenario(file: &Path) -> Result<Scenario, Failure> {
+    let name = file.display();
+    let source = std::fs::read_to_string(file)
+        .map_err(|cause| Failure::new(format!("cannot read {name}: {cause}: check the path and its permissions")))?;
+    scenario::read(&name.to_string(), &source).map_err(Failure::new)
+}

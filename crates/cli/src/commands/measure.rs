@@ -1,0 +1,210 @@
+use super::Common;
+use crate::execute::{self, Outcome};
+use crate::output::Failure;
+use crate::stop::Stop;
+use measure::{Books, GapMeter, PipelineReport, RateMeter, Report};
+use packet::{Frame, HeapFrame};
+use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
+use serde_json::{Map, json};
+use sim::{PcapSource, Source};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use units::{Layer, Rate, Share, Span, Time, WireLen};
+
+/// Measure gaps and rates of what arrives
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe measure --pcap out.pcap --expect 'fixed 10us'
+  netlathe measure --in if:eth0 --duration 10s --write seen.pcap --json
+
+--expect is missed (status 1) when the mean or the rate is off by more than --tolerance, or when
+less than 90 % of the gaps are within 1 µs of a fixed gap.")]
+pub(crate) struct Measure {
+    /// Port to listen on: an interface, or pcap:FILE
+    #[arg(long = "in", value_name = "PORT", required_unless_present = "pcap", conflicts_with = "pcap")]
+    input: Option<String>,
+    /// Capture to read
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Write what arrives to a capture
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// End after so many frames
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// The gap or rate that should be found: 'fixed 10us', 5Gbps, 50kpps
+    #[arg(long, value_name = "GAP|WAVE")]
+    expect: Option<String>,
+    /// How far the mean may be off
+    #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = super::parse::<Share>)]
+    tolerance: Share,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What should be found.
+#[derive(Clone, Copy)]
+enum Expected {
+    Gap(Span),
+    Rate(Rate),
+}
+
+impl Expected {
+    fn parse(text: &str) -> Result<Self, units::ParseError> {
+        let time_like = text.starts_with("fixed") || text.trim().ends_with('s') && !text.contains("bps") && !text.contains("/s");
+        let time_like = time_like && !text.trim().ends_with("pps");
+        if time_like { parse_gap(text).map(Expected::Gap) } else { parse_wave(text).map(Expected::Rate) }
+    }
+}
+
+/// Measures frames as they are given.
+pub(crate) struct Receiver {
+    gaps: GapMeter,
+    rate: RateMeter,
+    books: Books,
+}
+
+impl Receiver {
+    fn new(asked: Option<Span>, window: Span) -> Self {
+        Receiver { gaps: GapMeter::new(asked, None), rate: RateMeter::new(window), books: Books::default() }
+    }
+
+    pub(crate) fn record(&mut self, start: Time, length: units::FrameLen) {
+        self.gaps.record(start);
+        self.rate.record(start, length);
+        self.books.came.add(length);
+        self.books.left.add(length);
+    }
+
+    pub(crate) fn frames(&self) -> u64 {
+        self.books.came.frames
+    }
+
+    fn report(&self) -> PipelineReport {
+        PipelineReport {
+            name: "measure".into(),
+            came: self.books.came,
+            left: self.books.left,
+            drops: self.books.drops(),
+            gap: self.gaps.report(),
+            rate: self.rate.report(),
+            ..PipelineReport::default()
+        }
+    }
+}
+
+/// What is to be received, and until when.
+pub(crate) struct Reception<'a> {
+    pub(crate) write: Option<&'a Path>,
+    pub(crate) count: u64,
+    pub(crate) duration: Option<Span>,
+}
+
+impl Measure {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let mut problems = Problems::default();
+        let port = match (&self.input, &self.pcap) {
+            (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
+            (None, file) => file.clone().map(PortSpec::Pcap),
+        };
+        let expected = self.expect.as_ref().and_then(|text| problems.read(&Text::option("--expect", text.clone()), Expected::parse));
+        if let Some(Expected::Rate(Rate::Line(_) | Rate::Bits(_, Layer::Ip))) = expected {
+            let origin = scenario::Origin::Option("--expect");
+            problems.add(&origin, "measure counts frames, not shares of a line or IP bytes: write 5Gbps, '5Gbps wire' or 50kpps");
+        }
+        let port = problems.unless_any(port).map_err(Failure::new)?;
+
+        let stop = Stop::on_signals()?;
+        let gap = match expected {
+            Some(Expected::Gap(gap)) => Some(gap),
+            _ => None,
+        };
+        let mut receiver = Receiver::new(gap, self.common.window);
+        let reception = Reception {
+            write: self.write.as_deref(),
+            count: self.count.unwrap_or(u64::MAX),
+            duration: self.common.duration,
+        };
+        let mut outcome = match &port {
+            PortSpec::Pcap(path) => from_capture(path, &mut receiver, &reception, &stop)?,
+            PortSpec::Interface { name, .. } => from_interface(name, &mut receiver, &reception, &stop)?,
+            _ => return Err(Failure::new(format!("--in: nothing can be received from {port}: name an interface or pcap:FILE"))),
+        };
+        let mut report = receiver.report();
+        report.flow = outcome.reports.pop().and_then(|partial| partial.flow);
+        let failure = outcome.failure.take();
+        let report = Report { schema: Report::SCHEMA, command: "measure", pipelines: vec![report], limits: outcome.limits };
+        let status = execute::conclude(&report, &[], &self.common, failure)?;
+        let missed = expected.and_then(|expected| self.miss(expected, &report.pipelines[0]));
+        if let Some(missed) = missed {
+            eprintln!("netlathe: --expect is missed: {missed}");
+            return Ok(ExitCode::from(Failure::MISSED));
+        }
+        Ok(status)
+    }
+
+    /// Why the expectation is missed, if it is.
+    fn miss(&self, expected: Expected, report: &PipelineReport) -> Option<String> {
+        let (Some(gap), Some(rate)) = (&report.gap, &report.rate) else {
+            return Some("fewer than two frames came".into());
+        };
+        let frame_rate = 1e9 / gap.mean_ns;
+        let (asked, got, unit) = match expected {
+            Expected::Gap(asked) => (asked.as_ns_f64(), gap.mean_ns, "ns"),
+            Expected::Rate(Rate::Frames(asked)) => (asked.millis() as f64 / 1_000.0, frame_rate, "frames/s"),
+            Expected::Rate(Rate::Bits(asked, Layer::Wire)) => {
+                (asked.bps() as f64, rate.mean_bps + frame_rate * f64::from(WireLen::OVERHEAD) * 8.0, "bit/s")
+            }
+            Expected::Rate(Rate::Bits(asked, _)) => (asked.bps() as f64, rate.mean_bps, "bit/s"),
+            Expected::Rate(Rate::Line(_)) => return Some("a share of a line was asked where there is no line".into()),
+        };
+        let off = (got - asked).abs() / asked;
+        if off > self.tolerance.as_f64() {
+            return Some(format!("the mean is {got:.3} {unit}, {:.4} % off {asked:.3} {unit}", off * 100.0));
+        }
+        let near = gap.error.as_ref().map(|error| error.within_1us).filter(|share| *share < 0.9);
+        near.map(|share| format!("{:.2} % of the gaps are within 1 µs, 90 % are wanted", share * 100.0))
+    }
+}
+
+fn from_capture(path: &Path, receiver: &mut Receiver, reception: &Reception<'_>, stop: &Stop) -> Result<Outcome, Failure> {
+    let mut source = PcapSource::open(path).map_err(Failure::new)?;
+    let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
+    let mut frame = HeapFrame::default();
+    let mut failure = None;
+    let end = reception.duration.map_or(Time::MAX, |duration| Time::from_ps(duration.as_ps()));
+    while let Some(arrival) = source.arrival().filter(|arrival| *arrival <= end) {
+        if receiver.frames() >= reception.count || stop.asked() {
+            break;
+        }
+        failure = source.take(&mut frame).err().map(Failure::new);
+        receiver.record(arrival, frame.length());
+        if let Some(writer) = &mut writer {
+            let stamp = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
+            writer.write(stamp, frame.bytes(), frame.original()).map_err(Failure::new)?;
+        }
+        if failure.is_some() {
+            break;
+        }
+    }
+    if let Some(writer) = &mut writer {
+        writer.flush().map_err(Failure::new)?;
+    }
+    let mut limits = Map::new();
+    limits.insert("clock".into(), json!("the capture's stamps, 1 ns or coarser"));
+    if source.disordered() > 0 {
+        limits.insert("disordered_records".into(), json!(source.disordered()));
+    }
+    Ok(Outcome { reports: Vec::new(), limits, failure })
+}
+
+#[cfg(feature = "live")]
+fn from_interface(name: &str, receiver: &mut Receiver, reception: &Reception<'_>, stop: &Stop) -> Result<Outcome, Failure> {
+    crate::live::receive(name, receiver, reception, stop)
+}
+
+#[cfg(not(feature = "live"))]
+fn from_interface(_: &str, _: &mut Receiver, _: &Reception<'_>, _: &Stop) -> Result<Outcome, Failure> {
+    Err(Failure::new("this netlathe was built without live ports: build it with the default features"))
+}

@@ -1,0 +1,82 @@
+//! The commands: one file each, one line in the list below.
+
+use crate::output::Failure;
+use clap::Subcommand;
+use std::process::ExitCode;
+
+mod check;
+// doctor
+mod generate;
+#[cfg(feature = "live")]
+mod lab;
+mod measure;
+mod run;
+mod shape;
+
+/// What netlathe can do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Shape(shape::Shape),
+    Gen(generate::Generate),
+    Measure(measure::Measure),
+    Run(run::Run),
+    Check(check::Check),
+    #[cfg(feature = "live")]
+    Lab(lab::Lab),
+
+}
+
+impl Command {
+    /// Runs it to its end; the status says whether all went as expected.
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Command::Shape(command) => command.run(),
+            Command::Gen(command) => command.run(),
+            Command::Measure(command) => command.run(),
+            Command::Run(command) => command.run(),
+            Command::Check(command) => command.run(),
+            #[cfg(feature = "live")]
+            Command::Lab(command) => command.run(),
+
+        }
+    }
+}
+
+/// Options that every command which moves frames has.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Common {
+    /// End after this time (virtual time in virtual runs), such as 10s
+    #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
+    pub(crate) duration: Option<units::Span>,
+    /// Seed of all random numbers
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Length of the windows in which rates are measured
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_window)]
+    pub(crate) window: units::Span,
+    /// Print the report as one JSON object, and nothing else, on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show progress on a terminal
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
+    pub(crate) progress: String,
+    /// Say more: what was chosen and why, and what DPDK says
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Print no report for people
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// Reads a value whose text form knows its own errors.
+pub(crate) fn parse<T: std::str::FromStr<Err = units::ParseError>>(text: &str) -> Result<T, units::ParseError> {
+    text.parse()
+}
+
+fn parse_window(text: &str) -> Result<units::Span, units::ParseError> {
+    let window: units::Span = text.parse()?;
+    if window == units::Span::ZERO {
+        return Err(units::ParseError::new("a window of no length holds nothing", "write 1us or more"));
+    }
+    Ok(window)
+}

@@ -1,0 +1,145 @@
+//! Runs plans and ends with the report: virtual or live, one pipeline or several.
+
+use crate::commands::Common;
+use crate::output::{self, Failure};
+use crate::stop::Stop;
+use crate::virtual_time;
+use measure::{PipelineReport, Report};
+use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan};
+use serde_json::{Map, Value, json};
+use std::process::ExitCode;
+
+/// What is to be run.
+pub(crate) struct Request {
+    pub(crate) command: &'static str,
+    pub(crate) pipelines: Vec<PipelinePlan>,
+    pub(crate) expectations: Vec<Expectation>,
+    pub(crate) common: Common,
+}
+
+/// What came of it, so far.
+pub(crate) struct Outcome {
+    pub(crate) reports: Vec<PipelineReport>,
+    pub(crate) limits: Map<String, Value>,
+    /// What ended it early; the report is good up to there.
+    pub(crate) failure: Option<Failure>,
+}
+
+impl Request {
+    /// A request of one pipeline, given by options.
+    pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
+        let mut problems = Problems::default();
+        let plan = text.resolve(&mut problems);
+        let plan = problems.unless_any(plan).map_err(Failure::new)?;
+        Ok(Request { command, pipelines: vec![plan], expectations: Vec::new(), common })
+    }
+}
+
+/// Runs to the end and prints the report.
+pub(crate) fn run(request: Request) -> Result<ExitCode, Failure> {
+    check_ends(&request)?;
+    let stop = Stop::on_signals()?;
+    let virtual_clock = request.pipelines.iter().all(is_virtual);
+    let outcome = if virtual_clock {
+        virtual_time::run(&request, &stop)?
+    } else if request.pipelines.iter().any(is_virtual) {
+        return Err(Failure::new("some pipelines are live and others virtual: run them apart"));
+    } else {
+        live(&request, &stop)?
+    };
+    let report = Report {
+        schema: Report::SCHEMA,
+        command: request.command,
+        pipelines: outcome.reports,
+        limits: with_definitions(outcome.limits),
+    };
+    conclude(&report, &request.expectations, &request.common, outcome.failure)
+}
+
+/// Prints the report; the status follows from expectations and from what ended the run.
+pub(crate) fn conclude(
+    report: &Report,
+    expectations: &[Expectation],
+    common: &Common,
+    failure: Option<Failure>,
+) -> Result<ExitCode, Failure> {
+    if common.json {
+        output::print(&output::json(report)?)?;
+    } else if !common.quiet {
+        output::print(&output::table(report))?;
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let missed = check_expectations(report, expectations)?;
+    Ok(if missed { ExitCode::from(Failure::MISSED) } else { ExitCode::SUCCESS })
+}
+
+#[cfg(feature = "live")]
+fn live(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
+    crate::live::run(request, stop)
+}
+
+#[cfg(not(feature = "live"))]
+fn live(_: &Request, _: &Stop) -> Result<Outcome, Failure> {
+    Err(Failure::new("this netlathe was built without live ports: build it with the default features"))
+}
+
+fn is_virtual(plan: &PipelinePlan) -> bool {
+    match &plan.source {
+        SourcePlan::Port(port) if *port != PortSpec::Null => port.is_virtual(),
+        _ => plan.output.is_virtual(),
+    }
+}
+
+/// A stream into virtual time that nothing ends would fill the disk.
+fn check_ends(request: &Request) -> Result<(), Failure> {
+    let endless = request.pipelines.iter().find(|plan| {
+        matches!(plan.source, SourcePlan::Stream { count: None, .. }) && plan.output.is_virtual()
+    });
+    match endless {
+        Some(plan) if request.common.duration.is_none() => {
+            Err(Failure::new(format!("{}: the stream has no end: give --count or --duration", plan.name)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn with_definitions(mut limits: Map<String, Value>) -> Map<String, Value> {
+    limits.insert(
+        "definitions".into(),
+        json!({
+            "bytes": "frames with FCS (L2)",
+            "gap": "start to start of consecutive frames, ns",
+            "rate": "frames with FCS, bit/s; mean = lengths of all but the last / (last start - first start)",
+            "lateness": "departure minus ask, ns",
+            "balance": "in + copies = out + sum of drops + held",
+        }),
+    );
+    limits
+}
+
+/// Says which expectations were missed; true if any was.
+fn check_expectations(report: &Report, expectations: &[Expectation]) -> Result<bool, Failure> {
+    let mut missed = false;
+    for expectation in expectations {
+        let (name, fields) = expectation.path.split_first().expect("a path has two names at least");
+        let pipeline = report.pipelines.iter().find(|pipeline| pipeline.name == *name);
+        let mut value = serde_json::to_value(pipeline).map_err(Failure::new)?;
+        for field in fields {
+            value = value.get(field).cloned().unwrap_or(Value::Null);
+        }
+        match value.as_f64() {
+            Some(value) if expectation.holds(value) => {}
+            Some(value) => {
+                missed = true;
+                eprintln!("netlathe: expected {}: it is {value}", expectation.text);
+            }
+            None => {
+                missed = true;
+                eprintln!("netlathe: expected {}: this run has no such figure", expectation.text);
+            }
+        }
+    }
+    Ok(missed)
+}

@@ -1,0 +1,187 @@
+//! What people and scripts see: reports, notes and failures.
+
+use measure::{PipelineReport, Report, Tally};
+use std::fmt::{self, Write as _};
+use std::io::{ErrorKind, Write as _};
+
+/// Why a command ended with status 2: one line for each problem.
+#[derive(Debug)]
+pub(crate) struct Failure(String);
+
+impl Failure {
+    /// The exit status of usage, configuration and system errors.
+    pub(crate) const STATUS: u8 = 2;
+    /// The exit status of a run that missed an expectation.
+    pub(crate) const MISSED: u8 = 1;
+
+    pub(crate) fn new(problem: impl fmt::Display) -> Self {
+        Failure(problem.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Prints on stdout. A reader that went away is no error, as everywhere on UNIX.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(cause) if cause.kind() != ErrorKind::BrokenPipe => Err(Failure::new(format!("cannot write to stdout: {cause}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Says something on stderr that is not an error.
+pub(crate) fn note(text: impl fmt::Display) {
+    eprintln!("netlathe: note: {text}");
+}
+
+/// The report as JSON.
+pub(crate) fn json(report: &Report) -> Result<String, Failure> {
+    let text = serde_json::to_string(report).map_err(|error| Failure::new(format!("cannot write the report: {error}")))?;
+    Ok(text + "\n")
+}
+
+/// The report for people: every figure with its unit.
+pub(crate) fn table(report: &Report) -> String {
+    let mut text = String::new();
+    for pipeline in &report.pipelines {
+        // Writing to a string cannot fail.
+        let _ = pipeline_table(&mut text, pipeline);
+    }
+    text
+}
+
+fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
+    writeln!(out, "{}", report.name)?;
+    let tally = |tally: &Tally| format!("{} frames, {} B with FCS", thousands(tally.frames), thousands(tally.bytes));
+    writeln!(out, "  in        {}", tally(&report.came))?;
+    writeln!(out, "  out       {}", tally(&report.left))?;
+    for (reason, frames) in report.drops.iter() {
+        writeln!(out, "  dropped   {} frames: {} ({})", thousands(frames), reason.name(), reason.meaning())?;
+    }
+    if report.held > 0 {
+        writeln!(out, "  held      {} frames when the run ended", thousands(report.held))?;
+    }
+    if let Some(back) = &report.back {
+        write!(out, "  return    {} in, {} out", tally(&back.came), tally(&back.left))?;
+        writeln!(out, ", {} dropped, {} held", back.drops.total(), back.held)?;
+    }
+    if let Some(fillers) = &report.fillers {
+        writeln!(out, "  fillers   {}", tally(fillers))?;
+    }
+    if let Some(gap) = &report.gap {
+        writeln!(
+            out,
+            "  gap       mean {}, sd {}, min {}, median {}, p99 {}, max {}",
+            time(gap.mean_ns), time(gap.std_ns), time(gap.min_ns), time(gap.p50), time(gap.p99), time(gap.max_ns)
+        )?;
+        if let Some(error) = &gap.error {
+            writeln!(
+                out,
+                "  asked     {}: mean error {}, median {}, p99 {}, max {}; within 1 µs {:.2} %",
+                time(error.ask_ns), time(error.mean_ns), time(error.p50), time(error.p99), time(error.max_ns),
+                error.within_1us * 100.0
+            )?;
+        }
+    }
+    if let Some(rate) = &report.rate {
+        write!(out, "  rate      mean {}", bits(rate.mean_bps))?;
+        if let (Some(min), Some(max)) = (rate.min_bps, rate.max_bps) {
+            write!(out, ", {} to {} in {} windows of {}", bits(min), bits(max), rate.windows, time(rate.window_ns))?;
+        }
+        writeln!(out, " (frames with FCS)")?;
+    }
+    if let Some(late) = report.lateness.as_ref().filter(|_| report.pacer.is_some_and(|pacer| pacer != "none")) {
+        writeln!(
+            out,
+            "  late      median {}, p99 {}, max {}; earliest {} early; pacer {}",
+            time(late.p50), time(late.p99), time(late.max), time(late.early_max), report.pacer.unwrap_or("none")
+        )?;
+    }
+    if let Some(starved) = report.starved.filter(|starved| *starved > 0) {
+        writeln!(out, "  starved   {} times: no frame was ready when one was due", thousands(starved))?;
+    }
+    if let Some(crowded) = report.crowded.filter(|crowded| *crowded > 0) {
+        writeln!(out, "  crowded   {} departures waited for the frame before to leave the line", thousands(crowded))?;
+    }
+    if let Some(carried) = report.carried.filter(|carried| *carried > 0) {
+        writeln!(out, "  carried   {} departures less than a smallest filler apart, made good by the next", thousands(carried))?;
+    }
+    if let Some(shortfall) = &report.shortfall {
+        writeln!(
+            out,
+            "  shortfall {:.4} % of the ask was obtained: {} behind at the end; the frames do not fit in what was asked",
+            shortfall.obtained_share * 100.0,
+            time(shortfall.behind_ns)
+        )?;
+    }
+    if let Some(flow) = &report.flow {
+        writeln!(
+            out,
+            "  receiver  {} frames lost by the kernel, {} with unfinished checksums, {} longer than the MTU",
+            flow.kernel_drops, flow.partial_checksums, flow.super_frames
+        )?;
+    }
+    Ok(())
+}
+
+/// A time in nanoseconds, in the unit that suits it.
+pub(crate) fn time(ns: f64) -> String {
+    let size = ns.abs();
+    let (scale, unit, digits) = match size {
+        s if s >= 1e9 => (1e9, "s", 6),
+        s if s >= 1e6 => (1e6, "ms", 6),
+        s if s >= 1e3 => (1e3, "µs", 6),
+        _ => (1.0, "ns", 3),
+    };
+    format!("{} {unit}", trimmed(ns / scale, digits))
+}
+
+/// A bit rate in the unit that suits it.
+pub(crate) fn bits(bps: f64) -> String {
+    let (scale, unit) = match bps.abs() {
+        b if b >= 1e9 => (1e9, "Gbit/s"),
+        b if b >= 1e6 => (1e6, "Mbit/s"),
+        b if b >= 1e3 => (1e3, "kbit/s"),
+        _ => (1.0, "bit/s"),
+    };
+    format!("{} {unit}", trimmed(bps / scale, 6))
+}
+
+fn trimmed(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// A count with thin groups of three, as 100 000.
+pub(crate) fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(' ');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!(thousands(100_000), "100 000");
+        assert_eq!(thousands(1), "1");
+        assert_eq!(time(10_000.0), "10 µs");
+        assert_eq!(time(0.8), "0.8 ns");
+        assert_eq!(time(-0.0001), "0 ns");
+        assert_eq!(bits(3.7e9), "3.7 Gbit/s");
+    }
+}

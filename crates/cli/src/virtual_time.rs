@@ -1,0 +1,176 @@
+//! Runs pipelines whose ports are all virtual.
+
+use crate::execute::{Outcome, Request};
+use crate::output::{self, Failure};
+use crate::stop::Stop;
+use engine::schedules::{Ask, Schedule};
+use engine::{Line, Pipeline};
+use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, WireSpec};
+use serde_json::{Map, json};
+use sim::{Limits, NullSink, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use units::{BitRate, Rate, Share, Time};
+
+/// Runs one pipeline after the other.
+pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
+    let mut disordered = 0;
+    check_files(&request.pipelines)?;
+    for plan in &request.pipelines {
+        let mut source = open_source(plan, request.common.seed)?;
+        let mut sink = open_sink(plan, source.epoch_ns())?;
+        let mut pipeline = Pipeline::new(stages(plan, request.common.seed), schedule(plan)?);
+        let limits = Limits {
+            duration: request.common.duration,
+            window: request.common.window,
+            asked_gap: plan.ask.fixed_gap(),
+        };
+        let mut watch = Progress::new(stop, request);
+        let run = sim::run(source.as_mut(), &mut pipeline, sink.as_mut(), limits, &mut watch);
+        watch.clear();
+        let mut report = run.report;
+        report.name.clone_from(&plan.name);
+        report.pacer = Some(plan.pacer.name());
+        disordered += source.disordered();
+        outcome.reports.push(report);
+        if let Some(error) = run.failure {
+            outcome.failure = Some(Failure::new(error));
+            break;
+        }
+    }
+    outcome.limits.insert("clock".into(), json!("virtual, exact to 1 ps"));
+    outcome.limits.insert("capture_stamps".into(), json!("rounded to the nearest ns"));
+    if disordered > 0 {
+        outcome.limits.insert("disordered_records".into(), json!(disordered));
+        output::note(format!(
+            "{disordered} records of the capture are stamped before the record ahead of them; they arrived together with it"
+        ));
+    }
+    Ok(outcome)
+}
+
+fn open_source(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Source>, Failure> {
+    match &plan.source {
+        SourcePlan::Port(PortSpec::Pcap(path)) => Ok(Box::new(PcapSource::open(path).map_err(Failure::new)?)),
+        SourcePlan::Port(port) => Err(Failure::new(format!("{port} is no input of a virtual run"))),
+        SourcePlan::Stream { spec, count } => {
+            Ok(Box::new(StreamSource::new(spec.clone(), count.unwrap_or(u64::MAX), seed)))
+        }
+    }
+}
+
+fn open_sink(plan: &PipelinePlan, epoch_ns: u64) -> Result<Box<dyn Sink>, Failure> {
+    Ok(match &plan.output {
+        PortSpec::Pcap(path) => Box::new(PcapSink::create(path, epoch_ns).map_err(Failure::new)?),
+        PortSpec::Wire(wire) => Box::new(open_wire(plan, wire, epoch_ns).map_err(Failure::new)?),
+        PortSpec::Null => Box::new(NullSink),
+        port => return Err(Failure::new(format!("{port} is no output of a virtual run"))),
+    })
+}
+
+fn open_wire(plan: &PipelinePlan, wire: &WireSpec, epoch_ns: u64) -> Result<WireSink, sim::SimError> {
+    let line = Line::new(wire.rate);
+    let mut sink = match plan.pacer {
+        Pacer::Filler => WireSink::filled(line, plan.filler.kind, plan.filler.align),
+        _ => WireSink::idle(line),
+    };
+    if wire.deficit_idle_count {
+        sink.count_deficit_idle();
+    }
+    if wire.keep_fillers {
+        sink.keep_fillers();
+    }
+    if let Some(path) = &wire.pcap {
+        sink.capture(path, epoch_ns)?;
+    }
+    if let Some(path) = &wire.frames {
+        sink.list(path)?;
+    }
+    Ok(sink)
+}
+
+/// The stages of a plan, each with a random stream named by its place in the plan.
+pub(crate) fn stages<F: packet::Frame + Send + 'static>(plan: &PipelinePlan, seed: u64) -> Vec<Box<dyn engine::Stage<F>>> {
+    let build = |(i, stage): (usize, &engine::stages::StageConfig)| stage.build(seed, &format!("{}/{i}", plan.name));
+    plan.stages.iter().enumerate().map(build).collect()
+}
+
+fn schedule(plan: &PipelinePlan) -> Result<Box<dyn Schedule>, Failure> {
+    let stream_into_file =
+        matches!((&plan.source, &plan.output), (SourcePlan::Stream { .. }, PortSpec::Pcap(_) | PortSpec::Null));
+    let (ask, line) = if stream_into_file && plan.ask == Ask::Nothing {
+        // A file has no line: frames are back to back as on a common one.
+        (Ask::Rate(Rate::Line(Share::ONE)), Some(Line::new(BitRate::from_gbps(10))))
+    } else {
+        (plan.ask, plan.output.line())
+    };
+    // The plan was checked when it was made; this cannot fail for a plan that was.
+    ask.schedule(line).map_err(|error| Failure::new(format!("{}: {error:?}", plan.name)))
+}
+
+/// No file is written twice, or read and written.
+fn check_files(plans: &[PipelinePlan]) -> Result<(), Failure> {
+    let mut inputs: Vec<&Path> = Vec::new();
+    let mut outputs: Vec<&Path> = Vec::new();
+    for plan in plans {
+        if let SourcePlan::Port(PortSpec::Pcap(path)) = &plan.source {
+            inputs.push(path);
+        }
+        match &plan.output {
+            PortSpec::Pcap(path) => outputs.push(path),
+            PortSpec::Wire(wire) => outputs.extend(wire.pcap.iter().chain(&wire.frames).map(|path| path.as_path())),
+            _ => {}
+        }
+    }
+    let same = |a: &Path, b: &Path| {
+        let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        resolved(a) == resolved(b)
+    };
+    for (i, output) in outputs.iter().enumerate() {
+        // Devices such as /dev/null may be written by many.
+        let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
+        if !special && (outputs[..i].iter().any(|other| same(output, other)) || inputs.iter().any(|input| same(output, input))) {
+            return Err(Failure::new(format!(
+                "{} would be overwritten while it is in use: name another output",
+                output.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Shows how far a run is, on a terminal only, and ends it when the user wants.
+struct Progress<'a> {
+    stop: &'a Stop,
+    shown: bool,
+    last: Instant,
+}
+
+impl<'a> Progress<'a> {
+    const EVERY: Duration = Duration::from_millis(200);
+
+    fn new(stop: &'a Stop, request: &Request) -> Self {
+        let shown = request.common.progress == "auto" && !request.common.quiet && std::io::stderr().is_terminal();
+        Progress { stop, shown, last: Instant::now() }
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+impl Watch for Progress<'_> {
+    fn go_on(&mut self, frames: u64, now: Time) -> bool {
+        if self.shown && self.last.elapsed() >= Self::EVERY {
+            self.last = Instant::now();
+            let at = output::time(now.as_ps() as f64 / 1_000.0);
+            eprint!("\r\x1b[K{} frames, {at} of virtual time", output::thousands(frames));
+            let _ = std::io::stderr().flush();
+        }
+        !self.stop.asked()
+    }
+}
