@@ -1,7 +1,6 @@
 //! Compiles the shim against the DPDK that `pkg-config` finds and links the libraries it uses.
 
 use std::env;
-use std::path::PathBuf;
 use std::process::{Command, exit};
 
 const OLDEST: (u32, u32) = (22, 11);
@@ -46,8 +45,6 @@ fn main() {
         println!("cargo:rustc-link-lib=dylib={library}");
     }
     println!("cargo:version={version}");
-    let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
-    println!("cargo:shim={}", out.display());
 }
 
 fn pkg_config(arguments: &[&str]) -> String {

@@ -3,9 +3,11 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +79,37 @@ int shim_log_capture(int echo)
 		setvbuf(stream, NULL, _IOLBF, 1024);
 	}
 	return rte_openlog_stream(stream);
+}
+
+/* Both libraries print to stderr unless told otherwise; they take the same kind of function. */
+static int xdp_print(int level, const char *format, va_list arguments)
+{
+	enum { WARN, INFO };
+	char text[512];
+	int length = level > INFO ? 0 : vsnprintf(text, sizeof(text), format, arguments);
+	if (length > 0)
+		log_write(NULL, text, (size_t)length < sizeof(text) ? (size_t)length : sizeof(text) - 1);
+	return length;
+}
+
+void shim_log_capture_xdp(void)
+{
+	static const char *const setters[][2] = {
+		{ "libbpf.so.1", "libbpf_set_print" },
+		{ "libbpf.so.0", "libbpf_set_print" },
+		{ "libxdp.so.1", "libxdp_set_print" },
+	};
+	for (size_t i = 0; i < sizeof(setters) / sizeof(setters[0]); i++) {
+		/* Only if a driver has it: netlathe itself does not depend on either. */
+		void *library = dlopen(setters[i][0], RTLD_LAZY | RTLD_NOLOAD);
+		if (library == NULL)
+			continue;
+		typedef int (*print)(int, const char *, va_list);
+		print (*set)(print) = (print (*)(print))(uintptr_t)dlsym(library, setters[i][1]);
+		if (set != NULL)
+			(void)set(xdp_print);
+		dlclose(library);
+	}
 }
 
 uint64_t shim_log_written(void)

@@ -71,6 +71,8 @@ uint32_t shim_offset_info_mac(void);
 
 /* EAL and its log. The log goes to a ring in memory; with echo also to stderr. */
 int shim_log_capture(int echo);
+/* Takes in what libbpf and libxdp would print, once EAL has loaded them; nothing if it has not. */
+void shim_log_capture_xdp(void);
 uint64_t shim_log_written(void);
 uint32_t shim_log_since(uint64_t mark, char *into, uint32_t room);
 int shim_eal_init(int argc, char **argv, int silent); /* silent: stdout and stderr shut meanwhile */

@@ -83,6 +83,7 @@ unsafe extern "C" {
     pub fn shim_offset_info_mac() -> u32;
 
     pub fn shim_log_capture(echo: c_int) -> c_int;
+    pub fn shim_log_capture_xdp();
     pub fn shim_log_written() -> u64;
     pub fn shim_log_since(mark: u64, into: *mut c_char, room: u32) -> u32;
     pub fn shim_eal_init(argc: c_int, argv: *mut *mut c_char, silent: c_int) -> c_int;

@@ -1,6 +1,7 @@
 //! Sends frames of one size at full speed through a device, and tells how many it sent.
 //!
-//! `cargo run --release -p netlathe-dpdk --example blast -- net_null0,no-rx=1 60 2`
+//! `cargo run --release -p netlathe-dpdk --example blast -- net_null0,no-rx=1 60 2 2048`: device, bytes without
+//! FCS, seconds, bytes of a buffer.
 
 use dpdk::{Burst, Eal, EalConfig, Pool, Port, PortConfig};
 use std::time::{Duration, Instant};
@@ -11,8 +12,10 @@ fn main() -> dpdk::Result<()> {
     let length: usize = words.next().and_then(|w| w.parse().ok()).unwrap_or(60);
     let seconds: u64 = words.next().and_then(|w| w.parse().ok()).unwrap_or(2);
 
+    let room: u16 = words.next().and_then(|w| w.parse().ok()).unwrap_or(2048);
+
     let eal = Eal::init(&EalConfig::new("blast"))?;
-    let pool = Pool::new(eal, "blast", 16_384, 2048)?;
+    let pool = Pool::new(eal, "blast", 16_384, room)?;
     let mut started = Port::open(eal, &device, &pool, &PortConfig::default())?.start()?;
     let (tx, mut burst) = (&mut started.tx[0], Burst::new());
     let (begin, mut sent, mut refused) = (Instant::now(), 0_u64, 0_u64);
@@ -24,7 +27,7 @@ fn main() -> dpdk::Result<()> {
             for frame in &mut burst.as_mut_slice()[before..] {
                 frame.set_len(length)?;
                 packet::Frame::bytes_mut(frame)[..14]
-                    .copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+                    .copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
             }
             sent += tx.send(&mut burst) as u64;
             refused += u64::from(!burst.is_empty());

@@ -191,6 +191,8 @@ impl Eal {
             let log = if captured < 0 { String::new() } else { log_since(mark) };
             return Err(Error::EalInit { reason: errno_text(rc), log });
         }
+        // SAFETY: takes nothing; the drivers are loaded, and none of them runs yet.
+        unsafe { sys::shim_log_capture_xdp() };
         Ok(EAL.get_or_init(|| Eal { argv, control: Mutex::new(HashSet::new()) }))
     }
 

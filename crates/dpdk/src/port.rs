@@ -383,6 +383,9 @@ fn reason(rc: c_int, log: &str) -> String {
         "; run as root, or in a namespace of your own: `unshare -Urn` (XDP sockets need root)"
     } else if log.contains("will not fit in mbuf") {
         "; the pool's buffers are smaller than the slots of the ring: see Vdev::af_packet_data_room"
+    } else if log.contains("xdp socket") || log.contains("umem") {
+        "; XDP sockets need root outside of any user namespace, an MTU of at most 3500, and buffers of at most 3700 B: \
+         use af_packet otherwise"
     } else if rc == -libc::ENOMEM {
         "; give DPDK more memory, or the ring fewer frames"
     } else {

@@ -15,7 +15,8 @@ fn sends_10_000() {
         return;
     }
     veth("nla", "nlb", 1500);
-    let pool = Pool::new(eal(), "xdp", 16_384, 2048).expect("pool");
+    let room = Vdev::af_xdp_data_room(1500).expect("an MTU for XDP");
+    let pool = Pool::new(eal(), "xdp", 16_384, room).expect("pool");
     let opened = Port::open(eal(), Vdev::af_xdp("nla"), &pool, &PortConfig::default());
     let mut started = match opened.and_then(Port::start) {
         Ok(started) => started,
