@@ -5,6 +5,8 @@
 
 mod commands;
 mod execute;
+#[cfg(feature = "live")]
+mod live;
 mod output;
 mod stop;
 mod virtual_time;

@@ -1,1 +1,23 @@
-//! Real time: workers and pacers that drive the engine over live ports
+//! Real time: opens live ports and makes the engine's departures happen on them.
+//!
+//! The engine says when a frame departs, this crate waits for that instant and hands the frame to
+//! the driver. Placement is *inline*: one thread receives, runs the stages and sends, departures
+//! first. Everything that came is in the books when a run ends, however it ends.
+
+mod device;
+mod worker;
+
+pub use device::{Device, Driver};
+pub use worker::{Config, Counters, Feed, Finished, Worker};
+
+/// Why a live run could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What DPDK or the kernel refused.
+    #[error(transparent)]
+    Dpdk(#[from] dpdk::Error),
+    /// The worker's thread ended by a panic.
+    #[error("the worker of pipeline {0} failed: this is a defect of netlathe, please report it with what is above")]
+    Worker(String),
+}

@@ -87,6 +87,27 @@ impl Interface {
     }
 }
 
+/// What a Linux interface is before anything is opened on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The longest packet in bytes, without Ethernet's header.
+    pub mtu: u32,
+    /// It is set up.
+    pub up: bool,
+    /// It is set up and has a carrier.
+    pub carrier: bool,
+}
+
+/// Looks at an interface of the calling thread's network namespace.
+///
+/// # Errors
+/// [`Error::NoInterface`], and [`Error::System`] when it goes meanwhile.
+pub fn link(name: &str) -> Result<Link> {
+    let interface = Interface::named(name)?;
+    let (up, carrier) = interface.state()?;
+    Ok(Link { mtu: interface.mtu()?, up, carrier })
+}
+
 pub(crate) fn socket(family: i32, kind: i32) -> Result<OwnedFd> {
     // SAFETY: takes numbers only.
     let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) };

@@ -27,6 +27,7 @@ pub use burst::{BURST, Burst, Drain};
 pub use clock::TscClock;
 pub use eal::{Eal, EalConfig, HugePages, LogLevel, WorkerGuard};
 pub use error::Error;
+pub use interface::{Link, link};
 pub use mbuf::Mbuf;
 pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};
 pub use pool::Pool;

@@ -122,10 +122,10 @@ impl<F: Frame> Pipeline<F> {
         self.books.drop_one(reason);
     }
 
-    /// Frames that came but were dropped before they reached the pipeline.
-    pub fn refused(&mut self, frames: u64, reason: DropReason) {
-        self.books.came.frames += frames;
-        self.books.drop_many(reason, frames);
+    /// A frame of `length` came and was dropped before it reached the stages.
+    pub fn refuse(&mut self, length: FrameLen, reason: DropReason) {
+        self.books.came.add(length);
+        self.books.drop_one(reason);
     }
 
     /// The books.

@@ -9,7 +9,7 @@ mod check;
 mod generate;
 #[cfg(feature = "live")]
 mod lab;
-mod measure;
+pub(crate) mod measure;
 mod run;
 mod shape;
 

@@ -1,0 +1,144 @@
+use crate::output::{self, Failure};
+use ::lab::{Node, Run, State, Topology};
+use clap::Subcommand;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+/// Build a network of namespaces to try things in
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe lab up --clients 3
+  netlathe lab run --on client -- ping -c 3 10.77.0.100
+  netlathe lab run -- netlathe shape --in c0 --out s0 --rate 50Mbps --duration 10s
+  netlathe lab down
+
+A lab is client(s), a box in the middle with the interfaces c0 (to the clients) and s0 (to the
+server), and a server. Clients are 10.77.0.1, .2, …; the server is 10.77.0.100. Nothing passes the box
+unless netlathe carries it.")]
+pub(crate) struct Lab {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Build a lab that stays until it is taken down
+    Up {
+        /// The lab's name
+        name: Option<String>,
+        #[command(flatten)]
+        shape: Shape,
+    },
+    /// Take a lab down, and whatever a killed process left of it
+    Down {
+        /// The lab's name
+        name: Option<String>,
+    },
+    /// Run a command in a lab, which is built for it if there is none
+    Run {
+        /// The lab's name
+        #[arg(long)]
+        name: Option<String>,
+        /// Where to run it: client, client2, …, box, server
+        #[arg(long, value_name = "NODE", default_value = "box", value_parser = node)]
+        on: Node,
+        #[command(flatten)]
+        shape: Shape,
+        /// The command and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+    /// Show the labs that there are
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What a lab that is built looks like.
+#[derive(clap::Args)]
+struct Shape {
+    /// How many clients
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    clients: u16,
+    /// Longest packet in bytes, on all links
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    mtu: u32,
+    /// Queues of each interface
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    queues: u16,
+}
+
+fn node(text: &str) -> Result<Node, String> {
+    text.parse().map_err(|error: ::lab::Error| error.to_string())
+}
+
+impl Shape {
+    fn topology(&self, name: Option<String>) -> Topology {
+        let (clients, mtu, queues) = (self.clients, self.mtu, self.queues);
+        Topology { name: name.unwrap_or_else(::lab::default_name), clients, mtu, queues }
+    }
+}
+
+impl Lab {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match self.action {
+            Action::Up { name, shape } => {
+                let lab = ::lab::up(&shape.topology(name)).map_err(Failure::new)?;
+                output::print(&format!("lab {} is up; netlathe lab list shows it\n", lab.name()))?;
+            }
+            Action::Down { name } => {
+                let ended = ::lab::down(&name.unwrap_or_else(::lab::default_name)).map_err(Failure::new)?;
+                for (pid, program) in &ended.processes {
+                    output::note(format!("ended {program} ({pid}), which was left in the lab"));
+                }
+                output::print(&format!("took down {}\n", ended.namespaces.join(", ")))?;
+            }
+            Action::Run { name, on, shape, command } => {
+                if !::lab::privileged() {
+                    match ::lab::reexec_in_user_namespace().map_err(Failure::new)? {}
+                }
+                let run = Run { topology: shape.topology(name), node: on, command, stdout_to_stderr: false };
+                let status = ::lab::run(&run).map_err(Failure::new)?;
+                return Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)));
+            }
+            Action::List { json } => {
+                let labs = ::lab::list().map_err(Failure::new)?;
+                let text = if json { serde_json::to_string(&labs).map_err(Failure::new)? + "\n" } else { table(&labs) };
+                output::print(&text)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn table(labs: &[::lab::Summary]) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for lab in labs {
+        let state = match lab.state {
+            State::Up => "up".to_owned(),
+            State::Held { pid } => format!("up as long as process {pid}"),
+            State::Incomplete => "being built, or given up half-way".to_owned(),
+            State::LeftBehind { pid } => format!("left behind by process {pid}: netlathe lab down {}", lab.name),
+            State::Unrecorded => format!("without a record: netlathe lab down {}", lab.name),
+        };
+        let age = lab.since.and_then(|since| SystemTime::now().duration_since(since).ok());
+        let age = age.map_or(String::new(), |age| format!(", for {} s", age.as_secs()));
+        let _ = writeln!(text, "{}: {state}{age}", lab.name);
+        for node in &lab.nodes {
+            let _ = write!(text, "  {:<8} {:<24}", node.node, node.namespace);
+            for interface in &node.interfaces {
+                let addresses: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
+                let down = if interface.up { "" } else { " down" };
+                let _ = write!(text, " {}{down} {}", interface.name, addresses.join(" "));
+            }
+            text.push('\n');
+        }
+    }
+    if text.is_empty() { "there is no lab; netlathe lab up builds one\n".into() } else { text }
+}

@@ -1,0 +1,226 @@
+//! Runs pipelines whose ports are live, and receives from interfaces.
+
+use crate::commands::measure::{Reception, Receiver};
+use crate::execute::{Outcome, Request};
+use crate::output::{self, Failure};
+use crate::stop::Stop;
+use crate::virtual_time;
+use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Worker};
+use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig};
+use engine::Pipeline;
+use engine::sources::Stream;
+use measure::{Flow, PipelineReport};
+use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan};
+use serde_json::{Map, Value, json};
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+use units::{FrameLen, Span, Time};
+
+/// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
+pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
+    let eal = start_dpdk(request)?;
+    let mut workers = Vec::new();
+    for plan in &request.pipelines {
+        workers.push(open(eal, plan, request)?);
+    }
+    let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
+    let flag = stop.flag();
+    let results = thread::scope(|scope| {
+        let handles: Vec<_> = workers
+            .into_iter()
+            .zip(&counters)
+            .map(|(worker, counters)| {
+                let flag = &flag;
+                scope.spawn(move || worker.run(eal, flag, counters))
+            })
+            .collect();
+        show_progress(request, &counters, || handles.iter().all(thread::ScopedJoinHandle::is_finished));
+        handles.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+    });
+
+    let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
+    let mut ports = Map::new();
+    for (plan, result) in request.pipelines.iter().zip(results) {
+        let finished = result
+            .unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone())))
+            .map_err(Failure::new)?;
+        outcome.reports.push(named(plan, finished, &mut ports));
+    }
+    outcome.limits.insert("clock".into(), json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver"));
+    outcome.limits.insert("dpdk".into(), json!(Eal::version()));
+    outcome.limits.insert("ports".into(), Value::Object(ports));
+    Ok(outcome)
+}
+
+fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>) -> PipelineReport {
+    let mut names = Vec::new();
+    if let SourcePlan::Port(port) = &plan.source {
+        names.push(port.to_string());
+    }
+    names.push(plan.output.to_string());
+    for (name, port) in names.into_iter().zip(finished.ports) {
+        if port.rx_missed + port.rx_no_buffer > 0 {
+            output::note(format!(
+                "{name} lost {} frames in its ring and {} for want of a buffer, before they were counted as in",
+                port.rx_missed, port.rx_no_buffer
+            ));
+        }
+        ports.insert(name, json!({"driver": port.driver, "rx_missed": port.rx_missed, "rx_no_buffer": port.rx_no_buffer}));
+    }
+    let mut report = finished.report;
+    report.pacer = Some(plan.pacer.name());
+    report
+}
+
+fn start_dpdk(request: &Request) -> Result<&'static Eal, Failure> {
+    let workers = request.pipelines.len() as u32;
+    let level = match request.common.verbose {
+        0 => LogLevel::Quiet,
+        1 => LogLevel::Normal,
+        _ => LogLevel::Debug,
+    };
+    let mut config = EalConfig::new("netlathe").memory_mib(workers * Worker::memory_mib()).log(level);
+    for plan in &request.pipelines {
+        let devices = [Some(&plan.output), if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None }];
+        for port in devices.into_iter().flatten() {
+            if let Some(address) = device(port)?.pci() {
+                config = config.pci(address);
+            }
+        }
+    }
+    Eal::init(&config).map_err(Failure::new)
+}
+
+fn open(eal: &'static Eal, plan: &PipelinePlan, request: &Request) -> Result<Worker, Failure> {
+    let seed = request.common.seed;
+    let feed = match &plan.source {
+        SourcePlan::Port(port) => Feed::Device(device(port)?),
+        SourcePlan::Stream { spec, count } => Feed::Stream(Box::new(Stream::new(spec.clone(), seed)), *count),
+    };
+    let schedule = plan.ask.schedule(None).map_err(|error| Failure::new(format!("{}: {error:?}", plan.name)))?;
+    let pipeline = Pipeline::new(virtual_time::stages(plan, seed), schedule);
+    let config = Config {
+        name: plan.name.clone(),
+        feed,
+        output: device(&plan.output)?,
+        one_way: plan.one_way,
+        paced: plan.pacer == Pacer::Deadline,
+        asked_gap: plan.ask.fixed_gap(),
+        window: request.common.window,
+        duration: request.common.duration,
+    };
+    let worker = Worker::open(eal, config, pipeline).map_err(Failure::new)?;
+    if request.common.verbose > 0 {
+        output::note(format!("{}: drivers {}", plan.name, worker.drivers().join(" and ")));
+    }
+    Ok(worker)
+}
+
+fn device(port: &PortSpec) -> Result<Device, Failure> {
+    Ok(match port {
+        PortSpec::Interface { name, driver } => Device::Interface {
+            name: name.clone(),
+            driver: driver.map(|driver| match driver {
+                scenario::Driver::AfXdp => Driver::AfXdp,
+                scenario::Driver::AfPacket => Driver::AfPacket,
+            }),
+        },
+        PortSpec::Tap(name) => Device::Tap(name.clone()),
+        PortSpec::Pci(address) => Device::Pci(address.clone()),
+        PortSpec::Dpdk(arguments) => Device::Vdev(arguments.clone()),
+        PortSpec::Null => Device::Null,
+        PortSpec::Pcap(_) | PortSpec::Wire(_) => return Err(Failure::new(format!("{port} is no live port"))),
+    })
+}
+
+/// Shows how far the run is, on a terminal only, until `ended`.
+fn show_progress(request: &Request, counters: &[Counters], ended: impl Fn() -> bool) {
+    let shown = request.common.progress == "auto" && !request.common.quiet && std::io::stderr().is_terminal();
+    let start = Instant::now();
+    let mut last = Instant::now();
+    while !ended() {
+        thread::sleep(Duration::from_millis(20));
+        if !shown || last.elapsed() < Duration::from_millis(500) {
+            continue;
+        }
+        last = Instant::now();
+        let total = |of: fn(&Counters) -> u64| output::thousands(counters.iter().map(of).sum());
+        let came = total(|counters| counters.came.load(Ordering::Relaxed));
+        let left = total(|counters| counters.left.load(Ordering::Relaxed));
+        eprint!("\r\x1b[K{} s: {came} frames in, {left} out", start.elapsed().as_secs());
+        let _ = std::io::stderr().flush();
+    }
+    if shown {
+        eprint!("\r\x1b[K");
+    }
+}
+
+/// Receives from an interface by its packet ring until told to stop.
+pub(crate) fn receive(
+    name: &str,
+    receiver: &mut Receiver,
+    reception: &Reception<'_>,
+    stop: &Stop,
+) -> Result<Outcome, Failure> {
+    let mut ring = PacketRing::open(name, &RingConfig::default()).map_err(Failure::new)?;
+    let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
+    let longest = ring.mtu().map_err(Failure::new)? + 14;
+    let begin = Instant::now();
+    let mut flow = Flow::default();
+    let mut epoch_ns = None;
+    let mut bytes = Vec::new();
+    let mut failure = None;
+    let mut flushed = Instant::now();
+    let left = |duration: Option<Span>| duration.map_or(Duration::MAX, |span| span.to_std().saturating_sub(begin.elapsed()));
+    while !stop.asked() && receiver.frames() < reception.count {
+        let left = left(reception.duration);
+        if left.is_zero() {
+            break;
+        }
+        match ring.next(left.min(Duration::from_millis(100))) {
+            Ok(None) => {}
+            Ok(Some(batch)) => {
+                for frame in &batch {
+                    if receiver.frames() >= reception.count {
+                        break;
+                    }
+                    let epoch = *epoch_ns.get_or_insert(frame.time_ns);
+                    let start = Time::from_ps(frame.time_ns.saturating_sub(epoch) * units::PS_PER_NS);
+                    receiver.record(start, FrameLen::of_captured(frame.link_len()));
+                    flow.partial_checksums += u64::from(frame.partial_checksum);
+                    flow.super_frames += u64::from(frame.original_len > longest);
+                    if let Some(writer) = &mut writer {
+                        bytes.clear();
+                        frame.write_to(&mut bytes);
+                        writer.write(frame.time_ns, &bytes, frame.link_len()).map_err(Failure::new)?;
+                    }
+                }
+            }
+            Err(error) => {
+                failure = Some(Failure::new(error));
+                break;
+            }
+        }
+        if let Some(writer) = writer.as_mut().filter(|_| flushed.elapsed() >= Duration::from_secs(1)) {
+            writer.flush().map_err(Failure::new)?;
+            flushed = Instant::now();
+        }
+    }
+    if let Some(writer) = &mut writer {
+        writer.flush().map_err(Failure::new)?;
+    }
+    flow.kernel_drops = ring.counts().map_err(Failure::new)?.dropped;
+    if flow.super_frames + flow.partial_checksums > 0 {
+        output::note(format!(
+            "{} frames are longer than the MTU and {} have unfinished checksums: turn offloads off at the sender, ethtool -K DEVICE tx off tso off gso off gro off",
+            flow.super_frames, flow.partial_checksums
+        ));
+    }
+    let mut limits = Map::new();
+    limits.insert("clock".into(), json!("kernel receive stamps, 1 ns steps; a stamp is taken when the kernel has the frame"));
+    let partial = PipelineReport { flow: Some(flow), ..PipelineReport::default() };
+    Ok(Outcome { reports: vec![partial], limits, failure })
+}
+

@@ -1,0 +1,96 @@
+use crate::Error;
+use dpdk::{Eal, Pool, Port, PortConfig, Started, Vdev};
+
+/// A live port, before it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A Linux interface.
+    Interface {
+        /// Its name.
+        name: String,
+        /// How to reach it; the best that works, if not said.
+        driver: Option<Driver>,
+    },
+    /// A TAP device made by us.
+    Tap(String),
+    /// A NIC bound to DPDK, by its PCI address.
+    Pci(String),
+    /// Any EAL device.
+    Vdev(String),
+    /// Swallows frames.
+    Null,
+}
+
+/// How a Linux interface is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// AF_XDP sockets.
+    AfXdp,
+    /// AF_PACKET sockets.
+    AfPacket,
+}
+
+/// The largest MTU that AF_XDP's buffers of one page hold.
+const XDP_MTU: u32 = 3_400 - 18;
+
+/// A port that runs.
+pub(crate) struct Opened {
+    pub(crate) started: Started,
+    /// What it was opened as, for the report.
+    pub(crate) driver: String,
+}
+
+impl Device {
+    /// The MTU that frames of this port may have.
+    pub(crate) fn mtu(&self) -> Result<u32, Error> {
+        match self {
+            Device::Interface { name, .. } => Ok(dpdk::link(name)?.mtu),
+            Device::Tap(_) | Device::Pci(_) | Device::Vdev(_) | Device::Null => Ok(1_500),
+        }
+    }
+
+    /// What a pool's buffers must hold for frames of this MTU, whatever driver is chosen.
+    pub(crate) fn data_room(mtu: u32) -> u16 {
+        Vdev::af_packet_data_room(mtu.min(65_000) as u16).max(2_048)
+    }
+
+    /// Opens and starts the port. For an interface without a stated driver, AF_XDP is tried first
+    /// and AF_PACKET when that does not work here.
+    pub(crate) fn open(&self, eal: &'static Eal, pool: &Pool) -> Result<Opened, Error> {
+        let config = PortConfig::default();
+        let start = |device: &str| -> Result<Opened, Error> {
+            let started = Port::open(eal, device, pool, &config)?.start()?;
+            let driver = started.port.info()?.driver;
+            Ok(Opened { started, driver })
+        };
+        match self {
+            Device::Interface { name, driver } => {
+                let link = dpdk::link(name)?;
+                if !link.up {
+                    return Err(dpdk::Error::InterfaceDown { name: name.clone() }.into());
+                }
+                let packet = || start(Vdev::af_packet(name, link.mtu.min(65_000) as u16).as_str());
+                let xdp = || start(Vdev::af_xdp(name).as_str());
+                match driver {
+                    Some(Driver::AfPacket) => packet(),
+                    Some(Driver::AfXdp) => xdp(),
+                    None if link.mtu > XDP_MTU => packet(),
+                    None => xdp().or_else(|_| packet()),
+                }
+            }
+            Device::Tap(name) => start(Vdev::tap(name).as_str()),
+            Device::Pci(address) => start(address),
+            Device::Vdev(arguments) => start(arguments),
+            Device::Null => start(Vdev::null().as_str()),
+        }
+    }
+
+    /// The PCI address that EAL must be told of.
+    #[must_use]
+    pub fn pci(&self) -> Option<&str> {
+        match self {
+            Device::Pci(address) => Some(address),
+            _ => None,
+        }
+    }
+}
