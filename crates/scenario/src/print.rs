@@ -51,6 +51,23 @@ impl fmt::Display for FillerSpec {
     }
 }
 
+/// A text as a TOML string: in quotes, with the escapes that TOML has (Rust's differ).
+struct Quoted<T>(T);
+
+impl<T: fmt::Display> fmt::Display for Quoted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.to_string().chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c.is_control() => write!(f, "\\u{:04x}", u32::from(c))?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
+
 /// A stream, to be printed.
 struct Stream<'a>(&'a StreamSpec);
 
@@ -78,30 +95,30 @@ fn endpoint(f: &mut fmt::Formatter<'_>, (address, port): (Field, Field)) -> fmt:
 impl fmt::Display for PipelinePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "[[pipeline]]")?;
-        writeln!(f, "name = {:?}", self.name)?;
+        writeln!(f, "name = {}", Quoted(&self.name))?;
         match &self.source {
-            SourcePlan::Port(port) => writeln!(f, "in = {:?}", port.to_string())?,
+            SourcePlan::Port(port) => writeln!(f, "in = {}", Quoted(port))?,
             SourcePlan::Stream { spec, count } => {
-                writeln!(f, "stream = {:?}", Stream(spec).to_string())?;
+                writeln!(f, "stream = {}", Quoted(Stream(spec)))?;
                 if let Some(count) = count {
                     writeln!(f, "count = {count}")?;
                 }
             }
         }
-        writeln!(f, "out = {:?}", self.output.to_string())?;
+        writeln!(f, "out = {}", Quoted(&self.output))?;
         match self.ask {
             Ask::Nothing => {}
             Ask::Gap(gap) => writeln!(f, "gap = \"fixed {gap}\"")?,
             Ask::Rate(rate) => writeln!(f, "rate = \"const {rate}\"")?,
         }
         if self.pacer != Pacer::Stamps {
-            writeln!(f, "pacer = {:?}", self.pacer.name())?;
+            writeln!(f, "pacer = {}", Quoted(self.pacer.name()))?;
         }
         if self.pacer == Pacer::Filler {
-            writeln!(f, "filler = {:?}", self.filler.to_string())?;
+            writeln!(f, "filler = {}", Quoted(self.filler))?;
         }
         if !self.stages.is_empty() {
-            let stages: Vec<String> = self.stages.iter().map(|stage| format!("{:?}", stage.to_string())).collect();
+            let stages: Vec<String> = self.stages.iter().map(|stage| Quoted(stage).to_string()).collect();
             writeln!(f, "stages = [{}]", stages.join(", "))?;
         }
         if self.one_way { writeln!(f, "one-way = true") } else { Ok(()) }
@@ -121,7 +138,7 @@ impl fmt::Display for Scenario {
             write!(f, "\n{pipeline}")?;
         }
         for expectation in &self.expectations {
-            write!(f, "\n[[expect]]\nthat = {:?}\n", expectation.text)?;
+            write!(f, "\n[[expect]]\nthat = {}\n", Quoted(&expectation.text))?;
         }
         Ok(())
     }
