@@ -22,7 +22,8 @@ fn main() {
     }
 
     let mut build = cc::Build::new();
-    build.file("shim/shim.c").warnings(true).extra_warnings(true);
+    // A function that is not declared would be called with the wrong types: never only a warning.
+    build.file("shim/shim.c").warnings(true).extra_warnings(true).flag("-Werror=implicit-function-declaration");
     // All of them: `-include rte_config.h` and the `-march` that DPDK itself was compiled with
     // decide the layout of what the inlined functions read.
     let cflags = pkg_config(&["--cflags", "libdpdk"]);

@@ -63,7 +63,7 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
     for (name, port) in names.into_iter().zip(finished.ports) {
         if port.rx_missed + port.rx_no_buffer > 0 {
             output::note(format!(
-                "{name} lost {} frames in its ring and {} for want of a buffer, before they were counted as in",
+                "{name} lost {} frames in its ring before they were counted as in, and had no buffer {} times it looked",
                 port.rx_missed, port.rx_no_buffer
             ));
         }

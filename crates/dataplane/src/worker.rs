@@ -66,12 +66,19 @@ pub struct PortSummary {
     pub rx_no_buffer: u64,
 }
 
-/// Memory for frames: what a pool takes at most.
-const POOL_BYTES: u64 = 160 << 20;
-/// Frames that a pool has at most; enough for 80 ms of the shortest frames at 800 000 a second.
-const POOL_FRAMES: u64 = 1 << 16;
-/// Frames of the pool that stay with the drivers' rings and in bursts.
-const RESERVE: u64 = 1 << 13;
+/// Buffers of a pool behind a schedule, where a backlog may wait: a second of 50 000 frames a second.
+const DEEP_POOL: u32 = 1 << 16;
+/// Buffers of a pool behind no schedule.
+const SHALLOW_POOL: u32 = 1 << 14;
+/// Buffers of a pool of jumbo frames.
+const JUMBO_POOL: u32 = 1 << 13;
+/// Buffers that drivers keep in their rings: two of AF_XDP have 2 048 to fill and 2 048 to send each,
+/// and more on the way. What would leave them less is dropped by us, and counted.
+const XDP_RESERVE: u32 = 3 << 12;
+/// The same for drivers that copy frames.
+const COPY_RESERVE: u32 = 1 << 11;
+/// Up to this length a frame fits the buffers of AF_XDP.
+const SMALL_BUFFER: u16 = 2_048;
 /// This close to a departure nothing else is begun: reading a burst may take as long.
 const GUARD: Span = Span::from_us(3);
 /// With nothing to do for so long, the worker sleeps between looks.
@@ -104,23 +111,26 @@ impl Worker {
             Feed::Stream(..) => config.output.mtu()?,
         };
         let data_room = Device::data_room(mtu);
-        let frames = (POOL_BYTES / (u64::from(data_room) + 256)).clamp(2 * RESERVE, POOL_FRAMES);
+        let (frames, reserve) = match data_room {
+            ..=SMALL_BUFFER if config.paced => (DEEP_POOL, XDP_RESERVE),
+            ..=SMALL_BUFFER => (SHALLOW_POOL, XDP_RESERVE),
+            _ => (JUMBO_POOL, COPY_RESERVE),
+        };
         // A power of two less one suits DPDK's ring best.
-        let frames = frames.next_power_of_two().min(POOL_FRAMES) - 1;
-        let pool = Pool::new(eal, &config.name, frames as u32, data_room)?;
+        let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
         let input = match &config.feed {
             Feed::Device(device) => Some(device.open(eal, &pool)?),
             Feed::Stream(..) => None,
         };
         let output = config.output.open(eal, &pool)?;
-        Ok(Worker { config, pipeline, pool, limit: frames - RESERVE, input, output })
+        Ok(Worker { config, pipeline, pool, limit: u64::from(frames - reserve), input, output })
     }
 
     /// MiB of memory that EAL needs for one worker.
     #[must_use]
     pub const fn memory_mib() -> u32 {
-        // Pools are made of elements with headers, and memory of zones with room between.
-        (POOL_BYTES >> 20) as u32 + 96
+        // A small buffer with its headers takes less than 3 KiB, a jumbo one less than 12 KiB.
+        DEEP_POOL / 1024 * 3 + 96
     }
 
     /// The drivers of the input, if there is one, and of the output.

@@ -22,6 +22,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
+#include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 #include <rte_version.h>
 
@@ -194,12 +195,36 @@ uint64_t shim_tsc_hz(void) { return rte_get_tsc_hz(); }
 
 /* ---- pools ---- */
 
+/*
+ * As rte_pktmbuf_pool_create, but packed. Without huge pages DPDK lets no buffer cross a page, which
+ * leaves holes; net_af_xdp computes the length of its memory without them and would lose every frame
+ * whose buffer lies beyond. Addresses are virtual then (--iova-mode=va), so that no device minds.
+ */
 struct rte_mempool *shim_pool_create(const char *name, uint32_t frames, uint32_t cache,
 				     uint16_t data_room, int *error)
 {
-	struct rte_mempool *pool = rte_pktmbuf_pool_create(name, frames, cache, 0,
-		(uint16_t)(data_room + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);
-	*error = pool == NULL ? (rte_errno > 0 ? rte_errno : ENOMEM) : 0;
+	struct rte_pktmbuf_pool_private private = {
+		.mbuf_data_room_size = (uint16_t)(data_room + RTE_PKTMBUF_HEADROOM),
+	};
+	unsigned int flags = rte_eal_has_hugepages() ? 0 : RTE_MEMPOOL_F_NO_IOVA_CONTIG;
+	unsigned int element = (unsigned int)sizeof(struct rte_mbuf) + private.mbuf_data_room_size;
+	struct rte_mempool *pool = rte_mempool_create_empty(name, frames, element, cache, sizeof(private),
+							    SOCKET_ID_ANY, flags);
+	int rc = -rte_errno;
+
+	if (pool != NULL)
+		rc = rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL);
+	if (pool != NULL && rc == 0) {
+		rte_pktmbuf_pool_init(pool, &private);
+		rc = rte_mempool_populate_default(pool);
+	}
+	if (pool == NULL || rc < 0) {
+		rte_mempool_free(pool);
+		*error = rc < 0 ? -rc : ENOMEM;
+		return NULL;
+	}
+	rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+	*error = 0;
 	return pool;
 }
 
