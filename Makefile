@@ -10,7 +10,7 @@ demo: setup   ## unmodified programs through netlathe, asked against got, in und
 	cargo build --release -p netlathe-cli && python3 scripts/demo.py
 
 bench: setup  ## the figures of docs and bench/
-	cargo bench -p netlathe-cli
+	cargo bench -p netlathe-cli --bench virtual_time
 
 lint: setup   ## format and lints, warnings are errors
 	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings

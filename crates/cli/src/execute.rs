@@ -94,9 +94,10 @@ fn is_virtual(plan: &PipelinePlan) -> bool {
 
 /// A stream into virtual time that nothing ends would fill the disk.
 fn check_ends(request: &Request) -> Result<(), Failure> {
-    let endless = request.pipelines.iter().find(|plan| {
-        matches!(plan.source, SourcePlan::Stream { count: None, .. }) && plan.output.is_virtual()
-    });
+    let endless = request
+        .pipelines
+        .iter()
+        .find(|plan| matches!(plan.source, SourcePlan::Stream { count: None, .. }) && plan.output.is_virtual());
     match endless {
         Some(plan) if request.common.duration.is_none() => {
             Err(Failure::new(format!("{}: the stream has no end: give --count or --duration", plan.name)))

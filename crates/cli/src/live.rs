@@ -1,6 +1,6 @@
 //! Runs pipelines whose ports are live, and receives from interfaces.
 
-use crate::commands::measure::{Reception, Receiver};
+use crate::commands::measure::{Receiver, Reception};
 use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
 use crate::stop::Stop;
@@ -43,12 +43,14 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
     let mut ports = Map::new();
     for (plan, result) in request.pipelines.iter().zip(results) {
-        let finished = result
-            .unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone())))
-            .map_err(Failure::new)?;
+        let finished =
+            result.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
         outcome.reports.push(named(plan, finished, &mut ports));
     }
-    outcome.limits.insert("clock".into(), json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver"));
+    outcome.limits.insert(
+        "clock".into(),
+        json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver"),
+    );
     outcome.limits.insert("dpdk".into(), json!(Eal::version()));
     outcome.limits.insert("ports".into(), Value::Object(ports));
     Ok(outcome)
@@ -67,7 +69,10 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
                 port.rx_missed, port.rx_no_buffer
             ));
         }
-        ports.insert(name, json!({"driver": port.driver, "rx_missed": port.rx_missed, "rx_no_buffer": port.rx_no_buffer}));
+        ports.insert(
+            name,
+            json!({"driver": port.driver, "rx_missed": port.rx_missed, "rx_no_buffer": port.rx_no_buffer}),
+        );
     }
     let mut report = finished.report;
     report.pacer = Some(plan.pacer.name());
@@ -173,7 +178,8 @@ pub(crate) fn receive(
     let mut bytes = Vec::new();
     let mut failure = None;
     let mut flushed = Instant::now();
-    let left = |duration: Option<Span>| duration.map_or(Duration::MAX, |span| span.to_std().saturating_sub(begin.elapsed()));
+    let left =
+        |duration: Option<Span>| duration.map_or(Duration::MAX, |span| span.to_std().saturating_sub(begin.elapsed()));
     while !stop.asked() && receiver.frames() < reception.count {
         let left = left(reception.duration);
         if left.is_zero() {
@@ -219,8 +225,10 @@ pub(crate) fn receive(
         ));
     }
     let mut limits = Map::new();
-    limits.insert("clock".into(), json!("kernel receive stamps, 1 ns steps; a stamp is taken when the kernel has the frame"));
+    limits.insert(
+        "clock".into(),
+        json!("kernel receive stamps, 1 ns steps; a stamp is taken when the kernel has the frame"),
+    );
     let partial = PipelineReport { flow: Some(flow), ..PipelineReport::default() };
     Ok(Outcome { reports: vec![partial], limits, failure })
 }
-

@@ -29,7 +29,9 @@ impl fmt::Display for Failure {
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(cause) if cause.kind() != ErrorKind::BrokenPipe => Err(Failure::new(format!("cannot write to stdout: {cause}"))),
+        Err(cause) if cause.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("cannot write to stdout: {cause}")))
+        }
         _ => Ok(()),
     }
 }
@@ -41,7 +43,8 @@ pub(crate) fn note(text: impl fmt::Display) {
 
 /// The report as JSON.
 pub(crate) fn json(report: &Report) -> Result<String, Failure> {
-    let text = serde_json::to_string(report).map_err(|error| Failure::new(format!("cannot write the report: {error}")))?;
+    let text =
+        serde_json::to_string(report).map_err(|error| Failure::new(format!("cannot write the report: {error}")))?;
     Ok(text + "\n")
 }
 
@@ -77,13 +80,22 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         writeln!(
             out,
             "  gap       mean {}, sd {}, min {}, median {}, p99 {}, max {}",
-            time(gap.mean_ns), time(gap.std_ns), time(gap.min_ns), time(gap.p50), time(gap.p99), time(gap.max_ns)
+            time(gap.mean_ns),
+            time(gap.std_ns),
+            time(gap.min_ns),
+            time(gap.p50),
+            time(gap.p99),
+            time(gap.max_ns)
         )?;
         if let Some(error) = &gap.error {
             writeln!(
                 out,
                 "  asked     {}: mean error {}, median {}, p99 {}, max {}; within 1 µs {:.2} %",
-                time(error.ask_ns), time(error.mean_ns), time(error.p50), time(error.p99), time(error.max_ns),
+                time(error.ask_ns),
+                time(error.mean_ns),
+                time(error.p50),
+                time(error.p99),
+                time(error.max_ns),
                 error.within_1us * 100.0
             )?;
         }
@@ -99,7 +111,11 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         writeln!(
             out,
             "  late      median {}, p99 {}, max {}; earliest {} early; pacer {}",
-            time(late.p50), time(late.p99), time(late.max), time(late.early_max), report.pacer.unwrap_or("none")
+            time(late.p50),
+            time(late.p99),
+            time(late.max),
+            time(late.early_max),
+            report.pacer.unwrap_or("none")
         )?;
     }
     if let Some(starved) = report.starved.filter(|starved| *starved > 0) {
@@ -109,7 +125,11 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         writeln!(out, "  crowded   {} departures waited for the frame before to leave the line", thousands(crowded))?;
     }
     if let Some(carried) = report.carried.filter(|carried| *carried > 0) {
-        writeln!(out, "  carried   {} departures less than a smallest filler apart, made good by the next", thousands(carried))?;
+        writeln!(
+            out,
+            "  carried   {} departures less than a smallest filler apart, made good by the next",
+            thousands(carried)
+        )?;
     }
     if let Some(shortfall) = &report.shortfall {
         writeln!(

@@ -92,7 +92,10 @@ fn open_wire(plan: &PipelinePlan, wire: &WireSpec, epoch_ns: u64) -> Result<Wire
 }
 
 /// The stages of a plan, each with a random stream named by its place in the plan.
-pub(crate) fn stages<F: packet::Frame + Send + 'static>(plan: &PipelinePlan, seed: u64) -> Vec<Box<dyn engine::Stage<F>>> {
+pub(crate) fn stages<F: packet::Frame + Send + 'static>(
+    plan: &PipelinePlan,
+    seed: u64,
+) -> Vec<Box<dyn engine::Stage<F>>> {
     let build = |(i, stage): (usize, &engine::stages::StageConfig)| stage.build(seed, &format!("{}/{i}", plan.name));
     plan.stages.iter().enumerate().map(build).collect()
 }
@@ -131,7 +134,9 @@ fn check_files(plans: &[PipelinePlan]) -> Result<(), Failure> {
     for (i, output) in outputs.iter().enumerate() {
         // Devices such as /dev/null may be written by many.
         let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
-        if !special && (outputs[..i].iter().any(|other| same(output, other)) || inputs.iter().any(|input| same(output, input))) {
+        if !special
+            && (outputs[..i].iter().any(|other| same(output, other)) || inputs.iter().any(|input| same(output, input)))
+        {
             return Err(Failure::new(format!(
                 "{} would be overwritten while it is in use: name another output",
                 output.display()

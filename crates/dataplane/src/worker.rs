@@ -163,7 +163,9 @@ impl Worker {
             }
         };
         let back = match (output_rx, input_tx) {
-            (Some(rx), Some(tx)) if !config.one_way => Some(Back { rx, tx, burst: Burst::new(), books: Books::default() }),
+            (Some(rx), Some(tx)) if !config.one_way => {
+                Some(Back { rx, tx, burst: Burst::new(), books: Books::default() })
+            }
             _ => None,
         };
         let mut machine = Machine {

@@ -52,7 +52,8 @@ enum Expected {
 
 impl Expected {
     fn parse(text: &str) -> Result<Self, units::ParseError> {
-        let time_like = text.starts_with("fixed") || text.trim().ends_with('s') && !text.contains("bps") && !text.contains("/s");
+        let time_like =
+            text.starts_with("fixed") || text.trim().ends_with('s') && !text.contains("bps") && !text.contains("/s");
         let time_like = time_like && !text.trim().ends_with("pps");
         if time_like { parse_gap(text).map(Expected::Gap) } else { parse_wave(text).map(Expected::Rate) }
     }
@@ -108,10 +109,16 @@ impl Measure {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
             (None, file) => file.clone().map(PortSpec::Pcap),
         };
-        let expected = self.expect.as_ref().and_then(|text| problems.read(&Text::option("--expect", text.clone()), Expected::parse));
+        let expected = self
+            .expect
+            .as_ref()
+            .and_then(|text| problems.read(&Text::option("--expect", text.clone()), Expected::parse));
         if let Some(Expected::Rate(Rate::Line(_) | Rate::Bits(_, Layer::Ip))) = expected {
             let origin = scenario::Origin::Option("--expect");
-            problems.add(&origin, "measure counts frames, not shares of a line or IP bytes: write 5Gbps, '5Gbps wire' or 50kpps");
+            problems.add(
+                &origin,
+                "measure counts frames, not shares of a line or IP bytes: write 5Gbps, '5Gbps wire' or 50kpps",
+            );
         }
         let port = problems.unless_any(port).map_err(Failure::new)?;
 
@@ -129,12 +136,17 @@ impl Measure {
         let mut outcome = match &port {
             PortSpec::Pcap(path) => from_capture(path, &mut receiver, &reception, &stop)?,
             PortSpec::Interface { name, .. } => from_interface(name, &mut receiver, &reception, &stop)?,
-            _ => return Err(Failure::new(format!("--in: nothing can be received from {port}: name an interface or pcap:FILE"))),
+            _ => {
+                return Err(Failure::new(format!(
+                    "--in: nothing can be received from {port}: name an interface or pcap:FILE"
+                )));
+            }
         };
         let mut report = receiver.report();
         report.flow = outcome.reports.pop().and_then(|partial| partial.flow);
         let failure = outcome.failure.take();
-        let report = Report { schema: Report::SCHEMA, command: "measure", pipelines: vec![report], limits: outcome.limits };
+        let report =
+            Report { schema: Report::SCHEMA, command: "measure", pipelines: vec![report], limits: outcome.limits };
         let status = execute::conclude(&report, &[], &self.common, failure)?;
         let missed = expected.and_then(|expected| self.miss(expected, &report.pipelines[0]));
         if let Some(missed) = missed {
@@ -168,7 +180,12 @@ impl Measure {
     }
 }
 
-fn from_capture(path: &Path, receiver: &mut Receiver, reception: &Reception<'_>, stop: &Stop) -> Result<Outcome, Failure> {
+fn from_capture(
+    path: &Path,
+    receiver: &mut Receiver,
+    reception: &Reception<'_>,
+    stop: &Stop,
+) -> Result<Outcome, Failure> {
     let mut source = PcapSource::open(path).map_err(Failure::new)?;
     let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
     let mut frame = HeapFrame::default();
@@ -200,7 +217,12 @@ fn from_capture(path: &Path, receiver: &mut Receiver, reception: &Reception<'_>,
 }
 
 #[cfg(feature = "live")]
-fn from_interface(name: &str, receiver: &mut Receiver, reception: &Reception<'_>, stop: &Stop) -> Result<Outcome, Failure> {
+fn from_interface(
+    name: &str,
+    receiver: &mut Receiver,
+    reception: &Reception<'_>,
+    stop: &Stop,
+) -> Result<Outcome, Failure> {
     crate::live::receive(name, receiver, reception, stop)
 }
 

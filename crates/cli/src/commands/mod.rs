@@ -5,7 +5,7 @@ use clap::Subcommand;
 use std::process::ExitCode;
 
 mod check;
-// doctor
+mod doctor;
 mod generate;
 #[cfg(feature = "live")]
 mod lab;
@@ -23,7 +23,7 @@ pub(crate) enum Command {
     Check(check::Check),
     #[cfg(feature = "live")]
     Lab(lab::Lab),
-
+    Doctor(doctor::Doctor),
 }
 
 impl Command {
@@ -37,7 +37,7 @@ impl Command {
             Command::Check(command) => command.run(),
             #[cfg(feature = "live")]
             Command::Lab(command) => command.run(),
-
+            Command::Doctor(command) => command.run(),
         }
     }
 }

@@ -1,0 +1,131 @@
+//! How fast virtual time is: frames per second on one thread, beside what the machine could do with
+//! the same file in the same run. Medians of several rounds; nothing here passes or fails.
+
+use engine::filler::FillerPlanner;
+use engine::schedules::{Ask, Lengths};
+use engine::sources::{SizeSpec, Sizes};
+use engine::{Line, Pipeline};
+use packet::{FillerKind, HeapFrame};
+use sim::{CaptureReader, Limits, PcapSink, PcapSource, Sink, StreamSource, Watch, WireSink};
+use std::error::Error;
+use std::hint::black_box;
+use std::io::Read;
+use std::path::Path;
+use std::time::Instant;
+use units::{BitRate, FrameLen, Layer, Rate, Span, Time};
+
+const ROUNDS: usize = 7;
+const FRAMES: u64 = 500_000;
+
+struct Unwatched;
+
+impl Watch for Unwatched {
+    fn go_on(&mut self, _: u64, _: Time) -> bool {
+        true
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    println!("virtual time, one thread, {FRAMES} frames, medians of {ROUNDS} rounds");
+    for (name, stream) in [("64 B", "64B"), ("random 64-1518 B", "random 64B-1518B"), ("1518 B", "1518B")] {
+        let file = folder.path().join("in.pcap");
+        generate(&file, stream)?;
+        let floor = median(|| read_bytes(&file))?;
+        let parse = median(|| read_frames(&file))?;
+        let gap = median(|| shape(&file, Ask::Gap(Span::from_us(10))))?;
+        let rate = median(|| shape(&file, Ask::Rate(Rate::Bits(BitRate::from_bps(3_700_000_000), Layer::Frame))))?;
+        println!("{name}");
+        row("read the file's bytes (the limit)", floor, floor);
+        row("read its frames", parse, floor);
+        row("shape pcap -> wire:10G --gap 10us", gap, floor);
+        row("shape pcap -> wire:10G --rate 3.7Gbps", rate, floor);
+    }
+    decide()?;
+    Ok(())
+}
+
+fn row(what: &str, seconds: f64, floor: f64) {
+    let rate = FRAMES as f64 / seconds / 1e6;
+    println!("  {what:<40} {rate:>7.2} M frames/s   {:>5.2} x the time of the limit", seconds / floor);
+}
+
+/// The median time of a few rounds, in seconds.
+fn median(mut round: impl FnMut() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        round()?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[ROUNDS / 2])
+}
+
+fn generate(file: &Path, size: &str) -> Result<(), Box<dyn Error>> {
+    let spec = scenario::parse_stream(&format!("udp 10.0.0.1:1 > 10.0.0.2:2 size {size}"))?;
+    let mut source = StreamSource::new(spec, FRAMES, 7);
+    let mut sink = PcapSink::create(file, 0)?;
+    run(&mut source, &mut sink, Ask::Gap(Span::from_us(1)))
+}
+
+fn read_bytes(file: &Path) -> Result<(), Box<dyn Error>> {
+    let mut file = std::fs::File::open(file)?;
+    let mut buffer = vec![0; 1 << 20];
+    while file.read(&mut buffer)? > 0 {
+        black_box(&buffer);
+    }
+    Ok(())
+}
+
+fn read_frames(file: &Path) -> Result<(), Box<dyn Error>> {
+    let mut reader = CaptureReader::open(file)?;
+    let mut frame = HeapFrame::default();
+    while let Some(record) = reader.read(&mut frame)? {
+        black_box(record);
+    }
+    Ok(())
+}
+
+fn shape(file: &Path, ask: Ask) -> Result<(), Box<dyn Error>> {
+    let line = Line::new(BitRate::from_gbps(10));
+    run(&mut PcapSource::open(file)?, &mut WireSink::filled(line, FillerKind::Own, 1), ask)
+}
+
+fn run(source: &mut dyn sim::Source, sink: &mut dyn Sink, ask: Ask) -> Result<(), Box<dyn Error>> {
+    let schedule = ask.schedule(sink.line()).map_err(|error| format!("{error:?}"))?;
+    let mut pipeline = Pipeline::new(Vec::new(), schedule);
+    let limits = Limits { duration: None, window: Span::from_ms(100), asked_gap: ask.fixed_gap() };
+    let run = sim::run(source, &mut pipeline, sink, limits, &mut Unwatched);
+    match run.failure {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
+}
+
+/// The decision alone: when a frame departs and what fills the line before it.
+fn decide() -> Result<(), Box<dyn Error>> {
+    let line = Line::new(BitRate::from_gbps(10));
+    let sizes = SizeSpec::Uniform(FrameLen::MIN, FrameLen::MAX_STANDARD);
+    let mut sizes = Sizes::new(sizes, engine::random::Random::stream(7, "bench"));
+    let lengths: Vec<FrameLen> = (0..FRAMES).map(|_| sizes.draw()).collect();
+    println!("schedule and filler plan, per frame");
+    let asks = [
+        ("--gap 10us", Ask::Gap(Span::from_us(10))),
+        ("--rate 3.7Gbps", Ask::Rate("3.7Gbps".parse()?)),
+        ("--rate 37.37%", Ask::Rate("37.37%".parse()?)),
+    ];
+    for (name, ask) in asks {
+        let seconds = median(|| {
+            let mut schedule = ask.schedule(Some(line)).map_err(|error| format!("{error:?}"))?;
+            let mut planner = FillerPlanner::new(line, 1);
+            for length in &lengths {
+                let due = schedule.depart(Time::ZERO, &Lengths { frame: *length, packet: 0 });
+                black_box(planner.place(due.at, Time::ZERO, length.on_wire()));
+            }
+            Ok(())
+        })?;
+        println!("  {name:<40} {:>7.1} ns", seconds * 1e9 / FRAMES as f64);
+    }
+    Ok(())
+}
