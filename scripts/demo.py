@@ -2,7 +2,8 @@
 """Unmodified programs through netlathe: what was asked against what arrived, in under a minute.
 
 Runs itself inside a lab of its own (`netlathe lab run`), which is taken down however this ends. There, iperf3 and an
-HTTP download go from end to end three times: straight, at a stated rate, and with a stated gap between departures.
+HTTP download go from end to end three times: straight (over a Linux bridge, without netlathe), at a stated rate, and
+with a stated gap between departures.
 What arrives is measured at the receiving end by `netlathe measure`, from the kernel's stamps.
 """
 
@@ -25,14 +26,14 @@ PAYLOAD = 1200               # bytes of UDP payload
 FRAME = PAYLOAD + 8 + 20 + 14 + 4  # with UDP, IPv4 and Ethernet headers and FCS: what netlathe counts
 OFFERED = 80e6               # bits of UDP payload per second
 RATE = 50e6                  # bits of frames per second
-GAP_US = 200.0
+GAP_US = 250.0
 SEGMENT = 1448               # bytes of TCP payload that fill a frame, time stamps on
 TCP_FRAME = SEGMENT + 32 + 20 + 14 + 4
 STREAM = 40e6                # bits of TCP payload per second
 FILE_BYTES = 24 * 1024 * 1024
-WARM_S = 1.2                 # until a flow is steady, and TCP out of slow start
-WINDOW_S = 2.0               # measured part of a flow
-FLOW_S = 4                   # a flow's length: the window fits in
+WARM_S = 1.0                 # until a flow is steady, and TCP out of slow start
+WINDOW_S = 1.6               # measured part of a flow
+FLOW_S = 3                   # a flow's length: the window fits in
 
 
 class Failed(Exception):
@@ -80,6 +81,32 @@ def run(node, *command, wait_s=20):
     return out
 
 
+def await_way(what):
+    """Waits until a ping gets through, both ways; False if none does in ten seconds or `what` says that it ended."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until and not what():
+        answer = start("client", "ping", "-c1", "-W1", os.environ["NETLATHE_SERVER"], stdout=subprocess.DEVNULL)
+        finish(answer, 5)
+        if answer.returncode == 0:
+            return True
+    return False
+
+
+class Straight:
+    """A Linux bridge where netlathe would be, for the time of a `with` block."""
+
+    def __enter__(self):
+        run("box", "ip", "link", "add", "name", "straight", "type", "bridge")
+        for link in (["straight"], ["c0", "master", "straight"], ["s0", "master", "straight"]):
+            run("box", "ip", "link", "set", *link, "up")
+        if not await_way(lambda: False):
+            raise Failed("the bridge carried nothing")
+        return self
+
+    def __exit__(self, *_):
+        run("box", "ip", "link", "del", "straight")
+
+
 class Shape:
     """`netlathe shape` in the box, for the time of a `with` block."""
 
@@ -89,13 +116,8 @@ class Shape:
     def __enter__(self):
         self.process = subprocess.Popen(self.line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         running.append(self.process)
-        # It is up when a ping gets through, both ways.
-        until = time.monotonic() + 10
-        while time.monotonic() < until and self.process.poll() is None:
-            answer = start("client", "ping", "-c1", "-W1", os.environ["NETLATHE_SERVER"], stdout=subprocess.DEVNULL)
-            finish(answer, 5)
-            if answer.returncode == 0:
-                return self
+        if await_way(lambda: self.process.poll() is not None):
+            return self
         _, error = stop(self.process)
         raise Failed(f"`{' '.join(self.line)}` carried nothing: {error.decode(errors='replace').strip()}")
 
@@ -150,30 +172,43 @@ def experiment(content):
     mbps = RATE / 1e6
     print(f"  {'program':14} {'netlathe was asked':18} {'asked':>14} {'got':>14}  {'unit':7} {'error':>11}")
 
-    with Shape():
+    with Straight():
         got = measured(udp())
-        row("iperf3 UDP", OFFERED * FRAME / PAYLOAD / 1e6, got["rate"]["mean_bps"] / 1e6, "Mbit/s", "nothing")
+        row("iperf3 UDP", OFFERED * FRAME / PAYLOAD / 1e6, got["rate"]["mean_bps"] / 1e6, "Mbit/s", "straight")
         got = measured(iperf("-b", int(STREAM), "-l", SEGMENT, "-N", "-t", FLOW_S))
-        row("iperf3 TCP", STREAM * TCP_FRAME / SEGMENT / 1e6, got["rate"]["mean_bps"] / 1e6, "Mbit/s", "nothing")
-        download = curl(rate_limited=False)
-        if hashlib.sha256(download).digest() != digest:
-            raise Failed("the downloaded file differs from the one served")
-        row("curl HTTP", len(content) / 1e6, len(download) / 1e6, "MB", "nothing")
+        row("iperf3 TCP", STREAM * TCP_FRAME / SEGMENT / 1e6, got["rate"]["mean_bps"] / 1e6, "Mbit/s", "straight")
+        row("curl HTTP", len(content) / 1e6, downloaded(digest) / 1e6, "MB", "straight")
 
-    ask = f"{mbps:.0f}Mbps"
-    with Shape("--rate", ask):
-        row("iperf3 UDP", mbps, measured(udp())["rate"]["mean_bps"] / 1e6, "Mbit/s", f"--rate {ask}")
-        got = measured(iperf("-t", FLOW_S))
-        row("iperf3 TCP", mbps, got["rate"]["mean_bps"] / 1e6, "Mbit/s", f"--rate {ask}")
+    ask = f"--rate {mbps:.0f}Mbps"
+    with Shape(*ask.split()):
+        row("iperf3 UDP", mbps, measured(udp())["rate"]["mean_bps"] / 1e6, "Mbit/s", ask)
+        row("iperf3 TCP", mbps, measured(iperf("-t", FLOW_S))["rate"]["mean_bps"] / 1e6, "Mbit/s", ask)
     # The file comes from the server, so that is the way to shape, and the client is where it arrives.
-    with Shape("--rate", ask, way=("s0", "c0")):
+    with Shape(*ask.split(), way=("s0", "c0")):
         got = measured(curl(rate_limited=True), node="client")
-        row("curl HTTP", mbps, got["rate"]["mean_bps"] / 1e6, "Mbit/s", f"--rate {ask}")
+        row("curl HTTP", mbps, got["rate"]["mean_bps"] / 1e6, "Mbit/s", ask)
 
-    with Shape("--gap", f"fixed {GAP_US:.0f}us"):
-        got = measured(udp())["gap"]
-        row("iperf3 UDP", GAP_US, got["mean_ns"] / 1e3, "us mean", f"--gap fixed {GAP_US:.0f}us")
-        row("", GAP_US, got["p50"] / 1e3, "us p50", "the same")
+    ask = f"--gap {GAP_US:.0f}us"
+    with Shape(*ask.split()):
+        gap_rows("iperf3 UDP", measured(udp()), ask)
+        gap_rows("iperf3 TCP", measured(iperf("-t", FLOW_S)), ask)
+    with Shape(*ask.split(), way=("s0", "c0")):
+        gap_rows("curl HTTP", measured(curl(rate_limited=True), node="client"), ask)
+        row("curl HTTP", len(content) / 1e6, downloaded(digest) / 1e6, "MB", ask)
+
+
+def gap_rows(program, report, ask):
+    """The mean of the gaps, and their median: a mean alone says nothing of evenness."""
+    row(program, GAP_US, report["gap"]["mean_ns"] / 1e3, "us mean", ask)
+    row("", GAP_US, report["gap"]["p50"] / 1e3, "us p50", "the same")
+
+
+def downloaded(digest):
+    """Downloads the file, compares it with what is served, and gives its length in bytes."""
+    content = curl(rate_limited=False)
+    if hashlib.sha256(content).digest() != digest:
+        raise Failed("the downloaded file differs from the one served")
+    return len(content)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -238,7 +273,7 @@ def main():
     if not os.access(NETLATHE, os.X_OK):
         print(f"demo: there is no {NETLATHE}: cargo build --release -p netlathe-cli", file=sys.stderr)
         return 2
-    print("client (iperf3, curl) ── c0 [ netlathe shape ] s0 ── server (iperf3, http)\n", flush=True)
+    print("client (iperf3, curl) ── c0 [ bridge, then netlathe shape ] s0 ── server (iperf3, http)\n", flush=True)
     os.environ[INSIDE] = "1"
     name = f"demo-{os.getpid()}"
     line = [NETLATHE, "lab", "run", "--name", name, "--on", "box", "--", sys.executable, os.path.abspath(__file__)]
