@@ -26,6 +26,11 @@ pub(crate) struct Outcome {
 }
 
 impl Request {
+    /// The seed of all random numbers.
+    pub(crate) fn seed(&self) -> u64 {
+        self.common.seed.unwrap_or(1)
+    }
+
     /// A request of one pipeline, given by options.
     pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
         let mut problems = Problems::default();

@@ -99,7 +99,7 @@ fn start_dpdk(request: &Request) -> Result<&'static Eal, Failure> {
 }
 
 fn open(eal: &'static Eal, plan: &PipelinePlan, request: &Request) -> Result<Worker, Failure> {
-    let seed = request.common.seed;
+    let seed = request.seed();
     let feed = match &plan.source {
         SourcePlan::Port(port) => Feed::Device(device(port)?),
         SourcePlan::Stream { spec, count } => Feed::Stream(Box::new(Stream::new(spec.clone(), seed)), *count),

@@ -5,10 +5,11 @@ use crate::output::{self, Failure};
 use crate::stop::Stop;
 use engine::schedules::{Ask, Schedule};
 use engine::{Line, Pipeline};
+use measure::PipelineReport;
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, WireSpec};
 use serde_json::{Map, json};
 use sim::{Limits, NullSink, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use units::{BitRate, Rate, Share, Time};
@@ -19,9 +20,9 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let mut disordered = 0;
     check_files(&request.pipelines)?;
     for plan in &request.pipelines {
-        let mut source = open_source(plan, request.common.seed)?;
+        let mut source = open_source(plan, request.seed())?;
         let mut sink = open_sink(plan, source.epoch_ns())?;
-        let mut pipeline = Pipeline::new(stages(plan, request.common.seed), schedule(plan)?);
+        let mut pipeline = Pipeline::new(stages(plan, request.seed()), schedule(plan)?);
         let limits = Limits {
             duration: request.common.duration,
             window: request.common.window,
@@ -34,6 +35,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         report.name.clone_from(&plan.name);
         report.pacer = Some(plan.pacer.name());
         disordered += source.disordered();
+        say_what_did_not_fit(&report);
         outcome.reports.push(report);
         if let Some(error) = run.failure {
             outcome.failure = Some(Failure::new(error));
@@ -49,6 +51,28 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         ));
     }
     Ok(outcome)
+}
+
+/// Gaps or rates that the frames do not fit in are said, not only counted.
+fn say_what_did_not_fit(report: &PipelineReport) {
+    let name = &report.name;
+    let crowded = report.crowded.filter(|crowded| *crowded > 0).map_or(String::new(), |crowded| {
+        format!(
+            "{} of {} departures waited for the frame before to leave the line",
+            output::thousands(crowded),
+            output::thousands(report.left.frames)
+        )
+    });
+    match &report.shortfall {
+        Some(shortfall) => output::note(format!(
+            "{name}: the frames do not fit in what was asked: {crowded}, {:.4} % of the ask was obtained",
+            shortfall.obtained_share * 100.0
+        )),
+        None if !crowded.is_empty() && report.pacer != Some("none") => {
+            output::note(format!("{name}: {crowded}; later ones made it good"));
+        }
+        None => {}
+    }
 }
 
 fn open_source(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Source>, Failure> {
@@ -113,7 +137,8 @@ fn schedule(plan: &PipelinePlan) -> Result<Box<dyn Schedule>, Failure> {
     ask.schedule(line).map_err(|error| Failure::new(format!("{}: {error:?}", plan.name)))
 }
 
-/// No file is written twice, or read and written.
+/// Inputs are captures, outputs have a place, and no file is written twice, or read and written: whatever fails should
+/// fail before the first file is made.
 fn check_files(plans: &[PipelinePlan]) -> Result<(), Failure> {
     let mut inputs: Vec<&Path> = Vec::new();
     let mut outputs: Vec<&Path> = Vec::new();
@@ -127,11 +152,13 @@ fn check_files(plans: &[PipelinePlan]) -> Result<(), Failure> {
             _ => {}
         }
     }
-    let same = |a: &Path, b: &Path| {
-        let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        resolved(a) == resolved(b)
-    };
+    for input in &inputs {
+        sim::CaptureReader::open(input).map_err(Failure::new)?;
+    }
     for (i, output) in outputs.iter().enumerate() {
+        let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let place = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
+        place.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
         // Devices such as /dev/null may be written by many.
         let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
         if !special
@@ -144,6 +171,19 @@ fn check_files(plans: &[PipelinePlan]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// True if two names are of one file, also of one that is not there yet or has several names.
+pub(crate) fn same(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    if let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) {
+        return (a.dev(), a.ino()) == (b.dev(), b.ino());
+    }
+    let resolved = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        folder.canonicalize().ok().zip(path.file_name()).map(|(folder, name)| folder.join(name))
+    };
+    resolved(a).is_some_and(|a| resolved(b) == Some(a))
 }
 
 /// Shows how far a run is, on a terminal only, and ends it when the user wants.

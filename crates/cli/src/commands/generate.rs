@@ -1,4 +1,4 @@
-use super::Common;
+use super::{Common, Departures};
 use crate::execute::{self, Request};
 use crate::output::Failure;
 use scenario::{PipelineText, Text};
@@ -25,15 +25,8 @@ pub(crate) struct Generate {
     /// How many frames
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Rate to keep: 5Gbps, '5Gbps wire', 1.2Mpps, 50%
-    #[arg(long, value_name = "WAVE")]
-    rate: Option<String>,
-    /// Inter-departure time to keep: 10us, 'fixed 10us'
-    #[arg(long, value_name = "GAP")]
-    gap: Option<String>,
-    /// How departures are made: auto, filler, launch-time, deadline, none
-    #[arg(long, default_value = "auto")]
-    pacer: String,
+    #[command(flatten)]
+    departures: Departures,
     #[command(flatten)]
     common: Common,
 }
@@ -41,14 +34,10 @@ pub(crate) struct Generate {
 impl Generate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let pipeline = PipelineText {
-            name: "gen".into(),
             stream: Some(Text::option("--stream", self.stream)),
             count: self.count,
             output: Some(Text::option("--out", self.output)),
-            rate: self.rate.map(|rate| Text::option("--rate", rate)),
-            gap: self.gap.map(|gap| Text::option("--gap", gap)),
-            pacer: Some(Text::option("--pacer", self.pacer)),
-            ..PipelineText::default()
+            ..self.departures.pipeline("gen")
         };
         execute::run(Request::of_pipeline("gen", &pipeline, self.common)?)
     }

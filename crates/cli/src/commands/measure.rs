@@ -187,6 +187,12 @@ fn from_capture(
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
     let mut source = PcapSource::open(path).map_err(Failure::new)?;
+    if reception.write.is_some_and(|write| crate::virtual_time::same(path, write)) {
+        let write = path.display();
+        return Err(Failure::new(format!(
+            "--write: {write} would be overwritten while it is read: name another output"
+        )));
+    }
     let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
     let mut frame = HeapFrame::default();
     let mut failure = None;

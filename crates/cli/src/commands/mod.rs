@@ -2,6 +2,7 @@
 
 use crate::output::Failure;
 use clap::Subcommand;
+use scenario::{PipelineText, Text};
 use std::process::ExitCode;
 
 mod check;
@@ -46,11 +47,11 @@ impl Command {
 #[derive(clap::Args, Clone)]
 pub(crate) struct Common {
     /// End after this time (virtual time in virtual runs), such as 10s
-    #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
+    #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>, allow_hyphen_values = true)]
     pub(crate) duration: Option<units::Span>,
-    /// Seed of all random numbers
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
+    /// Seed of all random numbers [default: the scenario's, else 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
     /// Length of the windows in which rates are measured
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_window)]
     pub(crate) window: units::Span,
@@ -66,6 +67,37 @@ pub(crate) struct Common {
     /// Print no report for people
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+/// What is asked of departures.
+#[derive(clap::Args)]
+pub(crate) struct Departures {
+    /// Rate to keep: 5Gbps, '5Gbps wire', 1.2Mpps, 50%
+    #[arg(long, value_name = "WAVE", allow_hyphen_values = true)]
+    rate: Option<String>,
+    /// Inter-departure time to keep: 10us, 'fixed 10us'
+    #[arg(long, value_name = "GAP", allow_hyphen_values = true)]
+    gap: Option<String>,
+    /// How departures are made: auto, filler, launch-time, deadline, none
+    #[arg(long, default_value = "auto")]
+    pacer: String,
+    /// Filler frames: self, mac-control, blackhole=MAC; then ,align=4 or ,align=8
+    #[arg(long)]
+    filler: Option<String>,
+}
+
+impl Departures {
+    /// A pipeline of which only this is said.
+    fn pipeline(self, name: &str) -> PipelineText {
+        PipelineText {
+            name: name.to_owned(),
+            rate: self.rate.map(|rate| Text::option("--rate", rate)),
+            gap: self.gap.map(|gap| Text::option("--gap", gap)),
+            pacer: Some(Text::option("--pacer", self.pacer)),
+            filler: self.filler.map(|filler| Text::option("--filler", filler)),
+            ..PipelineText::default()
+        }
+    }
 }
 
 /// Reads a value whose text form knows its own errors.

@@ -17,34 +17,8 @@ pub(crate) struct Run {
     /// The scenario
     #[arg(value_name = "SCENARIO.toml")]
     file: PathBuf,
-    /// Seed of all random numbers, instead of the file's
-    #[arg(long = "seed", value_name = "N")]
-    other_seed: Option<u64>,
     #[command(flatten)]
-    common: CommonWithoutSeed,
-}
-
-/// As [`Common`], but for the seed, whose default is the file's.
-#[derive(clap::Args)]
-struct CommonWithoutSeed {
-    /// End after this time instead of the file's
-    #[arg(long, value_name = "TIME", value_parser = super::parse::<units::Span>)]
-    duration: Option<units::Span>,
-    /// Length of the windows in which rates are measured
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = super::parse_window)]
-    window: units::Span,
-    /// Print the report as one JSON object, and nothing else, on stdout
-    #[arg(long)]
-    json: bool,
-    /// Show progress on a terminal
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
-    progress: String,
-    /// Say more: what was chosen and why, and what DPDK says
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
-    /// Print no report for people
-    #[arg(short, long)]
-    quiet: bool,
+    common: Common,
 }
 
 impl Run {
@@ -52,12 +26,8 @@ impl Run {
         let scenario = read_scenario(&self.file)?;
         let common = Common {
             duration: self.common.duration.or(scenario.duration),
-            seed: self.other_seed.or(scenario.seed).unwrap_or(1),
-            window: self.common.window,
-            json: self.common.json,
-            progress: self.common.progress,
-            verbose: self.common.verbose,
-            quiet: self.common.quiet,
+            seed: self.common.seed.or(scenario.seed),
+            ..self.common
         };
         execute::run(Request {
             command: "run",

@@ -1,4 +1,4 @@
-use super::Common;
+use super::{Common, Departures};
 use crate::execute::{self, Request};
 use crate::output::Failure;
 use scenario::{PipelineText, Text};
@@ -17,18 +17,8 @@ pub(crate) struct Shape {
     /// Port that frames leave by
     #[arg(long = "out", value_name = "PORT")]
     output: String,
-    /// Rate to keep: 5Gbps, '5Gbps wire', 1.2Mpps, 50%
-    #[arg(long, value_name = "WAVE")]
-    rate: Option<String>,
-    /// Inter-departure time to keep: 10us, 'fixed 10us'
-    #[arg(long, value_name = "GAP")]
-    gap: Option<String>,
-    /// How departures are made: auto, filler, launch-time, deadline, none
-    #[arg(long, default_value = "auto")]
-    pacer: String,
-    /// Filler frames: self, mac-control, blackhole=MAC; then ,align=4 or ,align=8
-    #[arg(long)]
-    filler: Option<String>,
+    #[command(flatten)]
+    departures: Departures,
     /// A stage that frames pass, in the order given: 'delay 20ms', 'loss 0.5%'
     #[arg(long = "stage", value_name = "STAGE")]
     stages: Vec<String>,
@@ -42,16 +32,11 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let pipeline = PipelineText {
-            name: "shape".into(),
             input: Some(Text::option("--in", self.input)),
             output: Some(Text::option("--out", self.output)),
-            rate: self.rate.map(|rate| Text::option("--rate", rate)),
-            gap: self.gap.map(|gap| Text::option("--gap", gap)),
-            pacer: Some(Text::option("--pacer", self.pacer)),
-            filler: self.filler.map(|filler| Text::option("--filler", filler)),
             stages: self.stages.into_iter().map(|stage| Text::option("--stage", stage)).collect(),
             one_way: self.one_way,
-            ..PipelineText::default()
+            ..self.departures.pipeline("shape")
         };
         execute::run(Request::of_pipeline("shape", &pipeline, self.common)?)
     }
