@@ -41,16 +41,16 @@ impl Request {
 }
 
 /// Runs to the end and prints the report.
-pub(crate) fn run(request: Request) -> Result<ExitCode, Failure> {
-    check_ends(&request)?;
+pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
+    check_ends(request)?;
     let stop = Stop::on_signals()?;
     let virtual_clock = request.pipelines.iter().all(is_virtual);
     let outcome = if virtual_clock {
-        virtual_time::run(&request, &stop)?
+        virtual_time::run(request, &stop)?
     } else if request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them apart"));
     } else {
-        live(&request, &stop)?
+        live(request, &stop)?
     };
     let report = Report {
         schema: Report::SCHEMA,

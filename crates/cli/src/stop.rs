@@ -26,6 +26,7 @@ impl Stop {
     }
 
     /// The flag itself, for those who look at it in a loop.
+    #[cfg(feature = "live")]
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }

@@ -355,7 +355,7 @@ fn aligned_fillers_cancel_the_deficit_idle_count() {
         let (listed, _) = shape(&bench, line, &format!("--gap {gap_ps}ps"));
         let worst = listed.iter().zip(0..).map(|(frame, k)| frame.start_ps.abs_diff(k * gap_ps)).max();
         assert_eq!(worst, Some((align - 1) * line.ps(1.0) as u64), "{name}");
-        assert!(listed.iter().all(|frame| line.position(frame.start_ps) % align == 0), "{name}");
+        assert!(listed.iter().all(|frame| line.position(frame.start_ps).is_multiple_of(align)), "{name}");
     }
     // 1G has no lanes.
     let (listed, _) = shape(&bench, line("wire:1G,dic=on", 1_000), "--gap 20008ns");

@@ -68,6 +68,12 @@ impl FillerPlanner {
         &self.line
     }
 
+    /// When the line is free for the next frame.
+    #[must_use]
+    pub fn free(&self) -> Time {
+        self.free.map_or(Time::ZERO, |free| self.line.time(free))
+    }
+
     /// Places the next frame, which should start at `due`, was ready at `ready` and takes `length`.
     pub fn place(&mut self, due: Time, ready: Time, length: WireLen) -> Slot {
         let wanted = self.nearest_start(due);

@@ -71,7 +71,7 @@ impl Reader<'_> {
         match table.get("schema").map(|value| (value.span(), self.integer(value))) {
             Some((_, Some(SCHEMA) | None)) => {}
             Some((span, Some(other))) => {
-                self.add(span, format!("schema {other} is not known: write schema = {SCHEMA}"))
+                self.add(span, format!("schema {other} is not known: write schema = {SCHEMA}"));
             }
             None => self.add(0..0, format!("the version of the format is missing: write schema = {SCHEMA}")),
         }
@@ -80,7 +80,7 @@ impl Reader<'_> {
         let mut names: Vec<String> = Vec::new();
         let mut pipelines = Vec::new();
         for (number, (span, table)) in self.tables(table, "pipeline").into_iter().enumerate() {
-            let text = self.pipeline(table, number);
+            let text = self.pipeline(table, number, span.clone());
             if names.contains(&text.name) {
                 self.add(span, format!("there is a pipeline '{}' already: give it another name", text.name));
             }
@@ -94,13 +94,14 @@ impl Reader<'_> {
         Some(Scenario { seed, duration, pipelines, expectations })
     }
 
-    fn pipeline(&mut self, table: &DeTable<'_>, number: usize) -> PipelineText {
+    fn pipeline(&mut self, table: &DeTable<'_>, number: usize, span: Range<usize>) -> PipelineText {
         self.check_keys(
             table,
             &["name", "in", "out", "stream", "count", "rate", "gap", "pacer", "filler", "stages", "one-way", "class"],
         );
         let mut pipeline = PipelineText {
             name: self.text(table, "name").map_or_else(|| format!("pipeline{}", number + 1), |text| text.value),
+            place: Some(self.origin(span)),
             input: self.text(table, "in"),
             stream: self.text(table, "stream"),
             count: table.get("count").and_then(|value| self.integer(value)),
@@ -112,6 +113,9 @@ impl Reader<'_> {
             stages: self.texts(table, "stages"),
             one_way: table.get("one-way").is_some_and(|value| self.boolean(value)),
         };
+        if let Some(count) = table.get("count").filter(|_| pipeline.stream.is_none()) {
+            self.add(count.span(), "count is for streams, a port has the frames that it has: leave it out");
+        }
         for (_, class) in self.tables(table, "class") {
             self.default_class(class, &mut pipeline);
         }

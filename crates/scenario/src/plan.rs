@@ -13,6 +13,8 @@ use units::ParseError;
 pub struct PipelineText {
     /// Its name in reports.
     pub name: String,
+    /// Where it stands in a scenario; options have names of their own.
+    pub place: Option<Origin>,
     /// The port that frames come from.
     pub input: Option<Text>,
     /// Or the stream that is made.
@@ -107,7 +109,7 @@ impl PipelineText {
         let output = match &self.output {
             Some(text) => problems.read(text, PortSpec::parse),
             None => {
-                problems.add(&Origin::Option("--out"), "the output is missing: name a port, pcap:FILE or wire:10G");
+                problems.add(&self.missing("--out"), "the output is missing: name a port, pcap:FILE or wire:10G");
                 None
             }
         };
@@ -140,6 +142,11 @@ impl PipelineText {
         (problems.0.len() == before).then_some(plan)
     }
 
+    /// Where something should stand that does not.
+    fn missing(&self, option: &'static str) -> Origin {
+        self.place.clone().unwrap_or(Origin::Option(option))
+    }
+
     fn source(&self, problems: &mut Problems) -> Option<SourcePlan> {
         match (&self.input, &self.stream) {
             (Some(port), None) => problems.read(port, PortSpec::parse).map(SourcePlan::Port),
@@ -152,7 +159,7 @@ impl PipelineText {
                 None
             }
             (None, None) => {
-                problems.add(&Origin::Option("--in"), "the input is missing: name a port or pcap:FILE");
+                problems.add(&self.missing("--in"), "the input is missing: name a port or pcap:FILE");
                 None
             }
         }
@@ -172,11 +179,10 @@ impl PipelineText {
 
     fn check_ports(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {
         if let (SourcePlan::Port(port @ (PortSpec::Wire(_) | PortSpec::Null)), Some(text)) = (source, &self.input) {
-            let kind = if matches!(port, PortSpec::Null) { "null" } else { "wire:" };
-            problems.add(&text.origin, format!("nothing comes from {kind}: read from an interface or pcap:FILE"));
+            problems.add(&text.origin, format!("nothing comes from '{port}': read from an interface or pcap:FILE"));
         }
         if let (SourcePlan::Port(port), Some(text)) = (source, &self.output) {
-            if port == output {
+            if port == output && *output != PortSpec::Null {
                 problems.add(&text.origin, format!("'{}' is the input too: name another output", text.value));
             } else if port.is_virtual() != output.is_virtual() && *output != PortSpec::Null {
                 problems.add(

@@ -260,7 +260,10 @@ impl CaptureWriter {
     pub fn write(&mut self, time_ns: u64, bytes: &[u8], original: u32) -> Result<(), SimError> {
         let gathered = match &mut self.records {
             Records::Classic(buffer) => {
-                let seconds = (time_ns / 1_000_000_000) as u32;
+                let seconds = u32::try_from(time_ns / 1_000_000_000).map_err(|_| SimError::Write {
+                    path: self.path.clone(),
+                    cause: std::io::Error::other("pcap has no stamps after 2106, pcapng has"),
+                })?;
                 let fraction = (time_ns % 1_000_000_000) as u32;
                 for word in [seconds, fraction, bytes.len() as u32, original] {
                     buffer.extend_from_slice(&word.to_le_bytes());

@@ -31,8 +31,14 @@ pub struct Run {
     pub failure: Option<SimError>,
 }
 
-/// Departures between two looks of the watch.
+/// Arrivals and departures between two looks of the watch.
 const WATCH_EVERY: u64 = 4_096;
+
+/// Frames of a backlog that stages hold at one time: as many as there are would be too many.
+const MOST_OF_BACKLOG: u64 = 65_536;
+
+/// No frame departs later: an hour before instants end, so that sums of what is due stay within them.
+const LAST: Time = Time::from_ps(u64::MAX - 3_600 * units::PS_PER_S);
 
 /// Moves frames from `source` through `pipeline` to `sink` until the input has ended and nothing is
 /// held, or a limit is reached.
@@ -55,29 +61,50 @@ pub fn run(
         first: None,
         last: (Time::ZERO, Time::ZERO),
     };
-    let end = limits.duration.map_or(Time::MAX, |duration| Time::from_ps(duration.as_ps()));
+    let end = limits.duration.map_or(LAST, |duration| Time::from_ps(duration.as_ps()).min(LAST));
     let mut spare: Vec<HeapFrame> = Vec::new();
     let mut failure = None;
     let mut after_end: Option<Departure<HeapFrame>> = None;
     let mut left: u64 = 0;
+    let mut until_look = WATCH_EVERY;
+    let mut clock = Time::ZERO;
 
     'run: loop {
         while pipeline.ready() == 0 {
-            let arrival = source.arrival().filter(|arrival| *arrival <= end && failure.is_none());
+            until_look -= 1;
+            if until_look == 0 {
+                until_look = WATCH_EVERY;
+                if !watch.go_on(left, clock) {
+                    break 'run;
+                }
+            }
             let deadline = pipeline.deadline();
+            let full = source.is_backlog() && deadline.is_some() && pipeline.held() >= MOST_OF_BACKLOG;
+            let arrival = source.arrival().filter(|arrival| *arrival <= end && failure.is_none() && !full);
             match (arrival, deadline) {
                 (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => {
                     let mut frame = spare.pop().unwrap_or_default();
                     failure = source.take(&mut frame).err();
-                    pipeline.push(arrival, arrival, frame);
+                    clock = clock.max(arrival);
+                    pipeline.push(clock, arrival, frame);
                 }
-                (_, Some(deadline)) if deadline <= end => pipeline.wake(deadline),
+                (_, Some(deadline)) if deadline <= end => {
+                    clock = clock.max(deadline);
+                    pipeline.wake(clock);
+                }
+                (_, Some(_)) if end == LAST => {
+                    failure.get_or_insert(SimError::TooLong);
+                    break 'run;
+                }
                 _ => break 'run,
             }
         }
         let Some(departure) = pipeline.next_departure() else { continue };
-        if departure.at > end {
+        if departure.at.max(sink.free()) > end {
             after_end = Some(departure);
+            if end == LAST {
+                failure.get_or_insert(SimError::TooLong);
+            }
             break;
         }
         match sink.send(&departure) {
@@ -93,8 +120,12 @@ pub fn run(
         }
         spare.push(departure.frame);
         left += 1;
-        if left.is_multiple_of(WATCH_EVERY) && !watch.go_on(left, departure.at) {
-            break;
+        until_look -= 1;
+        if until_look == 0 {
+            until_look = WATCH_EVERY;
+            if !watch.go_on(left, departure.at) {
+                break;
+            }
         }
     }
     if let Err(error) = sink.finish() {

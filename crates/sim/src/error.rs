@@ -4,6 +4,11 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
+    /// Frames are due later than instants reach.
+    #[error(
+        "the run is longer than the 213 days that virtual time reaches: end it by --duration, or ask for less delay or more rate"
+    )]
+    TooLong,
     /// A file cannot be opened or read.
     #[error("cannot read {}: {cause}: check the path and its permissions", path.display())]
     Read {

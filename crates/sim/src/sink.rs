@@ -29,6 +29,11 @@ pub trait Sink {
     fn line(&self) -> Option<Line> {
         None
     }
+
+    /// When the frame before has left the line, so that the next one can start.
+    fn free(&self) -> Time {
+        Time::ZERO
+    }
 }
 
 /// Drops and counts.

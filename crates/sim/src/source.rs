@@ -25,6 +25,11 @@ pub trait Source {
     fn disordered(&self) -> u64 {
         0
     }
+
+    /// True if all frames are there from the start, so that whoever takes them must limit how many.
+    fn is_backlog(&self) -> bool {
+        false
+    }
 }
 
 /// The frames of a capture, which arrive at their stamps. The first one starts the run.
@@ -124,5 +129,9 @@ impl Source for StreamSource {
         self.left -= 1;
         self.stream.fill(frame);
         Ok(())
+    }
+
+    fn is_backlog(&self) -> bool {
+        true
     }
 }

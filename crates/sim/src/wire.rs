@@ -145,6 +145,10 @@ impl Sink for WireSink {
     fn line(&self) -> Option<Line> {
         Some(*self.planner.line())
     }
+
+    fn free(&self) -> Time {
+        self.planner.free()
+    }
 }
 
 /// The CSV of frames: `start_ps,length,kind`.

@@ -109,23 +109,24 @@ impl Span {
     }
 }
 
+// Sums stop at the end of time instead of starting anew at zero: drivers end a run before it gets there.
 impl Add<Span> for Time {
     type Output = Time;
     fn add(self, span: Span) -> Time {
-        Time(self.0 + span.0)
+        Time(self.0.saturating_add(span.0))
     }
 }
 
 impl AddAssign<Span> for Time {
     fn add_assign(&mut self, span: Span) {
-        self.0 += span.0;
+        *self = *self + span;
     }
 }
 
 impl Add for Span {
     type Output = Span;
     fn add(self, other: Span) -> Span {
-        Span(self.0 + other.0)
+        Span(self.0.saturating_add(other.0))
     }
 }
 
@@ -139,7 +140,7 @@ impl Sub for Span {
 impl Mul<u64> for Span {
     type Output = Span;
     fn mul(self, n: u64) -> Span {
-        Span(self.0 * n)
+        Span(self.0.saturating_mul(n))
     }
 }
 

@@ -39,6 +39,6 @@ impl Generate {
             output: Some(Text::option("--out", self.output)),
             ..self.departures.pipeline("gen")
         };
-        execute::run(Request::of_pipeline("gen", &pipeline, self.common)?)
+        execute::run(&Request::of_pipeline("gen", &pipeline, self.common)?)
     }
 }

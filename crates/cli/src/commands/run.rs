@@ -29,7 +29,7 @@ impl Run {
             seed: self.common.seed.or(scenario.seed),
             ..self.common
         };
-        execute::run(Request {
+        execute::run(&Request {
             command: "run",
             pipelines: scenario.pipelines,
             expectations: scenario.expectations,

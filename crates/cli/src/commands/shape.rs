@@ -38,6 +38,6 @@ impl Shape {
             one_way: self.one_way,
             ..self.departures.pipeline("shape")
         };
-        execute::run(Request::of_pipeline("shape", &pipeline, self.common)?)
+        execute::run(&Request::of_pipeline("shape", &pipeline, self.common)?)
     }
 }

@@ -1,0 +1,164 @@
+//! Texts that are broken in any way are refused with words, or mean what they print. Never a panic. Seeded, so that a
+//! failure comes again.
+
+use scenario::{PortSpec, parse_gap, parse_stream, parse_wave};
+
+/// Marsaglia's xorshift: enough to choose what to break.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, choices: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % choices as u64) as usize
+    }
+}
+
+/// What grammars trip over: signs, units, numbers at the edges, characters of several bytes.
+const PIECES: [&str; 44] = [
+    "",
+    " ",
+    "-",
+    "--",
+    "+",
+    ".",
+    "..",
+    ",",
+    ":",
+    "::",
+    ">",
+    "=",
+    "%",
+    "/",
+    "\"",
+    "'",
+    "\\",
+    "\n",
+    "\t",
+    "\0",
+    "µ",
+    "é",
+    "e\u{301}",
+    "😀",
+    "0",
+    "00",
+    "1e9",
+    "18446744073709551615",
+    "18446744073709551616",
+    "0.0000000000001",
+    "999999999999",
+    "us",
+    "ps",
+    "s",
+    "Gbps",
+    "mbps",
+    "B",
+    "fixed",
+    "const",
+    "random",
+    "[[",
+    "]]",
+    "nan",
+    "inf",
+];
+
+fn broken(whole: &str, chance: &mut Chance) -> String {
+    let mut characters: Vec<char> = whole.chars().collect();
+    for _ in 0..=chance.below(4) {
+        let at = chance.below(characters.len() + 1);
+        let end = (at + chance.below(6)).min(characters.len());
+        match chance.below(4) {
+            0 => characters.truncate(at),
+            1 => drop(characters.drain(at..end)),
+            2 => {
+                let copy = characters[at..end].to_vec();
+                characters.splice(at..at, copy);
+            }
+            _ => drop(characters.splice(at..end, PIECES[chance.below(PIECES.len())].chars())),
+        }
+    }
+    characters.into_iter().collect()
+}
+
+/// Breaks each of `good` many times; every refusal has a remedy behind a colon.
+fn never_panics<T, E: ToString>(seed: u64, good: &[&str], parse: impl Fn(&str) -> Result<T, E>) {
+    let mut chance = Chance(seed);
+    let mut refused = 0;
+    for text in good {
+        assert!(parse(text).is_ok(), "{text}");
+        for _ in 0..20_000 {
+            let text = broken(text, &mut chance);
+            if let Err(error) = parse(&text) {
+                refused += 1;
+                assert!(error.to_string().contains(": "), "{text:?}: {}", error.to_string());
+            }
+        }
+    }
+    assert!(refused > good.len() * 5_000, "{refused} refused: the texts are hardly broken");
+}
+
+#[test]
+fn ports() {
+    let good = [
+        "eth0",
+        "if:eth0,driver=af_xdp",
+        "tap:t0",
+        "pci:0000:03:00.1",
+        "pcap:a.pcap",
+        "null",
+        "wire:2.5G,pcap=o.pcap,fillers=keep,frames=o.csv,dic=on",
+    ];
+    never_panics(1, &good, PortSpec::parse);
+}
+
+#[test]
+fn gaps_and_rates() {
+    never_panics(2, &["10us", "fixed 1234.567ns", "fixed 86400s"], parse_gap);
+    never_panics(3, &["5Gbps", "const 5Gbps wire", "1.2Mpps", "37.5%", "10MB/s ip"], parse_wave);
+}
+
+#[test]
+fn streams() {
+    let good = [
+        "udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B",
+        "udp random 0.0.0.0-255.255.255.255:0-65535>10.2.0.1-10.2.0.16:53 ttl 9 size imix dmac 02:aa:00:00:00:01",
+        "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B..128B smac 02:00:00:00:00:01",
+    ];
+    never_panics(4, &good, parse_stream);
+}
+
+#[test]
+fn scenarios() {
+    const GOOD: &str = r#"
+schema = 1
+seed = 7
+duration = "1.5s"
+[[pipeline]]
+name = "é down"
+stream = 'udp random 10.0.0.1-10.0.0.9:1-9 > 10.0.0.2:2000 size 64B..128B ttl 3'
+count = 5
+out = 'wire:2.5G,pcap=a b.pcap,frames=f.csv,fillers=keep,dic=on'
+rate = '37.5%'
+filler = 'blackhole=02:00:00:00:00:ff,align=4'
+stages = ['delay 1.5ms', 'loss 0.1%']
+[[pipeline]]
+in = 'c0,driver=af_xdp'
+out = 'tap:t0'
+one-way = true
+[[pipeline.class]]
+gap = '0.5us'
+[[expect]]
+that = 'é down.held == 0'
+"#;
+    let good = ["schema = 1\n[[pipeline]]\nin = 'pcap:a'\nout = 'null'\n", GOOD];
+    let read_twice = |text: &str| {
+        let read = scenario::read("a.toml", text);
+        if let Ok(scenario) = &read {
+            let printed = scenario.to_string();
+            assert_eq!(scenario::read("b.toml", &printed).as_ref(), Ok(scenario), "from {text:?} came\n{printed}");
+        }
+        read
+    };
+    never_panics(5, &good, read_twice);
+}
