@@ -145,11 +145,11 @@ fn check_expectations(report: &Report, expectations: &[Expectation]) -> Result<b
             Some(value) if expectation.holds(value) => {}
             Some(value) => {
                 missed = true;
-                eprintln!("netlathe: expected {}: it is {value}", expectation.text);
+                output::say(format_args!("expected {}: it is {value}", expectation.text));
             }
             None => {
                 missed = true;
-                eprintln!("netlathe: expected {}: this run has no such figure", expectation.text);
+                output::say(format_args!("expected {}: this run has no such figure", expectation.text));
             }
         }
     }

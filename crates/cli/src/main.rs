@@ -12,6 +12,7 @@ mod stop;
 mod virtual_time;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use output::Failure;
 use std::process::ExitCode;
 
@@ -40,19 +41,38 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Help and version are no errors; clap knows which stream and status each takes.
+        Err(error) if !error.use_stderr() => {
+            // Help and version: a reader that went away is no error.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            output::say(format_args!("{}", in_one_line(&error.to_string())));
+            return ExitCode::from(Failure::STATUS);
         }
     };
     match arguments.command.run() {
         Ok(status) => status,
         Err(failure) => {
             for line in failure.to_string().lines() {
-                eprintln!("netlathe: {line}");
+                output::say(format_args!("{line}"));
             }
             ExitCode::from(Failure::STATUS)
         }
+    }
+}
+
+/// A usage error, which clap spreads over paragraphs: what is wrong, and the tip if there is one.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut paragraphs = text.split("\n\n").map(|lines| lines.split_whitespace().collect::<Vec<_>>().join(" "));
+    let what = paragraphs.next().unwrap_or_default();
+    let what = what.trim_start_matches("error: ").to_owned();
+    let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
+    match (tip, error.kind()) {
+        (Some(tip), _) => format!("{what}: {tip}"),
+        // Our own values say themselves what to write.
+        (None, ErrorKind::ValueValidation) => what,
+        (None, _) => format!("{what}: --help tells what can be written"),
     }
 }

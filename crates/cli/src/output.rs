@@ -36,9 +36,14 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Says a line on stderr. There is nobody to tell when that fails.
+pub(crate) fn say(text: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "netlathe: {text}");
+}
+
 /// Says something on stderr that is not an error.
 pub(crate) fn note(text: impl fmt::Display) {
-    eprintln!("netlathe: note: {text}");
+    say(format_args!("note: {text}"));
 }
 
 /// The report as JSON.

@@ -23,7 +23,7 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "SPEC")]
     stream: String,
     /// How many frames
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
     #[command(flatten)]
     departures: Departures,

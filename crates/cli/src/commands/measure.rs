@@ -31,7 +31,7 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// End after so many frames
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
     /// The gap or rate that should be found: 'fixed 10us', 5Gbps, 50kpps
     #[arg(long, value_name = "GAP|WAVE")]
@@ -150,7 +150,7 @@ impl Measure {
         let status = execute::conclude(&report, &[], &self.common, failure)?;
         let missed = expected.and_then(|expected| self.miss(expected, &report.pipelines[0]));
         if let Some(missed) = missed {
-            eprintln!("netlathe: --expect is missed: {missed}");
+            crate::output::say(format_args!("--expect is missed: {missed}"));
             return Ok(ExitCode::from(Failure::MISSED));
         }
         Ok(status)

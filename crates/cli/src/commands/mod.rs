@@ -105,6 +105,14 @@ pub(crate) fn parse<T: std::str::FromStr<Err = units::ParseError>>(text: &str) -
     text.parse()
 }
 
+/// Reads how many frames.
+pub(crate) fn parse_count(text: &str) -> Result<u64, units::ParseError> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| {
+        units::ParseError::new(format!("'{text}' is no number of frames"), "write a whole number from 1")
+    })
+}
+
 fn parse_window(text: &str) -> Result<units::Span, units::ParseError> {
     let window: units::Span = text.parse()?;
     if window == units::Span::ZERO {
