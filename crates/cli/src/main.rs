@@ -41,21 +41,21 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) if !error.use_stderr() => {
-            // Help and version: a reader that went away is no error.
-            let _ = error.print();
-            return ExitCode::SUCCESS;
-        }
         Err(error) => {
-            output::say(format_args!("{}", in_one_line(&error.to_string())));
-            return ExitCode::from(Failure::STATUS);
+            if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+                // Help and version: a reader that went away is no error.
+                let _ = error.print();
+            } else {
+                output::say(in_one_line(&error));
+            }
+            return ExitCode::from(if error.use_stderr() { Failure::STATUS } else { 0 });
         }
     };
     match arguments.command.run() {
         Ok(status) => status,
         Err(failure) => {
             for line in failure.to_string().lines() {
-                output::say(format_args!("{line}"));
+                output::say(line);
             }
             ExitCode::from(Failure::STATUS)
         }
