@@ -33,6 +33,9 @@ pub enum Driver {
 /// The largest MTU that AF_XDP's buffers of one page hold.
 const XDP_MTU: u32 = 3_400 - 18;
 
+/// As many frames as AF_XDP's driver has buffers for: 40 ms of 50 000 frames a second.
+const XDP_RING: u16 = 2_048;
+
 /// A port that runs.
 pub(crate) struct Opened {
     pub(crate) started: Started,
@@ -57,7 +60,10 @@ impl Device {
     /// Opens and starts the port. For an interface without a stated driver, AF_XDP is tried first
     /// and AF_PACKET when that does not work here.
     pub(crate) fn open(&self, eal: &'static Eal, pool: &Pool) -> Result<Opened, Error> {
-        let config = PortConfig::default();
+        let mut config = PortConfig::default();
+        if matches!(self, Device::Interface { .. }) {
+            (config.rx_descriptors, config.tx_descriptors) = (XDP_RING, XDP_RING);
+        }
         let start = |device: &str| -> Result<Opened, Error> {
             let started = Port::open(eal, device, pool, &config)?.start()?;
             let driver = started.port.info()?.driver;

@@ -17,6 +17,7 @@ mod clock;
 mod eal;
 mod error;
 mod interface;
+mod losses;
 mod mbuf;
 mod packet_ring;
 mod pool;

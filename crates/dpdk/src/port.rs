@@ -1,6 +1,7 @@
 use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::{self, Interface};
+use crate::losses::{self, Sockets};
 use crate::{Burst, Eal, Error, Pool, Result};
 use dpdk_sys as sys;
 use std::cell::Cell;
@@ -85,7 +86,7 @@ pub struct PortStats {
     pub rx_bytes: u64,
     /// Bytes sent, likewise.
     pub tx_bytes: u64,
-    /// Frames lost because the receive queue was full. `net_af_packet` does not know its own.
+    /// Frames lost because the receive queue was full; for socket drivers, what the kernel says.
     pub rx_missed: u64,
     /// Frames received with errors.
     pub rx_errors: u64,
@@ -129,6 +130,7 @@ struct PortInner {
     _pool: Pool,
     // Holds the interface's promiscuity.
     _membership: Option<OwnedFd>,
+    sockets: Sockets,
 }
 
 impl Port {
@@ -189,10 +191,12 @@ impl Port {
         let pool = inner._pool.raw();
         {
             let _control = inner.eal.control();
+            let before = losses::descriptors();
             let mark = log_mark();
             // SAFETY: the port is ours, stopped, and configured by this thread alone; the pool is valid
             // and stays so until the port is closed.
             let rc = unsafe { sys::shim_port_configure(inner.number, &raw mut raw, pool) };
+            inner.sockets.claim(&before);
             inner.check("configure", rc, mark)?;
         }
         inner.set_max_frame(config)?;
@@ -276,7 +280,7 @@ impl Port {
             tx_frames: raw.opackets,
             rx_bytes: raw.ibytes,
             tx_bytes: raw.obytes,
-            rx_missed: raw.imissed,
+            rx_missed: raw.imissed + self.inner.sockets.lost(),
             rx_errors: raw.ierrors,
             tx_errors: raw.oerrors,
             rx_no_buffer: raw.rx_nombuf,
@@ -317,6 +321,8 @@ fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Poo
     };
 
     let mut open = eal.control();
+    let before = losses::descriptors();
+    let mut sockets = Sockets::default();
     if !open.insert(name.to_owned()) {
         return Err(Error::PortInUse { device: name.to_owned() });
     }
@@ -336,6 +342,7 @@ fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Poo
             return Err(failed(number));
         }
     }
+    sockets.claim(&before);
     drop(open);
     // From here on, dropping it closes and detaches the device.
     let mut inner = PortInner {
@@ -347,6 +354,7 @@ fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Poo
         max_frame: usize::from(u16::MAX),
         _pool: pool.clone(),
         _membership: None,
+        sockets,
     };
     let index = inner.raw_info()?.interface_index;
     inner.interface = Interface::numbered(index);

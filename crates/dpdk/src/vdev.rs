@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vdev(String);
 
-static NUMBER: AtomicU32 = AtomicU32::new(0);
+// Beyond those that people use: `dpdk:net_null0` may be a port beside one of ours.
+static NUMBER: AtomicU32 = AtomicU32::new(1000);
 
 fn unique(driver: &str) -> String {
     format!("{driver}{}", NUMBER.fetch_add(1, Ordering::Relaxed))
