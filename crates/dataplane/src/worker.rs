@@ -3,7 +3,7 @@ use crate::device::{Device, Opened};
 use dpdk::{BURST, Burst, Eal, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
 use engine::sources::Stream;
 use engine::{Departure, Pipeline};
-use measure::{Books, DropReason, GapMeter, LatenessMeter, PipelineReport, RateMeter, ReturnReport};
+use measure::{Books, DepartureMeter, DropReason, PipelineReport, ReturnReport};
 use packet::Frame;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -183,9 +183,7 @@ impl Worker {
             segmented: 0,
             oversize: 0,
             depth: 0,
-            gaps: GapMeter::new(config.asked_gap, None),
-            rate: RateMeter::new(config.window),
-            lateness: LatenessMeter::default(),
+            meter: DepartureMeter::new(config.asked_gap, None, config.window),
         };
         machine.run(config.duration, stop, counters);
         let report = machine.report(config.name);
@@ -235,9 +233,7 @@ struct Machine {
     segmented: u64,
     oversize: u64,
     depth: u64,
-    gaps: GapMeter,
-    rate: RateMeter,
-    lateness: LatenessMeter,
+    meter: DepartureMeter,
 }
 
 impl Machine {
@@ -323,11 +319,7 @@ impl Machine {
         self.oversize = self.tx.oversize();
         for (ask, length) in self.in_burst.drain(..sent) {
             self.pipeline.sent(length);
-            self.gaps.record(at);
-            self.rate.record(at, length);
-            if self.paced {
-                self.lateness.record(ask, at);
-            }
+            self.meter.record(ask, at, length);
         }
         sent > 0
     }
@@ -375,22 +367,16 @@ impl Machine {
     }
 
     fn report(&self, name: String) -> PipelineReport {
-        let books = self.pipeline.books();
         let held = self.pipeline.held() + u64::from(self.pending.is_some()) + self.burst.len() as u64;
+        let report = self.meter.report(self.pipeline.books(), held);
         PipelineReport {
             name,
-            came: books.came,
-            left: books.left,
             back: self.back.as_ref().map(Back::report),
-            copies: books.copies,
-            drops: books.drops(),
-            held,
-            gap: self.gaps.report(),
-            rate: self.rate.report(),
-            lateness: self.lateness.report(),
+            // Nothing is late where nothing was asked.
+            lateness: report.lateness.filter(|_| self.paced),
             starved: self.paced.then(|| self.pipeline.starved()),
             depth: Some(measure::DepthReport { max: self.depth }),
-            ..PipelineReport::default()
+            ..report
         }
     }
 }

@@ -4,24 +4,22 @@ use hdrhistogram::Histogram;
 use units::{PS_PER_NS, Time};
 
 /// How far departures were from the instants asked for.
-pub struct LatenessMeter {
+pub(crate) struct LatenessMeter {
     late: Histogram<u64>,
     latest: u64,
     earliest: u64,
-    last: i64,
 }
 
 impl Default for LatenessMeter {
     fn default() -> Self {
-        LatenessMeter { late: three_digits(), latest: 0, earliest: 0, last: 0 }
+        LatenessMeter { late: three_digits(), latest: 0, earliest: 0 }
     }
 }
 
 impl LatenessMeter {
     /// A frame that should have departed at `asked` did so at `departed`.
-    pub fn record(&mut self, asked: Time, departed: Time) {
+    pub(crate) fn record(&mut self, asked: Time, departed: Time) {
         let late = departed.signed_ps_since(asked);
-        self.last = late;
         if late >= 0 {
             self.latest = self.latest.max(late.unsigned_abs());
             count(&mut self.late, late.unsigned_abs());
@@ -31,15 +29,8 @@ impl LatenessMeter {
         }
     }
 
-    /// Signed lateness in picoseconds of the last departure.
-    #[must_use]
-    pub fn last(&self) -> i64 {
-        self.last
-    }
-
     /// The figures so far; `None` when nothing departed.
-    #[must_use]
-    pub fn report(&self) -> Option<LatenessReport> {
+    pub(crate) fn report(&self) -> Option<LatenessReport> {
         if self.late.is_empty() {
             return None;
         }
@@ -66,6 +57,5 @@ mod tests {
         }
         let report = meter.report().expect("three departures");
         assert!((report.max - 5.0).abs() < 1e-9 && (report.early_max - 3.0).abs() < 1e-9);
-        assert_eq!(meter.last(), -3_000);
     }
 }

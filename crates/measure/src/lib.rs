@@ -5,6 +5,7 @@
 //! picoseconds and divided once. Quantiles are exact to 0.1 % (HDR histograms of three digits).
 
 mod books;
+mod departures;
 mod gaps;
 mod lateness;
 mod moments;
@@ -12,8 +13,8 @@ mod rates;
 mod report;
 
 pub use books::{Books, DropReason, Tally};
+pub use departures::DepartureMeter;
 pub use gaps::GapMeter;
-pub use lateness::LatenessMeter;
 pub use moments::Moments;
 pub use rates::RateMeter;
 pub use report::{

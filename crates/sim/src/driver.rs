@@ -1,8 +1,8 @@
 use crate::error::SimError;
 use crate::sink::Sink;
 use crate::source::Source;
-use engine::{Departure, Line, Pipeline};
-use measure::{GapMeter, LatenessMeter, PipelineReport, RateMeter, Shortfall};
+use engine::{Departure, Pipeline};
+use measure::{DepartureMeter, PipelineReport};
 use packet::HeapFrame;
 use units::{Span, Time, WireLen};
 
@@ -54,13 +54,8 @@ pub fn run(
     watch: &mut dyn Watch,
 ) -> Run {
     let line = sink.line();
-    let mut meters = Meters {
-        gaps: GapMeter::new(limits.asked_gap, line.map(|line| line.byte_time())),
-        rate: RateMeter::new(limits.window),
-        lateness: LatenessMeter::default(),
-        first: None,
-        last: (Time::ZERO, Time::ZERO),
-    };
+    let byte_time = line.map(|line| line.byte_time());
+    let mut meter = DepartureMeter::new(limits.asked_gap, byte_time, limits.window);
     let end = limits.duration.map_or(LAST, |duration| Time::from_ps(duration.as_ps()).min(LAST));
     let mut spare: Vec<HeapFrame> = Vec::new();
     let mut failure = None;
@@ -110,7 +105,7 @@ pub fn run(
         match sink.send(&departure) {
             Ok(start) => {
                 pipeline.sent(departure.length);
-                meters.record(&departure, start);
+                meter.record(departure.at, start, departure.length);
             }
             Err(error) => {
                 failure = Some(error);
@@ -132,61 +127,11 @@ pub fn run(
         failure.get_or_insert(error);
     }
     let held = pipeline.held() + u64::from(after_end.is_some());
-    let mut report = meters.report(pipeline, held);
+    let mut report = meter.report(pipeline.books(), held);
+    report.starved = Some(pipeline.starved());
+    // A few large frames in a row are late without harm.
+    let excused = line.map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));
+    report.shortfall = excused.and_then(|excused| meter.shortfall(excused));
     sink.report(&mut report);
-    report.shortfall = line.and_then(|line| meters.shortfall(line));
     Run { report, failure }
-}
-
-/// Everything that is measured of departures.
-struct Meters {
-    gaps: GapMeter,
-    rate: RateMeter,
-    lateness: LatenessMeter,
-    /// Ask and start of the first departure.
-    first: Option<(Time, Time)>,
-    /// Ask and start of the last one.
-    last: (Time, Time),
-}
-
-impl Meters {
-    fn record(&mut self, departure: &Departure<HeapFrame>, start: Time) {
-        self.gaps.record(start);
-        self.rate.record(start, departure.length);
-        self.lateness.record(departure.at, start);
-        self.last = (departure.at, start);
-        self.first.get_or_insert(self.last);
-    }
-
-    fn report(&self, pipeline: &Pipeline<HeapFrame>, held: u64) -> PipelineReport {
-        let books = pipeline.books();
-        PipelineReport {
-            came: books.came,
-            left: books.left,
-            copies: books.copies,
-            drops: books.drops(),
-            held,
-            gap: self.gaps.report(),
-            rate: self.rate.report(),
-            lateness: self.lateness.report(),
-            starved: Some(pipeline.starved()),
-            ..PipelineReport::default()
-        }
-    }
-
-    /// A run whose last departure is later than a few large frames in a row can make it, and by more
-    /// than a millionth of the run, fell behind its ask.
-    fn shortfall(&self, line: Line) -> Option<Shortfall> {
-        let (first_ask, first_start) = self.first?;
-        let (last_ask, last_start) = self.last;
-        let behind = last_start.since(last_ask);
-        let asked = last_ask.since(first_ask);
-        let took = last_start.since(first_start);
-        let fell = behind > line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes()))
-            && u128::from(behind.as_ps()) * 1_000_000 > u128::from(took.as_ps());
-        fell.then(|| Shortfall {
-            behind_ns: behind.as_ns_f64(),
-            obtained_share: asked.as_ps() as f64 / took.as_ps() as f64,
-        })
-    }
 }
