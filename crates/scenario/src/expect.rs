@@ -73,6 +73,9 @@ impl Expectation {
 }
 
 fn quantity(text: &str) -> Result<Quantity, ParseError> {
+    if let Some(size) = text.strip_prefix('-') {
+        return quantity(size).map(|Quantity(size)| Quantity(-size));
+    }
     if let Ok(count) = text.parse::<u64>() {
         return Ok(Quantity(count as f64));
     }
@@ -98,6 +101,7 @@ mod tests {
             ("a.b > 50%", 0.5),
             ("a.b == 100", 100.0),
             ("a.b >= 1kpps", 1e3),
+            ("a.b > -1ns", -1.0),
         ] {
             let expectation = Expectation::parse(text).expect(text);
             assert!((expectation.bound.0 - bound).abs() < 1e-9, "{text}");

@@ -9,7 +9,7 @@ use pcap_file::pcapng::{Block, PcapNgReader, PcapNgWriter};
 use pcap_file::{DataLink, PcapError, TsResolution};
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{Chain, Cursor, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub struct CaptureReader {
 }
 
 enum Format {
-    Classic { reader: PcapReader<File>, fraction_ns: u64 },
+    Classic { reader: PcapReader<Counting>, fraction_ns: u64 },
     Next(Box<PcapNgReader<Counting>>),
 }
 
@@ -42,9 +42,10 @@ pub struct Record {
     pub time_ns: u64,
 }
 
-/// Counts the bytes that a reader was given, to say where a file broke.
+/// A file whose first bytes were looked at already, so that pipes can be read too. Counts the bytes
+/// that a reader was given, to say where the file broke.
 struct Counting {
-    file: File,
+    file: Chain<Cursor<[u8; 4]>, File>,
     read: u64,
 }
 
@@ -73,10 +74,9 @@ impl CaptureReader {
             ErrorKind::UnexpectedEof => not_a_capture("it is shorter than a capture's header".into()),
             _ => unreadable(cause),
         })?;
-        file.rewind().map_err(unreadable)?;
+        let file = Counting { file: Cursor::new(magic).chain(file), read: 0 };
         let format = if magic == PCAPNG_MAGIC {
-            let reader =
-                PcapNgReader::new(Counting { file, read: 0 }).map_err(|error| not_a_capture(error.to_string()))?;
+            let reader = PcapNgReader::new(file).map_err(|error| not_a_capture(error.to_string()))?;
             Format::Next(Box::new(reader))
         } else {
             let reader = PcapReader::new(file).map_err(|error| {

@@ -9,7 +9,7 @@ use units::{Span, Time, WireLen};
 /// When a run ends before its input does, and how its rate is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Nothing arrives or departs after this much virtual time.
+    /// Nothing arrives or departs from this much virtual time on.
     pub duration: Option<Span>,
     /// Windows of the rate.
     pub window: Span,
@@ -75,15 +75,15 @@ pub fn run(
             }
             let deadline = pipeline.deadline();
             let full = source.is_backlog() && deadline.is_some() && pipeline.held() >= MOST_OF_BACKLOG;
-            let arrival = source.arrival().filter(|arrival| *arrival <= end && failure.is_none() && !full);
+            let arrival = source.arrival().filter(|arrival| *arrival < end && !full);
             match (arrival, deadline) {
                 (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => {
                     let mut frame = spare.pop().unwrap_or_default();
-                    failure = source.take(&mut frame).err();
+                    source.take(&mut frame);
                     clock = clock.max(arrival);
                     pipeline.push(clock, arrival, frame);
                 }
-                (_, Some(deadline)) if deadline <= end => {
+                (_, Some(deadline)) if deadline < end => {
                     clock = clock.max(deadline);
                     pipeline.wake(clock);
                 }
@@ -95,7 +95,7 @@ pub fn run(
             }
         }
         let Some(departure) = pipeline.next_departure() else { continue };
-        if departure.at.max(sink.free()) > end {
+        if departure.at.max(sink.free()) >= end {
             after_end = Some(departure);
             if end == LAST {
                 failure.get_or_insert(SimError::TooLong);
@@ -123,6 +123,7 @@ pub fn run(
             }
         }
     }
+    failure = failure.or_else(|| source.failure());
     if let Err(error) = sink.finish() {
         failure.get_or_insert(error);
     }

@@ -11,10 +11,12 @@ pub trait Source {
     fn arrival(&self) -> Option<Time>;
 
     /// Moves the next frame into `frame` and looks for the one after.
-    ///
-    /// # Errors
-    /// The input breaks; the frame was given all the same, and there is no other.
-    fn take(&mut self, frame: &mut HeapFrame) -> Result<(), SimError>;
+    fn take(&mut self, frame: &mut HeapFrame);
+
+    /// What ended the input before its end, if anything did.
+    fn failure(&mut self) -> Option<SimError> {
+        None
+    }
 
     /// The UNIX time in nanoseconds of the start of the run.
     fn epoch_ns(&self) -> u64 {
@@ -46,14 +48,18 @@ impl PcapSource {
     /// Opens a capture.
     ///
     /// # Errors
-    /// As [`CaptureReader::open`], and when there is not one whole record in a capture that breaks.
+    /// As [`CaptureReader::open`].
     pub fn open(path: &Path) -> Result<Self, SimError> {
         let reader = CaptureReader::open(path)?;
         let mut source =
             PcapSource { reader, epoch_ns: 0, next: HeapFrame::default(), arrival: None, disordered: 0, failed: None };
-        if let Some(record) = source.reader.read(&mut source.next)? {
-            source.epoch_ns = record.time_ns;
-            source.arrival = Some(Time::ZERO);
+        match source.reader.read(&mut source.next) {
+            Ok(None) => {}
+            Ok(Some(record)) => {
+                source.epoch_ns = record.time_ns;
+                source.arrival = Some(Time::ZERO);
+            }
+            Err(error) => source.failed = Some(error),
         }
         Ok(source)
     }
@@ -90,11 +96,14 @@ impl Source for PcapSource {
         self.arrival
     }
 
-    fn take(&mut self, frame: &mut HeapFrame) -> Result<(), SimError> {
+    fn take(&mut self, frame: &mut HeapFrame) {
         let before = self.arrival.unwrap_or_default();
         std::mem::swap(frame, &mut self.next);
         self.look_ahead(before);
-        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn failure(&mut self) -> Option<SimError> {
+        self.failed.take()
     }
 
     fn epoch_ns(&self) -> u64 {
@@ -125,10 +134,9 @@ impl Source for StreamSource {
         (self.left > 0).then_some(Time::ZERO)
     }
 
-    fn take(&mut self, frame: &mut HeapFrame) -> Result<(), SimError> {
+    fn take(&mut self, frame: &mut HeapFrame) {
         self.left -= 1;
         self.stream.fill(frame);
-        Ok(())
     }
 
     fn is_backlog(&self) -> bool {

@@ -132,7 +132,7 @@ pub fn parse_size(text: &str) -> Result<u64, ParseError> {
             ));
         }
     };
-    number.whole(scale, "1 B")
+    number.whole(scale, "1 B", "16777215TiB")
 }
 
 #[cfg(test)]

@@ -50,19 +50,25 @@ impl<'a> Decimal<'a> {
         if unit.is_empty() {
             return Err(bad(format!("'{text}' has no unit")));
         }
+        if unit.starts_with(['e', 'E']) && unit[1..].starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+') {
+            return Err(bad(format!("'{text}' has an exponent, which is not read")));
+        }
         Ok(Decimal { text, integer, fraction, unit })
     }
 
-    /// The value times `scale`, which must be a whole number; `resolution` names one of them.
-    pub(crate) fn whole(&self, scale: u128, resolution: &str) -> Result<u64, ParseError> {
+    /// The value times `scale`, which must be a whole number; `resolution` names one of them and
+    /// `most` the largest there is.
+    pub(crate) fn whole(&self, scale: u128, resolution: &str, most: &str) -> Result<u64, ParseError> {
         let text = self.text;
-        let too_large =
-            || ParseError::new(format!("'{text}' is too large"), format!("at most {} × {resolution}", u64::MAX));
+        let too_large = || ParseError::new(format!("'{text}' is too large"), format!("write at most {most}"));
         let fraction = self.fraction.trim_end_matches('0');
-        if self.integer.len() > 20 || fraction.len() > 18 {
+        if self.integer.len() > 20 {
+            return Err(too_large());
+        }
+        if fraction.len() > 18 {
             return Err(ParseError::new(
-                format!("'{text}' has too many digits"),
-                "write at most 20 before the point and 18 after",
+                format!("'{text}' is finer than {resolution}"),
+                "write fewer digits after the point",
             ));
         }
         let integer: u128 = self.integer.parse().map_err(|_| too_large())?;

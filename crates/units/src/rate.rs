@@ -122,7 +122,7 @@ impl FromStr for BitRate {
         let bytes_without_time = number.unit.ends_with('B');
         let scale =
             bit_scale(number.unit).filter(|_| !bytes_without_time).ok_or_else(|| unknown_unit(number.unit, text))?;
-        let bps = number.whole(scale, "1 bit/s")?;
+        let bps = number.whole(scale, "1 bit/s", "18446744Tbps")?;
         if bps == 0 {
             return Err(ParseError::new(format!("'{text}' is no rate"), "write more than zero"));
         }
@@ -150,7 +150,7 @@ impl FromStr for FrameRate {
         let number = Decimal::split(text, "a frame rate", "50kpps or 1.2Mpps")?;
         let found = FRAMES.iter().find(|(name, _)| *name == number.unit);
         let scale = found.ok_or_else(|| unknown_unit(number.unit, text))?.1;
-        let millis = number.whole(scale.into(), "0.001 frames/s")?;
+        let millis = number.whole(scale.into(), "0.001 frames/s", "18446744Gpps")?;
         if millis == 0 {
             return Err(ParseError::new(format!("'{text}' is no rate"), "write more than zero"));
         }

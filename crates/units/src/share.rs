@@ -41,7 +41,7 @@ impl FromStr for Share {
                 "write a share like 25%",
             ));
         }
-        let ppb = number.whole(10_000_000, "0.0000001 %")?;
+        let ppb = number.whole(10_000_000, "0.0000001 %", "100%")?;
         if ppb > u64::from(Self::ONE.0) {
             return Err(ParseError::new(format!("'{text}' is more than the whole"), "write at most 100%"));
         }

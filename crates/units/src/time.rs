@@ -163,7 +163,7 @@ impl FromStr for Span {
                 })?
             }
         };
-        number.whole(scale.into(), "1 ps").map(Span)
+        number.whole(scale.into(), "1 ps", "213 days, 18446744s").map(Span)
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
             ["10", "", "us", "-5us", "1e3us", "1.us", ".5us", "10 us", "10US", "0.5ps", "1h", "300days", "99999999s"]
         {
             let error = text.parse::<Span>().expect_err(text).to_string();
-            assert!(error.contains("write") || error.contains("at most"), "{text}: {error}");
+            assert!(error.contains("write"), "{text}: {error}");
         }
     }
 

@@ -195,20 +195,16 @@ fn from_capture(
     }
     let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
     let mut frame = HeapFrame::default();
-    let mut failure = None;
     let end = reception.duration.map_or(Time::MAX, |duration| Time::from_ps(duration.as_ps()));
-    while let Some(arrival) = source.arrival().filter(|arrival| *arrival <= end) {
+    while let Some(arrival) = source.arrival().filter(|arrival| *arrival < end) {
         if receiver.frames() >= reception.count || stop.asked() {
             break;
         }
-        failure = source.take(&mut frame).err().map(Failure::new);
+        source.take(&mut frame);
         receiver.record(arrival, frame.length());
         if let Some(writer) = &mut writer {
             let stamp = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
             writer.write(stamp, frame.bytes(), frame.original()).map_err(Failure::new)?;
-        }
-        if failure.is_some() {
-            break;
         }
     }
     if let Some(writer) = &mut writer {
@@ -219,7 +215,7 @@ fn from_capture(
     if source.disordered() > 0 {
         limits.insert("disordered_records".into(), json!(source.disordered()));
     }
-    Ok(Outcome { reports: Vec::new(), limits, failure })
+    Ok(Outcome { reports: Vec::new(), limits, failure: source.failure().map(Failure::new) })
 }
 
 #[cfg(feature = "live")]
