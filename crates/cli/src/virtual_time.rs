@@ -18,9 +18,11 @@ use units::{BitRate, Rate, Share, Time};
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
     let mut disordered = 0;
+    // Whatever fails should fail before the first file is made.
+    let open = |plan| open_source(plan, request.seed());
+    let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     check_files(&request.pipelines)?;
-    for plan in &request.pipelines {
-        let mut source = open_source(plan, request.seed())?;
+    for (plan, mut source) in request.pipelines.iter().zip(sources) {
         let mut sink = open_sink(plan, source.epoch_ns())?;
         let mut pipeline = Pipeline::new(stages(plan, request.seed()), schedule(plan)?);
         let limits = Limits {
@@ -137,8 +139,7 @@ fn schedule(plan: &PipelinePlan) -> Result<Box<dyn Schedule>, Failure> {
     ask.schedule(line).map_err(|error| Failure::new(format!("{}: {error:?}", plan.name)))
 }
 
-/// Inputs are captures, outputs have a place, and no file is written twice, or read and written: whatever fails should
-/// fail before the first file is made.
+/// Outputs have a place, and no file is written twice, or read and written.
 fn check_files(plans: &[PipelinePlan]) -> Result<(), Failure> {
     let mut inputs: Vec<&Path> = Vec::new();
     let mut outputs: Vec<&Path> = Vec::new();
@@ -151,9 +152,6 @@ fn check_files(plans: &[PipelinePlan]) -> Result<(), Failure> {
             PortSpec::Wire(wire) => outputs.extend(wire.pcap.iter().chain(&wire.frames).map(|path| path.as_path())),
             _ => {}
         }
-    }
-    for input in &inputs {
-        sim::CaptureReader::open(input).map_err(Failure::new)?;
     }
     for (i, output) in outputs.iter().enumerate() {
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

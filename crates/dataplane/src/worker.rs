@@ -72,6 +72,8 @@ const DEEP_POOL: u32 = 1 << 16;
 const SHALLOW_POOL: u32 = 1 << 14;
 /// Buffers of a pool of jumbo frames.
 const JUMBO_POOL: u32 = 1 << 13;
+/// Buffers of a pool of frames longer than any Ethernet has, as `lo` carries them.
+const HUGE_POOL: u32 = 1 << 11;
 /// Buffers that drivers keep in their rings: two of AF_XDP have 2 048 to fill and 2 048 to send each,
 /// and more on the way. What would leave them less is dropped by us, and counted.
 const XDP_RESERVE: u32 = 3 << 12;
@@ -79,6 +81,8 @@ const XDP_RESERVE: u32 = 3 << 12;
 const COPY_RESERVE: u32 = 1 << 11;
 /// Up to this length a frame fits the buffers of AF_XDP.
 const SMALL_BUFFER: u16 = 2_048;
+/// Up to this length a jumbo frame's buffer is one.
+const JUMBO_BUFFER: u16 = 20_480;
 /// This close to a departure nothing else is begun: reading a burst may take as long.
 const GUARD: Span = Span::from_us(3);
 /// With nothing to do for so long, the worker sleeps between looks.
@@ -114,7 +118,8 @@ impl Worker {
         let (frames, reserve) = match data_room {
             ..=SMALL_BUFFER if config.paced => (DEEP_POOL, XDP_RESERVE),
             ..=SMALL_BUFFER => (SHALLOW_POOL, XDP_RESERVE),
-            _ => (JUMBO_POOL, COPY_RESERVE),
+            ..=JUMBO_BUFFER => (JUMBO_POOL, COPY_RESERVE),
+            _ => (HUGE_POOL, HUGE_POOL / 4),
         };
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
@@ -129,7 +134,7 @@ impl Worker {
     /// MiB of memory that EAL needs for one worker.
     #[must_use]
     pub const fn memory_mib() -> u32 {
-        // A small buffer with its headers takes less than 3 KiB, a jumbo one less than 12 KiB.
+        // A small buffer with its headers takes less than 3 KiB; the other pools are smaller.
         DEEP_POOL / 1024 * 3 + 96
     }
 
@@ -254,7 +259,10 @@ impl Machine {
                 return;
             }
             let mut busy = self.depart(now);
-            if let Some(at) = self.next_departure()
+            // While the output takes nothing, the input and the way back go on.
+            let stuck = !busy && !self.burst.is_empty();
+            if !stuck
+                && let Some(at) = self.next_departure()
                 && at.since(now) <= GUARD
             {
                 self.clock.spin_until(at.min(end));

@@ -386,16 +386,27 @@ fn is_pci_address(name: &str) -> bool {
 
 /// An errno and what to do about it.
 fn reason(rc: c_int, log: &str) -> String {
-    let text = errno_text(rc);
-    let remedy = if log.contains("not permitted") || rc == -libc::EPERM || rc == -libc::EACCES {
+    let mut text = errno_text(rc);
+    let remedy = if log.contains("not permitted") || rc == -libc::EACCES || (rc == -libc::EPERM && log.is_empty()) {
         "; run as root, or in a namespace of your own: `unshare -Urn` (XDP sockets need root)"
     } else if log.contains("will not fit in mbuf") {
         "; the pool's buffers are smaller than the slots of the ring: see Vdev::af_packet_data_room"
     } else if log.contains("xdp socket") || log.contains("umem") {
         "; XDP sockets need root outside of any user namespace, an MTU of at most 3500, and buffers of at most 3700 B: \
          use af_packet otherwise"
+    } else if log.contains("TUNSETIFF") {
+        "; an interface of that name exists and is no free TAP device: choose another name"
+    } else if log.contains("failed to parse device") {
+        text = "there is no such driver".to_owned();
+        "; DPDK's begin with net_, such as net_null0, net_ring0, net_memif0"
+    } else if log.contains("Cannot find device") {
+        "; `dpdk-devbind.py --status` shows the NICs, and whether a driver for DPDK has them"
     } else if rc == -libc::ENOMEM {
         "; give DPDK more memory, or the ring fewer frames"
+    } else if rc == -1 {
+        // What drivers return that do not say why, rather than EPERM.
+        text = "its driver refuses".to_owned();
+        "; check the arguments after its name"
     } else {
         ""
     };
@@ -580,6 +591,9 @@ mod tests {
     fn reasons_come_with_remedies() {
         assert!(reason(-libc::EPERM, "").contains("unshare -Urn"));
         assert!(reason(-1, "could not open AF_PACKET socket:Operation not permitted").contains("root"));
+        assert!(!reason(-1, "Driver cannot attach the device").contains("root"));
+        assert!(reason(-libc::EFAULT, "failed to parse device \"vdev:net_x0\"").contains("no such driver"));
+        assert!(reason(-libc::EINVAL, "Unable to set TUNSETIFF for c0: Invalid argument").contains("another name"));
         assert!(reason(-libc::ENOMEM, "2016 bytes will not fit in mbuf (1000 bytes)").contains("data_room"));
     }
 }
