@@ -57,12 +57,14 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
 }
 
 fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>) -> PipelineReport {
-    let mut names = Vec::new();
+    let mut specs = Vec::new();
     if let SourcePlan::Port(port) = &plan.source {
-        names.push(port.to_string());
+        specs.push(port);
     }
-    names.push(plan.output.to_string());
-    for (name, port) in names.into_iter().zip(finished.ports) {
+    specs.push(&plan.output);
+    for (spec, port) in specs.into_iter().zip(finished.ports) {
+        let name = spec.to_string();
+        say_what_became_of(spec);
         if port.rx_missed + port.rx_no_buffer > 0 {
             output::note(format!(
                 "{name} lost {} frames in its ring before they were counted as in, and had no buffer {} times it looked",
@@ -77,6 +79,17 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
     let mut report = finished.report;
     report.pacer = Some(plan.pacer.name());
     report
+}
+
+/// Drivers take frames for an interface that is down or gone, and they are counted as out.
+fn say_what_became_of(port: &PortSpec) {
+    let PortSpec::Interface { name, .. } = port else { return };
+    let fate = match dpdk::link(name) {
+        Ok(link) if link.up => return,
+        Ok(_) => "is down at the end of the run",
+        Err(_) => "went away during the run",
+    };
+    output::note(format!("{port} {fate}; frames that it took since are counted as out"));
 }
 
 fn start_dpdk(request: &Request) -> Result<&'static Eal, Failure> {

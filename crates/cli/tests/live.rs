@@ -446,9 +446,11 @@ fn what_cannot_be_opened_is_said_in_one_line() {
         ("shape --in c0 --out s0 --filler self", &["filler"]),
         ("shape --in c0 --out s0 --pacer filler", &["filler"]),
         ("shape --in c0 --out c0", &["c0"]),
-        ("shape --in c0 --out dpdk:net_nosuch0", &["net_nosuch0"]),
+        ("shape --in c0 --out dpdk:net_nosuch0", &["net_nosuch0", "no such driver"]),
+        ("shape --in c0 --out dpdk:net_null0,foo=bar", &["net_null0", "arguments"]),
+        ("shape --in tap:c0 --out s0", &["c0", "choose another name"]),
         ("shape --in c0 --out dpdk:net_af_packet9,iface=nosuch0", &["nosuch0"]),
-        ("shape --in c0 --out pci:0000:ff:1f.7", &["0000:ff:1f.7"]),
+        ("shape --in c0 --out pci:0000:ff:1f.7", &["0000:ff:1f.7", "dpdk-devbind"]),
         ("shape --in c0 --out pci:nonsense", &["nonsense"]),
     ] {
         let started = Instant::now();
@@ -533,7 +535,7 @@ fn frames_too_long_for_the_output_are_counted() {
 }
 
 /// Runs `shape` while `happens` befalls one of its interfaces.
-fn assert_survives(test: &str, driver: &str, happens: impl Fn(&Bed)) -> Option<Value> {
+fn assert_survives(test: &str, driver: &str, happens: impl Fn(&Bed)) -> Option<(Value, String)> {
     let bed = Bed::shared(test, |_| {})?;
     // The sender goes on meanwhile, bounded.
     let line = format!("shape --in if:c0{driver} --out if:s0{driver} --json --duration 4s --gap 200us");
@@ -546,19 +548,22 @@ fn assert_survives(test: &str, driver: &str, happens: impl Fn(&Bed)) -> Option<V
     drop(sender);
     println!("{test}{driver}: {}", finished.stderr);
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
-    Some(finished.report())
+    Some((finished.report(), finished.stderr))
 }
 
 #[test]
 fn an_interface_set_down_and_up_again_does_not_end_a_run() {
     for driver in ["", ",driver=af_packet"] {
         for interface in ["c0", "s0"] {
-            let report = assert_survives(&format!("flap-{interface}"), driver, |bed| {
+            let survived = assert_survives(&format!("flap-{interface}"), driver, |bed| {
                 bed.stdout(Node::Box, &format!("ip link set {interface} down"));
                 thread::sleep(Duration::from_millis(300));
                 bed.stdout(Node::Box, &format!("ip link set {interface} up"));
             });
-            println!("{interface}{driver}: {}", report.unwrap_or_default());
+            let Some((report, stderr)) = survived else { return };
+            // It went on: two seconds of 4 kpps and more came after.
+            assert!(number(&report, "/out/frames") > 6_000, "{interface}{driver}: {report} {stderr}");
+            assert!(!stderr.contains("down"), "{interface}{driver}: {stderr}");
         }
     }
 }
@@ -567,10 +572,33 @@ fn an_interface_set_down_and_up_again_does_not_end_a_run() {
 fn an_interface_that_goes_away_does_not_end_a_run_badly() {
     for driver in ["", ",driver=af_packet"] {
         for interface in ["c0", "s0"] {
-            assert_survives(&format!("gone-{interface}"), driver, |bed| {
+            let survived = assert_survives(&format!("gone-{interface}"), driver, |bed| {
                 bed.stdout(Node::Box, &format!("ip link del {interface}"));
             });
+            let Some((report, stderr)) = survived else { return };
+            assert!(stderr.contains(&format!("if:{interface}{driver} went away")), "{stderr}");
+            // What cannot leave waits in the pool; the input goes on being read.
+            if interface == "s0" {
+                assert!(!stderr.contains("lost"), "{stderr}");
+                assert!(number(&report, "/in/frames") > 8_000, "{report}");
+            }
         }
+    }
+}
+
+#[test]
+fn a_blocked_output_leaves_the_input_read() {
+    for driver in ["", ",driver=af_packet"] {
+        let Some(bed) = Bed::shared("blocked", |_| {}) else { return };
+        let shape = bed.between(&format!("--in if:c0{driver} --out if:s0{driver}"), "");
+        // The output takes nothing from here on, and the backlog is more than any ring.
+        bed.stdout(Node::Box, "ip link set s0 down");
+        bed.send(1, 100, "20kpps", 20_000);
+        let finished = shape.stop();
+        let report = finished.report();
+        assert!(finished.stderr.contains("s0") && finished.stderr.contains("is down at the end"), "{finished:?}");
+        assert!(number(&report, "/in/frames") + missed(&finished) >= 20_000, "{report}");
+        assert!(number(&report, "/in/frames") > 15_000, "{report}");
     }
 }
 
@@ -618,6 +646,10 @@ fn taps_and_other_devices_work_and_are_gone_after() {
     killed.signal("KILL");
     killed.wait();
     assert!(!bed.output(Node::Box, &format!("ip link show dev {tap}")).status.success(), "{tap} is left");
+
+    bed.stdout(Node::Box, "ip link set lo up");
+    let finished = bed.run(Node::Box, "gen --out lo --json --count 1000 --stream 'udp 127.0.0.1:1 > 127.0.0.2:2'");
+    assert_eq!(number(&finished.report(), "/out/frames"), 1_000);
 
     // A device that swallows everything and gives frames without end.
     for ports in ["--in c0 --out dpdk:net_null0", "--in c0 --out null", "--in dpdk:net_ring0 --out s0"] {

@@ -115,11 +115,12 @@ impl Worker {
             Feed::Stream(..) => config.output.mtu()?,
         };
         let data_room = Device::data_room(mtu);
-        let (frames, reserve) = match data_room {
-            ..=SMALL_BUFFER if config.paced => (DEEP_POOL, XDP_RESERVE),
-            ..=SMALL_BUFFER => (SHALLOW_POOL, XDP_RESERVE),
-            ..=JUMBO_BUFFER => (JUMBO_POOL, COPY_RESERVE),
-            _ => (HUGE_POOL, HUGE_POOL / 4),
+        let (frames, reserve) = if data_room > JUMBO_BUFFER {
+            (HUGE_POOL, HUGE_POOL / 4)
+        } else if data_room > SMALL_BUFFER {
+            (JUMBO_POOL, COPY_RESERVE)
+        } else {
+            (if config.paced { DEEP_POOL } else { SHALLOW_POOL }, XDP_RESERVE)
         };
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;

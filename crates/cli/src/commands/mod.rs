@@ -10,6 +10,7 @@ mod doctor;
 mod generate;
 #[cfg(feature = "live")]
 mod lab;
+mod manual;
 pub(crate) mod measure;
 mod run;
 mod shape;
@@ -25,6 +26,7 @@ pub(crate) enum Command {
     #[cfg(feature = "live")]
     Lab(lab::Lab),
     Doctor(doctor::Doctor),
+    Manual(manual::Manual),
 }
 
 impl Command {
@@ -39,6 +41,7 @@ impl Command {
             #[cfg(feature = "live")]
             Command::Lab(command) => command.run(),
             Command::Doctor(command) => command.run(),
+            Command::Manual(command) => command.run(),
         }
     }
 }
