@@ -54,7 +54,7 @@ impl Device {
 
     /// What a pool's buffers must hold for frames of this MTU, whatever driver is chosen.
     pub(crate) fn data_room(mtu: u32) -> u16 {
-        Vdev::af_packet_data_room(mtu.min(65_000) as u16).max(2_048)
+        Vdev::af_packet_data_room(mtu.min(u32::from(u16::MAX)) as u16).max(2_048)
     }
 
     /// Opens and starts the port. For an interface without a stated driver, AF_XDP is tried first
@@ -75,7 +75,7 @@ impl Device {
                 if !link.up {
                     return Err(dpdk::Error::InterfaceDown { name: name.clone() }.into());
                 }
-                let packet = || start(Vdev::af_packet(name, link.mtu.min(65_000) as u16).as_str());
+                let packet = || start(Vdev::af_packet(name, link.mtu.min(u32::from(u16::MAX)) as u16).as_str());
                 let xdp = || start(Vdev::af_xdp(name).as_str());
                 match driver {
                     Some(Driver::AfPacket) => packet(),

@@ -387,7 +387,11 @@ fn is_pci_address(name: &str) -> bool {
 /// An errno and what to do about it.
 fn reason(rc: c_int, log: &str) -> String {
     let mut text = errno_text(rc);
-    let remedy = if log.contains("not permitted") || rc == -libc::EACCES || (rc == -libc::EPERM && log.is_empty()) {
+    let remedy = if log.contains("not permitted")
+        // All that af_packet's driver says when the kernel gives it no socket.
+        || log.contains("Could not open AF_PACKET socket")
+        || rc == -libc::EACCES || (rc == -libc::EPERM && log.is_empty())
+    {
         "; run as root, or in a namespace of your own: `unshare -Urn` (XDP sockets need root)"
     } else if log.contains("will not fit in mbuf") {
         "; the pool's buffers are smaller than the slots of the ring: see Vdev::af_packet_data_room"
@@ -591,6 +595,7 @@ mod tests {
     fn reasons_come_with_remedies() {
         assert!(reason(-libc::EPERM, "").contains("unshare -Urn"));
         assert!(reason(-1, "could not open AF_PACKET socket:Operation not permitted").contains("root"));
+        assert!(reason(-1, "open_packet_iface(): Could not open AF_PACKET socket").contains("root"));
         assert!(!reason(-1, "Driver cannot attach the device").contains("root"));
         assert!(reason(-libc::EFAULT, "failed to parse device \"vdev:net_x0\"").contains("no such driver"));
         assert!(reason(-libc::EINVAL, "Unable to set TUNSETIFF for c0: Invalid argument").contains("another name"));
