@@ -5,8 +5,9 @@ use std::process::{Command, exit};
 
 const OLDEST: (u32, u32) = (22, 11);
 
-/// What the shim calls. PMDs are not here: EAL loads them from its plugin folder.
-const LIBRARIES: [&str; 5] = ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"];
+/// What the shim calls. PMDs are not here, but for the one whose ports are made by a call: EAL loads
+/// them from its plugin folder.
+const LIBRARIES: [&str; 6] = ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal", "rte_net_ring"];
 
 fn main() {
     println!("cargo:rerun-if-changed=shim/shim.c");

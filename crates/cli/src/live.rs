@@ -5,25 +5,31 @@ use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
 use crate::stop::Stop;
 use crate::virtual_time;
-use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Worker};
+use dataplane::{Config, Counters, Device, Driver, Feed, Finished, OnLine, Pacing, Worker};
 use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig};
 use engine::Pipeline;
 use engine::sources::Stream;
 use measure::{Flow, PipelineReport};
-use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan};
+use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
+use sim::{FrameList, SimError};
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 use units::{FrameLen, Span, Time};
 
+/// Frames of a line that are listed at most: they are kept in memory until the run has ended.
+const LISTED: usize = 4_194_304;
+
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
-    let eal = start_dpdk(request)?;
+    let configs = request.pipelines.iter().map(|plan| config(plan, request)).collect::<Result<Vec<_>, _>>()?;
+    let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
+    let eal = start_dpdk(request, &configs)?;
     let mut workers = Vec::new();
-    for plan in &request.pipelines {
-        workers.push(open(eal, plan, request)?);
+    for (plan, config) in request.pipelines.iter().zip(configs) {
+        workers.push(open(eal, plan, config, request)?);
     }
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
     let flag = stop.flag();
@@ -42,9 +48,12 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
 
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
     let mut ports = Map::new();
-    for (plan, result) in request.pipelines.iter().zip(results) {
+    for ((plan, result), list) in request.pipelines.iter().zip(results).zip(&mut lists) {
         let finished =
             result.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
+        if let Some(list) = list {
+            write_list(list, &finished.listed).map_err(Failure::new)?;
+        }
         outcome.reports.push(named(plan, finished, &mut ports));
     }
     outcome.limits.insert(
@@ -54,6 +63,25 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     outcome.limits.insert("dpdk".into(), json!(Eal::version()));
     outcome.limits.insert("ports".into(), Value::Object(ports));
     Ok(outcome)
+}
+
+/// The list of frames that the far end of a line is to write.
+fn list(plan: &PipelinePlan) -> Result<Option<FrameList>, Failure> {
+    match &plan.output {
+        PortSpec::Line(LineSpec { frames: Some(path), .. }) => FrameList::create(path).map(Some).map_err(Failure::new),
+        _ => Ok(None),
+    }
+}
+
+fn write_list(list: &mut FrameList, frames: &[OnLine]) -> Result<(), SimError> {
+    for frame in frames {
+        list.add(frame.start, frame.length, if frame.filler { "filler" } else { "data" })?;
+    }
+    list.flush()?;
+    if frames.len() >= LISTED {
+        output::note(format!("the list of frames holds the first {}", output::thousands(LISTED as u64)));
+    }
+    Ok(())
 }
 
 fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>) -> PipelineReport {
@@ -92,14 +120,13 @@ fn say_what_became_of(port: &PortSpec) {
     output::note(format!("{port} {fate}; frames that it took since are counted as out"));
 }
 
-fn start_dpdk(request: &Request) -> Result<&'static Eal, Failure> {
-    let workers = request.pipelines.len() as u32;
+fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Failure> {
     let level = match request.common.verbose {
         0 => LogLevel::Quiet,
         1 => LogLevel::Normal,
         _ => LogLevel::Debug,
     };
-    let mut config = EalConfig::new("netlathe").memory_mib(workers * Worker::memory_mib()).log(level);
+    let mut config = EalConfig::new("netlathe").memory_mib(configs.iter().map(Worker::memory_mib).sum()).log(level);
     for plan in &request.pipelines {
         let devices = [Some(&plan.output), if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None }];
         for port in devices.into_iter().flatten() {
@@ -111,24 +138,33 @@ fn start_dpdk(request: &Request) -> Result<&'static Eal, Failure> {
     Eal::init(&config).map_err(Failure::new)
 }
 
-fn open(eal: &'static Eal, plan: &PipelinePlan, request: &Request) -> Result<Worker, Failure> {
-    let seed = request.seed();
+fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
     let feed = match &plan.source {
         SourcePlan::Port(port) => Feed::Device(device(port)?),
-        SourcePlan::Stream { spec, count } => Feed::Stream(Box::new(Stream::new(spec.clone(), seed)), *count),
+        SourcePlan::Stream { spec, count } => Feed::Stream(Box::new(Stream::new(spec.clone(), request.seed())), *count),
     };
-    let schedule = plan.ask.schedule(None).map_err(|error| Failure::new(format!("{}: {error:?}", plan.name)))?;
-    let pipeline = Pipeline::new(virtual_time::stages(plan, seed), schedule);
-    let config = Config {
+    let pacing = match (plan.pacer, plan.line) {
+        (Pacer::Filler, Some(line)) => {
+            Pacing::Filler { line, kind: plan.filler.kind, align: plan.filler.align, unbounded: false }
+        }
+        (Pacer::Deadline, _) => Pacing::Deadline,
+        _ => Pacing::AsReady,
+    };
+    Ok(Config {
         name: plan.name.clone(),
         feed,
         output: device(&plan.output)?,
         one_way: plan.one_way,
-        paced: plan.pacer == Pacer::Deadline,
+        pacing,
         asked_gap: plan.ask.fixed_gap(),
         window: request.common.window,
         duration: request.common.duration,
-    };
+    })
+}
+
+fn open(eal: &'static Eal, plan: &PipelinePlan, config: Config, request: &Request) -> Result<Worker, Failure> {
+    let schedule = plan.ask.schedule(plan.line).map_err(|error| Failure::new(format!("{}: {error:?}", plan.name)))?;
+    let pipeline = Pipeline::new(virtual_time::stages(plan, request.seed()), schedule);
     let worker = Worker::open(eal, config, pipeline).map_err(Failure::new)?;
     if request.common.verbose > 0 {
         output::note(format!("{}: drivers {}", plan.name, worker.drivers().join(" and ")));
@@ -138,8 +174,9 @@ fn open(eal: &'static Eal, plan: &PipelinePlan, request: &Request) -> Result<Wor
 
 fn device(port: &PortSpec) -> Result<Device, Failure> {
     Ok(match port {
-        PortSpec::Interface { name, driver } => Device::Interface {
+        PortSpec::Interface { name, driver, queues } => Device::Interface {
             name: name.clone(),
+            queues: *queues,
             driver: driver.map(|driver| match driver {
                 scenario::Driver::AfXdp => Driver::AfXdp,
                 scenario::Driver::AfPacket => Driver::AfPacket,
@@ -149,6 +186,11 @@ fn device(port: &PortSpec) -> Result<Device, Failure> {
         PortSpec::Pci(address) => Device::Pci(address.clone()),
         PortSpec::Dpdk(arguments) => Device::Vdev(arguments.clone()),
         PortSpec::Null => Device::Null,
+        PortSpec::Line(line) => Device::Line {
+            slots: line.slots,
+            list: if line.frames.is_some() { LISTED } else { 0 },
+            keep_fillers: line.keep_fillers,
+        },
         PortSpec::Pcap(_) | PortSpec::Wire(_) => return Err(Failure::new(format!("{port} is no live port"))),
     })
 }

@@ -27,6 +27,7 @@ Ports:
   dpdk:ARGS                                  any DPDK device, dpdk:net_null0
   pcap:FILE                                  a capture, read or written
   wire:10G[,pcap=FILE][,frames=FILE][,fillers=keep][,dic=on]   the model line
+  line:10G[,slots=N][,frames=FILE][,fillers=keep]              a line in real time, without a NIC
   null                                       drops and counts
 
 When every port is a capture, the model line or null, time is virtual: no privileges are needed and

@@ -136,6 +136,22 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
             thousands(carried)
         )?;
     }
+    if let Some(underruns) = report.underruns.filter(|underruns| *underruns > 0) {
+        writeln!(out, "  underruns {}: the queue was empty while the line could have sent", thousands(underruns))?;
+    }
+    if let Some(line) = &report.line {
+        writeln!(
+            out,
+            "  line      {} slots, {} data and {} fillers; {} of {} not where planned, by up to {}; idle {}",
+            thousands(line.slots.into()),
+            thousands(line.data.frames),
+            thousands(line.fillers.frames),
+            thousands(line.displaced),
+            thousands(line.compared),
+            time(line.max_off_ns),
+            time(line.idle_ns)
+        )?;
+    }
     if let Some(shortfall) = &report.shortfall {
         writeln!(
             out,

@@ -538,13 +538,15 @@ fn frames_too_long_for_the_output_are_counted() {
 fn assert_survives(test: &str, driver: &str, happens: impl Fn(&Bed)) -> Option<(Value, String)> {
     let bed = Bed::shared(test, |_| {})?;
     // The sender goes on meanwhile, bounded.
-    let line = format!("shape --in if:c0{driver} --out if:s0{driver} --json --duration 4s --gap 200us");
+    let line = format!("shape --in if:c0{driver} --out if:s0{driver} --json --gap 200us");
     let shape = bed.start(Node::Box, &line);
     thread::sleep(Duration::from_millis(1_000));
     let sender = bed.sender(1, 100, "4kpps", 12_000);
     thread::sleep(Duration::from_millis(800));
     happens(&bed);
-    let finished = shape.wait();
+    // It goes on long enough to show that it does.
+    thread::sleep(Duration::from_millis(2_000));
+    let finished = shape.stop();
     drop(sender);
     println!("{test}{driver}: {}", finished.stderr);
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");

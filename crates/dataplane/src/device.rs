@@ -10,6 +10,8 @@ pub enum Device {
         name: String,
         /// How to reach it; the best that works, if not said.
         driver: Option<Driver>,
+        /// Queues each way; as many as the driver needs to receive everything, if not said.
+        queues: Option<u16>,
     },
     /// A TAP device made by us.
     Tap(String),
@@ -19,6 +21,15 @@ pub enum Device {
     Vdev(String),
     /// Swallows frames.
     Null,
+    /// A line without a NIC: a ring that is drained at line rate.
+    Line {
+        /// Frames that the ring holds.
+        slots: u32,
+        /// Frames that are listed, at most.
+        list: usize,
+        /// Fillers are listed too.
+        keep_fillers: bool,
+    },
 }
 
 /// How a Linux interface is reached.
@@ -48,7 +59,7 @@ impl Device {
     pub(crate) fn mtu(&self) -> Result<u32, Error> {
         match self {
             Device::Interface { name, .. } => Ok(dpdk::link(name)?.mtu),
-            Device::Tap(_) | Device::Pci(_) | Device::Vdev(_) | Device::Null => Ok(1_500),
+            Device::Tap(_) | Device::Pci(_) | Device::Vdev(_) | Device::Null | Device::Line { .. } => Ok(1_500),
         }
     }
 
@@ -64,19 +75,32 @@ impl Device {
         if matches!(self, Device::Interface { .. }) {
             (config.rx_descriptors, config.tx_descriptors) = (XDP_RING, XDP_RING);
         }
-        let start = |device: &str| -> Result<Opened, Error> {
-            let started = Port::open(eal, device, pool, &config)?.start()?;
+        let started = |port: Port| -> Result<Opened, Error> {
+            let started = port.start()?;
             let driver = started.port.info()?.driver;
             Ok(Opened { started, driver })
         };
+        let start = |device: &str, config: &PortConfig| started(Port::open(eal, device, pool, config)?);
         match self {
-            Device::Interface { name, driver } => {
+            Device::Interface { name, driver, queues } => {
                 let link = dpdk::link(name)?;
                 if !link.up {
                     return Err(dpdk::Error::InterfaceDown { name: name.clone() }.into());
                 }
-                let packet = || start(Vdev::af_packet(name, link.mtu.min(u32::from(u16::MAX)) as u16).as_str());
-                let xdp = || start(Vdev::af_xdp(name).as_str());
+                // One packet socket gets what arrives on any queue, an XDP socket what arrives on its own.
+                let packet = || {
+                    let queues = queues.unwrap_or(1);
+                    let vdev = Vdev::af_packet(name, link.mtu.min(u32::from(u16::MAX)) as u16, queues);
+                    start(vdev.as_str(), &PortConfig { rx_queues: queues, tx_queues: queues, ..config.clone() })
+                };
+                let xdp = || {
+                    let queues = queues.unwrap_or(link.rx_queues);
+                    // The buffers of all rings come out of one pool.
+                    let ring = (XDP_RING / queues.next_power_of_two()).max(64);
+                    let each = PortConfig { rx_queues: queues, tx_queues: queues, ..config.clone() };
+                    let each = PortConfig { rx_descriptors: ring, tx_descriptors: ring, ..each };
+                    start(Vdev::af_xdp(name, queues).as_str(), &each)
+                };
                 match driver {
                     Some(Driver::AfPacket) => packet(),
                     Some(Driver::AfXdp) => xdp(),
@@ -84,11 +108,25 @@ impl Device {
                     None => xdp().or_else(|_| packet()),
                 }
             }
-            Device::Tap(name) => start(Vdev::tap(name).as_str()),
-            Device::Pci(address) => start(address),
-            Device::Vdev(arguments) => start(arguments),
-            Device::Null => start(Vdev::null().as_str()),
+            Device::Tap(name) => start(Vdev::tap(name).as_str(), &config),
+            Device::Pci(address) => start(address, &config),
+            Device::Vdev(arguments) => start(arguments, &config),
+            Device::Null => start(Vdev::null().as_str(), &config),
+            Device::Line { slots, .. } => started(Port::ring(eal, *slots, pool)?),
         }
+    }
+
+    /// Frames that the transmit queue holds, where that is ours to say.
+    pub(crate) fn slots(&self) -> Option<u32> {
+        match self {
+            Device::Line { slots, .. } => Some(*slots),
+            _ => None,
+        }
+    }
+
+    /// Whether frames may arrive there that are to be carried back.
+    pub(crate) fn gives(&self) -> bool {
+        !matches!(self, Device::Null | Device::Line { .. })
     }
 
     /// The PCI address that EAL must be told of.

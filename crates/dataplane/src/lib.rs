@@ -4,11 +4,19 @@
 //! the driver. Placement is *inline*: one thread receives, runs the stages and sends, departures
 //! first. Everything that came is in the books when a run ends, however it ends.
 
+mod back;
+mod deadline;
 mod device;
+mod filler;
+mod intake;
+mod line;
+mod outlet;
+mod rounds;
 mod worker;
 
 pub use device::{Device, Driver};
-pub use worker::{Config, Counters, Feed, Finished, Worker};
+pub use line::OnLine;
+pub use worker::{Config, Counters, Feed, Finished, Pacing, PortSummary, Worker};
 
 /// Why a live run could not start.
 #[derive(Debug, thiserror::Error)]

@@ -1,14 +1,23 @@
 use crate::Error;
+use crate::back::Back;
+use crate::deadline::DeadlinePacer;
 use crate::device::{Device, Opened};
-use dpdk::{BURST, Burst, Eal, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
+use crate::filler::{self, FillerPacer, Settings};
+use crate::intake::Intake;
+use crate::line::{LineEnd, OnLine};
+use crate::outlet::Outlet;
+use crate::rounds::Rounds;
+use dpdk::{Eal, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
+use engine::filler::FillerPlanner;
 use engine::sources::Stream;
-use engine::{Departure, Pipeline};
-use measure::{Books, DepartureMeter, DropReason, PipelineReport, ReturnReport};
-use packet::Frame;
-use std::collections::VecDeque;
+use engine::{Line, Pipeline};
+use measure::{DepartureMeter, LineReport, PipelineReport};
+use packet::FillerKind;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
-use units::{FrameLen, Span, Time};
+use units::{FrameLen, Span};
 
 /// What a worker is to do.
 pub struct Config {
@@ -20,8 +29,8 @@ pub struct Config {
     pub output: Device,
     /// Nothing is carried back from the output to the input.
     pub one_way: bool,
-    /// Departures wait for their instant; false sends as soon as possible, in bursts.
-    pub paced: bool,
+    /// How departures are made.
+    pub pacing: Pacing,
     /// The fixed gap that was asked, to measure against.
     pub asked_gap: Option<Span>,
     /// Windows of the rate.
@@ -38,6 +47,27 @@ pub enum Feed {
     Stream(Box<Stream>, Option<u64>),
 }
 
+/// How departures are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pacing {
+    /// As soon as possible, in bursts.
+    AsReady,
+    /// The time-stamp counter is watched until each departure is due.
+    Deadline,
+    /// Fillers keep the line busy, so that lengths set the times.
+    Filler {
+        /// The output's line.
+        line: Line,
+        /// Who throws fillers away.
+        kind: FillerKind,
+        /// Data frames start at multiples of so many bytes.
+        align: u64,
+        /// The output may be run ahead of the clock: for ports that refuse nothing, to see how fast
+        /// this machine can fill a line.
+        unbounded: bool,
+    },
+}
+
 /// What a run has done so far, for those who look on.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -51,8 +81,10 @@ pub struct Counters {
 pub struct Finished {
     /// The figures.
     pub report: PipelineReport,
-    /// Each port by name: its driver and what it lost before we saw it.
+    /// The input, if it is a port, and the output: its driver and what it lost before we saw it.
     pub ports: Vec<PortSummary>,
+    /// The frames that a line listed, if it was to.
+    pub listed: Vec<OnLine>,
 }
 
 /// A port as it was used.
@@ -83,21 +115,18 @@ const COPY_RESERVE: u32 = 1 << 11;
 const SMALL_BUFFER: u16 = 2_048;
 /// Up to this length a jumbo frame's buffer is one.
 const JUMBO_BUFFER: u16 = 20_480;
-/// This close to a departure nothing else is begun: reading a burst may take as long.
-const GUARD: Span = Span::from_us(3);
-/// With nothing to do for so long, the worker sleeps between looks.
-const IDLE: Span = Span::from_ms(5);
-const NAP: Duration = Duration::from_micros(50);
-/// A nap must not reach into a departure: it may last several times as long as asked.
-const NAP_MARGIN: Span = Span::from_ms(1);
-/// Frames of a stream that are made ahead.
-const AHEAD: usize = 32;
+/// In this time the kernel has seen that a receiver is busy, and gives the sender another CPU.
+const SETTLE: Duration = Duration::from_millis(20);
+/// Fillers that are neither in a queue nor in our hands, at most: what drivers keep.
+const MORE_FILLERS: u32 = 1_024;
 
 /// One pipeline over live ports, on one thread.
 pub struct Worker {
     config: Config,
     pipeline: Pipeline<Mbuf>,
     pool: Pool,
+    /// Where fillers come from, if there are any.
+    blanks: Option<Pool>,
     limit: u64,
     /// The input port and its queues; none for a stream.
     input: Option<Opened>,
@@ -120,7 +149,7 @@ impl Worker {
         } else if data_room > SMALL_BUFFER {
             (JUMBO_POOL, COPY_RESERVE)
         } else {
-            (if config.paced { DEEP_POOL } else { SHALLOW_POOL }, XDP_RESERVE)
+            (if config.pacing == Pacing::AsReady { SHALLOW_POOL } else { DEEP_POOL }, XDP_RESERVE)
         };
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
@@ -129,14 +158,27 @@ impl Worker {
             Feed::Stream(..) => None,
         };
         let output = config.output.open(eal, &pool)?;
-        Ok(Worker { config, pipeline, pool, limit: u64::from(frames - reserve), input, output })
+        let blanks = match config.pacing {
+            Pacing::Filler { kind, .. } => {
+                let frames = config.output.slots().unwrap_or(filler::NIC_SLOTS) + MORE_FILLERS;
+                let blanks = Pool::new(eal, "fillers", frames, FrameLen::MAX_STANDARD.bytes() as u16)?;
+                filler::stock(&blanks, kind);
+                Some(blanks)
+            }
+            _ => None,
+        };
+        Ok(Worker { config, pipeline, pool, blanks, limit: u64::from(frames - reserve), input, output })
     }
 
-    /// MiB of memory that EAL needs for one worker.
+    /// MiB of memory that EAL needs for a worker of this configuration.
     #[must_use]
-    pub const fn memory_mib() -> u32 {
+    pub fn memory_mib(config: &Config) -> u32 {
         // A small buffer with its headers takes less than 3 KiB; the other pools are smaller.
-        DEEP_POOL / 1024 * 3 + 96
+        let fillers = match config.pacing {
+            Pacing::Filler { .. } => config.output.slots().unwrap_or(filler::NIC_SLOTS) + MORE_FILLERS,
+            _ => 0,
+        };
+        (DEEP_POOL + fillers) / 1024 * 3 + 96
     }
 
     /// The drivers of the input, if there is one, and of the output.
@@ -152,274 +194,100 @@ impl Worker {
     pub fn run(self, eal: &'static Eal, stop: &AtomicBool, counters: &Counters) -> Result<Finished, Error> {
         let _registered = eal.register_thread()?;
         let clock = TscClock::new(eal);
-        let Worker { config, pipeline, pool, limit, input, output } = self;
+        let Worker { config, pipeline, pool, blanks, limit, input, output } = self;
         let mut ports = Vec::new();
-        let mut queues = |opened: Opened| {
-            let Opened { mut started, driver } = opened;
-            let (rx, tx) = (started.rx.pop(), started.tx.pop());
+        let mut queues = |opened: Opened| -> (Vec<RxQueue>, Vec<TxQueue>) {
+            let Opened { started, driver } = opened;
             ports.push((started.port, driver));
-            (rx, tx)
+            (started.rx, started.tx)
         };
-        let (input_rx, input_tx) = input.map_or((None, None), &mut queues);
-        let (output_rx, output_tx) = queues(output);
-        let feed = match config.feed {
-            Feed::Device(_) => Frames::Port(input_rx.expect("a port is started with one receive queue")),
-            Feed::Stream(stream, count) => {
-                Frames::Stream { stream, left: count.unwrap_or(u64::MAX), pool, start: None }
-            }
+        let (input_rx, input_tx) = input.map_or_else(Default::default, &mut queues);
+        let (mut output_rx, mut output_tx) = queues(output);
+        let intake = match config.feed {
+            Feed::Device(_) => Intake::of_port(input_rx, limit),
+            Feed::Stream(stream, count) => Intake::of_stream(stream, count, pool, limit),
         };
-        let back = match (output_rx, input_tx) {
-            (Some(rx), Some(tx)) if !config.one_way => {
-                Some(Back { rx, tx, burst: Burst::new(), books: Books::default() })
-            }
+        let line = match config.pacing {
+            Pacing::Filler { line, .. } => Some(line),
             _ => None,
         };
-        let mut machine = Machine {
-            clock,
-            pipeline,
-            feed,
-            limit,
-            paced: config.paced,
-            tx: output_tx.expect("a port is started with one transmit queue"),
-            back,
-            pending: None,
-            burst: Burst::new(),
-            in_burst: VecDeque::with_capacity(BURST),
-            received: Burst::new(),
-            segmented: 0,
-            oversize: 0,
-            depth: 0,
-            meter: DepartureMeter::new(config.asked_gap, None, config.window),
+        let meter = DepartureMeter::new(config.asked_gap, line.map(|line| line.byte_time()), config.window);
+        let rounds = Rounds::new(clock, pipeline, intake, meter, config.duration, stop, counters);
+        let back = match input_tx.into_iter().next() {
+            Some(tx) if !config.one_way && config.output.gives() => Some(Back::new(std::mem::take(&mut output_rx), tx)),
+            _ => None,
         };
-        machine.run(config.duration, stop, counters);
-        let report = machine.report(config.name);
-        drop(machine);
+        let mut listed = Vec::new();
+        let mut far_end = None;
+        let mut report = match config.pacing {
+            Pacing::AsReady | Pacing::Deadline => {
+                let paced = config.pacing == Pacing::Deadline;
+                DeadlinePacer::new(Outlet::new(output_tx), back, paced).run(rounds)
+            }
+            Pacing::Filler { line, align, unbounded, .. } => {
+                let tx = output_tx.swap_remove(0);
+                let blanks = blanks.expect("made when the ports were opened");
+                let slots = config.output.slots().unwrap_or(u32::from(tx.descriptors()));
+                let mut settings = Settings {
+                    planner: FillerPlanner::new(line, align),
+                    slots: slots as usize,
+                    bounded: !unbounded,
+                    told: None,
+                };
+                match &config.output {
+                    Device::Line { list, keep_fillers, .. } => {
+                        let (told, planned) = rtrb::RingBuffer::new(slots as usize + 256);
+                        settings.told = Some(told);
+                        let rx = output_rx.into_iter().next().expect("a ring has a way out");
+                        let end = LineEnd::new(rx, line, slots, planned, *list, *keep_fillers);
+                        let pacer = FillerPacer::new(tx, blanks, settings);
+                        let (report, (line, frames)) = with_far_end(eal, end, &clock, || pacer.run(rounds, None))?;
+                        (listed, far_end) = (frames, Some(line));
+                        report
+                    }
+                    _ => FillerPacer::new(tx, blanks, settings).run(rounds, back),
+                }
+            }
+        };
+        report.name = config.name;
+        if let Some(line) = far_end {
+            // It knows; from the near end an underrun can only be inferred.
+            report.underruns = Some(line.underruns);
+            report.line = Some(line);
+        }
         let ports = ports.into_iter().map(|(port, driver)| summary(&port, driver)).collect();
-        Ok(Finished { report, ports })
+        Ok(Finished { report, ports, listed })
     }
+}
+
+/// Runs `near` while another thread receives at the far end of the line.
+fn with_far_end(
+    eal: &'static Eal,
+    end: LineEnd,
+    clock: &TscClock,
+    near: impl FnOnce() -> PipelineReport,
+) -> Result<(PipelineReport, (LineReport, Vec<OnLine>)), Error> {
+    let done = AtomicBool::new(false);
+    // A line is there before anything is sent on it.
+    let there = Barrier::new(2);
+    thread::scope(|scope| {
+        let far = scope.spawn(|| {
+            let registered = eal.register_thread();
+            there.wait();
+            let _registered = registered?;
+            Ok::<_, Error>(end.run(clock, &done))
+        });
+        there.wait();
+        thread::sleep(SETTLE);
+        let report = near();
+        done.store(true, Ordering::Release);
+        let far = far.join().map_err(|_| Error::Worker("the line".to_owned()))??;
+        Ok((report, far))
+    })
 }
 
 fn summary(port: &Port, driver: String) -> PortSummary {
     // A driver that cannot tell has told nothing: the summary is an extra.
     let stats = port.stats().unwrap_or_default();
     PortSummary { driver, rx_missed: stats.rx_missed, rx_no_buffer: stats.rx_no_buffer }
-}
-
-/// Where frames come from while the worker runs.
-enum Frames {
-    Port(RxQueue),
-    Stream { stream: Box<Stream>, left: u64, pool: Pool, start: Option<Time> },
-}
-
-/// The way back: output to input, unchanged and at once.
-struct Back {
-    rx: RxQueue,
-    tx: TxQueue,
-    /// Frames that the input did not take yet.
-    burst: Burst,
-    books: Books,
-}
-
-/// Everything that the loop touches.
-struct Machine {
-    clock: TscClock,
-    pipeline: Pipeline<Mbuf>,
-    feed: Frames,
-    /// Frames that the pipeline may hold.
-    limit: u64,
-    paced: bool,
-    tx: TxQueue,
-    back: Option<Back>,
-    /// The next departure, when it is settled but not yet due.
-    pending: Option<Departure<Mbuf>>,
-    /// Frames whose time has come, and their asks and lengths.
-    burst: Burst,
-    in_burst: VecDeque<(Time, FrameLen)>,
-    received: Burst,
-    segmented: u64,
-    oversize: u64,
-    depth: u64,
-    meter: DepartureMeter,
-}
-
-impl Machine {
-    fn run(&mut self, duration: Option<Span>, stop: &AtomicBool, counters: &Counters) {
-        let begin = self.clock.now();
-        let end = duration.and_then(|duration| begin.checked_add(duration)).unwrap_or(Time::MAX);
-        let mut busy_at = begin;
-        for round in 0_u64.. {
-            let now = self.clock.now();
-            if round.is_multiple_of(64) {
-                counters.came.store(self.pipeline.books().came.frames, Ordering::Relaxed);
-                counters.left.store(self.pipeline.books().left.frames, Ordering::Relaxed);
-                if stop.load(Ordering::Relaxed) {
-                    return;
-                }
-            }
-            if now >= end || self.ended() {
-                return;
-            }
-            let mut busy = self.depart(now);
-            // While the output takes nothing, the input and the way back go on.
-            let stuck = !busy && !self.burst.is_empty();
-            if !stuck
-                && let Some(at) = self.next_departure()
-                && at.since(now) <= GUARD
-            {
-                self.clock.spin_until(at.min(end));
-                continue;
-            }
-            if self.pipeline.deadline().is_some_and(|deadline| deadline <= now) {
-                self.pipeline.wake(now);
-                busy = true;
-            }
-            busy |= self.receive(now);
-            busy |= self.back.as_mut().is_some_and(Back::carry);
-            if busy {
-                busy_at = now;
-            } else if now.since(busy_at) > IDLE && self.nothing_before(now + NAP_MARGIN) {
-                std::thread::sleep(NAP);
-            }
-        }
-    }
-
-    /// When the next departure is due, if one is settled or can be.
-    fn next_departure(&mut self) -> Option<Time> {
-        if self.pending.is_none() {
-            self.pending = self.pipeline.next_departure();
-        }
-        self.pending.as_ref().map(|departure| departure.at)
-    }
-
-    fn nothing_before(&mut self, time: Time) -> bool {
-        let departs = self.next_departure().is_some_and(|at| at < time);
-        let wakes = self.pipeline.deadline().is_some_and(|at| at < time);
-        !departs && !wakes && self.burst.is_empty()
-    }
-
-    /// A stream that was made whole and sent whole.
-    fn ended(&mut self) -> bool {
-        let made = matches!(self.feed, Frames::Stream { left: 0, .. });
-        made && self.next_departure().is_none() && self.burst.is_empty() && self.pipeline.held() == 0
-    }
-
-    /// Hands over what is due. True if anything was.
-    fn depart(&mut self, now: Time) -> bool {
-        while self.burst.room() > 0 && self.next_departure().is_some_and(|at| at <= now) {
-            let Some(Departure { frame, length, at, .. }) = self.pending.take() else { break };
-            // One longer by a tag may pass; the queue decides on those.
-            if frame.len() > self.tx.max_frame() + 4 {
-                self.pipeline.lost(DropReason::TooLong);
-                continue;
-            }
-            if self.burst.push(frame).is_ok() {
-                self.in_burst.push_back((at, length));
-            }
-        }
-        if self.burst.is_empty() {
-            return false;
-        }
-        let at = if self.paced { self.clock.now() } else { now };
-        let sent = self.tx.send(&mut self.burst);
-        for _ in self.oversize..self.tx.oversize() {
-            self.in_burst.pop_front();
-            self.pipeline.lost(DropReason::TooLong);
-        }
-        self.oversize = self.tx.oversize();
-        for (ask, length) in self.in_burst.drain(..sent) {
-            self.pipeline.sent(length);
-            self.meter.record(ask, at, length);
-        }
-        sent > 0
-    }
-
-    /// Takes in what has arrived or is to be made. True if anything was.
-    fn receive(&mut self, now: Time) -> bool {
-        let rx = match &mut self.feed {
-            Frames::Port(rx) => rx,
-            Frames::Stream { stream, left, pool, start } => {
-                let start = *start.get_or_insert(now);
-                let mut made = false;
-                while *left > 0 && self.pipeline.ready() < AHEAD {
-                    let Some(mut frame) = pool.alloc() else { break };
-                    if frame.copy_from(stream.next_frame()).is_err() {
-                        *left -= 1;
-                        self.pipeline.refuse(FrameLen::new(0), DropReason::TooLong);
-                        continue;
-                    }
-                    *left -= 1;
-                    made = true;
-                    self.pipeline.push(now, start, frame);
-                }
-                return made;
-            }
-        };
-        if rx.poll(&mut self.received) == 0 {
-            return false;
-        }
-        let segmented = rx.segmented();
-        for _ in self.segmented..segmented {
-            self.pipeline.refuse(FrameLen::new(0), DropReason::Segments);
-        }
-        self.segmented = segmented;
-        let held = self.pipeline.held() + u64::from(self.pending.is_some());
-        let room = self.limit.saturating_sub(held);
-        for (i, frame) in self.received.drain().enumerate() {
-            if i as u64 >= room {
-                self.pipeline.refuse(frame.length(), DropReason::Pool);
-            } else {
-                self.pipeline.push(now, now, frame);
-            }
-        }
-        self.depth = self.depth.max(self.pipeline.held());
-        true
-    }
-
-    fn report(&self, name: String) -> PipelineReport {
-        let held = self.pipeline.held() + u64::from(self.pending.is_some()) + self.burst.len() as u64;
-        let report = self.meter.report(self.pipeline.books(), held);
-        PipelineReport {
-            name,
-            back: self.back.as_ref().map(Back::report),
-            // Nothing is late where nothing was asked.
-            lateness: report.lateness.filter(|_| self.paced),
-            starved: self.paced.then(|| self.pipeline.starved()),
-            depth: Some(measure::DepthReport { max: self.depth }),
-            ..report
-        }
-    }
-}
-
-impl Back {
-    /// Carries what has arrived. While the input takes nothing, nothing more is read: the driver's
-    /// ring is the queue, and what it loses is in its own counters.
-    fn carry(&mut self) -> bool {
-        let before = self.burst.len();
-        if before == 0 && self.rx.poll(&mut self.burst) == 0 {
-            return false;
-        }
-        if before == 0 {
-            for frame in &self.burst {
-                self.books.came.add(frame.length());
-            }
-        }
-        let oversize = self.tx.oversize();
-        let lengths: Vec<FrameLen> = self.burst.iter().map(Frame::length).collect();
-        let sent = self.tx.send(&mut self.burst);
-        let refused = self.tx.oversize() - oversize;
-        self.books.drop_many(DropReason::TooLong, refused);
-        for length in lengths.iter().take(sent) {
-            self.books.left.add(*length);
-        }
-        sent > 0 || refused > 0
-    }
-
-    fn report(&self) -> ReturnReport {
-        ReturnReport {
-            came: self.books.came,
-            left: self.books.left,
-            drops: self.books.drops(),
-            held: self.burst.len() as u64,
-        }
-    }
 }

@@ -18,12 +18,14 @@
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
+#include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
 #include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
+#include <rte_ring.h>
 #include <rte_version.h>
 
 #if RTE_VERSION < RTE_VERSION_NUM(22, 11, 0, 0)
@@ -256,6 +258,16 @@ int shim_port_find(const char *name)
 	uint16_t port;
 	int rc = rte_eth_dev_get_port_by_name(name, &port);
 	return rc == 0 ? port : rc;
+}
+
+int shim_ring_port(const char *name, uint32_t slots)
+{
+	struct rte_ring *ring =
+		rte_ring_create(name, slots, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);
+	if (ring == NULL)
+		return rte_errno != 0 ? -rte_errno : -ENOMEM;
+	int rc = rte_eth_from_ring(ring);
+	return rc < 0 ? (rte_errno != 0 ? -rte_errno : -ENODEV) : rc;
 }
 
 int shim_port_configure(uint16_t port, struct shim_port_config *config, struct rte_mempool *pool)

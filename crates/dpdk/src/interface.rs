@@ -73,6 +73,18 @@ impl Interface {
         Ok((has(libc::IFF_UP), has(libc::IFF_UP) && has(libc::IFF_RUNNING)))
     }
 
+    /// Receive queues; 1 where the driver does not tell.
+    pub(crate) fn rx_queues(&self) -> Result<u16> {
+        let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
+        let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+        // SAFETY: the kernel writes as many bytes of what `ifru_data` points to as that command has.
+        let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+        let told = if rc < 0 { 1 } else { channels.rx + channels.combined };
+        Ok(told.clamp(1, u32::from(u16::MAX)) as u16)
+    }
+
     /// Makes the interface accept frames for other stations, for as long as the socket is open: unlike
     /// the IFF_PROMISC flag it cannot outlive a killed process.
     pub(crate) fn promiscuous(&self, packet_socket: &OwnedFd) -> Result<()> {
@@ -87,6 +99,20 @@ impl Interface {
     }
 }
 
+/// `struct ethtool_channels` of linux/ethtool.h.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    rx: u32,
+    tx: u32,
+    other: u32,
+    combined: u32,
+}
+
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
 /// What a Linux interface is before anything is opened on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -96,6 +122,8 @@ pub struct Link {
     pub up: bool,
     /// It is set up and has a carrier.
     pub carrier: bool,
+    /// Receive queues.
+    pub rx_queues: u16,
 }
 
 /// Looks at an interface of the calling thread's network namespace.
@@ -105,7 +133,7 @@ pub struct Link {
 pub fn link(name: &str) -> Result<Link> {
     let interface = Interface::named(name)?;
     let (up, carrier) = interface.state()?;
-    Ok(Link { mtu: interface.mtu()?, up, carrier })
+    Ok(Link { mtu: interface.mtu()?, up, carrier, rx_queues: interface.rx_queues()? })
 }
 
 pub(crate) fn socket(family: i32, kind: i32) -> Result<OwnedFd> {

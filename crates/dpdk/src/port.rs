@@ -2,7 +2,7 @@ use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::{self, Interface};
 use crate::losses::{self, Sockets};
-use crate::{Burst, Eal, Error, Pool, Result};
+use crate::{BURST, Burst, Eal, Error, Pool, Result, Vdev};
 use dpdk_sys as sys;
 use std::cell::Cell;
 use std::ffi::{CString, c_int};
@@ -126,6 +126,7 @@ struct PortInner {
     bus: &'static CString,
     interface: Option<Interface>,
     max_frame: usize,
+    tx_descriptors: u16,
     // Outlives the driver's use of it, which ends when this is dropped.
     _pool: Pool,
     // Holds the interface's promiscuity.
@@ -169,6 +170,30 @@ impl Port {
         Ok(port)
     }
 
+    /// A port that receives what it is sent, through a ring of `slots` frames which refuses more. One
+    /// thread may send while another receives. Frames of any length pass.
+    ///
+    /// The ring's memory (8 B per slot) stays with the process when the port goes.
+    ///
+    /// # Errors
+    /// [`Error::Attach`] when EAL's memory does not suffice; those of [`open`](Port::open).
+    pub fn ring(eal: &'static Eal, slots: u32, pool: &Pool) -> Result<Port> {
+        let ring = Vdev::ring_name();
+        let name = format!("net_ring_{ring}");
+        let c_ring = CString::new(ring).map_err(|_| Error::Nul { what: "a ring's name" })?;
+        {
+            let _control = eal.control();
+            let mark = log_mark();
+            // SAFETY: EAL runs, the lock is held, and the name is copied.
+            let rc = unsafe { sys::shim_ring_port(c_ring.as_ptr(), slots) };
+            if rc < 0 {
+                let log = log_since(mark);
+                return Err(Error::Attach { device: name, reason: reason(rc, &log), log });
+            }
+        }
+        Port::open(eal, name, pool, &PortConfig::default())
+    }
+
     fn configure(&mut self, config: &PortConfig) -> Result<()> {
         let info = self.inner.raw_info()?;
         let refused =
@@ -198,6 +223,8 @@ impl Port {
             let rc = unsafe { sys::shim_port_configure(inner.number, &raw mut raw, pool) };
             inner.sockets.claim(&before);
             inner.check("configure", rc, mark)?;
+            // The driver has adjusted it.
+            inner.tx_descriptors = raw.tx_descriptors;
         }
         inner.set_max_frame(config)?;
         if config.promiscuous {
@@ -352,6 +379,7 @@ fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Poo
         bus,
         interface: None,
         max_frame: usize::from(u16::MAX),
+        tx_descriptors: 0,
         _pool: pool.clone(),
         _membership: None,
         sockets,
@@ -490,12 +518,18 @@ impl RxQueue {
     /// empty pool shows as nothing received, and in `rx_no_buffer` of [`Port::stats`] where the driver
     /// counts it.
     pub fn poll(&mut self, burst: &mut Burst) -> usize {
+        self.poll_up_to(burst, BURST)
+    }
+
+    /// [`poll`](RxQueue::poll), for at most `most` frames: what a frame costs to receive, a departure
+    /// may have to wait for.
+    pub fn poll_up_to(&mut self, burst: &mut Burst, most: usize) -> usize {
         let before = burst.len();
         let (port, queue) = (self.port.number, self.queue);
         let received = burst.fill(|into, room| {
             // SAFETY: the port runs as long as this queue lives, the queue is polled by nobody else, and
             // there is room for that many pointers. What the driver delivers is ours.
-            usize::from(unsafe { sys::shim_rx_burst(port, queue, into, room as u16) })
+            usize::from(unsafe { sys::shim_rx_burst(port, queue, into, room.min(most) as u16) })
         });
         if received > 0 && burst.as_slice()[before..].iter().any(|frame| frame.segments() != 1) {
             self.segmented += burst.retain(|frame| frame.segments() == 1) as u64;
@@ -562,6 +596,18 @@ impl TxQueue {
     #[must_use]
     pub fn oversize(&self) -> u64 {
         self.oversize
+    }
+
+    /// Whether the link carries a frame of this length, see [`max_frame`](TxQueue::max_frame).
+    #[must_use]
+    pub fn carries(&self, frame: &crate::Mbuf) -> bool {
+        !too_long(frame, self.port.max_frame)
+    }
+
+    /// Frames that the queue holds, as it was made.
+    #[must_use]
+    pub fn descriptors(&self) -> u16 {
+        self.port.tx_descriptors
     }
 
     /// The queue's number.

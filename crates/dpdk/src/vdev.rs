@@ -14,7 +14,8 @@ fn unique(driver: &str) -> String {
 }
 
 impl Vdev {
-    /// The interface through packet sockets, for frames of up to `mtu` + 18 bytes.
+    /// The interface through packet sockets, for frames of up to `mtu` + 18 bytes, with so many queues
+    /// each way. One receives whatever the interface's queues get; several share it by flow.
     ///
     /// Rings of at least 5120 frames each way (10 ms at 512 kpps); sent frames pass the interface's
     /// queueing discipline by. The driver locks its rings in memory: a user without that privilege,
@@ -26,10 +27,12 @@ impl Vdev {
     /// sockets are in a fanout group with PACKET_FANOUT_FLAG_DEFRAG; two ports on one interface in
     /// one process share what arrives; frames that Linux itself sends on the interface are received too.
     #[must_use]
-    pub fn af_packet(interface: &str, mtu: u16) -> Vdev {
-        let (frame, block, count) = af_packet_ring(mtu, lockable());
+    pub fn af_packet(interface: &str, mtu: u16, queues: u16) -> Vdev {
+        let most = lockable().map(|most| most / u64::from(queues.max(1)));
+        let (frame, block, count) = af_packet_ring(mtu, most);
+        let pairs = if queues > 1 { format!("qpairs={queues},") } else { String::new() };
         Vdev(format!(
-            "{},iface={interface},qdisc_bypass=1,blocksz={block},framesz={frame},framecnt={count}",
+            "{},iface={interface},{pairs}qdisc_bypass=1,blocksz={block},framesz={frame},framecnt={count}",
             unique("net_af_packet")
         ))
     }
@@ -43,7 +46,7 @@ impl Vdev {
         (frame - 32) as u16
     }
 
-    /// The interface's first queue through an XDP socket.
+    /// The interface's first `queues` queues through XDP sockets. What arrives on others is not seen.
     ///
     /// It needs root outside of any user namespace. The buffers that it receives into are those of
     /// the pool, which must therefore fit a page, headers included: 3700 B of room start, 3800 B do
@@ -51,8 +54,8 @@ impl Vdev {
     ///
     /// Busy polling is off: on veth it was measured to make no difference (1.30 Mpps either way).
     #[must_use]
-    pub fn af_xdp(interface: &str) -> Vdev {
-        Vdev(format!("{},iface={interface},start_queue=0,queue_count=1,busy_budget=0", unique("net_af_xdp")))
+    pub fn af_xdp(interface: &str, queues: u16) -> Vdev {
+        Vdev(format!("{},iface={interface},start_queue=0,queue_count={queues},busy_budget=0", unique("net_af_xdp")))
     }
 
     /// What a pool's buffers need, in bytes, to receive from [`af_xdp`](Vdev::af_xdp): the kernel
@@ -79,6 +82,11 @@ impl Vdev {
     #[must_use]
     pub fn ring() -> Vdev {
         Vdev(unique("net_ring"))
+    }
+
+    /// A name for a ring of ours.
+    pub(crate) fn ring_name() -> String {
+        unique("netlathe")
     }
 
     /// The whole text, as `--vdev` takes it.
@@ -171,17 +179,17 @@ mod tests {
 
     #[test]
     fn arguments_and_names() {
-        let vdev = Vdev::af_packet("veth0", 1500);
+        let vdev = Vdev::af_packet("veth0", 1500, 1);
         assert!(
             vdev.as_str().ends_with(",iface=veth0,qdisc_bypass=1,blocksz=65536,framesz=2048,framecnt=5120"),
             "{vdev}"
         );
-        assert!(Vdev::af_packet("v", 9000).as_str().ends_with("blocksz=147456,framesz=9216,framecnt=5120"));
+        assert!(Vdev::af_packet("v", 9000, 1).as_str().ends_with("blocksz=147456,framesz=9216,framecnt=5120"));
         assert_eq!(Vdev::af_packet_data_room(1500), 2016);
         assert_eq!(Vdev::af_xdp_data_room(1500), Some(2048));
         assert_eq!((Vdev::af_xdp_data_room(3426), Vdev::af_xdp_data_room(3427)), (Some(3700), None));
         assert_ne!(Vdev::ring(), Vdev::ring());
-        assert!(Vdev::af_xdp("v").as_str().starts_with("net_af_xdp"));
+        assert!(Vdev::af_xdp("v", 1).as_str().starts_with("net_af_xdp"));
         assert!(Vdev::tap("t0").as_str().ends_with(",iface=t0"));
     }
 }

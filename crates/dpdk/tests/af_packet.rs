@@ -11,7 +11,7 @@ const FRAMES: u64 = 10_000;
 
 fn open(interface: &str, mtu: u16) -> (Pool, Started) {
     let pool = Pool::new(eal(), interface, 4096, Vdev::af_packet_data_room(mtu)).expect("pool");
-    let port = Port::open(eal(), Vdev::af_packet(interface, mtu), &pool, &PortConfig::default()).expect("port");
+    let port = Port::open(eal(), Vdev::af_packet(interface, mtu, 1), &pool, &PortConfig::default()).expect("port");
     (pool, port.start().expect("start"))
 }
 

@@ -17,7 +17,7 @@ fn sends_10_000() {
     veth("nla", "nlb", 1500);
     let room = Vdev::af_xdp_data_room(1500).expect("an MTU for XDP");
     let pool = Pool::new(eal(), "xdp", 16_384, room).expect("pool");
-    let opened = Port::open(eal(), Vdev::af_xdp("nla"), &pool, &PortConfig::default());
+    let opened = Port::open(eal(), Vdev::af_xdp("nla", 1), &pool, &PortConfig::default());
     let mut started = match opened.and_then(Port::start) {
         Ok(started) => started,
         Err(error) => {
@@ -52,7 +52,7 @@ fn sends_10_000() {
 
     // And back: from a packet socket to the XDP socket.
     let other = Pool::new(eal(), "packet", 4096, Vdev::af_packet_data_room(1500)).expect("pool");
-    let mut peer = Port::open(eal(), Vdev::af_packet("nlb", 1500), &other, &PortConfig::default())
+    let mut peer = Port::open(eal(), Vdev::af_packet("nlb", 1500, 1), &other, &PortConfig::default())
         .and_then(Port::start)
         .expect("peer");
     let (mut sent, mut seen) = (0, 0);

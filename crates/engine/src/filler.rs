@@ -74,6 +74,25 @@ impl FillerPlanner {
         self.free.map_or(Time::ZERO, |free| self.line.time(free))
     }
 
+    /// A frame of `length` that nobody asked for takes the line next: a filler while nothing is due.
+    /// Gives where it starts.
+    pub fn idle_frame(&mut self, length: WireLen) -> u64 {
+        let position = self.free.unwrap_or(0);
+        self.free = Some(position + u64::from(length.bytes()));
+        position
+    }
+
+    /// The line idled for `bytes` byte times: all that is not placed yet can start no earlier.
+    pub fn slip(&mut self, bytes: u64) {
+        self.free = self.free.map(|free| free + bytes);
+    }
+
+    /// Whether a frame was placed: from the first on, all idle time is filled.
+    #[must_use]
+    pub fn begun(&self) -> bool {
+        self.free.is_some()
+    }
+
     /// Places the next frame, which should start at `due`, was ready at `ready` and takes `length`.
     pub fn place(&mut self, due: Time, ready: Time, length: WireLen) -> Slot {
         let wanted = self.nearest_start(due);
@@ -106,24 +125,32 @@ impl FillerPlanner {
     }
 }
 
-/// The lengths of the ⌈N / 1538⌉ fillers that take exactly `fill` byte times.
+/// The next of the ⌈N / 1538⌉ fillers that take exactly `fill` byte times.
 ///
 /// All are of the longest kind but the last two, which share the rest so that neither is too short.
 ///
 /// # Panics
+/// If `fill` is less than 84, which no frame takes.
+#[inline]
+#[must_use]
+pub fn next_filler(fill: u64) -> WireLen {
+    assert!(fill >= SHORTEST, "{fill} byte times cannot be filled");
+    // A longest filler would leave too little for another.
+    let crumbs = fill > LONGEST && fill < LONGEST + SHORTEST;
+    let take = if crumbs { fill - SHORTEST } else { fill.min(LONGEST) };
+    WireLen::new(take as u32)
+}
+
+/// All the fillers that take exactly `fill` byte times, see [`next_filler`].
+///
+/// # Panics
 /// If `fill` is between 1 and 83, which no frame takes.
 pub fn fillers(fill: u64) -> impl Iterator<Item = WireLen> {
-    assert!(fill == 0 || fill >= SHORTEST, "{fill} byte times cannot be filled");
     let mut left = fill;
     std::iter::from_fn(move || {
-        let take = match left {
-            0 => return None,
-            // A longest filler would leave too little for another.
-            _ if left > LONGEST && left < LONGEST + SHORTEST => left - SHORTEST,
-            _ => left.min(LONGEST),
-        };
-        left -= take;
-        Some(WireLen::new(take as u32))
+        let next = (left > 0).then(|| next_filler(left))?;
+        left -= u64::from(next.bytes());
+        Some(next)
     })
 }
 

@@ -18,5 +18,6 @@ pub use gaps::GapMeter;
 pub use moments::Moments;
 pub use rates::RateMeter;
 pub use report::{
-    DepthReport, Flow, GapError, GapReport, LatenessReport, PipelineReport, RateReport, Report, ReturnReport, Shortfall,
+    DepthReport, Flow, GapError, GapReport, LatenessReport, LineReport, PipelineReport, RateReport, Report,
+    ReturnReport, Shortfall,
 };

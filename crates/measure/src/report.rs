@@ -66,6 +66,9 @@ pub struct PipelineReport {
     /// Filler frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fillers: Option<Tally>,
+    /// What the far end of a line in real time saw.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<LineReport>,
     /// Frames waiting for their departure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<DepthReport>,
@@ -175,6 +178,27 @@ pub struct Shortfall {
     pub behind_ns: f64,
     /// Time that the ask wanted for the run ÷ time that it took.
     pub obtained_share: f64,
+}
+
+/// What the far end of a line in real time saw.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LineReport {
+    /// Frames that the queue before the line holds.
+    pub slots: u32,
+    /// Data frames.
+    pub data: Tally,
+    /// Filler frames.
+    pub fillers: Tally,
+    /// Times that the line had to idle since the queue was empty.
+    pub underruns: u64,
+    /// How long it idled in all.
+    pub idle_ns: f64,
+    /// Data frames whose place was compared with the plan, counted from the first.
+    pub compared: u64,
+    /// Those of them that were not where the plan had them.
+    pub displaced: u64,
+    /// How far the worst of them was off.
+    pub max_off_ns: f64,
 }
 
 /// Frames that waited for their departure.

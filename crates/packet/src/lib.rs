@@ -9,7 +9,7 @@ mod template;
 mod view;
 
 pub use checksum::internet_checksum;
-pub use filler::FillerKind;
+pub use filler::{FillerKind, is_filler};
 pub use frame::{Frame, HeapFrame};
 pub use template::{MacAddr, UdpTemplate};
-pub use view::ip_length;
+pub use view::{flow_hash, ip_length};

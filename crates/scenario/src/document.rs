@@ -97,7 +97,21 @@ impl Reader<'_> {
     fn pipeline(&mut self, table: &DeTable<'_>, number: usize, span: Range<usize>) -> PipelineText {
         self.check_keys(
             table,
-            &["name", "in", "out", "stream", "count", "rate", "gap", "pacer", "filler", "stages", "one-way", "class"],
+            &[
+                "name",
+                "in",
+                "out",
+                "stream",
+                "count",
+                "rate",
+                "gap",
+                "pacer",
+                "filler",
+                "line-rate",
+                "stages",
+                "one-way",
+                "class",
+            ],
         );
         let mut pipeline = PipelineText {
             name: self.text(table, "name").map_or_else(|| format!("pipeline{}", number + 1), |text| text.value),
@@ -110,6 +124,7 @@ impl Reader<'_> {
             gap: self.text(table, "gap"),
             pacer: self.text(table, "pacer"),
             filler: self.text(table, "filler"),
+            line_rate: self.text(table, "line-rate"),
             stages: self.texts(table, "stages"),
             one_way: table.get("one-way").is_some_and(|value| self.boolean(value)),
         };

@@ -18,6 +18,6 @@ pub use asks::{parse_gap, parse_wave};
 pub use document::{Scenario, read};
 pub use expect::{Comparison, Expectation, Quantity};
 pub use plan::{Pacer, PipelinePlan, PipelineText, SourcePlan};
-pub use ports::{Driver, FillerSpec, PortSpec, WireSpec};
+pub use ports::{Driver, FillerSpec, LineSpec, PortSpec, WireSpec};
 pub use problem::{Origin, Problem, Problems, Text};
 pub use stream::parse_stream;

@@ -1,5 +1,5 @@
 use crate::asks::{parse_gap, parse_wave};
-use crate::ports::{FillerSpec, PortSpec};
+use crate::ports::{FillerSpec, PortSpec, line_rate};
 use crate::problem::{Origin, Problems, Text, nearest};
 use crate::stream::parse_stream;
 use engine::Line;
@@ -31,6 +31,8 @@ pub struct PipelineText {
     pub pacer: Option<Text>,
     /// Fillers.
     pub filler: Option<Text>,
+    /// The output's line rate, where it does not tell.
+    pub line_rate: Option<Text>,
     /// Stages, first to last.
     pub stages: Vec<Text>,
     /// Nothing is carried back.
@@ -52,6 +54,8 @@ pub struct PipelinePlan {
     pub pacer: Pacer,
     /// What fills the line.
     pub filler: FillerSpec,
+    /// The output's line, if it has a line rate.
+    pub line: Option<Line>,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
     /// Nothing is carried back.
@@ -117,9 +121,10 @@ impl PipelineText {
         let filler = self.filler.as_ref().and_then(|text| problems.read(text, FillerSpec::parse));
         let stages: Vec<_> = self.stages.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect();
         let (source, output, ask) = (source?, output?, ask?);
+        let line = self.line(&output, problems);
         self.check_ports(&source, &output, problems);
-        self.check_ask(ask, &output, problems);
-        let pacer = self.pacer(ask, &output, problems)?;
+        self.check_ask(ask, line, problems);
+        let pacer = self.pacer(ask, &output, line, problems)?;
         if let Some(text) = self.filler.as_ref().filter(|_| pacer != Pacer::Filler) {
             problems.add(
                 &text.origin,
@@ -136,6 +141,7 @@ impl PipelineText {
             ask,
             pacer,
             filler: filler.unwrap_or_default(),
+            line,
             stages,
             one_way: self.one_way,
         };
@@ -178,7 +184,9 @@ impl PipelineText {
     }
 
     fn check_ports(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {
-        if let (SourcePlan::Port(port @ (PortSpec::Wire(_) | PortSpec::Null)), Some(text)) = (source, &self.input) {
+        if let (SourcePlan::Port(port @ (PortSpec::Wire(_) | PortSpec::Line(_) | PortSpec::Null)), Some(text)) =
+            (source, &self.input)
+        {
             problems.add(&text.origin, format!("nothing comes from '{port}': read from an interface or pcap:FILE"));
         }
         if let (SourcePlan::Port(port), Some(text)) = (source, &self.output) {
@@ -193,14 +201,26 @@ impl PipelineText {
         }
     }
 
-    fn check_ask(&self, ask: Ask, output: &PortSpec, problems: &mut Problems) {
+    /// The output's own line, or the one that the user vouches for.
+    fn line(&self, output: &PortSpec, problems: &mut Problems) -> Option<Line> {
+        let own = output.line();
+        let Some(text) = &self.line_rate else { return own };
+        if own.is_some() || output.is_virtual() {
+            let says = if own.is_some() { "says its own line rate" } else { "has no line" };
+            problems.add(&text.origin, format!("'{output}' {says}: leave the line rate out"));
+            return own;
+        }
+        problems.read(text, line_rate).map(Line::new)
+    }
+
+    fn check_ask(&self, ask: Ask, line: Option<Line>, problems: &mut Problems) {
         let Some(text) = self.rate.as_ref().or(self.gap.as_ref()) else { return };
-        match ask.schedule(output.line()) {
+        match ask.schedule(line) {
             Ok(_) => {}
             Err(Impossible::NoLine) => problems.add(
                 &text.origin,
                 format!(
-                    "'{}' is a share of line rate, which only wire: and physical NICs have: write a rate such as 5Gbps",
+                    "'{}' is a share of line rate, which only wire: and line: tell: write a rate such as 5Gbps, or say the output's --line-rate",
                     text.value
                 ),
             ),
@@ -210,7 +230,7 @@ impl PipelineText {
         }
     }
 
-    fn pacer(&self, ask: Ask, output: &PortSpec, problems: &mut Problems) -> Option<Pacer> {
+    fn pacer(&self, ask: Ask, output: &PortSpec, line: Option<Line>, problems: &mut Problems) -> Option<Pacer> {
         const NAMES: [&str; 5] = ["auto", "filler", "launch-time", "deadline", "none"];
         let asked = self.pacer.as_ref().map_or("auto", |text| text.value.as_str());
         let origin = self.pacer.as_ref().map_or(&Origin::Option("--pacer"), |text| &text.origin);
@@ -236,14 +256,16 @@ impl PipelineText {
             ("deadline", PortSpec::Wire(_)) => {
                 refuse("watches a clock, which the model line does not have: write filler or launch-time")
             }
+            ("auto" | "filler", PortSpec::Line(_)) if !nothing => Some(Pacer::Filler),
+            (_, PortSpec::Line(_)) => refuse("leaves the line idle: write filler, with a --rate or a --gap to keep"),
             ("auto" | "none", PortSpec::Pcap(_) | PortSpec::Null) => Some(Pacer::Stamps),
             (_, PortSpec::Pcap(_) | PortSpec::Null) => {
                 refuse("has no line to act on here: leave it out, departures are written as stamps")
             }
             ("auto" | "none", _) if nothing => Some(Pacer::Unpaced),
-            ("filler", _) => {
-                refuse("works on the model line only in this version: write deadline, or wire:10G as output")
-            }
+            ("filler", _) if line.is_some() => Some(Pacer::Filler),
+            ("filler", _) => refuse("has to know how fast the output's line is: add --line-rate 10G, say"),
+            ("auto", _) if self.filler.is_some() && line.is_some() => Some(Pacer::Filler),
             ("launch-time", _) => {
                 refuse("needs a NIC that sends at a given time, which no port of this version is: write deadline")
             }
@@ -258,6 +280,7 @@ impl PortSpec {
     pub fn line(&self) -> Option<Line> {
         match self {
             PortSpec::Wire(wire) => Some(Line::new(wire.rate)),
+            PortSpec::Line(line) => Some(Line::new(line.rate)),
             _ => None,
         }
     }

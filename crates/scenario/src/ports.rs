@@ -11,6 +11,8 @@ pub enum PortSpec {
         name: String,
         /// The driver, if one was asked for.
         driver: Option<Driver>,
+        /// How many queues, if that was asked for.
+        queues: Option<u16>,
     },
     /// A TAP device made by us: `tap:NAME`.
     Tap(String),
@@ -22,6 +24,8 @@ pub enum PortSpec {
     Pcap(PathBuf),
     /// The model line: `wire:10G`.
     Wire(WireSpec),
+    /// A line in real time without a NIC: `line:10G`.
+    Line(LineSpec),
     /// Drops and counts: `null`.
     Null,
 }
@@ -50,6 +54,19 @@ pub struct WireSpec {
     pub deficit_idle_count: bool,
 }
 
+/// A line in real time, and what its far end writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineSpec {
+    /// Line rate.
+    pub rate: BitRate,
+    /// Frames that the queue before it holds.
+    pub slots: u32,
+    /// List of frames with their start in picoseconds.
+    pub frames: Option<PathBuf>,
+    /// Fillers are listed too.
+    pub keep_fillers: bool,
+}
+
 /// Fillers as asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillerSpec {
@@ -71,7 +88,8 @@ impl PortSpec {
     /// # Errors
     /// An unknown kind, an empty name, or options that the kind does not have.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        const KINDS: &str = "write an interface (eth0), pcap:FILE, wire:10G, null, tap:NAME, pci:ADDRESS or dpdk:ARGS";
+        const KINDS: &str =
+            "write an interface (eth0), pcap:FILE, wire:10G, line:10G, null, tap:NAME, pci:ADDRESS or dpdk:ARGS";
         let named = |value: &str, what: &str| {
             if value.is_empty() {
                 Err(ParseError::new(format!("'{text}' names no {what}"), KINDS))
@@ -87,6 +105,7 @@ impl PortSpec {
             Some(("dpdk", args)) => Ok(PortSpec::Dpdk(named(args, "device")?)),
             Some(("pcap", file)) => Ok(PortSpec::Pcap(named(file, "file")?.into())),
             Some(("wire", options)) => wire(options).map(PortSpec::Wire),
+            Some(("line", options)) => line(options).map(PortSpec::Line),
             Some((kind, _)) => Err(ParseError::new(format!("'{kind}:' is no kind of port"), KINDS)),
         }
     }
@@ -101,18 +120,19 @@ impl PortSpec {
 fn interface(text: &str) -> Result<PortSpec, ParseError> {
     let mut parts = text.split(',');
     let name = interface_name(parts.next().unwrap_or_default())?;
-    let mut driver = None;
+    let (mut driver, mut queues) = (None, None);
     for option in parts {
-        driver = Some(match option {
-            "driver=af_xdp" => Driver::AfXdp,
-            "driver=af_packet" => Driver::AfPacket,
+        match (option, option.strip_prefix("queues=").and_then(|number| number.parse().ok())) {
+            ("driver=af_xdp", _) => driver = Some(Driver::AfXdp),
+            ("driver=af_packet", _) => driver = Some(Driver::AfPacket),
+            (_, Some(number @ 1..=64)) => queues = Some(number),
             _ => {
                 let what = format!("'{option}' is no option of an interface");
-                return Err(ParseError::new(what, "write driver=af_xdp or driver=af_packet"));
+                return Err(ParseError::new(what, "write driver=af_xdp, driver=af_packet or queues=1 to queues=64"));
             }
-        });
+        }
     }
-    Ok(PortSpec::Interface { name, driver })
+    Ok(PortSpec::Interface { name, driver, queues })
 }
 
 /// The names that Linux takes: 1 to 15 bytes, no slash, no space.
@@ -151,8 +171,40 @@ fn wire(options: &str) -> Result<WireSpec, ParseError> {
     Ok(wire)
 }
 
+fn line(options: &str) -> Result<LineSpec, ParseError> {
+    let mut parts = options.split(',');
+    let rate = line_rate(parts.next().unwrap_or_default())?;
+    let mut line = LineSpec { rate, slots: LineSpec::SLOTS, frames: None, keep_fillers: false };
+    for option in parts {
+        match option.split_once('=') {
+            Some(("frames", file)) if !file.is_empty() => line.frames = Some(file.into()),
+            Some(("fillers", "keep")) => line.keep_fillers = true,
+            Some(("slots", number)) => {
+                line.slots = number.parse().ok().filter(|slots| (64..=1 << 20).contains(slots)).ok_or_else(|| {
+                    ParseError::new(format!("'{number}' is no number of slots"), "write slots=64 to slots=1048576")
+                })?;
+            }
+            _ => {
+                return Err(ParseError::new(
+                    format!("'{option}' is no option of line:"),
+                    "write slots=N, frames=FILE or fillers=keep",
+                ));
+            }
+        }
+    }
+    if line.keep_fillers && line.frames.is_none() {
+        return Err(ParseError::new("fillers=keep has nothing to keep them in", "add frames=FILE"));
+    }
+    Ok(line)
+}
+
+impl LineSpec {
+    /// Slots of the queue when none are asked for, as NICs have.
+    pub const SLOTS: u32 = 4_096;
+}
+
 /// `10G` as ports are called, or any bit rate; 1 Mbit/s to 1 Tbit/s.
-fn line_rate(text: &str) -> Result<BitRate, ParseError> {
+pub(crate) fn line_rate(text: &str) -> Result<BitRate, ParseError> {
     let spelled = if text.ends_with(['G', 'M']) { format!("{text}bps") } else { text.to_owned() };
     let rate: BitRate = spelled
         .parse()
@@ -209,7 +261,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_port() {
-        let eth0 = |driver| PortSpec::Interface { name: "eth0".into(), driver };
+        let eth0 = |driver| PortSpec::Interface { name: "eth0".into(), driver, queues: None };
         for (text, port) in [
             ("eth0", eth0(None)),
             ("if:eth0", eth0(None)),
@@ -228,6 +280,9 @@ mod tests {
         };
         assert_eq!(wire.rate, BitRate::from_bps(2_500_000_000));
         assert!(wire.keep_fillers && wire.deficit_idle_count);
+        let Ok(PortSpec::Line(line)) = PortSpec::parse("line:10G,slots=512,frames=o.csv") else { panic!("a line") };
+        assert_eq!((line.rate, line.slots), (BitRate::from_gbps(10), 512));
+        assert!(matches!(PortSpec::parse("eth0,queues=4"), Ok(PortSpec::Interface { queues: Some(4), .. })));
     }
 
     #[test]
@@ -245,6 +300,11 @@ mod tests {
             "wire:10G,foo=bar",
             "wire:9999G",
             "wire:10G,fillers=keep",
+            "line:10",
+            "line:10G,slots=1",
+            "line:10G,fillers=keep",
+            "line:10G,pcap=a.pcap",
+            "eth0,queues=0",
             "ether:eth0",
             "if:eth0,driver=foo",
             "a_very_long_interface",

@@ -12,13 +12,14 @@ use std::net::Ipv4Addr;
 impl fmt::Display for PortSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PortSpec::Interface { name, driver } => {
+            PortSpec::Interface { name, driver, queues } => {
                 write!(f, "if:{name}")?;
                 match driver {
-                    Some(Driver::AfXdp) => f.write_str(",driver=af_xdp"),
-                    Some(Driver::AfPacket) => f.write_str(",driver=af_packet"),
-                    None => Ok(()),
+                    Some(Driver::AfXdp) => f.write_str(",driver=af_xdp")?,
+                    Some(Driver::AfPacket) => f.write_str(",driver=af_packet")?,
+                    None => {}
                 }
+                queues.map_or(Ok(()), |queues| write!(f, ",queues={queues}"))
             }
             PortSpec::Tap(name) => write!(f, "tap:{name}"),
             PortSpec::Pci(address) => write!(f, "pci:{address}"),
@@ -34,6 +35,13 @@ impl fmt::Display for PortSpec {
                 }
                 f.write_str(if wire.keep_fillers { ",fillers=keep" } else { "" })?;
                 f.write_str(if wire.deficit_idle_count { ",dic=on" } else { "" })
+            }
+            PortSpec::Line(line) => {
+                write!(f, "line:{},slots={}", line.rate, line.slots)?;
+                if let Some(path) = &line.frames {
+                    write!(f, ",frames={}", path.display())?;
+                }
+                f.write_str(if line.keep_fillers { ",fillers=keep" } else { "" })
             }
             PortSpec::Null => f.write_str("null"),
         }

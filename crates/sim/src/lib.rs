@@ -16,4 +16,4 @@ pub use driver::{Limits, Run, Watch, run};
 pub use error::SimError;
 pub use sink::{NullSink, PcapSink, Sink};
 pub use source::{PcapSource, Source, StreamSource};
-pub use wire::WireSink;
+pub use wire::{FrameList, WireSink};

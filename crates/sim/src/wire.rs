@@ -151,28 +151,41 @@ impl Sink for WireSink {
     }
 }
 
-/// The CSV of frames: `start_ps,length,kind`.
-struct FrameList {
+/// The CSV of frames: `start_ps,length,kind`, with the start of the preamble in ps since the run's
+/// start, the length with FCS, and `data` or `filler`.
+pub struct FrameList {
     path: PathBuf,
     file: File,
     lines: Vec<u8>,
 }
 
 impl FrameList {
-    fn create(path: &Path) -> Result<Self, SimError> {
+    /// Makes the file, with its header.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn create(path: &Path) -> Result<Self, SimError> {
         let file = File::create(path).map_err(|cause| SimError::Write { path: path.to_owned(), cause })?;
         let mut list = FrameList { path: path.to_owned(), file, lines: b"start_ps,length,kind\n".to_vec() };
         list.flush()?;
         Ok(list)
     }
 
-    fn add(&mut self, start: Time, length: FrameLen, kind: &str) -> Result<(), SimError> {
+    /// Adds a frame.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn add(&mut self, start: Time, length: FrameLen, kind: &str) -> Result<(), SimError> {
         // Writing to memory cannot fail.
         let _ = writeln!(self.lines, "{},{},{kind}", start.as_ps(), length.bytes());
         if self.lines.len() >= 1 << 20 { self.flush() } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> Result<(), SimError> {
+    /// Writes what is not written yet.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn flush(&mut self) -> Result<(), SimError> {
         let written = self.file.write_all(&self.lines);
         self.lines.clear();
         written.map_err(|cause| SimError::Write { path: self.path.clone(), cause })

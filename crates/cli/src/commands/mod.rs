@@ -87,6 +87,9 @@ pub(crate) struct Departures {
     /// Filler frames: self, mac-control, blackhole=MAC; then ,align=4 or ,align=8
     #[arg(long)]
     filler: Option<String>,
+    /// Line rate of a live output that does not tell it, as 10G: what fillers and 50% refer to
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
+    line_rate: Option<String>,
 }
 
 impl Departures {
@@ -98,6 +101,7 @@ impl Departures {
             gap: self.gap.map(|gap| Text::option("--gap", gap)),
             pacer: Some(Text::option("--pacer", self.pacer)),
             filler: self.filler.map(|filler| Text::option("--filler", filler)),
+            line_rate: self.line_rate.map(|rate| Text::option("--line-rate", rate)),
             ..PipelineText::default()
         }
     }

@@ -1,0 +1,166 @@
+use crate::back::Back;
+use crate::outlet::Outlet;
+use crate::rounds::Rounds;
+use dpdk::{BURST, Mbuf};
+use engine::{Departure, Pipeline};
+use measure::PipelineReport;
+use std::time::Duration;
+use units::{Span, Time};
+
+/// With nothing to do for so long, the worker sleeps between looks.
+const IDLE: Span = Span::from_ms(5);
+const NAP: Duration = Duration::from_micros(50);
+/// A nap must not reach into a departure: it may last several times as long as asked.
+const NAP_MARGIN: Span = Span::from_ms(1);
+
+/// Watches the clock until each departure is due; without a schedule, sends as soon as it can.
+///
+/// Departures go first: between two of them no more is received than the time allows for.
+pub(crate) struct DeadlinePacer {
+    outlet: Outlet,
+    back: Option<Back>,
+    paced: bool,
+    /// The next departure, when it is settled but not yet due.
+    pending: Option<Departure<Mbuf>>,
+    cost: Cost,
+}
+
+impl DeadlinePacer {
+    pub(crate) fn new(outlet: Outlet, back: Option<Back>, paced: bool) -> Self {
+        DeadlinePacer { outlet, back, paced, pending: None, cost: Cost::default() }
+    }
+
+    /// Runs to the end and reports.
+    pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> PipelineReport {
+        let mut busy_at = Time::ZERO;
+        while let Some(now) = rounds.next() {
+            if self.ended(&mut rounds) {
+                break;
+            }
+            let mut busy = self.depart(now, &mut rounds);
+            // While the output takes nothing, the input and the way back go on.
+            let stuck = !busy && self.outlet.waiting() > 0;
+            let next = if stuck { None } else { self.next(&mut rounds.pipeline) };
+            let now = rounds.clock.now();
+            let spare = next.map(|at| at.since(now));
+            let most = spare.map_or(BURST, |spare| self.cost.frames_in(spare));
+            if let Some(at) = next.filter(|_| most == 0) {
+                rounds.clock.spin_until(at.min(rounds.end));
+                continue;
+            }
+            busy |= rounds.wake(now);
+            let elsewhere = u64::from(self.pending.is_some()) + self.outlet.waiting() as u64;
+            let mut touched = rounds.intake.take(now, most, elsewhere, &mut rounds.pipeline);
+            if let Some(back) = self.back.as_mut().filter(|_| touched < most) {
+                touched += back.carry(most - touched);
+            }
+            if touched > 0 {
+                self.cost.learn(touched, rounds.clock.now().since(now));
+                busy = true;
+            }
+            if busy {
+                busy_at = now;
+            } else if now.since(busy_at) > IDLE && self.nothing_before(now + NAP_MARGIN, &mut rounds) {
+                std::thread::sleep(NAP);
+            }
+        }
+        let outside = u64::from(self.pending.is_some()) + self.outlet.waiting() as u64;
+        let report = rounds.report(outside);
+        PipelineReport {
+            back: self.back.as_ref().map(Back::report),
+            // Nothing is late where nothing was asked.
+            lateness: report.lateness.filter(|_| self.paced),
+            starved: report.starved.filter(|_| self.paced),
+            ..report
+        }
+    }
+
+    /// When the next departure is due, if one is settled or can be.
+    fn next(&mut self, pipeline: &mut Pipeline<Mbuf>) -> Option<Time> {
+        if self.pending.is_none() {
+            self.pending = pipeline.next_departure();
+        }
+        self.pending.as_ref().map(|departure| departure.at)
+    }
+
+    fn nothing_before(&mut self, time: Time, rounds: &mut Rounds<'_>) -> bool {
+        let departs = self.next(&mut rounds.pipeline).is_some_and(|at| at < time);
+        let wakes = rounds.pipeline.deadline().is_some_and(|at| at < time);
+        !departs && !wakes && self.outlet.waiting() == 0
+    }
+
+    /// A stream that was made whole and sent whole.
+    fn ended(&mut self, rounds: &mut Rounds<'_>) -> bool {
+        rounds.intake.ended()
+            && self.next(&mut rounds.pipeline).is_none()
+            && self.outlet.waiting() == 0
+            && rounds.pipeline.held() == 0
+    }
+
+    /// Hands over what is due. True if anything was taken.
+    fn depart(&mut self, now: Time, rounds: &mut Rounds<'_>) -> bool {
+        while self.outlet.has_room() && self.next(&mut rounds.pipeline).is_some_and(|at| at <= now) {
+            let Some(departure) = self.pending.take() else { break };
+            self.outlet.add(departure, &mut rounds.pipeline);
+        }
+        if self.outlet.waiting() == 0 {
+            return false;
+        }
+        let clock = &rounds.clock;
+        let at = || if self.paced { clock.now() } else { now };
+        self.outlet.send(at, &mut rounds.pipeline, &mut rounds.meter) > 0
+    }
+}
+
+/// What receiving a frame takes, learnt from doing it, so that it ends before a departure is due.
+struct Cost {
+    per_frame: Span,
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Cost { per_frame: Span::from_ns(500) }
+    }
+}
+
+impl Cost {
+    /// What a look at an empty ring and the way to the next departure take, with room to spare.
+    const LOOK: Span = Span::from_ns(300);
+    /// An interruption is no cost of a frame.
+    const MOST: Span = Span::from_us(2);
+
+    /// How many frames can be received in this time: 0 when there is not even time to look.
+    fn frames_in(&self, time: Span) -> usize {
+        let ps = time.as_ps().saturating_sub(Self::LOOK.as_ps());
+        (ps / self.per_frame.as_ps()).min(BURST as u64) as usize
+    }
+
+    /// Rises at once and falls slowly: too long a look delays a departure, too short a one nothing.
+    fn learn(&mut self, frames: usize, took: Span) {
+        let now = took.as_ps() / frames.max(1) as u64;
+        let before = self.per_frame.as_ps();
+        let learnt = if now > before { now.min(Self::MOST.as_ps()) } else { before - (before - now) / 32 };
+        self.per_frame = Span::from_ps(learnt.max(10_000));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_of_a_frame_is_learnt() {
+        let mut cost = Cost::default();
+        assert_eq!(cost.frames_in(Span::from_ns(300)), 0);
+        assert_eq!(cost.frames_in(Span::from_ns(1_300)), 2);
+        assert_eq!(cost.frames_in(Span::from_ms(1)), BURST);
+        cost.learn(2, Span::from_us(3));
+        assert_eq!(cost.frames_in(Span::from_us(3)), 1, "a rise counts at once");
+        for _ in 0..300 {
+            cost.learn(10, Span::from_us(1));
+        }
+        assert_eq!(cost.frames_in(Span::from_ns(2_300)), 19, "a fall in time");
+        cost.learn(1, Span::from_ms(5));
+        assert_eq!(cost.frames_in(Span::from_us(5)), 2, "an interruption is not believed");
+    }
+}

@@ -1,0 +1,385 @@
+//! Filler pacing in real time: the queue of the port never drains, so the lengths of the frames in it
+//! set when each of them starts (LightShaper §2.3).
+//!
+//! The clock of such a pipeline is the *head*: the place on the line up to which frames were handed
+//! over. What arrives is ready at the head, so nothing is asked of the line that has gone already.
+
+use crate::back::Back;
+use crate::rounds::Rounds;
+use dpdk::{BURST, Burst, Mbuf, Pool, TxQueue};
+use engine::filler::{FillerPlanner, next_filler};
+use engine::{Departure, Line, Pipeline};
+use measure::{DepartureMeter, DropReason, PipelineReport, Tally};
+use packet::FillerKind;
+use std::collections::VecDeque;
+use units::{FrameLen, Time, WireLen};
+
+/// Slots of the transmit queue that a NIC is asked for.
+pub(crate) const NIC_SLOTS: u32 = 4_096;
+
+/// Places on a line, told to whoever wants to compare them.
+pub(crate) type Told = rtrb::Producer<u64>;
+
+/// Makes the frames of a line, data and fillers, in the order of their places on it.
+pub(crate) struct FillerPacer {
+    tx: TxQueue,
+    planner: FillerPlanner,
+    queue: Queue,
+    /// Never ahead of the clock by more than the queue could hold, for ports that refuse nothing.
+    bounded: bool,
+    /// Buffers that hold a longest filler each: a filler is a buffer with a length.
+    pool: Pool,
+    spare: Burst,
+    /// The next data frame and what is still to be filled before it.
+    pending: Option<Placed>,
+    fill: u64,
+    /// Frames that the port has not taken yet, and what they are.
+    burst: Burst,
+    in_burst: VecDeque<Entry>,
+    told: Option<Told>,
+    fillers: Tally,
+    carried: u64,
+    crowded: u64,
+    underruns: u64,
+}
+
+struct Placed {
+    departure: Departure<Mbuf>,
+    position: u64,
+}
+
+/// A frame on its way to the port.
+struct Entry {
+    position: u64,
+    length: WireLen,
+    /// When a data frame was asked to depart; none for a filler.
+    ask: Option<Time>,
+}
+
+/// How a line is filled.
+pub(crate) struct Settings {
+    pub(crate) planner: FillerPlanner,
+    pub(crate) slots: usize,
+    pub(crate) bounded: bool,
+    pub(crate) told: Option<Told>,
+}
+
+impl FillerPacer {
+    /// A pacer for a queue, with fillers out of `pool`, whose buffers were made by [`stock`].
+    pub(crate) fn new(tx: TxQueue, pool: Pool, settings: Settings) -> Self {
+        let Settings { planner, slots, bounded, told } = settings;
+        let queue = Queue::new(*planner.line(), slots);
+        FillerPacer {
+            tx,
+            planner,
+            queue,
+            bounded,
+            pool,
+            spare: Burst::new(),
+            pending: None,
+            fill: 0,
+            burst: Burst::new(),
+            in_burst: VecDeque::with_capacity(BURST),
+            told,
+            fillers: Tally::default(),
+            carried: 0,
+            crowded: 0,
+            underruns: 0,
+        }
+    }
+
+    /// Runs to the end and reports.
+    pub(crate) fn run(mut self, mut rounds: Rounds<'_>, mut back: Option<Back>) -> PipelineReport {
+        while let Some(now) = rounds.next() {
+            let head = self.head(now);
+            rounds.wake(head);
+            rounds.intake.take(head, BURST, self.holds(), &mut rounds.pipeline);
+            if let Some(back) = &mut back {
+                back.carry(BURST);
+            }
+            self.fill(now, &mut rounds.pipeline, &mut rounds.meter);
+            if rounds.intake.ended() && self.is_empty() && rounds.pipeline.held() == 0 {
+                break;
+            }
+        }
+        PipelineReport {
+            back: back.as_ref().map(Back::report),
+            fillers: Some(self.fillers),
+            underruns: Some(self.underruns),
+            carried: Some(self.carried),
+            crowded: Some(self.crowded),
+            ..rounds.report(self.holds())
+        }
+    }
+
+    /// Time for the pipeline: where the line is filled up to, or the clock before the first frame.
+    fn head(&self, now: Time) -> Time {
+        let line = self.planner.line();
+        if self.planner.begun() { self.planner.free() } else { line.time(line.position(now)) }
+    }
+
+    /// Frames that are out of the pipeline and have not left.
+    fn holds(&self) -> u64 {
+        let data = self.in_burst.iter().filter(|entry| entry.ask.is_some()).count();
+        data as u64 + u64::from(self.pending.is_some())
+    }
+
+    /// Hands a burst of frames over, as far as the port takes them.
+    fn fill(&mut self, now: Time, pipeline: &mut Pipeline<Mbuf>, meter: &mut DepartureMeter) {
+        self.look_for_underrun(now);
+        if self.burst.is_empty() {
+            if self.bounded && self.queue.is_ahead(now) {
+                return;
+            }
+            self.compose(pipeline);
+        }
+        if self.burst.is_empty() {
+            return;
+        }
+        let taken = self.tx.send(&mut self.burst);
+        let line = *self.planner.line();
+        for entry in self.in_burst.drain(..taken) {
+            self.queue.took(&entry, now);
+            let length = entry.length.frame();
+            let Some(ask) = entry.ask else {
+                self.fillers.add(length);
+                continue;
+            };
+            pipeline.sent(length);
+            meter.record(ask, line.time(entry.position), length);
+        }
+        if !self.burst.is_empty() {
+            self.queue.is_full(now);
+        }
+    }
+
+    /// Whether every data frame has left.
+    fn is_empty(&self) -> bool {
+        self.pending.is_none() && self.burst.is_empty()
+    }
+
+    /// The next frames of the line, up to a burst of them.
+    fn compose(&mut self, pipeline: &mut Pipeline<Mbuf>) {
+        while self.burst.room() > 0 {
+            if self.fill > 0 {
+                let Some(blank) = self.blank() else { return };
+                let length = next_filler(self.fill);
+                let end = self.pending.as_ref().map_or(0, |placed| placed.position);
+                self.push_filler(blank, end - self.fill, length);
+                self.fill -= u64::from(length.bytes());
+            } else if let Some(Placed { departure, position }) = self.pending.take() {
+                let Departure { frame, length, at, .. } = departure;
+                self.in_burst.push_back(Entry { position, length: length.on_wire(), ask: Some(at) });
+                if let Some(told) = &mut self.told {
+                    // Before the frame can be seen. There is room for all that are under way.
+                    told.push(position).expect("the line reads one for each data frame");
+                }
+                self.burst.push(frame).expect("there is room");
+            } else if !self.settle(pipeline) {
+                if self.burst.is_empty() && self.planner.begun() {
+                    self.idle(pipeline.deadline());
+                }
+                return;
+            }
+        }
+    }
+
+    /// Gives the next departure its place. False if there is none.
+    fn settle(&mut self, pipeline: &mut Pipeline<Mbuf>) -> bool {
+        while let Some(departure) = pipeline.next_departure() {
+            if !self.tx.carries(&departure.frame) {
+                pipeline.lost(DropReason::TooLong);
+                continue;
+            }
+            let slot = self.planner.place(departure.at, departure.ready, departure.length.on_wire());
+            self.carried += u64::from(slot.carried);
+            self.crowded += u64::from(slot.crowded);
+            self.fill = slot.fill;
+            self.pending = Some(Placed { departure, position: slot.position });
+            return true;
+        }
+        false
+    }
+
+    /// One filler while nothing is due: the longest, but no further than to where a stage wakes.
+    fn idle(&mut self, wakes: Option<Time>) {
+        let Some(blank) = self.blank() else { return };
+        let line = *self.planner.line();
+        let free = self.planner.free();
+        let left = wakes.map_or(u64::MAX, |at| line.position(at.max(free)) - line.position(free));
+        let (least, most) = (u64::from(WireLen::MIN.bytes()), u64::from(WireLen::MAX_STANDARD.bytes()));
+        let length = WireLen::new(left.clamp(least, most) as u32);
+        let position = self.planner.idle_frame(length);
+        self.push_filler(blank, position, length);
+    }
+
+    fn blank(&mut self) -> Option<Mbuf> {
+        if self.spare.is_empty() {
+            self.pool.alloc_up_to(&mut self.spare, BURST / 2);
+        }
+        self.spare.pop_front()
+    }
+
+    fn push_filler(&mut self, mut blank: Mbuf, position: u64, length: WireLen) {
+        blank.set_len(length.frame().without_fcs() as usize).expect("a blank holds the longest");
+        self.in_burst.push_back(Entry { position, length, ask: None });
+        self.burst.push(blank).expect("there is room");
+    }
+
+    /// The line idled if it has gone further than was handed over: what comes next comes later by that.
+    fn look_for_underrun(&mut self, now: Time) {
+        let idled = self.queue.idled(now);
+        if idled == 0 {
+            return;
+        }
+        self.underruns += 1;
+        self.planner.slip(idled);
+        for entry in &mut self.in_burst {
+            entry.position += idled;
+        }
+        if let Some(placed) = &mut self.pending {
+            placed.position += idled;
+        }
+    }
+}
+
+/// Makes every buffer of a pool a filler of the longest kind, so that only its length is ever set.
+///
+/// # Panics
+/// If a buffer has no room for a standard frame.
+pub(crate) fn stock(pool: &Pool, kind: FillerKind) {
+    let mut bytes = Vec::new();
+    kind.write(&mut bytes, FrameLen::MAX_STANDARD);
+    let mut all = Vec::new();
+    while let Some(mut frame) = pool.alloc() {
+        frame.copy_from(&bytes).expect("a blank holds the longest");
+        all.push(frame);
+    }
+}
+
+/// What the port's queue holds, as far as that can be known from outside: from what it took, from the
+/// clock, and from the moments at which it is full.
+struct Queue {
+    line: Line,
+    /// Frames that it holds at most.
+    slots: usize,
+    /// Lengths on the wire of the last `slots` frames that it took, and their sum.
+    lengths: VecDeque<u16>,
+    held: u64,
+    /// The end of the last frame that it took.
+    taken_to: Option<u64>,
+    /// How far the line's time is behind the clock, in ps.
+    lag: i64,
+}
+
+impl Queue {
+    /// When it is full, up to so many frames may have left that the port does not know of yet: NICs
+    /// look at what they have sent by the 32, and fetch ahead.
+    const UNKNOWN: u64 = 64 * WireLen::MAX_STANDARD.bytes() as u64;
+
+    fn new(line: Line, slots: usize) -> Self {
+        Queue { line, slots, lengths: VecDeque::with_capacity(slots + 1), held: 0, taken_to: None, lag: 0 }
+    }
+
+    fn took(&mut self, entry: &Entry, now: Time) {
+        let length = entry.length.bytes();
+        if self.taken_to.is_none() {
+            // An empty line starts it at once.
+            self.lag = now.signed_ps_since(self.line.time(entry.position));
+        }
+        self.taken_to = Some(entry.position + u64::from(length));
+        // No frame is longer than a buffer.
+        self.lengths.push_back(length as u16);
+        self.held += u64::from(length);
+        if self.lengths.len() > self.slots {
+            self.held -= u64::from(self.lengths.pop_front().unwrap_or(0));
+        }
+    }
+
+    /// Where the line is.
+    fn reached(&self, now: Time) -> u64 {
+        self.line.position(Time::from_ps(now.as_ps().saturating_add_signed(-self.lag)))
+    }
+
+    /// Byte times that the line has idled since it sent all that was taken.
+    fn idled(&mut self, now: Time) -> u64 {
+        let Some(taken_to) = self.taken_to else { return 0 };
+        let reached = self.reached(now);
+        if reached <= taken_to {
+            return 0;
+        }
+        self.taken_to = Some(reached);
+        self.lengths.clear();
+        self.held = 0;
+        reached - taken_to
+    }
+
+    /// It holds more than fits.
+    fn is_ahead(&self, now: Time) -> bool {
+        let most = self.slots as u64 * u64::from(WireLen::MAX_STANDARD.bytes());
+        self.taken_to.is_some_and(|taken_to| taken_to >= self.reached(now) + most)
+    }
+
+    /// It refused a frame, so it holds as many as it can: that tells where the line is, and how much
+    /// faster or slower than this clock it goes.
+    fn is_full(&mut self, now: Time) {
+        let Some(taken_to) = self.taken_to else { return };
+        let least = taken_to - self.held;
+        let reached = self.reached(now);
+        let right = reached.clamp(least, least + Self::UNKNOWN);
+        if right != reached {
+            self.lag = now.signed_ps_since(self.line.time(right));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::{BitRate, Span};
+
+    const LINE: BitRate = BitRate::from_gbps(10);
+
+    fn entry(position: u64, bytes: u32) -> Entry {
+        Entry { position, length: WireLen::new(bytes), ask: None }
+    }
+
+    /// A queue of 4 slots that took frames of 1000 byte times back to back from 5 µs on.
+    fn queue(frames: u64) -> (Queue, Time) {
+        let mut queue = Queue::new(Line::new(LINE), 4);
+        let start = Time::from_ps(5_000_000);
+        for n in 0..frames {
+            queue.took(&entry(n * 1_000, 1_000), start);
+        }
+        (queue, start)
+    }
+
+    #[test]
+    fn a_line_that_has_sent_all_has_idled() {
+        let (mut queue, start) = queue(4);
+        assert_eq!(queue.idled(start + Span::from_ns(3_200)), 0, "just all");
+        assert_eq!(queue.idled(start + Span::from_ns(3_280)), 100);
+        assert_eq!(queue.idled(start + Span::from_ns(3_280)), 0, "counted once");
+        assert_eq!(Queue::new(Line::new(LINE), 4).idled(start), 0, "nothing was to be sent");
+    }
+
+    #[test]
+    fn a_full_queue_tells_where_the_line_is() {
+        // By the clock 125 frames have gone, but the full queue holds four: the other 200 have.
+        let (mut queue, start) = queue(204);
+        let now = start + Span::from_us(100);
+        queue.is_full(now);
+        assert_eq!(queue.reached(now), 200_000, "it is not behind what has left the queue");
+        queue.is_full(start + Span::from_us(500));
+        assert_eq!(queue.reached(start + Span::from_us(500)), 200_000 + Queue::UNKNOWN);
+    }
+
+    #[test]
+    fn ports_that_refuse_nothing_are_bounded() {
+        let (mut queue, start) = queue(4);
+        assert!(!queue.is_ahead(start));
+        queue.took(&entry(4_000, 1_538), start);
+        queue.took(&entry(5_538, 1_538), start);
+        assert!(queue.is_ahead(start) && !queue.is_ahead(start + Span::from_us(1)));
+    }
+}

@@ -1,0 +1,110 @@
+use dpdk::{BURST, Burst, Pool, RxQueue};
+use engine::Pipeline;
+use engine::sources::Stream;
+use measure::DropReason;
+use packet::Frame;
+use units::{FrameLen, Time};
+
+/// Frames of a stream that are made ahead.
+const AHEAD: usize = 32;
+
+/// The way in: takes frames from the queues of a port, or makes those of a stream, and books each.
+pub(crate) struct Intake {
+    from: From,
+    /// Frames that the pipeline may hold.
+    limit: u64,
+    received: Burst,
+    segmented: u64,
+    depth: u64,
+}
+
+enum From {
+    Port { queues: Vec<RxQueue>, turn: usize },
+    Stream { stream: Box<Stream>, left: u64, pool: Pool, start: Option<Time> },
+}
+
+impl Intake {
+    /// Takes from the queues of a port, in turn.
+    pub(crate) fn of_port(queues: Vec<RxQueue>, limit: u64) -> Self {
+        Intake::new(From::Port { queues, turn: 0 }, limit)
+    }
+
+    /// Makes `count` frames of a stream in buffers of `pool`. All are ready from the first look on.
+    pub(crate) fn of_stream(stream: Box<Stream>, count: Option<u64>, pool: Pool, limit: u64) -> Self {
+        Intake::new(From::Stream { stream, left: count.unwrap_or(u64::MAX), pool, start: None }, limit)
+    }
+
+    fn new(from: From, limit: u64) -> Self {
+        Intake { from, limit, received: Burst::new(), segmented: 0, depth: 0 }
+    }
+
+    /// The stream was made whole. Ports never end.
+    pub(crate) fn ended(&self) -> bool {
+        matches!(self.from, From::Stream { left: 0, .. })
+    }
+
+    /// Most frames that the pipeline held.
+    pub(crate) fn depth(&self) -> u64 {
+        self.depth
+    }
+
+    /// Takes up to `most` frames of a port, or makes what should be ahead; the pipeline's clock reads
+    /// `now`, and `elsewhere` frames have left it and not yet departed. Gives how many came.
+    pub(crate) fn take(
+        &mut self,
+        now: Time,
+        most: usize,
+        elsewhere: u64,
+        pipeline: &mut Pipeline<dpdk::Mbuf>,
+    ) -> usize {
+        match &mut self.from {
+            From::Stream { stream, left, pool, start } => {
+                let start = *start.get_or_insert(now);
+                let mut made = 0;
+                while *left > 0 && pipeline.ready() < AHEAD {
+                    let Some(mut frame) = pool.alloc() else { break };
+                    *left -= 1;
+                    if frame.copy_from(stream.next_frame()).is_err() {
+                        pipeline.refuse(FrameLen::new(0), DropReason::TooLong);
+                        continue;
+                    }
+                    made += 1;
+                    pipeline.push(now, start, frame);
+                }
+                made
+            }
+            From::Port { queues, turn } => {
+                let most = most.min(BURST);
+                let mut came = 0;
+                for _ in 0..queues.len() {
+                    came += queues[*turn].poll_up_to(&mut self.received, most - came);
+                    *turn = (*turn + 1) % queues.len();
+                    if came >= most {
+                        break;
+                    }
+                }
+                let segmented = queues.iter().map(RxQueue::segmented).sum();
+                for _ in self.segmented..segmented {
+                    pipeline.refuse(FrameLen::new(0), DropReason::Segments);
+                }
+                self.segmented = segmented;
+                if came > 0 {
+                    self.admit(now, elsewhere, pipeline);
+                }
+                came
+            }
+        }
+    }
+
+    fn admit(&mut self, now: Time, elsewhere: u64, pipeline: &mut Pipeline<dpdk::Mbuf>) {
+        let room = self.limit.saturating_sub(pipeline.held() + elsewhere);
+        for (i, frame) in self.received.drain().enumerate() {
+            if i as u64 >= room {
+                pipeline.refuse(frame.length(), DropReason::Pool);
+            } else {
+                pipeline.push(now, now, frame);
+            }
+        }
+        self.depth = self.depth.max(pipeline.held());
+    }
+}

@@ -1,0 +1,67 @@
+use crate::intake::Intake;
+use crate::worker::Counters;
+use dpdk::{Mbuf, TscClock};
+use engine::Pipeline;
+use measure::{DepartureMeter, DepthReport, PipelineReport};
+use std::sync::atomic::{AtomicBool, Ordering};
+use units::{Span, Time};
+
+/// What the loops of all pacers have in common: the clock, the way in, the pipeline and its figures,
+/// and when to end.
+pub(crate) struct Rounds<'a> {
+    pub(crate) clock: TscClock,
+    pub(crate) pipeline: Pipeline<Mbuf>,
+    pub(crate) intake: Intake,
+    pub(crate) meter: DepartureMeter,
+    pub(crate) end: Time,
+    stop: &'a AtomicBool,
+    counters: &'a Counters,
+    round: u64,
+}
+
+impl<'a> Rounds<'a> {
+    pub(crate) fn new(
+        clock: TscClock,
+        pipeline: Pipeline<Mbuf>,
+        intake: Intake,
+        meter: DepartureMeter,
+        duration: Option<Span>,
+        stop: &'a AtomicBool,
+        counters: &'a Counters,
+    ) -> Self {
+        let end = duration.and_then(|duration| clock.now().checked_add(duration)).unwrap_or(Time::MAX);
+        Rounds { clock, pipeline, intake, meter, end, stop, counters, round: 0 }
+    }
+
+    /// Begins another round: what the clock reads, or `None` when the run is to end.
+    pub(crate) fn next(&mut self) -> Option<Time> {
+        let now = self.clock.now();
+        if self.round.is_multiple_of(64) {
+            self.counters.came.store(self.pipeline.books().came.frames, Ordering::Relaxed);
+            self.counters.left.store(self.pipeline.books().left.frames, Ordering::Relaxed);
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+        }
+        self.round += 1;
+        (now < self.end).then_some(now)
+    }
+
+    /// Lets the stages release what is due by `now`. True if there was anything.
+    pub(crate) fn wake(&mut self, now: Time) -> bool {
+        let due = self.pipeline.deadline().is_some_and(|deadline| deadline <= now);
+        if due {
+            self.pipeline.wake(now);
+        }
+        due
+    }
+
+    /// The figures, with `outside` frames that are out of the pipeline and have not departed.
+    pub(crate) fn report(&self, outside: u64) -> PipelineReport {
+        PipelineReport {
+            depth: Some(DepthReport { max: self.intake.depth() }),
+            starved: Some(self.pipeline.starved()),
+            ..self.meter.report(self.pipeline.books(), self.pipeline.held() + outside)
+        }
+    }
+}
