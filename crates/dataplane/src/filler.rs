@@ -25,7 +25,7 @@ pub(crate) struct FillerPacer {
     tx: TxQueue,
     planner: FillerPlanner,
     queue: Queue,
-    /// Never ahead of the clock by more than the queue could hold, for ports that refuse nothing.
+    /// There is a line that takes its time. Without, nothing holds the pacer back but its own speed.
     bounded: bool,
     /// Buffers that hold a longest filler each: a filler is a buffer with a length.
     pool: Pool,
@@ -126,11 +126,13 @@ impl FillerPacer {
 
     /// Hands a burst of frames over, as far as the port takes them.
     fn fill(&mut self, now: Time, pipeline: &mut Pipeline<Mbuf>, meter: &mut DepartureMeter) {
-        self.look_for_underrun(now);
-        if self.burst.is_empty() {
-            if self.bounded && self.queue.is_ahead(now) {
+        if self.bounded {
+            self.look_for_underrun(now);
+            if self.burst.is_empty() && self.queue.is_ahead(now) {
                 return;
             }
+        }
+        if self.burst.is_empty() {
             self.compose(pipeline);
         }
         if self.burst.is_empty() {

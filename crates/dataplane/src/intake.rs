@@ -61,10 +61,16 @@ impl Intake {
             From::Stream { stream, left, pool, start } => {
                 let start = *start.get_or_insert(now);
                 let mut made = 0;
-                while *left > 0 && pipeline.ready() < AHEAD {
-                    let Some(mut frame) = pool.alloc() else { break };
+                let wanted = AHEAD.saturating_sub(pipeline.ready()).min(usize::try_from(*left).unwrap_or(AHEAD));
+                let burst = &mut self.received;
+                pool.alloc_up_to(burst, wanted);
+                for mut frame in burst.drain() {
                     *left -= 1;
-                    if frame.copy_from(stream.next_frame()).is_err() {
+                    let written = stream.next_frame(|length| {
+                        frame.set_len(length)?;
+                        Ok::<_, dpdk::Error>(frame.bytes_mut())
+                    });
+                    if written.is_err() {
                         pipeline.refuse(FrameLen::new(0), DropReason::TooLong);
                         continue;
                     }

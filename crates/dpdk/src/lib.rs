@@ -7,6 +7,7 @@
 //! - [`Port::open`] attaches a device, [`Port::start`] hands out its [`RxQueue`]s and [`TxQueue`]s,
 //!   once. The port stops and goes when it and the last of its queues are dropped.
 //! - [`TscClock`] reads the time-stamp counter in picoseconds, at the kernel's rate.
+//! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
 //!
 //! No function here panics for want of memory, frames or privileges; an empty pool is `None` or 0,
@@ -20,6 +21,7 @@ mod interface;
 mod losses;
 mod mbuf;
 mod packet_ring;
+mod packet_sender;
 mod pool;
 mod port;
 mod vdev;
@@ -31,6 +33,7 @@ pub use error::Error;
 pub use interface::{Link, link};
 pub use mbuf::Mbuf;
 pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};
+pub use packet_sender::PacketSender;
 pub use pool::Pool;
 pub use port::{Port, PortConfig, PortInfo, PortStats, RxQueue, Started, TxQueue};
 pub use vdev::Vdev;

@@ -175,7 +175,7 @@ impl PacketRing {
         if config.promiscuous {
             interface.promiscuous(&socket)?;
         }
-        bind(&socket, &interface).map_err(|()| failed("binding to the interface"))?;
+        bind_to(&socket, &interface, libc::ETH_P_ALL).map_err(|()| failed("binding to the interface"))?;
         Ok(PacketRing {
             interface,
             socket,
@@ -435,10 +435,11 @@ fn keep_only(socket: &OwnedFd, snaplen: u32) -> std::result::Result<(), ()> {
 }
 
 /// Starts the reception of all protocols.
-fn bind(socket: &OwnedFd, interface: &Interface) -> std::result::Result<(), ()> {
+/// Binds a packet socket to an interface, to receive frames of that protocol; 0 for none.
+pub(crate) fn bind_to(socket: &OwnedFd, interface: &Interface, protocol: i32) -> std::result::Result<(), ()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_protocol: (protocol as u16).to_be(),
         sll_ifindex: interface.index as i32,
         sll_hatype: 0,
         sll_pkttype: 0,

@@ -32,6 +32,13 @@ impl HeapFrame {
         HeapFrame { bytes, original }
     }
 
+    /// Makes the frame so many bytes long, to be written. Keeps the allocation that it already has.
+    pub fn resize(&mut self, length: usize) -> &mut [u8] {
+        self.bytes.resize(length, 0);
+        self.original = length as u32;
+        &mut self.bytes
+    }
+
     /// Takes over the content of a record of a capture; `original` is the frame's length without
     /// FCS before the capture cut it. Keeps the allocation that the frame already has.
     pub fn refill(&mut self, bytes: &[u8], original: u32) {

@@ -21,7 +21,11 @@ impl Field {
         Field { first: value, last: value, random: false }
     }
 
+    #[inline]
     fn value(self, sequence: u64, random: &mut Random) -> u32 {
+        if self.first == self.last {
+            return self.first;
+        }
         let choices = u64::from(self.last - self.first) + 1;
         let step = if self.random { random.below(choices) } else { sequence % choices };
         self.first + step as u32
@@ -51,7 +55,6 @@ pub struct Stream {
     sizes: Sizes,
     fields: Random,
     sequence: u64,
-    buffer: Vec<u8>,
 }
 
 impl Stream {
@@ -61,23 +64,25 @@ impl Stream {
         let template = UdpTemplate { macs: spec.macs, ttl: spec.ttl };
         let sizes = Sizes::new(spec.size, Random::stream(seed, "stream/size"));
         let fields = Random::stream(seed, "stream/fields");
-        Stream { spec, template, sizes, fields, sequence: 0, buffer: Vec::new() }
+        Stream { spec, template, sizes, fields, sequence: 0 }
     }
 
-    /// The bytes of the next frame, without FCS.
-    pub fn next_frame(&mut self) -> &[u8] {
+    /// Makes the next frame: of its length, without FCS, `room` gives the place it is written to.
+    /// What `room` refuses is left out.
+    pub fn next_frame<'a, E>(&mut self, room: impl FnOnce(usize) -> Result<&'a mut [u8], E>) -> Result<(), E> {
         let StreamSpec { source, destination, .. } = self.spec;
         let (sequence, random) = (self.sequence, &mut self.fields);
         let from = (Ipv4Addr::from(source.0.value(sequence, random)), source.1.value(sequence, random) as u16);
         let to = (Ipv4Addr::from(destination.0.value(sequence, random)), destination.1.value(sequence, random) as u16);
-        self.template.write(&mut self.buffer, self.sizes.draw(), from, to, sequence);
+        let length = self.sizes.draw();
         self.sequence += 1;
-        &self.buffer
+        self.template.write(room(length.without_fcs() as usize)?, from, to, sequence);
+        Ok(())
     }
 
     /// Makes `frame` the next one.
     pub fn fill(&mut self, frame: &mut HeapFrame) {
-        let bytes = self.next_frame();
-        frame.refill(bytes, bytes.len() as u32);
+        let made: Result<(), std::convert::Infallible> = self.next_frame(|length| Ok(frame.resize(length)));
+        let Ok(()) = made;
     }
 }

@@ -1,0 +1,39 @@
+//! Filler pacing where time is real and the line is exact.
+
+use crate::headroom::{LOADS, one};
+use crate::{Outcome, median};
+use dataplane::Device;
+use dpdk::Eal;
+use units::{BitRate, Span};
+
+const SECONDS: u64 = 10;
+
+pub(crate) fn run(eal: &'static Eal, rounds: usize) -> Outcome {
+    println!("line of 10 Gbit/s in real time, {rounds} runs of {SECONDS} s; in the median run:");
+    for load in &LOADS {
+        for slots in [512, 4_096, 65_536] {
+            let mut runs = Vec::new();
+            for _ in 0..rounds {
+                let output = Device::Line { slots, list: 0, keep_fillers: false };
+                let duration = Span::from_ms(SECONDS * 1_000);
+                let (_, finished) = one(eal, load, BitRate::from_gbps(10), output, false, duration)?;
+                runs.push(finished.report.line.ok_or("a line reports")?);
+            }
+            let of = |figure: fn(&measure::LineReport) -> f64| median(runs.iter().map(figure).collect());
+            let unbroken: Vec<_> = runs.iter().filter(|line| line.underruns == 0).collect();
+            let displaced: u64 = unbroken.iter().map(|line| line.displaced).sum();
+            let compared: u64 = unbroken.iter().map(|line| line.compared).sum();
+            println!(
+                "  {:<32} {slots:>6} slots  underruns {:>4}  idle {:>9.3} ms  departures off {:>8} by up to {:>9.3} us; \
+                 in {} runs without underrun {displaced} of {compared} off",
+                load.name,
+                of(|line| line.underruns as f64),
+                of(|line| line.idle_ns) / 1e6,
+                of(|line| line.displaced as f64),
+                of(|line| line.max_off_ns) / 1e3,
+                unbroken.len(),
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Real time on this machine, each figure beside a limit of the same run. Nothing here passes or
+//! fails, and everything is bounded in time.
+//!
+//! `cargo bench -p netlathe-cli --bench real_time -- [headroom] [line] [gaps] [box] [--rounds N]`
+//!
+//! - `headroom`: wire time that one core fills, as a multiple of line rates
+//! - `line`: filler pacing on a line in real time, by depth of the queue
+//! - `gaps`: deadline pacing on veth beside the bare floor loop
+//! - `box`: what a frame that only passes through takes
+
+mod gaps;
+mod headroom;
+mod line;
+mod programs;
+
+use dpdk::{Eal, EalConfig};
+use std::error::Error;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if let Some((part, rest)) = arguments.split_first()
+        && let Some(outcome) = programs::run(part, rest)
+    {
+        return outcome;
+    }
+    let rounds =
+        arguments.iter().position(|word| word == "--rounds").and_then(|at| arguments.get(at + 1)?.parse().ok());
+    let parts: Vec<&str> = arguments
+        .iter()
+        .map(String::as_str)
+        .filter(|word| ["headroom", "line", "gaps", "box"].contains(word))
+        .collect();
+    let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
+    let cpus = std::thread::available_parallelism()?;
+    println!("real time, {cpus} CPUs, DPDK {}, load {}", Eal::version(), load());
+    if wanted("gaps") {
+        gaps::run(rounds.unwrap_or(3))?;
+    }
+    if wanted("headroom") || wanted("line") {
+        // The largest line has 65 536 slots.
+        let eal = Eal::init(&EalConfig::new("netlathe").memory_mib(1_024))?;
+        if wanted("headroom") {
+            headroom::run(eal, rounds.unwrap_or(5))?;
+        }
+        if wanted("line") {
+            line::run(eal, rounds.unwrap_or(5))?;
+        }
+    }
+    Ok(())
+}
+
+/// What else ran in the last minute.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or("unknown").to_owned()
+}
+
+/// The middle one of some figures.
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}

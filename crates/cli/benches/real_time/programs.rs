@@ -1,0 +1,113 @@
+//! What the benches run inside of a lab's namespaces: this same program, with other arguments.
+
+use crate::Outcome;
+use dpdk::{Eal, EalConfig, PacketRing, PacketSender, RingConfig, TscClock};
+use engine::sources::Stream;
+use nix::time::{ClockId, clock_gettime};
+use packet::{Frame, HeapFrame};
+use std::collections::VecDeque;
+use std::io::BufRead;
+use std::time::{Duration, Instant};
+use units::Span;
+
+/// Runs the program of that name; `None` when there is none.
+pub(crate) fn run(name: &str, arguments: &[String]) -> Option<Outcome> {
+    let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let interface = arguments.first().map_or("", String::as_str);
+    Some(match name {
+        "send" => send(interface, Span::from_ns(number(1)), number(2), number(3)),
+        "receive" => receive(interface, number(1), number(2)),
+        _ => return None,
+    })
+}
+
+/// The floor: waits for an absolute instant, then sends by one system call. With `batch` above 1,
+/// that many frames at once, at so many times the gap. The wall clock stands in each frame.
+fn send(interface: &str, gap: Span, count: u64, batch: u64) -> Outcome {
+    let eal = Eal::init(&EalConfig::new("bench").memory_mib(64))?;
+    let sender = PacketSender::open(interface)?;
+    let spec = scenario::parse_stream("udp 10.77.0.1:1 > 10.77.0.100:2 size random 64B-1518B")?;
+    let mut stream = Stream::new(spec, 7);
+    let batch = batch.max(1);
+    let mut frames: VecDeque<HeapFrame> = (0..count).map(|_| HeapFrame::default()).collect();
+    for frame in &mut frames {
+        stream.fill(frame);
+    }
+    let clock = TscClock::new(eal);
+    let mut due = clock.now() + Span::from_ms(20);
+    let mut refused = 0;
+    while !frames.is_empty() {
+        clock.spin_until(due);
+        for _ in 0..batch {
+            let Some(mut frame) = frames.pop_front() else { break };
+            frame.bytes_mut()[STAMP].copy_from_slice(&wall_ns().to_be_bytes());
+            refused += u64::from(!sender.send(frame.bytes())?);
+        }
+        due += Span::from_ps(gap.as_ps() * batch);
+    }
+    println!("{}", serde_json::json!({"sent": count - refused, "refused": refused}));
+    Ok(())
+}
+
+/// Where in a frame the wall clock stands: behind the sequence number, of which the rest is zero.
+const STAMP: std::ops::Range<usize> = 50..58;
+
+fn wall_ns() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_REALTIME).map(Duration::from).unwrap_or_default();
+    now.as_nanos() as u64
+}
+
+/// Holds all that comes in a ring, and reads it when a line on stdin says that it is over: during a
+/// run the receiver takes no time. Prints gaps against `gap_ns`, and the age of the stamps.
+fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
+    // 208 B hold the start of a frame and what the kernel writes beside it; a block is handed over
+    // every 10 ms, full or not.
+    let by_time = gap_ns * count / 10_000_000 * 2;
+    let blocks = ((count * 208).div_ceil(256 << 10) + by_time) as u32 + 32;
+    let config = RingConfig { blocks, snaplen: Some(64), ..RingConfig::default() };
+    let mut ring = PacketRing::open(interface, &config)?;
+    println!("ready");
+    std::io::stdin().lock().read_line(&mut String::new())?;
+    let mut stamps = Vec::new();
+    let mut ages = Vec::new();
+    let mut bytes = Vec::new();
+    let end = Instant::now() + Duration::from_secs(1);
+    while (stamps.len() as u64) < count && Instant::now() < end {
+        let Some(batch) = ring.next(Duration::from_millis(50))? else { break };
+        for frame in &batch {
+            bytes.clear();
+            frame.write_to(&mut bytes);
+            // Ours, and no chatter of the kernel's.
+            if bytes.get(12..14) == Some(&[8, 0]) && bytes.get(23) == Some(&17) {
+                stamps.push(frame.time_ns);
+                if let Some(sent) = bytes.get(STAMP).and_then(|stamp| stamp.try_into().ok()) {
+                    ages.push(frame.time_ns as i64 - u64::from_be_bytes(sent) as i64);
+                }
+            }
+        }
+    }
+    println!("{}", figures(&stamps, &mut ages, gap_ns));
+    Ok(())
+}
+
+/// Of gaps: their mean, the median of |gap − ask|, and the shares within ±100 ns and ±1 µs of it. Of
+/// ages: quantiles. All in ns.
+fn figures(stamps: &[u64], ages: &mut [i64], ask: u64) -> serde_json::Value {
+    let mut errors: Vec<u64> = stamps.windows(2).map(|pair| (pair[1] - pair[0]).abs_diff(ask)).collect();
+    errors.sort_unstable();
+    ages.sort_unstable();
+    let (Some(first), Some(last)) = (stamps.first(), stamps.last()) else { return serde_json::json!({"frames": 0}) };
+    let gaps = errors.len().max(1);
+    let within = |limit: u64| errors.partition_point(|error| *error <= limit) as f64 / gaps as f64;
+    let age = |share: f64| ages.get((share * (ages.len().max(1) - 1) as f64) as usize);
+    serde_json::json!({
+        "frames": stamps.len(),
+        "mean": (last - first) as f64 / gaps as f64,
+        "median_error": errors.get(gaps / 2),
+        "within_100ns": within(100),
+        "within_1us": within(1_000),
+        "age_p50": age(0.5),
+        "age_p99": age(0.99),
+        "age_max": age(1.0),
+    })
+}

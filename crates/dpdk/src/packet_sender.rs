@@ -1,0 +1,48 @@
+use crate::Result;
+use crate::error::Error;
+use crate::interface::{Interface, set_option, socket};
+use crate::packet_ring::bind_to;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Sends single frames on a Linux interface, each by one system call that goes past the queueing
+/// discipline: nothing in software on that path does less, so it is the floor to measure others by.
+#[derive(Debug)]
+pub struct PacketSender {
+    socket: OwnedFd,
+    interface: String,
+}
+
+impl PacketSender {
+    /// A sender on an interface of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], [`Error::Permission`], [`Error::System`].
+    pub fn open(interface: &str) -> Result<PacketSender> {
+        let interface = Interface::named(interface)?;
+        let socket = socket(libc::AF_PACKET, libc::SOCK_RAW)?;
+        let failed = |what: &str| Error::system(format!("{what} {}", interface.name));
+        // No protocol: it receives nothing.
+        bind_to(&socket, &interface, 0).map_err(|()| failed("binding to"))?;
+        let on: libc::c_int = 1;
+        set_option(&socket, libc::PACKET_QDISC_BYPASS, &on).map_err(|()| failed("passing the qdisc of"))?;
+        Ok(PacketSender { socket, interface: interface.name })
+    }
+
+    /// Sends a frame, given without FCS, and returns when the kernel has it. False if there was no
+    /// room for it, and it is gone.
+    ///
+    /// # Errors
+    /// [`Error::System`] for anything but a full queue, as an interface that is down.
+    pub fn send(&self, frame: &[u8]) -> Result<bool> {
+        // SAFETY: the kernel reads `len` bytes of the frame.
+        let rc = unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT) };
+        if rc >= 0 {
+            return Ok(true);
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::ENOBUFS | libc::EAGAIN) => Ok(false),
+            _ => Err(Error::system(format!("sending on {}", self.interface))),
+        }
+    }
+}
