@@ -1,5 +1,6 @@
 //! Runs pipelines whose ports are live, and receives from interfaces.
 
+use crate::commands::Cores;
 use crate::commands::measure::{Receiver, Reception};
 use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
@@ -24,7 +25,8 @@ const LISTED: usize = 4_194_304;
 
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
-    let configs = request.pipelines.iter().map(|plan| config(plan, request)).collect::<Result<Vec<_>, _>>()?;
+    let mut configs = request.pipelines.iter().map(|plan| config(plan, request)).collect::<Result<Vec<_>, _>>()?;
+    place(&mut configs, request)?;
     let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
     let eal = start_dpdk(request, &configs)?;
     let mut workers = Vec::new();
@@ -63,6 +65,23 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     outcome.limits.insert("dpdk".into(), json!(Eal::version()));
     outcome.limits.insert("ports".into(), Value::Object(ports));
     Ok(outcome)
+}
+
+/// Deals the CPUs out: as many to each pipeline, in order.
+fn place(configs: &mut [Config], request: &Request) -> Result<(), Failure> {
+    let Some(Cores(cores)) = &request.common.cores else { return Ok(()) };
+    let each = cores.len() / configs.len();
+    if each == 0 {
+        return Err(Failure::new(format!(
+            "--cores: {} CPUs are too few for {} pipelines: name one or two for each",
+            cores.len(),
+            configs.len()
+        )));
+    }
+    for (config, cores) in configs.iter_mut().zip(cores.chunks(each)) {
+        config.cpus = cores.to_vec();
+    }
+    Ok(())
 }
 
 /// The list of frames that the far end of a line is to write.
@@ -157,6 +176,7 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
         one_way: plan.one_way,
         pacing,
         asked_gap: plan.ask.fixed_gap(),
+        cpus: Vec::new(),
         window: request.common.window,
         duration: request.common.duration,
     })

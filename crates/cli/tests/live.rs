@@ -202,6 +202,64 @@ fn three_clients_at_once_keep_their_orders() {
 }
 
 #[test]
+fn a_split_placement_keeps_all_and_its_books() {
+    let Some(bed) = Bed::alone("split", |_| {}) else { return };
+    if thread::available_parallelism().map_or(1, Into::into) < 2 {
+        println!("SKIP: one CPU cannot be split");
+        return;
+    }
+    let mut lost = Vec::new();
+    for _ in 0..3 {
+        let options = "--cores 0,1 --gap 50us --stage 'delay 2ms' --stage 'loss 5%'";
+        let (finished, records) = through(&bed, options, 1, "15kpps", 100, 15_000);
+        let report = finished.report();
+        let sequence = Sequence::of(&records, 1, 15_000);
+        assert_eq!((sequence.repeated, sequence.late), (0, 0), "{sequence:?}");
+        let dropped = number(&report, "/drops/loss");
+        assert!((500..1_000).contains(&dropped), "{report}");
+        assert!(number(&report, "/return/in/frames") > 0, "ping passed: {report}");
+        lost.push(sequence.missing.saturating_sub(dropped));
+    }
+    assert_eq!(median(lost.clone()), 0, "lost in three runs: {lost:?}");
+    // Ended in the middle of a backlog, what is under way is held.
+    let shape = bed.shape("--cores 0,1 --gap 10ms");
+    bed.send(1, 100, "10kpps", 3_000);
+    let report = shape.stop().report();
+    assert!(number(&report, "/held") > 2_000, "{report}");
+}
+
+#[test]
+fn a_rate_does_not_depend_on_the_number_of_queues() {
+    let Some(bed) = Bed::alone("queues", |topology| topology.queues = 4) else { return };
+    for queues in [1, 2, 4] {
+        let capture = bed.capture("queues.pcap");
+        let line = format!(
+            "gen --out if:s0,queues={queues} --json --rate 40Mbps --duration 2s --stream \
+             'udp 10.77.0.200:1000-1063 > 10.77.0.100:9 size 500B dmac 02:77:00:00:00:64'"
+        );
+        let report = bed.run(Node::Box, &line).report();
+        let measured = capture.stop().report();
+        assert_eq!(number(&measured, "/in/frames"), number(&report, "/out/frames"), "{measured} {report}");
+        let rate = measured["rate"]["mean_bps"].as_f64().expect("a rate");
+        assert!((rate / 40e6 - 1.0).abs() < 0.001, "{queues} queues: {measured}");
+    }
+    // What any queue gets passes.
+    for driver in ["", ",driver=af_packet", ",driver=af_packet,queues=4"] {
+        let shape = bed.between(&format!("--in if:c0{driver} --out if:s0{driver}"), "");
+        let capture = bed.capture("queues.pcap");
+        let line = "gen --out eth0,queues=4 --json --rate 10kpps --count 5000 --stream \
+                    'udp 10.77.0.1:1000-1063 > 10.77.0.100:9 smac 02:77:00:00:00:01 dmac 02:77:00:00:00:64'";
+        bed.run(CLIENT, line).report();
+        thread::sleep(Duration::from_millis(300));
+        let report = shape.stop().report();
+        capture.stop().report();
+        let (records, _) = bed.records("queues.pcap");
+        let came = records.iter().filter(|record| record.bytes.get(36..38) == Some(&[0, 9])).count();
+        assert_eq!(came, 5_000, "{driver}: {report}");
+    }
+}
+
+#[test]
 fn what_a_stalled_run_loses_is_told() {
     let Some(bed) = Bed::shared("stalled", |_| {}) else { return };
     for driver in ["af_xdp", "af_packet"] {

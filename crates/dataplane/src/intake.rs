@@ -1,4 +1,4 @@
-use dpdk::{BURST, Burst, Pool, RxQueue};
+use dpdk::{BURST, Burst, Mbuf, Pool, RxQueue};
 use engine::Pipeline;
 use engine::sources::Stream;
 use measure::DropReason;
@@ -21,6 +21,13 @@ pub(crate) struct Intake {
 enum From {
     Port { queues: Vec<RxQueue>, turn: usize },
     Stream { stream: Box<Stream>, left: u64, pool: Pool, start: Option<Time> },
+    Thread(rtrb::Consumer<Ready>),
+}
+
+/// A frame that has passed the stages on another thread, and when it had.
+pub(crate) struct Ready {
+    pub(crate) frame: Mbuf,
+    pub(crate) at: Time,
 }
 
 impl Intake {
@@ -34,13 +41,22 @@ impl Intake {
         Intake::new(From::Stream { stream, left: count.unwrap_or(u64::MAX), pool, start: None }, limit)
     }
 
+    /// Takes what another thread received and ran through the stages.
+    pub(crate) fn of_thread(ring: rtrb::Consumer<Ready>) -> Self {
+        Intake::new(From::Thread(ring), u64::MAX)
+    }
+
     fn new(from: From, limit: u64) -> Self {
         Intake { from, limit, received: Burst::new(), segmented: 0, depth: 0 }
     }
 
-    /// The stream was made whole. Ports never end.
+    /// The stream was made whole, or the other thread has ended and all of it was taken. Ports never end.
     pub(crate) fn ended(&self) -> bool {
-        matches!(self.from, From::Stream { left: 0, .. })
+        match &self.from {
+            From::Stream { left, .. } => *left == 0,
+            From::Thread(ring) => ring.is_abandoned() && ring.is_empty(),
+            From::Port { .. } => false,
+        }
     }
 
     /// Most frames that the pipeline held.
@@ -50,13 +66,7 @@ impl Intake {
 
     /// Takes up to `most` frames of a port, or makes what should be ahead; the pipeline's clock reads
     /// `now`, and `elsewhere` frames have left it and not yet departed. Gives how many came.
-    pub(crate) fn take(
-        &mut self,
-        now: Time,
-        most: usize,
-        elsewhere: u64,
-        pipeline: &mut Pipeline<dpdk::Mbuf>,
-    ) -> usize {
+    pub(crate) fn take(&mut self, now: Time, most: usize, elsewhere: u64, pipeline: &mut Pipeline<Mbuf>) -> usize {
         match &mut self.from {
             From::Stream { stream, left, pool, start } => {
                 let start = *start.get_or_insert(now);
@@ -78,6 +88,17 @@ impl Intake {
                     pipeline.push(now, start, frame);
                 }
                 made
+            }
+            From::Thread(ring) => {
+                let mut came = 0;
+                while came < most
+                    && let Ok(Ready { frame, at }) = ring.pop()
+                {
+                    // This thread's look at the clock may be older than the other's.
+                    pipeline.push(now.max(at), at, frame);
+                    came += 1;
+                }
+                came
             }
             From::Port { queues, turn } => {
                 let most = most.min(BURST);
@@ -102,7 +123,7 @@ impl Intake {
         }
     }
 
-    fn admit(&mut self, now: Time, elsewhere: u64, pipeline: &mut Pipeline<dpdk::Mbuf>) {
+    fn admit(&mut self, now: Time, elsewhere: u64, pipeline: &mut Pipeline<Mbuf>) {
         let room = self.limit.saturating_sub(pipeline.held() + elsewhere);
         for (i, frame) in self.received.drain().enumerate() {
             if i as u64 >= room {
@@ -111,6 +132,6 @@ impl Intake {
                 pipeline.push(now, now, frame);
             }
         }
-        self.depth = self.depth.max(pipeline.held());
+        self.depth = self.depth.max(pipeline.held() + elsewhere);
     }
 }

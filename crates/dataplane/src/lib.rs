@@ -1,12 +1,13 @@
 //! Real time: opens live ports and makes the engine's departures happen on them.
 //!
 //! The engine says when a frame departs, this crate waits for that instant and hands the frame to
-//! the driver. Placement is *inline*: one thread receives, runs the stages and sends, departures
-//! first. Everything that came is in the books when a run ends, however it ends.
+//! the driver, or fills the line up to it. Placement is *inline*: one thread receives, runs the stages
+//! and sends, departures first; or *split*: one thread receives, another makes departures. Everything that came is in the books when a run ends, however it ends.
 
 mod back;
 mod deadline;
 mod device;
+mod feeder;
 mod filler;
 mod intake;
 mod line;
@@ -25,6 +26,14 @@ pub enum Error {
     /// What DPDK or the kernel refused.
     #[error(transparent)]
     Dpdk(#[from] dpdk::Error),
+    /// A thread cannot run on the CPU that was asked for.
+    #[error("cannot run on CPU {cpu}: {cause}: name CPUs that are there and allowed, see taskset -p $$")]
+    Cpu {
+        /// Its number.
+        cpu: usize,
+        /// The kernel's answer.
+        cause: &'static str,
+    },
     /// The worker's thread ended by a panic.
     #[error("the worker of pipeline {0} failed: this is a defect of netlathe, please report it with what is above")]
     Worker(String),

@@ -19,16 +19,23 @@ pub(crate) struct Rounds<'a> {
     round: u64,
 }
 
+/// When a run ends although there is more to do.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<'a> {
+    pub(crate) duration: Option<Span>,
+    pub(crate) stop: &'a AtomicBool,
+}
+
 impl<'a> Rounds<'a> {
     pub(crate) fn new(
         clock: TscClock,
         pipeline: Pipeline<Mbuf>,
         intake: Intake,
         meter: DepartureMeter,
-        duration: Option<Span>,
-        stop: &'a AtomicBool,
+        ends: Ends<'a>,
         counters: &'a Counters,
     ) -> Self {
+        let Ends { duration, stop } = ends;
         let end = duration.and_then(|duration| clock.now().checked_add(duration)).unwrap_or(Time::MAX);
         Rounds { clock, pipeline, intake, meter, end, stop, counters, round: 0 }
     }

@@ -2,16 +2,19 @@ use crate::Error;
 use crate::back::Back;
 use crate::deadline::DeadlinePacer;
 use crate::device::{Device, Opened};
+use crate::feeder::{self, Feeder};
 use crate::filler::{self, FillerPacer, Settings};
 use crate::intake::Intake;
 use crate::line::{LineEnd, OnLine};
 use crate::outlet::Outlet;
-use crate::rounds::Rounds;
+use crate::rounds::{Ends, Rounds};
 use dpdk::{Eal, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
 use engine::filler::FillerPlanner;
 use engine::sources::Stream;
 use engine::{Line, Pipeline};
 use measure::{DepartureMeter, LineReport, PipelineReport};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use packet::FillerKind;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +36,9 @@ pub struct Config {
     pub pacing: Pacing,
     /// The fixed gap that was asked, to measure against.
     pub asked_gap: Option<Span>,
+    /// CPUs to run on: none for wherever the kernel likes, one for a single thread there, two for
+    /// receiving and stages on the first and departures on the second.
+    pub cpus: Vec<usize>,
     /// Windows of the rate.
     pub window: Span,
     /// When to end by itself.
@@ -195,6 +201,7 @@ impl Worker {
         let _registered = eal.register_thread()?;
         let clock = TscClock::new(eal);
         let Worker { config, pipeline, pool, blanks, limit, input, output } = self;
+        pin(config.cpus.first())?;
         let mut ports = Vec::new();
         let mut queues = |opened: Opened| -> (Vec<RxQueue>, Vec<TxQueue>) {
             let Opened { started, driver } = opened;
@@ -212,7 +219,7 @@ impl Worker {
             _ => None,
         };
         let meter = DepartureMeter::new(config.asked_gap, line.map(|line| line.byte_time()), config.window);
-        let rounds = Rounds::new(clock, pipeline, intake, meter, config.duration, stop, counters);
+        let ends = Ends { duration: config.duration, stop };
         let back = match input_tx.into_iter().next() {
             Some(tx) if !config.one_way && config.output.gives() => Some(Back::new(std::mem::take(&mut output_rx), tx)),
             _ => None,
@@ -222,9 +229,32 @@ impl Worker {
         let mut report = match config.pacing {
             Pacing::AsReady | Pacing::Deadline => {
                 let paced = config.pacing == Pacing::Deadline;
-                DeadlinePacer::new(Outlet::new(output_tx), back, paced).run(rounds)
+                let outlet = Outlet::new(output_tx);
+                if let Some(cpu) = config.cpus.get(1) {
+                    let (stages, schedule) = pipeline.split();
+                    let (ready, other) = rtrb::RingBuffer::new(limit as usize);
+                    let departed = Counters::default();
+                    thread::scope(|scope| {
+                        let departing = scope.spawn(|| {
+                            let _registered = eal.register_thread()?;
+                            pin(Some(cpu))?;
+                            let rounds = Rounds::new(clock, schedule, Intake::of_thread(other), meter, ends, &departed);
+                            Ok::<_, Error>(DeadlinePacer::new(outlet, None, paced).run(rounds))
+                        });
+                        let unmeasured = DepartureMeter::new(None, None, config.window);
+                        let received = Counters::default();
+                        let rounds = Rounds::new(clock, stages, intake, unmeasured, ends, &received);
+                        let (receiving, handed) = Feeder::new(ready, back, &departed, counters).run(rounds);
+                        let departing = departing.join().map_err(|_| Error::Worker(config.name.clone()))??;
+                        Ok::<_, Error>(feeder::joined(receiving, handed, departing))
+                    })?
+                } else {
+                    let rounds = Rounds::new(clock, pipeline, intake, meter, ends, counters);
+                    DeadlinePacer::new(outlet, back, paced).run(rounds)
+                }
             }
             Pacing::Filler { line, align, unbounded, .. } => {
+                let rounds = Rounds::new(clock, pipeline, intake, meter, ends, counters);
                 let tx = output_tx.swap_remove(0);
                 let blanks = blanks.expect("made when the ports were opened");
                 let slots = config.output.slots().unwrap_or(u32::from(tx.descriptors()));
@@ -241,7 +271,8 @@ impl Worker {
                         let rx = output_rx.into_iter().next().expect("a ring has a way out");
                         let end = LineEnd::new(rx, line, slots, planned, *list, *keep_fillers);
                         let pacer = FillerPacer::new(tx, blanks, settings);
-                        let (report, (line, frames)) = with_far_end(eal, end, &clock, || pacer.run(rounds, None))?;
+                        let (report, (line, frames)) =
+                            with_far_end(eal, end, &clock, config.cpus.get(1), || pacer.run(rounds, None))?;
                         (listed, far_end) = (frames, Some(line));
                         report
                     }
@@ -265,6 +296,7 @@ fn with_far_end(
     eal: &'static Eal,
     end: LineEnd,
     clock: &TscClock,
+    cpu: Option<&usize>,
     near: impl FnOnce() -> PipelineReport,
 ) -> Result<(PipelineReport, (LineReport, Vec<OnLine>)), Error> {
     let done = AtomicBool::new(false);
@@ -273,8 +305,10 @@ fn with_far_end(
     thread::scope(|scope| {
         let far = scope.spawn(|| {
             let registered = eal.register_thread();
+            let pinned = pin(cpu);
             there.wait();
             let _registered = registered?;
+            pinned?;
             Ok::<_, Error>(end.run(clock, &done))
         });
         there.wait();
@@ -284,6 +318,14 @@ fn with_far_end(
         let far = far.join().map_err(|_| Error::Worker("the line".to_owned()))??;
         Ok((report, far))
     })
+}
+
+/// Keeps the calling thread on a CPU.
+fn pin(cpu: Option<&usize>) -> Result<(), Error> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = CpuSet::new();
+    let pinned = set.set(*cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
+    pinned.map_err(|cause| Error::Cpu { cpu: *cpu, cause: cause.desc() })
 }
 
 fn summary(port: &Port, driver: String) -> PortSummary {

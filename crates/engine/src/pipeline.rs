@@ -1,4 +1,4 @@
-use crate::schedules::{Lengths, Schedule};
+use crate::schedules::{AsReady, Lengths, Schedule};
 use crate::stages::{Item, Outlet, Stage};
 use measure::{Books, DropReason};
 use packet::Frame;
@@ -42,6 +42,14 @@ impl<F: Frame> Pipeline<F> {
             batch: Vec::new(),
             outlet: Outlet::default(),
         }
+    }
+
+    /// Parts it in two, to be run by two threads: the stages, which give what is ready at once, and the
+    /// schedule. Each keeps books of its own.
+    #[must_use]
+    pub fn split(self) -> (Self, Self) {
+        let stages = Pipeline::new(self.stages, Box::new(AsReady));
+        (stages, Pipeline::new(Vec::new(), self.schedule))
     }
 
     /// A frame came in at `at`; the clock reads `now`, which is not earlier.

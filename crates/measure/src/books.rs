@@ -107,6 +107,13 @@ impl Drops {
         DropReason::ALL.iter().map(|reason| (*reason, self.0[*reason as usize])).filter(|(_, n)| *n > 0)
     }
 
+    /// Adds the drops of another part of the same pipeline.
+    pub fn add_all(&mut self, other: &Drops) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
+
     /// All drops together.
     #[must_use]
     pub fn total(&self) -> u64 {

@@ -26,7 +26,7 @@ pub(crate) fn run(rounds: usize) -> Outcome {
     };
     println!("gaps of 64-1518 B at the receiver, by its kernel's stamps; medians of {rounds} interleaved runs");
     println!(
-        "  asked    sender                mean        median error   within 100 ns   within 1 us   of the floor's"
+        "  asked    sender                     mean        median error   within 100 ns   within 1 us   of the floor's"
     );
     for (gap, count) in ASKS {
         let mut runs: Vec<(String, Vec<Value>)> = Vec::new();
@@ -34,7 +34,8 @@ pub(crate) fn run(rounds: usize) -> Outcome {
             let mut senders = vec![("floor".to_owned(), bed.floor(gap, count)?)];
             for driver in DRIVERS {
                 senders.push((format!("gen {driver}"), bed.generate(driver, gap, count)?));
-                senders.push((format!("shape {driver}"), bed.shape(driver, gap, count)?));
+                senders.push((format!("shape {driver}"), bed.shape(driver, &[], gap, count)?));
+                senders.push((format!("shape {driver} split"), bed.shape(driver, &["--cores", "0,1"], gap, count)?));
             }
             for (name, figures) in senders {
                 match runs.iter_mut().find(|(known, _)| *known == name) {
@@ -49,7 +50,7 @@ pub(crate) fn run(rounds: usize) -> Outcome {
         for (name, list) in &runs {
             let lost = count as f64 - of(list, "frames");
             println!(
-                "  {:>4} us  {name:<16} {:>12.1} ns {:>12.0} ns {:>13.2} % {:>12.2} % {:>12.3}{}",
+                "  {:>4} us  {name:<21} {:>12.1} ns {:>12.0} ns {:>13.2} % {:>12.2} % {:>12.3}{}",
                 gap / 1_000,
                 of(list, "mean"),
                 of(list, "median_error"),
@@ -85,11 +86,12 @@ impl Bed {
         receiver.figures()
     }
 
-    fn shape(&self, driver: &str, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
+    fn shape(&self, driver: &str, options: &[&str], gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
         let receiver = self.receiver(gap, count)?;
         let (from, to) = (format!("if:c0,driver={driver}"), format!("if:s0,driver={driver}"));
         let mut command = self.command(Node::Box, env!("CARGO_BIN_EXE_netlathe"))?;
         command.args(["shape", "--in", &from, "--out", &to, "--gap", &format!("{gap}ns"), "--one-way", "-q"]);
+        command.args(options);
         let shape = command.spawn()?;
         thread::sleep(Duration::from_millis(1_200));
         self.send(Node::Client(1), "eth0", gap, count, BATCH)?;

@@ -69,6 +69,7 @@ pub(crate) fn one(
         one_way: true,
         pacing: Pacing::Filler { line, kind: FillerKind::Own, align: 1, unbounded },
         asked_gap: Some(gap),
+        cpus: Vec::new(),
         window: Span::from_ms(100),
         duration: Some(duration),
     };

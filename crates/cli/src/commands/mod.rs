@@ -64,6 +64,10 @@ pub(crate) struct Common {
     /// Show progress on a terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
     pub(crate) progress: String,
+    /// CPUs for live pipelines, as 2,3 or 2-5. One for each keeps it there; two for each part it:
+    /// receiving and stages on the first, departures alone on the second
+    #[arg(long, value_name = "LIST", value_parser = parse_cores)]
+    pub(crate) cores: Option<Cores>,
     /// Say more: what was chosen and why, and what DPDK says
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
@@ -120,10 +124,50 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, units::ParseError> {
     })
 }
 
+/// CPUs by their numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cores(pub(crate) Vec<usize>);
+
+fn parse_cores(text: &str) -> Result<Cores, units::ParseError> {
+    let bad = |part: &str| {
+        units::ParseError::new(
+            format!("'{part}' names no CPUs"),
+            "write numbers and ranges such as 2,3 or 2-5, each once",
+        )
+    };
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) =
+            first.parse().ok().zip(last.parse().ok()).filter(|(a, b)| a <= b && *b < 1_024).ok_or_else(|| bad(part))?;
+        for core in first..=last {
+            if cores.contains(&core) {
+                return Err(bad(part));
+            }
+            cores.push(core);
+        }
+    }
+    Ok(Cores(cores))
+}
+
 fn parse_window(text: &str) -> Result<units::Span, units::ParseError> {
     let window: units::Span = text.parse()?;
     if window == units::Span::ZERO {
         return Err(units::ParseError::new("a window of no length holds nothing", "write 1us or more"));
     }
     Ok(window)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_numbers_and_ranges() {
+        assert_eq!(parse_cores("0"), Ok(Cores(vec![0])));
+        assert_eq!(parse_cores("3,0-1"), Ok(Cores(vec![3, 0, 1])));
+        for text in ["", ",", "1,", "a", "2-1", "1,0-2", "-1", "9999"] {
+            assert!(parse_cores(text).is_err(), "{text}");
+        }
+    }
 }

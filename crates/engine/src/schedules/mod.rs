@@ -108,7 +108,7 @@ impl Ask {
 }
 
 /// The schedule of those who ask nothing.
-struct AsReady;
+pub(crate) struct AsReady;
 
 impl Schedule for AsReady {
     fn depart(&mut self, ready: Time, _: &Lengths) -> Due {

@@ -1,0 +1,72 @@
+use crate::back::Back;
+use crate::intake::Ready;
+use crate::rounds::Rounds;
+use crate::worker::Counters;
+use dpdk::BURST;
+use measure::PipelineReport;
+use std::sync::atomic::Ordering;
+
+/// The receiving side of a split placement: receives, runs the stages, carries back, and gives what is
+/// ready to the thread that makes departures, which does nothing else.
+pub(crate) struct Feeder<'a> {
+    ready: rtrb::Producer<Ready>,
+    back: Option<Back>,
+    /// What the other thread has made of it.
+    departures: &'a Counters,
+    /// Where those who look on see it.
+    shown: &'a Counters,
+    handed: u64,
+}
+
+impl<'a> Feeder<'a> {
+    pub(crate) fn new(
+        ready: rtrb::Producer<Ready>,
+        back: Option<Back>,
+        departures: &'a Counters,
+        shown: &'a Counters,
+    ) -> Self {
+        Feeder { ready, back, departures, shown, handed: 0 }
+    }
+
+    /// Runs to the end. Gives the report of this side, and how many frames it handed over.
+    pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> (PipelineReport, u64) {
+        while let Some(now) = rounds.next() {
+            rounds.wake(now);
+            let gone = self.departures.left.load(Ordering::Relaxed);
+            self.shown.came.store(rounds.pipeline.books().came.frames, Ordering::Relaxed);
+            self.shown.left.store(gone, Ordering::Relaxed);
+            let elsewhere = self.handed.saturating_sub(gone);
+            rounds.intake.take(now, BURST, elsewhere, &mut rounds.pipeline);
+            while !self.ready.is_full()
+                && let Some(departure) = rounds.pipeline.next_departure()
+            {
+                let item = Ready { frame: departure.frame, at: departure.ready };
+                self.ready.push(item).expect("there is room, and nobody else adds");
+                self.handed += 1;
+            }
+            if let Some(back) = &mut self.back {
+                back.carry(BURST);
+            }
+            if rounds.intake.ended() && rounds.pipeline.held() == 0 {
+                break;
+            }
+        }
+        let report = PipelineReport { back: self.back.as_ref().map(Back::report), ..rounds.report(0) };
+        (report, self.handed)
+    }
+}
+
+/// The report of both sides together.
+pub(crate) fn joined(receiving: PipelineReport, handed: u64, departing: PipelineReport) -> PipelineReport {
+    let mut drops = receiving.drops.clone();
+    drops.add_all(&departing.drops);
+    PipelineReport {
+        came: receiving.came,
+        copies: receiving.copies,
+        drops,
+        held: receiving.held + (handed - departing.came.frames) + departing.held,
+        back: receiving.back,
+        depth: receiving.depth,
+        ..departing
+    }
+}
