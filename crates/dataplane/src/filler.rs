@@ -9,7 +9,7 @@ use crate::rounds::Rounds;
 use dpdk::{BURST, Burst, Mbuf, Pool, TxQueue};
 use engine::filler::{FillerPlanner, next_filler};
 use engine::{Departure, Line, Pipeline};
-use measure::{DepartureMeter, DropReason, PipelineReport, Tally};
+use measure::{DropReason, PipelineReport, Tally};
 use packet::FillerKind;
 use std::collections::VecDeque;
 use units::{FrameLen, Time, WireLen};
@@ -97,7 +97,7 @@ impl FillerPacer {
             if let Some(back) = &mut back {
                 back.carry(BURST);
             }
-            self.fill(now, &mut rounds.pipeline, &mut rounds.meter);
+            self.fill(now, &mut rounds);
             if rounds.intake.ended() && self.is_empty() && rounds.pipeline.held() == 0 {
                 break;
             }
@@ -125,7 +125,7 @@ impl FillerPacer {
     }
 
     /// Hands a burst of frames over, as far as the port takes them.
-    fn fill(&mut self, now: Time, pipeline: &mut Pipeline<Mbuf>, meter: &mut DepartureMeter) {
+    fn fill(&mut self, now: Time, rounds: &mut Rounds<'_>) {
         if self.bounded {
             self.look_for_underrun(now);
             if self.burst.is_empty() && self.queue.is_ahead(now) {
@@ -133,12 +133,14 @@ impl FillerPacer {
             }
         }
         if self.burst.is_empty() {
-            self.compose(pipeline);
+            self.compose(&mut rounds.pipeline);
         }
         if self.burst.is_empty() {
             return;
         }
         let taken = self.tx.send(&mut self.burst);
+        // After the fact: a line that began cannot have begun later than this.
+        let now = rounds.clock.now();
         let line = *self.planner.line();
         for entry in self.in_burst.drain(..taken) {
             self.queue.took(&entry, now);
@@ -147,8 +149,8 @@ impl FillerPacer {
                 self.fillers.add(length);
                 continue;
             };
-            pipeline.sent(length);
-            meter.record(ask, line.time(entry.position), length);
+            rounds.pipeline.sent(length);
+            rounds.meter.record(ask, line.time(entry.position), length);
         }
         if !self.burst.is_empty() {
             self.queue.is_full(now);
