@@ -9,8 +9,8 @@ test: setup   ## every test; labs say SKIP where the machine does not permit the
 demo: setup   ## unmodified programs through netlathe, asked against got, in under a minute
 	cargo build --release -p netlathe-cli && python3 scripts/demo.py
 
-bench: setup  ## the figures of docs and bench/
-	cargo bench -p netlathe-cli --bench virtual_time
+bench: setup  ## figures beside a limit or a peer of the same run, ten minutes
+	cargo bench -p netlathe-cli --bench virtual_time --bench real_time
 
 lint: setup   ## format and lints, warnings are errors
 	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings

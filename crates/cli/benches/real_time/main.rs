@@ -8,9 +8,11 @@
 //! - `gaps`: deadline pacing on veth beside the bare floor loop
 //! - `box`: what a frame that only passes through takes
 
+mod bed;
 mod gaps;
 mod headroom;
 mod line;
+mod pass;
 mod programs;
 
 use dpdk::{Eal, EalConfig};
@@ -37,6 +39,9 @@ fn main() -> Outcome {
     println!("real time, {cpus} CPUs, DPDK {}, load {}", Eal::version(), load());
     if wanted("gaps") {
         gaps::run(rounds.unwrap_or(3))?;
+    }
+    if wanted("box") {
+        pass::run()?;
     }
     if wanted("headroom") || wanted("line") {
         // The largest line has 65 536 slots.

@@ -15,7 +15,10 @@ pub(crate) fn run(name: &str, arguments: &[String]) -> Option<Outcome> {
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let interface = arguments.first().map_or("", String::as_str);
     Some(match name {
-        "send" => send(interface, Span::from_ns(number(1)), number(2), number(3)),
+        "send" => {
+            let sizes = arguments.get(4).map_or("random 64B-1518B", String::as_str);
+            send(interface, Span::from_ns(number(1)), number(2), number(3), sizes)
+        }
         "receive" => receive(interface, number(1), number(2)),
         _ => return None,
     })
@@ -27,10 +30,10 @@ const LEAD: u64 = 5;
 
 /// The floor: waits for an absolute instant, then sends by one system call. With `batch` above 1,
 /// that many frames at once, at so many times the gap. The wall clock stands in each frame.
-fn send(interface: &str, gap: Span, count: u64, batch: u64) -> Outcome {
+fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outcome {
     let eal = Eal::init(&EalConfig::new("bench").memory_mib(64))?;
     let sender = PacketSender::open(interface)?;
-    let spec = scenario::parse_stream("udp 10.77.0.1:1 > 10.77.0.100:2 size random 64B-1518B")?;
+    let spec = scenario::parse_stream(&format!("udp 10.77.0.1:1 > 10.77.0.100:2 size {sizes}"))?;
     let mut stream = Stream::new(spec, 7);
     let batch = batch.max(1);
     let mut frames: VecDeque<HeapFrame> = (0..count).map(|_| HeapFrame::default()).collect();
