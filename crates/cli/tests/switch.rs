@@ -1,0 +1,169 @@
+//! Filler frames meet a switch: a Linux bridge forwards the data frames and throws away the fillers among them, each
+//! kind for its own reason. The frames are netlathe's own, sent from a capture; what lies behind the bridge is judged
+//! by `measure --write`. Says `SKIP: why` where the machine permits no labs.
+
+#![cfg(feature = "live")]
+
+#[path = "live/bed.rs"]
+#[allow(dead_code, reason = "made for the tests of live ports; this file uses a part")]
+mod bed;
+
+use bed::{Bed, Program, number};
+use lab::Node;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Sends the frames of a capture on an interface, not faster than a receiver's ring takes them.
+const SEND: &str = "import socket, struct, sys, time\n\
+    port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n\
+    port.bind((sys.argv[2], 0))\n\
+    data, at = open(sys.argv[1], 'rb').read(), 24\n\
+    while at < len(data):\n\
+    \tlength = struct.unpack_from('<I', data, at + 8)[0]\n\
+    \tport.send(data[at + 16:at + 16 + length])\n\
+    \tat += 16 + length\n\
+    \ttime.sleep(0.0001)\n";
+/// Data frames per run.
+const COUNT: usize = 200;
+/// The address that the switch is told to discard.
+const HOLE: &str = "02:bb:00:00:00:01";
+/// What netlathe's fillers have as their source.
+const NOBODY: [u8; 6] = [0x02, 0x6e, 0x6c, 0x00, 0x00, 0xf1];
+
+/// What was sent into the switch, or came out of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    data: Vec<Vec<u8>>,
+    fillers: usize,
+}
+
+impl Seen {
+    /// Of a capture in which nothing else is but what Linux says of itself by IPv6.
+    fn of(bed: &Bed, name: &str) -> Seen {
+        let (records, rest) = bed.records(name);
+        assert_eq!(rest, 0, "{name} ends within a record");
+        let mut seen = Seen::default();
+        for record in records {
+            let (source, kind) = (&record.bytes[6..12], &record.bytes[12..14]);
+            if source == NOBODY {
+                seen.fillers += 1;
+            } else if kind == [0x08, 0x00] {
+                seen.data.push(record.bytes);
+            } else {
+                assert_eq!(kind, [0x86, 0xdd], "{name} has a frame of nobody's: {:02x?}", record.bytes);
+            }
+        }
+        seen
+    }
+}
+
+/// Two clients and the switch that joins them to the box: client 1 sends, the box and client 2 listen.
+struct Switched {
+    bed: Bed,
+}
+
+impl Switched {
+    fn new(test: &str) -> Option<Switched> {
+        let bed = Bed::shared(test, |topology| topology.clients = 2)?;
+        Some(Switched { bed })
+    }
+
+    fn bridge(&self, line: &str) {
+        self.bed.stdout(Node::Switch, &format!("bridge {line}"));
+    }
+
+    fn listen(&self, node: Node, interface: &str, name: &str) -> Program {
+        let line = format!("measure --in {interface} --json --write {name} --duration 60s");
+        let program = self.bed.start(node, &line);
+        let start = Instant::now();
+        while !self.bed.path(name).exists() {
+            assert!(start.elapsed() < Duration::from_secs(20), "measure does not listen");
+            thread::sleep(Duration::from_millis(5));
+        }
+        program
+    }
+
+    /// Sends data frames 10 µs apart with the fillers that a line of 10 Gbit/s needs between them, and gives what was
+    /// sent, what came to the box, and what came to the client whom none of it concerns.
+    fn inject(&self, filler: &str) -> [Seen; 3] {
+        let names = ["sent.pcap", "box.pcap", "client2.pcap"];
+        for name in names {
+            let _earlier = fs::remove_file(self.bed.path(name));
+        }
+        let line = format!(
+            "gen --out wire:10G,pcap=sent.pcap,fillers=keep --filler {filler} --count {COUNT} --gap 10us -q --stream \
+             'udp 10.77.0.1:1000 > 10.77.0.100:9 size random 64B-1518B smac 02:77:00:00:00:01 dmac 02:77:00:00:00:64'"
+        );
+        let made = self.bed.run(Node::Client(1), &line);
+        assert!(made.status.success(), "{made:?}");
+        let listeners = [self.listen(Node::Box, "c0", names[1]), self.listen(Node::Client(2), "eth0", names[2])];
+
+        let sent = self.bed.command(Node::Client(1), "python3", &["-c", SEND, names[0], "eth0"]).output();
+        let sent = sent.expect("it starts");
+        assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+        // Frames pass a veth within the sender's call; this is for a machine that is busy.
+        thread::sleep(Duration::from_millis(200));
+        for listener in listeners {
+            let report = listener.stop().report();
+            assert_eq!(number(&report, "/flow/kernel_drops"), 0, "the receiver lost frames: {report}");
+        }
+        names.map(|name| Seen::of(&self.bed, name))
+    }
+
+    /// That the switch takes the fillers out and leaves the data as they were, in order.
+    fn assert_filtered(&self, filler: &str) {
+        let [sent, came, beside] = self.inject(filler);
+        println!("{filler}: {} data and {} filler frames sent", sent.data.len(), sent.fillers);
+        assert_eq!(sent.data.len(), COUNT);
+        assert!(sent.fillers > 5 * COUNT, "{} fillers fill nothing", sent.fillers);
+        assert_eq!((came.data.len(), came.fillers), (COUNT, 0), "{filler}: behind the switch");
+        assert!(came.data == sent.data, "{filler}: data frames were changed or exchanged");
+        assert_eq!(beside, Seen::default(), "{filler}: at a client that none of it is for");
+    }
+
+    /// That every filler passes, to all: so that the above does not hold for want of fillers.
+    fn assert_flooded(&self, filler: &str) {
+        let [sent, came, beside] = self.inject(filler);
+        assert!(sent.fillers > 5 * COUNT, "{} fillers fill nothing", sent.fillers);
+        assert_eq!((came.data.len(), came.fillers), (COUNT, sent.fillers), "{filler}: behind the switch");
+        assert_eq!((beside.data.len(), beside.fillers), (0, sent.fillers), "{filler}: beside");
+    }
+}
+
+/// A learning switch knows at once that the filler's destination is where the filler came from.
+#[test]
+fn a_learning_bridge_drops_frames_to_themselves() {
+    let Some(switched) = Switched::new("self") else { return };
+    switched.assert_filtered("self");
+
+    // Without learning it knows no such thing.
+    switched.bridge("link set dev p1 learning off");
+    switched.bridge("fdb del 02:6e:6c:00:00:f1 dev p1 master");
+    switched.assert_flooded("self");
+}
+
+/// 01:80:c2:00:00:01 is an address that no bridge forwards (IEEE 802.1Q, table 8-1), with nothing to set.
+#[test]
+fn a_bridge_forwards_no_mac_control_frames() {
+    let Some(switched) = Switched::new("control") else { return };
+    switched.bridge("link set dev p1 learning off");
+    switched.assert_filtered("mac-control");
+}
+
+/// Two ways to make a black hole of a Linux bridge: the bridge keeps the frame for itself, and nobody is there; or the
+/// address is said to be at the port that the fillers come from.
+#[test]
+fn a_bridge_drops_what_goes_to_its_black_hole() {
+    let Some(switched) = Switched::new("hole") else { return };
+    // The second way must not work by what the switch has learnt.
+    switched.bridge("link set dev p1 learning off");
+    let filler = format!("blackhole={HOLE}");
+    switched.assert_flooded(&filler);
+    for hole in [format!("{HOLE} dev br0 self local"), format!("{HOLE} dev p1 master static")] {
+        switched.bridge(&format!("fdb add {hole}"));
+        switched.assert_filtered(&filler);
+        switched.bridge(&format!("fdb del {hole}"));
+        switched.assert_flooded(&filler);
+    }
+}
