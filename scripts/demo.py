@@ -20,7 +20,7 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-NETLATHE = os.environ.get("NETLATHE", os.path.join(ROOT, "target", "release", "netlathe"))
+NETLATHE = os.environ.get("NETLATHE", "")
 INSIDE = "NETLATHE_DEMO_INSIDE"
 PAYLOAD = 1200               # bytes of UDP payload
 FRAME = PAYLOAD + 8 + 20 + 14 + 4  # with UDP, IPv4 and Ethernet headers and FCS: what netlathe counts
@@ -249,7 +249,15 @@ def inside():
           "receiver from the kernel's stamps.")
 
 
+def built():
+    """Where cargo puts the binary: the target folder may be anywhere."""
+    line = ["cargo", "metadata", "--no-deps", "--offline", "--format-version", "1"]
+    metadata = subprocess.run(line, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    return os.path.join(json.loads(metadata)["target_directory"], "release", "netlathe")
+
+
 def main():
+    global NETLATHE
     if len(sys.argv) == 3 and sys.argv[1] == "serve":
         signal.signal(signal.SIGINT, lambda *_: os._exit(0))
         serve(sys.argv[2])
@@ -270,11 +278,12 @@ def main():
         finally:
             for process in list(running):
                 stop(process)
+    NETLATHE = NETLATHE or built()
     if not os.access(NETLATHE, os.X_OK):
         print(f"demo: there is no {NETLATHE}: cargo build --release -p netlathe-cli", file=sys.stderr)
         return 2
     print("client (iperf3, curl) ── c0 [ bridge, then netlathe shape ] s0 ── server (iperf3, http)\n", flush=True)
-    os.environ[INSIDE] = "1"
+    os.environ.update({INSIDE: "1", "NETLATHE": NETLATHE})
     name = f"demo-{os.getpid()}"
     line = [NETLATHE, "lab", "run", "--name", name, "--on", "box", "--", sys.executable, os.path.abspath(__file__)]
     os.execv(NETLATHE, line)

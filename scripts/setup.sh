@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what netlathe is built and tested with is on this machine: one line when it is, else installs it
+# Makes sure that what netlathe is built and tested with is on this machine: silent when it is, else installs it
 # (Debian and its kin, as root) or says plainly what is missing (anywhere else) and exits with 2.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -83,5 +83,3 @@ version=$(cargo --version | cut -d' ' -f2)
 if [ "$(printf '%s\n%s\n' "$needed" "${version%%-*}" | sort -V | head -n1)" != "$needed" ]; then
     give_up "cargo is $version, $needed or later is needed: rustup update stable (https://rustup.rs has rustup)"
 fi
-
-echo "setup: everything is here (cargo $version, DPDK $(pkg-config --modversion libdpdk))"

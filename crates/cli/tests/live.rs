@@ -723,30 +723,3 @@ fn taps_and_other_devices_work_and_are_gone_after() {
         bed.run(Node::Box, "gen --out dpdk:net_null0 --json --count 1000 --stream 'udp 1.1.1.1:1 > 2.2.2.2:2'");
     assert_eq!(number(&finished.report(), "/out/frames"), 1_000);
 }
-
-#[test]
-fn an_ordinary_user_shapes_in_a_lab_of_their_own() {
-    let Some(bed) = Bed::shared("user", |_| {}) else { return };
-    let program = readable(&bed);
-    let name = lab_name("own");
-    let script = "\"$0\" shape --in c0 --out s0 --json --duration 6s & \
-        \"$0\" lab run --on client -- ping -c 10 -i 0.5 -W 1 $NETLATHE_SERVER >&2; \
-        wait";
-    let user = ["--reuid", "1000", "--regid", "1000", "--clear-groups", "--", program.as_str()];
-    let mut command = Command::new("setpriv");
-    command.args(user).args(["lab", "run", "--name", &name, "--", "sh", "-c", script, &program]);
-    command.current_dir("/").stdin(Stdio::null());
-    let finished = Program::start(command).wait();
-    if finished.stderr.contains("user namespace") {
-        println!("SKIP: {}", finished.stderr);
-        return;
-    }
-    let report = finished.report();
-    assert!(number(&report, "/out/frames") >= 5, "{finished:?}");
-    assert!(number(&report, "/return/out/frames") >= 5, "{finished:?}");
-    for port in finished.whole_report()["limits"]["ports"].as_object().expect("ports").values() {
-        assert_eq!(port["driver"], "net_af_packet");
-    }
-    assert!(finished.stderr.contains("bytes from 10.77.0.100"), "{finished:?}");
-    assert!(!finished.stderr.contains("netlathe: "), "{finished:?}");
-}

@@ -415,7 +415,11 @@ fn is_pci_address(name: &str) -> bool {
 /// An errno and what to do about it.
 fn reason(rc: c_int, log: &str) -> String {
     let mut text = errno_text(rc);
-    let remedy = if log.contains("not permitted")
+    let remedy = if log.contains("call to mmap failed on AF_PACKET socket") {
+        // The driver locks its rings; the errno is EAGAIN, or EPERM when nothing may be locked.
+        text = "its rings may not be locked in memory".to_owned();
+        "; this user needs a limit of 8 MiB: `ulimit -l 8192`, or `memlock` in /etc/security/limits.conf"
+    } else if log.contains("not permitted")
         // All that af_packet's driver says when the kernel gives it no socket.
         || log.contains("Could not open AF_PACKET socket")
         || rc == -libc::EACCES || (rc == -libc::EPERM && log.is_empty())

@@ -180,11 +180,10 @@ mod tests {
     #[test]
     fn arguments_and_names() {
         let vdev = Vdev::af_packet("veth0", 1500, 1);
-        assert!(
-            vdev.as_str().ends_with(",iface=veth0,qdisc_bypass=1,blocksz=65536,framesz=2048,framecnt=5120"),
-            "{vdev}"
-        );
-        assert!(Vdev::af_packet("v", 9000, 1).as_str().ends_with("blocksz=147456,framesz=9216,framecnt=5120"));
+        // How many slots there are depends on what this user may lock.
+        assert!(vdev.as_str().contains(",iface=veth0,qdisc_bypass=1,blocksz=65536,framesz=2048,framecnt="), "{vdev}");
+        assert!(Vdev::af_packet("v", 9000, 1).as_str().contains(",blocksz=147456,framesz=9216,framecnt="));
+        assert_eq!((af_packet_ring(1500, None).2, af_packet_ring(9000, None).2), (5120, 5120));
         assert_eq!(Vdev::af_packet_data_room(1500), 2016);
         assert_eq!(Vdev::af_xdp_data_room(1500), Some(2048));
         assert_eq!((Vdev::af_xdp_data_room(3426), Vdev::af_xdp_data_room(3427)), (Some(3700), None));

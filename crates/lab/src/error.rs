@@ -118,14 +118,14 @@ pub enum Error {
 
     /// The kernel, or its configuration, permits no user namespaces to ordinary users.
     #[error(
-        "a lab without root needs user namespaces, and this machine refuses them ({detail}); run it as root, or allow \
-         them: `sysctl -w user.max_user_namespaces=10000`, on Debian also `kernel.unprivileged_userns_clone=1`, on \
-         Ubuntu also `kernel.apparmor_restrict_unprivileged_userns=0`; a container needs CAP_SYS_ADMIN or a seccomp \
-         profile that lets `unshare` through"
+        "a lab without root needs user namespaces, and this machine refuses them ({detail}): run it as root, or allow \
+         them by {remedy}"
     )]
     UserNamespaceRefused {
         /// What the attempt said.
         detail: String,
+        /// What allows them.
+        remedy: String,
     },
 
     /// A system call on a file or a process failed.

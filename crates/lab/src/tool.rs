@@ -24,7 +24,8 @@ pub(crate) fn check_all() -> Result<()> {
 
 /// Finds a program: a path if it has a slash, else through PATH and the folders for administrators' programs, which
 /// ordinary users' PATH lacks on Debian.
-pub(crate) fn which(program: &str) -> Option<PathBuf> {
+#[must_use]
+pub fn which(program: &str) -> Option<PathBuf> {
     let executable = |path: &Path| path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     if program.contains('/') {
         return Some(PathBuf::from(program)).filter(|path| executable(path));

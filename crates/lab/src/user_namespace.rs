@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
@@ -40,6 +41,27 @@ pub fn in_user_namespace() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
+/// Settings of the kernel that keep ordinary users from making user namespaces: the value that forbids, and one that
+/// permits. The second is of Debian's kernels before 12, the third of Ubuntu since 23.10.
+const SETTINGS: [(&str, &str, &str); 3] = [
+    ("user.max_user_namespaces", "0", "10000"),
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+];
+
+/// The command that lets ordinary users make user namespaces, where a setting below `root` (`/` but in tests) forbids
+/// it to them. None when no setting is against it; a container may be, all the same.
+#[must_use]
+pub fn permit_user_namespaces(root: &Path) -> Option<String> {
+    let forbids = |name: &str, value: &str| {
+        let file = root.join("proc/sys").join(name.replace('.', "/"));
+        fs::read_to_string(file).is_ok_and(|text| text.trim() == value)
+    };
+    let against = SETTINGS.iter().filter(|(name, forbidding, _)| forbids(name, forbidding));
+    let commands: Vec<String> = against.map(|(name, _, permitting)| format!("sysctl -w {name}={permitting}")).collect();
+    (!commands.is_empty()).then(|| commands.join(" && "))
+}
+
 /// Starts this program again, with the same arguments, as root of a new user namespace with networks and mounts of
 /// its own. Does not return when that works: the process stays the same one (number, terminal, signals).
 ///
@@ -49,7 +71,13 @@ pub fn in_user_namespace() -> bool {
 /// # Errors
 /// [`Error::UserNamespaceRefused`] when the machine does not permit it, found by trying; [`Error::MissingTool`].
 pub fn reexec_in_user_namespace() -> Result<Infallible> {
-    let refused = |detail: String| Error::UserNamespaceRefused { detail };
+    let refused = |detail: String| {
+        let remedy = match permit_user_namespaces(Path::new("/")) {
+            Some(command) => format!("as root `{command}`"),
+            None => "a container with CAP_SYS_ADMIN or a seccomp profile that lets `unshare` through".to_owned(),
+        };
+        Error::UserNamespaceRefused { detail, remedy }
+    };
     if in_user_namespace() {
         return Err(refused("already inside one, yet without the rights".to_owned()));
     }
@@ -73,4 +101,29 @@ fn enter() -> Command {
     command.args(["--user", "--map-root-user", "--net", "--mount", "--", "sh", "-c", ENTER, "sh"]);
     command.env("PATH", tool::search_path());
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_that_forbids_is_named() {
+        let root = tempfile::tempdir().expect("a folder");
+        let set = |name: &str, value: &str| {
+            let file = root.path().join("proc/sys").join(name.replace('.', "/"));
+            fs::create_dir_all(file.parent().expect("a folder")).expect("it is ours");
+            fs::write(file, format!("{value}\n")).expect("it is ours");
+        };
+        assert_eq!(permit_user_namespaces(root.path()), None, "a kernel without the settings");
+        set("user.max_user_namespaces", "96365");
+        set("kernel.apparmor_restrict_unprivileged_userns", "0");
+        assert_eq!(permit_user_namespaces(root.path()), None);
+        set("kernel.apparmor_restrict_unprivileged_userns", "1");
+        let ubuntu = "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0";
+        assert_eq!(permit_user_namespaces(root.path()).as_deref(), Some(ubuntu));
+        set("user.max_user_namespaces", "0");
+        let both = format!("sysctl -w user.max_user_namespaces=10000 && {ubuntu}");
+        assert_eq!(permit_user_namespaces(root.path()), Some(both));
+    }
 }

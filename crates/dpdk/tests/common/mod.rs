@@ -10,7 +10,7 @@ pub(crate) fn eal() -> &'static Eal {
     static FIRST: Mutex<()> = Mutex::new(());
     let _guard = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
     Eal::running().unwrap_or_else(|| {
-        let config = EalConfig::new("test").memory_mib(192).hugepages(HugePages::Never);
+        let config = EalConfig::new("test").memory_mib(512).hugepages(HugePages::Never);
         Eal::init(&config).expect("DPDK starts")
     })
 }
@@ -18,17 +18,21 @@ pub(crate) fn eal() -> &'static Eal {
 const INSIDE: &str = "NETLATHE_TEST_NAMESPACE";
 
 /// Runs the named test again in a process of its own, inside new namespaces that go with it, so that
-/// nothing is left behind however it ends. True inside: the caller then does its work.
+/// nothing is left behind however it ends. True inside: the caller then does its work. An ordinary user
+/// gets a user namespace besides (`-Urn`) where `-n` is asked.
 pub(crate) fn inside(test: &str, unshare: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
-    let works =
-        Command::new("unshare").args([unshare, "ip", "link"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !works.is_ok_and(|s| s.success()) {
-        println!("SKIP: `unshare {unshare} ip link` does not work here");
+    let works = |unshare: &&str| {
+        let mut trial = Command::new("unshare");
+        trial.args([*unshare, "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+        trial.status().is_ok_and(|status| status.success())
+    };
+    let Some(unshare) = [unshare, "-Urn"].into_iter().find(works) else {
+        println!("SKIP: neither `unshare {unshare}` nor `unshare -Urn` works here");
         return false;
-    }
+    };
     let program = std::env::current_exe().expect("this test's program");
     let output = Command::new("unshare")
         .arg(unshare)
@@ -44,7 +48,9 @@ pub(crate) fn inside(test: &str, unshare: &str) -> bool {
 
 /// Runs `ip` with these words.
 pub(crate) fn ip(words: &str) {
-    let status = Command::new("ip").args(words.split_whitespace()).status().expect("ip runs");
+    // An ordinary user's PATH lacks the administrators' folders.
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let status = Command::new("ip").args(words.split_whitespace()).env("PATH", path).status().expect("ip runs");
     assert!(status.success(), "ip {words}");
 }
 
