@@ -136,7 +136,10 @@ def measured(flow, node="server"):
         _, error = finish(flow, 25)
         if flow.returncode:
             raise Failed(f"the flow ended with {flow.returncode}: {error.decode(errors='replace').strip()}")
-    return report["pipelines"][0]
+    pipeline = report["pipelines"][0]
+    if "rate" not in pipeline:
+        raise Failed(f"nothing arrived at {node} while it was measured: the machine may be overloaded, try again")
+    return pipeline
 
 
 def iperf(*more):

@@ -1,0 +1,186 @@
+//! What an interface does to frames by itself: pause frames stop its sender, offloads change what is sent and received.
+
+use super::{Finding, Machine};
+use crate::output::Failure;
+use std::process::Command;
+
+const FOLDER: &str = "sys/class/net";
+/// Features that spoil a run, as `ethtool -k` and `ethtool -K` name them, and what they do.
+const OFFLOADS: [(&str, &str, Harm); 10] = [
+    ("tx-checksumming", "tx", Harm::Sent),
+    ("tcp-segmentation-offload", "tso", Harm::Sent),
+    ("generic-segmentation-offload", "gso", Harm::Sent),
+    ("tx-udp-segmentation", "tx-udp-segmentation", Harm::Sent),
+    ("generic-receive-offload", "gro", Harm::Received),
+    ("large-receive-offload", "lro", Harm::Received),
+    ("rx-gro-hw", "rx-gro-hw", Harm::Received),
+    ("rx-gro-list", "rx-gro-list", Harm::Received),
+    ("tx-vlan-offload", "txvlan", Harm::Tags),
+    ("rx-vlan-offload", "rxvlan", Harm::Tags),
+];
+
+/// What an offload spoils.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Harm {
+    Sent,
+    Received,
+    Tags,
+}
+
+impl Harm {
+    fn text(self) -> &'static str {
+        match self {
+            Harm::Sent => "programs here send super-frames and unfinished checksums",
+            Harm::Received => "frames are received merged",
+            Harm::Tags => "VLAN tags travel beside the frame",
+        }
+    }
+}
+
+/// Looks at the interfaces named, or at all that are up but `lo`.
+pub(super) fn look(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, Failure> {
+    let present = machine.names(FOLDER);
+    if let Some(absent) = named.iter().find(|name| !present.contains(name)) {
+        return Err(Failure::new(format!(
+            "there is no interface {absent} in this network namespace; `ip link` lists them"
+        )));
+    }
+    let up = |name: &&String| {
+        let state = machine.read(&format!("{FOLDER}/{name}/operstate"));
+        name.as_str() != "lo" && state.as_deref() == Some("up")
+    };
+    let chosen: Vec<&String> =
+        if named.is_empty() { present.iter().filter(up).collect() } else { named.iter().collect() };
+    let mut findings = Vec::new();
+    for name in chosen {
+        findings.push(pause(name, ethtool(&["-a", name])));
+        findings.push(offloads(name, ethtool(&["-k", name])));
+    }
+    Ok(findings)
+}
+
+/// What `ethtool` prints, or why it does not.
+fn ethtool(arguments: &[&str]) -> Result<String, String> {
+    let program = ::lab::which("ethtool").ok_or("ethtool is not installed")?;
+    let output =
+        Command::new(program).args(arguments).env("LC_ALL", "C").output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "))
+    }
+}
+
+/// The value after a name in ethtool's listings.
+fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| Some(line.trim().strip_prefix(name)?.strip_prefix(':')?.trim()))
+}
+
+fn pause(name: &str, listing: Result<String, String>) -> Finding {
+    let what = format!("{name} pause");
+    let text = match listing {
+        Ok(text) => text,
+        Err(error) if error.contains("not supported") => {
+            return Finding::good(what, "no pause frames: the driver has none to set");
+        }
+        Err(error) => {
+            return Finding::bad(what, format!("not known ({error})"), format!("ethtool -a {name} as root"));
+        }
+    };
+    let on = |name| value(&text, name).is_some_and(|value| value.starts_with("on"));
+    let found = match (on("RX"), on("TX")) {
+        (false, false) => return Finding::good(what, "off both ways"),
+        (true, true) => "obeyed and sent: the other end can stop departures, and a full ring here stops the other end",
+        (true, false) => "obeyed: the other end can stop departures",
+        (false, true) => "sent: a full ring here stops the other end, so that losses look like delays",
+    };
+    Finding::bad(what, found, format!("ethtool -A {name} autoneg off rx off tx off"))
+}
+
+fn offloads(name: &str, listing: Result<String, String>) -> Finding {
+    let what = format!("{name} offloads");
+    let text = match listing {
+        Ok(text) => text,
+        Err(error) => return Finding::bad(what, format!("not known ({error})"), "apt-get install ethtool"),
+    };
+    let state = |feature: &str| value(&text, feature).unwrap_or("off");
+    let on: Vec<_> = OFFLOADS.into_iter().filter(|(feature, ..)| state(feature).starts_with("on")).collect();
+    if on.is_empty() {
+        return Finding::good(what, "off: frames here are frames of a wire");
+    }
+    let (fixed, settable): (Vec<_>, Vec<_>) =
+        on.iter().copied().partition(|(feature, ..)| state(feature).contains("[fixed]"));
+    let mut harms: Vec<&str> = Vec::new();
+    for (.., harm) in &on {
+        if !harms.contains(&harm.text()) {
+            harms.push(harm.text());
+        }
+    }
+    let names: Vec<&str> = on.iter().map(|(_, short, _)| *short).collect();
+    let found = format!("{} on: {}", names.join(" "), harms.join("; "));
+    let mut remedies = Vec::new();
+    if !settable.is_empty() {
+        let off: String = settable.iter().map(|(_, short, _)| format!(" {short} off")).collect();
+        remedies.push(format!("ethtool -K {name}{off}"));
+    }
+    if !fixed.is_empty() {
+        let names: Vec<&str> = fixed.iter().map(|(_, short, _)| *short).collect();
+        remedies.push(format!("{} cannot be turned off on this interface", names.join(" ")));
+    }
+    Finding::bad(what, found, remedies.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Fake;
+    use super::*;
+
+    #[test]
+    fn pause_frames_in_either_direction_matter() {
+        let with = |rx: &str, tx: &str| {
+            let text = format!(
+                "Pause parameters for eth1:\nAutonegotiate:\toff\nRX:\t\t{rx}\nTX:\t\t{tx}\nRX negotiated: off\n"
+            );
+            pause("eth1", Ok(text))
+        };
+        assert_eq!(with("off", "off"), Finding::good("eth1 pause", "off both ways"));
+        for (rx, tx, said) in [("on", "on", "obeyed and sent"), ("on", "off", "obeyed:"), ("off", "on", "sent:")] {
+            let found = with(rx, tx);
+            assert!(found.found.starts_with(said), "{found:?}");
+            assert_eq!(found.remedy.as_deref(), Some("ethtool -A eth1 autoneg off rx off tx off"));
+        }
+        assert!(pause("eth1", Err("netlink error: Operation not supported".into())).good);
+        assert!(!pause("eth1", Err("netlink error: Operation not permitted".into())).good);
+    }
+
+    /// Recorded of a NIC (e1000e), shortened.
+    const LISTING: &str = "Features for eth1:\nrx-checksumming: on\ntx-checksumming: on\n\ttx-checksum-ipv4: off [fixed]\n\
+        \ttx-checksum-ip-generic: on\nscatter-gather: on\ntcp-segmentation-offload: on\ngeneric-segmentation-offload: off\n\
+        generic-receive-offload: on\nlarge-receive-offload: off [fixed]\nrx-vlan-offload: on [fixed]\ntx-vlan-offload: off\n";
+
+    #[test]
+    fn offloads_that_spoil_a_run_are_named_with_the_command() {
+        let found = offloads("eth1", Ok(LISTING.to_owned()));
+        assert!(found.found.starts_with("tx tso gro rxvlan on: programs here send"), "{found:?}");
+        let remedy = "ethtool -K eth1 tx off tso off gro off; rxvlan cannot be turned off on this interface";
+        assert_eq!(found.remedy.as_deref(), Some(remedy));
+        assert!(offloads("eth1", Ok(LISTING.replace(": on", ": off"))).good);
+        assert!(!offloads("eth1", Err("ethtool is not installed".into())).good);
+    }
+
+    #[test]
+    fn interfaces_that_are_up_are_looked_at_unless_others_are_named() {
+        let state = |name: &str| format!("{FOLDER}/{name}/operstate");
+        let (fake, machine) = Fake::new(&[]);
+        for (name, operstate) in [("lo", "up"), ("nl-absent0", "up"), ("nl-absent1", "down")] {
+            fake.write(&state(name), operstate);
+        }
+        let names = |named: &[&str]| {
+            let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+            look(&machine, &named).map(|findings| findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).ok(), Some(vec!["nl-absent0 pause".to_owned(), "nl-absent0 offloads".to_owned()]));
+        assert_eq!(names(&["nl-absent1"]).ok().map(|found| found.len()), Some(2));
+        assert!(names(&["nosuch0"]).is_err());
+    }
+}

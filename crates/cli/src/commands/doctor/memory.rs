@@ -1,0 +1,80 @@
+//! Where DPDK's memory comes from, and who translates its addresses for NICs.
+
+use super::{Finding, Machine};
+
+pub(super) fn look(machine: &Machine) -> Vec<Finding> {
+    vec![huge_pages(machine), iommu(machine)]
+}
+
+/// What a pipeline without fillers asks DPDK for, in MiB (`dataplane::Worker::memory_mib`). With less than that free,
+/// ordinary pages are taken.
+const PIPELINE_MIB: u64 = 288;
+
+/// Free huge pages of all sizes. They need not be mounted: DPDK maps them anonymously.
+fn huge_pages(machine: &Machine) -> Finding {
+    const WHAT: &str = "huge pages";
+    let folder = "sys/kernel/mm/hugepages";
+    let free_mib: u64 = machine
+        .names(folder)
+        .iter()
+        .filter_map(|name| {
+            let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+            let free: u64 = machine.read(&format!("{folder}/{name}/free_hugepages"))?.parse().ok()?;
+            Some(kib * free / 1024)
+        })
+        .sum();
+    if free_mib >= PIPELINE_MIB {
+        return Finding::good(WHAT, format!("{free_mib} MiB free, a pipeline takes {PIPELINE_MIB} MiB"));
+    }
+    let found = match free_mib {
+        0 => "none free; ordinary pages are used, which only NICs on PCI mind".to_owned(),
+        some => format!("{some} MiB free, less than the {PIPELINE_MIB} MiB of a pipeline: ordinary pages are used"),
+    };
+    Finding::bad(WHAT, found, format!("echo {} > /proc/sys/vm/nr_hugepages", PIPELINE_MIB.div_ceil(2)))
+}
+
+fn iommu(machine: &Machine) -> Finding {
+    const WHAT: &str = "IOMMU";
+    let groups = machine.names("sys/kernel/iommu_groups").len();
+    if groups > 0 {
+        return Finding::good(WHAT, format!("{groups} groups: NICs can be bound to vfio-pci"));
+    }
+    if machine.read("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").as_deref() == Some("Y") {
+        return Finding::good(WHAT, "none, but vfio may do without: NICs can be bound to vfio-pci, unprotected");
+    }
+    Finding::bad(
+        WHAT,
+        "none; only NICs on PCI mind",
+        "intel_iommu=on or amd_iommu=on on the kernel's command line, and in the firmware; \
+         without one: modprobe vfio enable_unsafe_noiommu_mode=1",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Fake;
+    use super::*;
+
+    #[test]
+    fn huge_pages_of_all_sizes_count_when_they_suffice() {
+        let (fake, machine) = Fake::new(&[("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0")]);
+        let none = huge_pages(&machine);
+        assert!(!none.good && none.found.starts_with("none free"), "{none:?}");
+        fake.write("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "1");
+        let few = huge_pages(&machine);
+        assert!(!few.good && few.found.starts_with("2 MiB free, less than"), "{few:?}");
+        fake.write("sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "2");
+        let enough = huge_pages(&machine);
+        assert!(enough.good && enough.found.starts_with("2050 MiB free"), "{enough:?}");
+    }
+
+    #[test]
+    fn an_iommu_has_groups() {
+        let (fake, machine) = Fake::new(&[]);
+        assert!(!iommu(&machine).good);
+        fake.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y");
+        assert!(iommu(&machine).found.contains("unprotected"));
+        fake.write("sys/kernel/iommu_groups/0/type", "DMA");
+        assert!(iommu(&machine).found.starts_with("1 groups"));
+    }
+}

@@ -1,0 +1,93 @@
+//! What this user may do: ports of every kind, labs by user namespaces, memory that may be locked; and the tools.
+
+use super::{Finding, Machine};
+
+#[cfg(not(feature = "live"))]
+pub(super) fn look(_: &Machine) -> Vec<Finding> {
+    vec![Finding::bad("live ports", "this netlathe was built without them", "build with the default features")]
+}
+
+#[cfg(feature = "live")]
+pub(super) fn look(machine: &Machine) -> Vec<Finding> {
+    let root = ::lab::privileged();
+    vec![privileges(root), user_namespaces(machine, root), locked_memory(machine), tools()]
+}
+
+#[cfg(feature = "live")]
+fn privileges(root: bool) -> Finding {
+    if root {
+        Finding::good("privileges", "root: every kind of port")
+    } else {
+        let found = "no root: live ports in a lab only (netlathe lab run), by af_packet";
+        Finding::bad("privileges", found, "run as root for the machine's own interfaces")
+    }
+}
+
+#[cfg(feature = "live")]
+fn user_namespaces(machine: &Machine, root: bool) -> Finding {
+    let who = if root { "ordinary users" } else { "you" };
+    match ::lab::permit_user_namespaces(&machine.root) {
+        None => Finding::good("user namespaces", format!("permitted: {who} can run labs without root")),
+        Some(remedy) => {
+            Finding::bad("user namespaces", format!("forbidden: {who} cannot run labs without root"), remedy)
+        }
+    }
+}
+
+/// af_packet's rings are locked in memory; a user without the privilege has 8 MiB on most systems.
+#[cfg(feature = "live")]
+fn locked_memory(machine: &Machine) -> Finding {
+    const WANTED_KIB: u64 = 8192;
+    const WHAT: &str = "locked memory";
+    let limits = machine.read("proc/self/limits").unwrap_or_default();
+    let soft = limits.lines().find_map(|line| line.strip_prefix("Max locked memory")?.split_whitespace().next());
+    match soft.map(str::parse::<u64>) {
+        Some(Ok(bytes)) if bytes / 1024 < WANTED_KIB => Finding::bad(
+            WHAT,
+            format!("{} KiB; ordinary users' af_packet rings are small with it, or refused below 256", bytes / 1024),
+            format!("ulimit -l {WANTED_KIB}, or memlock in /etc/security/limits.conf"),
+        ),
+        Some(Ok(bytes)) => Finding::good(WHAT, format!("{} KiB, enough for the rings of two ports", bytes / 1024)),
+        Some(Err(_)) => Finding::good(WHAT, "no limit"),
+        None => Finding::bad(WHAT, "the limit is not known: /proc/self/limits is missing", "mount -t proc proc /proc"),
+    }
+}
+
+#[cfg(feature = "live")]
+fn tools() -> Finding {
+    let missing: Vec<&str> =
+        ["ip", "bridge", "ethtool", "unshare"].into_iter().filter(|tool| ::lab::which(tool).is_none()).collect();
+    if missing.is_empty() {
+        return Finding::good("tools", "ip, bridge, ethtool and unshare, which labs are built with");
+    }
+    let remedy = "apt-get install iproute2 ethtool util-linux";
+    Finding::bad("tools", format!("{} missing: no labs", missing.join(", ")), remedy)
+}
+
+#[cfg(all(test, feature = "live"))]
+mod tests {
+    use super::super::Fake;
+    use super::*;
+
+    #[test]
+    fn the_limit_of_locked_memory_is_read() {
+        let with = |value: &str| {
+            let line = format!("Limit  Soft Limit  Hard Limit  Units\nMax locked memory  {value}  {value}  bytes");
+            let (_fake, machine) = Fake::new(&[("proc/self/limits", &line)]);
+            locked_memory(&machine)
+        };
+        assert!(with("8388608").good && with("unlimited").good);
+        let low = with("8388607");
+        assert!(!low.good && low.found.starts_with("8191 KiB"), "{low:?}");
+        assert!(low.remedy.is_some_and(|remedy| remedy.starts_with("ulimit -l 8192")));
+    }
+
+    #[test]
+    fn forbidden_namespaces_have_a_remedy() {
+        let (fake, machine) = Fake::new(&[("proc/sys/user/max_user_namespaces", "100")]);
+        assert!(user_namespaces(&machine, false).good);
+        fake.write("proc/sys/user/max_user_namespaces", "0");
+        let found = user_namespaces(&machine, false);
+        assert_eq!(found.remedy.as_deref(), Some("sysctl -w user.max_user_namespaces=10000"));
+    }
+}
