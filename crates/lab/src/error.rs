@@ -119,7 +119,7 @@ pub enum Error {
     /// The kernel, or its configuration, permits no user namespaces to ordinary users.
     #[error(
         "a lab without root needs user namespaces, and this machine refuses them ({detail}): run it as root, or allow \
-         them by {remedy}"
+         them: {remedy}"
     )]
     UserNamespaceRefused {
         /// What the attempt said.

@@ -73,8 +73,8 @@ pub fn permit_user_namespaces(root: &Path) -> Option<String> {
 pub fn reexec_in_user_namespace() -> Result<Infallible> {
     let refused = |detail: String| {
         let remedy = match permit_user_namespaces(Path::new("/")) {
-            Some(command) => format!("as root `{command}`"),
-            None => "a container with CAP_SYS_ADMIN or a seccomp profile that lets `unshare` through".to_owned(),
+            Some(command) => format!("`{command}`"),
+            None => "a container needs CAP_SYS_ADMIN or a seccomp profile that lets `unshare` through".to_owned(),
         };
         Error::UserNamespaceRefused { detail, remedy }
     };
