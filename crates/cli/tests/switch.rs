@@ -26,6 +26,9 @@ const SEND: &str = "import socket, struct, sys, time\n\
     \ttime.sleep(0.0001)\n";
 /// Data frames per run.
 const COUNT: usize = 200;
+/// What they are, for `gen`.
+const STREAM: &str = "--stream 'udp 10.77.0.1:1000 > 10.77.0.100:9 size random 64B-1518B \
+    smac 02:77:00:00:00:01 dmac 02:77:00:00:00:64'";
 /// The address that the switch is told to discard.
 const HOLE: &str = "02:bb:00:00:00:01";
 /// What netlathe's fillers have as their source.
@@ -87,21 +90,27 @@ impl Switched {
     /// Sends data frames 10 µs apart with the fillers that a line of 10 Gbit/s needs between them, and gives what was
     /// sent, what came to the box, and what came to the client whom none of it concerns.
     fn inject(&self, filler: &str) -> [Seen; 3] {
-        let names = ["sent.pcap", "box.pcap", "client2.pcap"];
-        for name in names {
-            let _earlier = fs::remove_file(self.bed.path(name));
-        }
         let line = format!(
-            "gen --out wire:10G,pcap=sent.pcap,fillers=keep --filler {filler} --count {COUNT} --gap 10us -q --stream \
-             'udp 10.77.0.1:1000 > 10.77.0.100:9 size random 64B-1518B smac 02:77:00:00:00:01 dmac 02:77:00:00:00:64'"
+            "gen --out wire:10G,pcap=sent.pcap,fillers=keep --filler {filler} --count {COUNT} --gap 10us -q {STREAM}"
         );
         let made = self.bed.run(Node::Client(1), &line);
         assert!(made.status.success(), "{made:?}");
-        let listeners = [self.listen(Node::Box, "c0", names[1]), self.listen(Node::Client(2), "eth0", names[2])];
+        let [came, beside] = self.behind(|| {
+            let sent = self.bed.command(Node::Client(1), "python3", &["-c", SEND, "sent.pcap", "eth0"]).output();
+            let sent = sent.expect("it starts");
+            assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+        });
+        [Seen::of(&self.bed, "sent.pcap"), came, beside]
+    }
 
-        let sent = self.bed.command(Node::Client(1), "python3", &["-c", SEND, names[0], "eth0"]).output();
-        let sent = sent.expect("it starts");
-        assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+    /// What comes to the box and to client 2 while something happens.
+    fn behind(&self, happens: impl FnOnce()) -> [Seen; 2] {
+        let names = ["box.pcap", "client2.pcap"];
+        for name in names {
+            let _earlier = fs::remove_file(self.bed.path(name));
+        }
+        let listeners = [self.listen(Node::Box, "c0", names[0]), self.listen(Node::Client(2), "eth0", names[1])];
+        happens();
         // Frames pass a veth within the sender's call; this is for a machine that is busy.
         thread::sleep(Duration::from_millis(200));
         for listener in listeners {
@@ -166,4 +175,32 @@ fn a_bridge_drops_what_goes_to_its_black_hole() {
         switched.bridge(&format!("fdb del {hole}"));
         switched.assert_flooded(&filler);
     }
+}
+
+/// The pacer in real time, at a line rate that any machine can fill: the switch gets a busy line and hands on the data.
+#[test]
+fn what_the_live_pacer_fills_ends_at_the_switch() {
+    let Some(switched) = Switched::new("pacer") else { return };
+    let paced = || {
+        let mut fillers = 0;
+        let seen = switched.behind(|| {
+            let line = format!(
+                "gen --out eth0 --line-rate 100M --pacer filler --filler self --gap 1ms --count {COUNT} --json {STREAM}"
+            );
+            let report = switched.bed.run(Node::Client(1), &line).report();
+            assert_eq!(number(&report, "/out/frames"), COUNT as u64);
+            fillers = number(&report, "/fillers/frames") as usize;
+        });
+        (fillers, seen)
+    };
+    let (fillers, [came, beside]) = paced();
+    assert!(fillers > 5 * COUNT, "{fillers} fillers fill nothing");
+    assert_eq!((came.data.len(), came.fillers), (COUNT, 0), "behind the switch");
+    assert_eq!(beside, Seen::default(), "at a client that none of it is for");
+
+    switched.bridge("link set dev p1 learning off");
+    switched.bridge("fdb del 02:6e:6c:00:00:f1 dev p1 master");
+    let (fillers, [came, _]) = paced();
+    assert_eq!(came.data.len(), COUNT);
+    assert_eq!(came.fillers, fillers, "without learning every filler comes");
 }
