@@ -35,7 +35,7 @@ pub(crate) struct FillerPacer {
     fill: u64,
     /// Frames that the port has not taken yet, and what they are.
     burst: Burst,
-    in_burst: VecDeque<Entry>,
+    in_burst: InBurst,
     told: Option<Told>,
     fillers: Tally,
     carried: u64,
@@ -54,6 +54,34 @@ struct Entry {
     length: WireLen,
     /// When a data frame was asked to depart; none for a filler.
     ask: Option<Time>,
+}
+
+/// What the frames of the burst are, in their order.
+#[derive(Default)]
+struct InBurst {
+    entries: Vec<Entry>,
+    /// Those before it were taken.
+    first: usize,
+}
+
+impl InBurst {
+    /// The first `count`, which are taken.
+    fn take(&mut self, count: usize) -> &[Entry] {
+        let first = self.first;
+        self.first += count;
+        &self.entries[first..self.first]
+    }
+
+    /// Those that were not taken.
+    fn rest(&mut self) -> &mut [Entry] {
+        &mut self.entries[self.first..]
+    }
+
+    /// Makes place once all were taken.
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.first = 0;
+    }
 }
 
 /// How a line is filled.
@@ -79,7 +107,7 @@ impl FillerPacer {
             pending: None,
             fill: 0,
             burst: Burst::new(),
-            in_burst: VecDeque::with_capacity(BURST),
+            in_burst: InBurst::default(),
             told,
             fillers: Tally::default(),
             carried: 0,
@@ -119,8 +147,8 @@ impl FillerPacer {
     }
 
     /// Frames that are out of the pipeline and have not left.
-    fn holds(&self) -> u64 {
-        let data = self.in_burst.iter().filter(|entry| entry.ask.is_some()).count();
+    fn holds(&mut self) -> u64 {
+        let data = self.in_burst.rest().iter().filter(|entry| entry.ask.is_some()).count();
         data as u64 + u64::from(self.pending.is_some())
     }
 
@@ -133,6 +161,7 @@ impl FillerPacer {
             }
         }
         if self.burst.is_empty() {
+            self.in_burst.clear();
             self.compose(&mut rounds.pipeline);
         }
         if self.burst.is_empty() {
@@ -142,8 +171,8 @@ impl FillerPacer {
         // After the fact: a line that began cannot have begun later than this.
         let now = rounds.clock.now();
         let line = *self.planner.line();
-        for entry in self.in_burst.drain(..taken) {
-            self.queue.took(&entry, now);
+        for entry in self.in_burst.take(taken) {
+            self.queue.took(entry, now);
             let length = entry.length.frame();
             let Some(ask) = entry.ask else {
                 self.fillers.add(length);
@@ -173,7 +202,7 @@ impl FillerPacer {
                 self.fill -= u64::from(length.bytes());
             } else if let Some(Placed { departure, position }) = self.pending.take() {
                 let Departure { frame, length, at, .. } = departure;
-                self.in_burst.push_back(Entry { position, length: length.on_wire(), ask: Some(at) });
+                self.in_burst.entries.push(Entry { position, length: length.on_wire(), ask: Some(at) });
                 if let Some(told) = &mut self.told {
                     // Before the frame can be seen. There is room for all that are under way.
                     told.push(position).expect("the line reads one for each data frame");
@@ -226,7 +255,7 @@ impl FillerPacer {
 
     fn push_filler(&mut self, mut blank: Mbuf, position: u64, length: WireLen) {
         blank.set_len(length.frame().without_fcs() as usize).expect("a blank holds the longest");
-        self.in_burst.push_back(Entry { position, length, ask: None });
+        self.in_burst.entries.push(Entry { position, length, ask: None });
         self.burst.push(blank).expect("there is room");
     }
 
@@ -238,7 +267,7 @@ impl FillerPacer {
         }
         self.underruns += 1;
         self.planner.slip(idled);
-        for entry in &mut self.in_burst {
+        for entry in self.in_burst.rest() {
             entry.position += idled;
         }
         if let Some(placed) = &mut self.pending {

@@ -53,7 +53,7 @@ impl FillerPlanner {
     /// a deficit idle count put them anyway: the plan then loses nothing to that count. 1 otherwise.
     #[must_use]
     pub fn new(line: Line, align: u64) -> Self {
-        FillerPlanner { line, align: align.max(1), shortest: SHORTEST, free: None }
+        FillerPlanner { line, align: align.max(1).next_power_of_two(), shortest: SHORTEST, free: None }
     }
 
     /// A planner that leaves the line idle between frames: any gap can be had.
@@ -121,7 +121,8 @@ impl FillerPlanner {
 
     fn nearest_start(&self, due: Time) -> u64 {
         let position = self.line.position(due);
-        (position + self.align / 2) / self.align * self.align
+        // Alignments are powers of two.
+        (position + self.align / 2) & !(self.align - 1)
     }
 }
 

@@ -9,7 +9,27 @@ use units::{BitRate, PS_PER_S, Span, Time};
 pub struct Line {
     rate: BitRate,
     /// Picoseconds of a byte, where that is a whole number.
-    byte_ps: Option<u64>,
+    byte_ps: Option<WholeByte>,
+}
+
+/// Picoseconds of a byte, and ⌊2⁶⁴ / them⌋: dividing is the dearest part of a plan otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WholeByte {
+    ps: u64,
+    reciprocal: u64,
+}
+
+impl WholeByte {
+    fn of(ps: u64) -> Self {
+        WholeByte { ps, reciprocal: u64::MAX / ps }
+    }
+
+    /// ⌊ps / a byte⌋, exactly.
+    fn bytes_in(self, ps: u64) -> u64 {
+        // At most one too few, since the reciprocal is less than 1 short of 2⁶⁴ / byte.
+        let guess = ((u128::from(ps) * u128::from(self.reciprocal)) >> 64) as u64;
+        guess + u64::from(ps - guess * self.ps >= self.ps)
+    }
 }
 
 /// Bit-picoseconds: what one byte lasts, times the rate in bit/s.
@@ -20,7 +40,7 @@ impl Line {
     #[must_use]
     pub fn new(rate: BitRate) -> Self {
         let byte = BYTE as u64;
-        let byte_ps = byte.is_multiple_of(rate.bps()).then_some(byte / rate.bps());
+        let byte_ps = byte.is_multiple_of(rate.bps()).then(|| WholeByte::of(byte / rate.bps()));
         Line { rate, byte_ps }
     }
 
@@ -34,7 +54,7 @@ impl Line {
     #[must_use]
     pub fn time(&self, position: u64) -> Time {
         let ps = match self.byte_ps {
-            Some(byte_ps) => position * byte_ps,
+            Some(byte) => position * byte.ps,
             None => {
                 let bps = u128::from(self.rate.bps());
                 ((u128::from(position) * BYTE + bps / 2) / bps) as u64
@@ -47,7 +67,7 @@ impl Line {
     #[must_use]
     pub fn position(&self, time: Time) -> u64 {
         match self.byte_ps {
-            Some(byte_ps) => (time.as_ps() + byte_ps / 2) / byte_ps,
+            Some(byte) => byte.bytes_in(time.as_ps() + byte.ps / 2),
             None => ((u128::from(time.as_ps()) * u128::from(self.rate.bps()) + BYTE / 2) / BYTE) as u64,
         }
     }
@@ -96,8 +116,19 @@ mod tests {
             (400_000, 20),
         ] {
             let line = Line::new(BitRate::from_bps(mbps * 1_000_000));
-            assert_eq!(line.byte_ps, Some(ps));
+            assert_eq!(line.byte_ps.map(|byte| byte.ps), Some(ps));
             assert_eq!(line.position(Time::from_ps(12_345 * ps)), 12_345);
+        }
+    }
+
+    #[test]
+    fn whole_bytes_divide_exactly() {
+        for ps in [1, 2, 3, 20, 40, 80, 160, 200, 320, 800, 8_000, 800_000] {
+            let byte = WholeByte::of(ps);
+            let near = |middle: u64| middle.saturating_sub(2 * ps)..middle.saturating_add(2 * ps);
+            for value in near(0).chain(near(1 << 40)).chain(near(u64::MAX / ps * ps)).chain([u64::MAX, u64::MAX - 1]) {
+                assert_eq!(byte.bytes_in(value), value / ps, "{value} / {ps}");
+            }
         }
     }
 
