@@ -1,6 +1,7 @@
 //! Runs plans and ends with the report: virtual or live, one pipeline or several.
 
 use crate::commands::Common;
+use crate::files::OnDisk;
 use crate::output::{self, Failure};
 use crate::stop::Stop;
 use crate::virtual_time;
@@ -35,7 +36,8 @@ impl Request {
     pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
         let mut problems = Problems::default();
         let plan = text.resolve(&mut problems);
-        let plan = problems.unless_any(plan).map_err(Failure::new)?;
+        let mut plan = problems.unless_any(plan).map_err(Failure::new)?;
+        plan.load(&OnDisk).map_err(Failure::new)?;
         Ok(Request { command, pipelines: vec![plan], expectations: Vec::new(), common })
     }
 }

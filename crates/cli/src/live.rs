@@ -9,6 +9,7 @@ use crate::virtual_time;
 use dataplane::{Config, Counters, Device, Driver, Feed, Finished, OnLine, Pacing, Worker};
 use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig};
 use engine::Pipeline;
+use engine::schedules::Draw;
 use engine::sources::Stream;
 use measure::{Flow, PipelineReport};
 use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
@@ -183,7 +184,10 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
 }
 
 fn open(eal: &'static Eal, plan: &PipelinePlan, config: Config, request: &Request) -> Result<Worker, Failure> {
-    let schedule = plan.ask.schedule(plan.line).map_err(|error| Failure::new(format!("{}: {error:?}", plan.name)))?;
+    let frames = if let SourcePlan::Stream { count, .. } = &plan.source { *count } else { None };
+    let draw = Draw { seed: request.seed(), path: &plan.name, frames };
+    let schedule =
+        plan.ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))?;
     let pipeline = Pipeline::new(virtual_time::stages(plan, request.seed()), schedule);
     let worker = Worker::open(eal, config, pipeline).map_err(Failure::new)?;
     if request.common.verbose > 0 {

@@ -5,6 +5,7 @@
 
 mod commands;
 mod execute;
+mod files;
 #[cfg(feature = "live")]
 mod live;
 mod output;

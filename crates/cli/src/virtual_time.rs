@@ -3,12 +3,14 @@
 use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
 use crate::stop::Stop;
-use engine::schedules::{Ask, Schedule};
+use engine::schedules::laws::Sampling;
+use engine::schedules::{Ask, Draw, Schedule};
 use engine::{Line, Pipeline};
 use measure::PipelineReport;
+use packet::HeapFrame;
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, WireSpec};
 use serde_json::{Map, json};
-use sim::{Limits, NullSink, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
+use sim::{CaptureReader, Limits, NullSink, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,7 +26,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     check_files(&request.pipelines)?;
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
         let mut sink = open_sink(plan, source.epoch_ns())?;
-        let mut pipeline = Pipeline::new(stages(plan, request.seed()), schedule(plan)?);
+        let mut pipeline = Pipeline::new(stages(plan, request.seed()), schedule(plan, request.seed())?);
         let limits = Limits {
             duration: request.common.duration,
             window: request.common.window,
@@ -126,17 +128,38 @@ pub(crate) fn stages<F: packet::Frame + Send + 'static>(
     plan.stages.iter().enumerate().map(build).collect()
 }
 
-fn schedule(plan: &PipelinePlan) -> Result<Box<dyn Schedule>, Failure> {
+fn schedule(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Schedule>, Failure> {
     let stream_into_file =
         matches!((&plan.source, &plan.output), (SourcePlan::Stream { .. }, PortSpec::Pcap(_) | PortSpec::Null));
+    // A file has no line: frames are back to back as on a common one.
+    let back_to_back = Ask::Rate(Rate::Line(Share::ONE));
     let (ask, line) = if stream_into_file && plan.ask == Ask::Nothing {
-        // A file has no line: frames are back to back as on a common one.
-        (Ask::Rate(Rate::Line(Share::ONE)), Some(Line::new(BitRate::from_gbps(10))))
+        (&back_to_back, Some(Line::new(BitRate::from_gbps(10))))
     } else {
-        (plan.ask, plan.output.line())
+        (&plan.ask, plan.output.line())
     };
-    // The plan was checked when it was made; this cannot fail for a plan that was.
-    ask.schedule(line).map_err(|error| Failure::new(format!("{}: {error:?}", plan.name)))
+    let draw = Draw { seed, path: &plan.name, frames: frames(plan)? };
+    ask.schedule(line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
+}
+
+/// How many frames will come, where that is asked for and can be told: strata span the whole run.
+fn frames(plan: &PipelinePlan) -> Result<Option<u64>, Failure> {
+    let stratified = matches!(&plan.ask, Ask::Law(law) if law.sampling == Sampling::Stratified);
+    match &plan.source {
+        SourcePlan::Stream { count, .. } => Ok(*count),
+        // What is no file (a pipe) can be read once only.
+        SourcePlan::Port(PortSpec::Pcap(path)) if stratified && path.is_file() => {
+            let mut reader = CaptureReader::open(path).map_err(Failure::new)?;
+            let mut frame = HeapFrame::default();
+            let mut records = 0;
+            // A capture that breaks off is told by the run itself.
+            while let Ok(Some(_)) = reader.read(&mut frame) {
+                records += 1;
+            }
+            Ok(Some(records))
+        }
+        SourcePlan::Port(_) => Ok(None),
+    }
 }
 
 /// Outputs have a place, and no file is written twice, or read and written.

@@ -218,7 +218,8 @@ impl Worker {
             Pacing::Filler { line, .. } => Some(line),
             _ => None,
         };
-        let meter = DepartureMeter::new(config.asked_gap, line.map(|line| line.byte_time()), config.window);
+        let byte_time = line.map(|line| line.byte_time());
+        let meter = DepartureMeter::new(config.asked_gap, byte_time, config.window).judged_by(pipeline.law(), byte_time);
         let ends = Ends { duration: config.duration, stop };
         let back = match input_tx.into_iter().next() {
             Some(tx) if !config.one_way && config.output.gives() => Some(Back::new(std::mem::take(&mut output_rx), tx)),

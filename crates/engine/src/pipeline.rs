@@ -3,6 +3,7 @@ use crate::stages::{Item, Outlet, Stage};
 use measure::{Books, DropReason};
 use packet::Frame;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use units::{FrameLen, Time};
 
 /// A chain of stages, a queue of frames that are ready, and the schedule of their departure.
@@ -148,6 +149,12 @@ impl<F: Frame> Pipeline<F> {
         self.starved
     }
 
+    /// The law that gaps are drawn from, if they are.
+    #[must_use]
+    pub fn law(&self) -> Option<Arc<dyn measure::Reference>> {
+        self.schedule.law()
+    }
+
     /// Frames that are ready and whose departure is not settled.
     #[must_use]
     pub fn ready(&self) -> usize {
@@ -165,19 +172,20 @@ impl<F: Frame> Pipeline<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedules::Ask;
+    use crate::schedules::{Ask, Draw};
     use crate::stages::StageConfig;
     use packet::HeapFrame;
     use units::Span;
 
-    fn pipeline(stages: &[&str], ask: Ask) -> Pipeline<HeapFrame> {
+    fn pipeline(stages: &[&str], ask: &Ask) -> Pipeline<HeapFrame> {
+        let draw = Draw { seed: 1, path: "test", frames: None };
         let build = |text: &&str| StageConfig::parse(text).expect(text).build(1, text);
-        Pipeline::new(stages.iter().map(build).collect(), ask.schedule(None).expect("a schedule"))
+        Pipeline::new(stages.iter().map(build).collect(), ask.schedule(None, draw).expect("a schedule"))
     }
 
     #[test]
     fn delays_add_up_exactly_and_keep_the_books() {
-        let mut pipeline = pipeline(&["delay 3us", "delay 4us"], Ask::Nothing);
+        let mut pipeline = pipeline(&["delay 3us", "delay 4us"], &Ask::Nothing);
         for i in 0..10 {
             let at = Time::from_ps(i * 1_000_000);
             while let Some(deadline) = pipeline.deadline().filter(|deadline| *deadline <= at) {
@@ -199,7 +207,7 @@ mod tests {
 
     #[test]
     fn losses_are_in_the_books_and_the_schedule_does_not_see_them() {
-        let mut pipeline = pipeline(&["loss 30%"], Ask::Gap(Span::from_us(1)));
+        let mut pipeline = pipeline(&["loss 30%"], &Ask::Gap(Span::from_us(1)));
         for _ in 0..1_000 {
             pipeline.push(Time::ZERO, Time::ZERO, HeapFrame::new(vec![0; 60]));
         }

@@ -1,8 +1,10 @@
 use crate::books::Books;
+use crate::fit::{FitMeter, Reference};
 use crate::gaps::GapMeter;
 use crate::lateness::LatenessMeter;
 use crate::rates::RateMeter;
 use crate::report::{PipelineReport, Shortfall};
+use std::sync::Arc;
 use units::{FrameLen, Span, Time};
 
 /// Everything that is measured of departures: gaps, rate, and how far they were from the ask.
@@ -10,6 +12,7 @@ pub struct DepartureMeter {
     gaps: GapMeter,
     rate: RateMeter,
     lateness: LatenessMeter,
+    fit: Option<FitMeter>,
     /// Ask and start of the first departure.
     first: Option<(Time, Time)>,
     /// Ask and start of the last one.
@@ -25,9 +28,17 @@ impl DepartureMeter {
             gaps: GapMeter::new(asked_gap, byte_time),
             rate: RateMeter::new(window),
             lateness: LatenessMeter::default(),
+            fit: None,
             first: None,
             last: (Time::ZERO, Time::ZERO),
         }
+    }
+
+    /// Judges gaps by this law too, if there is one; `byte_time` is that of the line.
+    #[must_use]
+    pub fn judged_by(mut self, law: Option<Arc<dyn Reference>>, byte_time: Option<Span>) -> Self {
+        self.fit = law.map(|law| FitMeter::new(law, byte_time));
+        self
     }
 
     /// A frame of `length` that should have departed at `asked` started at `start`.
@@ -35,6 +46,9 @@ impl DepartureMeter {
         self.gaps.record(start);
         self.rate.record(start, length);
         self.lateness.record(asked, start);
+        if let Some(fit) = &mut self.fit {
+            fit.record(start, length);
+        }
         self.last = (asked, start);
         self.first.get_or_insert(self.last);
     }
@@ -49,6 +63,7 @@ impl DepartureMeter {
             drops: books.drops(),
             held,
             gap: self.gaps.report(),
+            fit: self.fit.as_ref().and_then(FitMeter::report),
             rate: self.rate.report(),
             lateness: self.lateness.report(),
             ..PipelineReport::default()

@@ -6,14 +6,17 @@
 
 mod books;
 mod departures;
+mod fit;
 mod gaps;
 mod lateness;
 mod moments;
 mod rates;
 mod report;
+pub mod special;
 
 pub use books::{Books, DropReason, Tally};
 pub use departures::DepartureMeter;
+pub use fit::{FitMeter, FitReport, Reference};
 pub use gaps::GapMeter;
 pub use moments::Moments;
 pub use rates::RateMeter;

@@ -1,4 +1,5 @@
 use crate::books::{Drops, Tally};
+use crate::fit::FitReport;
 use serde::Serialize;
 
 /// The report of a run; its field names are stable within a schema version.
@@ -42,6 +43,12 @@ pub struct PipelineReport {
     /// Inter-departure times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<GapReport>,
+    /// Gaps against the law that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fit: Option<FitReport>,
+    /// Share of a waveform's integral that no frame was there to use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forfeited_share: Option<f64>,
     /// Rate of what left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateReport>,

@@ -1,26 +1,47 @@
+use crate::problem::nearest;
+use engine::schedules::Ask;
+use engine::schedules::laws::{GapLaw, Law};
+use std::sync::Arc;
 use units::{ParseError, Rate, Span};
 
-/// Laws of gaps that the grammar knows and this version does not make.
-const LATER_GAPS: [&str; 9] = ["uniform", "normal", "chi2", "poisson", "exp", "pareto", "lognormal", "gamma", "table"];
 /// Waveforms that the grammar knows and this version does not make.
 const LATER_WAVES: [&str; 5] = ["burst", "ramp", "steps", "follow-depth", "trace"];
 
 /// The longest gap that makes sense within a run of 213 days.
 const LONGEST_GAP: Span = Span::from_ms(86_400_000);
 
-/// Reads a GAP: `10us` or `fixed 10us`.
+/// Reads a GAP: `10us`, `fixed 10us`, or a law such as `chi2 df 6 in 80us..120us`. A table is named,
+/// not read.
 ///
 /// # Errors
-/// No time, a bare number, zero, more than a day, or a law that this version does not make.
-pub fn parse_gap(text: &str) -> Result<Span, ParseError> {
+/// No time, a bare number, zero, more than a day, an unknown law, or one that cannot be had.
+pub fn parse_gap(text: &str) -> Result<Ask, ParseError> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let time = match words[..] {
-        ["fixed", time] | [time] if !LATER_GAPS.contains(&time) => time,
-        [law, ..] if LATER_GAPS.contains(&law) => {
-            return Err(ParseError::new(format!("this version does not make '{law}' gaps"), "write fixed 10us"));
-        }
-        _ => return Err(ParseError::new(format!("'{text}' is no gap"), "write 10us or fixed 10us")),
+    if let Some(law) = GapLaw::parse(text) {
+        return law.map(|law| Ask::Law(Arc::new(law)));
+    }
+    match words[..] {
+        ["fixed", time, "idle"] | [time, "idle"] => fixed_gap(time).map(Ask::IdleGap),
+        ["fixed", time] | [time] => fixed_gap(time).map(Ask::Gap),
+        _ => Err(no_gap(text)),
+    }
+}
+
+/// A text that starts with no law.
+fn no_gap(text: &str) -> ParseError {
+    let names: Vec<&str> = std::iter::once("fixed").chain(Law::KINDS.iter().map(|kind| kind.name)).collect();
+    let word = text.split_whitespace().next().unwrap_or_default();
+    let remedy = match nearest(word, &names) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("write 10us, or one of {}", names.join(", ")),
     };
+    ParseError::new(format!("'{text}' is no gap"), remedy)
+}
+
+fn fixed_gap(time: &str) -> Result<Span, ParseError> {
+    if time.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err(no_gap(time));
+    }
     let gap: Span = time.parse()?;
     if gap == Span::ZERO {
         return Err(ParseError::new(
@@ -38,7 +59,7 @@ pub fn parse_gap(text: &str) -> Result<Span, ParseError> {
 ///
 /// # Errors
 /// No rate, a bare number, or a waveform that this version does not make.
-pub fn parse_wave(text: &str) -> Result<Rate, ParseError> {
+pub fn parse_wave(text: &str) -> Result<Ask, ParseError> {
     let text = text.trim();
     let first = text.split_whitespace().next().unwrap_or_default();
     if LATER_WAVES.contains(&first) {
@@ -48,7 +69,7 @@ pub fn parse_wave(text: &str) -> Result<Rate, ParseError> {
     if rate.is_empty() {
         return Err(ParseError::new("a rate is missing", "write 5Gbps, 1.2Mpps or 50%"));
     }
-    rate.parse()
+    rate.parse::<Rate>().map(Ask::Rate)
 }
 
 #[cfg(test)]
@@ -57,19 +78,19 @@ mod tests {
 
     #[test]
     fn both_ways_to_write_the_same() {
-        assert_eq!(parse_gap("fixed 10us"), Ok(Span::from_us(10)));
-        assert_eq!(parse_gap("10us"), Ok(Span::from_us(10)));
+        assert_eq!(parse_gap("fixed 10us"), Ok(Ask::Gap(Span::from_us(10))));
+        assert_eq!(parse_gap("10us"), Ok(Ask::Gap(Span::from_us(10))));
+        assert_eq!(parse_gap("fixed 10us idle"), Ok(Ask::IdleGap(Span::from_us(10))));
         assert_eq!(parse_wave("const 5Gbps"), parse_wave("5Gbps"));
         assert!(parse_wave("5Gbps wire").is_ok());
     }
 
     #[test]
     fn what_is_refused_says_how_to_write_it() {
-        for text in
-            ["", "10", "fixed", "fixed 10", "-1us", "0us", "10us 20us", "uniform 80us..120us", "99999s", "fixd 10us"]
-        {
+        for text in ["", "10", "fixed", "fixed 10", "-1us", "0us", "10us 20us", "99999s", "fixd 10us"] {
             let error = parse_gap(text).expect_err(text).to_string();
-            assert!(error.contains("write") || error.contains("leave"), "{text}: {error}");
+            let remedies = ["write", "leave", "did you mean", "add"];
+            assert!(remedies.iter().any(|remedy| error.contains(remedy)), "{text}: {error}");
         }
         for text in ["", "const", "10", "10mbps", "-5Gbps", "burst 8Gbps for 2ms every 10ms", "5Gbps fast"] {
             let error = parse_wave(text).expect_err(text).to_string();

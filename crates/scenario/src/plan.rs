@@ -3,7 +3,7 @@ use crate::ports::{FillerSpec, PortSpec, line_rate};
 use crate::problem::{Origin, Problems, Text, nearest};
 use crate::stream::parse_stream;
 use engine::Line;
-use engine::schedules::{Ask, Impossible};
+use engine::schedules::{Ask, Files, Impossible};
 use engine::sources::StreamSpec;
 use engine::stages::StageConfig;
 use units::ParseError;
@@ -123,8 +123,8 @@ impl PipelineText {
         let (source, output, ask) = (source?, output?, ask?);
         let line = self.line(&output, problems);
         self.check_ports(&source, &output, problems);
-        self.check_ask(ask, line, problems);
-        let pacer = self.pacer(ask, &output, line, problems)?;
+        self.check_ask(&ask, line, problems);
+        let pacer = self.pacer(&ask, &output, line, problems)?;
         if let Some(text) = self.filler.as_ref().filter(|_| pacer != Pacer::Filler) {
             problems.add(
                 &text.origin,
@@ -174,8 +174,8 @@ impl PipelineText {
     fn ask(&self, problems: &mut Problems) -> Option<Ask> {
         match (&self.rate, &self.gap) {
             (None, None) => Some(Ask::Nothing),
-            (Some(rate), None) => problems.read(rate, parse_wave).map(Ask::Rate),
-            (None, Some(gap)) => problems.read(gap, parse_gap).map(Ask::Gap),
+            (Some(rate), None) => problems.read(rate, parse_wave),
+            (None, Some(gap)) => problems.read(gap, parse_gap),
             (Some(_), Some(gap)) => {
                 problems.add(&gap.origin, "a rate and a gap both set the departures: leave one out");
                 None
@@ -213,10 +213,11 @@ impl PipelineText {
         problems.read(text, line_rate).map(Line::new)
     }
 
-    fn check_ask(&self, ask: Ask, line: Option<Line>, problems: &mut Problems) {
+    fn check_ask(&self, ask: &Ask, line: Option<Line>, problems: &mut Problems) {
         let Some(text) = self.rate.as_ref().or(self.gap.as_ref()) else { return };
-        match ask.schedule(line) {
-            Ok(_) => {}
+        match ask.check(line) {
+            Ok(()) => {}
+            Err(Impossible::Law(error)) => problems.add(&text.origin, error.to_string()),
             Err(Impossible::NoLine) => problems.add(
                 &text.origin,
                 format!(
@@ -230,7 +231,7 @@ impl PipelineText {
         }
     }
 
-    fn pacer(&self, ask: Ask, output: &PortSpec, line: Option<Line>, problems: &mut Problems) -> Option<Pacer> {
+    fn pacer(&self, ask: &Ask, output: &PortSpec, line: Option<Line>, problems: &mut Problems) -> Option<Pacer> {
         const NAMES: [&str; 5] = ["auto", "filler", "launch-time", "deadline", "none"];
         let asked = self.pacer.as_ref().map_or("auto", |text| text.value.as_str());
         let origin = self.pacer.as_ref().map_or(&Origin::Option("--pacer"), |text| &text.origin);
@@ -244,7 +245,7 @@ impl PipelineText {
             problems.add(origin, format!("pacer '{asked}' {why}"));
             None
         };
-        let nothing = ask == Ask::Nothing;
+        let nothing = *ask == Ask::Nothing;
         match (asked, output) {
             ("none", _) if !nothing => refuse("would not keep the rate or gap that is asked: leave one of them out"),
             ("filler" | "launch-time" | "deadline", _) if nothing => {
@@ -271,6 +272,16 @@ impl PipelineText {
             }
             _ => Some(Pacer::Deadline),
         }
+    }
+}
+
+impl PipelinePlan {
+    /// Reads the files that the ask names.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or does not hold what it should, with its line.
+    pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        self.ask.load(files)
     }
 }
 

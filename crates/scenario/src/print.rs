@@ -114,9 +114,11 @@ impl fmt::Display for PipelinePlan {
             }
         }
         writeln!(f, "out = {}", Quoted(&self.output))?;
-        match self.ask {
+        match &self.ask {
             Ask::Nothing => {}
             Ask::Gap(gap) => writeln!(f, "gap = \"fixed {gap}\"")?,
+            Ask::IdleGap(gap) => writeln!(f, "gap = \"fixed {gap} idle\"")?,
+            Ask::Law(law) => writeln!(f, "gap = {}", Quoted(law))?,
             Ask::Rate(rate) => writeln!(f, "rate = \"const {rate}\"")?,
         }
         if self.pacer != Pacer::Stamps {

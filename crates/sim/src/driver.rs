@@ -55,7 +55,8 @@ pub fn run(
 ) -> Run {
     let line = sink.line();
     let byte_time = line.map(|line| line.byte_time());
-    let mut meter = DepartureMeter::new(limits.asked_gap, byte_time, limits.window);
+    let mut meter =
+        DepartureMeter::new(limits.asked_gap, byte_time, limits.window).judged_by(pipeline.law(), byte_time);
     let end = limits.duration.map_or(LAST, |duration| Time::from_ps(duration.as_ps()).min(LAST));
     let mut spare: Vec<HeapFrame> = Vec::new();
     let mut failure = None;

@@ -1,3 +1,4 @@
+use crate::files::OnDisk;
 use crate::output::Failure;
 use scenario::Scenario;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 Example:
   netlathe check scenarios/even-gaps.toml
 
-Nothing is opened or sent. All problems are shown together, each with its line and column; a good
+No port is opened and nothing is sent; tables and steps that the scenario names are read. All problems are shown together, each with its line and column; a good
 scenario is printed with every default written out, as a scenario that means the same.")]
 pub(crate) struct Check {
     /// The scenario
@@ -25,10 +26,17 @@ impl Check {
     }
 }
 
-/// Reads a scenario file.
+/// Reads a scenario file, and the tables that it names.
 pub(super) fn read_scenario(file: &Path) -> Result<Scenario, Failure> {
     let name = file.display();
     let source = std::fs::read_to_string(file)
         .map_err(|cause| Failure::new(format!("cannot read {name}: {cause}: check the path and its permissions")))?;
-    scenario::read(&name.to_string(), &source).map_err(Failure::new)
+    let mut scenario = scenario::read(&name.to_string(), &source).map_err(Failure::new)?;
+    let mut problems = Vec::new();
+    for pipeline in &mut scenario.pipelines {
+        if let Err(error) = pipeline.load(&OnDisk) {
+            problems.push(format!("{name}: {}: {error}", pipeline.name));
+        }
+    }
+    if problems.is_empty() { Ok(scenario) } else { Err(Failure::new(problems.join("\n"))) }
 }

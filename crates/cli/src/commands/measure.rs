@@ -1,14 +1,18 @@
 use super::Common;
 use crate::execute::{self, Outcome};
+use crate::files::OnDisk;
 use crate::output::Failure;
 use crate::stop::Stop;
-use measure::{Books, GapMeter, PipelineReport, RateMeter, Report};
+use engine::schedules::Ask;
+use engine::schedules::laws::{Law, Placed};
+use measure::{Books, FitMeter, GapMeter, PipelineReport, RateMeter, Report};
 use packet::{Frame, HeapFrame};
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use serde_json::{Map, json};
 use sim::{PcapSource, Source};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use units::{Layer, Rate, Share, Span, Time, WireLen};
 
 /// Measure gaps and rates of what arrives
@@ -16,10 +20,12 @@ use units::{Layer, Rate, Share, Span, Time, WireLen};
 #[command(after_help = "\
 Examples:
   netlathe measure --pcap out.pcap --expect 'fixed 10us'
+  netlathe measure --pcap out.pcap --expect 'chi2 df 6 in 80us..120us'
   netlathe measure --in if:eth0 --duration 10s --write seen.pcap --json
 
---expect is missed (status 1) when the mean or the rate is off by more than --tolerance, or when
-less than 90 % of the gaps are within 1 µs of a fixed gap.")]
+--expect is missed (status 1) when the mean or the rate is off by more than --tolerance, when less
+than 90 % of the gaps are within 1 µs of a fixed gap, or when gaps of the law that is expected would
+be so far from it less than once in 10 000 times (p < 1e-4).")]
 pub(crate) struct Measure {
     /// Port to listen on: an interface, or pcap:FILE
     #[arg(long = "in", value_name = "PORT", required_unless_present = "pcap", conflicts_with = "pcap")]
@@ -33,7 +39,7 @@ pub(crate) struct Measure {
     /// End after so many frames
     #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
-    /// The gap or rate that should be found: 'fixed 10us', 5Gbps, 50kpps
+    /// The gap, law or rate that should be found: 'fixed 10us', 'exp mean 10us', 5Gbps, 50kpps
     #[arg(long, value_name = "GAP|WAVE")]
     expect: Option<String>,
     /// How far the mean may be off
@@ -43,37 +49,38 @@ pub(crate) struct Measure {
     common: Common,
 }
 
-/// What should be found.
-#[derive(Clone, Copy)]
-enum Expected {
-    Gap(Span),
-    Rate(Rate),
-}
-
-impl Expected {
-    fn parse(text: &str) -> Result<Self, units::ParseError> {
-        let time_like =
-            text.starts_with("fixed") || text.trim().ends_with('s') && !text.contains("bps") && !text.contains("/s");
-        let time_like = time_like && !text.trim().ends_with("pps");
-        if time_like { parse_gap(text).map(Expected::Gap) } else { parse_wave(text).map(Expected::Rate) }
-    }
+/// What should be found: a gap, if it begins as one, else a rate.
+fn parse_expected(text: &str) -> Result<Ask, units::ParseError> {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let law = first == "fixed" || Law::KINDS.iter().any(|kind| kind.name == first);
+    let time = first.ends_with('s') && !first.ends_with("bps") && !first.ends_with("pps") && !first.ends_with("/s");
+    if law || time && first.starts_with(|c: char| c.is_ascii_digit()) { parse_gap(text) } else { parse_wave(text) }
 }
 
 /// Measures frames as they are given.
 pub(crate) struct Receiver {
     gaps: GapMeter,
     rate: RateMeter,
+    fit: Option<FitMeter>,
     books: Books,
 }
 
 impl Receiver {
-    fn new(asked: Option<Span>, window: Span) -> Self {
-        Receiver { gaps: GapMeter::new(asked, None), rate: RateMeter::new(window), books: Books::default() }
+    fn new(asked: Option<Span>, law: Option<Placed>, window: Span) -> Self {
+        Receiver {
+            gaps: GapMeter::new(asked, None),
+            rate: RateMeter::new(window),
+            fit: law.map(|law| FitMeter::new(Arc::new(law), None)),
+            books: Books::default(),
+        }
     }
 
     pub(crate) fn record(&mut self, start: Time, length: units::FrameLen) {
         self.gaps.record(start);
         self.rate.record(start, length);
+        if let Some(fit) = &mut self.fit {
+            fit.record(start, length);
+        }
         self.books.came.add(length);
         self.books.left.add(length);
     }
@@ -89,6 +96,7 @@ impl Receiver {
             left: self.books.left,
             drops: self.books.drops(),
             gap: self.gaps.report(),
+            fit: self.fit.as_ref().and_then(FitMeter::report),
             rate: self.rate.report(),
             ..PipelineReport::default()
         }
@@ -109,25 +117,38 @@ impl Measure {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
             (None, file) => file.clone().map(PortSpec::Pcap),
         };
-        let expected = self
-            .expect
-            .as_ref()
-            .and_then(|text| problems.read(&Text::option("--expect", text.clone()), Expected::parse));
-        if let Some(Expected::Rate(Rate::Line(_) | Rate::Bits(_, Layer::Ip))) = expected {
+        let parse = |text: &str| {
+            let mut ask = parse_expected(text)?;
+            ask.load(&OnDisk)?;
+            Ok(ask)
+        };
+        let expected =
+            self.expect.as_ref().and_then(|text| problems.read(&Text::option("--expect", text.clone()), parse));
+        if let Some(Ask::Rate(Rate::Line(_) | Rate::Bits(_, Layer::Ip))) = expected {
             let origin = scenario::Origin::Option("--expect");
             problems.add(
                 &origin,
                 "measure counts frames, not shares of a line or IP bytes: write 5Gbps, '5Gbps wire' or 50kpps",
             );
         }
+        let idle = match &expected {
+            Some(Ask::IdleGap(_)) => true,
+            Some(Ask::Law(law)) => law.idle,
+            _ => false,
+        };
+        if idle {
+            let origin = scenario::Origin::Option("--expect");
+            problems.add(&origin, "measure does not know the line, and so no idle time: leave idle out");
+        }
         let port = problems.unless_any(port).map_err(Failure::new)?;
 
         let stop = Stop::on_signals()?;
-        let gap = match expected {
-            Some(Expected::Gap(gap)) => Some(gap),
+        let gap = expected.as_ref().and_then(Ask::fixed_gap);
+        let law = match &expected {
+            Some(Ask::Law(law)) => Some(law.place().map_err(Failure::new)?),
             _ => None,
         };
-        let mut receiver = Receiver::new(gap, self.common.window);
+        let mut receiver = Receiver::new(gap, law, self.common.window);
         let reception = Reception {
             write: self.write.as_deref(),
             count: self.count.unwrap_or(u64::MAX),
@@ -148,7 +169,7 @@ impl Measure {
         let report =
             Report { schema: Report::SCHEMA, command: "measure", pipelines: vec![report], limits: outcome.limits };
         let status = execute::conclude(&report, &[], &self.common, failure)?;
-        let missed = expected.and_then(|expected| self.miss(expected, &report.pipelines[0]));
+        let missed = expected.and_then(|expected| self.miss(&expected, &report.pipelines[0]));
         if let Some(missed) = missed {
             crate::output::say(format_args!("--expect is missed: {missed}"));
             return Ok(ExitCode::from(Failure::MISSED));
@@ -157,19 +178,23 @@ impl Measure {
     }
 
     /// Why the expectation is missed, if it is.
-    fn miss(&self, expected: Expected, report: &PipelineReport) -> Option<String> {
+    fn miss(&self, expected: &Ask, report: &PipelineReport) -> Option<String> {
         let (Some(gap), Some(rate)) = (&report.gap, &report.rate) else {
             return Some("fewer than two frames came".into());
         };
         let frame_rate = 1e9 / gap.mean_ns;
         let (asked, got, unit) = match expected {
-            Expected::Gap(asked) => (asked.as_ns_f64(), gap.mean_ns, "ns"),
-            Expected::Rate(Rate::Frames(asked)) => (asked.millis() as f64 / 1_000.0, frame_rate, "frames/s"),
-            Expected::Rate(Rate::Bits(asked, Layer::Wire)) => {
+            Ask::Gap(asked) => (asked.as_ns_f64(), gap.mean_ns, "ns"),
+            Ask::Rate(Rate::Frames(asked)) => (asked.millis() as f64 / 1_000.0, frame_rate, "frames/s"),
+            Ask::Rate(Rate::Bits(asked, Layer::Wire)) => {
                 (asked.bps() as f64, rate.mean_bps + frame_rate * f64::from(WireLen::OVERHEAD) * 8.0, "bit/s")
             }
-            Expected::Rate(Rate::Bits(asked, _)) => (asked.bps() as f64, rate.mean_bps, "bit/s"),
-            Expected::Rate(Rate::Line(_)) => return Some("a share of a line was asked where there is no line".into()),
+            Ask::Rate(Rate::Bits(asked, _)) => (asked.bps() as f64, rate.mean_bps, "bit/s"),
+            Ask::Law(_) => {
+                let p = report.fit.as_ref().map_or(0.0, measure::FitReport::p);
+                return (p < LEAST_P).then(|| format!("gaps of this law are so far from it with p = {p:.2e} only"));
+            }
+            Ask::Nothing | Ask::IdleGap(_) | Ask::Rate(Rate::Line(_)) => return None,
         };
         let off = (got - asked).abs() / asked;
         if off > self.tolerance.as_f64() {
@@ -179,6 +204,9 @@ impl Measure {
         near.map(|share| format!("{:.2} % of the gaps are within 1 µs, 90 % are wanted", share * 100.0))
     }
 }
+
+/// A law is missed when its gaps would fit it as badly as this, or worse, less often.
+const LEAST_P: f64 = 1e-4;
 
 fn from_capture(
     path: &Path,

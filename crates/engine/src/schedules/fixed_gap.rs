@@ -1,10 +1,12 @@
-use super::{Due, Lengths, Schedule};
+use super::{Due, Lengths, Schedule, wire_end};
+use crate::Line;
 use units::{Span, Time};
 
-/// One frame every `gap`, start to start.
+/// One frame every `gap`, start to start; or so long after the end of the one before.
 #[derive(Clone, Debug)]
 pub struct FixedGap {
     gap: Span,
+    idle_on: Option<Line>,
     next: Option<Time>,
 }
 
@@ -12,16 +14,22 @@ impl FixedGap {
     /// A schedule with this inter-departure time.
     #[must_use]
     pub fn new(gap: Span) -> Self {
-        FixedGap { gap, next: None }
+        FixedGap { gap, idle_on: None, next: None }
+    }
+
+    /// A schedule with this time from the end of a frame on `line` to the start of the next.
+    #[must_use]
+    pub fn idle(gap: Span, line: Option<Line>) -> Self {
+        FixedGap { gap, idle_on: line, next: None }
     }
 }
 
 impl Schedule for FixedGap {
-    fn depart(&mut self, ready: Time, _: &Lengths) -> Due {
+    fn depart(&mut self, ready: Time, lengths: &Lengths) -> Due {
         let due = self.next.unwrap_or(ready);
         let starved = ready > due;
         let at = due.max(ready);
-        self.next = Some(at + self.gap);
+        self.next = Some(wire_end(at, self.idle_on, lengths) + self.gap);
         Due { at, starved }
     }
 }

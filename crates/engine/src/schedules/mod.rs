@@ -4,16 +4,21 @@
 //! frame really left, so that a late departure shifts none of the others. A schedule that finds no
 //! frame ready when one is due is *starved*: it starts anew at the next arrival.
 //!
-//! Adding a schedule is a file here, a variant of [`Ask`] and its line in [`Ask::schedule`].
+//! Laws of gaps are in [`laws`].
 
 mod fixed_gap;
+pub mod laws;
 mod rate;
 
 pub use fixed_gap::FixedGap;
+use laws::{GapLaw, LawSchedule};
 pub use rate::ConstantRate;
 
 use crate::Line;
-use units::{BitRate, FrameLen, FrameRate, Layer, Rate, Share, Span, Time};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use units::{BitRate, FrameLen, FrameRate, Layer, ParseError, Rate, Share, Span, Time};
 
 /// The lengths of a frame that schedules count by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,70 +47,154 @@ pub trait Schedule: Send {
     fn counts_packets(&self) -> bool {
         false
     }
+
+    /// The law that gaps are drawn from, to judge them by.
+    fn law(&self) -> Option<Arc<dyn measure::Reference>> {
+        None
+    }
 }
 
 /// What may be asked of departures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Ask {
     /// Nothing: frames leave as soon as they can.
     #[default]
     Nothing,
     /// A fixed inter-departure time.
     Gap(Span),
+    /// A fixed time from the end of a frame to the start of the next.
+    IdleGap(Span),
+    /// Gaps of a law.
+    Law(Arc<GapLaw>),
     /// A constant rate.
     Rate(Rate),
 }
 
+/// Where asks read the files that they name: the engine itself opens nothing.
+pub trait Files {
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    fn text(&self, path: &Path) -> Result<String, ParseError>;
+
+    /// The times between the records of a capture, in ps.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no capture.
+    fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError>;
+}
+
+/// What draws are keyed by and how many there will be.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw<'a> {
+    /// Seed of the run.
+    pub seed: u64,
+    /// Path of the pipeline within it.
+    pub path: &'a str,
+    /// Frames that will come, if that is known.
+    pub frames: Option<u64>,
+}
+
 /// Why an ask cannot be had at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Impossible {
     /// A share of line rate was asked where there is no line rate.
     NoLine,
     /// More than the line carries was asked.
     AboveLine(BitRate),
+    /// A law that cannot be had.
+    Law(ParseError),
+}
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Impossible::NoLine => f.write_str(
+                "this is a share of line rate, which only wire: and physical NICs have: write a rate such as 5Gbps",
+            ),
+            Impossible::AboveLine(line) => write!(f, "this is above the line rate of {line}: write less"),
+            Impossible::Law(error) => error.fmt(f),
+        }
+    }
 }
 
 impl Ask {
     /// The schedule that keeps this ask; `line` is that of the output, if it has a line rate.
     ///
     /// # Errors
-    /// When the ask is above the line rate, or a share of a line rate that is not there.
-    pub fn schedule(self, line: Option<Line>) -> Result<Box<dyn Schedule>, Impossible> {
-        let line_rate = line.map(|line| line.rate());
+    /// As [`Ask::check`], or a law that cannot be had.
+    pub fn schedule(&self, line: Option<Line>, draw: Draw<'_>) -> Result<Box<dyn Schedule>, Impossible> {
+        self.check(line)?;
         Ok(match self {
             Ask::Nothing => Box::new(AsReady),
-            Ask::Gap(gap) => Box::new(FixedGap::new(gap)),
-            Ask::Rate(Rate::Bits(rate, layer)) => {
-                if let Some(line) = line_rate.filter(|line| rate > *line) {
-                    return Err(Impossible::AboveLine(line));
-                }
-                Box::new(ConstantRate::bits(rate, layer))
+            Ask::Gap(gap) => Box::new(FixedGap::new(*gap)),
+            Ask::IdleGap(gap) => Box::new(FixedGap::idle(*gap, line)),
+            Ask::Law(law) => Box::new(LawSchedule::new(law, line, draw).map_err(Impossible::Law)?),
+            Ask::Rate(Rate::Bits(rate, layer)) => Box::new(ConstantRate::bits(*rate, *layer)),
+            Ask::Rate(Rate::Frames(rate)) => Box::new(ConstantRate::frames(*rate)),
+            Ask::Rate(Rate::Line(share)) => {
+                Box::new(ConstantRate::share(*share, line.ok_or(Impossible::NoLine)?.rate()))
             }
-            Ask::Rate(Rate::Frames(rate)) => {
-                if let Some(line) = line_rate.filter(|line| Self::floods(rate, *line)) {
-                    return Err(Impossible::AboveLine(line));
-                }
-                Box::new(ConstantRate::frames(rate))
-            }
-            Ask::Rate(Rate::Line(share)) => Box::new(ConstantRate::share(share, line_rate.ok_or(Impossible::NoLine)?)),
         })
     }
 
-    /// Even the smallest frames at this rate are more than the line carries.
-    fn floods(rate: FrameRate, line: BitRate) -> bool {
-        let bits = u128::from(units::WireLen::MIN.bytes()) * 8;
-        u128::from(rate.millis()) * bits > u128::from(line.bps()) * 1_000
+    /// Whether the ask can be had on `line`.
+    ///
+    /// # Errors
+    /// When the ask is above the line rate, or a share of a line rate that is not there.
+    pub fn check(&self, line: Option<Line>) -> Result<(), Impossible> {
+        match self {
+            Ask::Rate(rate) => fits(*rate, line),
+            Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Law(_) => Ok(()),
+        }
     }
 
-    /// The fixed gap asked for, if one is.
-    #[must_use]
-    pub fn fixed_gap(self) -> Option<Span> {
+    /// Reads the files that the ask names.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or does not hold what it should, with its line.
+    pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         match self {
-            Ask::Gap(gap) => Some(gap),
-            Ask::Nothing | Ask::Rate(_) => None,
+            Ask::Law(law) => Arc::make_mut(law).load(files),
+            Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Rate(_) => Ok(()),
+        }
+    }
+
+    /// The fixed gap asked for from start to start, if one is.
+    #[must_use]
+    pub fn fixed_gap(&self) -> Option<Span> {
+        match self {
+            Ask::Gap(gap) => Some(*gap),
+            _ => None,
         }
     }
 }
+
+/// Whether a rate can be had on `line`.
+fn fits(rate: Rate, line: Option<Line>) -> Result<(), Impossible> {
+    match (rate, line.map(|line| line.rate())) {
+        (Rate::Line(_), None) => Err(Impossible::NoLine),
+        (Rate::Bits(rate, _), Some(line)) if rate > line => Err(Impossible::AboveLine(line)),
+        (Rate::Frames(rate), Some(line)) if floods(rate, line) => Err(Impossible::AboveLine(line)),
+        _ => Ok(()),
+    }
+}
+
+/// Even the smallest frames at this rate are more than the line carries.
+fn floods(rate: FrameRate, line: BitRate) -> bool {
+    let bits = u128::from(units::WireLen::MIN.bytes()) * 8;
+    u128::from(rate.millis()) * bits > u128::from(line.bps()) * 1_000
+}
+
+/// When a frame that starts at `at` ends on a line: with its FCS, before the gap that Ethernet keeps.
+/// Where there is no line a frame takes no time.
+fn wire_end(at: Time, line: Option<Line>, lengths: &Lengths) -> Time {
+    line.map_or(at, |line| at + line.span(u64::from(lengths.frame.bytes()) + PREAMBLE))
+}
+
+/// Bytes of preamble and delimiter ahead of a frame.
+const PREAMBLE: u64 = 8;
 
 /// The schedule of those who ask nothing.
 pub(crate) struct AsReady;
@@ -139,12 +228,13 @@ mod tests {
     fn asks_above_the_line_are_refused() {
         let line = Some(Line::new(BitRate::from_gbps(10)));
         let ask = |text: &str| Ask::Rate(text.parse().expect("a rate"));
-        assert!(ask("10Gbps").schedule(line).is_ok());
-        assert_eq!(ask("10.1Gbps").schedule(line).err(), Some(Impossible::AboveLine(BitRate::from_gbps(10))));
-        assert!(ask("14.88Mpps").schedule(line).is_ok());
-        assert!(ask("14.89Mpps").schedule(line).is_err());
-        assert!(ask("100Gbps").schedule(None).is_ok(), "a port without line rate has no line to exceed");
-        assert_eq!(ask("50%").schedule(None).err(), Some(Impossible::NoLine));
-        assert!(ask("50%").schedule(line).is_ok());
+        let draw = Draw { seed: 1, path: "test", frames: None };
+        assert!(ask("10Gbps").schedule(line, draw).is_ok());
+        assert_eq!(ask("10.1Gbps").schedule(line, draw).err(), Some(Impossible::AboveLine(BitRate::from_gbps(10))));
+        assert!(ask("14.88Mpps").schedule(line, draw).is_ok());
+        assert!(ask("14.89Mpps").schedule(line, draw).is_err());
+        assert!(ask("100Gbps").schedule(None, draw).is_ok(), "a port without line rate has no line to exceed");
+        assert_eq!(ask("50%").schedule(None, draw).err(), Some(Impossible::NoLine));
+        assert!(ask("50%").schedule(line, draw).is_ok());
     }
 }

@@ -1,0 +1,34 @@
+//! The files that asks name: tables of laws, captures whose gaps are a law.
+
+use engine::schedules::Files;
+use packet::HeapFrame;
+use sim::CaptureReader;
+use std::path::Path;
+use units::{PS_PER_NS, ParseError};
+
+/// Files of this machine.
+pub(crate) struct OnDisk;
+
+impl Files for OnDisk {
+    fn text(&self, path: &Path) -> Result<String, ParseError> {
+        std::fs::read_to_string(path).map_err(|cause| {
+            ParseError::new(
+                format!("cannot read {}: {cause}", path.display()),
+                "check the path, its permissions, and that it is a text",
+            )
+        })
+    }
+
+    fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
+        let broken = |error: sim::SimError| ParseError::new(error.to_string(), "give a capture that is whole");
+        let mut reader = CaptureReader::open(path).map_err(broken)?;
+        let mut frame = HeapFrame::default();
+        let mut last = None;
+        let mut gaps = Vec::new();
+        while let Some(record) = reader.read(&mut frame).map_err(broken)? {
+            let before = last.replace(record.time_ns);
+            gaps.extend(before.map(|before| record.time_ns.saturating_sub(before).saturating_mul(PS_PER_NS)));
+        }
+        Ok(gaps)
+    }
+}

@@ -1,0 +1,230 @@
+use super::{Law, Placed, Words};
+use crate::schedules::Files;
+use std::fmt;
+use units::{ParseError, Share, Span};
+
+/// A law of gaps as it is asked: the distribution, where it lies, what is cut, how it is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GapLaw {
+    /// The distribution.
+    pub law: Law,
+    /// The mean that it is shifted to.
+    pub mean: Option<Span>,
+    /// The standard deviation that it is scaled to.
+    pub sd: Option<Span>,
+    /// The range that it is mapped onto.
+    pub within: Option<(Span, Span)>,
+    /// What becomes of values outside of some range.
+    pub edges: Option<Edges>,
+    /// The share cut at each end where the law is mapped onto a range, and where the bins of a fit end.
+    pub tail: Share,
+    /// How values are drawn.
+    pub sampling: Sampling,
+    /// Pearson's correlation of each gap with the next one.
+    pub correlation: Option<Correlation>,
+    /// The gap runs from the end of a frame (its FCS) to the start of the next, not from start to start.
+    pub idle: bool,
+}
+
+/// What becomes of values outside of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edges {
+    /// They are drawn again.
+    Clip(Span, Span),
+    /// They become the nearest value inside.
+    Saturate(Span, Span),
+}
+
+/// How values are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sampling {
+    /// Each one apart from all others.
+    #[default]
+    Independent,
+    /// One from each of as many equally likely strata as there are gaps, in random order.
+    Stratified,
+}
+
+/// A correlation in parts per billion, from −1 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Correlation(i32);
+
+impl Correlation {
+    /// As a fraction.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / f64::from(Share::ONE.ppb())
+    }
+
+    fn parse(text: &str) -> Result<Self, ParseError> {
+        let (size, sign) = text.strip_prefix('-').map_or((text, 1), |size| (size, -1));
+        let share: Share = size.parse()?;
+        Ok(Correlation(sign * share.ppb().cast_signed()))
+    }
+}
+
+impl fmt::Display for Correlation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.0 < 0 { "-" } else { "" }, Share::from_ppb(self.0.unsigned_abs()))
+    }
+}
+
+/// The share that is cut at each end if nothing else is said: 1e-4.
+const TAIL: Share = Share::from_ppb(100_000);
+
+impl GapLaw {
+    /// Reads a law as people write it; `None` if the first word names no law.
+    ///
+    /// A law whose table was not read yet is not checked for what depends on the values:
+    /// [`GapLaw::place`] does that.
+    ///
+    /// # Errors
+    /// Words that mean nothing here, or a law that cannot be had.
+    pub fn parse(text: &str) -> Option<Result<Self, ParseError>> {
+        let mut words = Words::of(text);
+        let law = Law::parse(&mut words)?;
+        Some(law.and_then(|law| Self::with_options(law, &mut words)))
+    }
+
+    fn with_options(law: Law, words: &mut Words<'_>) -> Result<Self, ParseError> {
+        let mut gap = GapLaw {
+            law,
+            mean: None,
+            sd: None,
+            within: None,
+            edges: None,
+            tail: TAIL,
+            sampling: Sampling::Independent,
+            correlation: None,
+            idle: false,
+        };
+        let mut seen: Vec<&str> = Vec::new();
+        while let Some(word) = words.next() {
+            if seen.contains(&word) {
+                return Err(ParseError::new(format!("'{word}' is there twice"), "leave one out"));
+            }
+            seen.push(word);
+            match word {
+                "mean" => gap.mean = Some(words.time(word)?),
+                "sd" => gap.sd = Some(words.time(word)?),
+                "in" => gap.within = Some(words.range(word)?),
+                "clip" | "saturate" if gap.edges.is_some() => {
+                    return Err(ParseError::new("clip and saturate both say what is outside", "leave one out"));
+                }
+                "clip" => gap.edges = Some(words.range(word).map(|(a, b)| Edges::Clip(a, b))?),
+                "saturate" => gap.edges = Some(words.range(word).map(|(a, b)| Edges::Saturate(a, b))?),
+                "tail" => gap.tail = tail(words)?,
+                "sampling" => gap.sampling = sampling(words)?,
+                "corr" => gap.correlation = Some(Correlation::parse(words.next().unwrap_or_default())?),
+                "idle" => gap.idle = true,
+                _ => {
+                    return Err(ParseError::new(
+                        format!("'{word}' means nothing behind a law"),
+                        "write in, mean, sd, clip, saturate, tail, sampling, corr or idle",
+                    ));
+                }
+            }
+        }
+        if gap.correlation.is_some() && gap.sampling == Sampling::Stratified {
+            return Err(ParseError::new(
+                "stratified draws have no correlation of their own to set",
+                "leave corr or sampling stratified out",
+            ));
+        }
+        gap.check_placing()?;
+        if gap.is_ready() {
+            gap.place()?;
+        }
+        Ok(gap)
+    }
+
+    /// Whether the law lies anywhere on the axis of time.
+    fn check_placing(&self) -> Result<(), ParseError> {
+        let name = self.law.kind().name;
+        let shape = self.law.shape();
+        match (self.mean, self.sd, self.within) {
+            (None, None, None) if shape.is_timed() => Ok(()),
+            (Some(_), None, None) if shape.is_scaled_by_mean() => Ok(()),
+            (None, None, Some(_)) | (Some(_), None, Some(_)) | (Some(_), Some(_), None) => Ok(()),
+            (_, Some(_), Some(_)) => Err(ParseError::new(
+                "sd and in both scale the law",
+                format!("write {name} … mean M sd S clip A..B, or leave sd out"),
+            )),
+            _ => Err(ParseError::new(
+                format!("'{self}' does not say where the law lies"),
+                "add in 80us..120us, or mean 100us sd 5us",
+            )),
+        }
+    }
+
+    /// False as long as its table was not read.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !matches!(&self.law, Law::Table(table) if !table.is_read())
+    }
+
+    /// Reads the table that the law needs, if it needs one, and checks what depends on its values.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no table, with its line; what [`GapLaw::place`] refuses.
+    pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        if let Law::Table(table) = &mut self.law {
+            table.load(files)?;
+            self.place()?;
+        }
+        Ok(())
+    }
+
+    /// The distribution of the gaps.
+    ///
+    /// # Errors
+    /// A law that cannot be had: a mean outside of its range, a range in which the law has nothing,
+    /// gaps below zero, a correlation that it does not reach.
+    pub fn place(&self) -> Result<Placed, ParseError> {
+        Placed::new(self)
+    }
+}
+
+fn tail(words: &mut Words<'_>) -> Result<Share, ParseError> {
+    let word = words.next().unwrap_or_default();
+    let share: Share = word.parse()?;
+    if share == Share::default() || share.as_f64() > 0.25 {
+        return Err(ParseError::new(format!("a tail of '{word}' cuts nothing or most"), "write 0.01%, at most 25%"));
+    }
+    Ok(share)
+}
+
+fn sampling(words: &mut Words<'_>) -> Result<Sampling, ParseError> {
+    match words.next().unwrap_or_default() {
+        "iid" => Ok(Sampling::Independent),
+        "stratified" => Ok(Sampling::Stratified),
+        word => Err(ParseError::new(format!("'{word}' is no way of sampling"), "write iid or stratified")),
+    }
+}
+
+impl fmt::Display for GapLaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.law)?;
+        if let Some(mean) = self.mean {
+            write!(f, " mean {mean}")?;
+        }
+        if let Some(sd) = self.sd {
+            write!(f, " sd {sd}")?;
+        }
+        if let Some((from, to)) = self.within {
+            write!(f, " in {from}..{to}")?;
+        }
+        match self.edges {
+            Some(Edges::Clip(from, to)) => write!(f, " clip {from}..{to}")?,
+            Some(Edges::Saturate(from, to)) => write!(f, " saturate {from}..{to}")?,
+            None => {}
+        }
+        write!(f, " tail {}", self.tail)?;
+        match (self.sampling, self.correlation) {
+            (Sampling::Stratified, _) => f.write_str(" sampling stratified")?,
+            (Sampling::Independent, None) => f.write_str(" sampling iid")?,
+            (Sampling::Independent, Some(correlation)) => write!(f, " corr {correlation}")?,
+        }
+        f.write_str(if self.idle { " idle" } else { "" })
+    }
+}

@@ -1,0 +1,314 @@
+use super::copula;
+use super::{Edges, GapLaw, Law};
+use measure::special::Probability;
+use units::ParseError;
+
+/// A law where it lies on the axis of time, cut as it was asked: the distribution of the gaps.
+///
+/// A gap is shift + scale × X, with X of the law's own unit and within [`low`, `high`]; what is
+/// outside is drawn again. Values are picoseconds in f64, of 53 bits: exact up to 2.5 hours, and to
+/// a part in 10¹⁶ beyond.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    law: Law,
+    text: String,
+    shift: f64,
+    scale: f64,
+    low: f64,
+    high: f64,
+    /// The law below `low`, and up to `high`.
+    from: Probability,
+    to: Probability,
+    mass: f64,
+    /// What values beyond these become.
+    limits: (f64, f64),
+    saturates: bool,
+    bins: (f64, f64),
+    persistence: f64,
+    idle: bool,
+}
+
+/// A law that has more than this below zero is refused; less is drawn again.
+const NEGATIVE: f64 = 1e-4;
+/// A range in which a law has less than this is refused.
+const LEAST_MASS: f64 = 1e-6;
+
+impl Placed {
+    pub(super) fn new(gap: &GapLaw) -> Result<Self, ParseError> {
+        let shape = gap.law.shape();
+        let tail = gap.tail.as_f64();
+        let ends = (shape.quantile(Probability::below(tail)), shape.quantile(Probability::above(tail)));
+        let (mean, deviation) = shape.moments();
+        let ps = |span: units::Span| span.as_ps() as f64;
+        let one_value = || {
+            ParseError::new(format!("'{}' has one value only", gap.law), "write fixed 10us for gaps that are all alike")
+        };
+        let no_moment = |what: &str| {
+            ParseError::new(format!("'{}' has no {what}", gap.law), "write in 80us..120us, or a greater shape")
+        };
+        let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
+        let mut limits = (0.0, f64::INFINITY);
+        let (shift, scale);
+        match (gap.mean, gap.sd, gap.within) {
+            (wanted, _, Some((from, to))) => {
+                if ends.0 >= ends.1 {
+                    return Err(one_value());
+                }
+                scale = (ps(to) - ps(from)) / (ends.1 - ends.0);
+                limits = (ps(from), ps(to));
+                if let Some(wanted) = wanted {
+                    if wanted <= from || wanted >= to {
+                        return Err(ParseError::new(
+                            format!("a mean of {wanted} is not within {from}..{to}"),
+                            "write a mean between the two",
+                        ));
+                    }
+                    shift = ps(wanted) - scale * mean.ok_or_else(|| no_moment("mean"))?;
+                    low = (limits.0 - shift) / scale;
+                    high = (limits.1 - shift) / scale;
+                } else {
+                    shift = ps(from) - scale * ends.0;
+                    (low, high) = ends;
+                }
+            }
+            (Some(wanted), Some(sd), None) => {
+                let deviation = deviation.ok_or_else(|| no_moment("standard deviation"))?;
+                if deviation <= 0.0 {
+                    return Err(one_value());
+                }
+                scale = ps(sd) / deviation;
+                shift = ps(wanted) - scale * mean.ok_or_else(|| no_moment("mean"))?;
+            }
+            (Some(wanted), None, None) => (shift, scale) = (0.0, ps(wanted)),
+            _ => (shift, scale) = (0.0, 1.0),
+        }
+        let saturates = matches!(gap.edges, Some(Edges::Saturate(..)));
+        match gap.edges {
+            Some(Edges::Clip(from, to)) => {
+                limits = (limits.0.max(ps(from)), limits.1.min(ps(to)));
+                low = low.max((ps(from) - shift) / scale);
+                high = high.min((ps(to) - shift) / scale);
+            }
+            Some(Edges::Saturate(from, to)) => limits = (limits.0.max(ps(from)), limits.1.min(ps(to))),
+            None => {}
+        }
+        let zero = -shift / scale;
+        if !saturates && low < zero {
+            let negative = shape.strictly(zero).below;
+            if negative > NEGATIVE {
+                return Err(ParseError::new(
+                    format!("'{gap}' is below zero with a probability of {negative:.4}"),
+                    "add clip A..B or saturate A..B, or write a smaller sd",
+                ));
+            }
+            low = low.max(zero);
+        }
+        let from = if low.is_finite() { shape.strictly(low) } else { Probability::NONE };
+        let to = if high.is_finite() { shape.cdf(high) } else { Probability::ALL };
+        let mass = if from.below < 0.5 { to.below - from.below } else { from.above - to.above };
+        if mass < LEAST_MASS || limits.0 >= limits.1 {
+            return Err(ParseError::new(
+                format!("'{gap}' leaves nothing of the law"),
+                "write a range that the law reaches, or leave clip out",
+            ));
+        }
+        let text = gap.to_string();
+        let mut placed = Placed {
+            law: gap.law.clone(),
+            text,
+            shift,
+            scale,
+            low,
+            high,
+            from,
+            to,
+            mass,
+            limits,
+            saturates,
+            bins: limits,
+            persistence: 0.0,
+            idle: gap.idle,
+        };
+        if gap.within.is_none() || gap.mean.is_some() || gap.edges.is_some() {
+            placed.bins = (placed.quantile(Probability::below(tail)), placed.quantile(Probability::above(tail)));
+        }
+        if let Some(correlation) = gap.correlation {
+            if deviation.is_none() && limits.1.is_infinite() {
+                return Err(no_moment("standard deviation, and so no correlation"));
+            }
+            placed.persistence = copula::persistence(&placed, correlation.as_f64())?;
+        }
+        Ok(placed)
+    }
+
+    /// The gap in ps that a share `p` of all gaps does not exceed.
+    #[must_use]
+    pub fn quantile(&self, p: Probability) -> f64 {
+        self.before_limits(p).clamp(self.limits.0, self.limits.1)
+    }
+
+    /// The same before limits are applied: as smooth as the law.
+    pub(super) fn before_limits(&self, p: Probability) -> f64 {
+        let inner =
+            Probability { below: self.from.below + p.below * self.mass, above: self.to.above + p.above * self.mass };
+        self.shift + self.scale * self.law.shape().quantile(inner).clamp(self.low, self.high)
+    }
+
+    /// What values beyond these become.
+    pub(super) fn limits(&self) -> (f64, f64) {
+        self.limits
+    }
+
+    /// P(gap ≤ `ps`).
+    #[must_use]
+    pub fn cdf(&self, ps: f64) -> Probability {
+        if ps < self.limits.0 {
+            Probability::NONE
+        } else if ps >= self.limits.1 {
+            Probability::ALL
+        } else {
+            self.within(self.law.shape().cdf(self.unplaced(ps)))
+        }
+    }
+
+    /// P(gap < `ps`).
+    #[must_use]
+    pub fn strictly(&self, ps: f64) -> Probability {
+        if ps <= self.limits.0 {
+            Probability::NONE
+        } else if ps > self.limits.1 {
+            Probability::ALL
+        } else {
+            self.within(self.law.shape().strictly(self.unplaced(ps)))
+        }
+    }
+
+    /// The law's own value of a gap. Those of laws with integer values are rounded to them.
+    fn unplaced(&self, ps: f64) -> f64 {
+        let x = (ps - self.shift) / self.scale;
+        let nearest = libm::round(x);
+        if self.is_discrete() && (x - nearest).abs() < 1e-6 { nearest } else { x }
+    }
+
+    fn within(&self, p: Probability) -> Probability {
+        let below = ((p.below - self.from.below) / self.mass).clamp(0.0, 1.0);
+        let above = ((p.above - self.to.above) / self.mass).clamp(0.0, 1.0);
+        Probability { below, above }
+    }
+
+    /// True if the gaps are single values with probabilities of their own.
+    #[must_use]
+    pub fn is_discrete(&self) -> bool {
+        self.law.shape().is_discrete()
+    }
+
+    pub(super) fn is_fast(&self) -> bool {
+        self.law.shape().is_fast()
+    }
+
+    /// The single values of a discrete law, each with its probability.
+    #[must_use]
+    pub fn atoms(&self) -> Vec<(f64, f64)> {
+        let shape = self.law.shape();
+        // Nobody draws what is less likely than 2⁻⁶⁵.
+        let last = shape.quantile(Probability::above(1e-20)).min(libm::floor(self.high + 1e-6));
+        let mut k = libm::ceil(self.low.max(0.0) - 1e-6);
+        let mut atoms: Vec<(f64, f64)> = Vec::new();
+        while k <= last {
+            let mass =
+                |p: Probability, q: Probability| if q.below < 0.5 { p.below - q.below } else { q.above - p.above };
+            let probability = mass(shape.cdf(k), shape.strictly(k)) / self.mass;
+            let value = (self.shift + self.scale * k).clamp(self.limits.0, self.limits.1);
+            match atoms.last_mut() {
+                Some((before, sum)) if value <= *before => *sum += probability,
+                _ => atoms.push((value, probability)),
+            }
+            k += 1.0;
+        }
+        atoms
+    }
+
+    /// Coefficient of the first-order chain of normal values behind correlated gaps.
+    #[must_use]
+    pub fn persistence(&self) -> f64 {
+        self.persistence
+    }
+
+    /// True if the gap runs from the end of a frame to the start of the next.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.idle
+    }
+
+    /// Mean and deviation of the gaps in ps, where they exist: of the whole law in closed form, of
+    /// what a cut left by Simpson's rule over the quantiles, finer towards the ends.
+    #[must_use]
+    pub fn moments(&self) -> (Option<f64>, Option<f64>) {
+        if self.mass >= 1.0 && !self.saturates {
+            let (mean, deviation) = self.law.shape().moments();
+            return (
+                mean.map(|mean| self.shift + self.scale * mean),
+                deviation.map(|deviation| self.scale * deviation),
+            );
+        }
+        if self.is_discrete() {
+            let atoms = self.atoms();
+            let mean: f64 = atoms.iter().map(|(value, p)| value * p).sum();
+            let variance: f64 = atoms.iter().map(|(value, p)| (value - mean) * (value - mean) * p).sum();
+            return (Some(mean), Some(libm::sqrt(variance)));
+        }
+        const CELLS: u32 = 64;
+        let middle = self.quantile(Probability::below(0.5));
+        let (mut sum, mut squares) = (0.0, 0.0);
+        for upper in [false, true] {
+            let mut width = 0.25;
+            for _ in 0..48 {
+                let step = width / f64::from(CELLS);
+                for cell in 0..CELLS * 2 {
+                    let p = width + f64::from(cell) * step / 2.0;
+                    let at = |p: f64| self.quantile(if upper { Probability::above(p) } else { Probability::below(p) });
+                    let (a, b, c) = (at(p) - middle, at(p + step / 4.0) - middle, at(p + step / 2.0) - middle);
+                    sum += (a + 4.0 * b + c) * step / 12.0;
+                    squares += (a * a + 4.0 * b * b + c * c) * step / 12.0;
+                }
+                width /= 2.0;
+            }
+        }
+        let finite = self.limits.1.is_finite() || self.law.shape().moments().1.is_some();
+        (Some(middle + sum), finite.then(|| libm::sqrt(squares - sum * sum)))
+    }
+}
+
+impl measure::Reference for Placed {
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn cdf(&self, ps: f64) -> (f64, f64) {
+        (self.strictly(ps).below, Placed::cdf(self, ps).below)
+    }
+
+    fn limits(&self) -> (f64, f64) {
+        self.limits
+    }
+
+    fn bins(&self) -> (f64, f64) {
+        self.bins
+    }
+
+    fn atoms(&self) -> Option<Vec<(f64, f64)>> {
+        self.is_discrete().then(|| Placed::atoms(self))
+    }
+
+    fn moments(&self) -> (Option<f64>, Option<f64>) {
+        Placed::moments(self)
+    }
+
+    fn persistence(&self) -> f64 {
+        self.persistence
+    }
+
+    fn is_idle(&self) -> bool {
+        self.idle
+    }
+}

@@ -1,0 +1,239 @@
+use super::{Grammar, LawKind, Probability, Shape, Words};
+use crate::schedules::Files;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use units::{ParseError, Span};
+
+/// A law that a file gives: a `.dist` table, a list of samples, or the gaps of a capture.
+///
+/// The values in order are the quantiles at 0, 1/(n − 1), …, 1; between them they are interpolated
+/// linearly.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Where the values come from.
+    pub file: TableFile,
+    samples: Option<Arc<Samples>>,
+}
+
+/// Where the values of a table come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TableFile {
+    /// A table of iproute2 or NIST Net, `NAME.dist`: values of a law in 1/8192 of its deviation.
+    Dist(PathBuf),
+    /// A list of times.
+    List(PathBuf),
+    /// A capture, whose gaps are the samples.
+    Capture(PathBuf),
+}
+
+/// Values of a table, in order; what remains of a file once it was read.
+#[derive(Clone, Debug, PartialEq)]
+struct Samples(Vec<f64>);
+
+/// `.dist` tables have this many steps in a standard deviation.
+const DIST_SCALE: f64 = 8192.0;
+
+impl Samples {
+    /// Reads the text of a table of iproute2 or NIST Net; `name` is for messages.
+    ///
+    /// # Errors
+    /// Something else than integers of 16 bits, with its line; nothing at all.
+    fn of_dist(text: &str, name: &Path) -> Result<Self, ParseError> {
+        let read = |word: &str| word.parse::<i16>().map(|value| f64::from(value) / DIST_SCALE).map_err(|_| {
+            ("is no integer from -32768 to 32767".to_owned(), "write a table as tc's /usr/lib/tc/normal.dist is".to_owned())
+        });
+        Self::read(text, name, read)
+    }
+
+    /// Reads a list of times: each with its unit, or bare under a line such as `unit us`.
+    ///
+    /// # Errors
+    /// Something else than times, with its line; a number without a unit; nothing at all.
+    fn of_list(text: &str, name: &Path) -> Result<Self, ParseError> {
+        let mut unit = String::new();
+        let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+        if let Some(word) = first.and_then(|line| line.strip_prefix("unit ")) {
+            unit = word.trim().to_owned();
+        }
+        let read = |word: &str| {
+            let bare = word.ends_with(|c: char| c.is_ascii_digit());
+            let span = if bare { format!("{word}{unit}").parse::<Span>() } else { word.parse::<Span>() };
+            span.map(|span| span.as_ps() as f64).map_err(|error| {
+                let error = error.to_string();
+                let (what, remedy) = error.split_once(": ").unwrap_or((&error, "write 12.5us"));
+                let hint = if bare && unit.is_empty() { "; or start the file with a line 'unit us'; tables of tc are named .dist" } else { "" };
+                (format!("is no sample, {what}"), format!("{remedy}{hint}"))
+            })
+        };
+        Self::read(text, name, read)
+    }
+
+    /// Samples in picoseconds, such as the gaps of a capture.
+    ///
+    /// # Errors
+    /// There are none.
+    fn of_gaps(gaps: impl IntoIterator<Item = u64>, name: &Path) -> Result<Self, ParseError> {
+        Self::new(gaps.into_iter().map(|ps| ps as f64).collect(), name)
+    }
+
+    fn read(
+        text: &str,
+        name: &Path,
+        read: impl Fn(&str) -> Result<f64, (String, String)>,
+    ) -> Result<Self, ParseError> {
+        let mut values = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.split('#').next().unwrap_or_default();
+            if line.trim_start().starts_with("unit ") {
+                continue;
+            }
+            for word in line.split([' ', '\t', ',', ';']).filter(|word| !word.is_empty()) {
+                let value = read(word).map_err(|(what, remedy)| {
+                    ParseError::new(format!("{}:{number}: '{word}' {what}", name.display()), remedy)
+                })?;
+                values.push(value);
+            }
+        }
+        Self::new(values, name)
+    }
+
+    fn new(mut values: Vec<f64>, name: &Path) -> Result<Self, ParseError> {
+        if values.len() < 2 {
+            return Err(ParseError::new(
+                format!("{} has {} values, which is no law", name.display(), values.len()),
+                "give a table with two values at least",
+            ));
+        }
+        values.sort_by(f64::total_cmp);
+        Ok(Samples(values))
+    }
+}
+
+impl Table {
+    /// Reads its file.
+    pub(super) fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        let path = self.file.path();
+        let samples = match self.file {
+            TableFile::Dist(_) => Samples::of_dist(&files.text(path)?, path)?,
+            TableFile::List(_) => Samples::of_list(&files.text(path)?, path)?,
+            TableFile::Capture(_) => Samples::of_gaps(files.capture_gaps(path)?, path)?,
+        };
+        self.samples = Some(Arc::new(samples));
+        Ok(())
+    }
+
+    /// True once its file was read.
+    pub(super) fn is_read(&self) -> bool {
+        self.samples.is_some()
+    }
+
+    /// The values; a single zero as long as the file was not read.
+    fn values(&self) -> &[f64] {
+        self.samples.as_ref().map_or(&[0.0, 0.0], |samples| &samples.0)
+    }
+
+    fn probability(&self, x: f64, counts: impl Fn(f64) -> bool) -> Probability {
+        let values = self.values();
+        let upto = values.partition_point(|value| counts(*value));
+        if upto == 0 {
+            return Probability::NONE;
+        }
+        if upto == values.len() {
+            return Probability::ALL;
+        }
+        let (from, to) = (values[upto - 1], values[upto]);
+        let place = (upto - 1) as f64 + (x - from) / (to - from);
+        Probability::below(place / (values.len() - 1) as f64)
+    }
+}
+
+impl PartialEq for Table {
+    fn eq(&self, other: &Self) -> bool {
+        self.file == other.file
+    }
+}
+
+impl Grammar for Table {
+    const KIND: LawKind = LawKind {
+        name: "table",
+        grammar: "table FILE | table pcap:FILE",
+        summary: "the law of a file: a .dist table, a list of times, the gaps of a capture",
+        example: "table gaps.txt",
+    };
+
+    fn parse(words: &mut Words<'_>) -> Result<Self, ParseError> {
+        let missing = || ParseError::new("table has no file", "write table gaps.txt or table pcap:FILE");
+        let word = words.next().filter(|word| !word.is_empty()).ok_or_else(missing)?;
+        let file = match word.strip_prefix("pcap:") {
+            Some("") => return Err(missing()),
+            Some(path) => TableFile::Capture(path.into()),
+            None if word.ends_with(".dist") => TableFile::Dist(word.into()),
+            None => TableFile::List(word.into()),
+        };
+        Ok(Table { file, samples: None })
+    }
+}
+
+impl Shape for Table {
+    fn cdf(&self, x: f64) -> Probability {
+        self.probability(x, |value| value <= x)
+    }
+
+    fn strictly(&self, x: f64) -> Probability {
+        self.probability(x, |value| value < x)
+    }
+
+    fn quantile(&self, p: Probability) -> f64 {
+        let values = self.values();
+        let place = p.below * (values.len() - 1) as f64;
+        let index = (place as usize).min(values.len() - 2);
+        let (from, to) = (values[index], values[index + 1]);
+        from + (to - from) * (place - index as f64).clamp(0.0, 1.0)
+    }
+
+    fn moments(&self) -> (Option<f64>, Option<f64>) {
+        // Of the law between the values too, where the quantile is a line: ∫Q and ∫Q² of each piece.
+        let values = self.values();
+        let pieces = (values.len() - 1) as f64;
+        let mean = values.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])).sum::<f64>() / pieces;
+        let square = |pair: &[f64]| {
+            let (a, b) = (pair[0] - mean, pair[1] - mean);
+            (a * a + a * b + b * b) / 3.0
+        };
+        let variance = values.windows(2).map(square).sum::<f64>() / pieces;
+        (Some(mean), Some(libm::sqrt(variance)))
+    }
+
+    fn is_timed(&self) -> bool {
+        !matches!(self.file, TableFile::Dist(_))
+    }
+
+    fn is_fast(&self) -> bool {
+        true
+    }
+}
+
+impl TableFile {
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            TableFile::Dist(path) | TableFile::List(path) | TableFile::Capture(path) => path,
+        }
+    }
+}
+
+impl fmt::Display for TableFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let capture = if matches!(self, TableFile::Capture(_)) { "pcap:" } else { "" };
+        let text = format!("{capture}{}", self.path().display());
+        if text.contains(char::is_whitespace) { write!(f, "\"{text}\"") } else { f.write_str(&text) }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table {}", self.file)
+    }
+}

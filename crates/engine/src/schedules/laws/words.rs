@@ -1,0 +1,82 @@
+use units::{ParseError, Span};
+
+/// The words of a text, taken one after the other. A word in double quotes may hold blanks.
+#[derive(Clone, Debug)]
+pub(crate) struct Words<'a> {
+    words: Vec<&'a str>,
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    pub(crate) fn of(text: &'a str) -> Self {
+        let mut words = Vec::new();
+        let mut rest = text.trim_start();
+        while !rest.is_empty() {
+            let (word, after) = match rest.strip_prefix('"').and_then(|quoted| quoted.split_once('"')) {
+                Some(parts) => parts,
+                None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
+            };
+            words.push(word);
+            rest = after.trim_start();
+        }
+        Words { words, at: 0 }
+    }
+
+    pub(crate) fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.at).copied()
+    }
+
+    pub(crate) fn next(&mut self) -> Option<&'a str> {
+        let word = self.peek()?;
+        self.at += 1;
+        Some(word)
+    }
+
+    /// Takes the next word if it is this one.
+    pub(crate) fn take(&mut self, word: &str) -> bool {
+        let is = self.peek() == Some(word);
+        self.at += usize::from(is);
+        is
+    }
+
+    /// The value that must follow `key`.
+    fn value(&mut self, key: &str, example: &str) -> Result<&'a str, ParseError> {
+        self.next().ok_or_else(|| ParseError::new(format!("'{key}' has no value"), format!("write {key} {example}")))
+    }
+
+    /// A plain decimal number above zero.
+    pub(crate) fn number(&mut self, key: &str, least: f64, most: f64) -> Result<f64, ParseError> {
+        let example = format!("{}", least.max(2.0));
+        let word = self.value(key, &example)?;
+        let decimal = word.chars().all(|c| c.is_ascii_digit() || c == '.') && word.chars().any(|c| c.is_ascii_digit());
+        let number = word.parse::<f64>().ok().filter(|number| decimal && (least..=most).contains(number));
+        number.ok_or_else(|| {
+            ParseError::new(format!("'{key} {word}' is out of range"), format!("write a number from {least} to {most}"))
+        })
+    }
+
+    /// A time above zero.
+    pub(crate) fn time(&mut self, key: &str) -> Result<Span, ParseError> {
+        let span: Span = self.value(key, "10us")?.parse()?;
+        if span == Span::ZERO {
+            return Err(ParseError::new(format!("'{key}' of zero is no law of gaps"), "write a time above zero"));
+        }
+        Ok(span)
+    }
+
+    /// Two times `A..B`, the first below the second.
+    pub(crate) fn range(&mut self, key: &str) -> Result<(Span, Span), ParseError> {
+        let word = self.value(key, "80us..120us")?;
+        let (from, to) = word.split_once("..").ok_or_else(|| {
+            ParseError::new(format!("'{word}' is no range of times"), format!("write {key} 80us..120us"))
+        })?;
+        let (from, to): (Span, Span) = (from.parse()?, to.parse()?);
+        if from >= to {
+            return Err(ParseError::new(
+                format!("the range '{word}' does not go up"),
+                "write the smaller time first, 80us..120us",
+            ));
+        }
+        Ok((from, to))
+    }
+}
