@@ -77,6 +77,12 @@ fn say_what_did_not_fit(report: &PipelineReport) {
         }
         None => {}
     }
+    if let Some(share) = report.forfeited_share.filter(|share| *share > 0.0) {
+        output::note(format!(
+            "{name}: {:.4} % of the waveform was forfeited, since no frame was ready for it",
+            share * 100.0
+        ));
+    }
 }
 
 fn open_source(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Source>, Failure> {

@@ -89,8 +89,12 @@ impl DeadlinePacer {
         !departs && !wakes && self.outlet.waiting() == 0
     }
 
-    /// A stream that was made whole and sent whole.
+    /// A stream that was made whole and sent whole, or whose schedule lets nothing depart any more.
     fn ended(&mut self, rounds: &mut Rounds<'_>) -> bool {
+        let never = self.next(&mut rounds.pipeline) == Some(Time::MAX);
+        if never && rounds.intake.is_stream() && self.outlet.waiting() == 0 {
+            return true;
+        }
         rounds.intake.ended()
             && self.next(&mut rounds.pipeline).is_none()
             && self.outlet.waiting() == 0

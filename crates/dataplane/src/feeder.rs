@@ -47,7 +47,9 @@ impl<'a> Feeder<'a> {
             if let Some(back) = &mut self.back {
                 back.carry(BURST);
             }
-            if rounds.intake.ended() && rounds.pipeline.held() == 0 {
+            let done = rounds.intake.ended() && rounds.pipeline.held() == 0;
+            // The other thread ends by itself when its schedule has.
+            if done || self.ready.is_abandoned() {
                 break;
             }
         }

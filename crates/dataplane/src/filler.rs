@@ -33,6 +33,8 @@ pub(crate) struct FillerPacer {
     /// The next data frame and what is still to be filled before it.
     pending: Option<Placed>,
     fill: u64,
+    /// The first frame that a schedule which has ended lets depart no more.
+    never: Option<Departure<Mbuf>>,
     /// Frames that the port has not taken yet, and what they are.
     burst: Burst,
     in_burst: InBurst,
@@ -106,6 +108,7 @@ impl FillerPacer {
             spare: Burst::new(),
             pending: None,
             fill: 0,
+            never: None,
             burst: Burst::new(),
             in_burst: InBurst::default(),
             told,
@@ -126,7 +129,9 @@ impl FillerPacer {
                 back.carry(BURST);
             }
             self.fill(now, &mut rounds);
-            if rounds.intake.ended() && self.is_empty() && rounds.pipeline.held() == 0 {
+            let sent = rounds.intake.ended() && rounds.pipeline.held() == 0 && self.never.is_none();
+            let never = rounds.intake.is_stream() && self.never.is_some();
+            if (sent || never) && self.is_empty() {
                 break;
             }
         }
@@ -149,7 +154,7 @@ impl FillerPacer {
     /// Frames that are out of the pipeline and have not left.
     fn holds(&mut self) -> u64 {
         let data = self.in_burst.rest().iter().filter(|entry| entry.ask.is_some()).count();
-        data as u64 + u64::from(self.pending.is_some())
+        data as u64 + u64::from(self.pending.is_some()) + u64::from(self.never.is_some())
     }
 
     /// Hands a burst of frames over, as far as the port takes them.
@@ -219,7 +224,13 @@ impl FillerPacer {
 
     /// Gives the next departure its place. False if there is none.
     fn settle(&mut self, pipeline: &mut Pipeline<Mbuf>) -> bool {
-        while let Some(departure) = pipeline.next_departure() {
+        while self.never.is_none()
+            && let Some(departure) = pipeline.next_departure()
+        {
+            if departure.at == Time::MAX {
+                self.never = Some(departure);
+                break;
+            }
             if !self.tx.carries(&departure.frame) {
                 pipeline.lost(DropReason::TooLong);
                 continue;

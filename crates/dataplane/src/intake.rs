@@ -21,7 +21,7 @@ pub(crate) struct Intake {
 enum From {
     Port { queues: Vec<RxQueue>, turn: usize },
     Stream { stream: Box<Stream>, left: u64, pool: Pool, start: Option<Time> },
-    Thread(rtrb::Consumer<Ready>),
+    Thread { ring: rtrb::Consumer<Ready>, made: bool },
 }
 
 /// A frame that has passed the stages on another thread, and when it had.
@@ -41,9 +41,9 @@ impl Intake {
         Intake::new(From::Stream { stream, left: count.unwrap_or(u64::MAX), pool, start: None }, limit)
     }
 
-    /// Takes what another thread received and ran through the stages.
-    pub(crate) fn of_thread(ring: rtrb::Consumer<Ready>) -> Self {
-        Intake::new(From::Thread(ring), u64::MAX)
+    /// Takes what another thread received, or `made` of a stream, and ran through the stages.
+    pub(crate) fn of_thread(ring: rtrb::Consumer<Ready>, made: bool) -> Self {
+        Intake::new(From::Thread { ring, made }, u64::MAX)
     }
 
     fn new(from: From, limit: u64) -> Self {
@@ -54,9 +54,14 @@ impl Intake {
     pub(crate) fn ended(&self) -> bool {
         match &self.from {
             From::Stream { left, .. } => *left == 0,
-            From::Thread(ring) => ring.is_abandoned() && ring.is_empty(),
+            From::Thread { ring, .. } => ring.is_abandoned() && ring.is_empty(),
             From::Port { .. } => false,
         }
+    }
+
+    /// A stream, of which nothing is missed when the run ends before it.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.from, From::Stream { .. } | From::Thread { made: true, .. })
     }
 
     /// Most frames that the pipeline held.
@@ -89,7 +94,7 @@ impl Intake {
                 }
                 made
             }
-            From::Thread(ring) => {
+            From::Thread { ring, .. } => {
                 let mut came = 0;
                 while came < most
                     && let Ok(Ready { frame, at }) = ring.pop()

@@ -68,6 +68,7 @@ impl<'a> Rounds<'a> {
         PipelineReport {
             depth: Some(DepthReport { max: self.intake.depth() }),
             starved: Some(self.pipeline.starved()),
+            forfeited_share: self.pipeline.forfeited(),
             ..self.meter.report(self.pipeline.books(), self.pipeline.held() + outside)
         }
     }

@@ -210,6 +210,7 @@ impl Worker {
         };
         let (input_rx, input_tx) = input.map_or_else(Default::default, &mut queues);
         let (mut output_rx, mut output_tx) = queues(output);
+        let made = matches!(config.feed, Feed::Stream(..));
         let intake = match config.feed {
             Feed::Device(_) => Intake::of_port(input_rx, limit),
             Feed::Stream(stream, count) => Intake::of_stream(stream, count, pool, limit),
@@ -239,7 +240,7 @@ impl Worker {
                         let departing = scope.spawn(|| {
                             let _registered = eal.register_thread()?;
                             pin(Some(cpu))?;
-                            let rounds = Rounds::new(clock, schedule, Intake::of_thread(other), meter, ends, &departed);
+                            let rounds = Rounds::new(clock, schedule, Intake::of_thread(other, made), meter, ends, &departed);
                             Ok::<_, Error>(DeadlinePacer::new(outlet, None, paced).run(rounds))
                         });
                         let unmeasured = DepartureMeter::new(None, None, config.window);

@@ -26,7 +26,8 @@ pub struct Departure<F> {
     pub length: FrameLen,
     /// When it had passed all stages.
     pub ready: Time,
-    /// When it should depart: the start of its preamble.
+    /// When it should depart: the start of its preamble. [`Time::MAX`] if the schedule has ended, so
+    /// that it never should.
     pub at: Time,
 }
 
@@ -147,6 +148,12 @@ impl<F: Frame> Pipeline<F> {
     #[must_use]
     pub fn starved(&self) -> u64 {
         self.starved
+    }
+
+    /// The share of a waveform's integral that no frame was there to use; `None` without a waveform.
+    #[must_use]
+    pub fn forfeited(&self) -> Option<f64> {
+        self.schedule.forfeited()
     }
 
     /// The law that gaps are drawn from, if they are.

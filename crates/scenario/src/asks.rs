@@ -1,11 +1,9 @@
 use crate::problem::nearest;
 use engine::schedules::Ask;
 use engine::schedules::laws::{GapLaw, Law};
+use engine::schedules::waves::Wave;
 use std::sync::Arc;
 use units::{ParseError, Rate, Span};
-
-/// Waveforms that the grammar knows and this version does not make.
-const LATER_WAVES: [&str; 5] = ["burst", "ramp", "steps", "follow-depth", "trace"];
 
 /// The longest gap that makes sense within a run of 213 days.
 const LONGEST_GAP: Span = Span::from_ms(86_400_000);
@@ -55,19 +53,29 @@ fn fixed_gap(time: &str) -> Result<Span, ParseError> {
     Ok(gap)
 }
 
-/// Reads a WAVE: `5Gbps`, `const 5Gbps`, `1.2Mpps`, `50%`.
+/// Reads a WAVE: `5Gbps`, `const 5Gbps`, `1.2Mpps`, `50%`, or a waveform such as
+/// `burst 8Gbps for 2ms every 10ms`. A file is named, not read.
 ///
 /// # Errors
-/// No rate, a bare number, or a waveform that this version does not make.
+/// No rate, a bare number, an unknown waveform, or one that cannot be had.
 pub fn parse_wave(text: &str) -> Result<Ask, ParseError> {
     let text = text.trim();
-    let first = text.split_whitespace().next().unwrap_or_default();
-    if LATER_WAVES.contains(&first) {
-        return Err(ParseError::new(format!("this version does not make '{first}' waves"), "write const 5Gbps"));
+    if let Some(wave) = Wave::parse(text) {
+        return wave.map(|wave| Ask::Wave(Arc::new(wave)));
     }
+    let first = text.split_whitespace().next().unwrap_or_default();
     let rate = if first == "const" { text[first.len()..].trim_start() } else { text };
     if rate.is_empty() {
         return Err(ParseError::new("a rate is missing", "write 5Gbps, 1.2Mpps or 50%"));
+    }
+    if rate.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        let names: Vec<&str> = std::iter::once("const").chain(Wave::KINDS.iter().map(|kind| kind.name)).collect();
+        let remedy = match nearest(first, &names) {
+            _ if first == "follow-depth" => "this version does not follow the depth: write ramp or steps".to_owned(),
+            Some(meant) => format!("write {meant}, if that was meant"),
+            None => format!("write 5Gbps, or one of {}", names.join(", ")),
+        };
+        return Err(ParseError::new(format!("'{text}' is no waveform"), remedy));
     }
     rate.parse::<Rate>().map(Ask::Rate)
 }
@@ -92,7 +100,19 @@ mod tests {
             let remedies = ["write", "leave", "did you mean", "add"];
             assert!(remedies.iter().any(|remedy| error.contains(remedy)), "{text}: {error}");
         }
-        for text in ["", "const", "10", "10mbps", "-5Gbps", "burst 8Gbps for 2ms every 10ms", "5Gbps fast"] {
+        for text in [
+            "",
+            "const",
+            "10",
+            "10mbps",
+            "-5Gbps",
+            "5Gbps fast",
+            "bursts 1Gbps",
+            "burst",
+            "burst 8Gbps",
+            "ramp 1Gbps",
+            "follow-depth 1Gbps..2Gbps",
+        ] {
             let error = parse_wave(text).expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");
         }

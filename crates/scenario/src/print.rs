@@ -119,6 +119,7 @@ impl fmt::Display for PipelinePlan {
             Ask::Gap(gap) => writeln!(f, "gap = \"fixed {gap}\"")?,
             Ask::IdleGap(gap) => writeln!(f, "gap = \"fixed {gap} idle\"")?,
             Ask::Law(law) => writeln!(f, "gap = {}", Quoted(law))?,
+            Ask::Wave(wave) => writeln!(f, "rate = {}", Quoted(wave))?,
             Ask::Rate(rate) => writeln!(f, "rate = \"const {rate}\"")?,
         }
         if self.pacer != Pacer::Stamps {

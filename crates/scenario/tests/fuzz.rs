@@ -1,6 +1,7 @@
 //! Texts that are broken in any way are refused with words, or mean what they print. Never a panic. Seeded, so that a
 //! failure comes again.
 
+use engine::schedules::Ask;
 use scenario::{PortSpec, parse_gap, parse_stream, parse_wave};
 
 /// Marsaglia's xorshift: enough to choose what to break.
@@ -116,6 +117,41 @@ fn ports() {
 fn gaps_and_rates() {
     never_panics(2, &["10us", "fixed 1234.567ns", "fixed 86400s"], parse_gap);
     never_panics(3, &["5Gbps", "const 5Gbps wire", "1.2Mpps", "37.5%", "10MB/s ip"], parse_wave);
+}
+
+#[test]
+fn laws_and_waveforms() {
+    let laws = [
+        "uniform 80us..120us sampling stratified idle",
+        "normal mean 100us sd 5us clip 90us..110us tail 0.1%",
+        "poisson lambda 2 in 80us..120us",
+        "pareto shape 2.5 scale 10us saturate 11us..12us",
+        "table \"a b.txt\" in 1us..2us",
+    ];
+    let waves = [
+        "burst 8Gbps for 2ms every 10ms count 3 + burst 1Gbps for 1us every 2us",
+        "ramp 10%..90% over 1s repeat",
+        "ramp 1Gbps..9Gbps wire over 1s",
+        "steps rates.txt",
+        "trace \"a trace\"",
+    ];
+    // What is read means what it prints.
+    let gap = |text: &str| {
+        let read = parse_gap(text);
+        if let Ok(Ask::Law(law)) = &read {
+            assert_eq!(parse_gap(&law.to_string()).as_ref(), read.as_ref(), "{text:?} {law}");
+        }
+        read
+    };
+    let wave = |text: &str| {
+        let read = parse_wave(text);
+        if let Ok(Ask::Wave(wave)) = &read {
+            assert_eq!(parse_wave(&wave.to_string()).as_ref(), read.as_ref(), "{text:?} {wave}");
+        }
+        read
+    };
+    never_panics(6, &laws, gap);
+    never_panics(7, &waves, wave);
 }
 
 #[test]

@@ -97,8 +97,10 @@ pub fn run(
         }
         let Some(departure) = pipeline.next_departure() else { continue };
         if departure.at.max(sink.free()) >= end {
+            // A schedule that has ended is no run that is too long.
+            let over = departure.at == Time::MAX;
             after_end = Some(departure);
-            if end == LAST {
+            if end == LAST && !over {
                 failure.get_or_insert(SimError::TooLong);
             }
             break;
@@ -131,6 +133,7 @@ pub fn run(
     let held = pipeline.held() + u64::from(after_end.is_some());
     let mut report = meter.report(pipeline.books(), held);
     report.starved = Some(pipeline.starved());
+    report.forfeited_share = pipeline.forfeited();
     // A few large frames in a row are late without harm.
     let excused = line.map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));
     report.shortfall = excused.and_then(|excused| meter.shortfall(excused));

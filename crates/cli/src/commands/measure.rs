@@ -131,6 +131,11 @@ impl Measure {
                 "measure counts frames, not shares of a line or IP bytes: write 5Gbps, '5Gbps wire' or 50kpps",
             );
         }
+        if let Some(Ask::Wave(wave)) = &expected {
+            let origin = scenario::Origin::Option("--expect");
+            let name = wave.kind().name;
+            problems.add(&origin, format!("measure compares with constant rates, not with a {name}: write 5Gbps"));
+        }
         let idle = match &expected {
             Some(Ask::IdleGap(_)) => true,
             Some(Ask::Law(law)) => law.idle,
@@ -194,7 +199,7 @@ impl Measure {
                 let p = report.fit.as_ref().map_or(0.0, measure::FitReport::p);
                 return (p < LEAST_P).then(|| format!("gaps of this law are so far from it with p = {p:.2e} only"));
             }
-            Ask::Nothing | Ask::IdleGap(_) | Ask::Rate(Rate::Line(_)) => return None,
+            Ask::Nothing | Ask::IdleGap(_) | Ask::Wave(_) | Ask::Rate(Rate::Line(_)) => return None,
         };
         let off = (got - asked).abs() / asked;
         if off > self.tolerance.as_f64() {

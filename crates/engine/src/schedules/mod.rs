@@ -4,15 +4,17 @@
 //! frame really left, so that a late departure shifts none of the others. A schedule that finds no
 //! frame ready when one is due is *starved*: it starts anew at the next arrival.
 //!
-//! Laws of gaps are in [`laws`].
+//! Laws of gaps are in [`laws`], waveforms in [`waves`].
 
 mod fixed_gap;
 pub mod laws;
 mod rate;
+pub mod waves;
 
 pub use fixed_gap::FixedGap;
 use laws::{GapLaw, LawSchedule};
 pub use rate::ConstantRate;
+use waves::{Wave, WaveSchedule};
 
 use crate::Line;
 use std::fmt;
@@ -48,6 +50,11 @@ pub trait Schedule: Send {
         false
     }
 
+    /// The share of a waveform's integral so far that no frame was there to use.
+    fn forfeited(&self) -> Option<f64> {
+        None
+    }
+
     /// The law that gaps are drawn from, to judge them by.
     fn law(&self) -> Option<Arc<dyn measure::Reference>> {
         None
@@ -68,6 +75,8 @@ pub enum Ask {
     Law(Arc<GapLaw>),
     /// A constant rate.
     Rate(Rate),
+    /// A rate that changes with time.
+    Wave(Arc<Wave>),
 }
 
 /// Where asks read the files that they name: the engine itself opens nothing.
@@ -131,6 +140,7 @@ impl Ask {
             Ask::Gap(gap) => Box::new(FixedGap::new(*gap)),
             Ask::IdleGap(gap) => Box::new(FixedGap::idle(*gap, line)),
             Ask::Law(law) => Box::new(LawSchedule::new(law, line, draw).map_err(Impossible::Law)?),
+            Ask::Wave(wave) => Box::new(WaveSchedule::new(wave, line)?),
             Ask::Rate(Rate::Bits(rate, layer)) => Box::new(ConstantRate::bits(*rate, *layer)),
             Ask::Rate(Rate::Frames(rate)) => Box::new(ConstantRate::frames(*rate)),
             Ask::Rate(Rate::Line(share)) => {
@@ -146,6 +156,7 @@ impl Ask {
     pub fn check(&self, line: Option<Line>) -> Result<(), Impossible> {
         match self {
             Ask::Rate(rate) => fits(*rate, line),
+            Ask::Wave(wave) => wave.check(line),
             Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Law(_) => Ok(()),
         }
     }
@@ -157,6 +168,7 @@ impl Ask {
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         match self {
             Ask::Law(law) => Arc::make_mut(law).load(files),
+            Ask::Wave(wave) => Arc::make_mut(wave).load(files),
             Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Rate(_) => Ok(()),
         }
     }

@@ -22,7 +22,7 @@ pub use table::TableFile;
 use measure::special::Probability;
 use std::fmt;
 use units::ParseError;
-pub(crate) use words::Words;
+pub(crate) use words::{Words, as_word};
 
 /// What people may know of a law.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-use super::{Grammar, LawKind, Probability, Shape, Words};
+use super::{Grammar, LawKind, Probability, Shape, Words, as_word};
 use crate::schedules::Files;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -163,10 +163,10 @@ impl Grammar for Table {
     };
 
     fn parse(words: &mut Words<'_>) -> Result<Self, ParseError> {
-        let missing = || ParseError::new("table has no file", "write table gaps.txt or table pcap:FILE");
-        let word = words.next().filter(|word| !word.is_empty()).ok_or_else(missing)?;
+        const EXAMPLE: &str = "table gaps.txt or table pcap:FILE";
+        let word = words.file("table", EXAMPLE)?;
         let file = match word.strip_prefix("pcap:") {
-            Some("") => return Err(missing()),
+            Some("") => return Err(ParseError::new("table has no file", format!("write {EXAMPLE}"))),
             Some(path) => TableFile::Capture(path.into()),
             None if word.ends_with(".dist") => TableFile::Dist(word.into()),
             None => TableFile::List(word.into()),
@@ -227,8 +227,7 @@ impl TableFile {
 impl fmt::Display for TableFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let capture = if matches!(self, TableFile::Capture(_)) { "pcap:" } else { "" };
-        let text = format!("{capture}{}", self.path().display());
-        if text.contains(char::is_whitespace) { write!(f, "\"{text}\"") } else { f.write_str(&text) }
+        f.write_str(&as_word(&format!("{capture}{}", self.path().display())))
     }
 }
 

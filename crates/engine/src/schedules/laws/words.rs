@@ -7,6 +7,11 @@ pub(crate) struct Words<'a> {
     at: usize,
 }
 
+/// A text as [`Words`] reads it as one word.
+pub(crate) fn as_word(text: &str) -> String {
+    if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text.to_owned() }
+}
+
 impl<'a> Words<'a> {
     pub(crate) fn of(text: &'a str) -> Self {
         let mut words = Vec::new();
@@ -42,6 +47,13 @@ impl<'a> Words<'a> {
     /// The value that must follow `key`.
     fn value(&mut self, key: &str, example: &str) -> Result<&'a str, ParseError> {
         self.next().ok_or_else(|| ParseError::new(format!("'{key}' has no value"), format!("write {key} {example}")))
+    }
+
+    /// The name of a file; `example` is how to write it with what is before.
+    pub(crate) fn file(&mut self, key: &str, example: &str) -> Result<&'a str, ParseError> {
+        let missing = || ParseError::new(format!("{key} has no file"), format!("write {example}"));
+        // A quote within would not be read back as it is printed.
+        self.next().filter(|word| !word.is_empty() && !word.contains('"')).ok_or_else(missing)
     }
 
     /// A plain decimal number above zero.

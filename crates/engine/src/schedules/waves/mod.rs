@@ -1,0 +1,255 @@
+//! Waveforms: rates that change with time.
+//!
+//! A waveform is one file with its documentation and grammar, and one line in the list below. All of
+//! them become a [`Profile`]: pieces of constant or evenly changing rate, of which everything is
+//! computed with integers.
+
+mod profile;
+mod schedule;
+
+pub use profile::{Piece, Profile};
+pub use schedule::WaveSchedule;
+
+use super::laws::Words;
+use super::{Files, Impossible};
+use crate::Line;
+use std::fmt;
+use units::{Layer, ParseError, Rate, Share};
+
+/// What people may know of a waveform.
+#[derive(Clone, Copy, Debug)]
+pub struct WaveKind {
+    /// The word that names it.
+    pub name: &'static str,
+    /// How it is written.
+    pub grammar: &'static str,
+    /// One line of help.
+    pub summary: &'static str,
+    /// A valid text.
+    pub example: &'static str,
+}
+
+/// How a waveform is written, and what it is. Implemented by each waveform.
+trait Waveform: Sized + Clone + fmt::Display {
+    const KIND: WaveKind;
+
+    /// Reads all of it, its name included.
+    fn parse(words: &mut Words<'_>) -> Result<Self, ParseError>;
+
+    /// Reads the file that it needs, if it needs one.
+    fn load(&mut self, _files: &dyn Files) -> Result<(), ParseError> {
+        Ok(())
+    }
+
+    /// Its rates over time; none as long as its file was not read.
+    fn shape(&self) -> Option<Shape>;
+}
+
+/// Rates over time, before it is known what share of which line they may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shape {
+    pieces: Vec<Stretch>,
+    /// Starts again when it is over; else what comes last goes on.
+    repeats: bool,
+}
+
+/// A time over which the rate goes evenly from one value to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stretch {
+    /// From one rate to another; `None` is silence.
+    Rates(units::Span, Option<Rate>, Option<Rate>),
+    /// So many bits of IP packets at once.
+    Opportunity(u64),
+}
+
+/// From the list of waveforms: the enum, its grammar and the kinds.
+macro_rules! waves {
+    ($($module:ident :: $wave:ident,)*) => {
+        $(mod $module;)*
+        $(pub use $module::$wave;)*
+
+        /// A waveform with its parameters.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Wave {
+            $(#[expect(missing_docs, reason = "each waveform documents itself")] $wave($wave),)*
+        }
+
+        impl Wave {
+            /// Every kind of waveform.
+            pub const KINDS: &'static [WaveKind] = &[$($wave::KIND),*];
+
+            /// Reads a waveform as people write it; `None` if the first word names none.
+            ///
+            /// # Errors
+            /// Words that its grammar does not have.
+            pub fn parse(text: &str) -> Option<Result<Self, ParseError>> {
+                let mut words = Words::of(text);
+                let read = match words.peek()? {
+                    $(name if name == $wave::KIND.name => $wave::parse(&mut words).map(Wave::$wave),)*
+                    _ => return None,
+                };
+                Some(read.and_then(|wave| match words.next() {
+                    Some(word) => Err(ParseError::new(
+                        format!("'{word}' means nothing behind '{wave}'"),
+                        format!("write {}", wave.kind().grammar),
+                    )),
+                    None => wave.checked(),
+                }))
+            }
+
+            /// What it is called, and how it is written.
+            #[must_use]
+            pub fn kind(&self) -> WaveKind {
+                match self {
+                    $(Wave::$wave(_) => $wave::KIND,)*
+                }
+            }
+
+            /// Reads the file that it names, if it names one.
+            ///
+            /// # Errors
+            /// A file that cannot be read, or does not hold what it should, with its line.
+            pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+                match self {
+                    $(Wave::$wave(wave) => wave.load(files)?,)*
+                }
+                self.clone().checked().map(|_| ())
+            }
+
+            fn shape(&self) -> Option<Shape> {
+                match self {
+                    $(Wave::$wave(wave) => wave.shape(),)*
+                }
+            }
+        }
+
+        impl fmt::Display for Wave {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Wave::$wave(wave) => wave.fmt(f),)*
+                }
+            }
+        }
+    };
+}
+
+waves! {
+    burst::Burst,
+    ramp::Ramp,
+    steps::Steps,
+    trace::Trace,
+}
+
+/// What the rates of a waveform count: one thing only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counts {
+    Bits(Layer),
+    Frames,
+    Line,
+}
+
+fn counts(rate: Rate) -> Counts {
+    match rate {
+        Rate::Bits(_, layer) => Counts::Bits(layer),
+        Rate::Frames(_) => Counts::Frames,
+        Rate::Line(_) => Counts::Line,
+    }
+}
+
+/// Reads the rate that comes next, with its layer if one follows.
+fn rate(words: &mut Words<'_>, example: &str) -> Result<Rate, ParseError> {
+    let word = words.next().ok_or_else(|| ParseError::new("a rate is missing", format!("write it like {example}")))?;
+    let layer = words.peek().filter(|layer| ["wire", "ip"].contains(layer));
+    match layer {
+        Some(layer) => {
+            words.next();
+            format!("{word} {layer}").parse()
+        }
+        None => word.parse(),
+    }
+}
+
+impl Wave {
+    /// All rates count the same, and something is sent at all.
+    fn checked(self) -> Result<Self, ParseError> {
+        let Some(shape) = self.shape() else { return Ok(self) };
+        let rates = || {
+            shape.pieces.iter().flat_map(|piece| match piece {
+                Stretch::Rates(_, from, to) => [*from, *to],
+                Stretch::Opportunity(_) => [None, None],
+            })
+        };
+        let mut kinds = rates().flatten().map(counts);
+        let first = kinds.next();
+        if kinds.any(|kind| Some(kind) != first) {
+            return Err(ParseError::new(
+                format!("the rates of '{self}' do not count the same"),
+                "write all of them in bits of one layer, in frames, or as shares of the line",
+            ));
+        }
+        let sends = |piece: &Stretch| match piece {
+            Stretch::Rates(span, from, to) => *span > units::Span::ZERO && (from.is_some() || to.is_some()),
+            Stretch::Opportunity(bits) => *bits > 0,
+        };
+        if !shape.pieces.iter().any(sends) {
+            return Err(ParseError::new(format!("'{self}' never sends"), "write a rate above zero"));
+        }
+        Ok(self)
+    }
+
+    /// False as long as its file was not read.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.shape().is_some()
+    }
+
+    /// Whether the waveform can be had on `line`.
+    ///
+    /// # Errors
+    /// When it goes above the line rate, or counts shares of a line that is not there.
+    pub fn check(&self, line: Option<Line>) -> Result<(), Impossible> {
+        let Some(shape) = self.shape() else { return Ok(()) };
+        for piece in &shape.pieces {
+            if let Stretch::Rates(_, from, to) = piece {
+                for rate in [from, to].into_iter().flatten() {
+                    super::fits(*rate, line)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The waveform in integers, on `line`; none as long as its file was not read.
+    pub(super) fn profile(&self, line: Option<Line>) -> Option<(Profile, Counts)> {
+        let shape = self.shape()?;
+        let mut kind = Counts::Bits(Layer::Ip);
+        let mut pieces = Vec::new();
+        for piece in &shape.pieces {
+            pieces.push(match piece {
+                Stretch::Rates(span, from, to) => {
+                    kind = from.or(*to).map_or(kind, counts);
+                    Piece::Rates { ps: span.as_ps(), from: millis(*from, line), to: millis(*to, line) }
+                }
+                Stretch::Opportunity(bits) => Piece::Amount(profile::amount(u128::from(*bits) * 1_000)),
+            });
+        }
+        Some((Profile::new(pieces, shape.repeats), kind))
+    }
+}
+
+/// A rate in thousandths of what it counts, per second.
+fn millis(rate: Option<Rate>, line: Option<Line>) -> u64 {
+    match rate {
+        None => 0,
+        Some(Rate::Bits(rate, _)) => rate.bps().saturating_mul(1_000),
+        Some(Rate::Frames(rate)) => rate.millis(),
+        // Exact for lines of whole Mbit/s.
+        Some(Rate::Line(share)) => {
+            let bps = line.map_or(0, |line| line.rate().bps());
+            (u128::from(bps) * u128::from(share.ppb()) / u128::from(Share::ONE.ppb() / 1_000)) as u64
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

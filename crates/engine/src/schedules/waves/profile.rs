@@ -1,0 +1,213 @@
+//! The integral of a waveform, and when it reaches an amount: exact.
+//!
+//! Rates are whole thousandths of a bit (or of a frame) per second, times whole picoseconds. Twice
+//! their product is a whole number on every stretch, also where the rate changes evenly; amounts are
+//! counted in that unit, 1/(2·10¹⁵) of a bit. A place within an even change is a fraction; whether it
+//! is beyond an amount is decided without rounding.
+
+/// The longest stretch and the fastest rate that 128 bits hold with room: a day, 2 Tbit/s.
+const LONGEST: u64 = 86_400 * units::PS_PER_S;
+
+/// So many thousandths of a bit or frame, in the unit of amounts.
+pub(super) const fn amount(millis: u128) -> u128 {
+    millis * 2 * units::PS_PER_S as u128
+}
+
+/// A stretch of a waveform.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The rate goes evenly from one value to another, in thousandths per second.
+    Rates {
+        /// How long, in ps.
+        ps: u64,
+        /// The rate at the start.
+        from: u64,
+        /// The rate at the end.
+        to: u64,
+    },
+    /// An amount at once.
+    Amount(u128),
+}
+
+impl Piece {
+    fn ps(&self) -> u64 {
+        match self {
+            Piece::Rates { ps, .. } => *ps,
+            Piece::Amount(_) => 0,
+        }
+    }
+
+    /// All of its amount.
+    fn total(&self) -> u128 {
+        match self {
+            Piece::Rates { ps, from, to } => (u128::from(*from) + u128::from(*to)) * u128::from(*ps),
+            Piece::Amount(amount) => *amount,
+        }
+    }
+
+    /// Its amount up to `t` ps from its start, rounded down or up to a whole unit.
+    fn until(&self, t: u64, up: bool) -> u128 {
+        let Piece::Rates { ps, from, to } = self else { return self.total() };
+        if t >= *ps {
+            return self.total();
+        }
+        let (t, ps) = (u128::from(t), u128::from(*ps));
+        let even = 2 * u128::from(*from) * t;
+        // |to − from|·t²/ps, without a product that is longer than 128 bits.
+        let change = u128::from(from.abs_diff(*to));
+        let (whole, rest) = (t * t / ps, t * t % ps);
+        let part = change * rest;
+        let down = change * whole + part / ps;
+        let ceiling = down + u128::from(!part.is_multiple_of(ps));
+        match (to >= from, up) {
+            (true, false) => even + down,
+            (true, true) => even + ceiling,
+            (false, false) => even - ceiling,
+            (false, true) => even - down,
+        }
+    }
+
+    /// The last picosecond at which no more than `amount` of it is reached; `amount` is less than all.
+    fn last_within(&self, amount: u128) -> u64 {
+        let Piece::Rates { ps, from, to } = self else { return 0 };
+        if from == to {
+            return u64::try_from(amount / (2 * u128::from(*from))).unwrap_or(*ps).min(*ps);
+        }
+        // A guess in floating point, then whole picoseconds in ever greater steps: what comes out
+        // does not depend on the guess.
+        let (a, b) = (2.0 * *from as f64, (*to as f64 - *from as f64) / *ps as f64);
+        let target = amount as f64;
+        let root = (a * a / 4.0 + b * target).max(0.0).sqrt();
+        let guess = 2.0 * target / (a + 2.0 * root).max(f64::MIN_POSITIVE);
+        let mut low = (guess as u64).min(*ps);
+        let mut step = 1;
+        let within = |t: u64| self.until(t, true) <= amount;
+        let mut high = low;
+        while low > 0 && !within(low) {
+            high = low;
+            low = low.saturating_sub(step);
+            step *= 2;
+        }
+        step = 1;
+        while high <= low || (high < *ps && within(high)) {
+            if high > low {
+                low = high;
+            }
+            high = low.saturating_add(step).min(ps + 1);
+            step *= 2;
+            if high > *ps {
+                break;
+            }
+        }
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            if within(middle) { low = middle } else { high = middle }
+        }
+        low
+    }
+}
+
+/// A waveform from its start on, and a place on it that only goes forward.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pieces: Vec<Piece>,
+    repeats: bool,
+    /// Time and amount of all pieces.
+    period: u64,
+    total: u128,
+    /// The piece on which the place is, and when it started, in ps since the waveform's start.
+    piece: usize,
+    start: u64,
+    /// The amount of it that is before the place.
+    done: u128,
+    /// The amount of all that is before the piece.
+    before: u128,
+}
+
+impl Profile {
+    /// A waveform of these pieces. Where it does not repeat, the last rate goes on for ever.
+    #[must_use]
+    pub fn new(pieces: Vec<Piece>, repeats: bool) -> Self {
+        let pieces: Vec<Piece> = pieces.into_iter().filter(|piece| piece.ps() > 0 || piece.total() > 0).collect();
+        let period = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.ps()));
+        let total = pieces.iter().map(Piece::total).sum();
+        Profile { pieces, repeats, period, total, piece: 0, start: 0, done: 0, before: 0 }
+    }
+
+    /// Moves the place forward by an amount.
+    pub fn advance(&mut self, amount: u128) {
+        self.done += amount;
+    }
+
+    /// The amount up to the place.
+    #[must_use]
+    pub fn amount(&self) -> u128 {
+        self.before + self.done
+    }
+
+    /// When the place is reached, in ps since the start: the last instant at which the integral is
+    /// not beyond it, so that no frame starts in silence. `None` if it never is.
+    pub fn time(&mut self) -> Option<u64> {
+        loop {
+            let Some(piece) = self.pieces.get(self.piece) else {
+                // Over. The last rate goes on.
+                let rate = match self.pieces.last() {
+                    Some(Piece::Rates { to, .. }) if *to > 0 => 2 * u128::from(*to),
+                    _ => return None,
+                };
+                return u64::try_from(self.done / rate).ok().and_then(|ps| self.start.checked_add(ps));
+            };
+            if self.done < piece.total() {
+                return self.start.checked_add(piece.last_within(self.done));
+            }
+            self.done -= piece.total();
+            self.before += piece.total();
+            self.start = self.start.checked_add(piece.ps())?;
+            self.piece += 1;
+            if self.piece == self.pieces.len() && self.repeats {
+                self.piece = 0;
+                // Whole rounds at once: a frame may last for many.
+                let rounds = self.done / self.total;
+                self.done -= rounds * self.total;
+                self.before += rounds * self.total;
+                self.start = u64::try_from(rounds * u128::from(self.period)).ok()?.checked_add(self.start)?;
+            }
+        }
+    }
+
+    /// Moves the place forward to where the integral is `ps` after the start, if it is not there yet.
+    /// Gives the amount that was skipped.
+    pub fn skip_to(&mut self, ps: u64) -> u128 {
+        let from = self.amount();
+        while let Some(piece) = self.pieces.get(self.piece) {
+            let end = self.start.saturating_add(piece.ps());
+            if end > ps {
+                // Rounded up, so that the place is not before that instant.
+                self.done = self.done.max(piece.until(ps.saturating_sub(self.start), true));
+                return self.amount() - from;
+            }
+            self.before += piece.total();
+            self.done = self.done.saturating_sub(piece.total());
+            self.start = end;
+            self.piece += 1;
+            if self.piece == self.pieces.len() && self.repeats {
+                self.piece = 0;
+                let rounds = ps.saturating_sub(self.start) / self.period.max(1);
+                let whole = u128::from(rounds) * self.total;
+                self.before += whole;
+                self.done = self.done.saturating_sub(whole);
+                self.start = self.start.saturating_add(rounds * self.period);
+            }
+        }
+        if let Some(Piece::Rates { to, .. }) = self.pieces.last() {
+            let gone = 2 * u128::from(*to) * u128::from(ps.saturating_sub(self.start));
+            self.done = self.done.max(gone);
+        }
+        self.amount() - from
+    }
+}
+
+/// Whether a time is one that a waveform may have.
+pub(super) fn is_short_enough(span: units::Span) -> bool {
+    span.as_ps() <= LONGEST
+}

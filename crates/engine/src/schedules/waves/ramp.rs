@@ -1,0 +1,64 @@
+use super::{Shape, Stretch, WaveKind, Waveform, Words, profile};
+use std::fmt;
+use units::{ParseError, Rate, Span};
+
+/// The rate goes evenly from one value to another, up or down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ramp {
+    /// The rate at the start and at the end.
+    pub rates: (Rate, Rate),
+    /// How long it takes.
+    pub over: Span,
+    /// It starts again when it is over; else the last rate is held.
+    pub repeats: bool,
+}
+
+const EXAMPLE: &str = "ramp 1Gbps..9Gbps over 1s";
+
+impl Waveform for Ramp {
+    const KIND: WaveKind = WaveKind {
+        name: "ramp",
+        grammar: "ramp RATE..RATE over TIME [repeat|hold]",
+        summary: "the rate goes evenly from one value to another, then holds or starts again",
+        example: EXAMPLE,
+    };
+
+    fn parse(words: &mut Words<'_>) -> Result<Self, ParseError> {
+        words.take("ramp");
+        let wrong = || ParseError::new("a ramp goes from one rate to another over a time", format!("write {EXAMPLE}"));
+        let (from, to) = words.next().and_then(|word| word.split_once("..")).ok_or_else(wrong)?;
+        let layer = words.peek().filter(|layer| ["wire", "ip"].contains(layer));
+        let read = |rate: &str| match layer {
+            Some(layer) => format!("{rate} {layer}").parse::<Rate>(),
+            None => rate.parse(),
+        };
+        let rates = (read(from)?, read(to)?);
+        if layer.is_some() {
+            words.next();
+        }
+        if !words.take("over") {
+            return Err(wrong());
+        }
+        let over = words.time("over")?;
+        if !profile::is_short_enough(over) {
+            return Err(ParseError::new(format!("a ramp of {over} is longer than a day"), "write at most 86400s"));
+        }
+        let repeats = words.take("repeat");
+        words.take("hold");
+        Ok(Ramp { rates, over, repeats })
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        let pieces = vec![Stretch::Rates(self.over, Some(self.rates.0), Some(self.rates.1))];
+        Some(Shape { pieces, repeats: self.repeats })
+    }
+}
+
+impl fmt::Display for Ramp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, to) = (self.rates.0.to_string(), self.rates.1);
+        // The layer is said once, behind both.
+        let from = from.split_whitespace().next().unwrap_or_default();
+        write!(f, "ramp {from}..{to} over {} {}", self.over, if self.repeats { "repeat" } else { "hold" })
+    }
+}

@@ -1,0 +1,63 @@
+use super::profile::{Profile, amount};
+use super::{Counts, Wave};
+use crate::Line;
+use crate::schedules::{Due, Impossible, Lengths, Schedule, counted};
+use units::{Layer, ParseError, Time};
+
+/// A rate that follows a waveform: each frame departs when the waveform's integral has carried all
+/// frames before it. The waveform starts at the first departure.
+///
+/// Where no frame is ready, the waveform goes on: the share that nobody used is forfeited.
+pub struct WaveSchedule {
+    pub(super) profile: Profile,
+    counts: Counts,
+    start: Option<Time>,
+    forfeited: u128,
+}
+
+impl WaveSchedule {
+    /// The schedule of a waveform; `line` is that of the output, if it has one.
+    ///
+    /// # Errors
+    /// A waveform whose file was not read.
+    pub fn new(wave: &Wave, line: Option<Line>) -> Result<Self, Impossible> {
+        let unread = || Impossible::Law(ParseError::new(format!("the file of '{wave}' was not read"), "read it first"));
+        let (profile, counts) = wave.profile(line).ok_or_else(unread)?;
+        Ok(WaveSchedule { profile, counts, start: None, forfeited: 0 })
+    }
+}
+
+impl Schedule for WaveSchedule {
+    fn depart(&mut self, ready: Time, lengths: &Lengths) -> Due {
+        // An instant that never comes.
+        let never = Time::MAX;
+        let after = |profile: &mut Profile, start: Time| {
+            profile.time().and_then(|ps| start.checked_add(units::Span::from_ps(ps))).unwrap_or(never)
+        };
+        let first = self.start.is_none();
+        // What the waveform begins with may be silence; the first frame goes when it is over.
+        let start = *self.start.get_or_insert(ready);
+        let due = after(&mut self.profile, start);
+        let starved = !first && ready > due;
+        let mut at = due;
+        if starved {
+            self.forfeited += self.profile.skip_to(ready.since(start).as_ps());
+            at = after(&mut self.profile, start);
+        }
+        let units = match self.counts {
+            Counts::Bits(layer) => u128::from(counted(layer, lengths)) * 8,
+            Counts::Line => u128::from(counted(Layer::Wire, lengths)) * 8,
+            Counts::Frames => 1,
+        };
+        self.profile.advance(amount(units * 1_000));
+        Due { at: at.max(ready), starved }
+    }
+
+    fn counts_packets(&self) -> bool {
+        self.counts == Counts::Bits(Layer::Ip)
+    }
+
+    fn forfeited(&self) -> Option<f64> {
+        Some(self.forfeited as f64 / self.profile.amount().max(1) as f64)
+    }
+}

@@ -1,0 +1,95 @@
+use super::super::Files;
+use super::super::laws::as_word;
+use super::{Shape, Stretch, WaveKind, Waveform, Words, profile, rate};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use units::{ParseError, Rate, Span};
+
+/// Constant rates by time, from a file: on each line a time since the start, and the rate from then
+/// on; `0` is silence. The last rate is held.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    /// The file.
+    pub path: PathBuf,
+    steps: Option<Arc<Vec<Step>>>,
+}
+
+/// From when on, and the rate; none is silence.
+type Step = (Span, Option<Rate>);
+
+impl PartialEq for Steps {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for Steps {}
+
+impl Waveform for Steps {
+    const KIND: WaveKind = WaveKind {
+        name: "steps",
+        grammar: "steps FILE",
+        summary: "constant rates by time, each line of FILE a time and the rate from then on",
+        example: "steps rates.txt",
+    };
+
+    fn parse(words: &mut Words<'_>) -> Result<Self, ParseError> {
+        words.take("steps");
+        let path = words.file("steps", "steps rates.txt")?;
+        Ok(Steps { path: path.into(), steps: None })
+    }
+
+    fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        let text = files.text(&self.path)?;
+        let mut steps: Vec<Step> = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.split('#').next().unwrap_or_default().replace(',', " ");
+            if line.trim().is_empty() {
+                continue;
+            }
+            let wrong = |what: String| ParseError::new(format!("{}:{number}: {what}", self.path.display()), HOW);
+            let mut words = Words::of(&line);
+            let time: Span =
+                words.next().unwrap_or_default().parse().map_err(|error: ParseError| wrong(error.to_string()))?;
+            let rate = if words.take("0") {
+                None
+            } else {
+                Some(rate(&mut words, "5Gbps").map_err(|error| wrong(error.to_string()))?)
+            };
+            if let Some(word) = words.next() {
+                return Err(wrong(format!("'{word}' means nothing behind a rate")));
+            }
+            match steps.last() {
+                None if time > Span::ZERO => return Err(wrong(format!("the first step is at {time}, not at 0s"))),
+                Some((before, _)) if time <= *before => {
+                    return Err(wrong(format!("{time} is not after {before}")));
+                }
+                Some((before, _)) if !profile::is_short_enough(time - *before) => {
+                    return Err(wrong("a step is longer than a day".to_owned()));
+                }
+                _ => steps.push((time, rate)),
+            }
+        }
+        if steps.is_empty() {
+            return Err(ParseError::new(format!("{} has no steps", self.path.display()), HOW));
+        }
+        self.steps = Some(Arc::new(steps));
+        Ok(())
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        let steps = self.steps.as_ref()?;
+        let ends = steps.iter().skip(1).map(|(time, _)| *time).chain([steps.last()?.0 + Span::from_ps(1)]);
+        let pieces = steps.iter().zip(ends).map(|((start, rate), end)| Stretch::Rates(end - *start, *rate, *rate));
+        Some(Shape { pieces: pieces.collect(), repeats: false })
+    }
+}
+
+const HOW: &str = "write a time and a rate on each line, from 0s on: 10ms 5Gbps";
+
+impl fmt::Display for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "steps {}", as_word(&self.path.display().to_string()))
+    }
+}

@@ -1,0 +1,233 @@
+//! Waveforms by their integrals, computed anew with other arithmetic: sums of rates in f64 over pieces written here.
+
+use super::{Wave, WaveSchedule};
+use crate::Line;
+use crate::schedules::{Files, Impossible, Lengths, Schedule};
+use proptest::prelude::*;
+use std::path::Path;
+use units::{BitRate, FrameLen, ParseError, Time};
+
+struct Shelf;
+
+impl Files for Shelf {
+    fn text(&self, path: &Path) -> Result<String, ParseError> {
+        Ok(match path.to_str().expect("a name") {
+            "rates" => "# time rate\n0s 1Gbps\n1ms, 4Gbps\n3ms 0\n5ms 2.5Gbps\n",
+            "trace" => "1\n1\n3\n10\n",
+            "late" => "1ms 1Gbps\n",
+            "back" => "0s 1Gbps\n2ms 2Gbps\n1ms 3Gbps\n",
+            "mixed" => "0s 1Gbps\n2ms 2Mpps\n",
+            "words" => "0s 1Gbps\n2ms fast\n",
+            "silent" => "0s 0\n",
+            "empty" => "",
+            "unordered" => "5\n3\n",
+            "zero" => "0\n0\n",
+            name => return Err(ParseError::new(format!("{name} is not there"), "check the path")),
+        }
+        .to_owned())
+    }
+
+    fn capture_gaps(&self, _: &Path) -> Result<Vec<u64>, ParseError> {
+        Ok(Vec::new())
+    }
+}
+
+fn wave(text: &str) -> Result<Wave, ParseError> {
+    let mut wave = Wave::parse(text).unwrap_or_else(|| Err(ParseError::new("no wave", text)))?;
+    wave.load(&Shelf)?;
+    Ok(wave)
+}
+
+fn schedule(text: &str) -> WaveSchedule {
+    WaveSchedule::new(&wave(text).expect(text), Some(Line::new(BitRate::from_gbps(10)))).expect(text)
+}
+
+fn lengths(bytes: u32) -> Lengths {
+    Lengths { frame: FrameLen::new(bytes), packet: bytes - 18 }
+}
+
+/// Bits that are asked up to `t` seconds, from (length in s, Gbit/s at start, at end), then again if `repeats`.
+fn integral(pieces: &[(f64, f64, f64)], repeats: bool, t: f64) -> f64 {
+    let period: f64 = pieces.iter().map(|piece| piece.0).sum();
+    let all: f64 = pieces.iter().map(|(s, a, b)| s * (a + b) / 2.0).sum();
+    let rounds = if repeats { (t / period).floor() } else { 0.0 };
+    let (mut rest, mut sum) = (t - rounds * period, rounds * all);
+    for (s, a, b) in pieces {
+        let part = rest.clamp(0.0, *s);
+        sum += part * (a + (a + (b - a) * part / s)) / 2.0;
+        rest -= part;
+    }
+    if rest > 0.0 && !repeats {
+        sum += rest * pieces.last().expect("a piece").2;
+    }
+    sum * 1e9
+}
+
+#[test]
+fn departures_follow_the_integral() {
+    let twice = [(2e-3, 8.0, 8.0), (8e-3, 0.0, 0.0), (1e-3, 4.0, 4.0), (4e-3, 0.0, 0.0)];
+    let steps = [(1e-3, 1.0, 1.0), (2e-3, 4.0, 4.0), (2e-3, 0.0, 0.0), (1e-12, 2.5, 2.5)];
+    for (text, pieces, repeats) in [
+        ("burst 8Gbps for 2ms every 10ms", &twice[..2], true),
+        ("burst 8Gbps for 2ms every 10ms + burst 4Gbps for 1ms every 5ms", &twice[..], true),
+        ("ramp 1Gbps..9Gbps over 20ms", &[(20e-3, 1.0, 9.0)], false),
+        ("ramp 9Gbps..1Gbps over 20ms hold", &[(20e-3, 9.0, 1.0)], false),
+        ("ramp 1Gbps..9Gbps over 7ms repeat", &[(7e-3, 1.0, 9.0)], true),
+        ("ramp 8.5Gbps..0.1Gbps over 3ms repeat", &[(3e-3, 8.5, 0.1)], true),
+        ("steps rates", &steps, false),
+    ] {
+        let mut schedule = schedule(text);
+        let mut bits = 0.0;
+        for k in 0..60_000_u32 {
+            let size = 64 + k * 7_919 % 1_455;
+            let due = schedule.depart(Time::ZERO, &lengths(size));
+            let t = due.at.as_ps() as f64 / 1e12;
+            let asked = integral(pieces, repeats, t);
+            // A picosecond at 9 Gbit/s is 0.009 bits; f64 sums of a second have errors like that too.
+            assert!((asked - bits).abs() < 0.05, "{text}: frame {k} at {t} s: {asked} asked, {bits} sent");
+            assert!(!due.starved);
+            bits += f64::from(size) * 8.0;
+        }
+    }
+}
+
+#[test]
+fn no_frame_starts_in_silence_and_bursts_carry_over() {
+    // 8 Gbit/s for 1 µs are 1 000 B: a frame of 600 B, and 400 B of the next one.
+    let mut schedule = schedule("burst 8Gbps for 1us every 10us");
+    let starts: Vec<u64> = (0..6).map(|_| schedule.depart(Time::ZERO, &lengths(600)).at.as_ps()).collect();
+    assert_eq!(starts, [0, 600_000, 10_200_000, 10_800_000, 20_400_000, 30_000_000]);
+}
+
+#[test]
+fn counted_bursts_end() {
+    let mut schedule = schedule("burst 8Gbps for 1us every 10us count 2 + burst 4Gbps for 1us every 2us count 1");
+    let starts: Vec<Time> = (0..6).map(|_| schedule.depart(Time::ZERO, &lengths(500)).at).collect();
+    let at = |ps| Time::from_ps(ps);
+    assert_eq!(starts, [at(0), at(500_000), at(10_000_000), at(10_500_000), at(20_000_000), Time::MAX]);
+}
+
+#[test]
+fn the_share_that_nobody_used_is_forfeited() {
+    let mut schedule = schedule("burst 8Gbps for 1us every 10us");
+    schedule.depart(Time::ZERO, &lengths(500));
+    // Nobody is there for the second half of the first burst, nor for the second one's first quarter.
+    let due = schedule.depart(Time::from_ps(10_250_000), &lengths(500));
+    assert_eq!((due.at, due.starved), (Time::from_ps(10_250_000), true));
+    let forfeited = schedule.forfeited().expect("a waveform");
+    assert!((forfeited - (500.0 + 250.0) / 1_750.0).abs() < 1e-9, "{forfeited}");
+    // One that comes in silence waits for the next burst, whose clock was kept.
+    schedule.depart(Time::ZERO, &lengths(500));
+    let due = schedule.depart(Time::from_ps(25_000_000), &lengths(500));
+    assert_eq!((due.at, due.starved), (Time::from_ps(30_000_000), true));
+}
+
+#[test]
+fn a_trace_gives_its_opportunities() {
+    let mut schedule = schedule("trace trace");
+    // IP packets of 1 500 bytes take one opportunity each: at 1, 1, 3 and 10 ms, then from 10 ms on again.
+    let starts: Vec<u64> = (0..6).map(|_| schedule.depart(Time::ZERO, &lengths(1_518)).at.as_ps()).collect();
+    assert_eq!(starts, [1, 1, 3, 10, 11, 11].map(|ms| ms * 1_000_000_000));
+}
+
+#[test]
+fn rates_count_what_they_say() {
+    for (text, units) in [
+        ("burst 8Gbps wire for 1ms every 2ms", 84 * 1_000),
+        ("burst 8Gbps ip for 1ms every 2ms", 46 * 1_000),
+        ("burst 1Mpps for 1ms every 2ms", 1_000_000),
+        ("burst 50% for 1ms every 2ms", 84 * 1_600),
+    ] {
+        let mut schedule = schedule(text);
+        schedule.depart(Time::ZERO, &lengths(64));
+        assert_eq!(schedule.depart(Time::ZERO, &lengths(64)).at.as_ps(), units, "{text}");
+    }
+}
+
+#[test]
+fn no_drift_after_two_to_the_33_frames() {
+    // Rounds of 3.7 Gbit/s for 1 ms: 3.7e6 bits each. Frames of 64 B, as if 2³³ of them had gone.
+    let mut schedule = schedule("burst 3.7Gbps for 1ms every 3ms");
+    schedule.depart(Time::ZERO, &lengths(64));
+    let gone: u128 = 1 << 33;
+    schedule.profile.advance(super::profile::amount((gone - 1) * 512 * 1_000));
+    for k in gone..gone + 1_000 {
+        let bits = k * 512;
+        let (round, rest) = (bits / 3_700_000, bits % 3_700_000);
+        let exact = round * 3_000_000_000 + rest * 1_000_000_000_000 / 3_700_000_000;
+        assert_eq!(u128::from(schedule.depart(Time::ZERO, &lengths(64)).at.as_ps()), exact, "frame {k}");
+    }
+}
+
+proptest! {
+    /// Each departure is the last picosecond at which the integral is not beyond what went before, by
+    /// whole numbers: a·t + (b − a)·t²/2T against the bits, both times 2T.
+    #[test]
+    fn ramps_are_exact(from in 1_u64..10_000, to in 1_u64..10_000, ns in 1_000_u64..1_000_000_000, size in 64_u32..1_519) {
+        prop_assume!(from != to);
+        let mut schedule = schedule(&format!("ramp {from}Mbps..{to}Mbps over {ns}ns"));
+        let period = i128::from(ns) * 1_000;
+        let (a, b) = (i128::from(from) * 1_000_000, i128::from(to) * 1_000_000);
+        let mut bits = 0_i128;
+        for _ in 0..50 {
+            let t = i128::from(schedule.depart(Time::ZERO, &lengths(size)).at.as_ps());
+            let beyond = |t: i128| 2 * period * a * t + (b - a) * t * t > bits * 1_000_000_000_000 * 2 * period;
+            if t < period {
+                prop_assert!(!beyond(t), "{t} is too late");
+                prop_assert!(beyond(t + 1) || t + 1 >= period, "{t} is too early");
+            }
+            bits += i128::from(size) * 8;
+        }
+    }
+}
+
+#[test]
+fn examples_print_what_they_read() {
+    let more =
+        ["burst 1Mpps for 1us every 1us count 7 + burst 2Mpps for 1ms every 10ms", "ramp 10%..90% over 1s repeat"];
+    let layers = ["ramp 1Gbps..9Gbps wire over 1s", "burst 8Gbps ip for 2ms every 10ms", "steps \"a file\""];
+    for text in Wave::KINDS.iter().map(|kind| kind.example).chain(more).chain(layers) {
+        let read = Wave::parse(text).expect(text).expect(text);
+        let printed = read.to_string();
+        assert_eq!(Wave::parse(&printed), Some(Ok(read)), "{printed}");
+    }
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_with_a_remedy() {
+    for (text, wanted) in [
+        ("burst", "rate is missing"),
+        ("burst 8Gbps", "how long"),
+        ("burst 8Gbps for 2ms", "how often"),
+        ("burst 8Gbps for 20ms every 10ms", "do not fit"),
+        ("burst 8Gbps for 2ms every 10ms count 0", "no count"),
+        ("burst 8Gbps for 2ms every 10ms + ramp 1Gbps..2Gbps over 1s", "only bursts"),
+        ("burst 8Gbps for 2ms every 10ms + burst 8Mpps for 2ms every 10ms", "count the same"),
+        ("burst 8Gbps for 2ms every 10ms twice", "means nothing"),
+        ("ramp 1Gbps over 1s", "from one rate to another"),
+        ("ramp 1Gbps..2Gbps", "over"),
+        ("ramp 1Gbps..50% over 1s", "count the same"),
+        ("ramp 1Gbps..2Gbps over 100000s", "day"),
+        ("steps", "no file"),
+        ("steps nowhere", "not there"),
+        ("steps late", "late:1: the first step"),
+        ("steps back", "back:3: 1ms is not after 2ms"),
+        ("steps mixed", "count the same"),
+        ("steps words", "words:2: 'fast'"),
+        ("steps silent", "never sends"),
+        ("steps empty", "no steps"),
+        ("trace unordered", "unordered:2: '3'"),
+        ("trace zero", "no delivery"),
+        ("trace rates", "rates:1:"),
+    ] {
+        let error = wave(text).expect_err(text).to_string();
+        assert!(error.contains(wanted), "{text}: {error}");
+        assert!(["write", "check"].iter().any(|remedy| error.contains(remedy)), "{text}: {error}");
+    }
+    let line = Some(Line::new(BitRate::from_gbps(10)));
+    let check = |text: &str, line| wave(text).expect(text).check(line);
+    assert_eq!(check("ramp 1Gbps..11Gbps over 1s", line), Err(Impossible::AboveLine(BitRate::from_gbps(10))));
+    assert_eq!(check("ramp 1Gbps..10Gbps over 1s", line), Ok(()));
+    assert_eq!(check("ramp 1Gbps..11Gbps over 1s", None), Ok(()));
+    assert_eq!(check("burst 50% for 2ms every 10ms", None), Err(Impossible::NoLine));
+}
