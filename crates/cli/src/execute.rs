@@ -47,13 +47,14 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     check_ends(request)?;
     let stop = Stop::on_signals()?;
     let virtual_clock = request.pipelines.iter().all(is_virtual);
-    let outcome = if virtual_clock {
+    let mut outcome = if virtual_clock {
         virtual_time::run(request, &stop)?
     } else if request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them apart"));
     } else {
         live(request, &stop)?
     };
+    note_samples(&outcome.reports, &mut outcome.limits);
     let report = Report {
         schema: Report::SCHEMA,
         command: request.command,
@@ -61,6 +62,17 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
         limits: with_definitions(outcome.limits),
     };
     conclude(&report, &request.expectations, &request.common, outcome.failure)
+}
+
+/// Says where a fit was made of a part of the gaps.
+pub(crate) fn note_samples(reports: &[PipelineReport], limits: &mut Map<String, Value>) {
+    for report in reports {
+        if let Some((fit, all)) = report.fit.as_ref().and_then(|fit| Some((fit, fit.sampled_from?))) {
+            let said = json!(format!("{} of {all} gaps, kept at random by a fixed seed", fit.count));
+            let fits = limits.entry("fit").or_insert_with(|| json!({}));
+            fits[&report.name] = said;
+        }
+    }
 }
 
 /// Prints the report; the status follows from expectations and from what ended the run.

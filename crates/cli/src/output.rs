@@ -1,6 +1,6 @@
 //! What people and scripts see: reports, notes and failures.
 
-use measure::{PipelineReport, Report, Tally};
+use measure::{FitReport, PipelineReport, Report, Tally};
 use std::fmt::{self, Write as _};
 use std::io::{ErrorKind, Write as _};
 
@@ -105,6 +105,9 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
             )?;
         }
     }
+    if let Some(fit) = &report.fit {
+        fit_lines(out, fit)?;
+    }
     if let Some(rate) = &report.rate {
         write!(out, "  rate      mean {}", bits(rate.mean_bps))?;
         if let (Some(min), Some(max)) = (rate.min_bps, rate.max_bps) {
@@ -168,6 +171,26 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         )?;
     }
     Ok(())
+}
+
+fn fit_lines(out: &mut String, fit: &FitReport) -> fmt::Result {
+    write!(out, "  law       {}", fit.distribution)?;
+    if let (Some(mean), Some(std)) = (fit.law_mean_ns, fit.law_std_ns) {
+        write!(out, ": mean {}, sd {}", time(mean), time(std))?;
+    }
+    write!(out, "\n  fit       ")?;
+    if let (Some(d), Some(critical), Some(p)) = (fit.ks_d, fit.ks_critical_05, fit.ks_p) {
+        write!(out, "KS D {d:.6} (5 %: {critical:.6}), p {p:.4}")?;
+    }
+    if let (Some(chi2), Some(df), Some(p)) = (fit.chi2, fit.chi2_df, fit.chi2_p) {
+        write!(out, "chi2 {chi2:.3} of {df} degrees of freedom, p {p:.4}")?;
+    }
+    let kl = fit.kl.map_or("infinite".to_owned(), |kl| format!("{kl:.2e}"));
+    write!(out, "; MSE {:.2e}, KL {kl} in {} bins; lag-1 correlation {:.4}", fit.mse, fit.bins, fit.lag1)?;
+    if fit.outside > 0.0 {
+        write!(out, "; {:.4} % outside of the law", fit.outside * 100.0)?;
+    }
+    writeln!(out)
 }
 
 /// A time in nanoseconds, in the unit that suits it.

@@ -91,8 +91,8 @@ impl DeadlinePacer {
 
     /// A stream that was made whole and sent whole, or whose schedule lets nothing depart any more.
     fn ended(&mut self, rounds: &mut Rounds<'_>) -> bool {
-        let never = self.next(&mut rounds.pipeline) == Some(Time::MAX);
-        if never && rounds.intake.is_stream() && self.outlet.waiting() == 0 {
+        // The last frame that was asked for is then one that never departs.
+        if rounds.pipeline.ended() && rounds.intake.is_stream() && self.outlet.waiting() == 0 {
             return true;
         }
         rounds.intake.ended()

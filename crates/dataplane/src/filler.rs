@@ -227,7 +227,7 @@ impl FillerPacer {
         while self.never.is_none()
             && let Some(departure) = pipeline.next_departure()
         {
-            if departure.at == Time::MAX {
+            if pipeline.ended() {
                 self.never = Some(departure);
                 break;
             }

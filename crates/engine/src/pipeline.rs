@@ -26,8 +26,7 @@ pub struct Departure<F> {
     pub length: FrameLen,
     /// When it had passed all stages.
     pub ready: Time,
-    /// When it should depart: the start of its preamble. [`Time::MAX`] if the schedule has ended, so
-    /// that it never should.
+    /// When it should depart: the start of its preamble. [`Time::MAX`] if it never should.
     pub at: Time,
 }
 
@@ -148,6 +147,12 @@ impl<F: Frame> Pipeline<F> {
     #[must_use]
     pub fn starved(&self) -> u64 {
         self.starved
+    }
+
+    /// True once the schedule has ended: what is left, and the last frame given, will never depart.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.schedule.ended()
     }
 
     /// The share of a waveform's integral that no frame was there to use; `None` without a waveform.

@@ -21,6 +21,10 @@ pub trait Reference: Send + Sync {
     fn persistence(&self) -> f64;
     /// The gap runs from the end of a frame to the start of the next.
     fn is_idle(&self) -> bool;
+    /// Of how many strata each gave one gap, where they were drawn so.
+    fn strata(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// How well gaps follow a law.
@@ -68,6 +72,9 @@ pub struct FitReport {
     pub outside: f64,
     /// Pearson's correlation of neighbouring gaps.
     pub lag1: f64,
+    /// Of how many strata each gave one gap: all of the run, or blocks of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strata: Option<u64>,
     /// Mean of the law.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub law_mean_ns: Option<f64>,
@@ -175,6 +182,7 @@ impl FitMeter {
             bins: 0,
             outside: 0.0,
             lag1: self.neighbours.correlation(),
+            strata: self.law.strata(),
             law_mean_ns: mean.map(|ps| ps / 1e3),
             law_std_ns: deviation.map(|ps| ps / 1e3),
         };

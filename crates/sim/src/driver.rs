@@ -98,7 +98,7 @@ pub fn run(
         let Some(departure) = pipeline.next_departure() else { continue };
         if departure.at.max(sink.free()) >= end {
             // A schedule that has ended is no run that is too long.
-            let over = departure.at == Time::MAX;
+            let over = pipeline.ended();
             after_end = Some(departure);
             if end == LAST && !over {
                 failure.get_or_insert(SimError::TooLong);

@@ -171,6 +171,7 @@ impl Measure {
         let mut report = receiver.report();
         report.flow = outcome.reports.pop().and_then(|partial| partial.flow);
         let failure = outcome.failure.take();
+        execute::note_samples(std::slice::from_ref(&report), &mut outcome.limits);
         let report =
             Report { schema: Report::SCHEMA, command: "measure", pipelines: vec![report], limits: outcome.limits };
         let status = execute::conclude(&report, &[], &self.common, failure)?;

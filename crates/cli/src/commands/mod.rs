@@ -79,10 +79,12 @@ pub(crate) struct Common {
 /// What is asked of departures.
 #[derive(clap::Args)]
 pub(crate) struct Departures {
-    /// Rate to keep: 5Gbps, '5Gbps wire', 1.2Mpps, 50%
+    /// Rate to keep: 5Gbps, '5Gbps wire', 1.2Mpps, 50%, 'burst 8Gbps for 2ms every 10ms',
+    /// 'ramp 1Gbps..9Gbps over 1s repeat', 'steps FILE', 'trace FILE'
     #[arg(long, value_name = "WAVE", allow_hyphen_values = true)]
     rate: Option<String>,
-    /// Inter-departure time to keep: 10us, 'fixed 10us'
+    /// Inter-departure time to keep: 10us, 'fixed 10us', or a law: 'chi2 df 6 in 80us..120us',
+    /// 'normal mean 100us sd 5us', 'exp mean 10us corr 50%', 'table FILE'
     #[arg(long, value_name = "GAP", allow_hyphen_values = true)]
     gap: Option<String>,
     /// How departures are made: auto, filler, launch-time, deadline, none

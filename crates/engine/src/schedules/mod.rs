@@ -50,6 +50,12 @@ pub trait Schedule: Send {
         false
     }
 
+    /// True once a frame was told that it will never depart ([`Time::MAX`]), since nothing is asked any
+    /// more.
+    fn ended(&self) -> bool {
+        false
+    }
+
     /// The share of a waveform's integral so far that no frame was there to use.
     fn forfeited(&self) -> Option<f64> {
         None

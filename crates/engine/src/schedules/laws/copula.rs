@@ -6,6 +6,7 @@
 //! correlation is Σ hₖ²·ρᵏ ÷ Σ hₖ² over k ≥ 1 (Mehler's formula).
 
 use super::Placed;
+use super::sampler::{CERTIFIED, Sampler};
 use crate::random::Random;
 use measure::special::{Probability, normal_cdf, normal_quantile};
 use units::ParseError;
@@ -78,13 +79,72 @@ impl Chain {
         Chain { random, rho, fresh: libm::sqrt(1.0 - rho * rho), last: None }
     }
 
-    /// The next uniform value as a fraction of 2⁶⁴.
-    pub(super) fn bits(&mut self) -> u64 {
+    /// The next standard normal value.
+    pub(super) fn next(&mut self) -> f64 {
         let drawn = normal_quantile(fraction(self.random.bits()));
         let z = self.last.map_or(drawn, |last| self.rho * last + self.fresh * drawn);
         self.last = Some(z);
-        let tail = (0.5 * libm::erfc(z.abs() * std::f64::consts::FRAC_1_SQRT_2) * TWO_64) as u64;
-        if z < 0.0 { tail } else { !tail }
+        z
+    }
+}
+
+/// Turns standard normal values into gaps of a law.
+#[derive(Clone, Debug)]
+pub(super) enum Transfer {
+    /// Straight lines over even steps of z: value and rise of each.
+    Lines { law: Box<Placed>, limits: (f64, f64), cells: Vec<(f64, f64)> },
+    /// By the law's own sampler, through the normal distribution function.
+    Sampled(Sampler),
+}
+
+impl Transfer {
+    /// Half the range of z that is tabulated, and steps in 1.
+    const REACH: i32 = 8;
+    const STEPS: i32 = 256;
+
+    pub(super) fn new(law: &Placed, sampler: Sampler) -> Self {
+        let place = |i: i32| f64::from(i) / f64::from(Self::STEPS);
+        let value = |z: f64| law.before_limits(normal_cdf(z));
+        let limits = law.limits();
+        let mut cells = Vec::new();
+        let mut worst: f64 = 0.0;
+        let mut from = value(place(-Self::REACH * Self::STEPS));
+        for i in -Self::REACH * Self::STEPS..Self::REACH * Self::STEPS {
+            let to = value(place(i + 1));
+            for part in [0.25, 0.5, 0.75] {
+                let got = from + (to - from) * part;
+                if got > limits.0 && got < limits.1 {
+                    let z = place(i) + part / f64::from(Self::STEPS);
+                    worst = worst.max((law.cdf(got).below - normal_cdf(z).below).abs());
+                }
+            }
+            cells.push((from, to - from));
+            from = to;
+        }
+        if worst <= CERTIFIED && !law.is_discrete() {
+            Transfer::Lines { law: Box::new(law.clone()), limits, cells }
+        } else {
+            Transfer::Sampled(sampler)
+        }
+    }
+
+    /// The gap in ps at `z`.
+    pub(super) fn gap(&self, z: f64) -> f64 {
+        match self {
+            Transfer::Lines { law, limits, cells } => {
+                let place = (z + f64::from(Self::REACH)) * f64::from(Self::STEPS);
+                // Beyond the table once in 10¹⁵ draws.
+                let index = place as usize;
+                match cells.get(index).filter(|_| place >= 0.0) {
+                    Some((from, rise)) => (from + rise * (place - index as f64)).clamp(limits.0, limits.1),
+                    None => law.quantile(normal_cdf(z)),
+                }
+            }
+            Transfer::Sampled(sampler) => {
+                let tail = (0.5 * libm::erfc(z.abs() * std::f64::consts::FRAC_1_SQRT_2) * TWO_64) as u64;
+                sampler.gap(if z < 0.0 { tail } else { !tail })
+            }
+        }
     }
 }
 

@@ -26,6 +26,7 @@ pub struct Placed {
     bins: (f64, f64),
     persistence: f64,
     idle: bool,
+    strata: Option<u64>,
 }
 
 /// A law that has more than this below zero is refused; less is drawn again.
@@ -128,6 +129,7 @@ impl Placed {
             bins: limits,
             persistence: 0.0,
             idle: gap.idle,
+            strata: None,
         };
         if gap.within.is_none() || gap.mean.is_some() || gap.edges.is_some() {
             placed.bins = (placed.quantile(Probability::below(tail)), placed.quantile(Probability::above(tail)));
@@ -234,6 +236,12 @@ impl Placed {
         self.persistence
     }
 
+    /// Notes in how many strata the gaps are drawn, for reports.
+    pub(super) fn in_strata(mut self, strata: u64) -> Self {
+        self.strata = Some(strata);
+        self
+    }
+
     /// True if the gap runs from the end of a frame to the start of the next.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -310,5 +318,9 @@ impl measure::Reference for Placed {
 
     fn is_idle(&self) -> bool {
         self.idle
+    }
+
+    fn strata(&self) -> Option<u64> {
+        self.strata
     }
 }

@@ -39,7 +39,7 @@ impl Sampler {
 
 /// The largest distance, as a probability, between the law and what is drawn from a table of it. The
 /// Kolmogorov–Smirnov test resolves 7e-4 with four million gaps.
-const CERTIFIED: f64 = 1e-5;
+pub(super) const CERTIFIED: f64 = 1e-5;
 
 /// Halvings of the probability at each end that have cells of their own; what is beyond, once in 2²⁵
 /// draws, is computed.

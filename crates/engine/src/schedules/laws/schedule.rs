@@ -1,4 +1,4 @@
-use super::copula::Chain;
+use super::copula::{Chain, Transfer};
 use super::sampler::Sampler;
 use super::strata::Strata;
 use super::{GapLaw, Placed, Sampling};
@@ -12,7 +12,6 @@ use units::{ParseError, Span, Time};
 /// is left of a picosecond carried to the next.
 pub struct LawSchedule {
     law: Arc<Placed>,
-    sampler: Sampler,
     draws: Draws,
     /// Gaps run from the end of a frame on this line.
     idle_on: Option<Line>,
@@ -20,11 +19,11 @@ pub struct LawSchedule {
     next: Option<Time>,
 }
 
-/// Where uniform values come from.
+/// Where gaps come from.
 enum Draws {
-    Independent(Random),
-    Stratified(Strata),
-    Correlated(Chain),
+    Independent(Random, Sampler),
+    Stratified(Strata, Sampler),
+    Correlated(Chain, Transfer),
 }
 
 /// Strata of a run whose length is not known.
@@ -36,33 +35,32 @@ impl LawSchedule {
     /// # Errors
     /// A law that cannot be had, or whose table was not read.
     pub fn new(gap: &GapLaw, line: Option<Line>, draw: Draw<'_>) -> Result<Self, ParseError> {
-        let law = gap.place()?;
+        let mut law = gap.place()?;
         let random = Random::stream(draw.seed, &format!("{}/gap", draw.path));
-        let draws = match (gap.sampling, law.persistence()) {
-            (Sampling::Stratified, _) => Draws::Stratified(Strata::new(Self::strata(draw.frames), random)),
-            (Sampling::Independent, _) if gap.correlation.is_some() => {
-                Draws::Correlated(Chain::new(law.persistence(), random))
+        let sampler = Sampler::new(&law);
+        let draws = match gap.sampling {
+            Sampling::Stratified => {
+                // One less than the frames, if their number is known.
+                let strata = draw.frames.map_or(BLOCK, |frames| frames.saturating_sub(1).max(1));
+                law = law.in_strata(strata);
+                Draws::Stratified(Strata::new(strata, random), sampler)
             }
-            (Sampling::Independent, _) => Draws::Independent(random),
+            Sampling::Independent if gap.correlation.is_some() => {
+                Draws::Correlated(Chain::new(law.persistence(), random), Transfer::new(&law, sampler))
+            }
+            Sampling::Independent => Draws::Independent(random, sampler),
         };
         let idle_on = line.filter(|_| gap.idle);
-        Ok(LawSchedule { sampler: Sampler::new(&law), law: Arc::new(law), draws, idle_on, carry: 0.0, next: None })
-    }
-
-    /// How many strata there are at one time: as many as gaps, if the number of frames is known.
-    #[must_use]
-    pub fn strata(frames: Option<u64>) -> u64 {
-        frames.map_or(BLOCK, |frames| frames.saturating_sub(1).max(1))
+        Ok(LawSchedule { law: Arc::new(law), draws, idle_on, carry: 0.0, next: None })
     }
 
     /// The next gap in ps.
     fn draw(&mut self) -> f64 {
-        let bits = match &mut self.draws {
-            Draws::Independent(random) => random.bits(),
-            Draws::Stratified(strata) => strata.bits(),
-            Draws::Correlated(chain) => chain.bits(),
-        };
-        self.sampler.gap(bits)
+        match &mut self.draws {
+            Draws::Independent(random, sampler) => sampler.gap(random.bits()),
+            Draws::Stratified(strata, sampler) => sampler.gap(strata.bits()),
+            Draws::Correlated(chain, transfer) => transfer.gap(chain.next()),
+        }
     }
 }
 

@@ -50,11 +50,8 @@ impl Strata {
         let mask = (1 << self.half) - 1;
         let (mut left, mut right) = (value >> self.half, value & mask);
         for key in self.keys {
-            // The finaliser of MurmurHash3 mixes each bit into all others.
-            let mut mixed = right ^ key;
-            mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-            mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-            mixed ^= mixed >> 33;
+            // High bits of a product depend on all bits below them.
+            let mixed = (right ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
             (left, right) = (right, (left ^ mixed) & mask);
         }
         left << self.half | right

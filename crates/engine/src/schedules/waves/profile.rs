@@ -175,6 +175,13 @@ impl Profile {
         }
     }
 
+    /// True if the place is never reached: all bursts that were counted are over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let silent = matches!(self.pieces.last(), Some(Piece::Rates { to: 0, .. }) | None);
+        self.piece == self.pieces.len() && silent
+    }
+
     /// Moves the place forward to where the integral is `ps` after the start, if it is not there yet.
     /// Gives the amount that was skipped.
     pub fn skip_to(&mut self, ps: u64) -> u128 {

@@ -57,6 +57,10 @@ impl Schedule for WaveSchedule {
         self.counts == Counts::Bits(Layer::Ip)
     }
 
+    fn ended(&self) -> bool {
+        self.profile.is_over()
+    }
+
     fn forfeited(&self) -> Option<f64> {
         Some(self.forfeited as f64 / self.profile.amount().max(1) as f64)
     }

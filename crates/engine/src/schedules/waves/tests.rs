@@ -105,6 +105,7 @@ fn counted_bursts_end() {
     let starts: Vec<Time> = (0..6).map(|_| schedule.depart(Time::ZERO, &lengths(500)).at).collect();
     let at = |ps| Time::from_ps(ps);
     assert_eq!(starts, [at(0), at(500_000), at(10_000_000), at(10_500_000), at(20_000_000), Time::MAX]);
+    assert!(schedule.ended());
 }
 
 #[test]

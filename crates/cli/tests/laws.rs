@@ -1,0 +1,230 @@
+//! Laws of gaps and waveforms from the command line, judged by the files that the model line writes and by
+//! arithmetic of its own.
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, words};
+use serde_json::Value;
+
+const STREAM: &str = "udp 10.0.0.1:1000 > 10.0.0.2:2000 size";
+
+fn generate(bench: &Bench, count: u32, size: &str, how: &str) -> Value {
+    bench.report(words(&format!("gen --out wire:10G,frames=out.csv --count {count} --stream '{STREAM} {size}' {how}")))
+}
+
+fn gaps(bench: &Bench) -> Vec<f64> {
+    bench.listed("out.csv").windows(2).map(|pair| (pair[1].start_ps - pair[0].start_ps) as f64).collect()
+}
+
+/// The largest distance between gaps and a distribution function.
+fn distance(gaps: &[f64], cdf: impl Fn(f64) -> f64) -> f64 {
+    let mut sorted = gaps.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len() as f64;
+    let off = |(i, gap): (usize, &f64)| (cdf(*gap) - i as f64 / n).max((i + 1) as f64 / n - cdf(*gap));
+    sorted.iter().enumerate().map(off).fold(0.0, f64::max)
+}
+
+/// P(χ² ≤ x) of six degrees of freedom, in closed form.
+fn chi2_of_6(x: f64) -> f64 {
+    let half = x / 2.0;
+    1.0 - (-half).exp() * (1.0 + half + half * half / 2.0)
+}
+
+/// The law of `chi2 df 6 in 80us..120us`: its quantiles at 1e-4 and 1 − 1e-4 are SciPy's.
+fn cut_chi2(ps: f64) -> f64 {
+    let (low, high) = (0.172_352_110_035_213_4, 27.856_341_236_013_918);
+    let x = low + (ps.clamp(80e6, 120e6) - 80e6) / 40e6 * (high - low);
+    (chi2_of_6(x) - 1e-4) / (1.0 - 2e-4)
+}
+
+fn number(report: &Value, pointer: &str) -> f64 {
+    report.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer} in {report}"))
+}
+
+#[test]
+fn gaps_follow_their_law_and_the_report_agrees() {
+    let bench = Bench::new();
+    let n: f64 = 99_999.0;
+    // Exceeded once in a million times.
+    let critical = 2.69 / n.sqrt();
+    let laws: [(&str, &dyn Fn(f64) -> f64); 4] = [
+        ("uniform 80us..120us", &|ps| (ps - 80e6) / 40e6),
+        ("chi2 df 6 in 80us..120us", &cut_chi2),
+        ("exp mean 100us clip 1us..1s", &|ps| 1.0 - (-(ps - 1e6) / 100e6).exp()),
+        ("pareto shape 2.5 scale 100us", &|ps| if ps < 100e6 { 0.0 } else { 1.0 - (100e6 / ps).powf(2.5) }),
+    ];
+    for (law, cdf) in laws {
+        for (sampling, bound) in [("iid", critical), ("stratified", 1e-4)] {
+            let report = generate(&bench, 100_000, "64B", &format!("--gap '{law} sampling {sampling}'"));
+            let drawn = gaps(&bench);
+            assert_eq!(drawn.len(), 99_999);
+            let found = distance(&drawn, cdf);
+            assert!(found <= bound, "{law} {sampling}: {found:e}");
+            let said = number(&report, "/fit/ks_d");
+            assert!((said - found).abs() < 1e-6 + bound / 100.0, "{law} {sampling}: {said} for {found}");
+            assert!(number(&report, "/fit/ks_p") > 1e-5 && number(&report, "/fit/outside") < 1e-9);
+            if sampling == "stratified" {
+                // Most bins of a heavy tail are expected less than once, and a gap is in them or it is not.
+                let bound = if law.starts_with("pareto") { 5e-4 } else { 5e-5 };
+                assert!(number(&report, "/fit/kl") <= bound, "{law}: {report}");
+                assert_eq!(report["fit"]["strata"], 99_999);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_gaps_and_another_one_others() {
+    let bench = Bench::new();
+    let run = |seed: u32| {
+        generate(&bench, 1_000, "64B", &format!("--gap 'normal mean 10us sd 1us' --seed {seed}"));
+        bench.read("out.csv")
+    };
+    let first = run(1);
+    assert!(run(1) == first && run(2) != first);
+}
+
+#[test]
+fn strata_span_a_capture_whose_records_are_counted() {
+    let bench = Bench::new();
+    bench.generate("64B", 20_001);
+    let how = "--gap 'chi2 df 6 in 80us..120us sampling stratified'";
+    let report = bench.report(words(&format!("shape --in pcap:in.pcap --out wire:10G,frames=out.csv {how}")));
+    assert_eq!(report["fit"]["strata"], 20_000);
+    assert!(distance(&gaps(&bench), cut_chi2) <= 2e-4);
+}
+
+#[test]
+fn idle_gaps_run_from_the_end_of_a_frame() {
+    let bench = Bench::new();
+    for (gap, exact) in [("fixed 10us idle", true), ("uniform 8us..12us idle", false)] {
+        let report = generate(&bench, 2_000, "random 64B-1518B", &format!("--gap '{gap}'"));
+        for pair in bench.listed("out.csv").windows(2) {
+            // A byte lasts 800 ps; 8 of preamble come before the frame.
+            let end = pair[0].start_ps + (pair[0].length + 8) * 800;
+            let idle = pair[1].start_ps - end;
+            assert!(if exact { idle == 10_000_000 } else { (7_999_200..=12_000_800).contains(&idle) }, "{gap}: {idle}");
+        }
+        if !exact {
+            assert!(number(&report, "/fit/ks_p") > 1e-4, "{report}");
+        }
+    }
+}
+
+#[test]
+fn measure_tells_laws_apart() {
+    let bench = Bench::new();
+    bench.report(words(&format!(
+        "gen --out pcap:in.pcap --count 20000 --stream '{STREAM} 64B' --gap 'chi2 df 6 in 80us..120us'"
+    )));
+    let expect = |law: &str| bench.run(["measure", "--pcap", "in.pcap", "--expect", law, "--json"]);
+    let kept = expect("chi2 df 6 in 80us..120us");
+    assert_eq!((kept.status, kept.stderr.as_str()), (Some(0), ""));
+    for other in ["chi2 df 7 in 80us..120us", "chi2 df 6 in 80us..121us", "uniform 80us..120us", "exp mean 88us"] {
+        let missed = expect(other);
+        assert_eq!(missed.status, Some(1), "{other}");
+        assert!(missed.stderr.contains("--expect is missed"), "{}", missed.stderr);
+        assert!(number(&missed.report()["pipelines"][0], "/fit/ks_p") < 1e-4);
+    }
+    for (wrong, said) in
+        [("exp mean 10us idle", "idle"), ("burst 1Gbps for 1ms every 2ms", "burst"), ("exp", "law lies")]
+    {
+        let refused = expect(wrong);
+        assert!(refused.status == Some(2) && refused.stderr.contains(said), "{wrong}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn tables_give_their_law() {
+    let bench = Bench::new();
+    // Two equally likely stretches: 10 to 20 µs and 20 to 100 µs.
+    bench.write("gaps.txt", "# gaps\nunit us\n10\n20\n100\n");
+    let cdf = |ps: f64| if ps < 20e6 { (ps - 10e6) / 20e6 } else { 0.5 + (ps - 20e6) / 160e6 };
+    generate(&bench, 50_000, "64B", "--gap 'table gaps.txt sampling stratified'");
+    assert!(distance(&gaps(&bench), cdf) <= 1e-4);
+    // The gaps of a capture are samples too.
+    bench.generate("64B", 10);
+    let copied = bench.run(words("shape --in pcap:in.pcap --out pcap:slow.pcap --gap 'uniform 1us..9us'"));
+    assert_eq!(copied.status, Some(0), "{}", copied.stderr);
+    let times: Vec<u64> = bench.records("slow.pcap").iter().map(|record| record.ns * 1_000).collect();
+    let mut steps: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    steps.sort_unstable();
+    generate(&bench, 20_000, "64B", "--gap 'table pcap:slow.pcap sampling stratified'");
+    let at = |ps: f64| {
+        let upto = steps.partition_point(|step| *step as f64 <= ps);
+        let Some(next) = steps.get(upto) else { return 1.0 };
+        let Some(before) = upto.checked_sub(1).map(|i| steps[i]) else { return 0.0 };
+        ((upto - 1) as f64 + (ps - before as f64) / (next - before) as f64) / 8.0
+    };
+    assert!(distance(&gaps(&bench), at) <= 2e-3);
+
+    bench.write("bad.txt", "10us\n20\n");
+    bench.write("empty.txt", "\n");
+    bench.write("t.toml", "schema = 1\n[[pipeline]]\nin = 'pcap:in.pcap'\nout = 'null'\ngap = 'table bad.txt'\n");
+    for (line, said) in [
+        ("shape --in pcap:in.pcap --out null --gap 'table bad.txt'", "bad.txt:2: '20'"),
+        ("shape --in pcap:in.pcap --out null --gap 'table empty.txt'", "empty.txt has 0 values"),
+        ("shape --in pcap:in.pcap --out null --gap 'table nowhere.txt'", "nowhere.txt"),
+        ("shape --in pcap:in.pcap --out null --rate 'steps bad.txt'", "bad.txt:1:"),
+        ("check t.toml", "bad.txt:2: '20'"),
+    ] {
+        let refused = bench.run(words(line));
+        assert_eq!((refused.status, refused.stderr.lines().count()), (Some(2), 1), "{line}: {}", refused.stderr);
+        assert!(refused.stderr.contains(said), "{line}: {}", refused.stderr);
+    }
+}
+
+/// Bits asked up to `t` seconds by (length in s, Gbit/s at start, at end).
+fn integral(pieces: &[(f64, f64, f64)], repeats: bool, t: f64) -> f64 {
+    let period: f64 = pieces.iter().map(|piece| piece.0).sum();
+    let all: f64 = pieces.iter().map(|(s, a, b)| s * (a + b) / 2.0).sum();
+    let rounds = if repeats { (t / period).floor() } else { 0.0 };
+    let (mut rest, mut sum) = (t - rounds * period, rounds * all);
+    for (s, a, b) in pieces {
+        let part = rest.clamp(0.0, *s);
+        sum += part * (a + (a + (b - a) * part / s)) / 2.0;
+        rest -= part;
+    }
+    (sum + if repeats { 0.0 } else { rest.max(0.0) * pieces.last().expect("a piece").2 }) * 1e9
+}
+
+#[test]
+fn the_integral_of_a_waveform_is_followed_within_a_frame() {
+    let bench = Bench::new();
+    bench.write("rates.txt", "0s 1Gbps\n20ms 4Gbps\n40ms 0\n50ms 2.5Gbps\n");
+    let bursts = [(2e-3, 8.0, 8.0), (8e-3, 0.0, 0.0), (1e-3, 4.0, 4.0), (4e-3, 0.0, 0.0)];
+    let steps = [(20e-3, 1.0, 1.0), (20e-3, 4.0, 4.0), (10e-3, 0.0, 0.0), (1e-12, 2.5, 2.5)];
+    for (wave, pieces, repeats) in [
+        ("burst 8Gbps for 2ms every 10ms", &bursts[..2], true),
+        ("burst 8Gbps for 2ms every 10ms + burst 4Gbps for 1ms every 5ms", &bursts[..], true),
+        ("ramp 1Gbps..9Gbps over 50ms", &[(50e-3, 1.0, 9.0)][..], false),
+        ("ramp 9Gbps..1Gbps over 10ms repeat", &[(10e-3, 9.0, 1.0)], true),
+        ("steps rates.txt", &steps, false),
+    ] {
+        generate(&bench, 60_000, "random 64B-1518B", &format!("--rate '{wave}'"));
+        let mut sent = 0.0;
+        for frame in bench.listed("out.csv") {
+            let asked = integral(pieces, repeats, frame.start_ps as f64 / 1e12);
+            // Just before a departure and just after it, and so at every instant.
+            let off = (sent - asked).max(asked - sent);
+            assert!(off <= 1_518.0 * 8.0, "{wave}: {off} bits off at {} ps", frame.start_ps);
+            sent += frame.length as f64 * 8.0;
+        }
+    }
+}
+
+#[test]
+fn a_waveform_that_ends_or_is_not_fed_says_so() {
+    let bench = Bench::new();
+    // Each burst of 1 ms at 1 Gbit/s is 125 frames of 1 000 B.
+    let report = generate(&bench, 1_000, "1000B", "--rate 'burst 1Gbps for 1ms every 10ms count 2'");
+    assert_eq!((&report["out"]["frames"], &report["held"]), (&250.into(), &1.into()));
+    bench.report(words(&format!("gen --out pcap:in.pcap --count 1000 --stream '{STREAM} 1000B' --gap 16us")));
+    let run = bench.run(words("shape --in pcap:in.pcap --out wire:10G --rate 'ramp 1Gbps..1Gbps over 1s' --json"));
+    let share = number(&run.report()["pipelines"][0], "/forfeited_share");
+    // Half of what 1 Gbit/s carries was there.
+    assert!((share - 0.5).abs() < 0.01, "{share}");
+    assert!(run.stderr.contains("forfeited"), "{}", run.stderr);
+}
