@@ -129,6 +129,9 @@ fn decide() -> Result<(), Box<dyn Error>> {
         "gamma shape 2 scale 5us",
     ];
     let mut asks: Vec<(String, Ask)> = asks.into_iter().map(|(name, ask)| (name.to_owned(), ask)).collect();
+    for wave in ["burst 8Gbps for 2ms every 10ms", "ramp 1Gbps..9Gbps over 1s repeat"] {
+        asks.push((format!("--rate '{wave}'"), scenario::parse_wave(wave)?));
+    }
     for law in laws {
         asks.push((format!("--gap '{law}'"), scenario::parse_gap(law)?));
     }

@@ -220,7 +220,8 @@ impl Worker {
             _ => None,
         };
         let byte_time = line.map(|line| line.byte_time());
-        let meter = DepartureMeter::new(config.asked_gap, byte_time, config.window).judged_by(pipeline.law(), byte_time);
+        let meter =
+            DepartureMeter::new(config.asked_gap, byte_time, config.window).judged_by(pipeline.law(), byte_time);
         let ends = Ends { duration: config.duration, stop };
         let back = match input_tx.into_iter().next() {
             Some(tx) if !config.one_way && config.output.gives() => Some(Back::new(std::mem::take(&mut output_rx), tx)),
@@ -240,7 +241,8 @@ impl Worker {
                         let departing = scope.spawn(|| {
                             let _registered = eal.register_thread()?;
                             pin(Some(cpu))?;
-                            let rounds = Rounds::new(clock, schedule, Intake::of_thread(other, made), meter, ends, &departed);
+                            let rounds =
+                                Rounds::new(clock, schedule, Intake::of_thread(other, made), meter, ends, &departed);
                             Ok::<_, Error>(DeadlinePacer::new(outlet, None, paced).run(rounds))
                         });
                         let unmeasured = DepartureMeter::new(None, None, config.window);

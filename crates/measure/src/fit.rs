@@ -109,6 +109,8 @@ pub struct FitMeter {
     byte_ps: f64,
     last: Option<Time>,
     seen: u64,
+    /// How many gaps are kept whole.
+    most: usize,
     kept: Vec<i64>,
     random: u64,
     neighbours: Neighbours,
@@ -126,6 +128,7 @@ impl FitMeter {
             byte_ps,
             last: None,
             seen: 0,
+            most: KEPT,
             kept: Vec::new(),
             random: 0x6e65_746c_6174_6865,
             neighbours: Neighbours::default(),
@@ -145,7 +148,7 @@ impl FitMeter {
     fn add(&mut self, gap: i64) {
         self.neighbours.add(gap);
         self.seen += 1;
-        if self.kept.len() < KEPT {
+        if self.kept.len() < self.most {
             self.kept.push(gap);
         } else {
             // Vitter's algorithm R: each gap so far is kept with the same probability.
@@ -456,6 +459,22 @@ mod tests {
         assert!((fit.ks2_critical_05.expect("two samples") - 0.006_073).abs() < 1e-6);
         assert!((fit.ks_critical_05.expect("one sample") - 0.004_295).abs() < 1e-6);
         assert!(fit.ks2_d.expect("two samples") < 0.006_073);
+    }
+
+    #[test]
+    fn of_more_gaps_than_are_kept_each_is_kept_as_likely() {
+        let mut meter = FitMeter::new(Arc::new(Even), None);
+        meter.most = 2_000;
+        let mut at = Time::ZERO;
+        meter.record(at, FrameLen::MIN);
+        // The gaps grow: only a sample of the whole run is spread evenly over the law.
+        for i in 0..100_000 {
+            at += Span::from_ps(80_000_200 + i * 400);
+            meter.record(at, FrameLen::MIN);
+        }
+        let fit = meter.report().expect("gaps were recorded");
+        assert_eq!((fit.count, fit.sampled_from), (2_000, Some(100_000)));
+        assert!(fit.p() > 0.01, "{fit:?}");
     }
 
     #[test]

@@ -178,6 +178,21 @@ mod tests {
             out = 'tap:t0'
             gap = '0.5us'
             one-way = true
+            [[pipeline]]
+            name = 'law'
+            in = 'pcap:a.pcap'
+            out = 'null'
+            gap = 'chi2 df 6 mean 100us in 80us..120us corr 50%'
+            [[pipeline]]
+            name = 'wave'
+            in = 'pcap:a.pcap'
+            out = 'null'
+            rate = 'burst 8Gbps for 2ms every 10ms count 3 + burst 1Gbps for 1us every 2us'
+            [[pipeline]]
+            name = 'table'
+            in = 'pcap:a.pcap'
+            out = 'null'
+            gap = 'table "a table.dist" mean 10us sd 1us'
             [[expect]]
             that = 'pipeline1.held == 0'
         "#;

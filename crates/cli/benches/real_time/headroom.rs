@@ -3,7 +3,7 @@
 use crate::{Outcome, median};
 use dataplane::{Config, Counters, Device, Feed, Finished, Pacing, Worker};
 use dpdk::Eal;
-use engine::schedules::Ask;
+use engine::schedules::{Ask, Draw};
 use engine::sources::Stream;
 use engine::{Line, Pipeline};
 use nix::time::{ClockId, clock_gettime};
@@ -61,7 +61,8 @@ pub(crate) fn one(
     let spec = scenario::parse_stream(&format!("udp 10.0.0.1:1 > 10.0.0.2:2 size {}", load.sizes))?;
     let gap = (load.gap)(rate);
     let ask = Ask::Gap(gap);
-    let schedule = ask.schedule(Some(line)).map_err(|error| format!("{error:?}"))?;
+    let schedule =
+        ask.schedule(Some(line), Draw { seed: 7, path: load.name, frames: None }).map_err(|error| error.to_string())?;
     let config = Config {
         name: load.name.to_owned(),
         feed: Feed::Stream(Box::new(Stream::new(spec, 7)), None),

@@ -24,7 +24,7 @@ pub struct Term {
 
 const EXAMPLE: &str = "burst 8Gbps for 2ms every 10ms";
 /// More bursts than this in one round make a table of the wave too long.
-const MOST: u32 = 1_000_000;
+const MOST: u32 = 100_000;
 
 impl Waveform for Burst {
     const KIND: WaveKind = WaveKind {
