@@ -188,7 +188,8 @@ fn open(eal: &'static Eal, plan: &PipelinePlan, config: Config, request: &Reques
     let draw = Draw { seed: request.seed(), path: &plan.name, frames };
     let schedule =
         plan.ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))?;
-    let pipeline = Pipeline::new(virtual_time::stages(plan, request.seed()), schedule);
+    let pipeline = Pipeline::new(virtual_time::stages(plan, request.seed()), schedule)
+        .catching_up(plan.catch_up, virtual_time::tolerance(plan));
     let worker = Worker::open(eal, config, pipeline).map_err(Failure::new)?;
     if request.common.verbose > 0 {
         output::note(format!("{}: drivers {}", plan.name, worker.drivers().join(" and ")));

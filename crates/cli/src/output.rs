@@ -129,6 +129,14 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(starved) = report.starved.filter(|starved| *starved > 0) {
         writeln!(out, "  starved   {} times: no frame was ready when one was due", thousands(starved))?;
     }
+    if let Some(forgiven) = report.forgiven.as_ref().filter(|forgiven| forgiven.times > 0) {
+        writeln!(
+            out,
+            "  forgiven  {} in all, {} times: the rest of the schedule moved by it",
+            time(forgiven.ns),
+            thousands(forgiven.times)
+        )?;
+    }
     if let Some(crowded) = report.crowded.filter(|crowded| *crowded > 0) {
         writeln!(out, "  crowded   {} departures waited for the frame before to leave the line", thousands(crowded))?;
     }

@@ -14,7 +14,7 @@ use sim::{CaptureReader, Limits, NullSink, PcapSink, PcapSource, Sink, Source, S
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use units::{BitRate, Rate, Share, Time};
+use units::{BitRate, Rate, Share, Span, Time};
 
 /// Runs one pipeline after the other.
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
@@ -26,7 +26,8 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     check_files(&request.pipelines)?;
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
         let mut sink = open_sink(plan, source.epoch_ns())?;
-        let mut pipeline = Pipeline::new(stages(plan, request.seed()), schedule(plan, request.seed())?);
+        let mut pipeline = Pipeline::new(stages(plan, request.seed()), schedule(plan, request.seed())?)
+            .catching_up(plan.catch_up, tolerance(plan));
         let limits = Limits {
             duration: request.common.duration,
             window: request.common.window,
@@ -123,6 +124,15 @@ fn open_wire(plan: &PipelinePlan, wire: &WireSpec, epoch_ns: u64) -> Result<Wire
         sink.list(path)?;
     }
     Ok(sink)
+}
+
+/// How late a departure may be and still count as on time: the steps of a line, or of a clock.
+pub(crate) fn tolerance(plan: &PipelinePlan) -> Span {
+    match (plan.pacer, plan.line) {
+        // Where fillers do not fit, 42 byte times are carried.
+        (Pacer::Filler | Pacer::LaunchTime, Some(line)) => line.span(43),
+        _ => Span::from_us(1),
+    }
 }
 
 /// The stages of a plan, each with a random stream named by its place in the plan.

@@ -103,7 +103,12 @@ impl DeadlinePacer {
 
     /// Hands over what is due. True if anything was taken.
     fn depart(&mut self, now: Time, rounds: &mut Rounds<'_>) -> bool {
-        while self.outlet.has_room() && self.next(&mut rounds.pipeline).is_some_and(|at| at <= now) {
+        // Where late frames may move the rest, each is handed over before the next is asked for.
+        let most = if rounds.pipeline.forgiven().is_some() { 1 } else { usize::MAX };
+        while self.outlet.waiting() < most
+            && self.outlet.has_room()
+            && self.next(&mut rounds.pipeline).is_some_and(|at| at <= now)
+        {
             let Some(departure) = self.pending.take() else { break };
             self.outlet.add(departure, &mut rounds.pipeline);
         }

@@ -236,6 +236,7 @@ impl FillerPacer {
                 continue;
             }
             let slot = self.planner.place(departure.at, departure.ready, departure.length.on_wire());
+            pipeline.departed(departure.at, self.planner.line().time(slot.position));
             self.carried += u64::from(slot.carried);
             self.crowded += u64::from(slot.crowded);
             self.fill = slot.fill;

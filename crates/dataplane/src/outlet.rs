@@ -68,6 +68,7 @@ impl Outlet {
             let sent = lane.tx.send(&mut lane.burst);
             for (ask, length) in lane.asks.drain(..sent) {
                 pipeline.sent(length);
+                pipeline.departed(ask, at);
                 meter.record(ask, at, length);
             }
             taken += sent;

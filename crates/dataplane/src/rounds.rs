@@ -2,7 +2,7 @@ use crate::intake::Intake;
 use crate::worker::Counters;
 use dpdk::{Mbuf, TscClock};
 use engine::Pipeline;
-use measure::{DepartureMeter, DepthReport, PipelineReport};
+use measure::{DepartureMeter, DepthReport, Forgiven, PipelineReport};
 use std::sync::atomic::{AtomicBool, Ordering};
 use units::{Span, Time};
 
@@ -69,6 +69,7 @@ impl<'a> Rounds<'a> {
             depth: Some(DepthReport { max: self.intake.depth() }),
             starved: Some(self.pipeline.starved()),
             forfeited_share: self.pipeline.forfeited(),
+            forgiven: self.pipeline.forgiven().map(Forgiven::from),
             ..self.meter.report(self.pipeline.books(), self.pipeline.held() + outside)
         }
     }

@@ -10,6 +10,7 @@
 //! Guarantees: every frame is accounted for ([`measure::Books`]); the same seed gives the same
 //! decisions; nothing departs before it was ready.
 
+mod catch_up;
 pub mod filler;
 mod line;
 mod pipeline;
@@ -18,6 +19,7 @@ pub mod schedules;
 pub mod sources;
 pub mod stages;
 
+pub use catch_up::CatchUp;
 pub use line::Line;
 pub use pipeline::{Departure, Pipeline};
 pub use schedules::{Lengths, Schedule};

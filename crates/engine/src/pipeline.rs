@@ -1,15 +1,17 @@
+use crate::catch_up::{CatchUp, Forgiveness};
 use crate::schedules::{AsReady, Lengths, Schedule};
 use crate::stages::{Item, Outlet, Stage};
 use measure::{Books, DropReason};
 use packet::Frame;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use units::{FrameLen, Time};
+use units::{FrameLen, Span, Time};
 
 /// A chain of stages, a queue of frames that are ready, and the schedule of their departure.
 pub struct Pipeline<F> {
     stages: Vec<Box<dyn Stage<F>>>,
     schedule: Box<dyn Schedule>,
+    forgiveness: Forgiveness,
     ready: VecDeque<Item<F>>,
     books: Books,
     starved: u64,
@@ -37,6 +39,7 @@ impl<F: Frame> Pipeline<F> {
         Pipeline {
             stages,
             schedule,
+            forgiveness: Forgiveness::default(),
             ready: VecDeque::new(),
             books: Books::default(),
             starved: 0,
@@ -45,12 +48,21 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
+    /// What becomes of the schedule when frames depart late, by more than `tolerance`; without, it is
+    /// absolute.
+    #[must_use]
+    pub fn catching_up(mut self, policy: CatchUp, tolerance: Span) -> Self {
+        self.forgiveness = Forgiveness::new(policy, tolerance);
+        self
+    }
+
     /// Parts it in two, to be run by two threads: the stages, which give what is ready at once, and the
     /// schedule. Each keeps books of its own.
     #[must_use]
     pub fn split(self) -> (Self, Self) {
         let stages = Pipeline::new(self.stages, Box::new(AsReady));
-        (stages, Pipeline::new(Vec::new(), self.schedule))
+        let schedule = Pipeline { forgiveness: self.forgiveness, ..Pipeline::new(Vec::new(), self.schedule) };
+        (stages, schedule)
     }
 
     /// A frame came in at `at`; the clock reads `now`, which is not earlier.
@@ -126,6 +138,21 @@ impl<F: Frame> Pipeline<F> {
         self.books.left.add(length);
     }
 
+    /// The frame that was asked to depart at `ask` starts at `start`. To be said before the next
+    /// departure is asked for, so that what is forgiven moves it.
+    #[inline]
+    pub fn departed(&mut self, ask: Time, start: Time) {
+        if let Some(late) = self.forgiveness.departed(ask, start) {
+            self.schedule.forgive(late);
+        }
+    }
+
+    /// How often lateness was forgiven, and how much in all; `None` where the schedule is absolute.
+    #[must_use]
+    pub fn forgiven(&self) -> Option<(u64, Span)> {
+        self.forgiveness.total()
+    }
+
     /// A frame whose departure was settled could not leave.
     pub fn lost(&mut self, reason: DropReason) {
         self.books.drop_one(reason);
@@ -187,7 +214,6 @@ mod tests {
     use crate::schedules::{Ask, Draw};
     use crate::stages::StageConfig;
     use packet::HeapFrame;
-    use units::Span;
 
     fn pipeline(stages: &[&str], ask: &Ask) -> Pipeline<HeapFrame> {
         let draw = Draw { seed: 1, path: "test", frames: None };

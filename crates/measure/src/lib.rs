@@ -21,6 +21,6 @@ pub use gaps::GapMeter;
 pub use moments::Moments;
 pub use rates::RateMeter;
 pub use report::{
-    DepthReport, Flow, GapError, GapReport, LatenessReport, LineReport, PipelineReport, RateReport, Report,
+    DepthReport, Flow, Forgiven, GapError, GapReport, LatenessReport, LineReport, PipelineReport, RateReport, Report,
     ReturnReport, Shortfall,
 };

@@ -1,6 +1,7 @@
 use crate::books::{Drops, Tally};
 use crate::fit::FitReport;
 use serde::Serialize;
+use units::Span;
 
 /// The report of a run; its field names are stable within a schema version.
 #[derive(Clone, Debug, Serialize)]
@@ -58,6 +59,9 @@ pub struct PipelineReport {
     /// Times the schedule found no frame ready when one should have departed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starved: Option<u64>,
+    /// Lateness that was not made good, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forgiven: Option<Forgiven>,
     /// Departures for which less than the smallest filler was idle, so that the error was carried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried: Option<u64>,
@@ -176,6 +180,21 @@ pub struct LatenessReport {
     pub max: f64,
     /// Earliest departure before its ask, as a positive number.
     pub early_max: f64,
+}
+
+/// Lateness that moved the rest of the schedule instead of being made good.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Forgiven {
+    /// How often.
+    pub times: u64,
+    /// How much in all.
+    pub ns: f64,
+}
+
+impl From<(u64, Span)> for Forgiven {
+    fn from((times, total): (u64, Span)) -> Self {
+        Forgiven { times, ns: total.as_ns_f64() }
+    }
 }
 
 /// How far a run fell behind an ask that could not be had.

@@ -108,6 +108,7 @@ impl Reader<'_> {
                 "pacer",
                 "filler",
                 "line-rate",
+                "catch-up",
                 "stages",
                 "one-way",
                 "class",
@@ -125,6 +126,7 @@ impl Reader<'_> {
             pacer: self.text(table, "pacer"),
             filler: self.text(table, "filler"),
             line_rate: self.text(table, "line-rate"),
+            catch_up: self.text(table, "catch-up"),
             stages: self.texts(table, "stages"),
             one_way: table.get("one-way").is_some_and(|value| self.boolean(value)),
         };

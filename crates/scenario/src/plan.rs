@@ -2,10 +2,10 @@ use crate::asks::{parse_gap, parse_wave};
 use crate::ports::{FillerSpec, PortSpec, line_rate};
 use crate::problem::{Origin, Problems, Text, nearest};
 use crate::stream::parse_stream;
-use engine::Line;
 use engine::schedules::{Ask, Files, Impossible};
 use engine::sources::StreamSpec;
 use engine::stages::StageConfig;
+use engine::{CatchUp, Line};
 use units::ParseError;
 
 /// A pipeline as it was written: texts, and where each stands.
@@ -33,6 +33,8 @@ pub struct PipelineText {
     pub filler: Option<Text>,
     /// The output's line rate, where it does not tell.
     pub line_rate: Option<Text>,
+    /// What becomes of late departures.
+    pub catch_up: Option<Text>,
     /// Stages, first to last.
     pub stages: Vec<Text>,
     /// Nothing is carried back.
@@ -56,6 +58,8 @@ pub struct PipelinePlan {
     pub filler: FillerSpec,
     /// The output's line, if it has a line rate.
     pub line: Option<Line>,
+    /// What becomes of late departures.
+    pub catch_up: CatchUp,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
     /// Nothing is carried back.
@@ -122,6 +126,7 @@ impl PipelineText {
         let stages: Vec<_> = self.stages.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect();
         let (source, output, ask) = (source?, output?, ask?);
         let line = self.line(&output, problems);
+        let catch_up = self.catch_up.as_ref().and_then(|text| problems.read(text, str::parse)).unwrap_or_default();
         self.check_ports(&source, &output, problems);
         self.check_ask(&ask, line, problems);
         let pacer = self.pacer(&ask, &output, line, problems)?;
@@ -142,6 +147,7 @@ impl PipelineText {
             pacer,
             filler: filler.unwrap_or_default(),
             line,
+            catch_up,
             stages,
             one_way: self.one_way,
         };

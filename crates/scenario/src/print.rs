@@ -3,6 +3,7 @@
 use crate::document::Scenario;
 use crate::plan::{Pacer, PipelinePlan, SourcePlan};
 use crate::ports::{Driver, FillerSpec, PortSpec};
+use engine::CatchUp;
 use engine::schedules::Ask;
 use engine::sources::{Field, StreamSpec};
 use packet::FillerKind;
@@ -127,6 +128,12 @@ impl fmt::Display for PipelinePlan {
         }
         if self.pacer == Pacer::Filler {
             writeln!(f, "filler = {}", Quoted(self.filler))?;
+        }
+        if let Some(line) = self.line.filter(|_| self.output.line().is_none()) {
+            writeln!(f, "line-rate = {}", Quoted(line.rate()))?;
+        }
+        if self.catch_up != CatchUp::All {
+            writeln!(f, "catch-up = {}", Quoted(self.catch_up))?;
         }
         if !self.stages.is_empty() {
             let stages: Vec<String> = self.stages.iter().map(|stage| Quoted(stage).to_string()).collect();

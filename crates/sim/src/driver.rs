@@ -2,7 +2,7 @@ use crate::error::SimError;
 use crate::sink::Sink;
 use crate::source::Source;
 use engine::{Departure, Pipeline};
-use measure::{DepartureMeter, PipelineReport};
+use measure::{DepartureMeter, Forgiven, PipelineReport};
 use packet::HeapFrame;
 use units::{Span, Time, WireLen};
 
@@ -108,6 +108,7 @@ pub fn run(
         match sink.send(&departure) {
             Ok(start) => {
                 pipeline.sent(departure.length);
+                pipeline.departed(departure.at, start);
                 meter.record(departure.at, start, departure.length);
             }
             Err(error) => {
@@ -134,6 +135,7 @@ pub fn run(
     let mut report = meter.report(pipeline.books(), held);
     report.starved = Some(pipeline.starved());
     report.forfeited_share = pipeline.forfeited();
+    report.forgiven = pipeline.forgiven().map(Forgiven::from);
     // A few large frames in a row are late without harm.
     let excused = line.map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));
     report.shortfall = excused.and_then(|excused| meter.shortfall(excused));

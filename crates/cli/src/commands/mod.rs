@@ -93,6 +93,9 @@ pub(crate) struct Departures {
     /// Filler frames: self, mac-control, blackhole=MAC; then ,align=4 or ,align=8
     #[arg(long)]
     filler: Option<String>,
+    /// What becomes of late departures: all are made good, none, or at most N frames back to back
+    #[arg(long, value_name = "all|none|N", default_value = "all", allow_hyphen_values = true)]
+    catch_up: String,
     /// Line rate of a live output that does not tell it, as 10G: what fillers and 50% refer to
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     line_rate: Option<String>,
@@ -107,6 +110,7 @@ impl Departures {
             gap: self.gap.map(|gap| Text::option("--gap", gap)),
             pacer: Some(Text::option("--pacer", self.pacer)),
             filler: self.filler.map(|filler| Text::option("--filler", filler)),
+            catch_up: Some(Text::option("--catch-up", self.catch_up)),
             line_rate: self.line_rate.map(|rate| Text::option("--line-rate", rate)),
             ..PipelineText::default()
         }

@@ -32,6 +32,10 @@ impl Schedule for FixedGap {
         self.next = Some(wire_end(at, self.idle_on, lengths) + self.gap);
         Due { at, starved }
     }
+
+    fn forgive(&mut self, late: Span) {
+        self.next = self.next.map(|next| next + late);
+    }
 }
 
 #[cfg(test)]

@@ -45,6 +45,9 @@ pub trait Schedule: Send {
     /// When a frame that became ready at `ready` should depart.
     fn depart(&mut self, ready: Time, lengths: &Lengths) -> Due;
 
+    /// What comes from now on comes `late` later: a late departure is not to be made good.
+    fn forgive(&mut self, late: Span);
+
     /// True if the schedule reads [`Lengths::packet`], so that others need not look into frames.
     fn counts_packets(&self) -> bool {
         false
@@ -221,6 +224,8 @@ impl Schedule for AsReady {
     fn depart(&mut self, ready: Time, _: &Lengths) -> Due {
         Due { at: ready, starved: false }
     }
+
+    fn forgive(&mut self, _: Span) {}
 }
 
 /// A share of line rate leaves the wire busy for that share of the time.

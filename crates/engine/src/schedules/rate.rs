@@ -80,6 +80,10 @@ impl Schedule for ConstantRate {
         Due { at, starved }
     }
 
+    fn forgive(&mut self, late: Span) {
+        self.next = self.next.map(|next| next + late);
+    }
+
     fn counts_packets(&self) -> bool {
         matches!(self.amount, Amount::Bytes(Layer::Ip))
     }

@@ -77,6 +77,10 @@ impl Schedule for LawSchedule {
         Due { at, starved }
     }
 
+    fn forgive(&mut self, late: Span) {
+        self.next = self.next.map(|next| next + late);
+    }
+
     fn law(&self) -> Option<Arc<dyn measure::Reference>> {
         Some(self.law.clone())
     }

@@ -2,7 +2,7 @@ use super::profile::{Profile, amount};
 use super::{Counts, Wave};
 use crate::Line;
 use crate::schedules::{Due, Impossible, Lengths, Schedule, counted};
-use units::{Layer, ParseError, Time};
+use units::{Layer, ParseError, Span, Time};
 
 /// A rate that follows a waveform: each frame departs when the waveform's integral has carried all
 /// frames before it. The waveform starts at the first departure.
@@ -32,7 +32,7 @@ impl Schedule for WaveSchedule {
         // An instant that never comes.
         let never = Time::MAX;
         let after = |profile: &mut Profile, start: Time| {
-            profile.time().and_then(|ps| start.checked_add(units::Span::from_ps(ps))).unwrap_or(never)
+            profile.time().and_then(|ps| start.checked_add(Span::from_ps(ps))).unwrap_or(never)
         };
         let first = self.start.is_none();
         // What the waveform begins with may be silence; the first frame goes when it is over.
@@ -51,6 +51,10 @@ impl Schedule for WaveSchedule {
         };
         self.profile.advance(amount(units * 1_000));
         Due { at: at.max(ready), starved }
+    }
+
+    fn forgive(&mut self, late: Span) {
+        self.start = self.start.map(|start| start + late);
     }
 
     fn counts_packets(&self) -> bool {
