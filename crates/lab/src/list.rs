@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -104,21 +105,30 @@ fn summary(name: &str) -> Result<Summary> {
     let mut nodes = Vec::new();
     for (node, namespace) in found {
         // Only who has the rights may look into a namespace; to others the lab is shown all the same.
-        let looked = if user_namespace::privileged() { interfaces(&namespace) } else { Ok(Vec::new()) };
-        match looked {
-            Ok(interfaces) => nodes.push(NodeSummary { node: node.to_string(), namespace, interfaces }),
-            Err(_) if !record::namespace_file(&namespace).exists() => {}
-            Err(error) => return Err(error),
-        }
+        let looked = if user_namespace::privileged() { interfaces(&namespace)? } else { Some(Vec::new()) };
+        nodes.extend(looked.map(|interfaces| NodeSummary { node: node.to_string(), namespace, interfaces }));
     }
     Ok(Summary { name: name.to_owned(), state, since: record.map(|r| r.since()), nodes })
 }
 
-fn interfaces(namespace: &str) -> Result<Vec<Interface>> {
-    let mut command = tool::command("ip");
-    command.args(["-n", namespace, "-json", "address", "show"]);
-    let value = tool::json(command)?;
-    Ok(value.as_array().into_iter().flatten().filter_map(interface).filter(|i| i.name != "lo").collect())
+/// The interfaces in a namespace; none when it vanishes meanwhile. Whoever takes a lab down ends what runs in it, our
+/// `ip` too, some time before the namespace goes: a failure counts only when the namespace outlasts it.
+fn interfaces(namespace: &str) -> Result<Option<Vec<Interface>>> {
+    const PATIENCE: Duration = Duration::from_secs(4);
+    let start = Instant::now();
+    loop {
+        let mut command = tool::command("ip");
+        command.args(["-n", namespace, "-json", "address", "show"]);
+        match tool::json(command) {
+            Ok(value) => {
+                let all = value.as_array().into_iter().flatten().filter_map(interface);
+                return Ok(Some(all.filter(|interface| interface.name != "lo").collect()));
+            }
+            Err(_) if !record::namespace_file(namespace).exists() => return Ok(None),
+            Err(error) if start.elapsed() > PATIENCE => return Err(error),
+            Err(_) => thread::sleep(Duration::from_millis(50)),
+        }
+    }
 }
 
 fn interface(value: &Value) -> Option<Interface> {
