@@ -4,11 +4,13 @@ use crate::commands::Cores;
 use crate::commands::measure::{Receiver, Reception};
 use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
+use crate::resolution;
 use crate::stop::Stop;
 use crate::virtual_time;
 use dataplane::{Config, Counters, Device, Driver, Feed, Finished, OnLine, Pacing, Worker};
 use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig};
 use engine::Pipeline;
+use engine::schedules::Ask;
 use engine::sources::Stream;
 use measure::{Flow, PipelineReport};
 use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
@@ -50,14 +52,18 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
 
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
     let mut ports = Map::new();
+    let mut warnings = Vec::new();
     for ((plan, result), list) in request.pipelines.iter().zip(results).zip(&mut lists) {
         let finished =
             result.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
         if let Some(list) = list {
             write_list(list, &finished.listed).map_err(Failure::new)?;
         }
-        outcome.reports.push(named(plan, finished, &mut ports));
+        let report = named(plan, finished, &mut ports);
+        warnings.extend(resolution::of_machine(plan));
+        outcome.reports.push(report);
     }
+    resolution::warn(&mut outcome.limits, &warnings);
     outcome.limits.insert(
         "clock".into(),
         json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver"),
@@ -125,6 +131,9 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
     }
     let mut report = finished.report;
     report.pacer = Some(plan.pacer.name());
+    if plan.ask == Ask::Nothing {
+        report.forget_ask();
+    }
     report
 }
 

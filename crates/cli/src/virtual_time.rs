@@ -2,6 +2,7 @@
 
 use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
+use crate::resolution;
 use crate::stop::Stop;
 use engine::schedules::{Ask, Schedule};
 use engine::{Line, Pipeline};
@@ -18,6 +19,7 @@ use units::{BitRate, Rate, Share, Time};
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
     let mut disordered = 0;
+    let mut warnings = Vec::new();
     // Whatever fails should fail before the first file is made.
     let open = |plan| open_source(plan, request.seed());
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
@@ -36,6 +38,14 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         let mut report = run.report;
         report.name.clone_from(&plan.name);
         report.pacer = Some(plan.pacer.name());
+        if plan.ask == Ask::Nothing {
+            report.forget_ask();
+        }
+        // A model has crowded lines, but no hiccups.
+        if let Some(lateness) = &mut report.lateness {
+            lateness.hiccups = None;
+        }
+        warnings.extend(resolution::of_model(plan));
         disordered += source.disordered();
         say_what_did_not_fit(&report);
         outcome.reports.push(report);
@@ -44,6 +54,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
             break;
         }
     }
+    resolution::warn(&mut outcome.limits, &warnings);
     outcome.limits.insert("clock".into(), json!("virtual, exact to 1 ps"));
     outcome.limits.insert("capture_stamps".into(), json!("rounded to the nearest ns"));
     if disordered > 0 {

@@ -1,15 +1,20 @@
 use crate::books::Books;
+use crate::conformance::ConformanceMeter;
 use crate::gaps::GapMeter;
 use crate::lateness::LatenessMeter;
+use crate::plots::Plots;
 use crate::rates::RateMeter;
 use crate::report::{PipelineReport, Shortfall};
+use crate::timeline::Timeline;
 use units::{FrameLen, Span, Time};
 
 /// Everything that is measured of departures: gaps, rate, and how far they were from the ask.
 pub struct DepartureMeter {
     gaps: GapMeter,
+    conformance: ConformanceMeter,
     rate: RateMeter,
     lateness: LatenessMeter,
+    timeline: Timeline,
     /// Ask and start of the first departure.
     first: Option<(Time, Time)>,
     /// Ask and start of the last one.
@@ -23,8 +28,10 @@ impl DepartureMeter {
     pub fn new(asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> Self {
         DepartureMeter {
             gaps: GapMeter::new(asked_gap, byte_time),
+            conformance: ConformanceMeter::new(byte_time),
             rate: RateMeter::new(window),
             lateness: LatenessMeter::default(),
+            timeline: Timeline::default(),
             first: None,
             last: (Time::ZERO, Time::ZERO),
         }
@@ -33,8 +40,11 @@ impl DepartureMeter {
     /// A frame of `length` that should have departed at `asked` started at `start`.
     pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
         self.gaps.record(start);
+        self.conformance.record(asked, start, length);
         self.rate.record(start, length);
         self.lateness.record(asked, start);
+        self.timeline.ask(asked, length);
+        self.timeline.got(start, length);
         self.last = (asked, start);
         self.first.get_or_insert(self.last);
     }
@@ -49,8 +59,10 @@ impl DepartureMeter {
             drops: books.drops(),
             held,
             gap: self.gaps.report(),
+            conformance: self.conformance.report(),
             rate: self.rate.report(),
             lateness: self.lateness.report(),
+            plots: Some(Box::new(Plots::of(&self.gaps, Some(&self.conformance), &self.timeline))),
             ..PipelineReport::default()
         }
     }

@@ -5,19 +5,28 @@
 //! picoseconds and divided once. Quantiles are exact to 0.1 % (HDR histograms of three digits).
 
 mod books;
+mod buckets;
+mod conformance;
 mod departures;
+pub mod figures;
 mod gaps;
 mod lateness;
 mod moments;
+mod plots;
 mod rates;
 mod report;
+mod timeline;
 
 pub use books::{Books, DropReason, Tally};
+pub use buckets::Buckets;
+pub use conformance::ConformanceMeter;
 pub use departures::DepartureMeter;
 pub use gaps::GapMeter;
 pub use moments::Moments;
+pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{
-    DepthReport, Flow, GapError, GapReport, LatenessReport, LineReport, PipelineReport, RateReport, Report,
-    ReturnReport, Shortfall,
+    ConformanceReport, DepthReport, Flow, GapError, GapReport, Hiccups, LatenessReport, LineReport, PipelineReport,
+    RateReport, Report, ReturnReport, Shortfall,
 };
+pub use timeline::Timeline;

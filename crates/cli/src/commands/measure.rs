@@ -1,15 +1,16 @@
 use super::Common;
 use crate::execute::{self, Outcome};
 use crate::output::Failure;
+use crate::resolution;
 use crate::stop::Stop;
-use measure::{Books, GapMeter, PipelineReport, RateMeter, Report};
+use measure::{Books, ConformanceMeter, GapMeter, PipelineReport, Plots, RateMeter, Report, Timeline};
 use packet::{Frame, HeapFrame};
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use serde_json::{Map, json};
 use sim::{PcapSource, Source};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use units::{Layer, Rate, Share, Span, Time, WireLen};
+use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Share, Span, Time, WireLen};
 
 /// Measure gaps and rates of what arrives
 #[derive(clap::Args)]
@@ -57,23 +58,62 @@ impl Expected {
         let time_like = time_like && !text.trim().ends_with("pps");
         if time_like { parse_gap(text).map(Expected::Gap) } else { parse_wave(text).map(Expected::Rate) }
     }
+
+    /// The inter-departure time that should follow a frame of `length`.
+    fn gap_after(self, length: FrameLen) -> Option<Span> {
+        let at = |rate: BitRate, bytes: u32| {
+            Span::from_ps((u128::from(bytes) * 8 * u128::from(PS_PER_S) / u128::from(rate.bps().max(1))) as u64)
+        };
+        match self {
+            Expected::Gap(gap) => Some(gap),
+            Expected::Rate(Rate::Frames(rate)) => Some(rate.gap()),
+            Expected::Rate(Rate::Bits(rate, Layer::Frame)) => Some(at(rate, length.bytes())),
+            Expected::Rate(Rate::Bits(rate, Layer::Wire)) => Some(at(rate, length.on_wire().bytes())),
+            Expected::Rate(Rate::Bits(_, Layer::Ip) | Rate::Line(_)) => None,
+        }
+    }
 }
 
 /// Measures frames as they are given.
 pub(crate) struct Receiver {
+    expected: Option<Expected>,
     gaps: GapMeter,
+    conformance: ConformanceMeter,
     rate: RateMeter,
+    timeline: Timeline,
     books: Books,
+    /// Length of the frame before.
+    last: Option<FrameLen>,
 }
 
 impl Receiver {
-    fn new(asked: Option<Span>, window: Span) -> Self {
-        Receiver { gaps: GapMeter::new(asked, None), rate: RateMeter::new(window), books: Books::default() }
+    fn new(expected: Option<Expected>, window: Span) -> Self {
+        let asked = match expected {
+            Some(Expected::Gap(gap)) => Some(gap),
+            _ => None,
+        };
+        Receiver {
+            expected,
+            gaps: GapMeter::new(asked, None),
+            conformance: ConformanceMeter::new(None),
+            rate: RateMeter::new(window),
+            timeline: Timeline::default(),
+            books: Books::default(),
+            last: None,
+        }
     }
 
-    pub(crate) fn record(&mut self, start: Time, length: units::FrameLen) {
+    pub(crate) fn record(&mut self, start: Time, length: FrameLen) {
         self.gaps.record(start);
+        if let Some(expected) = self.expected {
+            // The first frame has no gap; any ask will do.
+            let before = self.last.replace(length).unwrap_or(length);
+            if let Some(gap) = expected.gap_after(before) {
+                self.conformance.record_after(gap, start, length);
+            }
+        }
         self.rate.record(start, length);
+        self.timeline.got(start, length);
         self.books.came.add(length);
         self.books.left.add(length);
     }
@@ -89,7 +129,9 @@ impl Receiver {
             left: self.books.left,
             drops: self.books.drops(),
             gap: self.gaps.report(),
+            conformance: self.conformance.report(),
             rate: self.rate.report(),
+            plots: Some(Box::new(Plots::of(&self.gaps, self.expected.map(|_| &self.conformance), &self.timeline))),
             ..PipelineReport::default()
         }
     }
@@ -123,11 +165,7 @@ impl Measure {
         let port = problems.unless_any(port).map_err(Failure::new)?;
 
         let stop = Stop::on_signals()?;
-        let gap = match expected {
-            Some(Expected::Gap(gap)) => Some(gap),
-            _ => None,
-        };
-        let mut receiver = Receiver::new(gap, self.common.window);
+        let mut receiver = Receiver::new(expected, self.common.window);
         let reception = Reception {
             write: self.write.as_deref(),
             count: self.count.unwrap_or(u64::MAX),
@@ -144,6 +182,9 @@ impl Measure {
         };
         let mut report = receiver.report();
         report.flow = outcome.reports.pop().and_then(|partial| partial.flow);
+        if let Some(Expected::Gap(gap)) = expected {
+            resolution::warn(&mut outcome.limits, resolution::of_stamps(gap).as_slice());
+        }
         let failure = outcome.failure.take();
         let report =
             Report { schema: Report::SCHEMA, command: "measure", pipelines: vec![report], limits: outcome.limits };
