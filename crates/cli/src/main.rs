@@ -8,6 +8,7 @@ mod execute;
 #[cfg(feature = "live")]
 mod live;
 mod output;
+mod page_folder;
 mod resolution;
 mod stop;
 mod virtual_time;

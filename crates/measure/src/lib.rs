@@ -17,7 +17,7 @@ mod rates;
 mod report;
 mod timeline;
 
-pub use books::{Books, DropReason, Tally};
+pub use books::{Books, DropReason, Drops, Tally};
 pub use buckets::Buckets;
 pub use conformance::ConformanceMeter;
 pub use departures::DepartureMeter;

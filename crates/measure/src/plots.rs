@@ -90,8 +90,9 @@ impl Plots {
 
 /// Bins from quantile to quantile, before a few empty ones are added on both sides.
 const BINS: u64 = 64;
-/// The share of values that may lie outside on either side.
-const TAIL: f64 = 0.001;
+/// The shares of gaps asked and got that may lie outside on either side: an ask is wanted whole, some
+/// hiccups should not make all else one bar.
+const TAILS: (f64, f64) = (0.001, 0.01);
 
 impl GapPlot {
     fn of(got: &Histogram<u64>, asked: Option<&Histogram<u64>>) -> Option<GapPlot> {
@@ -99,12 +100,14 @@ impl GapPlot {
             return None;
         }
         let asked = asked.filter(|asked| !asked.is_empty());
-        let both = || std::iter::once(got).chain(asked);
-        let low = both().map(|h| h.lowest_equivalent(h.value_at_quantile(TAIL))).min().unwrap_or(0);
-        let high = both().map(|h| h.lowest_equivalent(h.value_at_quantile(1.0 - TAIL))).max().unwrap_or(0);
+        let both = || [(got, TAILS.1)].into_iter().chain(asked.map(|asked| (asked, TAILS.0)));
+        let least = |h: &Histogram<u64>, quantile| h.lowest_equivalent(h.value_at_quantile(quantile));
+        let low = both().map(|(h, tail)| least(h, tail)).min().unwrap_or(0);
+        let high = both().map(|(h, tail)| least(h, 1.0 - tail)).max().unwrap_or(0);
         // A power of two that is no finer than the histograms are at `high` divides the ends of all
         // their buckets, so that none lies in two bins.
-        let mut width = both().map(|h| h.highest_equivalent(high) + 1 - h.lowest_equivalent(high)).max().unwrap_or(1);
+        let mut width =
+            both().map(|(h, _)| h.highest_equivalent(high) + 1 - h.lowest_equivalent(high)).max().unwrap_or(1);
         while (high - low) / width >= BINS {
             width *= 2;
         }
@@ -177,7 +180,7 @@ mod tests {
     #[test]
     fn the_least_and_the_largest_gaps_have_bins() {
         assert!(GapPlot::of(&three_digits(), None).is_none());
-        for gap in [0, 1, u64::MAX / 4] {
+        for gap in [0, 1, i64::MAX.unsigned_abs()] {
             assert_eq!(GapPlot::of(&of([gap]), Some(&of([gap]))).expect("a gap").got.total(), 1);
         }
     }

@@ -5,6 +5,7 @@ use crate::resolution;
 use crate::stop::Stop;
 use measure::{Books, ConformanceMeter, GapMeter, PipelineReport, Plots, RateMeter, Report, Timeline};
 use packet::{Frame, HeapFrame};
+use page::Verdict;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use serde_json::{Map, json};
 use sim::{PcapSource, Source};
@@ -164,6 +165,7 @@ impl Measure {
         }
         let port = problems.unless_any(port).map_err(Failure::new)?;
 
+        let folder = self.common.page_folder()?;
         let stop = Stop::on_signals()?;
         let mut receiver = Receiver::new(expected, self.common.window);
         let reception = Reception {
@@ -188,13 +190,11 @@ impl Measure {
         let failure = outcome.failure.take();
         let report =
             Report { schema: Report::SCHEMA, command: "measure", pipelines: vec![report], limits: outcome.limits };
-        let status = execute::conclude(&report, &[], &self.common, failure)?;
-        let missed = expected.and_then(|expected| self.miss(expected, &report.pipelines[0]));
-        if let Some(missed) = missed {
-            crate::output::say(format_args!("--expect is missed: {missed}"));
-            return Ok(ExitCode::from(Failure::MISSED));
-        }
-        Ok(status)
+        let verdict = expected.zip(self.expect.as_ref()).map(|(expected, text)| Verdict {
+            expected: text.clone(),
+            missed: self.miss(expected, &report.pipelines[0]),
+        });
+        execute::conclude(&report, verdict.as_slice(), &self.common, folder, failure)
     }
 
     /// Why the expectation is missed, if it is.
