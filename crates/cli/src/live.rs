@@ -4,6 +4,7 @@ use crate::commands::Cores;
 use crate::commands::measure::{Receiver, Reception};
 use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
+use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
 use crate::virtual_time;
@@ -16,8 +17,7 @@ use measure::{Flow, PipelineReport};
 use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
 use sim::{FrameList, SimError};
-use std::io::{IsTerminal, Write};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use units::{FrameLen, Span, Time};
@@ -224,26 +224,35 @@ fn device(port: &PortSpec) -> Result<Device, Failure> {
     })
 }
 
-/// Shows how far the run is, on a terminal only, until `ended`.
+/// Shows how far the pipelines are until they have `ended`.
 fn show_progress(request: &Request, counters: &[Counters], ended: impl Fn() -> bool) {
-    let shown = request.common.progress == "auto" && !request.common.quiet && std::io::stderr().is_terminal();
-    let start = Instant::now();
-    let mut last = Instant::now();
+    let mut progress = Progress::new(&request.common, request.pipelines.iter().map(|plan| plan.name.as_str()));
+    let mut before: Vec<(Duration, u64)> = counters.iter().map(|_| (Duration::ZERO, 0)).collect();
     while !ended() {
         thread::sleep(Duration::from_millis(20));
-        if !shown || last.elapsed() < Duration::from_millis(500) {
-            continue;
+        if progress.is_due() {
+            let now = progress.passed();
+            for (i, (counters, plan)) in counters.iter().zip(&request.pipelines).enumerate() {
+                let bytes = counters.left_bytes.load(Ordering::Relaxed);
+                let (then, bytes_then) = std::mem::replace(&mut before[i], (now, bytes));
+                let rate = (bytes - bytes_then) as f64 * 8.0 / (now - then).as_secs_f64().max(1e-3);
+                progress.say(i, so_far(now, rate, counters, plan.ask != Ask::Nothing));
+            }
         }
-        last = Instant::now();
-        let total = |of: fn(&Counters) -> u64| output::thousands(counters.iter().map(of).sum());
-        let came = total(|counters| counters.came.load(Ordering::Relaxed));
-        let left = total(|counters| counters.left.load(Ordering::Relaxed));
-        eprint!("\r\x1b[K{} s: {came} frames in, {left} out", start.elapsed().as_secs());
-        let _ = std::io::stderr().flush();
     }
-    if shown {
-        eprint!("\r\x1b[K");
+}
+
+/// A run in a line: its rate of late, and what waits, was starved and was late so far.
+fn so_far(passed: Duration, rate_bps: f64, counters: &Counters, asked: bool) -> String {
+    let figure = |counter: &AtomicU64| output::thousands(counter.load(Ordering::Relaxed));
+    let ns = |counter: &AtomicU64| output::brief(counter.load(Ordering::Relaxed) as f64);
+    let rate = output::bits(output::digits(rate_bps, 4));
+    let mut text = format!("{} s  {rate}  {} waiting", passed.as_secs(), figure(&counters.depth));
+    if asked {
+        let (median, max) = (ns(&counters.late_median_ns), ns(&counters.late_max_ns));
+        text += &format!("  {} starved  late {median}, max {max}", figure(&counters.starved));
     }
+    text + &format!("  {} out", figure(&counters.left))
 }
 
 /// Receives from an interface by its packet ring until told to stop.
@@ -264,7 +273,11 @@ pub(crate) fn receive(
     let mut flushed = Instant::now();
     let left =
         |duration: Option<Span>| duration.map_or(Duration::MAX, |span| span.to_std().saturating_sub(begin.elapsed()));
+    let mut progress = Progress::new(reception.common, ["measure"]);
     while !stop.asked() && receiver.frames() < reception.count {
+        if progress.is_due() {
+            progress.say(0, receiver.so_far(progress.passed()));
+        }
         let left = left(reception.duration);
         if left.is_zero() {
             break;
@@ -298,6 +311,7 @@ pub(crate) fn receive(
             flushed = Instant::now();
         }
     }
+    drop(progress);
     if let Some(writer) = &mut writer {
         writer.flush().map_err(Failure::new)?;
     }

@@ -9,6 +9,7 @@ mod execute;
 mod live;
 mod output;
 mod page_folder;
+mod progress;
 mod resolution;
 mod stop;
 mod virtual_time;

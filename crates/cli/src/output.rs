@@ -1,6 +1,6 @@
 //! What people and scripts see: reports, notes and failures.
 
-pub(crate) use measure::figures::{bits, share, thousands, time};
+pub(crate) use measure::figures::{bits, brief, digits, share, thousands, time};
 use measure::{PipelineReport, Report, Tally};
 use std::fmt::{self, Write as _};
 use std::io::{ErrorKind, Write as _};

@@ -49,6 +49,12 @@ impl DepartureMeter {
         self.first.get_or_insert(self.last);
     }
 
+    /// Median, to an eighth, and largest lateness so far, in ns.
+    #[must_use]
+    pub fn lateness_so_far(&self) -> (u64, u64) {
+        self.lateness.so_far()
+    }
+
     /// A report of these figures and of the books of the pipeline that holds `held` frames.
     #[must_use]
     pub fn report(&self, books: &Books, held: u64) -> PipelineReport {

@@ -56,6 +56,19 @@ pub fn share(of_one: f64) -> String {
     }
 }
 
+/// A time in ns in four digits, to be read at a glance.
+#[must_use]
+pub fn brief(ns: f64) -> String {
+    time(digits(ns, 4))
+}
+
+/// A value rounded to so many digits.
+#[must_use]
+pub fn digits(value: f64, digits: usize) -> f64 {
+    let decimals = digits.saturating_sub(1);
+    format!("{value:.decimals$e}").parse().unwrap_or(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,5 +90,12 @@ mod tests {
         assert_eq!(share(0.000_000_1), "0.01 %");
         assert_eq!(share(0.0), "0.00 %");
         assert_eq!(share(0.5), "50.00 %");
+    }
+
+    #[test]
+    fn times_are_rounded_for_reading() {
+        assert_eq!(brief(28_115_357.0), "28.12 ms");
+        assert_eq!(brief(0.0), "0 ns");
+        assert!((digits(1_266.468_95, 6) - 1_266.47).abs() < 1e-9);
     }
 }

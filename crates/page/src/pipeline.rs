@@ -1,8 +1,8 @@
 //! What one pipeline did: the figures that matter first, drawings, where every frame went, every figure.
 
-use crate::text::{brief, details, digits, escape, table};
+use crate::text::{details, escape, table};
 use crate::{flatten, plots};
-use measure::figures::{bits, share, thousands, time};
+use measure::figures::{bits, brief, digits, share, thousands, time};
 use measure::{Drops, PipelineReport, Tally};
 use std::fmt::Write;
 

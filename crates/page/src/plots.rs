@@ -2,9 +2,8 @@
 
 use crate::chart::{Axis, Chart, Mark};
 use crate::pipeline::paced;
-use crate::text::brief;
 use crate::text::{details, escape, table};
-use measure::figures::{bits, share, thousands, time};
+use measure::figures::{bits, brief, share, thousands, time};
 use measure::{Bins, GapPlot, LatenessReport, PipelineReport, RatePlot};
 
 /// Rows of the table beside a curve; it tells the course, the JSON report has every point.

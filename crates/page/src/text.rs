@@ -18,17 +18,6 @@ pub(crate) fn escape(text: &str) -> String {
     safe
 }
 
-/// A time in ns in four digits, to be read at a glance.
-pub(crate) fn brief(ns: f64) -> String {
-    measure::figures::time(digits(ns, 4))
-}
-
-/// A value rounded to so many digits.
-pub(crate) fn digits(value: f64, digits: usize) -> f64 {
-    let decimals = digits.saturating_sub(1);
-    format!("{value:.decimals$e}").parse().unwrap_or(value)
-}
-
 /// A table; the first cell of a row is its heading, cells are text.
 pub(crate) fn table(caption: &str, head: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = format!("<div class=\"wide\"><table><caption>{}</caption>\n", escape(caption));
@@ -61,13 +50,6 @@ pub(crate) fn details(summary: &str, content: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_rounded_for_reading() {
-        assert_eq!(brief(28_115_357.0), "28.12 ms");
-        assert_eq!(brief(0.0), "0 ns");
-        assert!((digits(1_266.468_95, 6) - 1_266.47).abs() < 1e-9);
-    }
 
     #[test]
     fn markup_in_text_stays_text() {

@@ -1,6 +1,6 @@
 use super::Common;
 use crate::execute::{self, Outcome};
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use crate::resolution;
 use crate::stop::Stop;
 use measure::{Books, ConformanceMeter, GapMeter, PipelineReport, Plots, RateMeter, Report, Timeline};
@@ -11,6 +11,7 @@ use serde_json::{Map, json};
 use sim::{PcapSource, Source};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Share, Span, Time, WireLen};
 
 /// Measure gaps and rates of what arrives
@@ -123,6 +124,14 @@ impl Receiver {
         self.books.came.frames
     }
 
+    /// What has come in a run of which so much has passed, in a line.
+    pub(crate) fn so_far(&self, passed: Duration) -> String {
+        let (frames, bytes) = (self.books.came.frames, self.books.came.bytes);
+        let rate = bytes as f64 * 8.0 / passed.as_secs_f64().max(1e-3);
+        let rate = output::bits(output::digits(rate, 4));
+        format!("{} s  {rate}  {} frames", passed.as_secs(), output::thousands(frames))
+    }
+
     fn report(&self) -> PipelineReport {
         PipelineReport {
             name: "measure".into(),
@@ -140,6 +149,8 @@ impl Receiver {
 
 /// What is to be received, and until when.
 pub(crate) struct Reception<'a> {
+    #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "a capture is read without a line"))]
+    pub(crate) common: &'a Common,
     pub(crate) write: Option<&'a Path>,
     pub(crate) count: u64,
     pub(crate) duration: Option<Span>,
@@ -169,6 +180,7 @@ impl Measure {
         let stop = Stop::on_signals()?;
         let mut receiver = Receiver::new(expected, self.common.window);
         let reception = Reception {
+            common: &self.common,
             write: self.write.as_deref(),
             count: self.count.unwrap_or(u64::MAX),
             duration: self.common.duration,
