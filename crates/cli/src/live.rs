@@ -8,8 +8,8 @@ use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
 use crate::virtual_time;
-use dataplane::{Config, Counters, Device, Driver, Feed, Finished, OnLine, Pacing, Worker};
-use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig};
+use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, OnLine, Pacing, Worker};
+use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig, TscClock};
 use engine::Pipeline;
 use engine::schedules::Ask;
 use engine::sources::Stream;
@@ -31,6 +31,8 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     place(&mut configs, request)?;
     let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
     let eal = start_dpdk(request, &configs)?;
+    // Before the ports are open: nothing has to wait for it.
+    let floors = floors(eal, &request.pipelines);
     let mut workers = Vec::new();
     for (plan, config) in request.pipelines.iter().zip(configs) {
         workers.push(open(eal, plan, config, request)?);
@@ -60,7 +62,8 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
             write_list(list, &finished.listed).map_err(Failure::new)?;
         }
         let report = named(plan, finished, &mut ports);
-        warnings.extend(resolution::of_machine(plan));
+        let floor = floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
+        warnings.extend(resolution::of_machine(plan, &report, floor));
         outcome.reports.push(report);
     }
     resolution::warn(&mut outcome.limits, &warnings);
@@ -68,6 +71,10 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         "clock".into(),
         json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver"),
     );
+    if !floors.is_empty() {
+        let floors = floors.iter().map(|(name, floor)| ((*name).to_owned(), floor_json(floor))).collect();
+        outcome.limits.insert("floor".into(), Value::Object(floors));
+    }
     outcome.limits.insert("dpdk".into(), json!(Eal::version()));
     outcome.limits.insert("ports".into(), Value::Object(ports));
     Ok(outcome)
@@ -88,6 +95,35 @@ fn place(configs: &mut [Config], request: &Request) -> Result<(), Failure> {
         config.cpus = cores.to_vec();
     }
     Ok(())
+}
+
+/// What waiting alone reaches here, of each pipeline that will wait for the clock: measured on as many
+/// threads at once as there will be.
+fn floors<'a>(eal: &'static Eal, plans: &'a [PipelinePlan]) -> Vec<(&'a str, Floor)> {
+    const GAP: Span = Span::from_us(10);
+    const DURATION: Span = Span::from_ms(50);
+    thread::scope(|scope| {
+        let waits = plans.iter().filter(|plan| plan.pacer == Pacer::Deadline);
+        let threads: Vec<_> = waits
+            .map(|plan| {
+                let thread = scope.spawn(|| Floor::measure(&TscClock::new(eal), GAP, DURATION));
+                (plan.name.as_str(), thread)
+            })
+            .collect();
+        let joined = |thread: thread::ScopedJoinHandle<'_, Floor>| thread.join().expect("waiting does not panic");
+        threads.into_iter().map(|(name, thread)| (name, joined(thread))).collect()
+    })
+}
+
+fn floor_json(floor: &Floor) -> Value {
+    json!({
+        "gap_ns": floor.gap.as_ns_f64(),
+        "instants": floor.instants,
+        "p50": floor.p50.as_ns_f64(),
+        "p99": floor.p99.as_ns_f64(),
+        "max": floor.max.as_ns_f64(),
+        "within_1us": floor.within_1us,
+    })
 }
 
 /// The list of frames that the far end of a line is to write.

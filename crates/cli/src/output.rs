@@ -60,6 +60,17 @@ pub(crate) fn table(report: &Report) -> String {
     for pipeline in &report.pipelines {
         // Writing to a string cannot fail.
         let _ = pipeline_table(&mut text, pipeline);
+        let floor = report.limits.get("floor").and_then(|floors| floors.get(&pipeline.name));
+        let figure = |name| floor.and_then(|floor| floor.get(name)).and_then(serde_json::Value::as_f64);
+        if let (Some(p50), Some(p99), Some(near)) = (figure("p50"), figure("p99"), figure("within_1us")) {
+            let _ = writeln!(
+                text,
+                "  floor     median {}, p99 {}, within 1 µs {}: a loop that only waits, before the run",
+                time(p50),
+                time(p99),
+                share(near)
+            );
+        }
     }
     text
 }

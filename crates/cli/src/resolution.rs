@@ -1,6 +1,10 @@
 //! Asks below what can be resolved here: said as a note, and kept in the report.
 
 use crate::output;
+#[cfg(feature = "live")]
+use measure::PipelineReport;
+#[cfg(feature = "live")]
+use scenario::Pacer;
 use scenario::{PipelinePlan, PortSpec};
 use serde_json::{Map, Value, json};
 use units::{PS_PER_NS, Span, Time};
@@ -43,17 +47,33 @@ pub(crate) fn of_model(plan: &PipelinePlan) -> Vec<String> {
     warnings
 }
 
-/// What departures in real time cannot resolve of a plan.
+/// What departures in real time cannot resolve of a plan, on a machine with this floor.
 #[cfg(feature = "live")]
-pub(crate) fn of_machine(plan: &PipelinePlan) -> Vec<String> {
-    let sub_ns = plan.ask.fixed_gap().filter(|gap| !whole_ns(*gap));
-    let warning = sub_ns.map(|gap| {
-        format!(
+pub(crate) fn of_machine(
+    plan: &PipelinePlan,
+    report: &PipelineReport,
+    floor: Option<&dataplane::Floor>,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(gap) = plan.ask.fixed_gap().filter(|gap| plan.pacer == Pacer::Deadline && !whole_ns(*gap)) {
+        warnings.push(format!(
             "{}: the parts of a nanosecond in a gap of {gap} are kept by the mean, not by single departures in real time",
             plan.name
-        )
-    });
-    warning.into_iter().collect()
+        ));
+    }
+    if let (Some(floor), Some(conformance)) = (floor, &report.conformance) {
+        let asked = Span::from_ps((conformance.asked_mean_ns.max(0.0) * PS_PER_NS as f64) as u64);
+        if floor.is_above(asked) {
+            warnings.push(format!(
+                "{}: gaps of {} on average are below what this machine can tell apart: a loop that only waits is {} late in the median, {} in one of a hundred",
+                plan.name,
+                output::brief(conformance.asked_mean_ns),
+                output::brief(floor.p50.as_ns_f64()),
+                output::brief(floor.p99.as_ns_f64())
+            ));
+        }
+    }
+    warnings
 }
 
 /// What the stamps of a receiver, in whole ns, cannot resolve of a gap that is expected.

@@ -10,6 +10,7 @@ mod deadline;
 mod device;
 mod feeder;
 mod filler;
+mod floor;
 mod intake;
 mod line;
 mod outlet;
@@ -18,6 +19,7 @@ mod worker;
 
 pub use counters::Counters;
 pub use device::{Device, Driver};
+pub use floor::Floor;
 pub use line::OnLine;
 pub use worker::{Config, Feed, Finished, Pacing, PortSummary, Worker};
 
