@@ -1,6 +1,7 @@
 use super::Common;
 use crate::execute::{self, Outcome};
 use crate::output::{self, Failure};
+use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
 use measure::{Books, ConformanceMeter, GapMeter, PipelineReport, Plots, RateMeter, Report, Timeline};
@@ -149,7 +150,6 @@ impl Receiver {
 
 /// What is to be received, and until when.
 pub(crate) struct Reception<'a> {
-    #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "a capture is read without a line"))]
     pub(crate) common: &'a Common,
     pub(crate) write: Option<&'a Path>,
     pub(crate) count: u64,
@@ -248,6 +248,7 @@ fn from_capture(
     }
     let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
     let mut frame = HeapFrame::default();
+    let mut progress = Progress::new(reception.common, ["measure"]);
     let end = reception.duration.map_or(Time::MAX, |duration| Time::from_ps(duration.as_ps()));
     while let Some(arrival) = source.arrival().filter(|arrival| *arrival < end) {
         if receiver.frames() >= reception.count || stop.asked() {
@@ -255,6 +256,9 @@ fn from_capture(
         }
         source.take(&mut frame);
         receiver.record(arrival, frame.length());
+        if progress.is_due() {
+            progress.say(0, receiver.so_far(progress.passed()));
+        }
         if let Some(writer) = &mut writer {
             let stamp = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
             writer.write(stamp, frame.bytes(), frame.original()).map_err(Failure::new)?;
