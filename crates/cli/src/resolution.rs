@@ -65,7 +65,7 @@ pub(crate) fn of_machine(
         let asked = Span::from_ps((conformance.asked_mean_ns.max(0.0) * PS_PER_NS as f64) as u64);
         if floor.is_above(asked) {
             warnings.push(format!(
-                "{}: gaps of {} on average are below what this machine can tell apart: a loop that only waits is {} late in the median, {} in one of a hundred",
+                "{}: gaps of {} on average are below what this machine can tell apart now: a loop that only waits is {} late in the median, {} in one of a hundred",
                 plan.name,
                 output::brief(conformance.asked_mean_ns),
                 output::brief(floor.p50.as_ns_f64()),

@@ -53,7 +53,7 @@ fn asks_below_the_floor_and_parts_of_a_nanosecond_are_told() {
     let warnings = finished.report()["limits"]["warnings"].clone();
     let warning = warnings[0].as_str().expect("a warning").to_owned();
     assert!(
-        warning.starts_with("gen: gaps of 2 ns on average are below what this machine can tell apart"),
+        warning.starts_with("gen: gaps of 2 ns on average are below what this machine can tell apart now"),
         "{warning}"
     );
     assert!(finished.stderr.contains(&format!("netlathe: note: {warning}\n")), "{}", finished.stderr);

@@ -9,7 +9,7 @@ const HEIGHT: f64 = 250.0;
 /// Room for labels around the plot.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 12.0;
-const TOP: f64 = 14.0;
+const TOP: f64 = 18.0;
 const BOTTOM: f64 = 44.0;
 
 /// One direction of a plot.
@@ -27,8 +27,8 @@ pub(crate) enum Mark {
     Line { class: &'static str, points: Vec<(f64, f64)> },
     /// Bars from the axis up: (from, to, height).
     Bars { class: &'static str, bars: Vec<(f64, f64, f64)> },
-    /// A vertical line with a name, in row 0 above the plot or lower; neighbours in the same row may touch.
-    Rule { at: f64, label: String, row: u8 },
+    /// A vertical line with a name, above the plot or at its foot, so that those of neighbours do not touch.
+    Rule { at: f64, label: String, above: bool },
 }
 
 /// A plot with its text alternative.
@@ -149,11 +149,10 @@ impl Chart {
                 }
                 writeln!(out, r#""/>"#)
             }
-            Mark::Rule { at, label, row } => {
+            Mark::Rule { at, label, above } => {
                 let x = self.x(*at);
                 writeln!(out, r#"<line class="rule" x1="{x:.1}" y1="{TOP}" x2="{x:.1}" y2="{floor}"/>"#)?;
-                let (x, y) = (x + 3.0 * f64::from(*row), TOP - 4.0 + 15.0 * f64::from(*row));
-                let anchor = if *row == 0 { "middle" } else { "start" };
+                let (x, y, anchor) = if *above { (x, TOP - 8.0, "middle") } else { (x + 4.0, floor - 6.0, "start") };
                 writeln!(
                     out,
                     r#"<text class="halo" x="{x:.1}" y="{y}" text-anchor="{anchor}">{}</text>"#,

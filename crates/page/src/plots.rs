@@ -164,11 +164,7 @@ fn gaps(plot: &GapPlot, i: usize) -> String {
     let most = got.iter().chain(plot.asked.as_ref().map(&bars).iter().flatten()).fold(0.0, |a: f64, b| a.max(b.2));
     let mut marks = vec![Mark::Bars { class: "bars", bars: got }];
     if let Some(asked) = &plot.asked {
-        let mut points = Vec::new();
-        for (from, to, height) in bars(asked) {
-            points.extend([(from, height), (to, height)]);
-        }
-        marks.push(Mark::Line { class: "asked", points });
+        marks.extend(outline(&bars(asked)).into_iter().map(|points| Mark::Line { class: "asked", points }));
     }
     let caption =
         format!("{} gaps in bins of {}{}", thousands(plot.got.total()), time(plot.width_ns), outside(&plot.got));
@@ -188,6 +184,17 @@ fn gaps(plot: &GapPlot, i: usize) -> String {
     };
     let rows = gap_rows(plot, |bins, n| thousands(bins.counts[n]));
     figure("Gaps", &caption, &chart, plot.asked.is_some(), &table("Bins that hold anything", head(plot), &rows))
+}
+
+/// The outlines of bars that stand side by side; where there is none, there is no line.
+fn outline(bars: &[(f64, f64, f64)]) -> Vec<Vec<(f64, f64)>> {
+    let groups = bars.split(|(_, _, height)| *height <= 0.0).filter(|group| !group.is_empty());
+    let lines = groups.map(|group| {
+        let tops = group.iter().flat_map(|(from, to, height)| [(*from, *height), (*to, *height)]);
+        let ends = (group[0].0, group[group.len() - 1].1);
+        std::iter::once((ends.0, 0.0)).chain(tops).chain([(ends.1, 0.0)]).collect()
+    });
+    lines.collect()
 }
 
 /// The share of gaps up to the end of each bin, from 0 to 1; first of those below.
@@ -253,8 +260,8 @@ fn errors(buckets: &[(f64, u64)], count: u64, i: usize) -> String {
     let rows: Vec<Vec<String>> = points.iter().map(|(end, percent)| vec![time(*end), share(percent / 100.0)]).collect();
     points.push((last, 100.0));
     let mut marks = vec![Mark::Line { class: "got", points }];
-    for (at, label, row) in [(64.0, "64 ns", 0), (256.0, "256 ns", 1), (1_000.0, "1 µs", 0)] {
-        marks.push(Mark::Rule { at, label: label.to_owned(), row });
+    for (at, label, above) in [(64.0, "64 ns", true), (256.0, "256 ns", false), (1_000.0, "1 µs", true)] {
+        marks.push(Mark::Rule { at, label: label.to_owned(), above });
     }
     let caption = "Share of gaps that are no further than this from the gap asked just there";
     let half =
@@ -307,4 +314,18 @@ fn lateness(late: &LatenessReport, i: usize) -> String {
     let rows: Vec<Vec<String>> =
         late.histogram.iter().map(|(end, departures)| vec![time(*end), thousands(*departures)]).collect();
     figure("Lateness", &caption, &chart, false, &table("Departures by lateness", &["up to", "departures"], &rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_side_by_side_have_one_outline() {
+        let bars = [(0.0, 1.0, 0.0), (1.0, 2.0, 5.0), (2.0, 3.0, 7.0), (3.0, 4.0, 0.0), (4.0, 5.0, 1.0)];
+        let lines = outline(&bars);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0], [(1.0, 0.0), (1.0, 5.0), (2.0, 5.0), (2.0, 7.0), (3.0, 7.0), (3.0, 0.0)]);
+        assert!(outline(&bars[..1]).is_empty());
+    }
 }

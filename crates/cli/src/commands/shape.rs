@@ -9,7 +9,8 @@ use std::process::ExitCode;
 #[command(after_help = "\
 Examples:
   netlathe shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap --gap 'fixed 10us'
-  netlathe shape --in eth0 --out eth1 --rate 50Mbps --duration 10s --json")]
+  netlathe shape --in eth0 --out eth1 --rate 50Mbps --duration 10s --json
+  netlathe shape --in pcap:in.pcap --out wire:10G --rate 5Gbps --report results   # results/report.html")]
 pub(crate) struct Shape {
     /// Port that frames come from
     #[arg(long = "in", value_name = "PORT")]
