@@ -32,7 +32,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
     let eal = start_dpdk(request, &configs)?;
     // Before the ports are open: nothing has to wait for it.
-    let floors = floors(eal, &request.pipelines);
+    let floors = floors(eal, &configs)?;
     let mut workers = Vec::new();
     for (plan, config) in request.pipelines.iter().zip(configs) {
         workers.push(open(eal, plan, config, request)?);
@@ -72,7 +72,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver"),
     );
     if !floors.is_empty() {
-        let floors = floors.iter().map(|(name, floor)| ((*name).to_owned(), floor_json(floor))).collect();
+        let floors = floors.iter().map(|(name, floor)| (name.clone(), floor_json(floor))).collect();
         outcome.limits.insert("floor".into(), Value::Object(floors));
     }
     outcome.limits.insert("dpdk".into(), json!(Eal::version()));
@@ -98,20 +98,23 @@ fn place(configs: &mut [Config], request: &Request) -> Result<(), Failure> {
 }
 
 /// What waiting alone reaches here, of each pipeline that will wait for the clock: measured on as many
-/// threads at once as there will be.
-fn floors<'a>(eal: &'static Eal, plans: &'a [PipelinePlan]) -> Vec<(&'a str, Floor)> {
+/// threads at once as there will be, and on the same CPUs.
+fn floors(eal: &'static Eal, configs: &[Config]) -> Result<Vec<(String, Floor)>, Failure> {
     const GAP: Span = Span::from_us(10);
     const DURATION: Span = Span::from_ms(50);
     thread::scope(|scope| {
-        let waits = plans.iter().filter(|plan| plan.pacer == Pacer::Deadline);
+        let waits = configs.iter().filter(|config| config.pacing == Pacing::Deadline);
         let threads: Vec<_> = waits
-            .map(|plan| {
-                let thread = scope.spawn(|| Floor::measure(&TscClock::new(eal), GAP, DURATION));
-                (plan.name.as_str(), thread)
+            .map(|config| {
+                let measure = || Floor::measure_for(config, &TscClock::new(eal), GAP, DURATION);
+                (config.name.clone(), scope.spawn(measure))
             })
             .collect();
-        let joined = |thread: thread::ScopedJoinHandle<'_, Floor>| thread.join().expect("waiting does not panic");
-        threads.into_iter().map(|(name, thread)| (name, joined(thread))).collect()
+        let joined = |(name, thread): (String, thread::ScopedJoinHandle<'_, Result<Floor, dataplane::Error>>)| {
+            let floor = thread.join().map_err(|_| dataplane::Error::Worker(name.clone())).and_then(|floor| floor);
+            floor.map(|floor| (name, floor)).map_err(Failure::new)
+        };
+        threads.into_iter().map(joined).collect()
     })
 }
 

@@ -40,4 +40,20 @@ impl Counters {
             counter.store(value, Ordering::Relaxed);
         }
     }
+
+    /// Tells how far a run is whose frames are received here and depart on another thread, which tells
+    /// of itself by `departing` and has `elsewhere` of them.
+    pub(crate) fn publish_split(&self, receiving: &Pipeline<Mbuf>, elsewhere: u64, departing: &Counters) {
+        self.came.store(receiving.books().came.frames, Ordering::Relaxed);
+        self.depth.store(receiving.held() + elsewhere, Ordering::Relaxed);
+        for (shown, told) in [
+            (&self.left, &departing.left),
+            (&self.left_bytes, &departing.left_bytes),
+            (&self.starved, &departing.starved),
+            (&self.late_median_ns, &departing.late_median_ns),
+            (&self.late_max_ns, &departing.late_max_ns),
+        ] {
+            shown.store(told.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
 }

@@ -1,3 +1,5 @@
+use crate::Error;
+use crate::worker::{Config, pin};
 use dpdk::TscClock;
 use units::Span;
 
@@ -20,6 +22,16 @@ pub struct Floor {
 }
 
 impl Floor {
+    /// As [`Floor::measure`], for a thread of its own, on the CPU where departures of `config` will be made.
+    ///
+    /// # Errors
+    /// The thread cannot be kept on that CPU.
+    pub fn measure_for(config: &Config, clock: &TscClock, gap: Span, duration: Span) -> Result<Floor, Error> {
+        // With two CPUs the second makes departures.
+        pin(config.cpus.get(1).or(config.cpus.first()))?;
+        Ok(Floor::measure(clock, gap, duration))
+    }
+
     /// Waits for absolute instants, `gap` apart, for about `duration`, on the calling thread. After a
     /// hiccup the instants that have passed are late, as departures are.
     #[must_use]

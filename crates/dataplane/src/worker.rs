@@ -313,7 +313,7 @@ fn with_far_end(
 }
 
 /// Keeps the calling thread on a CPU.
-fn pin(cpu: Option<&usize>) -> Result<(), Error> {
+pub(crate) fn pin(cpu: Option<&usize>) -> Result<(), Error> {
     let Some(cpu) = cpu else { return Ok(()) };
     let mut set = CpuSet::new();
     let pinned = set.set(*cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
