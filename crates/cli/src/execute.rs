@@ -3,9 +3,11 @@
 use crate::commands::Common;
 use crate::files::OnDisk;
 use crate::output::{self, Failure};
+use crate::page_folder::PageFolder;
 use crate::stop::Stop;
 use crate::virtual_time;
 use measure::{DropReason, PipelineReport, Report};
+use page::Verdict;
 use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ impl Request {
 /// Runs to the end and prints the report.
 pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     check_ends(request)?;
+    let folder = request.common.page_folder()?;
     let stop = Stop::on_signals()?;
     let virtual_clock = request.pipelines.iter().all(is_virtual);
     let mut outcome = if virtual_clock {
@@ -61,7 +64,8 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
         pipelines: outcome.reports,
         limits: with_definitions(outcome.limits),
     };
-    conclude(&report, &request.expectations, &request.common, outcome.failure)
+    let verdicts = judge(&report, &request.expectations)?;
+    conclude(&report, &verdicts, &request.common, folder, outcome.failure)
 }
 
 /// Says where a fit was made of a part of the gaps.
@@ -75,11 +79,12 @@ pub(crate) fn note_samples(reports: &[PipelineReport], limits: &mut Map<String, 
     }
 }
 
-/// Prints the report; the status follows from expectations and from what ended the run.
+/// Prints the report and writes its page; the status follows from expectations and from what ended the run.
 pub(crate) fn conclude(
     report: &Report,
-    expectations: &[Expectation],
+    verdicts: &[Verdict],
     common: &Common,
+    folder: Option<PageFolder>,
     failure: Option<Failure>,
 ) -> Result<ExitCode, Failure> {
     if common.json {
@@ -87,11 +92,20 @@ pub(crate) fn conclude(
     } else if !common.quiet {
         output::print(&output::table(report))?;
     }
+    if let Some(mut folder) = folder {
+        folder.write(report, verdicts)?;
+    }
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let missed = check_expectations(report, expectations)?;
-    Ok(if missed { ExitCode::from(Failure::MISSED) } else { ExitCode::SUCCESS })
+    let mut status = ExitCode::SUCCESS;
+    for verdict in verdicts {
+        if let Some(missed) = &verdict.missed {
+            output::say(format_args!("expected {}: {missed}", verdict.expected));
+            status = ExitCode::from(Failure::MISSED);
+        }
+    }
+    Ok(status)
 }
 
 #[cfg(feature = "live")]
@@ -139,9 +153,9 @@ fn with_definitions(mut limits: Map<String, Value>) -> Map<String, Value> {
     limits
 }
 
-/// Says which expectations were missed; true if any was.
-fn check_expectations(report: &Report, expectations: &[Expectation]) -> Result<bool, Failure> {
-    let mut missed = false;
+/// What became of the expectations.
+fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec<Verdict>, Failure> {
+    let mut verdicts = Vec::new();
     for expectation in expectations {
         let (name, fields) = expectation.path.split_first().expect("a path has two names at least");
         let pipeline = report.pipelines.iter().find(|pipeline| pipeline.name == *name);
@@ -155,17 +169,12 @@ fn check_expectations(report: &Report, expectations: &[Expectation]) -> Result<b
         {
             value = json!(0);
         }
-        match value.as_f64() {
-            Some(value) if expectation.holds(value) => {}
-            Some(value) => {
-                missed = true;
-                output::say(format_args!("expected {}: it is {value}", expectation.text));
-            }
-            None => {
-                missed = true;
-                output::say(format_args!("expected {}: this run has no such figure", expectation.text));
-            }
-        }
+        let missed = match value.as_f64() {
+            Some(value) if expectation.holds(value) => None,
+            Some(value) => Some(format!("it is {value}")),
+            None => Some("this run has no such figure".to_owned()),
+        };
+        verdicts.push(Verdict { expected: expectation.text.clone(), missed });
     }
-    Ok(missed)
+    Ok(verdicts)
 }

@@ -4,19 +4,20 @@ use crate::commands::Cores;
 use crate::commands::measure::{Receiver, Reception};
 use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
+use crate::progress::Progress;
+use crate::resolution;
 use crate::stop::Stop;
 use crate::virtual_time;
-use dataplane::{Config, Counters, Device, Driver, Feed, Finished, OnLine, Pacing, Worker};
-use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig};
+use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, OnLine, Pacing, Worker};
+use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig, TscClock};
 use engine::Pipeline;
-use engine::schedules::Draw;
+use engine::schedules::{Ask, Draw};
 use engine::sources::Stream;
 use measure::{Flow, PipelineReport};
 use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
 use sim::{FrameList, SimError};
-use std::io::{IsTerminal, Write};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use units::{FrameLen, Span, Time};
@@ -30,6 +31,8 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     place(&mut configs, request)?;
     let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
     let eal = start_dpdk(request, &configs)?;
+    // Before the ports are open: nothing has to wait for it.
+    let floors = floors(eal, &configs)?;
     let mut workers = Vec::new();
     for (plan, config) in request.pipelines.iter().zip(configs) {
         workers.push(open(eal, plan, config, request)?);
@@ -51,18 +54,27 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
 
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
     let mut ports = Map::new();
+    let mut warnings = Vec::new();
     for ((plan, result), list) in request.pipelines.iter().zip(results).zip(&mut lists) {
         let finished =
             result.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
         if let Some(list) = list {
             write_list(list, &finished.listed).map_err(Failure::new)?;
         }
-        outcome.reports.push(named(plan, finished, &mut ports));
+        let report = named(plan, finished, &mut ports);
+        let floor = floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
+        warnings.extend(resolution::of_machine(plan, &report, floor));
+        outcome.reports.push(report);
     }
+    resolution::warn(&mut outcome.limits, &warnings);
     outcome.limits.insert(
         "clock".into(),
         json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver"),
     );
+    if !floors.is_empty() {
+        let floors = floors.iter().map(|(name, floor)| (name.clone(), floor_json(floor))).collect();
+        outcome.limits.insert("floor".into(), Value::Object(floors));
+    }
     outcome.limits.insert("dpdk".into(), json!(Eal::version()));
     outcome.limits.insert("ports".into(), Value::Object(ports));
     Ok(outcome)
@@ -83,6 +95,38 @@ fn place(configs: &mut [Config], request: &Request) -> Result<(), Failure> {
         config.cpus = cores.to_vec();
     }
     Ok(())
+}
+
+/// What waiting alone reaches here, of each pipeline that will wait for the clock: measured on as many
+/// threads at once as there will be, and on the same CPUs.
+fn floors(eal: &'static Eal, configs: &[Config]) -> Result<Vec<(String, Floor)>, Failure> {
+    const GAP: Span = Span::from_us(10);
+    const DURATION: Span = Span::from_ms(50);
+    thread::scope(|scope| {
+        let waits = configs.iter().filter(|config| config.pacing == Pacing::Deadline);
+        let threads: Vec<_> = waits
+            .map(|config| {
+                let measure = || Floor::measure_for(config, &TscClock::new(eal), GAP, DURATION);
+                (config.name.clone(), scope.spawn(measure))
+            })
+            .collect();
+        let joined = |(name, thread): (String, thread::ScopedJoinHandle<'_, Result<Floor, dataplane::Error>>)| {
+            let floor = thread.join().map_err(|_| dataplane::Error::Worker(name.clone())).and_then(|floor| floor);
+            floor.map(|floor| (name, floor)).map_err(Failure::new)
+        };
+        threads.into_iter().map(joined).collect()
+    })
+}
+
+fn floor_json(floor: &Floor) -> Value {
+    json!({
+        "gap_ns": floor.gap.as_ns_f64(),
+        "instants": floor.instants,
+        "p50": floor.p50.as_ns_f64(),
+        "p99": floor.p99.as_ns_f64(),
+        "max": floor.max.as_ns_f64(),
+        "within_1us": floor.within_1us,
+    })
 }
 
 /// The list of frames that the far end of a line is to write.
@@ -126,6 +170,9 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
     }
     let mut report = finished.report;
     report.pacer = Some(plan.pacer.name());
+    if plan.ask == Ask::Nothing {
+        report.forget_ask();
+    }
     report
 }
 
@@ -220,26 +267,35 @@ fn device(port: &PortSpec) -> Result<Device, Failure> {
     })
 }
 
-/// Shows how far the run is, on a terminal only, until `ended`.
+/// Shows how far the pipelines are until they have `ended`.
 fn show_progress(request: &Request, counters: &[Counters], ended: impl Fn() -> bool) {
-    let shown = request.common.progress == "auto" && !request.common.quiet && std::io::stderr().is_terminal();
-    let start = Instant::now();
-    let mut last = Instant::now();
+    let mut progress = Progress::new(&request.common, request.pipelines.iter().map(|plan| plan.name.as_str()));
+    let mut before: Vec<(Duration, u64)> = counters.iter().map(|_| (Duration::ZERO, 0)).collect();
     while !ended() {
         thread::sleep(Duration::from_millis(20));
-        if !shown || last.elapsed() < Duration::from_millis(500) {
-            continue;
+        if progress.is_due() {
+            let now = progress.passed();
+            for (i, (counters, plan)) in counters.iter().zip(&request.pipelines).enumerate() {
+                let bytes = counters.left_bytes.load(Ordering::Relaxed);
+                let (then, bytes_then) = std::mem::replace(&mut before[i], (now, bytes));
+                let rate = (bytes - bytes_then) as f64 * 8.0 / (now - then).as_secs_f64().max(1e-3);
+                progress.say(i, so_far(now, rate, counters, plan.ask != Ask::Nothing));
+            }
         }
-        last = Instant::now();
-        let total = |of: fn(&Counters) -> u64| output::thousands(counters.iter().map(of).sum());
-        let came = total(|counters| counters.came.load(Ordering::Relaxed));
-        let left = total(|counters| counters.left.load(Ordering::Relaxed));
-        eprint!("\r\x1b[K{} s: {came} frames in, {left} out", start.elapsed().as_secs());
-        let _ = std::io::stderr().flush();
     }
-    if shown {
-        eprint!("\r\x1b[K");
+}
+
+/// A run in a line: its rate of late, and what waits, was starved and was late so far.
+fn so_far(passed: Duration, rate_bps: f64, counters: &Counters, asked: bool) -> String {
+    let figure = |counter: &AtomicU64| output::thousands(counter.load(Ordering::Relaxed));
+    let ns = |counter: &AtomicU64| output::brief(counter.load(Ordering::Relaxed) as f64);
+    let rate = output::bits(output::digits(rate_bps, 4));
+    let mut text = format!("{} s  {rate}  {} waiting", passed.as_secs(), figure(&counters.depth));
+    if asked {
+        let (median, max) = (ns(&counters.late_median_ns), ns(&counters.late_max_ns));
+        text += &format!("  {} starved  late {median}, max {max}", figure(&counters.starved));
     }
+    text + &format!("  {} out", figure(&counters.left))
 }
 
 /// Receives from an interface by its packet ring until told to stop.
@@ -260,7 +316,11 @@ pub(crate) fn receive(
     let mut flushed = Instant::now();
     let left =
         |duration: Option<Span>| duration.map_or(Duration::MAX, |span| span.to_std().saturating_sub(begin.elapsed()));
+    let mut progress = Progress::new(reception.common, ["measure"]);
     while !stop.asked() && receiver.frames() < reception.count {
+        if progress.is_due() {
+            progress.say(0, receiver.so_far(progress.passed()));
+        }
         let left = left(reception.duration);
         if left.is_zero() {
             break;
@@ -294,6 +354,7 @@ pub(crate) fn receive(
             flushed = Instant::now();
         }
     }
+    drop(progress);
     if let Some(writer) = &mut writer {
         writer.flush().map_err(Failure::new)?;
     }

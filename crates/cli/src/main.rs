@@ -9,6 +9,9 @@ mod files;
 #[cfg(feature = "live")]
 mod live;
 mod output;
+mod page_folder;
+mod progress;
+mod resolution;
 mod stop;
 mod virtual_time;
 

@@ -1,5 +1,6 @@
 //! What people and scripts see: reports, notes and failures.
 
+pub(crate) use measure::figures::{bits, brief, digits, share, thousands, time};
 use measure::{FitReport, PipelineReport, Report, Tally};
 use std::fmt::{self, Write as _};
 use std::io::{ErrorKind, Write as _};
@@ -59,6 +60,17 @@ pub(crate) fn table(report: &Report) -> String {
     for pipeline in &report.pipelines {
         // Writing to a string cannot fail.
         let _ = pipeline_table(&mut text, pipeline);
+        let floor = report.limits.get("floor").and_then(|floors| floors.get(&pipeline.name));
+        let figure = |name| floor.and_then(|floor| floor.get(name)).and_then(serde_json::Value::as_f64);
+        if let (Some(p50), Some(p99), Some(near)) = (figure("p50"), figure("p99"), figure("within_1us")) {
+            let _ = writeln!(
+                text,
+                "  floor     median {}, p99 {}, within 1 µs {}: a loop that only waits, before the run",
+                time(p50),
+                time(p99),
+                share(near)
+            );
+        }
     }
     text
 }
@@ -95,18 +107,31 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         if let Some(error) = &gap.error {
             writeln!(
                 out,
-                "  asked     {}: mean error {}, median {}, p99 {}, max {}; within 1 µs {:.2} %",
+                "  asked     {}: mean error {}, median {}, p99 {}, max {}",
                 time(error.ask_ns),
                 time(error.mean_ns),
                 time(error.p50),
                 time(error.p99),
-                time(error.max_ns),
-                error.within_1us * 100.0
+                time(error.max_ns)
             )?;
         }
     }
     if let Some(fit) = &report.fit {
         fit_lines(out, fit)?;
+    }
+    if let Some(conformance) = &report.conformance {
+        write!(out, "  kept      within")?;
+        if let Some(within) = conformance.within_1_byte_time {
+            write!(out, " 1 byte time {},", share(within))?;
+        }
+        writeln!(
+            out,
+            " 64 ns {}, 256 ns {}, 1 µs {}; back to back {}",
+            share(conformance.within_64ns),
+            share(conformance.within_256ns),
+            share(conformance.within_1us),
+            share(conformance.back_to_back)
+        )?;
     }
     if let Some(rate) = &report.rate {
         write!(out, "  rate      mean {}", bits(rate.mean_bps))?;
@@ -125,6 +150,16 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
             time(late.early_max),
             report.pacer.unwrap_or("none")
         )?;
+        if let Some(hiccups) = late.hiccups.filter(|hiccups| hiccups.count > 0) {
+            writeln!(
+                out,
+                "  hiccups   {}, in which {} departures were later than {}, at most {}",
+                thousands(hiccups.count),
+                thousands(hiccups.frames),
+                time(hiccups.above_ns),
+                time(hiccups.longest_ns)
+            )?;
+        }
     }
     if let Some(starved) = report.starved.filter(|starved| *starved > 0) {
         writeln!(out, "  starved   {} times: no frame was ready when one was due", thousands(starved))?;
@@ -199,61 +234,4 @@ fn fit_lines(out: &mut String, fit: &FitReport) -> fmt::Result {
         write!(out, "; {:.4} % outside of the law", fit.outside * 100.0)?;
     }
     writeln!(out)
-}
-
-/// A time in nanoseconds, in the unit that suits it.
-pub(crate) fn time(ns: f64) -> String {
-    let size = ns.abs();
-    let (scale, unit, digits) = match size {
-        s if s >= 1e9 => (1e9, "s", 6),
-        s if s >= 1e6 => (1e6, "ms", 6),
-        s if s >= 1e3 => (1e3, "µs", 6),
-        _ => (1.0, "ns", 3),
-    };
-    format!("{} {unit}", trimmed(ns / scale, digits))
-}
-
-/// A bit rate in the unit that suits it.
-pub(crate) fn bits(bps: f64) -> String {
-    let (scale, unit) = match bps.abs() {
-        b if b >= 1e9 => (1e9, "Gbit/s"),
-        b if b >= 1e6 => (1e6, "Mbit/s"),
-        b if b >= 1e3 => (1e3, "kbit/s"),
-        _ => (1.0, "bit/s"),
-    };
-    format!("{} {unit}", trimmed(bps / scale, 6))
-}
-
-fn trimmed(value: f64, digits: usize) -> String {
-    let text = format!("{value:.digits$}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
-}
-
-/// A count with thin groups of three, as 100 000.
-pub(crate) fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            grouped.push(' ');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_read_well() {
-        assert_eq!(thousands(100_000), "100 000");
-        assert_eq!(thousands(1), "1");
-        assert_eq!(time(10_000.0), "10 µs");
-        assert_eq!(time(0.8), "0.8 ns");
-        assert_eq!(time(-0.0001), "0 ns");
-        assert_eq!(bits(3.7e9), "3.7 Gbit/s");
-    }
 }

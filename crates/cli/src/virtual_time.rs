@@ -2,6 +2,8 @@
 
 use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
+use crate::progress::Progress;
+use crate::resolution;
 use crate::stop::Stop;
 use engine::schedules::laws::Sampling;
 use engine::schedules::{Ask, Draw, Schedule};
@@ -11,15 +13,15 @@ use packet::HeapFrame;
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, WireSpec};
 use serde_json::{Map, json};
 use sim::{CaptureReader, Limits, NullSink, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::ErrorKind;
 use std::path::Path;
-use std::time::{Duration, Instant};
 use units::{BitRate, Rate, Share, Span, Time};
 
 /// Runs one pipeline after the other.
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
     let mut disordered = 0;
+    let mut warnings = Vec::new();
     // Whatever fails should fail before the first file is made.
     let open = |plan| open_source(plan, request.seed());
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
@@ -33,12 +35,20 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
             window: request.common.window,
             asked_gap: plan.ask.fixed_gap(),
         };
-        let mut watch = Progress::new(stop, request);
+        let mut watch = Onlooker { stop, progress: Progress::new(&request.common, [plan.name.as_str()]) };
         let run = sim::run(source.as_mut(), &mut pipeline, sink.as_mut(), limits, &mut watch);
-        watch.clear();
+        drop(watch);
         let mut report = run.report;
         report.name.clone_from(&plan.name);
         report.pacer = Some(plan.pacer.name());
+        if plan.ask == Ask::Nothing {
+            report.forget_ask();
+        }
+        // A model has crowded lines, but no hiccups.
+        if let Some(lateness) = &mut report.lateness {
+            lateness.hiccups = None;
+        }
+        warnings.extend(resolution::of_model(plan));
         disordered += source.disordered();
         say_what_did_not_fit(&report);
         outcome.reports.push(report);
@@ -47,6 +57,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
             break;
         }
     }
+    resolution::warn(&mut outcome.limits, &warnings);
     outcome.limits.insert("clock".into(), json!("virtual, exact to 1 ps"));
     outcome.limits.insert("capture_stamps".into(), json!("rounded to the nearest ns"));
     if disordered > 0 {
@@ -223,35 +234,26 @@ pub(crate) fn same(a: &Path, b: &Path) -> bool {
     resolved(a).is_some_and(|a| resolved(b) == Some(a))
 }
 
-/// Shows how far a run is, on a terminal only, and ends it when the user wants.
-struct Progress<'a> {
+/// Shows how far a run is, and ends it when the user wants.
+struct Onlooker<'a> {
     stop: &'a Stop,
-    shown: bool,
-    last: Instant,
+    progress: Progress,
 }
 
-impl<'a> Progress<'a> {
-    const EVERY: Duration = Duration::from_millis(200);
-
-    fn new(stop: &'a Stop, request: &Request) -> Self {
-        let shown = request.common.progress == "auto" && !request.common.quiet && std::io::stderr().is_terminal();
-        Progress { stop, shown, last: Instant::now() }
-    }
-
-    fn clear(&self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
-        }
-    }
-}
-
-impl Watch for Progress<'_> {
+impl Watch for Onlooker<'_> {
     fn go_on(&mut self, frames: u64, now: Time) -> bool {
-        if self.shown && self.last.elapsed() >= Self::EVERY {
-            self.last = Instant::now();
-            let at = output::time(now.as_ps() as f64 / 1_000.0);
-            eprint!("\r\x1b[K{} frames, {at} of virtual time", output::thousands(frames));
-            let _ = std::io::stderr().flush();
+        if self.progress.is_due() {
+            let passed = self.progress.passed();
+            self.progress.say(
+                0,
+                format!(
+                    "{} s  {} of virtual time  {:.2} million frames a second  {} out",
+                    passed.as_secs(),
+                    output::brief(now.as_ps() as f64 / 1_000.0),
+                    frames as f64 / passed.as_secs_f64().max(1e-3) / 1e6,
+                    output::thousands(frames)
+                ),
+            );
         }
         !self.stop.asked()
     }

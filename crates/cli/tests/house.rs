@@ -19,8 +19,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("dpdk", &["units", "packet", "dpdk-sys"]),
     ("dataplane", &["units", "packet", "measure", "engine", "dpdk"]),
     ("slice", &["units", "measure"]),
+    ("page", &["units", "measure"]),
     ("lab", &[]),
-    ("cli", &["units", "packet", "measure", "engine", "scenario", "sim", "dpdk", "dataplane", "slice", "lab"]),
+    ("cli", &["units", "packet", "measure", "engine", "scenario", "sim", "page", "dpdk", "dataplane", "slice", "lab"]),
 ];
 
 /// The crates that may hold unsafe code. All others inherit the workspace's lints, which forbid it.

@@ -1,7 +1,7 @@
 use crate::back::Back;
+use crate::counters::Counters;
 use crate::intake::Ready;
 use crate::rounds::Rounds;
-use crate::worker::Counters;
 use dpdk::BURST;
 use measure::PipelineReport;
 use std::sync::atomic::Ordering;
@@ -32,10 +32,8 @@ impl<'a> Feeder<'a> {
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> (PipelineReport, u64) {
         while let Some(now) = rounds.next() {
             rounds.wake(now);
-            let gone = self.departures.left.load(Ordering::Relaxed);
-            self.shown.came.store(rounds.pipeline.books().came.frames, Ordering::Relaxed);
-            self.shown.left.store(gone, Ordering::Relaxed);
-            let elsewhere = self.handed.saturating_sub(gone);
+            let elsewhere = self.handed.saturating_sub(self.departures.left.load(Ordering::Relaxed));
+            self.shown.publish_split(&rounds.pipeline, elsewhere, self.departures);
             rounds.intake.take(now, BURST, elsewhere, &mut rounds.pipeline);
             while !self.ready.is_full()
                 && let Some(departure) = rounds.pipeline.next_departure()

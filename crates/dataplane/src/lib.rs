@@ -5,19 +5,23 @@
 //! and sends, departures first; or *split*: one thread receives, another makes departures. Everything that came is in the books when a run ends, however it ends.
 
 mod back;
+mod counters;
 mod deadline;
 mod device;
 mod feeder;
 mod filler;
+mod floor;
 mod intake;
 mod line;
 mod outlet;
 mod rounds;
 mod worker;
 
+pub use counters::Counters;
 pub use device::{Device, Driver};
+pub use floor::Floor;
 pub use line::OnLine;
-pub use worker::{Config, Counters, Feed, Finished, Pacing, PortSummary, Worker};
+pub use worker::{Config, Feed, Finished, Pacing, PortSummary, Worker};
 
 /// Why a live run could not start.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,5 @@
+use crate::counters::Counters;
 use crate::intake::Intake;
-use crate::worker::Counters;
 use dpdk::{Mbuf, TscClock};
 use engine::Pipeline;
 use measure::{DepartureMeter, DepthReport, Forgiven, PipelineReport};
@@ -44,8 +44,7 @@ impl<'a> Rounds<'a> {
     pub(crate) fn next(&mut self) -> Option<Time> {
         let now = self.clock.now();
         if self.round.is_multiple_of(64) {
-            self.counters.came.store(self.pipeline.books().came.frames, Ordering::Relaxed);
-            self.counters.left.store(self.pipeline.books().left.frames, Ordering::Relaxed);
+            self.counters.publish(&self.pipeline, &self.meter);
             if self.stop.load(Ordering::Relaxed) {
                 return None;
             }

@@ -1,5 +1,6 @@
 use crate::Error;
 use crate::back::Back;
+use crate::counters::Counters;
 use crate::deadline::DeadlinePacer;
 use crate::device::{Device, Opened};
 use crate::feeder::{self, Feeder};
@@ -17,7 +18,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use packet::FillerKind;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 use units::{FrameLen, Span};
@@ -72,15 +73,6 @@ pub enum Pacing {
         /// this machine can fill a line.
         unbounded: bool,
     },
-}
-
-/// What a run has done so far, for those who look on.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Frames that came in.
-    pub came: AtomicU64,
-    /// Frames that left.
-    pub left: AtomicU64,
 }
 
 /// What came of a run.
@@ -325,7 +317,7 @@ fn with_far_end(
 }
 
 /// Keeps the calling thread on a CPU.
-fn pin(cpu: Option<&usize>) -> Result<(), Error> {
+pub(crate) fn pin(cpu: Option<&usize>) -> Result<(), Error> {
     let Some(cpu) = cpu else { return Ok(()) };
     let mut set = CpuSet::new();
     let pinned = set.set(*cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));

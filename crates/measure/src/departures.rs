@@ -1,18 +1,23 @@
 use crate::books::Books;
+use crate::conformance::ConformanceMeter;
 use crate::fit::{FitMeter, Reference};
 use crate::gaps::GapMeter;
 use crate::lateness::LatenessMeter;
+use crate::plots::Plots;
 use crate::rates::RateMeter;
 use crate::report::{PipelineReport, Shortfall};
+use crate::timeline::Timeline;
 use std::sync::Arc;
 use units::{FrameLen, Span, Time};
 
 /// Everything that is measured of departures: gaps, rate, and how far they were from the ask.
 pub struct DepartureMeter {
     gaps: GapMeter,
+    conformance: ConformanceMeter,
     rate: RateMeter,
     lateness: LatenessMeter,
     fit: Option<FitMeter>,
+    timeline: Timeline,
     /// Ask and start of the first departure.
     first: Option<(Time, Time)>,
     /// Ask and start of the last one.
@@ -26,9 +31,11 @@ impl DepartureMeter {
     pub fn new(asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> Self {
         DepartureMeter {
             gaps: GapMeter::new(asked_gap, byte_time),
+            conformance: ConformanceMeter::new(byte_time),
             rate: RateMeter::new(window),
             lateness: LatenessMeter::default(),
             fit: None,
+            timeline: Timeline::default(),
             first: None,
             last: (Time::ZERO, Time::ZERO),
         }
@@ -44,13 +51,22 @@ impl DepartureMeter {
     /// A frame of `length` that should have departed at `asked` started at `start`.
     pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
         self.gaps.record(start);
+        self.conformance.record(asked, start, length);
         self.rate.record(start, length);
         self.lateness.record(asked, start);
         if let Some(fit) = &mut self.fit {
             fit.record(start, length);
         }
+        self.timeline.ask(asked, length);
+        self.timeline.got(start, length);
         self.last = (asked, start);
         self.first.get_or_insert(self.last);
+    }
+
+    /// Median, to an eighth, and largest lateness so far, in ns.
+    #[must_use]
+    pub fn lateness_so_far(&self) -> (u64, u64) {
+        self.lateness.so_far()
     }
 
     /// A report of these figures and of the books of the pipeline that holds `held` frames.
@@ -64,8 +80,10 @@ impl DepartureMeter {
             held,
             gap: self.gaps.report(),
             fit: self.fit.as_ref().and_then(FitMeter::report),
+            conformance: self.conformance.report(),
             rate: self.rate.report(),
             lateness: self.lateness.report(),
+            plots: Some(Box::new(Plots::of(&self.gaps, Some(&self.conformance), &self.timeline))),
             ..PipelineReport::default()
         }
     }

@@ -47,6 +47,11 @@ impl GapMeter {
         }
     }
 
+    /// The gaps in ps.
+    pub(crate) fn histogram(&self) -> &Histogram<u64> {
+        &self.histogram
+    }
+
     /// The figures so far; `None` when there was no gap yet.
     #[must_use]
     pub fn report(&self) -> Option<GapReport> {

@@ -1,18 +1,34 @@
+use crate::buckets::steps;
 use crate::gaps::{count, three_digits};
-use crate::report::LatenessReport;
+use crate::report::{Hiccups, LatenessReport};
 use hdrhistogram::Histogram;
 use units::{PS_PER_NS, Time};
 
 /// How far departures were from the instants asked for.
 pub(crate) struct LatenessMeter {
     late: Histogram<u64>,
+    /// Departures by lateness in ns, four buckets an octave: a median that is quick to find.
+    coarse: [u64; 256],
     latest: u64,
     earliest: u64,
+    /// Departures later than [`HICCUP`], runs of them, and whether the last one was.
+    hiccups: Hiccups,
+    in_hiccup: bool,
 }
+
+/// A departure later than this, in ps, is part of a hiccup: no loop that has the CPU to itself is.
+const HICCUP: u64 = 5_000 * PS_PER_NS;
 
 impl Default for LatenessMeter {
     fn default() -> Self {
-        LatenessMeter { late: three_digits(), latest: 0, earliest: 0 }
+        LatenessMeter {
+            late: three_digits(),
+            coarse: [0; 256],
+            latest: 0,
+            earliest: 0,
+            hiccups: Hiccups { above_ns: ns(HICCUP), ..Hiccups::default() },
+            in_hiccup: false,
+        }
     }
 }
 
@@ -20,6 +36,11 @@ impl LatenessMeter {
     /// A frame that should have departed at `asked` did so at `departed`.
     pub(crate) fn record(&mut self, asked: Time, departed: Time) {
         let late = departed.signed_ps_since(asked);
+        let hiccup = late > HICCUP.cast_signed();
+        self.hiccups.count += u64::from(hiccup && !self.in_hiccup);
+        self.hiccups.frames += u64::from(hiccup);
+        self.in_hiccup = hiccup;
+        self.coarse[bucket(late.max(0).unsigned_abs() / PS_PER_NS)] += 1;
         if late >= 0 {
             self.latest = self.latest.max(late.unsigned_abs());
             count(&mut self.late, late.unsigned_abs());
@@ -29,20 +50,58 @@ impl LatenessMeter {
         }
     }
 
+    /// The median in ns, to an eighth, and the largest lateness in ns: cheap enough for a loop that paces.
+    pub(crate) fn so_far(&self) -> (u64, u64) {
+        let half = self.late.len().div_ceil(2);
+        let mut sum = 0;
+        let middle = self.coarse.iter().position(|departures| {
+            sum += departures;
+            sum >= half
+        });
+        let (least, next) = middle.map_or((0, 0), |middle| (least(middle), least(middle + 1)));
+        (u64::midpoint(least, next.saturating_sub(1).max(least)), self.latest / PS_PER_NS)
+    }
+
     /// The figures so far; `None` when nothing departed.
     pub(crate) fn report(&self) -> Option<LatenessReport> {
         if self.late.is_empty() {
             return None;
         }
-        let ns = |ps: u64| ps as f64 / PS_PER_NS as f64;
         let quantile = |q| ns(self.late.value_at_quantile(q).min(self.latest));
         Some(LatenessReport {
             p50: quantile(0.50),
             p99: quantile(0.99),
             max: ns(self.latest),
             early_max: ns(self.earliest),
+            histogram: steps(&self.late, &[1.0, 2.0, 5.0]),
+            hiccups: Some(Hiccups {
+                longest_ns: if self.latest > HICCUP { ns(self.latest) } else { 0.0 },
+                ..self.hiccups
+            }),
         })
     }
+}
+
+/// The coarse bucket of a lateness in ns: 0, 1, 2, 3, then four an octave.
+fn bucket(ns: u64) -> usize {
+    match ns.checked_ilog2() {
+        None | Some(0 | 1) => ns as usize,
+        Some(octave) => (u64::from(octave - 1) * 4 + ((ns >> (octave - 2)) & 3)) as usize,
+    }
+}
+
+/// The least lateness in ns of a coarse bucket.
+fn least(bucket: usize) -> u64 {
+    let (octave, quarter) = (bucket / 4 + 1, bucket as u64 % 4);
+    match bucket {
+        0..4 => bucket as u64,
+        _ if octave < 64 => (4 + quarter) << (octave - 2),
+        _ => u64::MAX,
+    }
+}
+
+fn ns(ps: u64) -> f64 {
+    ps as f64 / PS_PER_NS as f64
 }
 
 #[cfg(test)]
@@ -57,5 +116,40 @@ mod tests {
         }
         let report = meter.report().expect("three departures");
         assert!((report.max - 5.0).abs() < 1e-9 && (report.early_max - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_hiccup_is_a_run_of_late_departures() {
+        let mut meter = LatenessMeter::default();
+        for (i, late_ns) in (0..).zip([0, 9_000, 5_001, 5_000, 0, 7_000, 20]) {
+            let asked = Time::from_ps(i * 10_000_000);
+            meter.record(asked, asked + units::Span::from_ns(late_ns));
+        }
+        let report = meter.report().expect("departures");
+        let hiccups = report.hiccups.expect("they are counted");
+        assert_eq!((hiccups.count, hiccups.frames), (2, 3), "5 µs itself is none");
+        assert!((hiccups.longest_ns - 9_000.0).abs() < 1e-9);
+        assert_eq!(report.histogram.iter().map(|bucket| bucket.1).sum::<u64>(), 7);
+        assert_eq!(report.histogram.last(), Some(&(10_000.0, 2)), "5001 is 5000 to 0.1 %");
+    }
+
+    #[test]
+    fn every_lateness_has_a_bucket_of_its_own_size() {
+        for ns in (0..5_000).chain([u64::from(u32::MAX), u64::MAX / 3, u64::MAX]) {
+            let bucket = bucket(ns);
+            assert!(least(bucket) <= ns && ns <= least(bucket + 1), "{ns}");
+            assert!(least(bucket + 1) - least(bucket) <= 1 + least(bucket) / 4, "{ns}");
+        }
+    }
+
+    #[test]
+    fn the_median_so_far_is_good_to_an_eighth() {
+        let mut meter = LatenessMeter::default();
+        assert_eq!(meter.so_far(), (0, 0));
+        for late_ns in 0..=2_000 {
+            meter.record(Time::ZERO, Time::ZERO + units::Span::from_ns(late_ns));
+        }
+        let (median, max) = meter.so_far();
+        assert!(median.abs_diff(1_000) <= 125 && max == 2_000, "{median}, {max}");
     }
 }

@@ -5,22 +5,31 @@
 //! picoseconds and divided once. Quantiles are exact to 0.1 % (HDR histograms of three digits).
 
 mod books;
+mod buckets;
+mod conformance;
 mod departures;
+pub mod figures;
 mod fit;
 mod gaps;
 mod lateness;
 mod moments;
+mod plots;
 mod rates;
 mod report;
 pub mod special;
+mod timeline;
 
-pub use books::{Books, DropReason, Tally};
+pub use books::{Books, DropReason, Drops, Tally};
+pub use buckets::Buckets;
+pub use conformance::ConformanceMeter;
 pub use departures::DepartureMeter;
 pub use fit::{FitMeter, FitReport, Reference};
 pub use gaps::GapMeter;
 pub use moments::Moments;
+pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{
-    DepthReport, Flow, Forgiven, GapError, GapReport, LatenessReport, LineReport, PipelineReport, RateReport, Report,
-    ReturnReport, Shortfall,
+    ConformanceReport, DepthReport, Flow, Forgiven, GapError, GapReport, Hiccups, LatenessReport, LineReport,
+    PipelineReport, RateReport, Report, ReturnReport, Shortfall,
 };
+pub use timeline::Timeline;

@@ -1,5 +1,7 @@
 use crate::books::{Drops, Tally};
+use crate::buckets::Buckets;
 use crate::fit::FitReport;
+use crate::plots::Plots;
 use serde::Serialize;
 use units::Span;
 
@@ -50,6 +52,9 @@ pub struct PipelineReport {
     /// Share of a waveform's integral that no frame was there to use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forfeited_share: Option<f64>,
+    /// Each gap against the one that the schedule asked for just there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conformance: Option<ConformanceReport>,
     /// Rate of what left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateReport>,
@@ -89,6 +94,19 @@ pub struct PipelineReport {
     /// What came by flow of a measured port, where there is more than the frames themselves to say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flow: Option<Flow>,
+    /// What can be drawn; no part of the report on stdout.
+    #[serde(skip)]
+    pub plots: Option<Box<Plots>>,
+}
+
+impl PipelineReport {
+    /// Leaves out what compares with an ask, for a run that asked nothing.
+    pub fn forget_ask(&mut self) {
+        self.conformance = None;
+        if let Some(plots) = &mut self.plots {
+            plots.forget_ask();
+        }
+    }
 }
 
 /// Frames carried back from the output port to the input port; balances by itself.
@@ -148,6 +166,37 @@ pub struct GapError {
     pub within_1us: f64,
 }
 
+/// Each gap against its own ask: e = gap obtained − gap asked between the same two departures; in ns.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConformanceReport {
+    /// Gaps compared.
+    pub count: u64,
+    /// Mean of the gaps asked.
+    pub asked_mean_ns: f64,
+    /// Least gap asked.
+    pub asked_min_ns: f64,
+    /// Largest gap asked.
+    pub asked_max_ns: f64,
+    /// Median of \|e\|.
+    pub p50: f64,
+    /// 99th percentile of \|e\|.
+    pub p99: f64,
+    /// Largest \|e\|.
+    pub max_ns: f64,
+    /// Share of gaps with \|e\| up to one byte time of the line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within_1_byte_time: Option<f64>,
+    /// Share of gaps with \|e\| ≤ 64 ns.
+    pub within_64ns: f64,
+    /// Share of gaps with \|e\| ≤ 256 ns.
+    pub within_256ns: f64,
+    /// Share of gaps with \|e\| ≤ 1 µs.
+    pub within_1us: f64,
+    /// Share of gaps without an idle line: on a line, up to the time of the frame before and one byte
+    /// time; elsewhere, less than a tenth of the gap asked.
+    pub back_to_back: f64,
+}
+
 /// Rate of frames with FCS. The mean is (lengths of all but the last) ÷ (last start − first start);
 /// the other figures are over whole windows from the first frame on.
 #[derive(Clone, Debug, Serialize)]
@@ -180,6 +229,24 @@ pub struct LatenessReport {
     pub max: f64,
     /// Earliest departure before its ask, as a positive number.
     pub early_max: f64,
+    /// Departures by lateness, in steps of 1, 2, 5 × 10ⁿ ns; early ones are in the first.
+    pub histogram: Buckets,
+    /// Interruptions, as departures show them; real time only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hiccups: Option<Hiccups>,
+}
+
+/// A hiccup is a run of consecutive departures that are all later than `above_ns`.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Hiccups {
+    /// Lateness from which on a departure is part of one.
+    pub above_ns: f64,
+    /// How many.
+    pub count: u64,
+    /// Departures in them.
+    pub frames: u64,
+    /// The latest of these departures; 0 if there were none.
+    pub longest_ns: f64,
 }
 
 /// Lateness that moved the rest of the schedule instead of being made good.

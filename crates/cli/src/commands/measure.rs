@@ -1,19 +1,23 @@
 use super::Common;
 use crate::execute::{self, Outcome};
 use crate::files::OnDisk;
-use crate::output::Failure;
+use crate::output::{self, Failure};
+use crate::progress::Progress;
+use crate::resolution;
 use crate::stop::Stop;
 use engine::schedules::Ask;
 use engine::schedules::laws::{Law, Placed};
-use measure::{Books, FitMeter, GapMeter, PipelineReport, RateMeter, Report};
+use measure::{Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, Report, Timeline};
 use packet::{Frame, HeapFrame};
+use page::Verdict;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use serde_json::{Map, json};
 use sim::{PcapSource, Source};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use units::{Layer, Rate, Share, Span, Time, WireLen};
+use std::time::Duration;
+use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Share, Span, Time, WireLen};
 
 /// Measure gaps and rates of what arrives
 #[derive(clap::Args)]
@@ -57,36 +61,75 @@ fn parse_expected(text: &str) -> Result<Ask, units::ParseError> {
     if law || time && first.starts_with(|c: char| c.is_ascii_digit()) { parse_gap(text) } else { parse_wave(text) }
 }
 
+/// The inter-departure time that should follow a frame of `length`, where that is known of each.
+fn gap_after(expected: &Ask, length: FrameLen) -> Option<Span> {
+    let at = |rate: BitRate, bytes: u32| {
+        Span::from_ps((u128::from(bytes) * 8 * u128::from(PS_PER_S) / u128::from(rate.bps().max(1))) as u64)
+    };
+    match expected {
+        Ask::Gap(gap) => Some(*gap),
+        Ask::Rate(Rate::Frames(rate)) => Some(rate.gap()),
+        Ask::Rate(Rate::Bits(rate, Layer::Frame)) => Some(at(*rate, length.bytes())),
+        Ask::Rate(Rate::Bits(rate, Layer::Wire)) => Some(at(*rate, length.on_wire().bytes())),
+        _ => None,
+    }
+}
+
 /// Measures frames as they are given.
 pub(crate) struct Receiver {
+    expected: Option<Ask>,
     gaps: GapMeter,
+    conformance: ConformanceMeter,
     rate: RateMeter,
     fit: Option<FitMeter>,
+    timeline: Timeline,
     books: Books,
+    /// Length of the frame before.
+    last: Option<FrameLen>,
 }
 
 impl Receiver {
-    fn new(asked: Option<Span>, law: Option<Placed>, window: Span) -> Self {
+    fn new(expected: Option<Ask>, law: Option<Placed>, window: Span) -> Self {
         Receiver {
-            gaps: GapMeter::new(asked, None),
+            gaps: GapMeter::new(expected.as_ref().and_then(Ask::fixed_gap), None),
+            expected,
+            conformance: ConformanceMeter::new(None),
             rate: RateMeter::new(window),
             fit: law.map(|law| FitMeter::new(Arc::new(law), None)),
+            timeline: Timeline::default(),
             books: Books::default(),
+            last: None,
         }
     }
 
-    pub(crate) fn record(&mut self, start: Time, length: units::FrameLen) {
+    pub(crate) fn record(&mut self, start: Time, length: FrameLen) {
         self.gaps.record(start);
+        if let Some(expected) = &self.expected {
+            // The first frame has no gap; any ask will do.
+            let before = self.last.replace(length).unwrap_or(length);
+            if let Some(gap) = gap_after(expected, before) {
+                self.conformance.record_after(gap, start, length);
+            }
+        }
         self.rate.record(start, length);
         if let Some(fit) = &mut self.fit {
             fit.record(start, length);
         }
+        self.timeline.got(start, length);
         self.books.came.add(length);
         self.books.left.add(length);
     }
 
     pub(crate) fn frames(&self) -> u64 {
         self.books.came.frames
+    }
+
+    /// What has come in a run of which so much has passed, in a line.
+    pub(crate) fn so_far(&self, passed: Duration) -> String {
+        let (frames, bytes) = (self.books.came.frames, self.books.came.bytes);
+        let rate = bytes as f64 * 8.0 / passed.as_secs_f64().max(1e-3);
+        let rate = output::bits(output::digits(rate, 4));
+        format!("{} s  {rate}  {} frames", passed.as_secs(), output::thousands(frames))
     }
 
     fn report(&self) -> PipelineReport {
@@ -97,7 +140,13 @@ impl Receiver {
             drops: self.books.drops(),
             gap: self.gaps.report(),
             fit: self.fit.as_ref().and_then(FitMeter::report),
+            conformance: self.conformance.report(),
             rate: self.rate.report(),
+            plots: Some(Box::new(Plots::of(
+                &self.gaps,
+                self.expected.as_ref().map(|_| &self.conformance),
+                &self.timeline,
+            ))),
             ..PipelineReport::default()
         }
     }
@@ -105,6 +154,7 @@ impl Receiver {
 
 /// What is to be received, and until when.
 pub(crate) struct Reception<'a> {
+    pub(crate) common: &'a Common,
     pub(crate) write: Option<&'a Path>,
     pub(crate) count: u64,
     pub(crate) duration: Option<Span>,
@@ -147,14 +197,15 @@ impl Measure {
         }
         let port = problems.unless_any(port).map_err(Failure::new)?;
 
+        let folder = self.common.page_folder()?;
         let stop = Stop::on_signals()?;
-        let gap = expected.as_ref().and_then(Ask::fixed_gap);
         let law = match &expected {
             Some(Ask::Law(law)) => Some(law.place().map_err(Failure::new)?),
             _ => None,
         };
-        let mut receiver = Receiver::new(gap, law, self.common.window);
+        let mut receiver = Receiver::new(expected.clone(), law, self.common.window);
         let reception = Reception {
+            common: &self.common,
             write: self.write.as_deref(),
             count: self.count.unwrap_or(u64::MAX),
             duration: self.common.duration,
@@ -170,17 +221,18 @@ impl Measure {
         };
         let mut report = receiver.report();
         report.flow = outcome.reports.pop().and_then(|partial| partial.flow);
+        if let Some(Ask::Gap(gap)) = expected {
+            resolution::warn(&mut outcome.limits, resolution::of_stamps(gap).as_slice());
+        }
         let failure = outcome.failure.take();
         execute::note_samples(std::slice::from_ref(&report), &mut outcome.limits);
         let report =
             Report { schema: Report::SCHEMA, command: "measure", pipelines: vec![report], limits: outcome.limits };
-        let status = execute::conclude(&report, &[], &self.common, failure)?;
-        let missed = expected.and_then(|expected| self.miss(&expected, &report.pipelines[0]));
-        if let Some(missed) = missed {
-            crate::output::say(format_args!("--expect is missed: {missed}"));
-            return Ok(ExitCode::from(Failure::MISSED));
-        }
-        Ok(status)
+        let verdict = expected.zip(self.expect.as_ref()).map(|(expected, text)| Verdict {
+            expected: text.clone(),
+            missed: self.miss(&expected, &report.pipelines[0]),
+        });
+        execute::conclude(&report, verdict.as_slice(), &self.common, folder, failure)
     }
 
     /// Why the expectation is missed, if it is.
@@ -229,6 +281,7 @@ fn from_capture(
     }
     let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
     let mut frame = HeapFrame::default();
+    let mut progress = Progress::new(reception.common, ["measure"]);
     let end = reception.duration.map_or(Time::MAX, |duration| Time::from_ps(duration.as_ps()));
     while let Some(arrival) = source.arrival().filter(|arrival| *arrival < end) {
         if receiver.frames() >= reception.count || stop.asked() {
@@ -236,6 +289,9 @@ fn from_capture(
         }
         source.take(&mut frame);
         receiver.record(arrival, frame.length());
+        if progress.is_due() {
+            progress.say(0, receiver.so_far(progress.passed()));
+        }
         if let Some(writer) = &mut writer {
             let stamp = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
             writer.write(stamp, frame.bytes(), frame.original()).map_err(Failure::new)?;

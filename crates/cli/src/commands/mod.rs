@@ -1,6 +1,7 @@
 //! The commands: one file each, one line in the list below.
 
 use crate::output::Failure;
+use crate::page_folder::PageFolder;
 use clap::Subcommand;
 use scenario::{PipelineText, Text};
 use std::process::ExitCode;
@@ -61,6 +62,9 @@ pub(crate) struct Common {
     /// Print the report as one JSON object, and nothing else, on stdout
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the report as a page, DIR/report.html, with its data in DIR/report.json
+    #[arg(long = "report", value_name = "DIR")]
+    pub(crate) folder: Option<std::path::PathBuf>,
     /// Show progress on a terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
     pub(crate) progress: String,
@@ -74,6 +78,13 @@ pub(crate) struct Common {
     /// Print no report for people
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+impl Common {
+    /// The folder of the page, if one is wanted; it can be written.
+    pub(crate) fn page_folder(&self) -> Result<Option<PageFolder>, Failure> {
+        self.folder.as_deref().map(PageFolder::open).transpose()
+    }
 }
 
 /// What is asked of departures.

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 Examples:
   netlathe shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap --gap 'fixed 10us'
   netlathe shape --in pcap:in.pcap --out wire:10G,frames=out.csv --gap 'chi2 df 6 in 80us..120us'
-  netlathe shape --in pcap:in.pcap --out wire:10G --rate 'burst 8Gbps for 2ms every 10ms'
+  netlathe shape --in pcap:in.pcap --out wire:10G --rate 'burst 8Gbps for 2ms every 10ms' --report results
   netlathe shape --in eth0 --out eth1 --rate 50Mbps --duration 10s --json")]
 pub(crate) struct Shape {
     /// Port that frames come from

@@ -294,6 +294,11 @@ impl Finished {
         self.whole_report()["pipelines"][0].clone()
     }
 
+    /// What was said but for notes: a busy machine is told of in one.
+    pub(crate) fn complaints(&self) -> Vec<&str> {
+        self.stderr.lines().filter(|line| !line.starts_with("netlathe: note: ")).collect()
+    }
+
     /// The whole report, however the run ended.
     pub(crate) fn whole_report(&self) -> Value {
         let report: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"));

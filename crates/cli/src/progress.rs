@@ -1,0 +1,59 @@
+//! How far a run is: one line for each pipeline, on a terminal only, gone when the run ends.
+
+use crate::commands::Common;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::{Duration, Instant};
+
+/// The lines. Nothing is drawn where nobody looks.
+pub(crate) struct Progress {
+    lines: Vec<ProgressBar>,
+    shown: bool,
+    last: Option<Instant>,
+    begin: Instant,
+}
+
+impl Progress {
+    /// Between two looks at a run.
+    const EVERY: Duration = Duration::from_millis(250);
+
+    /// A line for each of these pipelines, if standard error is a terminal and the user wants it.
+    pub(crate) fn new<'a>(common: &Common, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let wanted = common.progress == "auto" && !common.quiet;
+        let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let shown = !target.is_hidden();
+        let all = MultiProgress::with_draw_target(target);
+        let style = ProgressStyle::with_template("{prefix}  {wide_msg}").expect("the template is well formed");
+        let lines = names
+            .into_iter()
+            .map(|name| all.add(ProgressBar::no_length().with_style(style.clone()).with_prefix(name.to_owned())))
+            .collect();
+        Progress { lines, shown, last: None, begin: Instant::now() }
+    }
+
+    /// True now and then, where somebody looks: then the lines want to be told what to say.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let due = self.shown && self.last.is_none_or(|last| last.elapsed() >= Self::EVERY);
+        if due {
+            self.last = Some(Instant::now());
+        }
+        due
+    }
+
+    /// Time since the run began.
+    pub(crate) fn passed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    /// What line number `i` says from now on.
+    pub(crate) fn say(&self, i: usize, text: String) {
+        self.lines[i].set_message(text);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        for line in &self.lines {
+            line.finish_and_clear();
+        }
+    }
+}

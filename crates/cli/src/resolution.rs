@@ -1,0 +1,88 @@
+//! Asks below what can be resolved here: said as a note, and kept in the report.
+
+use crate::output;
+#[cfg(feature = "live")]
+use measure::PipelineReport;
+#[cfg(feature = "live")]
+use scenario::Pacer;
+use scenario::{PipelinePlan, PortSpec};
+use serde_json::{Map, Value, json};
+use units::{PS_PER_NS, Span, Time};
+
+/// Says each warning, and lists them as `warnings` of the report's limits if there are any.
+pub(crate) fn warn(limits: &mut Map<String, Value>, warnings: &[String]) {
+    for warning in warnings {
+        output::note(warning);
+    }
+    if !warnings.is_empty() {
+        limits.insert("warnings".into(), json!(warnings));
+    }
+}
+
+/// What a model line or a capture cannot resolve of a plan.
+pub(crate) fn of_model(plan: &PipelinePlan) -> Vec<String> {
+    let Some(gap) = plan.ask.fixed_gap() else { return Vec::new() };
+    let mut warnings = Vec::new();
+    if let Some(line) = plan.output.line() {
+        let place = Time::from_ps(gap.as_ps());
+        if line.time(line.position(place)) != place {
+            warnings.push(format!(
+                "{}: a gap of {gap} is no whole number of byte times of {}: each departure is within half of one of its ask, and only the mean is exact",
+                plan.name,
+                line.byte_time()
+            ));
+        }
+    }
+    let captures = match &plan.output {
+        PortSpec::Pcap(_) => true,
+        PortSpec::Wire(wire) => wire.pcap.is_some(),
+        _ => false,
+    };
+    if captures && !whole_ns(gap) {
+        warnings.push(format!(
+            "{}: the capture's stamps hold whole nanoseconds, a gap of {gap} is none: each is rounded by itself, and the mean is kept",
+            plan.name
+        ));
+    }
+    warnings
+}
+
+/// What departures in real time cannot resolve of a plan, on a machine with this floor.
+#[cfg(feature = "live")]
+pub(crate) fn of_machine(
+    plan: &PipelinePlan,
+    report: &PipelineReport,
+    floor: Option<&dataplane::Floor>,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(gap) = plan.ask.fixed_gap().filter(|gap| plan.pacer == Pacer::Deadline && !whole_ns(*gap)) {
+        warnings.push(format!(
+            "{}: the parts of a nanosecond in a gap of {gap} are kept by the mean, not by single departures in real time",
+            plan.name
+        ));
+    }
+    if let (Some(floor), Some(conformance)) = (floor, &report.conformance) {
+        let asked = Span::from_ps((conformance.asked_mean_ns.max(0.0) * PS_PER_NS as f64) as u64);
+        if floor.is_above(asked) {
+            warnings.push(format!(
+                "{}: gaps of {} on average are below what this machine can tell apart now: a loop that only waits is {} late in the median, {} in one of a hundred",
+                plan.name,
+                output::brief(conformance.asked_mean_ns),
+                output::brief(floor.p50.as_ns_f64()),
+                output::brief(floor.p99.as_ns_f64())
+            ));
+        }
+    }
+    warnings
+}
+
+/// What the stamps of a receiver, in whole ns, cannot resolve of a gap that is expected.
+pub(crate) fn of_stamps(gap: Span) -> Option<String> {
+    (!whole_ns(gap)).then(|| {
+        format!("measure: stamps hold whole nanoseconds, a gap of {gap} is none: no single gap can be as expected, only their mean")
+    })
+}
+
+fn whole_ns(gap: Span) -> bool {
+    gap.as_ps().is_multiple_of(PS_PER_NS)
+}

@@ -1,0 +1,82 @@
+//! The lines of progress: there on a terminal, silent elsewhere, gone at the end.
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, words};
+use std::process::Command;
+
+const STREAM: &str = "--stream \"udp 10.0.0.1:1 > 10.0.0.2:2\"";
+
+/// What a command shows on a terminal: `script` gives it one. None where there is no `script`.
+fn on_terminal(bench: &Bench, line: &str) -> Option<String> {
+    let line = format!("{} {line}", env!("CARGO_BIN_EXE_netlathe"));
+    let output = Command::new("script").args(["-qec", &line, "/dev/null"]).current_dir(bench.path("")).output();
+    match output {
+        Ok(output) => {
+            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stdout));
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
+        Err(cause) => {
+            println!("SKIP: no terminal can be had, script does not run: {cause}");
+            None
+        }
+    }
+}
+
+/// What is left on the screen: each line after its last erasure.
+fn left(shown: &str) -> Vec<&str> {
+    let lines = shown.lines().map(|line| line.rsplit("\x1b[2K").next().unwrap_or_default());
+    lines.map(|line| line.trim_matches('\r')).filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn a_terminal_shows_how_far_a_run_is_and_is_clean_after() {
+    let bench = Bench::new();
+    let gen_null = format!("gen --out null --count 100000 {STREAM}");
+    let Some(shown) = on_terminal(&bench, &gen_null) else { return };
+    assert!(shown.contains("gen  ") && shown.contains(" of virtual time"), "{shown:?}");
+    assert!(left(&shown)[0] == "gen" && left(&shown)[1].starts_with("  in  "), "{shown:?}");
+    let bare = on_terminal(&bench, &format!("{gen_null} -q --progress never")).expect("it ran before");
+    assert_eq!(bare, "");
+    let scenario = ["one", "two"].map(|name| {
+        format!(
+            "[[pipeline]]\nname = \"{name}\"\nstream = \"udp 10.0.0.1:1 > 10.0.0.2:2\"\ncount = 50000\nout = \"null\"\n"
+        )
+    });
+    bench.write("s.toml", format!("schema = 1\n{}", scenario.concat()));
+    let shown = on_terminal(&bench, "run s.toml").expect("it ran before");
+    assert!(shown.contains("one  0 s") && shown.contains("two  0 s"), "{shown:?}");
+    let left = left(&shown);
+    assert!(left[0] == "one" && !left.iter().any(|line| line.contains("virtual time")), "{shown:?}");
+}
+
+#[test]
+fn where_nobody_looks_nothing_is_shown() {
+    let bench = Bench::new();
+    let finished = bench.run(words(&format!("gen --out null --count 100000 {}", STREAM.replace('"', "'"))));
+    assert_eq!((finished.status, finished.stderr.as_str()), (Some(0), ""));
+    assert!(!finished.stdout.contains('\x1b') && !finished.stdout.contains("of virtual time"));
+}
+
+#[cfg(feature = "live")]
+#[test]
+fn a_live_run_tells_rate_depth_starvation_and_lateness() {
+    let bench = Bench::new();
+    let command = |progress: &str| {
+        format!("gen --out dpdk:net_null0 --duration 600ms --gap 100us --json --progress {progress} {STREAM}")
+    };
+    let can = bench.run(words(&command("never").replace('"', "'")));
+    if can.status != Some(0) {
+        println!("SKIP: no live ports here: {}", can.stderr);
+        return;
+    }
+    assert_eq!(can.complaints(), Vec::<&str>::new());
+    let Some(shown) = on_terminal(&bench, &command("auto")) else { return };
+    for figure in ["bit/s", " waiting", " starved", "late ", ", max "] {
+        assert!(shown.contains(figure), "{figure}: {shown:?}");
+    }
+    // A busy machine is told of in a note.
+    let left: Vec<&str> = left(&shown).into_iter().filter(|line| !line.starts_with("netlathe: note: ")).collect();
+    assert!(left.len() == 1 && left[0].starts_with('{'), "only the report is left: {shown:?}");
+}

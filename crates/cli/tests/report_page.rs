@@ -1,0 +1,116 @@
+//! `--report`: what is written, with what in it, and what is refused before anything starts.
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, words};
+use serde_json::Value;
+use std::fs;
+
+const GEN: &str = "gen --out wire:10G --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size imix'";
+
+fn page(bench: &Bench, folder: &str) -> (String, Value) {
+    let html = String::from_utf8(bench.read(&format!("{folder}/report.html"))).expect("UTF-8");
+    let json = bench.read(&format!("{folder}/report.json"));
+    (html, serde_json::from_slice(&json).expect("JSON"))
+}
+
+#[test]
+fn every_command_that_moves_frames_writes_a_page() {
+    let bench = Bench::new();
+    bench.generate("random 64B-1518B", 5_000);
+    let scenario = "schema = 1\n[[pipeline]]\nname = \"even\"\nin = \"pcap:in.pcap\"\nout = \"wire:10G\"\ngap = \"10us\"\n[[expect]]\nthat = \"even.starved == 0\"\n";
+    bench.write("s.toml", scenario);
+    for (command, asked) in [
+        ("shape --in pcap:in.pcap --out wire:10G --rate 2Gbps", true),
+        ("shape --in pcap:in.pcap --out null", false),
+        ("measure --pcap in.pcap", false),
+        ("measure --pcap in.pcap --expect 1ns", true),
+        ("run s.toml", true),
+    ] {
+        let folder = format!("{}/deep", command.replace([' ', ':', '/'], "_"));
+        let finished = bench.run(words(&format!("{command} --json --report {folder}")));
+        assert_eq!(finished.status, Some(0), "{command}: {}", finished.stderr);
+        let (html, mut json) = page(&bench, &folder);
+        assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
+        assert!(html.contains(&format!("netlathe {command} --json --report {folder}")), "the command line is told");
+        assert!(html.contains("Every frame is accounted for."));
+        // What is drawn is what was measured.
+        let plots = json["pipelines"][0].as_object_mut().expect("a pipeline").remove("plots").expect("plots");
+        let drawn = &plots["gap"]["got"];
+        let inside: u64 = drawn["counts"].as_array().expect("bins").iter().filter_map(Value::as_u64).sum();
+        let all = inside + drawn["below"].as_u64().expect("a count") + drawn["above"].as_u64().expect("a count");
+        assert_eq!(all, 4_999, "{command}");
+        assert_eq!(plots["gap"].get("asked").is_some(), asked, "{command}");
+        assert_eq!(json, finished.report(), "beside what is drawn, the same report");
+    }
+}
+
+#[test]
+fn runs_of_no_frames_and_of_one_have_pages() {
+    let bench = Bench::new();
+    bench.report(words(&format!("{GEN} --count 1 --gap 1us --report one")));
+    let (html, _) = page(&bench, "one");
+    assert!(html.contains("No gap: fewer than two frames left."));
+    bench.generate("64B", 1);
+    bench.report(words("shape --in pcap:in.pcap --out wire:10G --gap 1us --stage 'loss 100%' --report none"));
+    let (html, json) = page(&bench, "none");
+    assert!(
+        html.contains("loss (dropped by a loss stage, as asked)") && html.contains("Every frame is accounted for.")
+    );
+    assert_eq!(json["pipelines"][0]["out"]["frames"], 0);
+}
+
+#[test]
+fn expectations_and_their_fate_are_on_the_page() {
+    let bench = Bench::new();
+    bench.generate("64B", 100);
+    let finished = bench.run(words("measure --pcap in.pcap --expect 'fixed 2ns' -q --report missed"));
+    assert_eq!(finished.status, Some(1));
+    let (html, _) = page(&bench, "missed");
+    assert!(html.contains("<code>fixed 2ns</code> <span class=\"verdict bad\">missed</span>: the mean is 1.000 ns"));
+}
+
+#[test]
+fn a_report_goes_over_an_older_one_and_a_truncated_input_has_one() {
+    let bench = Bench::new();
+    bench.generate("64B", 100);
+    let mut cut = bench.read("in.pcap");
+    cut.truncate(cut.len() - 10);
+    bench.write("cut.pcap", cut);
+    for file in ["in", "cut"] {
+        let finished = bench.run(words(&format!("shape --in pcap:{file}.pcap --out null --json --report r")));
+        assert_eq!(finished.status, Some(if file == "in" { 0 } else { 2 }));
+        let (html, json) = page(&bench, "r");
+        assert_eq!(json["pipelines"][0]["in"]["frames"], if file == "in" { 100 } else { 99 });
+        assert!(html.contains(&format!("pcap:{file}.pcap")));
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_is_refused_before_anything_starts() {
+    let bench = Bench::new();
+    bench.generate("64B", 10);
+    bench.write("file", "mine");
+    fs::create_dir_all(bench.path("taken/report.html")).expect("a folder");
+    for (folder, why) in [
+        ("file", "is no folder, or lies within a file: name a folder"),
+        ("file/below", "is no folder, or lies within a file: name a folder"),
+        ("taken", "has a folder report.html in the way of the report: name another folder"),
+        ("/proc/nowhere", "cannot be made: "),
+    ] {
+        let finished = bench.run(words(&format!("shape --in pcap:in.pcap --out pcap:out.pcap --report {folder}")));
+        assert_eq!((finished.status, finished.stdout.as_str()), (Some(2), ""), "{folder}");
+        assert!(
+            finished.stderr.starts_with(&format!("netlathe: --report: {folder} {why}"))
+                && finished.stderr.lines().count() == 1,
+            "{}",
+            finished.stderr
+        );
+        assert!(!bench.files().contains(&"out.pcap".to_owned()), "{folder}: nothing was started");
+    }
+    assert_eq!(bench.read("file"), b"mine");
+    let finished = bench.run(words("shape --in pcap:nothing.pcap --out null --report made/for/nothing"));
+    assert_eq!(finished.status, Some(2));
+    assert!(!bench.files().contains(&"made".to_owned()), "a folder made for nothing goes again");
+}

@@ -1,0 +1,101 @@
+use crate::Error;
+use crate::worker::{Config, pin};
+use dpdk::TscClock;
+use units::Span;
+
+/// How late a loop is here that waits for one instant after the other and does nothing else. No
+/// departure that waits for the clock can be better; what it reaches beyond is the cost of the work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Floor {
+    /// Time from one instant to the next.
+    pub gap: Span,
+    /// Instants that were waited for.
+    pub instants: usize,
+    /// Median lateness.
+    pub p50: Span,
+    /// 99th percentile of lateness.
+    pub p99: Span,
+    /// Largest lateness.
+    pub max: Span,
+    /// Share of instants that were met within 1 µs.
+    pub within_1us: f64,
+}
+
+impl Floor {
+    /// As [`Floor::measure`], for a thread of its own, on the CPU where departures of `config` will be made.
+    ///
+    /// # Errors
+    /// The thread cannot be kept on that CPU.
+    pub fn measure_for(config: &Config, clock: &TscClock, gap: Span, duration: Span) -> Result<Floor, Error> {
+        // With two CPUs the second makes departures.
+        pin(config.cpus.get(1).or(config.cpus.first()))?;
+        Ok(Floor::measure(clock, gap, duration))
+    }
+
+    /// Waits for absolute instants, `gap` apart, for about `duration`, on the calling thread. After a
+    /// hiccup the instants that have passed are late, as departures are.
+    #[must_use]
+    pub fn measure(clock: &TscClock, gap: Span, duration: Span) -> Floor {
+        let instants = (duration.as_ps() / gap.as_ps().max(1)).max(1) as usize;
+        // Written before the loop, so that no page of it is new to the loop.
+        let mut late = vec![Span::from_ps(1); instants];
+        let mut due = clock.now() + gap;
+        for late in &mut late {
+            *late = clock.spin_until(due).since(due);
+            due += gap;
+        }
+        Floor::of(gap, late)
+    }
+
+    fn of(gap: Span, mut late: Vec<Span>) -> Floor {
+        late.sort_unstable();
+        // The least value that so many of a hundred are not above.
+        let percentile = |n: usize| late[(late.len() * n).div_ceil(100) - 1];
+        let near = late.iter().filter(|late| **late <= Span::from_us(1)).count();
+        Floor {
+            gap,
+            instants: late.len(),
+            p50: percentile(50),
+            p99: percentile(99),
+            max: percentile(100),
+            within_1us: near as f64 / late.len() as f64,
+        }
+    }
+
+    /// True if departures `gap` apart on average are closer than this machine can tell apart: half of
+    /// them would be off by half a gap, or one in a hundred by a whole one, if nothing but waiting
+    /// were done.
+    #[must_use]
+    pub fn is_above(&self, gap: Span) -> bool {
+        gap < self.p50 * 2 || gap < self.p99
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_instants() {
+        let late = (1..=200).rev().map(|i| Span::from_ns(i * 10)).collect();
+        let floor = Floor::of(Span::from_us(10), late);
+        assert_eq!((floor.p50, floor.p99, floor.max), (Span::from_us(1), Span::from_ns(1_980), Span::from_us(2)));
+        assert!((floor.within_1us - 0.5).abs() < 1e-12 && floor.instants == 200);
+        let one = Floor::of(Span::from_us(10), vec![Span::from_ns(30)]);
+        assert_eq!((one.p50, one.p99, one.max), (Span::from_ns(30), Span::from_ns(30), Span::from_ns(30)));
+    }
+
+    #[test]
+    fn both_sides_of_what_can_be_told_apart() {
+        let floor = |p50, p99| Floor {
+            gap: Span::from_us(10),
+            instants: 5_000,
+            p50: Span::from_ns(p50),
+            p99: Span::from_ns(p99),
+            max: Span::from_us(50),
+            within_1us: 1.0,
+        };
+        assert!(!floor(50, 100).is_above(Span::from_ns(100)) && floor(50, 100).is_above(Span::from_ns(99)));
+        assert!(!floor(50, 900).is_above(Span::from_ns(900)) && floor(50, 900).is_above(Span::from_ns(899)));
+    }
+}

@@ -1,0 +1,51 @@
+//! Histograms in few buckets, for reports and pages.
+
+use hdrhistogram::Histogram;
+use units::PS_PER_NS;
+
+/// Counts by value: (upper end in ns, how many are above the bucket before and not above this one).
+/// A value is told apart from an end to 0.1 %.
+pub type Buckets = Vec<(f64, u64)>;
+
+/// The buckets of a histogram of ps that end at `steps` × 10ⁿ ns, from 1 ns on, up to the last that
+/// holds anything; empty ones in between are listed too.
+pub(crate) fn steps(histogram: &Histogram<u64>, steps: &[f64]) -> Buckets {
+    let mut ends = (0..20).flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
+    let mut buckets = Buckets::new();
+    let mut end = f64::NEG_INFINITY;
+    for value in histogram.iter_recorded() {
+        let least = histogram.lowest_equivalent(value.value_iterated_to()) as f64 / PS_PER_NS as f64;
+        while least > end {
+            end = ends.next().expect("u64 of ps ends before 10^20 ns");
+            buckets.push((end, 0));
+        }
+        if let Some(bucket) = buckets.last_mut() {
+            bucket.1 += value.count_since_last_iteration();
+        }
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gaps::three_digits;
+
+    #[test]
+    fn ends_belong_to_their_buckets() {
+        let mut histogram = three_digits();
+        for ps in [0, 999, 1_000, 1_001, 2_000, 4_900, 10_000, 90_000] {
+            histogram.record(ps).expect("it grows");
+        }
+        let expected = [(1.0, 3), (2.0, 2), (5.0, 1), (10.0, 1), (20.0, 0), (50.0, 0), (100.0, 1)];
+        assert_eq!(steps(&histogram, &[1.0, 2.0, 5.0]), expected);
+    }
+
+    #[test]
+    fn any_value_has_a_bucket() {
+        let mut histogram = three_digits();
+        assert!(steps(&histogram, &[1.0]).is_empty());
+        histogram.record(u64::MAX / 2).expect("it grows");
+        assert_eq!(steps(&histogram, &[1.0]).iter().map(|bucket| bucket.1).sum::<u64>(), 1);
+    }
+}

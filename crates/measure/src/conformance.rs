@@ -1,0 +1,208 @@
+use crate::buckets::{Buckets, steps};
+use crate::gaps::{count, three_digits};
+use crate::moments::Moments;
+use crate::report::ConformanceReport;
+use hdrhistogram::Histogram;
+use units::{FrameLen, PS_PER_NS, Span, Time};
+
+/// Each inter-departure time against the one that the schedule asked for just there: of any law of
+/// gaps and any rate, since every departure comes with its own ask.
+pub struct ConformanceMeter {
+    /// How long a byte lasts, if the output has a line rate.
+    byte_time: Option<Span>,
+    last: Option<Departure>,
+    asked: AskedGaps,
+    errors: Histogram<u64>,
+    largest: u64,
+    within: [u64; 4],
+    back_to_back: u64,
+}
+
+/// A departure and its ask.
+struct Departure {
+    asked: Time,
+    start: Time,
+    length: FrameLen,
+}
+
+/// The gaps that were asked. Most schedules ask for the same one many times in a row.
+struct AskedGaps {
+    moments: Moments,
+    histogram: Histogram<u64>,
+    repeated: (u64, u64),
+}
+
+impl ConformanceMeter {
+    /// A meter; `byte_time` is that of the line, if there is one.
+    #[must_use]
+    pub fn new(byte_time: Option<Span>) -> Self {
+        ConformanceMeter {
+            byte_time,
+            last: None,
+            asked: AskedGaps { moments: Moments::default(), histogram: three_digits(), repeated: (0, 0) },
+            errors: three_digits(),
+            largest: 0,
+            within: [0; 4],
+            back_to_back: 0,
+        }
+    }
+
+    /// A frame of `length` that should have departed at `asked` started at `start`.
+    pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
+        if let Some(last) = self.last.replace(Departure { asked, start, length }) {
+            self.compare(asked.signed_ps_since(last.asked), start.signed_ps_since(last.start), last.length);
+        }
+    }
+
+    /// A frame of `length` started at `start`, and should have done so `ask` after the one before,
+    /// whenever that was.
+    pub fn record_after(&mut self, ask: Span, start: Time, length: FrameLen) {
+        if let Some(last) = self.last.replace(Departure { asked: start, start, length }) {
+            self.compare(ask.as_ps().cast_signed(), start.signed_ps_since(last.start), last.length);
+        }
+    }
+
+    /// A gap in ps against its ask; the frame before it was of length `before`.
+    fn compare(&mut self, ask: i64, gap: i64, before: FrameLen) {
+        self.asked.add(ask);
+        let error = gap.abs_diff(ask);
+        count(&mut self.errors, error);
+        self.largest = self.largest.max(error);
+        let byte_time = self.byte_time.map_or(0, Span::as_ps);
+        let bounds = [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS];
+        for (count, bound) in self.within.iter_mut().zip(bounds) {
+            *count += u64::from(error <= bound);
+        }
+        self.back_to_back += u64::from(match self.byte_time {
+            Some(byte) => gap <= (byte * (u64::from(before.on_wire().bytes()) + 1)).as_ps().cast_signed(),
+            None => gap < ask / 10,
+        });
+    }
+
+    /// The figures so far; `None` when there was no gap yet.
+    #[must_use]
+    pub fn report(&self) -> Option<ConformanceReport> {
+        if self.errors.is_empty() {
+            return None;
+        }
+        let gaps = self.errors.len();
+        let share = |of: u64| of as f64 / gaps as f64;
+        let ns = |ps: u64| ps as f64 / PS_PER_NS as f64;
+        let quantile = |q| ns(self.errors.value_at_quantile(q).min(self.largest));
+        Some(ConformanceReport {
+            count: gaps,
+            asked_mean_ns: self.asked.moments.mean() / PS_PER_NS as f64,
+            asked_min_ns: self.asked.moments.min() as f64 / PS_PER_NS as f64,
+            asked_max_ns: self.asked.moments.max() as f64 / PS_PER_NS as f64,
+            p50: quantile(0.50),
+            p99: quantile(0.99),
+            max_ns: ns(self.largest),
+            within_1_byte_time: self.byte_time.map(|_| share(self.within[0])),
+            within_64ns: share(self.within[1]),
+            within_256ns: share(self.within[2]),
+            within_1us: share(self.within[3]),
+            back_to_back: share(self.back_to_back),
+        })
+    }
+
+    /// The gaps that were asked for, as a histogram in ps.
+    pub(crate) fn asked(&self) -> Histogram<u64> {
+        self.asked.all()
+    }
+
+    /// How many gaps were off by how much.
+    pub(crate) fn errors(&self) -> Buckets {
+        steps(&self.errors, &[1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0])
+    }
+}
+
+impl AskedGaps {
+    fn add(&mut self, gap: i64) {
+        self.moments.add(gap);
+        let gap = gap.max(0).cast_unsigned();
+        if self.repeated.0 != gap {
+            self.flush(gap);
+        }
+        self.repeated.1 += 1;
+    }
+
+    fn flush(&mut self, next: u64) {
+        let (gap, times) = std::mem::replace(&mut self.repeated, (next, 0));
+        self.histogram.record_n(gap, times).expect("the histogram grows to any value");
+    }
+
+    fn all(&self) -> Histogram<u64> {
+        let mut all = self.histogram.clone();
+        all.record_n(self.repeated.0, self.repeated.1).expect("the histogram grows to any value");
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Departures of 64 B frames with these asked and obtained gaps, in ns.
+    fn measured(byte_time: Option<Span>, gaps: &[(u64, u64)]) -> ConformanceReport {
+        let mut meter = ConformanceMeter::new(byte_time);
+        let (mut asked, mut start) = (Time::ZERO, Time::from_ps(5_000_000));
+        meter.record(asked, start, FrameLen::MIN);
+        for (ask, got) in gaps {
+            asked += Span::from_ns(*ask);
+            start += Span::from_ns(*got);
+            meter.record(asked, start, FrameLen::MIN);
+        }
+        meter.report().expect("gaps")
+    }
+
+    #[test]
+    fn each_gap_is_compared_with_its_own_ask() {
+        let report = measured(None, &[(10_000, 10_000), (30_000, 30_064), (20_000, 19_935), (40_000, 41_001)]);
+        assert_eq!(report.count, 4);
+        assert!((report.asked_mean_ns - 25_000.0).abs() < 1e-9);
+        assert!((report.asked_min_ns - 10_000.0).abs() < 1e-9 && (report.asked_max_ns - 40_000.0).abs() < 1e-9);
+        assert!((report.within_64ns - 0.5).abs() < 1e-12, "64 is within, 65 is not");
+        assert!((report.within_256ns - 0.75).abs() < 1e-12);
+        assert!((report.within_1us - 0.75).abs() < 1e-12, "1001 is not within");
+        assert!((report.max_ns - 1_001.0).abs() < 1e-9);
+        assert!(report.within_1_byte_time.is_none());
+    }
+
+    #[test]
+    fn late_from_the_start_is_no_gap_error() {
+        let report = measured(None, &[(10_000, 10_000); 3]);
+        assert!(report.max_ns < 1e-9 && (report.within_64ns - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn back_to_back_is_a_tenth_of_the_ask_where_there_is_no_line() {
+        let report = measured(None, &[(10_000, 999), (10_000, 1_000), (0, 0), (50_000, 4_999)]);
+        assert!((report.back_to_back - 0.5).abs() < 1e-12, "0 where 0 was asked is what was asked");
+    }
+
+    #[test]
+    fn back_to_back_is_the_frame_before_and_a_byte_where_there_is_one() {
+        // 84 byte times of 1 ns and one more, whatever was asked.
+        let report = measured(Some(Span::from_ns(1)), &[(84, 84), (100, 85), (100, 86), (5_000, 5_000)]);
+        assert!((report.back_to_back - 0.5).abs() < 1e-12);
+        assert!((report.within_1_byte_time.expect("a line") - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn one_departure_has_no_gap() {
+        let mut meter = ConformanceMeter::new(None);
+        assert!(meter.report().is_none());
+        meter.record(Time::ZERO, Time::ZERO, FrameLen::MIN);
+        assert!(meter.report().is_none());
+    }
+
+    #[test]
+    fn repeated_asks_are_all_in_the_histogram() {
+        let mut meter = ConformanceMeter::new(None);
+        for ask in [0, 10, 20, 30, 35, 40, 50] {
+            meter.record(Time::from_ps(ask), Time::from_ps(ask), FrameLen::MIN);
+        }
+        let asked = meter.asked();
+        assert_eq!((asked.len(), asked.count_at(10), asked.count_at(5)), (6, 4, 2));
+    }
+}

@@ -1,0 +1,101 @@
+//! Figures as people read them: each with the unit that suits it.
+
+/// A time in nanoseconds, in the unit that suits it.
+#[must_use]
+pub fn time(ns: f64) -> String {
+    let size = ns.abs();
+    let (scale, unit, digits) = match size {
+        s if s >= 1e9 => (1e9, "s", 6),
+        s if s >= 1e6 => (1e6, "ms", 6),
+        s if s >= 1e3 => (1e3, "µs", 6),
+        _ => (1.0, "ns", 3),
+    };
+    format!("{} {unit}", trimmed(ns / scale, digits))
+}
+
+/// A bit rate in the unit that suits it.
+#[must_use]
+pub fn bits(bps: f64) -> String {
+    let (scale, unit) = match bps.abs() {
+        b if b >= 1e9 => (1e9, "Gbit/s"),
+        b if b >= 1e6 => (1e6, "Mbit/s"),
+        b if b >= 1e3 => (1e3, "kbit/s"),
+        _ => (1.0, "bit/s"),
+    };
+    format!("{} {unit}", trimmed(bps / scale, 6))
+}
+
+fn trimmed(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// A count with groups of three, as 100 000.
+#[must_use]
+pub fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(' ');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A share as a percentage; one that is not quite none or all does not read as if it were.
+#[must_use]
+pub fn share(of_one: f64) -> String {
+    let percent = of_one * 100.0;
+    match format!("{percent:.2}").as_str() {
+        "100.00" if of_one < 1.0 => "99.99 %".to_owned(),
+        "0.00" if of_one > 0.0 => "0.01 %".to_owned(),
+        rounded => format!("{rounded} %"),
+    }
+}
+
+/// A time in ns in four digits, to be read at a glance.
+#[must_use]
+pub fn brief(ns: f64) -> String {
+    time(digits(ns, 4))
+}
+
+/// A value rounded to so many digits.
+#[must_use]
+pub fn digits(value: f64, digits: usize) -> f64 {
+    let decimals = digits.saturating_sub(1);
+    format!("{value:.decimals$e}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!(thousands(100_000), "100 000");
+        assert_eq!(thousands(1), "1");
+        assert_eq!(time(10_000.0), "10 µs");
+        assert_eq!(time(0.8), "0.8 ns");
+        assert_eq!(time(-0.0001), "0 ns");
+        assert_eq!(bits(3.7e9), "3.7 Gbit/s");
+    }
+
+    #[test]
+    fn nearly_all_is_not_all() {
+        assert_eq!(share(1.0), "100.00 %");
+        assert_eq!(share(0.999_999_9), "99.99 %");
+        assert_eq!(share(0.000_000_1), "0.01 %");
+        assert_eq!(share(0.0), "0.00 %");
+        assert_eq!(share(0.5), "50.00 %");
+    }
+
+    #[test]
+    fn times_are_rounded_for_reading() {
+        assert_eq!(brief(28_115_357.0), "28.12 ms");
+        assert_eq!(brief(0.0), "0 ns");
+        assert!((digits(1_266.468_95, 6) - 1_266.47).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,141 @@
+use crate::plots::RatePlot;
+use units::{FrameLen, PS_PER_S, Span, Time};
+
+/// Bytes over time, asked and got, in windows that double whenever there would be too many: a run of
+/// any length takes the same memory.
+pub struct Timeline {
+    origin: Option<Time>,
+    /// Length of a window in ps.
+    width: u64,
+    asked: Vec<u64>,
+    got: Vec<u64>,
+    frames: u64,
+    last: Time,
+}
+
+/// Most windows that are kept.
+const MOST: usize = 512;
+/// Windows begin with this length, in ps.
+const NARROWEST: u64 = 1_000_000;
+/// A window with fewer frames than this shows frames, not a rate.
+const FRAMES: u64 = 32;
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Timeline { origin: None, width: NARROWEST, asked: Vec::new(), got: Vec::new(), frames: 0, last: Time::ZERO }
+    }
+}
+
+impl Timeline {
+    /// A frame of `length` was asked to start at `at`.
+    pub fn ask(&mut self, at: Time, length: FrameLen) {
+        let window = self.window(at);
+        add(&mut self.asked, window, length);
+    }
+
+    /// A frame of `length` started at `at`.
+    pub fn got(&mut self, at: Time, length: FrameLen) {
+        let window = self.window(at);
+        add(&mut self.got, window, length);
+        self.frames += 1;
+        self.last = self.last.max(at);
+    }
+
+    /// The number of the window of `at`, after as many doublings as it takes.
+    fn window(&mut self, at: Time) -> usize {
+        let passed = at.as_ps().saturating_sub(self.origin.get_or_insert(at).as_ps());
+        while passed / self.width >= MOST as u64 {
+            self.width *= 2;
+            halve(&mut self.asked);
+            halve(&mut self.got);
+        }
+        (passed / self.width) as usize
+    }
+
+    /// The rates of the whole windows so far; `None` when there are fewer than two.
+    #[must_use]
+    pub fn report(&self) -> Option<RatePlot> {
+        let passed = self.last.as_ps() - self.origin?.as_ps().min(self.last.as_ps());
+        let (mut width, mut asked, mut got) = (self.width, self.asked.clone(), self.got.clone());
+        while got.len() > 1 && self.frames < FRAMES * got.len() as u64 {
+            width *= 2;
+            halve(&mut asked);
+            halve(&mut got);
+        }
+        let whole = (passed / width) as usize;
+        let per_window = 8.0 * PS_PER_S as f64 / width as f64;
+        let rates = |bytes: &[u64]| {
+            (0..whole).map(|i| bytes.get(i).copied().unwrap_or(0) as f64 * per_window).collect::<Vec<_>>()
+        };
+        (whole >= 2).then(|| RatePlot {
+            window_ns: Span::from_ps(width).as_ns_f64(),
+            asked_bps: (!asked.is_empty()).then(|| rates(&asked)),
+            got_bps: rates(&got),
+        })
+    }
+}
+
+fn add(windows: &mut Vec<u64>, window: usize, length: FrameLen) {
+    if window >= windows.len() {
+        windows.resize(window + 1, 0);
+    }
+    windows[window] += u64::from(length.bytes());
+}
+
+/// Makes one window of each two.
+fn halve(windows: &mut Vec<u64>) {
+    let halved = windows.chunks(2).map(|pair| pair.iter().sum()).collect();
+    *windows = halved;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn even(frames: u64, gap: Span) -> Timeline {
+        let mut timeline = Timeline::default();
+        for i in 0..frames {
+            let at = Time::from_ps(7_000_000_000) + gap * i;
+            timeline.ask(at, FrameLen::new(125));
+            timeline.got(at + Span::from_ns(50), FrameLen::new(125));
+        }
+        timeline
+    }
+
+    #[test]
+    fn runs_of_any_length_take_the_same_memory_and_keep_their_bytes() {
+        for (frames, gap) in [(100_000, Span::from_us(1)), (100_000, Span::from_ms(86_400)), (3, Span::from_ms(1))] {
+            let timeline = even(frames, gap);
+            assert!(timeline.got.len() <= MOST && timeline.asked.len() <= MOST);
+            assert_eq!(timeline.got.iter().sum::<u64>(), frames * 125);
+            assert_eq!(timeline.asked.iter().sum::<u64>(), frames * 125);
+        }
+    }
+
+    #[test]
+    fn an_even_stream_is_a_level_line() {
+        let plot = even(100_000, Span::from_us(1)).report().expect("windows");
+        assert!(plot.got_bps.len() >= 250, "{} windows", plot.got_bps.len());
+        for rate in plot.got_bps.iter().chain(plot.asked_bps.as_ref().expect("asks")) {
+            assert!((rate / 1e9 - 1.0).abs() < 0.02, "{rate}");
+        }
+    }
+
+    #[test]
+    fn few_frames_give_few_windows() {
+        assert!(Timeline::default().report().is_none());
+        assert!(even(1, Span::from_us(1)).report().is_none());
+        assert!(even(40, Span::from_us(10)).report().is_none());
+        let plot = even(200, Span::from_us(10)).report().expect("windows");
+        assert!((2..=6).contains(&plot.got_bps.len()), "{} windows", plot.got_bps.len());
+    }
+
+    #[test]
+    fn a_start_before_the_first_ask_is_in_the_first_window() {
+        let mut timeline = Timeline::default();
+        timeline.ask(Time::from_ps(1_000), FrameLen::MIN);
+        timeline.got(Time::from_ps(400), FrameLen::MIN);
+        assert_eq!(timeline.got, [64]);
+        assert!(timeline.report().is_none());
+    }
+}

@@ -1,0 +1,205 @@
+//! Charts as SVG. Colours are classes of the page's style sheet, so that one drawing serves light, dark and paper.
+
+use crate::text::escape;
+use std::fmt::Write;
+
+/// Width of the drawing, in the units that fonts are sized by.
+const WIDTH: f64 = 460.0;
+const HEIGHT: f64 = 250.0;
+/// Room for labels around the plot.
+const LEFT: f64 = 60.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 18.0;
+const BOTTOM: f64 = 44.0;
+
+/// One direction of a plot.
+pub(crate) struct Axis {
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+    ticks: Vec<(f64, String)>,
+    label: String,
+}
+
+/// What is drawn, in the order given.
+pub(crate) enum Mark {
+    /// A line through points.
+    Line { class: &'static str, points: Vec<(f64, f64)> },
+    /// Bars from the axis up: (from, to, height).
+    Bars { class: &'static str, bars: Vec<(f64, f64, f64)> },
+    /// A vertical line with a name, above the plot or at its foot, so that those of neighbours do not touch.
+    Rule { at: f64, label: String, above: bool },
+}
+
+/// A plot with its text alternative.
+pub(crate) struct Chart {
+    pub(crate) id: String,
+    /// What it shows and what is seen in it, for those who do not see it.
+    pub(crate) description: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) marks: Vec<Mark>,
+}
+
+impl Axis {
+    /// An even axis of values that are `scale` times as large as what its ticks say.
+    pub(crate) fn linear(low: f64, high: f64, scale: f64, label: impl Into<String>) -> Axis {
+        let high = if high > low { high } else { low + scale };
+        let step = nice_step((high - low) / scale / 7.0);
+        let digits = (-step.log10().floor()).max(0.0) as usize;
+        let first = (low / scale / step).ceil() as i64;
+        let last = (high / scale / step * (1.0 + 1e-9)).floor() as i64;
+        let ticks =
+            (first..=last).map(|i| (i as f64 * step * scale, format!("{:.digits$}", i as f64 * step))).collect();
+        Axis { low, high, logarithmic: false, ticks, label: label.into() }
+    }
+
+    /// A logarithmic axis with a tick for each power of ten, named by `name`.
+    pub(crate) fn logarithmic(low: f64, high: f64, label: impl Into<String>, name: impl Fn(f64) -> String) -> Axis {
+        let powers = low.log10().ceil() as i32..=(high.log10() + 1e-9).floor() as i32;
+        let ticks = powers.map(|power| 10_f64.powi(power)).map(|value| (value, name(value))).collect();
+        Axis { low, high, logarithmic: true, ticks, label: label.into() }
+    }
+
+    /// Where a value lies, from 0 to 1.
+    fn place(&self, value: f64) -> f64 {
+        let place = if self.logarithmic {
+            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        place.clamp(0.0, 1.0)
+    }
+}
+
+/// The smallest of 1, 2, 5 × 10ⁿ that is not less.
+fn nice_step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.log10().floor());
+    let step = [1.0, 2.0, 5.0].into_iter().find(|step| step * power >= least * (1.0 - 1e-9));
+    step.unwrap_or(10.0) * power
+}
+
+impl Chart {
+    /// The drawing.
+    pub(crate) fn svg(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        let (right, floor) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let (id, description) = (escape(&self.id), escape(&self.description));
+        writeln!(
+            out,
+            r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{id}"><desc id="{id}">{description}</desc>"#
+        )?;
+        for (value, name) in &self.y.ticks {
+            let y = self.y(*value);
+            writeln!(out, r#"<line class="grid" x1="{LEFT}" y1="{y:.1}" x2="{right}" y2="{y:.1}"/>"#)?;
+            let (x, y) = (LEFT - 6.0, y + 4.0);
+            writeln!(out, r#"<text class="tick" x="{x}" y="{y:.1}" text-anchor="end">{}</text>"#, escape(name))?;
+        }
+        for (value, name) in spread(&self.x.ticks) {
+            let x = self.x(*value);
+            let (below, label) = (floor + 4.0, floor + 17.0);
+            writeln!(out, r#"<line class="axis" x1="{x:.1}" y1="{floor}" x2="{x:.1}" y2="{below}"/>"#)?;
+            writeln!(out, r#"<text class="tick" x="{x:.1}" y="{label}" text-anchor="middle">{}</text>"#, escape(name))?;
+        }
+        for mark in &self.marks {
+            self.mark(out, mark)?;
+        }
+        writeln!(out, r#"<line class="axis" x1="{LEFT}" y1="{floor}" x2="{right}" y2="{floor}"/>"#)?;
+        let (middle, bottom) = (f64::midpoint(LEFT, right), HEIGHT - 8.0);
+        writeln!(
+            out,
+            r#"<text class="name" x="{middle}" y="{bottom}" text-anchor="middle">{}</text>"#,
+            escape(&self.x.label)
+        )?;
+        let middle = f64::midpoint(TOP, floor);
+        writeln!(
+            out,
+            r#"<text class="name" transform="translate(12 {middle}) rotate(-90)" text-anchor="middle">{}</text>"#,
+            escape(&self.y.label)
+        )?;
+        out.push_str("</svg>\n");
+        Ok(())
+    }
+
+    fn mark(&self, out: &mut String, mark: &Mark) -> std::fmt::Result {
+        let floor = HEIGHT - BOTTOM;
+        match mark {
+            Mark::Line { class, points } => {
+                write!(out, r#"<polyline class="{class}" points=""#)?;
+                for (x, y) in points {
+                    write!(out, "{:.1},{:.1} ", self.x(*x), self.y(*y))?;
+                }
+                writeln!(out, r#""/>"#)
+            }
+            Mark::Bars { class, bars } => {
+                write!(out, r#"<path class="{class}" d=""#)?;
+                for (from, to, height) in bars {
+                    let (left, right, top) = (self.x(*from), self.x(*to), self.y(*height));
+                    if *height > 0.0 {
+                        // What is there at all must be seen.
+                        let top = top.min(floor - 1.0);
+                        write!(out, "M{left:.1} {floor}V{top:.1}H{right:.1}V{floor}z")?;
+                    }
+                }
+                writeln!(out, r#""/>"#)
+            }
+            Mark::Rule { at, label, above } => {
+                let x = self.x(*at);
+                writeln!(out, r#"<line class="rule" x1="{x:.1}" y1="{TOP}" x2="{x:.1}" y2="{floor}"/>"#)?;
+                let (x, y, anchor) = if *above { (x, TOP - 8.0, "middle") } else { (x + 4.0, floor - 6.0, "start") };
+                writeln!(
+                    out,
+                    r#"<text class="halo" x="{x:.1}" y="{y}" text-anchor="{anchor}">{}</text>"#,
+                    escape(label)
+                )
+            }
+        }
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.place(value) * (HEIGHT - BOTTOM - TOP)
+    }
+}
+
+/// So few of the ticks that their names do not touch.
+fn spread(ticks: &[(f64, String)]) -> impl Iterator<Item = &(f64, String)> {
+    let widest = ticks.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(1) as f64 * 7.5 + 10.0;
+    let room = ((WIDTH - LEFT - RIGHT) / widest).max(1.0);
+    ticks.iter().step_by((ticks.len() as f64 / room).ceil().max(1.0) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_within_the_axis() {
+        for (low, high, scale) in [(0.0, 5.5e9, 1e9), (9_900.0, 10_100.0, 1e3), (0.0, 1e-3, 1.0), (3.0, 3.0, 1.0)] {
+            let axis = Axis::linear(low, high, scale, "");
+            assert!((3..=12).contains(&axis.ticks.len()), "{low} to {high}: {:?}", axis.ticks);
+            assert!(axis.ticks.iter().all(|(value, _)| *value >= low * 0.999 && *value <= axis.high * 1.001));
+            let names: Vec<&String> = axis.ticks.iter().map(|(_, name)| name).collect();
+            assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        }
+        assert!((nice_step(0.3) - 0.5).abs() < 1e-12 && (nice_step(2.0) - 2.0).abs() < 1e-12);
+        assert!((nice_step(6.0) - 10.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn values_outside_are_drawn_at_the_edge() {
+        let axis = Axis::logarithmic(1.0, 1_000.0, "", |value| format!("{value}"));
+        assert_eq!(axis.ticks.len(), 4);
+        assert!(axis.place(0.0).abs() < 1e-12 && (axis.place(1e9) - 1.0).abs() < 1e-12);
+        assert!((axis.place(10.0) - 1.0 / 3.0).abs() < 1e-12);
+    }
+}

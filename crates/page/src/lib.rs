@@ -1,0 +1,177 @@
+//! The report as one HTML page that needs nothing else: no network, no script, no font, no image.
+//!
+//! Pure: a report goes in, text comes out; the same report gives the same page. The page follows the reader's
+//! choice of light or dark, has a text beside each drawing, and prints.
+
+mod chart;
+mod pipeline;
+mod plots;
+mod text;
+
+use measure::Report;
+use serde_json::Value;
+use text::{escape, table};
+
+/// What a page tells beside the report.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// The command as it was typed.
+    pub command_line: String,
+    /// When the run ended, in words.
+    pub when: String,
+    /// Versions and the machine: what, and which.
+    pub facts: Vec<(String, String)>,
+    /// What was expected of the run.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// An expectation and what became of it.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The expectation as it was written.
+    pub expected: String,
+    /// Why it is missed, if it is.
+    pub missed: Option<String>,
+}
+
+const STYLE: &str = include_str!("style.css");
+
+/// What the figures mean. The reference has all of it; a page must be understood without.
+const TERMS: &[(&str, &str)] = &[
+    ("frame", "an Ethernet frame. Its bytes include the FCS; preamble and inter-frame gap are not counted."),
+    (
+        "gap",
+        "inter-departure time: from the start of one frame to the start of the next. Mean, deviation, least and largest are exact; quantiles are at most 0.1 % above the true value.",
+    ),
+    (
+        "ask",
+        "the instant that the schedule gave a frame. The gap asked between two frames is the difference of theirs, for a fixed gap, a rate and any law alike.",
+    ),
+    ("conformance", "share of gaps whose difference from the gap asked just there is within a bound."),
+    (
+        "back to back",
+        "gaps without a pause: on a line, up to the time of the frame before and one byte time more; elsewhere, less than a tenth of the gap asked.",
+    ),
+    (
+        "lateness",
+        "departure minus ask; early departures count as 0. On a model line the departure is the start of the frame there; live it is the hand-over to the driver.",
+    ),
+    ("hiccup", "live: a run of consecutive departures that are all more than 5 µs late."),
+    ("starved", "times that no frame was ready when one was due; the schedule starts anew at the next arrival."),
+    (
+        "rate",
+        "of frames with FCS. Mean: lengths of all frames but the last ÷ (last start − first start). Curves show whole windows; the last, unfinished one is left out.",
+    ),
+    ("filler frames", "keep the line busy between frames and are thrown away by the switch; no figure counts them."),
+    ("accounting", "in + copies = out + dropped + held, at the end of every run, however it ended."),
+];
+
+/// The page.
+#[must_use]
+pub fn html(report: &Report, about: &About) -> String {
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>netlathe {} · {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
+        escape(report.command),
+        escape(&about.when)
+    );
+    out.push_str(&header(report, about));
+    out.push_str("<main>\n");
+    out.push_str(&verdicts(&about.verdicts));
+    for (i, pipeline) in report.pipelines.iter().enumerate() {
+        out.push_str(&pipeline::section(pipeline, i));
+    }
+    out.push_str(&limits(report));
+    out.push_str("<section class=\"stack\"><h2 id=\"terms\">What the figures mean</h2>\n<div class=\"card\"><dl class=\"terms\">\n");
+    for (term, meaning) in TERMS {
+        out.push_str(&format!("<dt>{}</dt><dd>{}</dd>\n", escape(term), escape(meaning)));
+    }
+    out.push_str("</dl></div></section>\n</main>\n");
+    out.push_str(&format!(
+        "<footer>Made by netlathe. The same report for programs, with the data of each drawing, is in report.json beside this page. Schema {}.</footer>\n</body>\n</html>\n",
+        report.schema
+    ));
+    out
+}
+
+fn header(report: &Report, about: &About) -> String {
+    let mut out = format!(
+        "<header>\n<h1>netlathe {}</h1>\n<p class=\"soft\">{}</p>\n<pre><code>{}</code></pre>\n",
+        escape(report.command),
+        escape(&about.when),
+        escape(&about.command_line)
+    );
+    if report.pipelines.len() > 1 {
+        out.push_str("<nav aria-label=\"Pipelines\"><ul>\n");
+        for (i, pipeline) in report.pipelines.iter().enumerate() {
+            out.push_str(&format!("<li><a href=\"#p{i}\">{}</a></li>\n", escape(&pipeline.name)));
+        }
+        out.push_str("</ul></nav>\n");
+    }
+    if !about.facts.is_empty() {
+        let facts: Vec<String> = about.facts.iter().map(|(what, which)| format!("{what} {which}")).collect();
+        out.push_str(&format!("<p class=\"soft\" style=\"margin-top:8px\">{}</p>\n", escape(&facts.join(" · "))));
+    }
+    out.push_str("</header>\n");
+    out
+}
+
+fn verdicts(verdicts: &[Verdict]) -> String {
+    if verdicts.is_empty() {
+        return String::new();
+    }
+    let mut out =
+        "<section class=\"stack\"><h2>Expectations</h2>\n<div class=\"card\"><ul class=\"list\">\n".to_owned();
+    for verdict in verdicts {
+        let (class, word) = if verdict.missed.is_some() { ("bad", "missed") } else { ("good", "met") };
+        let why = verdict.missed.as_ref().map_or(String::new(), |why| format!(": {}", escape(why)));
+        out.push_str(&format!(
+            "<li><code>{}</code> <span class=\"verdict {class}\">{word}</span>{why}</li>\n",
+            escape(&verdict.expected)
+        ));
+    }
+    out.push_str("</ul></div></section>\n");
+    out
+}
+
+/// What the run cannot resolve; warnings first.
+fn limits(report: &Report) -> String {
+    let mut out = "<section class=\"stack\"><h2>What this run can resolve</h2>\n<div class=\"card text\">\n".to_owned();
+    if let Some(warnings) = report.limits.get("warnings").and_then(Value::as_array) {
+        out.push_str("<ul class=\"list\">\n");
+        for warning in warnings {
+            out.push_str(&format!("<li class=\"bad\">{}</li>\n", escape(&plain(warning))));
+        }
+        out.push_str("</ul>\n");
+    }
+    let mut rows = Vec::new();
+    for (name, value) in report.limits.iter().filter(|(name, _)| !["warnings", "definitions"].contains(&name.as_str()))
+    {
+        flatten(name, value, &mut rows);
+    }
+    out.push_str(&table("The report's limits", &[], &rows));
+    out.push_str("</div></section>\n");
+    out
+}
+
+/// A row for each figure in a value, named by its path.
+fn flatten(path: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                flatten(&format!("{path}.{name}"), value, rows);
+            }
+        }
+        other => rows.push(vec![path.to_owned(), plain(other)]),
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "–".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! What one pipeline did: the figures that matter first, drawings, where every frame went, every figure.
+
+use crate::text::{details, escape, table};
+use crate::{flatten, plots};
+use measure::figures::{bits, brief, digits, share, thousands, time};
+use measure::{Drops, PipelineReport, Tally};
+use std::fmt::Write;
+
+/// The section of a pipeline, number `i` of the page.
+pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
+    let mut out = format!("<section><h2 id=\"p{i}\">{}</h2>\n", escape(&report.name));
+    out.push_str(&tiles(report));
+    out.push_str("<div class=\"grid\">\n");
+    out.push_str(&plots::figures(report, i));
+    out.push_str(&conformance(report));
+    out.push_str("</div>\n<div class=\"stack\" style=\"margin-top:14px\">\n");
+    out.push_str(&accounting(report));
+    out.push_str(&figures(report));
+    out.push_str("</div></section>\n");
+    out
+}
+
+/// The figures that are looked for first.
+fn tiles(report: &PipelineReport) -> String {
+    let mut out = "<dl class=\"tiles\">\n".to_owned();
+    // Writing to a string cannot fail.
+    let mut tile = |name: &str, value: String, more: String| {
+        let _ = writeln!(
+            out,
+            "<div class=\"tile\"><dt>{}</dt><dd><span class=\"value\">{}</span><span class=\"more\">{}</span></dd></div>",
+            escape(name),
+            escape(&value),
+            escape(&more)
+        );
+    };
+    let dropped = match report.drops.total() {
+        0 => "none dropped".to_owned(),
+        dropped => format!("{} dropped", thousands(dropped)),
+    };
+    tile("Frames out", thousands(report.left.frames), format!("of {} in, {dropped}", thousands(report.came.frames)));
+    if let Some(rate) = &report.rate {
+        let range = match (rate.min_bps, rate.max_bps) {
+            (Some(min), Some(max)) => format!("{} to {}", bits(digits(min, 4)), bits(digits(max, 4))),
+            _ => "no whole window".to_owned(),
+        };
+        tile("Mean rate", bits(digits(rate.mean_bps, 6)), range);
+    }
+    if let Some(gap) = &report.gap {
+        let asked = report.conformance.as_ref().map_or_else(
+            || format!("{} to {}", brief(gap.min_ns), brief(gap.max_ns)),
+            |conformance| format!("asked {}", time(digits(conformance.asked_mean_ns, 6))),
+        );
+        tile("Mean gap", time(digits(gap.mean_ns, 6)), asked);
+    }
+    if let Some(conformance) = &report.conformance {
+        tile("Gaps within 1 µs", share(conformance.within_1us), format!("median error {}", brief(conformance.p50)));
+    }
+    if let Some(late) = report.lateness.as_ref().filter(|_| paced(report)) {
+        tile("Median lateness", brief(late.p50), format!("p99 {}, max {}", brief(late.p99), brief(late.max)));
+    }
+    out.push_str("</dl>\n");
+    out
+}
+
+/// True where departures were asked for.
+pub(crate) fn paced(report: &PipelineReport) -> bool {
+    report.pacer.is_some_and(|pacer| pacer != "none")
+}
+
+fn conformance(report: &PipelineReport) -> String {
+    let Some(conformance) = &report.conformance else { return String::new() };
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
+    if let Some(within) = conformance.within_1_byte_time {
+        row("within 1 byte time", share(within));
+    }
+    row("within 64 ns", share(conformance.within_64ns));
+    row("within 256 ns", share(conformance.within_256ns));
+    row("within 1 µs", share(conformance.within_1us));
+    row("back to back", share(conformance.back_to_back));
+    row("median error", time(conformance.p50));
+    row("99 % of errors up to", time(conformance.p99));
+    row("largest error", time(conformance.max_ns));
+    for (name, count) in [
+        ("times no frame was ready", report.starved),
+        ("waited for the frame before", report.crowded),
+        ("less than a filler apart", report.carried),
+        ("times the queue ran empty", report.underruns),
+    ] {
+        if let Some(count) = count.filter(|count| *count > 0) {
+            row(name, thousands(count));
+        }
+    }
+    if let Some(shortfall) = &report.shortfall {
+        row("of the ask was obtained", format!("{:.4} %", shortfall.obtained_share * 100.0));
+    }
+    let caption = format!("{} gaps, each against the gap asked just there", thousands(conformance.count));
+    format!("<div class=\"card\"><h3>Conformance</h3>\n{}</div>\n", table(&caption, &[], &rows))
+}
+
+/// Where every frame went.
+fn accounting(report: &PipelineReport) -> String {
+    let mut out = "<div class=\"card\"><h3>Where every frame went</h3>\n".to_owned();
+    let all = report.came.frames + report.copies;
+    if all > 0 {
+        out.push_str("<div class=\"share\" aria-hidden=\"true\">");
+        let parts = [("out", report.left.frames), ("dropped", report.drops.total()), ("held", report.held)];
+        for (class, frames) in parts.into_iter().filter(|(_, frames)| *frames > 0) {
+            let _ = write!(out, "<span class=\"{class}\" style=\"flex:{frames}\"></span>");
+        }
+        out.push_str("</div>\n");
+    }
+    out.push_str(&balance(
+        "From the input to the output",
+        &report.came,
+        report.copies,
+        &report.left,
+        &report.drops,
+        report.held,
+    ));
+    if let Some(back) = &report.back {
+        out.push_str(&balance("The way back", &back.came, 0, &back.left, &back.drops, back.held));
+    }
+    let mut notes = Vec::new();
+    if let Some(fillers) = report.fillers.filter(|fillers| fillers.frames > 0) {
+        notes.push(format!(
+            "Besides, {} filler frames of {} B kept the line busy.",
+            thousands(fillers.frames),
+            thousands(fillers.bytes)
+        ));
+    }
+    if let Some(flow) = &report.flow {
+        notes.push(format!(
+            "The kernel lost {} frames before they were counted; {} had unfinished checksums, {} were longer than the MTU.",
+            thousands(flow.kernel_drops),
+            thousands(flow.partial_checksums),
+            thousands(flow.super_frames)
+        ));
+    }
+    for note in notes {
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&note));
+    }
+    out.push_str("</div>\n");
+    out
+}
+
+fn balance(caption: &str, came: &Tally, copies: u64, left: &Tally, drops: &Drops, held: u64) -> String {
+    let mut rows = vec![
+        vec!["in".to_owned(), thousands(came.frames), thousands(came.bytes)],
+        vec!["+ copies".to_owned(), thousands(copies), "–".to_owned()],
+        vec!["= out".to_owned(), thousands(left.frames), thousands(left.bytes)],
+    ];
+    for (reason, frames) in drops.iter() {
+        rows.push(vec![format!("+ {} ({})", reason.name(), reason.meaning()), thousands(frames), "–".to_owned()]);
+    }
+    if drops.total() == 0 {
+        rows.push(vec!["+ dropped".to_owned(), "0".to_owned(), "–".to_owned()]);
+    }
+    rows.push(vec!["+ held when the run ended".to_owned(), thousands(held), "–".to_owned()]);
+    let (here, there) = (came.frames + copies, left.frames + drops.total() + held);
+    let verdict = if here == there {
+        "<p class=\"verdict good\">Every frame is accounted for.</p>\n".to_owned()
+    } else {
+        format!(
+            "<p class=\"verdict bad\">{} frames came or were made, {} are accounted for.</p>\n",
+            thousands(here),
+            thousands(there)
+        )
+    };
+    table(caption, &["", "frames", "bytes with FCS"], &rows) + &verdict
+}
+
+/// Every figure by its name in the JSON report.
+fn figures(report: &PipelineReport) -> String {
+    let mut rows = Vec::new();
+    // A report is made of figures and names: it always is JSON.
+    if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(report) {
+        for (name, value) in &fields {
+            flatten(name, value, &mut rows);
+        }
+    }
+    let table = table("Times in ns, rates in bit/s", &[], &rows);
+    format!(
+        "<div class=\"card text\"><h3>Every figure</h3>\n{}</div>\n",
+        details("By its name in the JSON report", &table)
+    )
+}

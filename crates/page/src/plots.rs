@@ -1,0 +1,331 @@
+//! The drawings of a pipeline.
+
+use crate::chart::{Axis, Chart, Mark};
+use crate::pipeline::paced;
+use crate::text::{details, escape, table};
+use measure::figures::{bits, brief, share, thousands, time};
+use measure::{Bins, GapPlot, LatenessReport, PipelineReport, RatePlot};
+
+/// Rows of the table beside a curve; it tells the course, the JSON report has every point.
+const ROWS: usize = 24;
+
+/// All that can be drawn of a pipeline, number `i` of the page.
+pub(crate) fn figures(report: &PipelineReport, i: usize) -> String {
+    let mut out = String::new();
+    let plots = report.plots.clone().unwrap_or_default();
+    out.push_str(&match &plots.rate {
+        Some(rate) => self::rate(rate, i),
+        None => absent("Rate over time", "Too few frames for a curve: a rate needs some dozens in each window."),
+    });
+    match &plots.gap {
+        Some(gap) => {
+            out.push_str(&gaps(gap, i));
+            out.push_str(&distribution(gap, i));
+        }
+        None => out.push_str(&absent("Gaps", "No gap: fewer than two frames left.")),
+    }
+    if let (Some(conformance), false) = (&report.conformance, plots.gap_error.is_empty()) {
+        out.push_str(&errors(&plots.gap_error, conformance.count, i));
+    }
+    if let Some(late) = report.lateness.as_ref().filter(|_| paced(report)) {
+        out.push_str(&lateness(late, i));
+    }
+    out
+}
+
+fn absent(title: &str, why: &str) -> String {
+    format!("<div class=\"card\"><h3>{}</h3>\n<p class=\"note\">{}</p></div>\n", escape(title), escape(why))
+}
+
+fn figure(title: &str, caption: &str, chart: &Chart, asked: bool, data: &str) -> String {
+    let legend = if asked {
+        "<p class=\"legend\" aria-hidden=\"true\"><span class=\"key\"></span>got<span class=\"key asked\"></span>asked</p>\n"
+    } else {
+        ""
+    };
+    format!(
+        "<figure class=\"card\"><h3>{}</h3>\n<figcaption>{}</figcaption>\n{}{legend}{}</figure>\n",
+        escape(title),
+        escape(caption),
+        chart.svg(),
+        details("The data", data)
+    )
+}
+
+/// The unit that suits values up to `most` ns: how many ns, and its name.
+fn time_unit(most: f64) -> (f64, &'static str) {
+    match most {
+        most if most >= 1e9 => (1e9, "s"),
+        most if most >= 1e6 => (1e6, "ms"),
+        most if most >= 1e3 => (1e3, "µs"),
+        _ => (1.0, "ns"),
+    }
+}
+
+fn rate_unit(most: f64) -> (f64, &'static str) {
+    match most {
+        most if most >= 1e9 => (1e9, "Gbit/s"),
+        most if most >= 1e6 => (1e6, "Mbit/s"),
+        most if most >= 1e3 => (1e3, "kbit/s"),
+        _ => (1.0, "bit/s"),
+    }
+}
+
+fn rate(plot: &RatePlot, i: usize) -> String {
+    let asked = plot.asked_bps.as_deref().unwrap_or_default();
+    let most = plot.got_bps.iter().chain(asked).fold(0.0, |a: f64, b| a.max(*b));
+    let (per_tick, unit) = rate_unit(most);
+    let end = plot.window_ns * plot.got_bps.len() as f64;
+    let (per_second, seconds) = time_unit(end);
+    let middle = |values: &[f64]| {
+        (0..).zip(values).map(|(i, rate)| ((f64::from(i) + 0.5) * plot.window_ns, *rate)).collect::<Vec<_>>()
+    };
+    let mut marks = Vec::new();
+    if !asked.is_empty() {
+        marks.push(Mark::Line { class: "asked", points: middle(asked) });
+    }
+    marks.push(Mark::Line { class: "got", points: middle(&plot.got_bps) });
+    let least = plot.got_bps.iter().fold(f64::INFINITY, |a, b| a.min(*b));
+    let caption = format!(
+        "{} windows of {}: {} to {}",
+        plot.got_bps.len(),
+        time(plot.window_ns),
+        bits(least),
+        bits(plot.got_bps.iter().fold(0.0, |a: f64, b| a.max(*b)))
+    );
+    let chart = Chart {
+        id: format!("p{i}-rate"),
+        description: format!("Curve of the rate over {}. {caption}.", time(end)),
+        x: Axis::linear(0.0, end, per_second, format!("time, {seconds}")),
+        y: Axis::linear(0.0, most * 1.08, per_tick, unit),
+        marks,
+    };
+    let each = plot.got_bps.len().div_ceil(ROWS);
+    let mean = |values: &[f64], n: usize| {
+        let part = values.iter().skip(n * each).take(each);
+        part.clone().sum::<f64>() / part.count().max(1) as f64
+    };
+    let rows: Vec<Vec<String>> = (0..plot.got_bps.len().div_ceil(each))
+        .map(|n| {
+            let mut row = vec![time((n * each) as f64 * plot.window_ns), bits(mean(&plot.got_bps, n))];
+            row.extend((!asked.is_empty()).then(|| bits(mean(asked, n))));
+            row
+        })
+        .collect();
+    let head: &[&str] = if asked.is_empty() { &["from", "got"] } else { &["from", "got", "asked"] };
+    let data = table(&format!("Means of up to {each} windows"), head, &rows);
+    figure("Rate over time", &caption, &chart, !asked.is_empty(), &data)
+}
+
+/// The place and the end of each bin.
+fn edges(plot: &GapPlot) -> impl Iterator<Item = (f64, f64)> + '_ {
+    (0..plot.got.counts.len()).map(|n| {
+        let from = plot.first_ns + n as f64 * plot.width_ns;
+        (from, from + plot.width_ns)
+    })
+}
+
+/// What lies outside of the bins, in words.
+fn outside(bins: &Bins) -> String {
+    match (bins.below, bins.above) {
+        (0, 0) => String::new(),
+        (below, above) => format!("; {} gaps are below and {} above what is drawn", thousands(below), thousands(above)),
+    }
+}
+
+fn gap_axis(plot: &GapPlot) -> Axis {
+    let end = plot.first_ns + plot.width_ns * plot.got.counts.len() as f64;
+    let (scale, unit) = time_unit(end);
+    Axis::linear(plot.first_ns, end, scale, format!("gap, {unit}"))
+}
+
+fn gap_rows(plot: &GapPlot, cell: impl Fn(&Bins, usize) -> String) -> Vec<Vec<String>> {
+    let busy = |n: &usize| plot.got.counts[*n] > 0 || plot.asked.as_ref().is_some_and(|asked| asked.counts[*n] > 0);
+    let edges: Vec<(f64, f64)> = edges(plot).collect();
+    (0..edges.len())
+        .filter(busy)
+        .map(|n| {
+            let mut row = vec![format!("{} to {}", time(edges[n].0), time(edges[n].1)), cell(&plot.got, n)];
+            row.extend(plot.asked.as_ref().map(|asked| cell(asked, n)));
+            row
+        })
+        .collect()
+}
+
+fn head(plot: &GapPlot) -> &'static [&'static str] {
+    if plot.asked.is_some() { &["gap", "got", "asked"] } else { &["gap", "got"] }
+}
+
+fn gaps(plot: &GapPlot, i: usize) -> String {
+    let percent = |bins: &Bins, n: usize| bins.counts[n] as f64 / bins.total().max(1) as f64 * 100.0;
+    let bars =
+        |bins: &Bins| edges(plot).enumerate().map(|(n, (from, to))| (from, to, percent(bins, n))).collect::<Vec<_>>();
+    let got = bars(&plot.got);
+    let most = got.iter().chain(plot.asked.as_ref().map(&bars).iter().flatten()).fold(0.0, |a: f64, b| a.max(b.2));
+    let mut marks = vec![Mark::Bars { class: "bars", bars: got }];
+    if let Some(asked) = &plot.asked {
+        marks.extend(outline(&bars(asked)).into_iter().map(|points| Mark::Line { class: "asked", points }));
+    }
+    let caption =
+        format!("{} gaps in bins of {}{}", thousands(plot.got.total()), time(plot.width_ns), outside(&plot.got));
+    let modal = (0..plot.got.counts.len()).max_by_key(|n| plot.got.counts[*n]).unwrap_or(0);
+    let (from, to) = edges(plot).nth(modal).unwrap_or_default();
+    let chart = Chart {
+        id: format!("p{i}-gaps"),
+        description: format!(
+            "Histogram of gaps. {caption}. Most, {:.1} %, are from {} to {}.",
+            percent(&plot.got, modal),
+            time(from),
+            time(to)
+        ),
+        x: gap_axis(plot),
+        y: Axis::linear(0.0, most * 1.08, 1.0, "share of gaps, %"),
+        marks,
+    };
+    let rows = gap_rows(plot, |bins, n| thousands(bins.counts[n]));
+    figure("Gaps", &caption, &chart, plot.asked.is_some(), &table("Bins that hold anything", head(plot), &rows))
+}
+
+/// The outlines of bars that stand side by side; where there is none, there is no line.
+fn outline(bars: &[(f64, f64, f64)]) -> Vec<Vec<(f64, f64)>> {
+    let groups = bars.split(|(_, _, height)| *height <= 0.0).filter(|group| !group.is_empty());
+    let lines = groups.map(|group| {
+        let tops = group.iter().flat_map(|(from, to, height)| [(*from, *height), (*to, *height)]);
+        let ends = (group[0].0, group[group.len() - 1].1);
+        std::iter::once((ends.0, 0.0)).chain(tops).chain([(ends.1, 0.0)]).collect()
+    });
+    lines.collect()
+}
+
+/// The share of gaps up to the end of each bin, from 0 to 1; first of those below.
+fn cumulated(bins: &Bins) -> Vec<f64> {
+    let total = bins.total().max(1) as f64;
+    let mut sum = bins.below;
+    let mut shares = vec![sum as f64 / total];
+    for count in &bins.counts {
+        sum += count;
+        shares.push(sum as f64 / total);
+    }
+    shares
+}
+
+fn distribution(plot: &GapPlot, i: usize) -> String {
+    let line = |bins: &Bins, class| {
+        let shares = cumulated(bins).into_iter().enumerate();
+        let points = shares.map(|(n, share)| (plot.first_ns + n as f64 * plot.width_ns, share * 100.0)).collect();
+        Mark::Line { class, points }
+    };
+    let mut marks: Vec<Mark> = plot.asked.iter().map(|asked| line(asked, "asked")).collect();
+    marks.push(line(&plot.got, "got"));
+    let apart = plot.asked.as_ref().map(|asked| {
+        let pairs = cumulated(&plot.got).into_iter().zip(cumulated(asked));
+        pairs.fold(0.0, |most: f64, (got, asked)| most.max((got - asked).abs()))
+    });
+    let caption = match apart {
+        Some(apart) => format!("Share of gaps up to a length; got and asked are at most {} apart", share(apart)),
+        None => "Share of gaps up to a length".to_owned(),
+    };
+    let chart = Chart {
+        id: format!("p{i}-distribution"),
+        description: format!("Cumulative distribution of gaps. {caption}."),
+        x: gap_axis(plot),
+        y: Axis::linear(0.0, 100.0, 1.0, "share of gaps, %"),
+        marks,
+    };
+    let rows = gap_rows(plot, |bins, n| share(cumulated(bins)[n + 1]));
+    figure(
+        "Distribution of gaps",
+        &caption,
+        &chart,
+        plot.asked.is_some(),
+        &table("Share up to the end of each bin", head(plot), &rows),
+    )
+}
+
+/// A power of ten of ns in few letters.
+fn short(ns: f64) -> String {
+    time(ns).replace(' ', "\u{a0}")
+}
+
+fn errors(buckets: &[(f64, u64)], count: u64, i: usize) -> String {
+    let last = buckets.last().map_or(1.0, |bucket| bucket.0).max(2_000.0);
+    let mut sum = 0;
+    let mut points: Vec<(f64, f64)> = buckets
+        .iter()
+        .map(|(end, gaps)| {
+            sum += gaps;
+            (*end, sum as f64 / count.max(1) as f64 * 100.0)
+        })
+        .collect();
+    let rows: Vec<Vec<String>> = points.iter().map(|(end, percent)| vec![time(*end), share(percent / 100.0)]).collect();
+    points.push((last, 100.0));
+    let mut marks = vec![Mark::Line { class: "got", points }];
+    for (at, label, above) in [(64.0, "64 ns", true), (256.0, "256 ns", false), (1_000.0, "1 µs", true)] {
+        marks.push(Mark::Rule { at, label: label.to_owned(), above });
+    }
+    let caption = "Share of gaps that are no further than this from the gap asked just there";
+    let half =
+        rows.iter().find(|row| row[1].trim_end_matches(" %").parse::<f64>().is_ok_and(|percent| percent >= 50.0));
+    let chart = Chart {
+        id: format!("p{i}-errors"),
+        description: format!(
+            "{caption}. Half of them are within {}.",
+            half.map_or_else(|| time(last), |row| row[0].clone())
+        ),
+        x: Axis::logarithmic(1.0, last, "|gap − ask|", short),
+        y: Axis::linear(0.0, 100.0, 1.0, "share of gaps, %"),
+        marks,
+    };
+    figure("Error of gaps", caption, &chart, false, &table("Share of gaps within", &["|gap − ask|", "share"], &rows))
+}
+
+fn lateness(late: &LatenessReport, i: usize) -> String {
+    let last = late.histogram.last().map_or(1.0, |bucket| bucket.0).max(1_000.0);
+    let most = late.histogram.iter().map(|bucket| bucket.1).max().unwrap_or(0).max(1) as f64;
+    let mut from = 0.5;
+    let bars = late
+        .histogram
+        .iter()
+        .map(|(end, departures)| {
+            let bar = (from, *end, *departures as f64);
+            from = *end;
+            bar
+        })
+        .collect();
+    let mut caption = format!("median {}, p99 {}, largest {}", brief(late.p50), brief(late.p99), brief(late.max));
+    if let Some(hiccups) = late.hiccups.filter(|hiccups| hiccups.count > 0) {
+        caption += &format!("; {} hiccups of more than {}", thousands(hiccups.count), time(hiccups.above_ns));
+    }
+    let chart = Chart {
+        id: format!("p{i}-lateness"),
+        description: format!("Histogram of lateness, both axes logarithmic: {caption}."),
+        x: Axis::logarithmic(0.5, last, "departure − ask", short),
+        y: Axis::logarithmic(0.5, most * 2.0, "departures", |count| {
+            if count >= 1e6 {
+                format!("{}M", count / 1e6)
+            } else if count >= 1e4 {
+                format!("{}k", count / 1e3)
+            } else {
+                format!("{count}")
+            }
+        }),
+        marks: vec![Mark::Bars { class: "bars", bars }],
+    };
+    let rows: Vec<Vec<String>> =
+        late.histogram.iter().map(|(end, departures)| vec![time(*end), thousands(*departures)]).collect();
+    figure("Lateness", &caption, &chart, false, &table("Departures by lateness", &["up to", "departures"], &rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_side_by_side_have_one_outline() {
+        let bars = [(0.0, 1.0, 0.0), (1.0, 2.0, 5.0), (2.0, 3.0, 7.0), (3.0, 4.0, 0.0), (4.0, 5.0, 1.0)];
+        let lines = outline(&bars);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0], [(1.0, 0.0), (1.0, 5.0), (2.0, 5.0), (2.0, 7.0), (3.0, 7.0), (3.0, 0.0)]);
+        assert!(outline(&bars[..1]).is_empty());
+    }
+}

@@ -1,0 +1,131 @@
+use super::{About, Verdict, html};
+use measure::{Books, DepartureMeter, DropReason, PipelineReport, Report};
+use units::{FrameLen, Span, Time};
+
+/// A report of `frames` asked every `gap`, each as late as told.
+fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport {
+    let mut meter = DepartureMeter::new(Some(gap), None, Span::from_ms(1));
+    let mut books = Books::default();
+    for i in 0..frames {
+        let asked = Time::ZERO + gap * i;
+        meter.record(asked, asked + Span::from_ns(late(i)), FrameLen::new(500));
+        books.came.add(FrameLen::new(500));
+        books.left.add(FrameLen::new(500));
+    }
+    PipelineReport { name: "shape".into(), pacer: Some("deadline"), ..meter.report(&books, 0) }
+}
+
+fn page(pipelines: Vec<PipelineReport>) -> String {
+    let report = Report { schema: 1, command: "shape", pipelines, limits: serde_json::Map::new() };
+    html(&report, &About::default())
+}
+
+/// Every element that is opened is closed, in order.
+fn assert_well_formed(page: &str) {
+    let mut open = Vec::new();
+    let body = page.split_once("</style>").expect("a style").1;
+    for part in body.split('<').skip(1) {
+        let (tag, _) = part.split_once('>').unwrap_or_else(|| panic!("<{part} is not closed"));
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name.to_owned()), "</{name}>");
+        } else if !tag.ends_with('/') {
+            open.push(tag.split_whitespace().next().unwrap_or_default().to_owned());
+        }
+    }
+    // The style and the head were cut off at the front.
+    assert!(open.is_empty(), "{open:?} are open at the end");
+}
+
+/// `</head>`, `</body>` and `</html>` close what was cut off with the style.
+fn checked(page: &str) -> &str {
+    let whole = page.replacen("</style>", "</style><html><head>", 1);
+    assert_well_formed(&whole);
+    for outside in ["http:", "https:", "src=", "<link", "<script", "@import", "url("] {
+        assert!(!page.contains(outside), "the page refers to something outside by {outside}");
+    }
+    for wrong in ["NaN", "inf", "null"] {
+        assert!(!page.contains(&format!(">{wrong}")) && !page.contains(&format!("{wrong},")), "{wrong} is drawn");
+    }
+    page
+}
+
+#[test]
+fn runs_of_any_length_make_a_page() {
+    for frames in [0, 1, 2, 3, 40, 5_000] {
+        for gap in [Span::from_ps(800), Span::from_us(10), Span::from_ms(86_400_000 / 4)] {
+            let text = page(vec![pipeline(frames, gap, |i| i % 7 * 100)]);
+            checked(&text);
+            assert_eq!(text.contains("No gap: fewer than two frames left."), frames < 2, "{frames}");
+            assert!(text.contains("Every frame is accounted for."));
+        }
+    }
+    checked(&page(Vec::new()));
+}
+
+#[test]
+fn every_drawing_has_a_text_and_a_table() {
+    let text = page(vec![pipeline(5_000, Span::from_us(10), |i| i % 7 * 100)]);
+    let count = |what: &str| text.matches(what).count();
+    assert_eq!((count("<svg "), count("<desc "), count("<figure "), count("The data</summary>")), (5, 5, 5, 5));
+    for id in text.split("aria-labelledby=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert_eq!(count(&format!(" id=\"{id}\"")), 1, "{id}");
+    }
+}
+
+#[test]
+fn drawings_show_what_was_measured() {
+    // One departure in ten is 1 µs late: 20 % of the gaps are off by 1 µs, 10 % too long, 10 % too short.
+    let text = page(vec![pipeline(10_001, Span::from_us(10), |i| if i % 10 == 5 { 1_000 } else { 0 })]);
+    assert!(text.contains("<td>80.00 %</td>"), "the share of gaps as asked");
+    assert!(text.contains("<tr><th scope=\"row\">1 ns</th><td>9 001</td></tr>"), "departures in time");
+    assert!(text.contains("<tr><th scope=\"row\">1 µs</th><td>1 000</td></tr>"), "late departures");
+    assert!(text.contains("got and asked are at most 10.00 % apart"), "the distribution against the ask");
+}
+
+#[test]
+fn where_nothing_was_asked_nothing_is_compared() {
+    let mut report = pipeline(5_000, Span::from_us(10), |_| 0);
+    report.forget_ask();
+    report.pacer = Some("none");
+    let text = page(vec![report]);
+    checked(&text);
+    assert!(!text.contains("asked</p>") && !text.contains("Conformance</h3>") && !text.contains("Lateness</h3>"));
+    assert!(text.contains("Gaps</h3>") && text.contains("Rate over time</h3>"));
+}
+
+#[test]
+fn books_are_shown_and_judged() {
+    let mut report = pipeline(100, Span::from_us(10), |_| 0);
+    let mut books = Books::default();
+    books.drop_many(DropReason::Pool, 7);
+    report.drops = books.drops();
+    let text = page(vec![report.clone()]);
+    assert!(text.contains("pool (no buffer was free to hold the frame)"));
+    assert!(text.contains("100 frames came or were made, 107 are accounted for."));
+    report.copies = 9;
+    report.held = 2;
+    let text = page(vec![report]);
+    assert!(checked(&text).contains("Every frame is accounted for."));
+}
+
+#[test]
+fn names_and_commands_are_text() {
+    let mut report = pipeline(3, Span::from_us(10), |_| 0);
+    report.name = "<script>alert(1)</script>".into();
+    let verdicts = vec![
+        Verdict { expected: "a < b".into(), missed: None },
+        Verdict { expected: "c > d".into(), missed: Some("it is <1>".into()) },
+    ];
+    let about = About { command_line: "netlathe shape --name '<b>'".into(), verdicts, ..About::default() };
+    let mut limits = serde_json::Map::new();
+    limits.insert("warnings".into(), serde_json::json!(["a <gap>"]));
+    let report = Report { schema: 1, command: "run", pipelines: vec![report.clone(), report], limits };
+    let text = html(&report, &about);
+    assert_eq!(
+        checked(&text).matches("&lt;script&gt;").count(),
+        6,
+        "each in the list, as heading and among the figures"
+    );
+    assert!(text.contains("a &lt; b</code> <span class=\"verdict good\">met") && text.contains("it is &lt;1&gt;"));
+    assert!(text.contains("a &lt;gap&gt;"));
+}
