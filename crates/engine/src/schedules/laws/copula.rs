@@ -6,7 +6,7 @@
 //! correlation is Σ hₖ²·ρᵏ ÷ Σ hₖ² over k ≥ 1 (Mehler's formula).
 
 use super::Placed;
-use super::sampler::{CERTIFIED, Sampler};
+use super::sampler::{CERTIFIED, Lines, Sampler};
 use crate::random::Random;
 use measure::special::{Probability, normal_cdf, normal_quantile};
 use units::ParseError;
@@ -69,6 +69,8 @@ pub(super) fn persistence(law: &Placed, correlation: f64) -> Result<f64, ParseEr
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     random: Random,
+    /// The standard normal law, as a table.
+    normal: Lines,
     rho: f64,
     fresh: f64,
     last: Option<f64>,
@@ -76,12 +78,14 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) fn new(rho: f64, random: Random) -> Self {
-        Chain { random, rho, fresh: libm::sqrt(1.0 - rho * rho), last: None }
+        let normal = Lines::new(&normal_quantile, &normal_cdf, (f64::NEG_INFINITY, f64::INFINITY), 8);
+        Chain { random, normal, rho, fresh: libm::sqrt(1.0 - rho * rho), last: None }
     }
 
     /// The next standard normal value.
     pub(super) fn next(&mut self) -> f64 {
-        let drawn = normal_quantile(fraction(self.random.bits()));
+        let bits = self.random.bits();
+        let drawn = self.normal.value(bits).unwrap_or_else(|| normal_quantile(fraction(bits)));
         let z = self.last.map_or(drawn, |last| self.rho * last + self.fresh * drawn);
         self.last = Some(z);
         z

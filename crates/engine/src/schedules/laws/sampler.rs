@@ -7,8 +7,8 @@ use measure::special::Probability;
 pub(super) enum Sampler {
     /// The quantile itself.
     Direct(Box<Placed>),
-    /// Straight lines between quantiles.
-    Lines(Box<Lines>),
+    /// Straight lines between quantiles, and the law for what is beyond them.
+    Lines(Lines, Box<Placed>),
     /// Single values.
     Atoms(Box<Atoms>),
 }
@@ -22,8 +22,13 @@ impl Sampler {
         } else {
             // A finer division as long as the law is too bent; a law that is bent at any scale is
             // not drawn from a table.
-            let finer = (7..=11).map(|bits| Lines::new(law, bits)).find(|lines| lines.worst <= CERTIFIED);
-            finer.map_or_else(|| Sampler::Direct(Box::new(law.clone())), |lines| Sampler::Lines(Box::new(lines)))
+            let lines = |bits| Lines::new(&|p| law.before_limits(p), &|ps| law.cdf(ps), law.limits(), bits);
+            let finer = (7..=11).map(lines).find(|lines| lines.worst <= CERTIFIED);
+            let law = Box::new(law.clone());
+            match finer {
+                Some(lines) => Sampler::Lines(lines, law),
+                None => Sampler::Direct(law),
+            }
         }
     }
 
@@ -31,7 +36,7 @@ impl Sampler {
     pub(super) fn gap(&self, bits: u64) -> f64 {
         match self {
             Sampler::Direct(law) => law.quantile(fraction(bits)),
-            Sampler::Lines(lines) => lines.gap(bits),
+            Sampler::Lines(lines, law) => lines.value(bits).unwrap_or_else(|| law.quantile(fraction(bits))),
             Sampler::Atoms(atoms) => atoms.gap(bits),
         }
     }
@@ -49,7 +54,6 @@ const OCTAVES: u32 = 24;
 /// towards either end is divided in the same number of cells, so that tails are as good as the middle.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
-    law: Placed,
     limits: (f64, f64),
     bits: u32,
     /// Value at the start and rise over each cell: lower half, then upper half, outwards.
@@ -59,7 +63,14 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    fn new(law: &Placed, bits: u32) -> Self {
+    /// A table of this quantile function, checked by its distribution function; values beyond
+    /// `limits` become those.
+    pub(super) fn new(
+        quantile: &dyn Fn(Probability) -> f64,
+        cdf: &dyn Fn(f64) -> Probability,
+        limits: (f64, f64),
+        bits: u32,
+    ) -> Self {
         let count = 1_u32 << bits;
         let mut cells = Vec::with_capacity(2 * OCTAVES as usize * count as usize);
         let mut worst: f64 = 0.0;
@@ -68,16 +79,16 @@ impl Lines {
             let mut width = 0.25;
             for _ in 0..OCTAVES {
                 let step = width / f64::from(count);
-                let mut from = law.before_limits(at(width));
+                let mut from = quantile(at(width));
                 for cell in 0..count {
                     let p = width + f64::from(cell) * step;
-                    let to = law.before_limits(at(p + step));
+                    let to = quantile(at(p + step));
                     for part in [0.25, 0.5, 0.75] {
-                        let got = law.cdf((from + (to - from) * part).clamp(law.limits().0, law.limits().1));
-                        let got = if upper { got.above } else { got.below };
                         let value = from + (to - from) * part;
                         // Beyond the limits all that counts is being beyond them.
-                        if value > law.limits().0 && value < law.limits().1 {
+                        if value > limits.0 && value < limits.1 {
+                            let got = cdf(value);
+                            let got = if upper { got.above } else { got.below };
                             worst = worst.max((got - (p + step * part)).abs());
                         }
                     }
@@ -87,23 +98,24 @@ impl Lines {
                 width /= 2.0;
             }
         }
-        Lines { law: law.clone(), limits: law.limits(), bits, cells, worst }
+        Lines { limits, bits, cells, worst }
     }
 
-    fn gap(&self, bits: u64) -> f64 {
+    /// The value at `bits` ÷ 2⁶⁴ of the distribution; `None` if that is too near to an end.
+    pub(super) fn value(&self, bits: u64) -> Option<f64> {
         let upper = bits >> 63;
         // The distance from the nearer end.
         let near = if upper == 1 { !bits } else { bits };
         let zeros = near.leading_zeros();
         if zeros > OCTAVES {
-            return self.law.quantile(fraction(bits));
+            return None;
         }
         let mantissa = near << zeros << 1;
         let cell = (mantissa >> (64 - self.bits)) as usize;
         let part = (mantissa << self.bits) as f64 * (1.0 / TWO_64);
         let half = upper as usize * OCTAVES as usize;
         let (from, rise) = self.cells[((half + zeros as usize - 1) << self.bits) + cell];
-        (from + rise * part).clamp(self.limits.0, self.limits.1)
+        Some((from + rise * part).clamp(self.limits.0, self.limits.1))
     }
 }
 

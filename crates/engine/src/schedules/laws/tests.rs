@@ -148,7 +148,7 @@ fn what_is_drawn_is_within_1e_5_of_the_law_everywhere() {
             worst = worst.max(off.abs());
         }
         assert!(worst <= 1e-5, "{text}: {worst:e}");
-        if let Sampler::Lines(lines) = &sampler {
+        if let Sampler::Lines(lines, _) = &sampler {
             assert!(worst <= lines.worst * 1.5 + 1e-9, "{text}: {worst:e} where {:e} was certified", lines.worst);
         }
     }
