@@ -1,5 +1,5 @@
 use crate::buckets::{Buckets, steps};
-use crate::gaps::{count, three_digits};
+use crate::histogram::Tallies;
 use crate::moments::Moments;
 use crate::report::ConformanceReport;
 use hdrhistogram::Histogram;
@@ -11,8 +11,9 @@ pub struct ConformanceMeter {
     /// How long a byte lasts, if the output has a line rate.
     byte_time: Option<Span>,
     last: Option<Departure>,
-    asked: AskedGaps,
-    errors: Histogram<u64>,
+    asked: Moments,
+    asked_gaps: Tallies,
+    errors: Tallies,
     largest: u64,
     within: [u64; 4],
     back_to_back: u64,
@@ -25,13 +26,6 @@ struct Departure {
     length: FrameLen,
 }
 
-/// The gaps that were asked. Most schedules ask for the same one many times in a row.
-struct AskedGaps {
-    moments: Moments,
-    histogram: Histogram<u64>,
-    repeated: (u64, u64),
-}
-
 impl ConformanceMeter {
     /// A meter; `byte_time` is that of the line, if there is one.
     #[must_use]
@@ -39,8 +33,9 @@ impl ConformanceMeter {
         ConformanceMeter {
             byte_time,
             last: None,
-            asked: AskedGaps { moments: Moments::default(), histogram: three_digits(), repeated: (0, 0) },
-            errors: three_digits(),
+            asked: Moments::default(),
+            asked_gaps: Tallies::default(),
+            errors: Tallies::default(),
             largest: 0,
             within: [0; 4],
             back_to_back: 0,
@@ -65,8 +60,9 @@ impl ConformanceMeter {
     /// A gap in ps against its ask; the frame before it was of length `before`.
     fn compare(&mut self, ask: i64, gap: i64, before: FrameLen) {
         self.asked.add(ask);
+        self.asked_gaps.count(ask.max(0).cast_unsigned());
         let error = gap.abs_diff(ask);
-        count(&mut self.errors, error);
+        self.errors.count(error);
         self.largest = self.largest.max(error);
         let byte_time = self.byte_time.map_or(0, Span::as_ps);
         let bounds = [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS];
@@ -82,18 +78,19 @@ impl ConformanceMeter {
     /// The figures so far; `None` when there was no gap yet.
     #[must_use]
     pub fn report(&self) -> Option<ConformanceReport> {
-        if self.errors.is_empty() {
+        if self.errors.len() == 0 {
             return None;
         }
         let gaps = self.errors.len();
         let share = |of: u64| of as f64 / gaps as f64;
         let ns = |ps: u64| ps as f64 / PS_PER_NS as f64;
-        let quantile = |q| ns(self.errors.value_at_quantile(q).min(self.largest));
+        let errors = self.errors.all();
+        let quantile = |q| ns(errors.value_at_quantile(q).min(self.largest));
         Some(ConformanceReport {
             count: gaps,
-            asked_mean_ns: self.asked.moments.mean() / PS_PER_NS as f64,
-            asked_min_ns: self.asked.moments.min() as f64 / PS_PER_NS as f64,
-            asked_max_ns: self.asked.moments.max() as f64 / PS_PER_NS as f64,
+            asked_mean_ns: self.asked.mean() / PS_PER_NS as f64,
+            asked_min_ns: self.asked.min() as f64 / PS_PER_NS as f64,
+            asked_max_ns: self.asked.max() as f64 / PS_PER_NS as f64,
             p50: quantile(0.50),
             p99: quantile(0.99),
             max_ns: ns(self.largest),
@@ -107,34 +104,12 @@ impl ConformanceMeter {
 
     /// The gaps that were asked for, as a histogram in ps.
     pub(crate) fn asked(&self) -> Histogram<u64> {
-        self.asked.all()
+        self.asked_gaps.all()
     }
 
     /// How many gaps were off by how much.
     pub(crate) fn errors(&self) -> Buckets {
-        steps(&self.errors, &[1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0])
-    }
-}
-
-impl AskedGaps {
-    fn add(&mut self, gap: i64) {
-        self.moments.add(gap);
-        let gap = gap.max(0).cast_unsigned();
-        if self.repeated.0 != gap {
-            self.flush(gap);
-        }
-        self.repeated.1 += 1;
-    }
-
-    fn flush(&mut self, next: u64) {
-        let (gap, times) = std::mem::replace(&mut self.repeated, (next, 0));
-        self.histogram.record_n(gap, times).expect("the histogram grows to any value");
-    }
-
-    fn all(&self) -> Histogram<u64> {
-        let mut all = self.histogram.clone();
-        all.record_n(self.repeated.0, self.repeated.1).expect("the histogram grows to any value");
-        all
+        steps(&self.errors.all(), &[1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0])
     }
 }
 

@@ -1,13 +1,14 @@
+use crate::histogram::Tallies;
 use crate::moments::Moments;
 use crate::report::{GapError, GapReport};
 use hdrhistogram::Histogram;
-use units::{PS_PER_NS, PS_PER_S, Span, Time};
+use units::{PS_PER_NS, Span, Time};
 
 /// Inter-departure times (start to start) and, where a fixed gap was asked, their error.
 pub struct GapMeter {
     last: Option<Time>,
     gaps: Moments,
-    histogram: Histogram<u64>,
+    histogram: Tallies,
     against: Option<Against>,
 }
 
@@ -16,7 +17,7 @@ struct Against {
     ask: Span,
     byte_time: Option<Span>,
     errors: Moments,
-    sizes: Histogram<u64>,
+    sizes: Tallies,
     within: [u64; 4],
 }
 
@@ -28,10 +29,10 @@ impl GapMeter {
             ask,
             byte_time,
             errors: Moments::default(),
-            sizes: three_digits(),
+            sizes: Tallies::default(),
             within: [0; 4],
         });
-        GapMeter { last: None, gaps: Moments::default(), histogram: three_digits(), against }
+        GapMeter { last: None, gaps: Moments::default(), histogram: Tallies::default(), against }
     }
 
     /// A frame started at `start`. Frames are given in the order they were seen; a stamp that goes
@@ -40,7 +41,7 @@ impl GapMeter {
         if let Some(last) = self.last.replace(start) {
             let gap = start.signed_ps_since(last);
             self.gaps.add(gap);
-            count(&mut self.histogram, gap.max(0).cast_unsigned());
+            self.histogram.count(gap.max(0).cast_unsigned());
             if let Some(against) = &mut self.against {
                 against.record(gap);
             }
@@ -48,8 +49,8 @@ impl GapMeter {
     }
 
     /// The gaps in ps.
-    pub(crate) fn histogram(&self) -> &Histogram<u64> {
-        &self.histogram
+    pub(crate) fn histogram(&self) -> Histogram<u64> {
+        self.histogram.all()
     }
 
     /// The figures so far; `None` when there was no gap yet.
@@ -58,7 +59,8 @@ impl GapMeter {
         if self.gaps.count() == 0 {
             return None;
         }
-        let quantile = |q| ns(self.histogram.value_at_quantile(q) as f64);
+        let histogram = self.histogram.all();
+        let quantile = |q| ns(histogram.value_at_quantile(q) as f64);
         let clip = |value: f64| value.clamp(ns(self.gaps.min() as f64), ns(self.gaps.max() as f64));
         Some(GapReport {
             count: self.gaps.count(),
@@ -80,7 +82,7 @@ impl Against {
         let error = gap - self.ask.as_ps().cast_signed();
         self.errors.add(error);
         let size = error.unsigned_abs();
-        count(&mut self.sizes, size);
+        self.sizes.count(size);
         let byte_time = self.byte_time.map_or(0, Span::as_ps);
         let bounds = [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS];
         for (count, bound) in self.within.iter_mut().zip(bounds) {
@@ -89,6 +91,7 @@ impl Against {
     }
 
     fn report(&self) -> GapError {
+        let sizes = self.sizes.all();
         let count = self.errors.count().max(1) as f64;
         let share = |i: usize| self.within[i] as f64 / count;
         let largest = self.errors.max().unsigned_abs().max(self.errors.min().unsigned_abs()) as f64;
@@ -96,29 +99,14 @@ impl Against {
             ask_ns: self.ask.as_ns_f64(),
             mean_ns: ns(self.errors.mean()),
             max_ns: ns(largest),
-            p50: ns((self.sizes.value_at_quantile(0.50) as f64).min(largest)),
-            p99: ns((self.sizes.value_at_quantile(0.99) as f64).min(largest)),
+            p50: ns((sizes.value_at_quantile(0.50) as f64).min(largest)),
+            p99: ns((sizes.value_at_quantile(0.99) as f64).min(largest)),
             within_1_byte_time: self.byte_time.map(|_| share(0)),
             within_64ns: share(1),
             within_256ns: share(2),
             within_1us: share(3),
         }
     }
-}
-
-/// A histogram of three significant digits with room for 100 s of ps, which grows beyond.
-///
-/// To grow and to touch new memory takes 0.3 ms, during which nothing departs: both are done here.
-pub(crate) fn three_digits() -> Histogram<u64> {
-    let mut histogram = Histogram::new_with_max(100 * PS_PER_S, 3).expect("one to five digits are possible");
-    histogram.auto(true);
-    histogram.reset();
-    histogram
-}
-
-/// Counts a value in a histogram made by [`three_digits`].
-pub(crate) fn count(histogram: &mut Histogram<u64>, value: u64) {
-    histogram.record(value).expect("the histogram grows to any value");
 }
 
 fn ns(ps: f64) -> f64 {

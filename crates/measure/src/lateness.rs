@@ -1,12 +1,11 @@
 use crate::buckets::steps;
-use crate::gaps::{count, three_digits};
+use crate::histogram::Tallies;
 use crate::report::{Hiccups, LatenessReport};
-use hdrhistogram::Histogram;
 use units::{PS_PER_NS, Time};
 
 /// How far departures were from the instants asked for.
 pub(crate) struct LatenessMeter {
-    late: Histogram<u64>,
+    late: Tallies,
     /// Departures by lateness in ns, four buckets an octave: a median that is quick to find.
     coarse: [u64; 256],
     latest: u64,
@@ -22,7 +21,7 @@ const HICCUP: u64 = 5_000 * PS_PER_NS;
 impl Default for LatenessMeter {
     fn default() -> Self {
         LatenessMeter {
-            late: three_digits(),
+            late: Tallies::default(),
             coarse: [0; 256],
             latest: 0,
             earliest: 0,
@@ -43,10 +42,10 @@ impl LatenessMeter {
         self.coarse[bucket(late.max(0).unsigned_abs() / PS_PER_NS)] += 1;
         if late >= 0 {
             self.latest = self.latest.max(late.unsigned_abs());
-            count(&mut self.late, late.unsigned_abs());
+            self.late.count(late.unsigned_abs());
         } else {
             self.earliest = self.earliest.max(late.unsigned_abs());
-            count(&mut self.late, 0);
+            self.late.count(0);
         }
     }
 
@@ -64,16 +63,17 @@ impl LatenessMeter {
 
     /// The figures so far; `None` when nothing departed.
     pub(crate) fn report(&self) -> Option<LatenessReport> {
-        if self.late.is_empty() {
+        if self.late.len() == 0 {
             return None;
         }
-        let quantile = |q| ns(self.late.value_at_quantile(q).min(self.latest));
+        let late = self.late.all();
+        let quantile = |q| ns(late.value_at_quantile(q).min(self.latest));
         Some(LatenessReport {
             p50: quantile(0.50),
             p99: quantile(0.99),
             max: ns(self.latest),
             early_max: ns(self.earliest),
-            histogram: steps(&self.late, &[1.0, 2.0, 5.0]),
+            histogram: steps(&late, &[1.0, 2.0, 5.0]),
             hiccups: Some(Hiccups {
                 longest_ns: if self.latest > HICCUP { ns(self.latest) } else { 0.0 },
                 ..self.hiccups

@@ -11,6 +11,7 @@ mod departures;
 pub mod figures;
 mod fit;
 mod gaps;
+mod histogram;
 mod lateness;
 mod moments;
 mod plots;

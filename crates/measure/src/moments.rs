@@ -27,6 +27,9 @@ impl Moments {
             (self.origin, self.min, self.max) = (value, value, value);
         }
         self.count += n;
+        if value == self.origin {
+            return;
+        }
         let shifted = i128::from(value) - i128::from(self.origin);
         self.sum += shifted * i128::from(n);
         let squares = (shifted.unsigned_abs() * shifted.unsigned_abs()).saturating_mul(n.into());

@@ -11,6 +11,8 @@ pub struct Timeline {
     got: Vec<u64>,
     frames: u64,
     last: Time,
+    /// Start and number of the window that was found last: the next frame is mostly in it too.
+    found: (u64, usize),
 }
 
 /// Most windows that are kept.
@@ -22,7 +24,15 @@ const FRAMES: u64 = 32;
 
 impl Default for Timeline {
     fn default() -> Self {
-        Timeline { origin: None, width: NARROWEST, asked: Vec::new(), got: Vec::new(), frames: 0, last: Time::ZERO }
+        Timeline {
+            origin: None,
+            width: NARROWEST,
+            asked: Vec::new(),
+            got: Vec::new(),
+            frames: 0,
+            last: Time::ZERO,
+            found: (0, 0),
+        }
     }
 }
 
@@ -44,12 +54,17 @@ impl Timeline {
     /// The number of the window of `at`, after as many doublings as it takes.
     fn window(&mut self, at: Time) -> usize {
         let passed = at.as_ps().saturating_sub(self.origin.get_or_insert(at).as_ps());
+        if passed.wrapping_sub(self.found.0) < self.width {
+            return self.found.1;
+        }
         while passed / self.width >= MOST as u64 {
             self.width *= 2;
             halve(&mut self.asked);
             halve(&mut self.got);
         }
-        (passed / self.width) as usize
+        let number = passed / self.width;
+        self.found = (number * self.width, number as usize);
+        self.found.1
     }
 
     /// The rates of the whole windows so far; `None` when there are fewer than two.
