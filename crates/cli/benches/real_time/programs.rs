@@ -5,7 +5,6 @@ use dpdk::{Eal, EalConfig, PacketRing, PacketSender, RingConfig, TscClock};
 use engine::sources::Stream;
 use nix::time::{ClockId, clock_gettime};
 use packet::{Frame, HeapFrame};
-use std::collections::VecDeque;
 use std::io::BufRead;
 use std::time::{Duration, Instant};
 use units::Span;
@@ -36,24 +35,25 @@ fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outc
     let spec = scenario::parse_stream(&format!("udp 10.77.0.1:1 > 10.77.0.100:2 size {sizes}"))?;
     let mut stream = Stream::new(spec, 7);
     let batch = batch.max(1);
-    let mut frames: VecDeque<HeapFrame> = (0..count).map(|_| HeapFrame::default()).collect();
-    for frame in &mut frames {
-        stream.fill(frame);
-    }
+    let mut next = HeapFrame::default();
+    stream.fill(&mut next);
     let clock = TscClock::new(eal);
     let mut due = clock.now() + Span::from_ms(20);
-    let mut refused = 0;
-    while !frames.is_empty() {
+    let (mut sent, mut refused) = (0, 0);
+    while sent + refused < count {
         clock.spin_until(due);
-        for _ in 0..batch {
-            let Some(mut frame) = frames.pop_front() else { break };
-            frame.bytes_mut()[STAMP].copy_from_slice(&wall_ns().to_be_bytes());
-            refused += u64::from(!sender.send(frame.bytes())?);
+        for _ in 0..batch.min(count - sent - refused) {
+            next.bytes_mut()[STAMP].copy_from_slice(&wall_ns().to_be_bytes());
+            let taken = sender.send(next.bytes())?;
+            sent += u64::from(taken);
+            refused += u64::from(!taken);
+            // In the same memory, and before it is due: what is sent is at hand.
+            stream.fill(&mut next);
         }
-        let leads = batch > 1 && frames.len() as u64 > count - count / LEAD;
+        let leads = batch > 1 && sent + refused < count / LEAD;
         due += Span::from_ps(gap.as_ps() * batch / if leads { 2 } else { 1 });
     }
-    println!("{}", serde_json::json!({"sent": count - refused, "refused": refused}));
+    println!("{}", serde_json::json!({"sent": sent, "refused": refused}));
     Ok(())
 }
 
