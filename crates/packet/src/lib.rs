@@ -5,11 +5,11 @@
 mod checksum;
 mod filler;
 mod frame;
+mod headers;
 mod template;
-mod view;
 
 pub use checksum::internet_checksum;
 pub use filler::{FillerKind, is_filler};
 pub use frame::{Frame, HeapFrame};
+pub use headers::{Headers, IpHeader, SCTP, TCP, UDP, flow_hash, ip_length};
 pub use template::{MacAddr, UdpTemplate};
-pub use view::{flow_hash, ip_length};

@@ -1,0 +1,333 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+
+const ETHERNET: usize = 14;
+const VLAN_TAG: usize = 4;
+const IPV4: usize = 20;
+const IPV6: usize = 40;
+/// Extension headers of IPv6 that are passed; more than any sender has use for.
+const MOST_EXTENSIONS: usize = 8;
+
+/// Protocol number of TCP (RFC 9293).
+pub const TCP: u8 = 6;
+/// Protocol number of UDP (RFC 768).
+pub const UDP: u8 = 17;
+/// Protocol number of SCTP (RFC 9260).
+pub const SCTP: u8 = 132;
+
+/// Where the headers of a frame are: found once, asked often.
+///
+/// Offsets count from the first byte of the destination address. What is cut off or contradicts
+/// itself is absent, never a panic: every accessor takes the same frame again and checks its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// Tag control information of the VLAN tags, outermost first; two at most (IEEE 802.1Q, 802.1ad).
+    pub tags: [Option<u16>; 2],
+    /// EtherType behind the tags; a value below 0x0600 is a length (IEEE 802.3).
+    pub ether_type: u16,
+    /// Where what the EtherType names starts.
+    pub network: usize,
+    /// The IP packet, if there is one with its whole header.
+    pub ip: Option<IpHeader>,
+}
+
+/// The header of an IP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpHeader {
+    /// 6, or 4.
+    pub version: u8,
+    /// Where it starts.
+    pub start: usize,
+    /// Where the packet ends by its own length; padding follows, or the capture was cut before.
+    pub end: usize,
+    /// Protocol of the transport header: extension headers of IPv6 are passed.
+    pub protocol: u8,
+    /// Type of service or traffic class: DSCP in the upper six bits, ECN in the lower two (RFC 2474, RFC 3168).
+    pub traffic_class: u8,
+    /// It is a part of a larger packet.
+    pub fragment: bool,
+    /// Where the transport header starts; `None` in all fragments but the first.
+    pub transport: Option<usize>,
+}
+
+impl Headers {
+    /// Finds the headers; `None` for what is shorter than an Ethernet header.
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Option<Headers> {
+        let mut tags = [None; 2];
+        let mut network = ETHERNET;
+        let mut ether_type = be16(frame, 12)?;
+        for tag in &mut tags {
+            if !matches!(ether_type, 0x8100 | 0x88a8) {
+                break;
+            }
+            *tag = Some(be16(frame, network)?);
+            ether_type = be16(frame, network + 2)?;
+            network += VLAN_TAG;
+        }
+        let ip = match ether_type {
+            0x0800 => IpHeader::v4(frame, network),
+            0x86dd => IpHeader::v6(frame, network),
+            _ => None,
+        };
+        Some(Headers { tags, ether_type, network, ip })
+    }
+
+    /// Identifier of the outermost VLAN; 0 is a priority tag without one.
+    #[must_use]
+    pub fn vlan(&self) -> Option<u16> {
+        self.tags[0].map(|tag| tag & 0x0fff)
+    }
+
+    /// Source and destination port of TCP, UDP or SCTP.
+    #[must_use]
+    pub fn ports(&self, frame: &[u8]) -> Option<(u16, u16)> {
+        let ip = self.ip.filter(|ip| matches!(ip.protocol, TCP | UDP | SCTP))?;
+        let at = ip.transport?;
+        Some((be16(frame, at)?, be16(frame, at + 2)?))
+    }
+
+    /// The flags of a TCP header, FIN lowest.
+    #[must_use]
+    pub fn tcp_flags(&self, frame: &[u8]) -> Option<u8> {
+        let ip = self.ip.filter(|ip| ip.protocol == TCP)?;
+        frame.get(ip.transport? + 13).copied()
+    }
+
+    /// Where the bytes of the application are: what TCP or UDP carries, up to the end of the packet or
+    /// of what was captured.
+    #[must_use]
+    pub fn payload(&self, frame: &[u8]) -> Option<Range<usize>> {
+        let ip = self.ip?;
+        let transport = ip.transport?;
+        let start = match ip.protocol {
+            TCP => transport + usize::from(frame.get(transport + 12)? >> 4) * 4,
+            UDP => transport + 8,
+            _ => return None,
+        };
+        let end = ip.end.min(frame.len());
+        (start <= end).then_some(start..end)
+    }
+}
+
+impl IpHeader {
+    fn v4(frame: &[u8], start: usize) -> Option<IpHeader> {
+        let header = frame.get(start..start + IPV4)?;
+        let length = usize::from(header[0] & 0x0f) * 4;
+        if header[0] >> 4 != 4 || length < IPV4 {
+            return None;
+        }
+        let fragment = u16::from_be_bytes([header[6], header[7]]);
+        Some(IpHeader {
+            version: 4,
+            start,
+            end: start + usize::from(u16::from_be_bytes([header[2], header[3]])),
+            protocol: header[9],
+            traffic_class: header[1],
+            fragment: fragment & 0x3fff != 0,
+            transport: (fragment & 0x1fff == 0).then_some(start + length),
+        })
+    }
+
+    fn v6(frame: &[u8], start: usize) -> Option<IpHeader> {
+        let header = frame.get(start..start + IPV6)?;
+        if header[0] >> 4 != 6 {
+            return None;
+        }
+        let mut ip = IpHeader {
+            version: 6,
+            start,
+            end: start + IPV6 + usize::from(u16::from_be_bytes([header[4], header[5]])),
+            protocol: header[6],
+            traffic_class: header[0] << 4 | header[1] >> 4,
+            fragment: false,
+            transport: Some(start + IPV6),
+        };
+        // Hop-by-hop options, routing, fragment, authentication and destination options (RFC 8200, RFC 4302).
+        for _ in 0..MOST_EXTENSIONS {
+            let Some(at) = ip.transport.filter(|_| matches!(ip.protocol, 0 | 43 | 44 | 51 | 60)) else { break };
+            let Some([next, length, high, low]) = frame.get(at..at + 4) else {
+                ip.transport = None;
+                break;
+            };
+            let (this, length) = (ip.protocol, usize::from(*length));
+            ip.protocol = *next;
+            ip.transport = Some(match this {
+                44 => {
+                    let fragment = u16::from_be_bytes([*high, *low]);
+                    ip.fragment |= fragment & 0xfff9 != 0;
+                    if fragment & 0xfff8 != 0 {
+                        ip.transport = None;
+                        break;
+                    }
+                    at + 8
+                }
+                51 => at + (length + 2) * 4,
+                _ => at + (length + 1) * 8,
+            });
+        }
+        Some(ip)
+    }
+
+    /// Source and destination, as bytes: four each, or sixteen.
+    #[must_use]
+    pub fn addresses<'f>(&self, frame: &'f [u8]) -> Option<(&'f [u8], &'f [u8])> {
+        let (from, length) = if self.version == 4 { (12, 4) } else { (8, 16) };
+        let both = frame.get(self.start + from..self.start + from + 2 * length)?;
+        Some(both.split_at(length))
+    }
+
+    /// Source address.
+    #[must_use]
+    pub fn source(&self, frame: &[u8]) -> Option<IpAddr> {
+        self.addresses(frame).and_then(|(source, _)| address(source))
+    }
+
+    /// Destination address.
+    #[must_use]
+    pub fn destination(&self, frame: &[u8]) -> Option<IpAddr> {
+        self.addresses(frame).and_then(|(_, destination)| address(destination))
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
+        return Some(IpAddr::V4(Ipv4Addr::from(bytes)));
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(|bytes| IpAddr::V6(Ipv6Addr::from(bytes)))
+}
+
+fn be16(frame: &[u8], at: usize) -> Option<u16> {
+    let bytes = frame.get(at..at + 2)?;
+    Some(u16::from_be_bytes([bytes[0], bytes[1]]))
+}
+
+/// Length in bytes of the IPv4 or IPv6 packet in a frame, by its own header; behind up to two VLAN
+/// tags. `None` when the frame holds no IP packet or is cut within its header.
+#[must_use]
+pub fn ip_length(frame: &[u8]) -> Option<u32> {
+    let ip = Headers::of(frame)?.ip?;
+    Some((ip.end - ip.start) as u32)
+}
+
+/// A number that the frames of one flow share: of addresses and ports behind up to two VLAN tags, of
+/// the hardware addresses where there is no IP packet. Fragments count by their addresses alone.
+/// Not for tables that an enemy may fill: it is FNV-1a without a key.
+#[must_use]
+pub fn flow_hash(frame: &[u8]) -> u32 {
+    let hash = |seed: u32, bytes: &[u8]| {
+        bytes.iter().fold(seed, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    };
+    const SEED: u32 = 0x811c_9dc5;
+    let ip = Headers::of(frame).and_then(|headers| headers.ip);
+    let Some((ip, (source, destination))) = ip.and_then(|ip| Some((ip, ip.addresses(frame)?))) else {
+        return hash(SEED, frame.get(..12).unwrap_or(frame));
+    };
+    let ports = match ip.transport {
+        Some(at) if !ip.fragment && matches!(ip.protocol, TCP | UDP | SCTP) => frame.get(at..at + 4),
+        _ => None,
+    };
+    hash(hash(hash(SEED, source), destination), ports.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An Ethernet header with `tags`, then `network`.
+    fn frame(tags: &[u16], ether_type: u16, network: &[u8]) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        for tag in tags {
+            frame.extend([0x81, 0x00]);
+            frame.extend(tag.to_be_bytes());
+        }
+        frame.extend(ether_type.to_be_bytes());
+        frame.extend(network);
+        frame
+    }
+
+    fn v4(protocol: u8, fragment: u16, transport: &[u8]) -> Vec<u8> {
+        let total = (IPV4 + transport.len()) as u16;
+        let mut packet = vec![0x45, 0xb9];
+        packet.extend(total.to_be_bytes());
+        packet.extend([0, 1]);
+        packet.extend(fragment.to_be_bytes());
+        packet.extend([64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        packet.extend(transport);
+        packet
+    }
+
+    const UDP_PACKET: [u8; 12] = [0x04, 0xd2, 0x00, 0x35, 0, 12, 0, 0, b'p', b'i', b'n', b'g'];
+
+    #[test]
+    fn udp_behind_two_tags() {
+        let mut bytes = frame(&[0x2064, 0x0007], 0x0800, &v4(UDP, 0, &UDP_PACKET));
+        bytes.extend([0; 6]);
+        let headers = Headers::of(&bytes).expect("headers");
+        assert_eq!((headers.vlan(), headers.tags), (Some(0x64), [Some(0x2064), Some(7)]));
+        let ip = headers.ip.expect("a packet");
+        assert_eq!((ip.version, ip.protocol, ip.traffic_class >> 2, ip.fragment), (4, UDP, 46, false));
+        assert_eq!(ip.source(&bytes), Some("10.0.0.1".parse().expect("an address")));
+        assert_eq!(ip.destination(&bytes), Some("10.0.0.2".parse().expect("an address")));
+        assert_eq!(headers.ports(&bytes), Some((1234, 53)));
+        let payload = headers.payload(&bytes).expect("a payload");
+        assert_eq!(&bytes[payload], b"ping", "padding is no payload");
+        assert_eq!(headers.tcp_flags(&bytes), None);
+        assert_eq!(ip_length(&bytes), Some(32));
+    }
+
+    #[test]
+    fn tcp_over_ipv6_with_options() {
+        let mut packet = vec![0x6b, 0x90, 0, 0, 0, 8 + 24 + 3, 0, 64];
+        packet.extend([0x11; 16]);
+        packet.extend([0x22; 16]);
+        packet.extend([TCP, 0, 1, 4, 0, 0, 0, 0]);
+        packet.extend([0x1f, 0x90, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x60, 0x12]);
+        packet.extend([0; 10]);
+        packet.extend(b"GET");
+        let bytes = frame(&[], 0x86dd, &packet);
+        let headers = Headers::of(&bytes).expect("headers");
+        assert_eq!(headers.ip.map(|ip| (ip.protocol, ip.traffic_class)), Some((TCP, 0xb9)));
+        assert_eq!((headers.ports(&bytes), headers.tcp_flags(&bytes)), (Some((8080, 80)), Some(0x12)));
+        assert_eq!(headers.payload(&bytes).map(|range| bytes[range].to_vec()), Some(b"GET".to_vec()));
+        assert_eq!(ip_length(&bytes), Some(75));
+    }
+
+    #[test]
+    fn later_fragments_have_no_ports() {
+        let first = frame(&[], 0x0800, &v4(UDP, 0x2000, &UDP_PACKET));
+        let later = frame(&[], 0x0800, &v4(UDP, 0x0010, &UDP_PACKET));
+        let ports = |bytes: &[u8]| Headers::of(bytes).and_then(|headers| headers.ports(bytes));
+        assert_eq!((ports(&first), ports(&later)), (Some((1234, 53)), None));
+        assert!(Headers::of(&first).and_then(|headers| headers.ip).is_some_and(|ip| ip.fragment));
+    }
+
+    #[test]
+    fn flows_share_a_hash_and_ports_part_them() {
+        let of = |port: u8, fragment| {
+            let mut udp = UDP_PACKET;
+            udp[3] = port;
+            frame(&[], 0x0800, &v4(UDP, fragment, &udp))
+        };
+        assert_eq!(flow_hash(&of(1, 0)), flow_hash(&of(1, 0)));
+        assert_ne!(flow_hash(&of(1, 0)), flow_hash(&of(2, 0)));
+        assert_eq!(flow_hash(&of(1, 0x2000)), flow_hash(&of(2, 0x2000)), "fragments have no ports");
+    }
+
+    #[test]
+    fn cut_and_odd_frames_do_no_harm() {
+        let whole = frame(&[5], 0x0800, &v4(TCP, 0, &[0xff; 20]));
+        for length in 0..=whole.len() {
+            let cut = &whole[..length];
+            let Some(headers) = Headers::of(cut) else { continue };
+            let _ = (headers.ports(cut), headers.tcp_flags(cut), flow_hash(cut));
+            assert!(headers.payload(cut).is_none_or(|range| range.end <= length), "at {length} B");
+        }
+        assert_eq!(ip_length(&[0x81; 64]), None);
+        assert_eq!(ip_length(&frame(&[], 0x0806, &[0; 46])), None, "ARP");
+        // Extension headers that go round and round end.
+        let mut packet = vec![0x60, 0, 0, 0, 0, 200, 0, 64];
+        packet.extend([0; 32 + 200]);
+        assert!(Headers::of(&frame(&[], 0x86dd, &packet)).is_some());
+    }
+}
