@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
 use crate::virtual_time;
-use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, OnLine, Pacing, Worker};
+use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Worker};
 use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig, TscClock};
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
@@ -103,7 +103,7 @@ fn floors(eal: &'static Eal, configs: &[Config]) -> Result<Vec<(String, Floor)>,
     const GAP: Span = Span::from_us(10);
     const DURATION: Span = Span::from_ms(50);
     thread::scope(|scope| {
-        let waits = configs.iter().filter(|config| config.pacing == Pacing::Deadline);
+        let waits = configs.iter().filter(|config| matches!(config.pacing, Pacing::Deadline(_)));
         let threads: Vec<_> = waits
             .map(|config| {
                 let measure = || Floor::measure_for(config, &TscClock::new(eal), GAP, DURATION);
@@ -169,7 +169,12 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
         );
     }
     let mut report = finished.report;
-    report.pacer = Some(plan.pacer.name());
+    let pacer = match plan.pacer {
+        Pacer::Auto if finished.launched => Pacer::LaunchTime,
+        Pacer::Auto => Pacer::Deadline,
+        pacer => pacer,
+    };
+    report.pacer = Some(pacer.name());
     if plan.ask == Ask::Nothing {
         report.forget_ask();
     }
@@ -214,7 +219,9 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
         (Pacer::Filler, Some(line)) => {
             Pacing::Filler { line, kind: plan.filler.kind, align: plan.filler.align, unbounded: false }
         }
-        (Pacer::Deadline, _) => Pacing::Deadline,
+        (Pacer::Deadline, _) => Pacing::Deadline(LaunchTime::Never),
+        (Pacer::Auto, _) => Pacing::Deadline(LaunchTime::IfOffered),
+        (Pacer::LaunchTime, _) => Pacing::Deadline(LaunchTime::Required),
         _ => Pacing::AsReady,
     };
     Ok(Config {

@@ -55,7 +55,9 @@ pub(crate) fn of_machine(
     floor: Option<&dataplane::Floor>,
 ) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(gap) = plan.ask.fixed_gap().filter(|gap| plan.pacer == Pacer::Deadline && !whole_ns(*gap)) {
+    if let Some(gap) =
+        plan.ask.fixed_gap().filter(|gap| matches!(plan.pacer, Pacer::Deadline | Pacer::Auto) && !whole_ns(*gap))
+    {
         warnings.push(format!(
             "{}: the parts of a nanosecond in a gap of {gap} are kept by the mean, not by single departures in real time",
             plan.name

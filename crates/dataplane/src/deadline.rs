@@ -32,20 +32,22 @@ impl DeadlinePacer {
 
     /// Runs to the end and reports.
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> PipelineReport {
+        let lead = self.outlet.lead();
         let mut busy_at = Time::ZERO;
         while let Some(now) = rounds.next() {
             if self.ended(&mut rounds) {
                 break;
             }
+            self.outlet.keep_up(now);
             let mut busy = self.depart(now, &mut rounds);
             // While the output takes nothing, the input and the way back go on.
             let stuck = !busy && self.outlet.waiting() > 0;
             let next = if stuck { None } else { self.next(&mut rounds.pipeline) };
             let now = rounds.clock.now();
-            let spare = next.map(|at| at.since(now));
+            let spare = next.map(|at| at.since(now + lead));
             let most = spare.map_or(BURST, |spare| self.cost.frames_in(spare));
             if let Some(at) = next.filter(|_| most == 0) {
-                rounds.clock.spin_until(at.min(rounds.end));
+                rounds.clock.spin_until(Time::from_ps(at.as_ps().saturating_sub(lead.as_ps())).min(rounds.end));
                 continue;
             }
             busy |= rounds.wake(now);
@@ -60,10 +62,12 @@ impl DeadlinePacer {
             }
             if busy {
                 busy_at = now;
-            } else if now.since(busy_at) > IDLE && self.nothing_before(now + NAP_MARGIN, &mut rounds) {
+            } else if now.since(busy_at) > IDLE && self.nothing_before(now + lead + NAP_MARGIN, &mut rounds) {
                 std::thread::sleep(NAP);
             }
         }
+        // What the NIC holds would not depart once the port is closed.
+        rounds.clock.spin_until(self.outlet.gone().min(rounds.clock.now() + lead));
         let outside = u64::from(self.pending.is_some()) + self.outlet.waiting() as u64;
         let report = rounds.report(outside);
         PipelineReport {
@@ -104,13 +108,14 @@ impl DeadlinePacer {
     /// Hands over what is due. True if anything was taken.
     fn depart(&mut self, now: Time, rounds: &mut Rounds<'_>) -> bool {
         // Where late frames may move the rest, each is handed over before the next is asked for.
+        let lead = self.outlet.lead();
         let most = if rounds.pipeline.forgiven().is_some() { 1 } else { usize::MAX };
         while self.outlet.waiting() < most
             && self.outlet.has_room()
-            && self.next(&mut rounds.pipeline).is_some_and(|at| at <= now)
+            && self.next(&mut rounds.pipeline).is_some_and(|at| at <= now + lead)
         {
             let Some(departure) = self.pending.take() else { break };
-            self.outlet.add(departure, &mut rounds.pipeline);
+            self.outlet.add(departure, now, &mut rounds.pipeline);
         }
         if self.outlet.waiting() == 0 {
             return false;

@@ -1,5 +1,5 @@
 use crate::Error;
-use dpdk::{Eal, Pool, Port, PortConfig, Started, Vdev};
+use dpdk::{Eal, LaunchTime, Pool, Port, PortConfig, Started, Vdev};
 
 /// A live port, before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +70,8 @@ impl Device {
 
     /// Opens and starts the port. For an interface without a stated driver, AF_XDP is tried first
     /// and AF_PACKET when that does not work here.
-    pub(crate) fn open(&self, eal: &'static Eal, pool: &Pool) -> Result<Opened, Error> {
-        let mut config = PortConfig::default();
+    pub(crate) fn open(&self, eal: &'static Eal, pool: &Pool, launch_time: LaunchTime) -> Result<Opened, Error> {
+        let mut config = PortConfig { launch_time, ..PortConfig::default() };
         if matches!(self, Device::Interface { .. }) {
             (config.rx_descriptors, config.tx_descriptors) = (XDP_RING, XDP_RING);
         }

@@ -12,6 +12,7 @@ mod feeder;
 mod filler;
 mod floor;
 mod intake;
+mod launch;
 mod line;
 mod outlet;
 mod rounds;
@@ -19,6 +20,7 @@ mod worker;
 
 pub use counters::Counters;
 pub use device::{Device, Driver};
+pub use dpdk::LaunchTime;
 pub use floor::Floor;
 pub use line::OnLine;
 pub use worker::{Config, Feed, Finished, Pacing, PortSummary, Worker};

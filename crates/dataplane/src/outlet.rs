@@ -1,9 +1,10 @@
+use crate::launch::{LEAD, Launch};
 use dpdk::{Burst, Mbuf, TxQueue};
 use engine::{Departure, Pipeline};
 use measure::{DepartureMeter, DropReason};
 use packet::Frame;
 use std::collections::VecDeque;
-use units::{FrameLen, Time};
+use units::{FrameLen, Span, Time};
 
 /// The way out: hands frames to the transmit queues of a port and books what became of each.
 ///
@@ -12,6 +13,10 @@ use units::{FrameLen, Time};
 pub(crate) struct Outlet {
     lanes: Vec<Lane>,
     waiting: usize,
+    /// The NIC lets frames go at their time; they are handed over ahead.
+    launch: Option<Launch>,
+    /// The last departure that a NIC was given.
+    last: Time,
 }
 
 struct Lane {
@@ -22,9 +27,26 @@ struct Lane {
 }
 
 impl Outlet {
-    pub(crate) fn new(queues: Vec<TxQueue>) -> Self {
+    pub(crate) fn new(queues: Vec<TxQueue>, launch: Option<Launch>) -> Self {
         let lane = |tx| Lane { tx, burst: Burst::new(), asks: VecDeque::new() };
-        Outlet { lanes: queues.into_iter().map(lane).collect(), waiting: 0 }
+        Outlet { lanes: queues.into_iter().map(lane).collect(), waiting: 0, launch, last: Time::ZERO }
+    }
+
+    /// How far ahead of its departure a frame is handed over.
+    pub(crate) fn lead(&self) -> Span {
+        if self.launch.is_some() { LEAD } else { Span::ZERO }
+    }
+
+    /// Follows the NIC's clock where it lets frames go.
+    pub(crate) fn keep_up(&mut self, now: Time) {
+        if let Some(launch) = &mut self.launch {
+            launch.keep_up(now);
+        }
+    }
+
+    /// When the NIC has let the last frame go.
+    pub(crate) fn gone(&self) -> Time {
+        self.last
     }
 
     /// Frames whose time has come and which no queue has taken.
@@ -37,9 +59,9 @@ impl Outlet {
         self.lanes.iter().all(|lane| lane.burst.room() > 0)
     }
 
-    /// Adds a frame whose time has come.
-    pub(crate) fn add(&mut self, departure: Departure<Mbuf>, pipeline: &mut Pipeline<Mbuf>) {
-        let Departure { frame, length, at, .. } = departure;
+    /// Adds a frame whose time to be handed over has come.
+    pub(crate) fn add(&mut self, departure: Departure<Mbuf>, now: Time, pipeline: &mut Pipeline<Mbuf>) {
+        let Departure { mut frame, length, at, .. } = departure;
         let lane = match self.lanes.len() {
             1 => 0,
             lanes => packet::flow_hash(frame.bytes()) as usize % lanes,
@@ -48,6 +70,10 @@ impl Outlet {
         if !lane.tx.carries(&frame) {
             pipeline.lost(DropReason::TooLong);
             return;
+        }
+        if let Some(launch) = &self.launch {
+            launch.stamp(&mut frame, at, now);
+            self.last = self.last.max(at);
         }
         lane.burst.push(frame).expect("frames are added while there is room");
         lane.asks.push_back((at, length));
@@ -68,8 +94,10 @@ impl Outlet {
             let sent = lane.tx.send(&mut lane.burst);
             for (ask, length) in lane.asks.drain(..sent) {
                 pipeline.sent(length);
-                pipeline.departed(ask, at);
-                meter.record(ask, at, length);
+                // What a NIC was given in time departs when it was asked to, by all that can be seen here.
+                let start = if self.launch.is_some() { at.max(ask) } else { at };
+                pipeline.departed(ask, start);
+                meter.record(ask, start, length);
             }
             taken += sent;
         }

@@ -6,10 +6,11 @@ use crate::device::{Device, Opened};
 use crate::feeder::{self, Feeder};
 use crate::filler::{self, FillerPacer, Settings};
 use crate::intake::Intake;
+use crate::launch::Launch;
 use crate::line::{LineEnd, OnLine};
 use crate::outlet::Outlet;
 use crate::rounds::{Ends, Rounds};
-use dpdk::{Eal, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
+use dpdk::{Eal, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
 use engine::filler::FillerPlanner;
 use engine::sources::Stream;
 use engine::{Line, Pipeline};
@@ -59,8 +60,9 @@ pub enum Feed {
 pub enum Pacing {
     /// As soon as possible, in bursts.
     AsReady,
-    /// The time-stamp counter is watched until each departure is due.
-    Deadline,
+    /// The time-stamp counter is watched until each departure is due; or, where that is wanted and the
+    /// NIC does it, frames are handed over ahead and the NIC lets each go at its time.
+    Deadline(LaunchTime),
     /// Fillers keep the line busy, so that lengths set the times.
     Filler {
         /// The output's line.
@@ -81,6 +83,8 @@ pub struct Finished {
     pub report: PipelineReport,
     /// The input, if it is a port, and the output: its driver and what it lost before we saw it.
     pub ports: Vec<PortSummary>,
+    /// The NIC let frames go at their time.
+    pub launched: bool,
     /// The frames that a line listed, if it was to.
     pub listed: Vec<OnLine>,
 }
@@ -155,10 +159,14 @@ impl Worker {
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
         let input = match &config.feed {
-            Feed::Device(device) => Some(device.open(eal, &pool)?),
+            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never)?),
             Feed::Stream(..) => None,
         };
-        let output = config.output.open(eal, &pool)?;
+        let launch_time = match config.pacing {
+            Pacing::Deadline(wanted) => wanted,
+            _ => LaunchTime::Never,
+        };
+        let output = config.output.open(eal, &pool, launch_time)?;
         let blanks = match config.pacing {
             Pacing::Filler { kind, .. } => {
                 let frames = config.output.slots().unwrap_or(filler::NIC_SLOTS) + MORE_FRAMES;
@@ -206,6 +214,8 @@ impl Worker {
             (started.rx, started.tx)
         };
         let (input_rx, input_tx) = input.map_or_else(Default::default, &mut queues);
+        let launch = launch(eal, &clock, &config, &output.started.port)?;
+        let launched = launch.is_some();
         let (mut output_rx, mut output_tx) = queues(output);
         let made = matches!(config.feed, Feed::Stream(..));
         let intake = match config.feed {
@@ -227,9 +237,9 @@ impl Worker {
         let mut listed = Vec::new();
         let mut far_end = None;
         let mut report = match config.pacing {
-            Pacing::AsReady | Pacing::Deadline => {
-                let paced = config.pacing == Pacing::Deadline;
-                let outlet = Outlet::new(output_tx);
+            Pacing::AsReady | Pacing::Deadline(_) => {
+                let paced = config.pacing != Pacing::AsReady;
+                let outlet = Outlet::new(output_tx, launch);
                 if let Some(cpu) = config.cpus.get(1) {
                     let (stages, schedule) = pipeline.split();
                     let (ready, other) = rtrb::RingBuffer::new(limit as usize);
@@ -288,8 +298,20 @@ impl Worker {
             report.line = Some(line);
         }
         let ports = ports.into_iter().map(|(port, driver)| summary(&port, driver)).collect();
-        Ok(Finished { report, ports, listed })
+        Ok(Finished { report, ports, launched, listed })
     }
+}
+
+/// How the NIC is told when frames are to depart, if that is wanted and possible.
+fn launch(eal: &Eal, clock: &TscClock, config: &Config, port: &Port) -> Result<Option<Launch>, Error> {
+    let Some(nic) = port.launch_clock() else { return Ok(None) };
+    let launch = Launch::new(LaunchField::register(eal)?, *clock, Box::new(nic));
+    if launch.is_none() && config.pacing == Pacing::Deadline(LaunchTime::Required) {
+        let device = port.info()?.device;
+        let why = "its driver does not let the NIC's clock be read".to_owned();
+        return Err(dpdk::Error::NoLaunchTime { device, why }.into());
+    }
+    Ok(launch)
 }
 
 /// Runs `near` while another thread receives at the far end of the line.

@@ -1,6 +1,8 @@
 /* The C door to DPDK. Differences between DPDK 22.11 and 25.11 stay in this file. */
 
 #define _GNU_SOURCE
+/* For rte_eth_read_clock, which no later release has settled or replaced. */
+#define ALLOW_EXPERIMENTAL_API
 #include "shim.h"
 
 #include <dlfcn.h>
@@ -23,6 +25,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
+#include <rte_mbuf_dyn.h>
 #include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 #include <rte_ring.h>
@@ -243,6 +246,15 @@ void shim_free_bulk(struct rte_mbuf **frames, uint32_t count)
 	rte_pktmbuf_free_bulk(frames, count);
 }
 
+int shim_launch_register(int32_t *offset, uint64_t *flag)
+{
+	int at = 0;
+	if (rte_mbuf_dyn_tx_timestamp_register(&at, flag) != 0)
+		return rte_errno > 0 ? -rte_errno : -ENOMEM;
+	*offset = at;
+	return 0;
+}
+
 /* ---- devices and ports ---- */
 
 int shim_attach(const char *bus, const char *name, const char *arguments)
@@ -285,6 +297,8 @@ int shim_port_configure(uint16_t port, struct shim_port_config *config, struct r
 		conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads &
 			(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
 	}
+	if (config->launch_time)
+		conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_SEND_ON_TIMESTAMP;
 	rc = rte_eth_dev_configure(port, config->rx_queues, config->tx_queues, &conf);
 	if (rc != 0)
 		return rc;
@@ -342,6 +356,11 @@ int shim_port_info(uint16_t port, struct shim_port_info *out)
 		out->speed_mbps = link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed;
 	}
 	return 0;
+}
+
+int shim_port_clock(uint16_t port, uint64_t *ticks)
+{
+	return rte_eth_read_clock(port, ticks);
 }
 
 int shim_port_promiscuous(uint16_t port, int on)

@@ -33,6 +33,7 @@ struct shim_port_config {
 	uint16_t rx_descriptors; /* adjusted to the driver's limits; written back */
 	uint16_t tx_descriptors;
 	uint16_t mtu;            /* 0: the driver's */
+	uint16_t launch_time;    /* 1: frames may say when they are to depart */
 };
 
 struct shim_port_info {
@@ -93,6 +94,10 @@ int shim_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t c
 /* Whole chains; any mixture of pools. */
 void shim_free_bulk(struct rte_mbuf **frames, uint32_t count);
 
+/* Where a frame keeps when it is to depart, in ticks of the NIC's clock: the offset in struct rte_mbuf of
+ * a uint64_t, and the bit of ol_flags that says it counts. */
+int shim_launch_register(int32_t *offset, uint64_t *flag);
+
 /* Devices and ports. */
 int shim_attach(const char *bus, const char *name, const char *arguments);
 int shim_detach(const char *bus, const char *name);
@@ -106,6 +111,8 @@ int shim_port_start(uint16_t port);
 int shim_port_stop(uint16_t port);
 int shim_port_close(uint16_t port);
 int shim_port_info(uint16_t port, struct shim_port_info *info);
+/* The NIC's clock, in ticks of its own. */
+int shim_port_clock(uint16_t port, uint64_t *ticks);
 int shim_port_promiscuous(uint16_t port, int on);
 int shim_port_stats(uint16_t port, struct shim_port_stats *stats);
 /* How many there are; fills as many as there is room for. */

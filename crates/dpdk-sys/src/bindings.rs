@@ -33,6 +33,7 @@ pub struct shim_port_config {
     pub rx_descriptors: u16,
     pub tx_descriptors: u16,
     pub mtu: u16,
+    pub launch_time: u16,
 }
 
 #[repr(C)]
@@ -106,6 +107,8 @@ unsafe extern "C" {
     pub fn shim_alloc_bulk(pool: *mut rte_mempool, into: *mut *mut rte_mbuf, count: u32) -> c_int;
     pub fn shim_free_bulk(frames: *mut *mut rte_mbuf, count: u32);
 
+    pub fn shim_launch_register(offset: *mut i32, flag: *mut u64) -> c_int;
+
     pub fn shim_attach(bus: *const c_char, name: *const c_char, arguments: *const c_char) -> c_int;
     pub fn shim_detach(bus: *const c_char, name: *const c_char) -> c_int;
     pub fn shim_port_count() -> u32;
@@ -116,6 +119,7 @@ unsafe extern "C" {
     pub fn shim_port_stop(port: u16) -> c_int;
     pub fn shim_port_close(port: u16) -> c_int;
     pub fn shim_port_info(port: u16, info: *mut shim_port_info) -> c_int;
+    pub fn shim_port_clock(port: u16, ticks: *mut u64) -> c_int;
     pub fn shim_port_promiscuous(port: u16, on: c_int) -> c_int;
     pub fn shim_port_stats(port: u16, stats: *mut shim_port_stats) -> c_int;
     pub fn shim_port_xstats(port: u16, into: *mut shim_xstat, room: u32) -> c_int;

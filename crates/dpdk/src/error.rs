@@ -98,6 +98,22 @@ pub enum Error {
         /// The errno's text.
         reason: String,
     },
+    /// The port cannot be told when frames are to depart.
+    #[error(
+        "{device} cannot be told when a frame is to depart: {why}; take pacer deadline, or filler with the line rate"
+    )]
+    NoLaunchTime {
+        /// The device.
+        device: String,
+        /// What is missing.
+        why: String,
+    },
+    /// Frames cannot carry the time of their departure.
+    #[error("frames have no room for the time of their departure: {reason}")]
+    Launch {
+        /// The errno's text.
+        reason: String,
+    },
     /// There is no such interface in this network namespace.
     #[error("there is no interface {name} in this network namespace; `ip link` lists them")]
     NoInterface {

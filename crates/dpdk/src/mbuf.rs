@@ -78,6 +78,22 @@ impl Mbuf {
         Ok(())
     }
 
+    pub(crate) fn raw(&self) -> *mut sys::rte_mbuf {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn has_flag(&self, flag: u64) -> bool {
+        self.head().ol_flags & flag != 0
+    }
+
+    pub(crate) fn set_flag(&mut self, flag: u64) {
+        self.head_mut().ol_flags |= flag;
+    }
+
+    pub(crate) fn clear_flag(&mut self, flag: u64) {
+        self.head_mut().ol_flags &= !flag;
+    }
+
     fn data(&self) -> *mut u8 {
         let head = self.head();
         // SAFETY: DPDK keeps data_off within the buffer, and nothing here changes it.

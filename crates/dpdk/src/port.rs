@@ -2,7 +2,7 @@ use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::{self, Interface};
 use crate::losses::{self, Sockets};
-use crate::{BURST, Burst, Eal, Error, Pool, Result, Vdev};
+use crate::{BURST, Burst, Eal, Error, LaunchTime, NicClock, Pool, Result, Vdev};
 use dpdk_sys as sys;
 use std::cell::Cell;
 use std::ffi::{CString, c_int};
@@ -26,6 +26,8 @@ pub struct PortConfig {
     pub mtu: Option<u16>,
     /// Receive frames for other stations too.
     pub promiscuous: bool,
+    /// Frames say when they are to depart.
+    pub launch_time: LaunchTime,
 }
 
 impl Default for PortConfig {
@@ -37,6 +39,7 @@ impl Default for PortConfig {
             tx_descriptors: 1024,
             mtu: None,
             promiscuous: true,
+            launch_time: LaunchTime::Never,
         }
     }
 }
@@ -102,6 +105,7 @@ pub struct Port {
     inner: Arc<PortInner>,
     rx_queues: u16,
     tx_queues: u16,
+    launches: bool,
 }
 
 /// A running port and its queues.
@@ -119,7 +123,7 @@ pub struct Started {
 }
 
 #[derive(Debug)]
-struct PortInner {
+pub(crate) struct PortInner {
     eal: &'static Eal,
     number: u16,
     device: String,
@@ -165,7 +169,7 @@ impl Port {
         }
 
         let inner = Arc::new(attach(eal, name, arguments, text, pool)?);
-        let mut port = Port { inner, rx_queues: config.rx_queues, tx_queues: config.tx_queues };
+        let mut port = Port { inner, rx_queues: config.rx_queues, tx_queues: config.tx_queues, launches: false };
         port.configure(config)?;
         Ok(port)
     }
@@ -204,6 +208,12 @@ impl Port {
         if config.tx_queues > info.max_tx_queues {
             return refused("transmit", info.max_tx_queues, config.tx_queues);
         }
+        let offered = info.send_on_timestamp != 0;
+        if config.launch_time == LaunchTime::Required && !offered {
+            let why = format!("its driver {} does not offer it", text(&info.driver));
+            return Err(Error::NoLaunchTime { device: self.inner.device.clone(), why });
+        }
+        self.launches = offered && config.launch_time != LaunchTime::Never;
         let mut raw = sys::shim_port_config {
             rx_queues: config.rx_queues,
             tx_queues: config.tx_queues,
@@ -211,6 +221,7 @@ impl Port {
             tx_descriptors: config.tx_descriptors,
             // Software drivers claim at most 1514 B whatever their slots hold: DPDK would refuse.
             mtu: if self.inner.interface.is_some() { 0 } else { config.mtu.unwrap_or(0) },
+            launch_time: u16::from(self.launches),
         };
         let inner = Arc::get_mut(&mut self.inner).expect("no queue has been handed out");
         let pool = inner._pool.raw();
@@ -260,6 +271,13 @@ impl Port {
             .map(|queue| TxQueue { port: Arc::clone(&self.inner), queue, oversize: 0, not_sync: PhantomData })
             .collect();
         Ok(Started { rx, tx, port: self })
+    }
+
+    /// The clock by which frames say when they are to depart, where that was asked for and the driver
+    /// does it.
+    #[must_use]
+    pub fn launch_clock(&self) -> Option<NicClock> {
+        self.launches.then(|| NicClock { port: Arc::clone(&self.inner) })
     }
 
     /// What the port is, as of now.
@@ -455,6 +473,10 @@ fn text(name: &[std::ffi::c_char]) -> String {
 }
 
 impl PortInner {
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
     fn check(&self, what: &'static str, rc: c_int, mark: u64) -> Result<()> {
         if rc >= 0 {
             return Ok(());

@@ -89,6 +89,8 @@ pub enum Pacer {
     LaunchTime,
     /// A clock is watched until each departure is due.
     Deadline,
+    /// Launch time if the port turns out to offer it, else a deadline.
+    Auto,
     /// Frames leave as soon as they can.
     Unpaced,
     /// Departures are written down, not made.
@@ -103,6 +105,7 @@ impl Pacer {
             Pacer::Filler => "filler",
             Pacer::LaunchTime => "launch-time",
             Pacer::Deadline => "deadline",
+            Pacer::Auto => "auto",
             Pacer::Unpaced => "none",
             Pacer::Stamps => "stamps",
         }
@@ -273,9 +276,11 @@ impl PipelineText {
             ("filler", _) if line.is_some() => Some(Pacer::Filler),
             ("filler", _) => refuse("has to know how fast the output's line is: add --line-rate 10G, say"),
             ("auto", _) if self.filler.is_some() && line.is_some() => Some(Pacer::Filler),
-            ("launch-time", _) => {
-                refuse("needs a NIC that sends at a given time, which no port of this version is: write deadline")
-            }
+            ("launch-time", PortSpec::Pci(_) | PortSpec::Dpdk(_)) => Some(Pacer::LaunchTime),
+            ("launch-time", _) => refuse(
+                "needs a NIC that sends at a given time: name one bound to DPDK, as pci:0000:03:00.0, or write deadline",
+            ),
+            ("auto", PortSpec::Pci(_) | PortSpec::Dpdk(_)) => Some(Pacer::Auto),
             _ => Some(Pacer::Deadline),
         }
     }
