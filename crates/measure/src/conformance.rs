@@ -7,6 +7,7 @@ use units::{FrameLen, PS_PER_NS, Span, Time};
 
 /// Each inter-departure time against the one that the schedule asked for just there: of any law of
 /// gaps and any rate, since every departure comes with its own ask.
+#[derive(Clone)]
 pub struct ConformanceMeter {
     /// How long a byte lasts, if the output has a line rate.
     byte_time: Option<Span>,
@@ -20,6 +21,7 @@ pub struct ConformanceMeter {
 }
 
 /// A departure and its ask.
+#[derive(Clone)]
 struct Departure {
     asked: Time,
     start: Time,
@@ -45,7 +47,8 @@ impl ConformanceMeter {
     /// A frame of `length` that should have departed at `asked` started at `start`.
     pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
         if let Some(last) = self.last.replace(Departure { asked, start, length }) {
-            self.compare(asked.signed_ps_since(last.asked), start.signed_ps_since(last.start), last.length);
+            let (ask, gap) = (asked.signed_ps_since(last.asked), start.signed_ps_since(last.start));
+            self.count(ask, gap, self.is_back_to_back(ask, gap, last.length), 1);
         }
     }
 
@@ -53,26 +56,33 @@ impl ConformanceMeter {
     /// whenever that was.
     pub fn record_after(&mut self, ask: Span, start: Time, length: FrameLen) {
         if let Some(last) = self.last.replace(Departure { asked: start, start, length }) {
-            self.compare(ask.as_ps().cast_signed(), start.signed_ps_since(last.start), last.length);
+            let (ask, gap) = (ask.as_ps().cast_signed(), start.signed_ps_since(last.start));
+            self.count(ask, gap, self.is_back_to_back(ask, gap, last.length), 1);
         }
     }
 
-    /// A gap in ps against its ask; the frame before it was of length `before`.
-    fn compare(&mut self, ask: i64, gap: i64, before: FrameLen) {
-        self.asked.add(ask);
-        self.asked_gaps.count(ask.max(0).cast_unsigned());
+    /// Whether the line did not idle between a frame of length `before` and the next, `gap` ps later.
+    #[inline]
+    pub(crate) fn is_back_to_back(&self, ask: i64, gap: i64, before: FrameLen) -> bool {
+        match self.byte_time {
+            Some(byte) => gap <= (byte * (u64::from(before.on_wire().bytes()) + 1)).as_ps().cast_signed(),
+            None => gap < ask / 10,
+        }
+    }
+
+    /// Counts a gap in ps against its ask, both of which came `times` times.
+    pub(crate) fn count(&mut self, ask: i64, gap: i64, back_to_back: bool, times: u64) {
+        self.asked.add_many(ask, times);
+        self.asked_gaps.count_many(ask.max(0).cast_unsigned(), times);
         let error = gap.abs_diff(ask);
-        self.errors.count(error);
+        self.errors.count_many(error, times);
         self.largest = self.largest.max(error);
         let byte_time = self.byte_time.map_or(0, Span::as_ps);
         let bounds = [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS];
         for (count, bound) in self.within.iter_mut().zip(bounds) {
-            *count += u64::from(error <= bound);
+            *count += if error <= bound { times } else { 0 };
         }
-        self.back_to_back += u64::from(match self.byte_time {
-            Some(byte) => gap <= (byte * (u64::from(before.on_wire().bytes()) + 1)).as_ps().cast_signed(),
-            None => gap < ask / 10,
-        });
+        self.back_to_back += if back_to_back { times } else { 0 };
     }
 
     /// The figures so far; `None` when there was no gap yet.

@@ -18,10 +18,22 @@ pub struct DepartureMeter {
     lateness: LatenessMeter,
     fit: Option<FitMeter>,
     timeline: Timeline,
+    /// A gap that came many times in a row, and how often since it is the last: exact departures repeat
+    /// themselves, and meters take many of a kind at the price of one.
+    repeated: (Interval, u64),
     /// Ask and start of the first departure.
     first: Option<(Time, Time)>,
-    /// Ask and start of the last one.
+    /// Ask and start of the last one, and its length.
     last: (Time, Time),
+    last_length: FrameLen,
+}
+
+/// From one departure to the next, in ps.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Interval {
+    asked: i64,
+    got: i64,
+    back_to_back: bool,
 }
 
 impl DepartureMeter {
@@ -36,8 +48,10 @@ impl DepartureMeter {
             lateness: LatenessMeter::default(),
             fit: None,
             timeline: Timeline::default(),
+            repeated: (Interval::default(), 0),
             first: None,
             last: (Time::ZERO, Time::ZERO),
+            last_length: FrameLen::MIN,
         }
     }
 
@@ -50,8 +64,6 @@ impl DepartureMeter {
 
     /// A frame of `length` that should have departed at `asked` started at `start`.
     pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
-        self.gaps.record(start);
-        self.conformance.record(asked, start, length);
         self.rate.record(start, length);
         self.lateness.record(asked, start);
         if let Some(fit) = &mut self.fit {
@@ -59,8 +71,26 @@ impl DepartureMeter {
         }
         self.timeline.ask(asked, length);
         self.timeline.got(start, length);
+        if self.first.is_some() {
+            self.interval(asked, start);
+        } else {
+            self.first = Some((asked, start));
+        }
         self.last = (asked, start);
-        self.first.get_or_insert(self.last);
+        self.last_length = length;
+    }
+
+    #[inline]
+    fn interval(&mut self, asked: Time, start: Time) {
+        let (last_asked, last_start) = self.last;
+        let (asked, got) = (asked.signed_ps_since(last_asked), start.signed_ps_since(last_start));
+        let back_to_back = self.conformance.is_back_to_back(asked, got, self.last_length);
+        let interval = Interval { asked, got, back_to_back };
+        if interval != self.repeated.0 {
+            let (before, times) = std::mem::replace(&mut self.repeated, (interval, 0));
+            count(&mut self.gaps, &mut self.conformance, before, times);
+        }
+        self.repeated.1 += 1;
     }
 
     /// Median, to an eighth, and largest lateness so far, in ns.
@@ -72,18 +102,20 @@ impl DepartureMeter {
     /// A report of these figures and of the books of the pipeline that holds `held` frames.
     #[must_use]
     pub fn report(&self, books: &Books, held: u64) -> PipelineReport {
+        let (mut gaps, mut conformance) = (self.gaps.clone(), self.conformance.clone());
+        count(&mut gaps, &mut conformance, self.repeated.0, self.repeated.1);
         PipelineReport {
             came: books.came,
             left: books.left,
             copies: books.copies,
             drops: books.drops(),
             held,
-            gap: self.gaps.report(),
+            gap: gaps.report(),
             fit: self.fit.as_ref().and_then(FitMeter::report),
-            conformance: self.conformance.report(),
+            conformance: conformance.report(),
             rate: self.rate.report(),
             lateness: self.lateness.report(),
-            plots: Some(Box::new(Plots::of(&self.gaps, Some(&self.conformance), &self.timeline))),
+            plots: Some(Box::new(Plots::of(&gaps, Some(&conformance), &self.timeline))),
             ..PipelineReport::default()
         }
     }
@@ -105,6 +137,13 @@ impl DepartureMeter {
     }
 }
 
+fn count(gaps: &mut GapMeter, conformance: &mut ConformanceMeter, interval: Interval, times: u64) {
+    if times > 0 {
+        gaps.count(interval.got, times);
+        conformance.count(interval.asked, interval.got, interval.back_to_back, times);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +155,29 @@ mod tests {
             meter.record(asked, asked + Span::from_ps(i * slip), FrameLen::MIN);
         }
         meter.shortfall(Span::from_us(1)).map(|shortfall| shortfall.obtained_share)
+    }
+
+    /// What is counted by runs is what would be counted one by one.
+    #[test]
+    fn runs_of_equal_gaps_are_all_counted() {
+        let (window, byte_time) = (Span::from_ms(1), Some(Span::from_ps(800)));
+        let mut meter = DepartureMeter::new(Some(Span::from_us(1)), byte_time, window);
+        let mut gaps = GapMeter::new(Some(Span::from_us(1)), byte_time);
+        let mut conformance = ConformanceMeter::new(byte_time);
+        let (mut asked, mut start) = (Time::ZERO, Time::ZERO);
+        for got in [1_000, 1_000, 1_000, 67, 1_933, 1_000, 1_000, 68, 68, 1_000] {
+            meter.record(asked, start, FrameLen::MIN);
+            gaps.record(start);
+            conformance.record(asked, start, FrameLen::MIN);
+            asked += Span::from_us(1);
+            start += Span::from_ns(got);
+        }
+        let report = meter.report(&Books::default(), 0);
+        let text = |gap: Option<crate::GapReport>, conformance: Option<crate::ConformanceReport>| {
+            serde_json::to_string(&(gap, conformance)).expect("JSON")
+        };
+        assert_eq!(text(report.gap, report.conformance), text(gaps.report(), conformance.report()));
+        assert_eq!(conformance.report().map(|report| report.count), Some(9));
     }
 
     #[test]

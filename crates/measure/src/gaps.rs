@@ -5,6 +5,7 @@ use hdrhistogram::Histogram;
 use units::{PS_PER_NS, Span, Time};
 
 /// Inter-departure times (start to start) and, where a fixed gap was asked, their error.
+#[derive(Clone)]
 pub struct GapMeter {
     last: Option<Time>,
     gaps: Moments,
@@ -13,6 +14,7 @@ pub struct GapMeter {
 }
 
 /// What is kept when a fixed gap was asked.
+#[derive(Clone)]
 struct Against {
     ask: Span,
     byte_time: Option<Span>,
@@ -39,12 +41,16 @@ impl GapMeter {
     /// back counts as a gap of zero in quantiles and as the negative value that it is elsewhere.
     pub fn record(&mut self, start: Time) {
         if let Some(last) = self.last.replace(start) {
-            let gap = start.signed_ps_since(last);
-            self.gaps.add(gap);
-            self.histogram.count(gap.max(0).cast_unsigned());
-            if let Some(against) = &mut self.against {
-                against.record(gap);
-            }
+            self.count(start.signed_ps_since(last), 1);
+        }
+    }
+
+    /// Counts a gap in ps that came `times` times.
+    pub(crate) fn count(&mut self, gap: i64, times: u64) {
+        self.gaps.add_many(gap, times);
+        self.histogram.count_many(gap.max(0).cast_unsigned(), times);
+        if let Some(against) = &mut self.against {
+            against.count(gap, times);
         }
     }
 
@@ -78,15 +84,15 @@ impl GapMeter {
 }
 
 impl Against {
-    fn record(&mut self, gap: i64) {
+    fn count(&mut self, gap: i64, times: u64) {
         let error = gap - self.ask.as_ps().cast_signed();
-        self.errors.add(error);
+        self.errors.add_many(error, times);
         let size = error.unsigned_abs();
-        self.sizes.count(size);
+        self.sizes.count_many(size, times);
         let byte_time = self.byte_time.map_or(0, Span::as_ps);
         let bounds = [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS];
         for (count, bound) in self.within.iter_mut().zip(bounds) {
-            *count += u64::from(size <= bound);
+            *count += if size <= bound { times } else { 0 };
         }
     }
 
