@@ -67,6 +67,7 @@ cflags=$(pkg-config --cflags libdpdk)
 # As build.rs does: DPDK's own headers do not pass our warnings. The assertion is that these headers are the ones meant.
 {
     echo '#include "shim.c"'
+    echo '#include "events.c"'
     echo "_Static_assert(RTE_VERSION >= RTE_VERSION_NUM(${version%.*}, ${version#*.}, 0, 0) &&"
     echo "    RTE_VERSION < RTE_VERSION_NUM(${version%.*}, ${version#*.} + 1, 0, 0), \"other headers\");"
 } | cc -x c -fsyntax-only -Wall -Wextra -Werror -iquote "$shim" ${cflags//-I/-isystem } - || {

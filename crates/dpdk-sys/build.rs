@@ -7,10 +7,12 @@ const OLDEST: (u32, u32) = (22, 11);
 
 /// What the shim calls. PMDs are not here, but for the one whose ports are made by a call: EAL loads
 /// them from its plugin folder.
-const LIBRARIES: [&str; 6] = ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal", "rte_net_ring"];
+const LIBRARIES: [&str; 7] =
+    ["rte_ethdev", "rte_eventdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal", "rte_net_ring"];
 
 fn main() {
     println!("cargo:rerun-if-changed=shim/shim.c");
+    println!("cargo:rerun-if-changed=shim/events.c");
     println!("cargo:rerun-if-changed=shim/shim.h");
     println!("cargo:rerun-if-env-changed=PKG_CONFIG");
     println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");
@@ -24,7 +26,11 @@ fn main() {
 
     let mut build = cc::Build::new();
     // A function that is not declared would be called with the wrong types: never only a warning.
-    build.file("shim/shim.c").warnings(true).extra_warnings(true).flag("-Werror=implicit-function-declaration");
+    build
+        .files(["shim/shim.c", "shim/events.c"])
+        .warnings(true)
+        .extra_warnings(true)
+        .flag("-Werror=implicit-function-declaration");
     // All of them: `-include rte_config.h` and the `-march` that DPDK itself was compiled with
     // decide the layout of what the inlined functions read.
     let cflags = pkg_config(&["--cflags", "libdpdk"]);

@@ -51,6 +51,7 @@ uint32_t shim_sizeof_port_config(void) { return sizeof(struct shim_port_config);
 uint32_t shim_sizeof_port_info(void) { return sizeof(struct shim_port_info); }
 uint32_t shim_sizeof_port_stats(void) { return sizeof(struct shim_port_stats); }
 uint32_t shim_sizeof_xstat(void) { return sizeof(struct shim_xstat); }
+uint32_t shim_sizeof_event_device(void) { return sizeof(struct shim_event_device); }
 uint32_t shim_offset_info_mac(void) { return offsetof(struct shim_port_info, mac); }
 
 /* ---- log: the last LOG_ROOM bytes, written by any of EAL's threads ---- */

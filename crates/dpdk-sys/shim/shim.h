@@ -122,4 +122,28 @@ int shim_port_xstats(uint16_t port, struct shim_xstat *into, uint32_t room);
 uint16_t shim_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **into, uint16_t room);
 uint16_t shim_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **frames, uint16_t count);
 
+/* Event devices: frames go to one of several workers, those of a flow to one at a time and in order,
+ * and then to the collector. Port 0 feeds, ports 1 to workers take and pass, the next one collects. */
+enum { SHIM_EVENT_BURST = 64 };
+
+struct shim_event_device {
+	int32_t service; /* to be run by shim_event_schedule; -1 where the device schedules by itself */
+	uint32_t flows;  /* flow numbers that it tells apart */
+	uint8_t device;
+	uint8_t reserved[3];
+};
+
+uint32_t shim_sizeof_event_device(void);
+/* Sets up and starts the device of that name. */
+int shim_event_open(const char *name, uint8_t workers, struct shim_event_device *out);
+int shim_event_close(uint8_t device); /* frees the frames that are inside */
+int shim_event_schedule(int32_t service);
+/* Each gives how many frames it took, a prefix, or wrote. */
+uint16_t shim_event_feed(uint8_t device, struct rte_mbuf **frames, const uint32_t *flows, uint16_t count);
+uint16_t shim_event_take(uint8_t device, uint8_t port, struct rte_mbuf **frames, uint32_t *flows, uint16_t room);
+/* No more than were taken by this port since the last time; the others are given up by the next take. */
+uint16_t shim_event_pass(uint8_t device, uint8_t port, struct rte_mbuf **frames, const uint32_t *flows,
+			 uint16_t count);
+void shim_event_flush(uint8_t device, uint8_t port);
+
 #endif

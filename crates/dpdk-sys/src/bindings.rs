@@ -76,6 +76,17 @@ pub struct shim_xstat {
     pub value: u64,
 }
 
+pub const SHIM_EVENT_BURST: usize = 64;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct shim_event_device {
+    pub service: i32,
+    pub flows: u32,
+    pub device: u8,
+    pub reserved: [u8; 3],
+}
+
 unsafe extern "C" {
     pub fn shim_sizeof_port_config() -> u32;
     pub fn shim_sizeof_port_info() -> u32;
@@ -126,4 +137,13 @@ unsafe extern "C" {
 
     pub fn shim_rx_burst(port: u16, queue: u16, into: *mut *mut rte_mbuf, room: u16) -> u16;
     pub fn shim_tx_burst(port: u16, queue: u16, frames: *mut *mut rte_mbuf, count: u16) -> u16;
+
+    pub fn shim_sizeof_event_device() -> u32;
+    pub fn shim_event_open(name: *const c_char, workers: u8, out: *mut shim_event_device) -> c_int;
+    pub fn shim_event_close(device: u8) -> c_int;
+    pub fn shim_event_schedule(service: i32) -> c_int;
+    pub fn shim_event_feed(device: u8, frames: *mut *mut rte_mbuf, flows: *const u32, count: u16) -> u16;
+    pub fn shim_event_take(device: u8, port: u8, frames: *mut *mut rte_mbuf, flows: *mut u32, room: u16) -> u16;
+    pub fn shim_event_pass(device: u8, port: u8, frames: *mut *mut rte_mbuf, flows: *const u32, count: u16) -> u16;
+    pub fn shim_event_flush(device: u8, port: u8);
 }

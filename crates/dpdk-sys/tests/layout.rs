@@ -15,6 +15,9 @@ fn structs_are_as_the_compiler_of_the_shim_sees_them() {
     let xstat = unsafe { sys::shim_sizeof_xstat() };
     // SAFETY: takes nothing and returns a constant.
     let mac = unsafe { sys::shim_offset_info_mac() };
+    // SAFETY: takes nothing and returns a constant.
+    let event = unsafe { sys::shim_sizeof_event_device() };
+    assert_eq!(event as usize, size_of::<sys::shim_event_device>());
     assert_eq!(config as usize, size_of::<sys::shim_port_config>());
     assert_eq!(info as usize, size_of::<sys::shim_port_info>());
     assert_eq!(stats as usize, size_of::<sys::shim_port_stats>());

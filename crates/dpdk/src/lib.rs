@@ -6,6 +6,7 @@
 //!   it holds, and nothing else can.
 //! - [`Port::open`] attaches a device, [`Port::start`] hands out its [`RxQueue`]s and [`TxQueue`]s,
 //!   once. The port stops and goes when it and the last of its queues are dropped.
+//! - [`EventDevice`] deals frames to workers so that those of a flow are with one at a time, in order.
 //! - [`TscClock`] reads the time-stamp counter in picoseconds, at the kernel's rate.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
@@ -17,6 +18,7 @@ mod burst;
 mod clock;
 mod eal;
 mod error;
+mod events;
 mod interface;
 mod launch;
 mod losses;
@@ -31,6 +33,7 @@ pub use burst::{BURST, Burst, Drain};
 pub use clock::TscClock;
 pub use eal::{Eal, EalConfig, HugePages, LogLevel, WorkerGuard};
 pub use error::Error;
+pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, EventWorker};
 pub use interface::{Link, link};
 pub use launch::{LaunchField, LaunchTime, NicClock};
 pub use mbuf::Mbuf;
