@@ -7,6 +7,7 @@ use measure::PipelineReport;
 use scenario::Pacer;
 use scenario::{PipelinePlan, PortSpec};
 use serde_json::{Map, Value, json};
+use std::path::Path;
 use units::{PS_PER_NS, Span, Time};
 
 /// Says each warning, and lists them as `warnings` of the report's limits if there are any.
@@ -14,8 +15,12 @@ pub(crate) fn warn(limits: &mut Map<String, Value>, warnings: &[String]) {
     for warning in warnings {
         output::note(warning);
     }
-    if !warnings.is_empty() {
-        limits.insert("warnings".into(), json!(warnings));
+    if warnings.is_empty() {
+        return;
+    }
+    let said = limits.entry("warnings").or_insert_with(|| json!([]));
+    if let Some(said) = said.as_array_mut() {
+        said.extend(warnings.iter().map(|warning| json!(warning)));
     }
 }
 
@@ -76,6 +81,17 @@ pub(crate) fn of_machine(
         }
     }
     warnings
+}
+
+/// What the steps of a capture's stamps hide of every gap.
+pub(crate) fn of_steps(capture: &Path, step_ns: f64) -> Option<String> {
+    (step_ns > 1.0).then(|| {
+        format!(
+            "{}: stamps have steps of {step}, so no gap is known better than to ±{step}: capture with ns stamps, as tcpdump --time-stamp-precision=nano does",
+            capture.display(),
+            step = output::brief(step_ns)
+        )
+    })
 }
 
 /// What the stamps of a receiver, in whole ns, cannot resolve of a gap that is expected.

@@ -104,6 +104,19 @@ impl CaptureReader {
         &self.path
     }
 
+    /// The step of the capture's stamps in nanoseconds: 1 000 for what most programs write. A pcapng
+    /// file has one for each interface; the coarsest of those described so far counts.
+    #[must_use]
+    pub fn step_ns(&self) -> f64 {
+        match &self.format {
+            Format::Classic { fraction_ns, .. } => *fraction_ns as f64,
+            Format::Next(reader) => {
+                let steps = reader.interfaces().iter().filter_map(|interface| Ticks::of(interface).step_ns());
+                steps.fold(0.0, f64::max)
+            }
+        }
+    }
+
     /// Reads the next frame into `frame`; `None` at the end.
     ///
     /// # Errors
@@ -181,28 +194,46 @@ fn next_frame(reader: &mut PcapNgReader<Counting>, frame: &mut HeapFrame) -> Res
         if description.linktype != DataLink::ETHERNET {
             return Err(NextError::LinkType(description.linktype.into()));
         }
-        return nanoseconds(description, ticks)
+        return Ticks::of(description)
+            .nanoseconds(ticks)
             .map(Some)
             .ok_or_else(|| NextError::Broken("a stamp is out of range".into()));
     }
 }
 
-/// Converts a count of ticks by the interface's `if_tsresol` and `if_tsoffset`.
-fn nanoseconds(interface: &InterfaceDescriptionBlock<'_>, ticks: u64) -> Option<u64> {
-    let mut resolution = 6;
-    let mut offset = 0;
-    for option in &interface.options {
-        match option {
-            InterfaceDescriptionOption::IfTsResol(value) => resolution = *value,
-            InterfaceDescriptionOption::IfTsOffset(seconds) => offset = *seconds,
-            _ => {}
+/// What a pcapng interface says of its stamps: `if_tsresol` and `if_tsoffset`.
+struct Ticks {
+    /// The highest bit says whether the exponent below it is of two or of ten.
+    resolution: u8,
+    offset: u64,
+}
+
+impl Ticks {
+    fn of(interface: &InterfaceDescriptionBlock<'_>) -> Ticks {
+        let mut ticks = Ticks { resolution: 6, offset: 0 };
+        for option in &interface.options {
+            match option {
+                InterfaceDescriptionOption::IfTsResol(value) => ticks.resolution = *value,
+                InterfaceDescriptionOption::IfTsOffset(seconds) => ticks.offset = *seconds,
+                _ => {}
+            }
         }
+        ticks
     }
-    // The highest bit says whether the exponent is of two or of ten.
-    let base: u128 = if resolution & 0x80 == 0 { 10 } else { 2 };
-    let per_second = base.checked_pow(u32::from(resolution & 0x7f))?;
-    let ns = u128::from(ticks).checked_mul(1_000_000_000)? / per_second + u128::from(offset) * 1_000_000_000;
-    ns.try_into().ok()
+
+    fn per_second(&self) -> Option<u128> {
+        let base: u128 = if self.resolution & 0x80 == 0 { 10 } else { 2 };
+        base.checked_pow(u32::from(self.resolution & 0x7f))
+    }
+
+    fn step_ns(&self) -> Option<f64> {
+        self.per_second().map(|per_second| 1e9 / per_second as f64)
+    }
+
+    fn nanoseconds(&self, ticks: u64) -> Option<u64> {
+        let ns = u128::from(ticks).checked_mul(1_000_000_000)? / self.per_second()?;
+        (ns + u128::from(self.offset) * 1_000_000_000).try_into().ok()
+    }
 }
 
 /// Writes frames to a capture with nanosecond stamps: pcapng if the name says so, else classic
@@ -402,7 +433,8 @@ mod tests {
     #[test]
     fn tick_lengths_of_pcapng() {
         let ns = |options, ticks| {
-            nanoseconds(&InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options }, ticks)
+            Ticks::of(&InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options })
+                .nanoseconds(ticks)
         };
         assert_eq!(ns(vec![], 5), Some(5_000), "microseconds where nothing is said");
         assert_eq!(ns(vec![InterfaceDescriptionOption::IfTsResol(9)], 5), Some(5));

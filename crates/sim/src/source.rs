@@ -64,6 +64,12 @@ impl PcapSource {
         Ok(source)
     }
 
+    /// The step of the capture's stamps in nanoseconds, see [`CaptureReader::step_ns`].
+    #[must_use]
+    pub fn step_ns(&self) -> f64 {
+        self.reader.step_ns()
+    }
+
     fn look_ahead(&mut self, before: Time) {
         self.arrival = match self.reader.read(&mut self.next) {
             Ok(None) => None,

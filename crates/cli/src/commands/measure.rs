@@ -301,7 +301,9 @@ fn from_capture(
         writer.flush().map_err(Failure::new)?;
     }
     let mut limits = Map::new();
-    limits.insert("clock".into(), json!("the capture's stamps, 1 ns or coarser"));
+    limits.insert("clock".into(), json!("the capture's stamps"));
+    limits.insert("stamp_step_ns".into(), json!(source.step_ns()));
+    resolution::warn(&mut limits, resolution::of_steps(path, source.step_ns()).as_slice());
     if source.disordered() > 0 {
         limits.insert("disordered_records".into(), json!(source.disordered()));
     }

@@ -1,0 +1,32 @@
+//! Captures whose stamps are coarse: what they hide is said.
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, Dialect, Record, words};
+
+/// A capture of frames 10.4 µs apart; what measuring it says.
+fn measured(nanoseconds: bool) -> (serde_json::Value, String) {
+    let bench = Bench::new();
+    let records: Vec<_> = (0..1_000).map(|i| Record::new(1_000_000_000 + u64::from(i) * 10_400, 64, i)).collect();
+    bench.capture("in.pcap", Dialect { nanoseconds, ..Dialect::USUAL }, &records);
+    let finished = bench.run(words("measure --pcap in.pcap --json"));
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    (finished.report(), finished.stderr)
+}
+
+#[test]
+fn microseconds_are_told_and_nanoseconds_need_no_word() {
+    let (report, said) = measured(false);
+    assert_eq!(report["limits"]["stamp_step_ns"], 1_000.0);
+    assert!(said.contains("in.pcap") && said.contains("1 µs") && said.contains("nano"), "{said}");
+    assert_eq!(report["limits"]["warnings"].as_array().map(Vec::len), Some(1));
+    // What the warning is about: no gap is 10 400 ns any more, and the mean is.
+    let gap = &report["pipelines"][0]["gap"];
+    assert!((gap["mean_ns"].as_f64().expect("a mean") - 10_400.0).abs() < 1.0);
+    assert!(gap["min_ns"].as_f64() < Some(10_001.0) && gap["max_ns"].as_f64() > Some(10_999.0));
+
+    let (report, said) = measured(true);
+    assert_eq!((&report["limits"]["stamp_step_ns"], said.as_str()), (&1.0.into(), ""));
+    assert!(report["limits"]["warnings"].is_null());
+}
