@@ -11,7 +11,6 @@ use engine::filler::{FillerPlanner, next_filler};
 use engine::{Departure, Line, Pipeline};
 use measure::{DropReason, PipelineReport, Tally};
 use packet::FillerKind;
-use std::collections::VecDeque;
 use units::{FrameLen, Time, WireLen};
 
 /// Slots of the transmit queue that a NIC is asked for.
@@ -308,9 +307,10 @@ struct Queue {
     line: Line,
     /// Frames that it holds at most.
     slots: usize,
-    /// Lengths on the wire of the last `slots` frames that it took, and their sum.
-    lengths: VecDeque<u16>,
-    held: u64,
+    /// Starts of the last frames that it took, at least `slots` of them, by their number modulo a power of two.
+    starts: Vec<u64>,
+    /// Frames that it took since it was empty.
+    taken: u64,
     /// The end of the last frame that it took.
     taken_to: Option<u64>,
     /// How far the line's time is behind the clock, in ps.
@@ -323,22 +323,22 @@ impl Queue {
     const UNKNOWN: u64 = 64 * WireLen::MAX_STANDARD.bytes() as u64;
 
     fn new(line: Line, slots: usize) -> Self {
-        Queue { line, slots, lengths: VecDeque::with_capacity(slots + 1), held: 0, taken_to: None, lag: 0 }
+        Queue { line, slots, starts: vec![0; slots.next_power_of_two()], taken: 0, taken_to: None, lag: 0 }
     }
 
     fn took(&mut self, entry: &Entry, now: Time) {
-        let length = entry.length.bytes();
         if self.taken_to.is_none() {
             // An empty line starts it at once.
             self.lag = now.signed_ps_since(self.line.time(entry.position));
         }
-        self.taken_to = Some(entry.position + u64::from(length));
-        // No frame is longer than a buffer.
-        self.lengths.push_back(length as u16);
-        self.held += u64::from(length);
-        if self.lengths.len() > self.slots {
-            self.held -= u64::from(self.lengths.pop_front().unwrap_or(0));
-        }
+        self.taken_to = Some(entry.position + u64::from(entry.length.bytes()));
+        let place = self.place(self.taken);
+        self.starts[place] = entry.position;
+        self.taken += 1;
+    }
+
+    fn place(&self, frame: u64) -> usize {
+        frame as usize & (self.starts.len() - 1)
     }
 
     /// Where the line is.
@@ -354,8 +354,7 @@ impl Queue {
             return 0;
         }
         self.taken_to = Some(reached);
-        self.lengths.clear();
-        self.held = 0;
+        self.taken = 0;
         reached - taken_to
     }
 
@@ -368,8 +367,11 @@ impl Queue {
     /// It refused a frame, so it holds as many as it can: that tells where the line is, and how much
     /// faster or slower than this clock it goes.
     fn is_full(&mut self, now: Time) {
-        let Some(taken_to) = self.taken_to else { return };
-        let least = taken_to - self.held;
+        if self.taken == 0 {
+            return;
+        }
+        let oldest = self.taken.saturating_sub(self.slots as u64);
+        let least = self.starts[self.place(oldest)];
         let reached = self.reached(now);
         let right = reached.clamp(least, least + Self::UNKNOWN);
         if right != reached {
