@@ -215,31 +215,34 @@ fn frames_are_as_a_wire_would_carry_them() {
 /// The longest frame, and a check of every IPv4 TCP checksum, on `c0` while something runs: read by a packet socket
 /// in the box, as netlathe's own ports read.
 fn largest_frame(lab: &Lab, during: impl FnOnce()) -> u64 {
-    const WATCH: &str = "import socket, struct\n\
+    // Until its standard input is closed, and then what is still in the socket.
+    const WATCH: &str = "import select, socket, struct, sys\n\
         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))\n\
         s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)\n\
         s.bind(('c0', 0))\n\
-        s.settimeout(1.5)\n\
         print('ready', flush=True)\n\
         largest = bad = 0\n\
-        try:\n\
-        \x20   while True:\n\
-        \x20       f, a = s.recvfrom(1 << 17)\n\
-        \x20       if a[2] == 4: continue\n\
-        \x20       largest = max(largest, len(f))\n\
-        \x20       if f[12:14] != b'\\x08\\0' or f[23] != 6: continue\n\
-        \x20       d = f[14:14 + struct.unpack('!H', f[16:18])[0]]\n\
-        \x20       t = d[(d[0] & 15) * 4:]\n\
-        \x20       p = d[12:20] + struct.pack('!HH', 6, len(t)) + t + b'\\0' * (len(t) & 1)\n\
-        \x20       n = sum(struct.unpack('!%dH' % (len(p) // 2), p))\n\
-        \x20       while n >> 16: n = (n >> 16) + (n & 0xffff)\n\
-        \x20       bad += n != 0xffff\n\
-        except socket.timeout: print(largest, bad, flush=True)\n";
+        while True:\n\
+        \x20   ready = select.select([s, sys.stdin], [], [])[0]\n\
+        \x20   if s not in ready: break\n\
+        \x20   f, a = s.recvfrom(1 << 17)\n\
+        \x20   if a[2] == 4: continue\n\
+        \x20   largest = max(largest, len(f))\n\
+        \x20   if f[12:14] != b'\\x08\\0' or f[23] != 6: continue\n\
+        \x20   d = f[14:14 + struct.unpack('!H', f[16:18])[0]]\n\
+        \x20   t = d[(d[0] & 15) * 4:]\n\
+        \x20   p = d[12:20] + struct.pack('!HH', 6, len(t)) + t + b'\\0' * (len(t) & 1)\n\
+        \x20   n = sum(struct.unpack('!%dH' % (len(p) // 2), p))\n\
+        \x20   while n >> 16: n = (n >> 16) + (n & 0xffff)\n\
+        \x20   bad += n != 0xffff\n\
+        print(largest, bad, flush=True)\n";
     let mut watcher = lab.command(Node::Box, "python3").expect("python3 is installed");
-    let mut watcher = watcher.args(["-c", WATCH]).stdout(Stdio::piped()).spawn().expect("python3 can be started");
+    let watcher = watcher.args(["-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut watcher = watcher.spawn().expect("python3 can be started");
     let mut lines = BufReader::new(watcher.stdout.take().expect("piped")).lines();
     assert_eq!(lines.next().expect("a line").expect("text"), "ready");
     during();
+    drop(watcher.stdin.take());
     let last = lines.next().expect("a line").expect("text");
     watcher.wait().expect("the watcher ends");
     let (largest, bad) = last.split_once(' ').expect("two numbers");
