@@ -11,6 +11,7 @@
 //! decisions; nothing departs before it was ready.
 
 mod catch_up;
+pub mod classes;
 pub mod filler;
 mod line;
 mod pipeline;

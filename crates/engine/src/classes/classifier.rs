@@ -1,0 +1,398 @@
+use super::Rule;
+use super::reach::{Unreachable, unreachable};
+use super::search::Search;
+use super::set::Set;
+use super::term::{Field, Shape, Term, terms};
+use packet::{Headers, IpHeader};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Alternatives of all rules together, each address family and each end of `host` and `port` counted
+/// apart.
+const MOST_TERMS: usize = 16_384;
+
+/// Tells of each frame which class it is of: the first whose rule it meets, else the last, which has
+/// none.
+///
+/// Each field that any rule asks of is looked up once, in a table, a sorted list of addresses or a hash
+/// table of bytes. It gives the set of alternatives that this value allows, as bits. The first bit that
+/// all sets have in common is the answer; a summary with one bit for 64 tells which parts of the sets
+/// need a look (aggregated bit vectors: Baboescu and Varghese 2001). Texts anywhere in the payload are
+/// looked for all at once, and only in frames whose headers meet a rule with such a text.
+#[derive(Clone, Debug)]
+pub struct Classifier {
+    fields: Vec<(Field, Lookup)>,
+    places: Vec<Place>,
+    /// All sets, each its summary of so many words and then its words.
+    sets: Vec<u64>,
+    summary: usize,
+    /// The class of each alternative.
+    classes: Vec<u32>,
+    texts: Option<Texts>,
+    default: usize,
+    /// What was looked up for the frame at hand: where each set is.
+    found: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+/// A rule that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// The conditions of this rule exclude each other.
+    Contradiction(usize),
+    /// All frames of this rule are taken by those before it.
+    Taken(usize, Vec<usize>),
+    /// There are too many alternatives in all.
+    TooMany,
+}
+
+/// How the value of a field finds its set.
+#[derive(Clone, Debug)]
+enum Lookup {
+    Table { sets: Vec<u32>, absent: u32 },
+    Narrow { starts: Vec<u32>, sets: Vec<u32>, absent: u32 },
+    Wide { starts: Vec<u128>, sets: Vec<u32>, absent: u32 },
+}
+
+/// How bytes at a place find their set.
+#[derive(Clone, Debug)]
+struct Place {
+    shape: Shape,
+    sets: HashMap<Vec<u8>, u32, BuildHasherDefault<Fnv>>,
+    others: u32,
+    absent: u32,
+}
+
+/// Alternatives that ask for texts.
+#[derive(Clone, Debug)]
+struct Texts {
+    search: Search,
+    /// They, as bits; and those of them that only exclude texts.
+    asking: Vec<u64>,
+    excluding: Vec<u64>,
+    /// By text: alternatives whose first wanted text it is.
+    first: Vec<Vec<u32>>,
+    /// By alternative: texts that it wants, and does not want.
+    wanted: HashMap<u32, Vec<(usize, bool)>, BuildHasherDefault<Fnv>>,
+    possible: Vec<u64>,
+}
+
+impl Classifier {
+    /// A classifier of classes with these rules, in this order, and one more without a rule.
+    ///
+    /// # Errors
+    /// All rules that no frame can ever reach.
+    pub fn new(rules: &[&Rule]) -> Result<Self, Vec<Unusable>> {
+        let (terms, vocabulary) = terms(rules, MOST_TERMS).ok_or_else(|| vec![Unusable::TooMany])?;
+        let bad: Vec<Unusable> = (0..rules.len())
+            .filter_map(|number| match unreachable(&terms, number)? {
+                Unreachable::Contradiction => Some(Unusable::Contradiction(number)),
+                Unreachable::Taken(by) => Some(Unusable::Taken(number, by)),
+            })
+            .collect();
+        if !bad.is_empty() {
+            return Err(bad);
+        }
+        let classes = terms.iter().enumerate().flat_map(|(class, terms)| terms.iter().map(move |_| class as u32));
+        let classes: Vec<u32> = classes.collect();
+        let terms: Vec<Term> = terms.into_iter().flatten().collect();
+        let mut sets = Sets::new(terms.len());
+        let mut fields = Vec::new();
+        for field in Field::ALL {
+            if terms.iter().any(|term| !term.set(field).is_all(field.most())) {
+                fields.push((field, lookup(field, &terms, &mut sets)));
+            }
+        }
+        let places = vocabulary.shapes.into_iter().enumerate().map(|(i, shape)| place(i, shape, &terms, &mut sets));
+        let places = places.collect();
+        let texts = Search::new(&vocabulary.texts).map(|search| Texts::new(search, vocabulary.texts.len(), &terms));
+        let Sets { data, summary, .. } = sets;
+        Ok(Classifier {
+            fields,
+            places,
+            sets: data,
+            summary,
+            classes,
+            texts,
+            default: rules.len(),
+            found: Vec::new(),
+            bytes: Vec::new(),
+        })
+    }
+
+    /// The class of a frame: the number of the rule, or how many rules there are.
+    pub fn class(&mut self, frame: &[u8]) -> usize {
+        let headers = Headers::of(frame);
+        self.found.clear();
+        let values = Values::of(frame, headers.as_ref());
+        for (field, lookup) in &self.fields {
+            self.found.push(lookup.find(values.of_field(*field, frame)));
+        }
+        for place in &self.places {
+            let set = if place.shape.read(frame, headers.as_ref(), &mut self.bytes) {
+                place.sets.get(self.bytes.as_slice()).copied().unwrap_or(place.others)
+            } else {
+                place.absent
+            };
+            self.found.push(set);
+        }
+        let Some((first, rest)) = self.found.split_first() else { return self.default };
+        let mut searched = false;
+        for part in 0..self.summary {
+            let bits = |offset: usize| {
+                rest.iter()
+                    .fold(self.sets[*first as usize + offset], |all, set| all & self.sets[*set as usize + offset])
+            };
+            let mut summary = bits(part);
+            while summary != 0 {
+                let word = part * 64 + summary.trailing_zeros() as usize;
+                summary &= summary - 1;
+                let mut terms = bits(self.summary + word);
+                if let Some(texts) = &mut self.texts {
+                    if !searched && terms & texts.asking[word] != 0 {
+                        searched = true;
+                        let range = headers.and_then(|headers| headers.payload(frame));
+                        texts.look(range.map_or(&[], |range| &frame[range]));
+                    }
+                    terms = texts.met(word, terms);
+                }
+                if terms != 0 {
+                    return self.classes[word * 64 + terms.trailing_zeros() as usize] as usize;
+                }
+            }
+        }
+        self.default
+    }
+}
+
+/// The fields of a frame.
+struct Values<'h> {
+    headers: Option<&'h Headers>,
+    ip: Option<IpHeader>,
+    ports: Option<(u16, u16)>,
+}
+
+impl<'h> Values<'h> {
+    fn of(frame: &[u8], headers: Option<&'h Headers>) -> Self {
+        Values {
+            headers,
+            ip: headers.and_then(|headers| headers.ip),
+            ports: headers.and_then(|headers| headers.ports(frame)),
+        }
+    }
+
+    fn of_field(&self, field: Field, frame: &[u8]) -> Option<u128> {
+        let address = |version, source: bool| {
+            let ip = self.ip.filter(|ip| ip.version == version)?;
+            let (from, to) = ip.addresses(frame)?;
+            let bytes = if source { from } else { to };
+            Some(bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte)))
+        };
+        match field {
+            Field::EtherType => self.headers.map(|headers| headers.ether_type.into()),
+            Field::Protocol => self.ip.map(|ip| ip.protocol.into()),
+            Field::Source4 => address(4, true),
+            Field::Source6 => address(6, true),
+            Field::Destination4 => address(4, false),
+            Field::Destination6 => address(6, false),
+            Field::SourcePort => self.ports.map(|(source, _)| source.into()),
+            Field::DestinationPort => self.ports.map(|(_, destination)| destination.into()),
+            Field::Vlan => self.headers.and_then(Headers::vlan).map(Into::into),
+            Field::Dscp => self.ip.map(|ip| (ip.traffic_class >> 2).into()),
+            Field::Flags => self.headers.and_then(|headers| headers.tcp_flags(frame)).map(Into::into),
+        }
+    }
+}
+
+impl Lookup {
+    fn find(&self, value: Option<u128>) -> u32 {
+        match (self, value) {
+            (Lookup::Table { absent, .. } | Lookup::Narrow { absent, .. } | Lookup::Wide { absent, .. }, None) => {
+                *absent
+            }
+            (Lookup::Table { sets, .. }, Some(value)) => sets[value as usize],
+            // The first start is 0, so that one is found.
+            (Lookup::Narrow { starts, sets, .. }, Some(value)) => {
+                sets[starts.partition_point(|start| *start <= value as u32) - 1]
+            }
+            (Lookup::Wide { starts, sets, .. }, Some(value)) => {
+                sets[starts.partition_point(|start| *start <= value) - 1]
+            }
+        }
+    }
+}
+
+/// Sets of alternatives while they are made; equal ones are kept once.
+struct Sets {
+    data: Vec<u64>,
+    summary: usize,
+    words: usize,
+    known: HashMap<Vec<u64>, u32>,
+}
+
+impl Sets {
+    fn new(terms: usize) -> Self {
+        let words = terms.div_ceil(64).max(1);
+        Sets { data: Vec::new(), summary: words.div_ceil(64), words, known: HashMap::new() }
+    }
+
+    fn empty(&self) -> Vec<u64> {
+        vec![0; self.words]
+    }
+
+    /// Where the set with these bits is.
+    fn keep(&mut self, bits: &[u64]) -> u32 {
+        if let Some(at) = self.known.get(bits) {
+            return *at;
+        }
+        let at = self.data.len() as u32;
+        for part in bits.chunks(64) {
+            let summary = part.iter().enumerate().map(|(i, word)| u64::from(*word != 0) << i);
+            self.data.push(summary.fold(0, |all, bit| all | bit));
+        }
+        self.data.extend(bits);
+        self.known.insert(bits.to_vec(), at);
+        at
+    }
+}
+
+/// The bits of the alternatives of which this is true.
+fn bits(terms: &[Term], sets: &Sets, allows: impl Fn(&Term) -> bool) -> Vec<u64> {
+    let mut bits = sets.empty();
+    for (i, _) in terms.iter().enumerate().filter(|(_, term)| allows(term)) {
+        bits[i / 64] |= 1 << (i % 64);
+    }
+    bits
+}
+
+fn lookup(field: Field, terms: &[Term], sets: &mut Sets) -> Lookup {
+    let absent = bits(terms, sets, |term| term.set(field).absent);
+    let absent = sets.keep(&absent);
+    // Where alternatives begin and cease to be allowed, from the least value to the largest.
+    let mut changes: Vec<(u128, usize, bool)> = Vec::new();
+    for (i, term) in terms.iter().enumerate() {
+        let Set { ranges, .. } = term.set(field);
+        for (from, to) in ranges {
+            changes.push((*from, i, true));
+            if *to < field.most() {
+                changes.push((to + 1, i, false));
+            }
+        }
+    }
+    changes.sort_unstable();
+    let mut now = sets.empty();
+    let mut starts = vec![0];
+    let mut found = Vec::new();
+    for (at, i, begins) in changes {
+        if at != starts[starts.len() - 1] {
+            found.push(sets.keep(&now));
+            starts.push(at);
+        }
+        if begins {
+            now[i / 64] |= 1 << (i % 64);
+        } else {
+            now[i / 64] &= !(1 << (i % 64));
+        }
+    }
+    found.push(sets.keep(&now));
+    if field.most() <= 0xffff {
+        let ends = starts[1..].iter().copied().chain([field.most() + 1]);
+        let lengths = starts.iter().zip(ends).map(|(start, end)| (end - start) as usize);
+        let table = found.iter().zip(lengths).flat_map(|(set, length)| std::iter::repeat_n(*set, length));
+        Lookup::Table { sets: table.collect(), absent }
+    } else if field.most() <= u128::from(u32::MAX) {
+        Lookup::Narrow { starts: starts.into_iter().map(|start| start as u32).collect(), sets: found, absent }
+    } else {
+        Lookup::Wide { starts, sets: found, absent }
+    }
+}
+
+fn place(number: usize, shape: Shape, terms: &[Term], sets: &mut Sets) -> Place {
+    let allowed = |term: &Term, ask: &dyn Fn(&super::term::Bytes) -> bool| term.bytes.get(&number).is_none_or(ask);
+    let absent = bits(terms, sets, |term| allowed(term, &|bytes| bytes.absent));
+    let others = bits(terms, sets, |term| allowed(term, &|bytes| bytes.others));
+    // Those that ask for one value differ from the others by a few bits.
+    let mut asking: HashMap<&[u8], Vec<usize>> = HashMap::new();
+    for (i, bytes) in terms.iter().enumerate().filter_map(|(i, term)| Some((i, term.bytes.get(&number)?))) {
+        for value in &bytes.values {
+            asking.entry(value).or_default().push(i);
+        }
+    }
+    let mut found = HashMap::default();
+    for (value, asking) in asking {
+        let mut set = others.clone();
+        for i in asking {
+            let bit = 1 << (i % 64);
+            let allows = terms[i].bytes.get(&number).is_none_or(|bytes| bytes.allows(value));
+            if allows { set[i / 64] |= bit } else { set[i / 64] &= !bit }
+        }
+        found.insert(value.to_vec(), sets.keep(&set));
+    }
+    Place { shape, sets: found, others: sets.keep(&others), absent: sets.keep(&absent) }
+}
+
+impl Texts {
+    fn new(search: Search, texts: usize, terms: &[Term]) -> Self {
+        let words = terms.len().div_ceil(64).max(1);
+        let (mut asking, mut excluding) = (vec![0; words], vec![0; words]);
+        let mut first = vec![Vec::new(); texts];
+        let mut wanted = HashMap::default();
+        for (i, term) in terms.iter().enumerate().filter(|(_, term)| !term.texts.is_empty()) {
+            asking[i / 64] |= 1 << (i % 64);
+            match term.texts.iter().find(|(_, present)| **present) {
+                Some((text, _)) => first[*text].push(i as u32),
+                None => excluding[i / 64] |= 1 << (i % 64),
+            }
+            wanted.insert(i as u32, term.texts.iter().map(|(text, present)| (*text, *present)).collect());
+        }
+        Texts { search, asking, excluding, first, wanted, possible: Vec::new() }
+    }
+
+    /// Looks through a payload.
+    fn look(&mut self, payload: &[u8]) {
+        self.search.run(payload);
+        self.possible.clone_from(&self.excluding);
+        for text in self.search.found() {
+            for i in &self.first[*text] {
+                self.possible[*i as usize / 64] |= 1 << (i % 64);
+            }
+        }
+    }
+
+    /// Of these alternatives, those whose texts are as they should be.
+    fn met(&self, word: usize, terms: u64) -> u64 {
+        let mut met = terms & !self.asking[word];
+        if terms == met {
+            return met;
+        }
+        let mut possible = terms & self.asking[word] & self.possible[word];
+        while possible != 0 {
+            let i = word * 64 + possible.trailing_zeros() as usize;
+            let bit = possible & possible.wrapping_neg();
+            possible ^= bit;
+            // The first one is all that matters.
+            if met != 0 && met & (bit - 1) != 0 {
+                break;
+            }
+            if self.wanted[&(i as u32)].iter().all(|(text, present)| self.search.has(*text) == *present) {
+                met |= bit;
+            }
+        }
+        met
+    }
+}
+
+/// FNV-1a: the keys are those of the rules, frames only ask.
+#[derive(Clone, Default)]
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let start = if self.0 == 0 { 0xcbf2_9ce4_8422_2325 } else { self.0 };
+        self.0 = bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    }
+}

@@ -1,0 +1,190 @@
+use std::fmt;
+use std::net::IpAddr;
+
+/// What a class takes: frames that meet all conditions of one of the alternatives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Conditions that hold together; one such list is enough.
+    pub alternatives: Vec<Vec<Condition>>,
+}
+
+/// A test, or its opposite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Met by the frames that do not meet the test.
+    pub not: bool,
+    /// What is looked at.
+    pub test: Test,
+}
+
+/// Which end of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Where the frame comes from.
+    Source,
+    /// Where it goes.
+    Destination,
+    /// One of both.
+    Either,
+}
+
+/// An address and how many of its first bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// The address; bits behind the prefix are zero.
+    pub address: IpAddr,
+    /// Bits that count.
+    pub length: u8,
+}
+
+/// Something that a frame shows or not. A frame without the header in question shows it not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// The EtherType behind VLAN tags: 0x0800 is written `ip`, 0x86dd `ip6`, 0x0806 `arp`.
+    EtherType(u16),
+    /// The transport protocol, of either version of IP.
+    Protocol(u8),
+    /// An address within one of these.
+    Address(Side, Vec<Prefix>),
+    /// A port of TCP, UDP or SCTP within one of these ranges, ends included.
+    Port(Side, Vec<(u16, u16)>),
+    /// The outermost VLAN within one of these ranges; any tag at all if there are none.
+    Vlan(Vec<(u16, u16)>),
+    /// The DSCP within one of these ranges.
+    Dscp(Vec<(u8, u8)>),
+    /// Flags of TCP that are set, and flags that are not; FIN is the lowest bit.
+    Flags {
+        /// These are set.
+        set: u8,
+        /// These are not.
+        clear: u8,
+    },
+    /// Bytes of the frame, from the first byte of its destination address on.
+    Bytes {
+        /// The bytes; those that do not count are zero.
+        value: Vec<u8>,
+        /// Which bits of them count.
+        mask: Vec<u8>,
+        /// Bytes before them.
+        at: u32,
+    },
+    /// Bytes of what TCP or UDP carries in this frame.
+    Payload {
+        /// The bytes.
+        value: Vec<u8>,
+        /// Bytes before them; anywhere if not said.
+        at: Option<u32>,
+    },
+}
+
+/// Names of the TCP flags, FIN first (RFC 9293 §3.1).
+pub(super) const FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
+
+/// Protocols with a word of their own.
+pub(super) const PROTOCOLS: [(&str, u8); 5] = [("tcp", 6), ("udp", 17), ("icmp", 1), ("icmp6", 58), ("sctp", 132)];
+
+/// EtherTypes with a word of their own.
+pub(super) const ETHER_TYPES: [(&str, u16); 3] = [("ip", 0x0800), ("ip6", 0x86dd), ("arp", 0x0806)];
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, alternative) in self.alternatives.iter().enumerate() {
+            f.write_str(if i > 0 { " or " } else { "" })?;
+            for (i, Condition { not, test }) in alternative.iter().enumerate() {
+                f.write_str(if i > 0 { " " } else { "" })?;
+                f.write_str(if *not { "not " } else { "" })?;
+                test.fmt(f)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Test::EtherType(value) => match ETHER_TYPES.iter().find(|(_, known)| known == value) {
+                Some((word, _)) => f.write_str(word),
+                None => write!(f, "bytes {value:04x} at 12"),
+            },
+            Test::Protocol(value) => match PROTOCOLS.iter().find(|(_, known)| known == value) {
+                Some((word, _)) => f.write_str(word),
+                None => write!(f, "proto {value}"),
+            },
+            Test::Address(side, prefixes) => {
+                f.write_str(match side {
+                    Side::Source => "src ",
+                    Side::Destination => "dst ",
+                    Side::Either => "host ",
+                })?;
+                list(f, prefixes)
+            }
+            Test::Port(side, ranges) => {
+                f.write_str(match side {
+                    Side::Source => "sport ",
+                    Side::Destination => "dport ",
+                    Side::Either => "port ",
+                })?;
+                list(f, ranges.iter().map(range))
+            }
+            Test::Vlan(ranges) if ranges.is_empty() => f.write_str("vlan"),
+            Test::Vlan(ranges) => {
+                f.write_str("vlan ")?;
+                list(f, ranges.iter().map(range))
+            }
+            Test::Dscp(ranges) => {
+                f.write_str("dscp ")?;
+                list(f, ranges.iter().map(range))
+            }
+            Test::Flags { set, clear } => {
+                let named = |bits: u8, sign| {
+                    (0..8).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| format!("{sign}{}", FLAGS[bit]))
+                };
+                f.write_str("flags ")?;
+                list(f, named(*set, "").chain(named(*clear, "!")))
+            }
+            Test::Bytes { value, mask, at } => {
+                write!(f, "bytes {}", Hex(value))?;
+                if mask.iter().any(|byte| *byte != 0xff) {
+                    write!(f, "/{}", Hex(mask))?;
+                }
+                write!(f, " at {at}")
+            }
+            Test::Payload { value, at } => {
+                let plain = |byte: &u8| (0x20..0x7f).contains(byte) && !b"\"\\".contains(byte);
+                match std::str::from_utf8(value).ok().filter(|_| value.iter().all(plain)) {
+                    Some(text) => write!(f, "payload \"{text}\"")?,
+                    None => write!(f, "payload {}", Hex(value))?,
+                }
+                at.map_or(Ok(()), |at| write!(f, " at {at}"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = if self.address.is_ipv4() { 32 } else { 128 };
+        write!(f, "{}", self.address)?;
+        if self.length < whole { write!(f, "/{}", self.length) } else { Ok(()) }
+    }
+}
+
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+fn range<T: fmt::Display + PartialEq>((from, to): &(T, T)) -> String {
+    if from == to { from.to_string() } else { format!("{from}-{to}") }
+}
+
+fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, values: impl IntoIterator<Item = T>) -> fmt::Result {
+    for (i, value) in values.into_iter().enumerate() {
+        write!(f, "{}{value}", if i > 0 { "," } else { "" })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,439 @@
+//! Rules as sets: each alternative is a product of one set per field, so that it can be looked up,
+//! and so that it can be told whether the rules before it leave anything over.
+
+use super::set::Set;
+use super::{Condition, Prefix, Rule, Side, Test};
+use packet::{Headers, SCTP, TCP, UDP};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// A field of the headers. Each has values of its own, or is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    EtherType,
+    Protocol,
+    Source4,
+    Source6,
+    Destination4,
+    Destination6,
+    SourcePort,
+    DestinationPort,
+    Vlan,
+    Dscp,
+    Flags,
+}
+
+impl Field {
+    pub(super) const ALL: [Field; 11] = [
+        Field::EtherType,
+        Field::Protocol,
+        Field::Source4,
+        Field::Source6,
+        Field::Destination4,
+        Field::Destination6,
+        Field::SourcePort,
+        Field::DestinationPort,
+        Field::Vlan,
+        Field::Dscp,
+        Field::Flags,
+    ];
+
+    /// Its largest value.
+    pub(super) fn most(self) -> u128 {
+        match self {
+            Field::EtherType | Field::SourcePort | Field::DestinationPort => 0xffff,
+            Field::Protocol | Field::Flags => 0xff,
+            Field::Source4 | Field::Destination4 => u128::from(u32::MAX),
+            Field::Source6 | Field::Destination6 => u128::MAX,
+            Field::Vlan => 0xfff,
+            Field::Dscp => 0x3f,
+        }
+    }
+}
+
+const IP4: u16 = 0x0800;
+const IP6: u16 = 0x86dd;
+
+/// Bytes at one place, of which some bits count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Counted from the start of the payload and not of the frame.
+    pub(super) payload: bool,
+    pub(super) at: usize,
+    pub(super) mask: Vec<u8>,
+}
+
+impl Shape {
+    /// The bytes that count, the others zero, into `bytes`. False if the frame has none there.
+    pub(super) fn read(&self, frame: &[u8], headers: Option<&Headers>, bytes: &mut Vec<u8>) -> bool {
+        bytes.clear();
+        let part = if self.payload {
+            let range = headers.and_then(|headers| headers.payload(frame));
+            range.and_then(|range| frame.get(range))
+        } else {
+            Some(frame)
+        };
+        let Some(found) = part.and_then(|part| part.get(self.at..self.at + self.mask.len())) else { return false };
+        bytes.extend(found.iter().zip(&self.mask).map(|(byte, mask)| byte & mask));
+        true
+    }
+
+    /// What bytes of this shape say about those of `part`; `None` if they do not say all of it.
+    fn tells(&self, value: &[u8], part: &Shape) -> Option<Vec<u8>> {
+        let skip = part.at.checked_sub(self.at).filter(|_| self.payload == part.payload)?;
+        let (value, mask) = (value.get(skip..)?, self.mask.get(skip..)?);
+        let mask = mask.get(..part.mask.len())?;
+        let known = mask.iter().zip(&part.mask).all(|(mine, asked)| mine & asked == *asked);
+        known.then(|| value.iter().zip(&part.mask).map(|(byte, mask)| byte & mask).collect())
+    }
+}
+
+/// All shapes and texts that any rule asks for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Vocabulary {
+    pub(super) shapes: Vec<Shape>,
+    pub(super) texts: Vec<Vec<u8>>,
+}
+
+impl Vocabulary {
+    fn shape(&mut self, shape: Shape) -> usize {
+        position(&mut self.shapes, shape)
+    }
+
+    fn text(&mut self, text: &[u8]) -> usize {
+        position(&mut self.texts, text.to_vec())
+    }
+}
+
+fn position<T: PartialEq>(known: &mut Vec<T>, wanted: T) -> usize {
+    known.iter().position(|one| *one == wanted).unwrap_or_else(|| {
+        known.push(wanted);
+        known.len() - 1
+    })
+}
+
+/// The values that bytes of a shape may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Bytes {
+    pub(super) values: BTreeSet<Vec<u8>>,
+    /// All but these.
+    pub(super) others: bool,
+    /// There may be no bytes there.
+    pub(super) absent: bool,
+}
+
+impl Bytes {
+    fn is_empty(&self) -> bool {
+        self.values.is_empty() && !self.others && !self.absent
+    }
+
+    fn complement(&self) -> Self {
+        Bytes { values: self.values.clone(), others: !self.others, absent: !self.absent }
+    }
+
+    fn and(&self, other: &Bytes) -> Self {
+        let (a, b) = (&self.values, &other.values);
+        let values = match (self.others, other.others) {
+            (false, false) => a.intersection(b).cloned().collect(),
+            (false, true) => a.difference(b).cloned().collect(),
+            (true, false) => b.difference(a).cloned().collect(),
+            (true, true) => a.union(b).cloned().collect(),
+        };
+        Bytes { values, others: self.others && other.others, absent: self.absent && other.absent }
+    }
+
+    pub(super) fn allows(&self, value: &[u8]) -> bool {
+        self.values.contains(value) != self.others
+    }
+}
+
+/// Frames of which every field is in its set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Term {
+    sets: [Set; Field::ALL.len()],
+    pub(super) bytes: BTreeMap<usize, Bytes>,
+    /// Texts that are, or are not, somewhere in the payload.
+    pub(super) texts: BTreeMap<usize, bool>,
+}
+
+impl Term {
+    fn everything() -> Self {
+        Term { sets: Field::ALL.map(|field| Set::all(field.most())), bytes: BTreeMap::new(), texts: BTreeMap::new() }
+    }
+
+    pub(super) fn set(&self, field: Field) -> &Set {
+        &self.sets[field as usize]
+    }
+
+    fn limit(&mut self, field: Field, to: &Set) {
+        let set = &mut self.sets[field as usize];
+        *set = set.and(to);
+    }
+
+    fn limit_bytes(&mut self, shape: usize, to: &Bytes) {
+        let known = self.bytes.get(&shape).map_or_else(|| to.clone(), |known| known.and(to));
+        self.bytes.insert(shape, known);
+    }
+
+    /// Texts that are wanted and not wanted at once leave nothing, which no map can hold.
+    fn limit_text(&mut self, text: usize, present: bool) {
+        if *self.texts.entry(text).or_insert(present) != present {
+            self.sets[0] = Set { ranges: Vec::new(), absent: false };
+        }
+    }
+
+    /// No frame is like this.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sets.iter().any(Set::is_empty) || self.bytes.values().any(Bytes::is_empty)
+    }
+
+    /// What one field says of another: who has a port has a protocol with ports, and so on.
+    fn conclude(&mut self, vocabulary: &Vocabulary) {
+        let protocols = |numbers: &[u8]| Set::of(numbers.iter().map(|n| (u128::from(*n), u128::from(*n))));
+        let carried = self.texts.values().any(|present| *present)
+            || self.bytes.iter().any(|(shape, bytes)| vocabulary.shapes[*shape].payload && !bytes.absent);
+        if carried {
+            self.limit(Field::Protocol, &protocols(&[TCP, UDP]));
+        }
+        if !self.set(Field::Flags).absent {
+            self.limit(Field::Protocol, &protocols(&[TCP]));
+        }
+        if !self.set(Field::SourcePort).absent || !self.set(Field::DestinationPort).absent {
+            self.limit(Field::Protocol, &protocols(&[TCP, UDP, SCTP]));
+        }
+        if !self.set(Field::Protocol).absent || !self.set(Field::Dscp).absent {
+            self.limit(Field::EtherType, &ether_types(&[IP4, IP6]));
+        }
+        for (fields, ether_type) in
+            [([Field::Source4, Field::Destination4], IP4), ([Field::Source6, Field::Destination6], IP6)]
+        {
+            if fields.iter().any(|field| !self.set(*field).absent) {
+                self.limit(Field::EtherType, &ether_types(&[ether_type]));
+            }
+        }
+        self.conclude_bytes(vocabulary);
+    }
+
+    /// Long pieces of bytes say what the short ones within them are, and which texts are there.
+    fn conclude_bytes(&mut self, vocabulary: &Vocabulary) {
+        let certain = |bytes: &Bytes| {
+            let one = bytes.values.len() == 1 && !bytes.others && !bytes.absent;
+            bytes.values.first().filter(|_| one).cloned()
+        };
+        let known: Vec<_> = self.bytes.iter().filter_map(|(shape, bytes)| Some((*shape, certain(bytes)?))).collect();
+        for (shape, value) in known {
+            let shape = &vocabulary.shapes[shape];
+            for (part, asked) in vocabulary.shapes.iter().enumerate() {
+                if let Some(told) = shape.tells(&value, asked) {
+                    let told = Bytes { values: [told].into(), others: false, absent: false };
+                    self.limit_bytes(part, &told);
+                }
+            }
+            if shape.payload {
+                self.texts_within(&value, vocabulary);
+            }
+        }
+        let present: Vec<usize> = self.texts.iter().filter(|(_, present)| **present).map(|(text, _)| *text).collect();
+        for text in present {
+            self.texts_within(&vocabulary.texts[text], vocabulary);
+        }
+    }
+
+    fn texts_within(&mut self, bytes: &[u8], vocabulary: &Vocabulary) {
+        for (text, wanted) in vocabulary.texts.iter().enumerate() {
+            if bytes.windows(wanted.len()).any(|window| window == wanted) {
+                self.limit_text(text, true);
+            }
+        }
+    }
+
+    /// True if some frame may be in both.
+    pub(super) fn meets(&self, other: &Term) -> bool {
+        self.sets.iter().zip(&other.sets).all(|(a, b)| a.meets(b))
+            && self.bytes.iter().all(|(shape, a)| other.bytes.get(shape).is_none_or(|b| !a.and(b).is_empty()))
+            && self.texts.iter().all(|(text, a)| other.texts.get(text).is_none_or(|b| a == b))
+    }
+
+    /// What of it is not in `other`, in parts that have nothing in common.
+    pub(super) fn without(&self, other: &Term) -> Vec<Term> {
+        let mut rest = self.clone();
+        let mut parts = Vec::new();
+        for field in Field::ALL {
+            let outside = rest.set(field).without(other.set(field), field.most());
+            if !outside.is_empty() {
+                let mut part = rest.clone();
+                part.sets[field as usize] = outside;
+                parts.push(part);
+                rest.limit(field, other.set(field));
+            }
+        }
+        for (shape, theirs) in &other.bytes {
+            let mut part = rest.clone();
+            part.limit_bytes(*shape, &theirs.complement());
+            parts.push(part);
+            rest.limit_bytes(*shape, theirs);
+        }
+        for (text, present) in &other.texts {
+            let mut part = rest.clone();
+            part.limit_text(*text, !present);
+            parts.push(part);
+            rest.limit_text(*text, *present);
+        }
+        parts.retain(|part| !part.is_empty());
+        parts
+    }
+}
+
+fn ether_types(values: &[u16]) -> Set {
+    Set::of(values.iter().map(|value| (u128::from(*value), u128::from(*value))))
+}
+
+/// The terms of each rule, in order; those that no frame can meet are left out. `None` if there are
+/// more than `most`.
+pub(super) fn terms(rules: &[&Rule], most: usize) -> Option<(Vec<Vec<Term>>, Vocabulary)> {
+    let mut vocabulary = Vocabulary::default();
+    let mut all = Vec::new();
+    let mut count = 0;
+    for rule in rules {
+        let mut terms = Vec::new();
+        for alternative in &rule.alternatives {
+            let mut products = vec![Term::everything()];
+            for condition in alternative {
+                let options = options(condition, &mut vocabulary);
+                let combined = products.iter().flat_map(|term| {
+                    options.iter().map(move |option| {
+                        let mut term = term.clone();
+                        for limit in option {
+                            limit.apply(&mut term);
+                        }
+                        term
+                    })
+                });
+                products = combined.filter(|term| !term.is_empty()).take(most + 1).collect();
+            }
+            terms.append(&mut products);
+            if count + terms.len() > most {
+                return None;
+            }
+        }
+        count += terms.len();
+        all.push(terms);
+    }
+    // What one says of another is known only when all are.
+    for terms in &mut all {
+        for term in terms.iter_mut() {
+            term.conclude(&vocabulary);
+        }
+        terms.retain(|term| !term.is_empty());
+    }
+    Some((all, vocabulary))
+}
+
+/// Something that a condition asks of one field.
+enum Limit {
+    Field(Field, Set),
+    Bytes(usize, Bytes),
+    Text(usize, bool),
+}
+
+impl Limit {
+    fn apply(&self, term: &mut Term) {
+        match self {
+            Limit::Field(field, set) => term.limit(*field, set),
+            Limit::Bytes(shape, bytes) => term.limit_bytes(*shape, bytes),
+            Limit::Text(text, present) => term.limit_text(*text, *present),
+        }
+    }
+
+    fn opposite(&self) -> Limit {
+        match self {
+            Limit::Field(field, set) => Limit::Field(*field, set.complement(field.most())),
+            Limit::Bytes(shape, bytes) => Limit::Bytes(*shape, bytes.complement()),
+            Limit::Text(text, present) => Limit::Text(*text, !present),
+        }
+    }
+}
+
+/// The ways to meet a condition, each a list of limits that hold together.
+fn options(condition: &Condition, vocabulary: &mut Vocabulary) -> Vec<Vec<Limit>> {
+    let ways = ways(&condition.test, vocabulary);
+    if condition.not {
+        // Not any of the ways: each of them is one limit.
+        vec![ways.iter().map(Limit::opposite).collect()]
+    } else {
+        ways.into_iter().map(|limit| vec![limit]).collect()
+    }
+}
+
+/// The ways to meet a test, each a limit of one field.
+fn ways(test: &Test, vocabulary: &mut Vocabulary) -> Vec<Limit> {
+    let field = |field, set| vec![Limit::Field(field, set)];
+    let wide = |ranges: &[(u16, u16)]| Set::of(ranges.iter().map(|(a, b)| (u128::from(*a), u128::from(*b))));
+    match test {
+        Test::EtherType(value) => field(Field::EtherType, ether_types(&[*value])),
+        Test::Protocol(value) => field(Field::Protocol, Set::of([(u128::from(*value), u128::from(*value))])),
+        Test::Address(side, prefixes) => {
+            let (four, six): (Vec<&Prefix>, Vec<&Prefix>) =
+                prefixes.iter().partition(|prefix| prefix.address.is_ipv4());
+            let mut ways = Vec::new();
+            for (prefixes, source, destination) in
+                [(four, Field::Source4, Field::Destination4), (six, Field::Source6, Field::Destination6)]
+            {
+                if !prefixes.is_empty() {
+                    let set = Set::of(prefixes.into_iter().map(span));
+                    ways.extend(sides(*side, source, destination).map(|field| Limit::Field(field, set.clone())));
+                }
+            }
+            ways
+        }
+        Test::Port(side, ranges) => {
+            let set = wide(ranges);
+            let sides = sides(*side, Field::SourcePort, Field::DestinationPort);
+            sides.map(|field| Limit::Field(field, set.clone())).collect()
+        }
+        Test::Vlan(ranges) if ranges.is_empty() => field(Field::Vlan, Set::of([(0, Field::Vlan.most())])),
+        Test::Vlan(ranges) => field(Field::Vlan, wide(ranges)),
+        Test::Dscp(ranges) => field(Field::Dscp, Set::of(ranges.iter().map(|(a, b)| (u128::from(*a), u128::from(*b))))),
+        Test::Flags { set, clear } => {
+            let good = (0..=u8::MAX).filter(|flags| flags & set == *set && flags & clear == 0);
+            field(Field::Flags, Set::of(good.map(|flags| (u128::from(flags), u128::from(flags)))))
+        }
+        Test::Bytes { value, mask, at } => {
+            let shape = Shape { payload: false, at: *at as usize, mask: mask.clone() };
+            vec![Limit::Bytes(vocabulary.shape(shape), only(value))]
+        }
+        Test::Payload { value, at: Some(at) } => {
+            let shape = Shape { payload: true, at: *at as usize, mask: vec![0xff; value.len()] };
+            vec![Limit::Bytes(vocabulary.shape(shape), only(value))]
+        }
+        Test::Payload { value, at: None } => vec![Limit::Text(vocabulary.text(value), true)],
+    }
+}
+
+fn only(value: &[u8]) -> Bytes {
+    Bytes { values: [value.to_vec()].into(), others: false, absent: false }
+}
+
+fn sides(side: Side, source: Field, destination: Field) -> impl Iterator<Item = Field> {
+    let fields = match side {
+        Side::Source => [Some(source), None],
+        Side::Destination => [Some(destination), None],
+        Side::Either => [Some(source), Some(destination)],
+    };
+    fields.into_iter().flatten()
+}
+
+/// The first and the last address of a prefix.
+fn span(prefix: &Prefix) -> (u128, u128) {
+    let length = u32::from(prefix.length);
+    match prefix.address {
+        IpAddr::V4(address) => {
+            let first = u32::from(address);
+            (u128::from(first), u128::from(first | u32::MAX.checked_shr(length).unwrap_or(0)))
+        }
+        IpAddr::V6(address) => {
+            let first = u128::from(address);
+            (first, first | u128::MAX.checked_shr(length).unwrap_or(0))
+        }
+    }
+}
