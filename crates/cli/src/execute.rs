@@ -160,6 +160,13 @@ fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec<Verdict>, 
         let (name, fields) = expectation.path.split_first().expect("a path has two names at least");
         let pipeline = report.pipelines.iter().find(|pipeline| pipeline.name == *name);
         let mut value = serde_json::to_value(pipeline).map_err(Failure::new)?;
+        let mut fields = fields;
+        if let Some((class, rest)) = fields.split_first()
+            && let Some(classes) = value.get("classes").and_then(Value::as_array)
+            && let Some(found) = classes.iter().find(|found| found["name"] == class.as_str())
+        {
+            (value, fields) = (found.clone(), rest);
+        }
         for field in fields {
             value = value.get(field).cloned().unwrap_or(Value::Null);
         }

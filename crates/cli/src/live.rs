@@ -1,5 +1,6 @@
 //! Runs pipelines whose ports are live, and receives from interfaces.
 
+use crate::assemble;
 use crate::commands::Cores;
 use crate::commands::measure::{Receiver, Reception};
 use crate::execute::{Outcome, Request};
@@ -7,11 +8,9 @@ use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
-use crate::virtual_time;
 use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Worker};
 use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig, TscClock};
-use engine::Pipeline;
-use engine::schedules::{Ask, Draw};
+use engine::schedules::Draw;
 use engine::sources::Stream;
 use measure::{Flow, PipelineReport};
 use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
@@ -175,7 +174,10 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
         pacer => pacer,
     };
     report.pacer = Some(pacer.name());
-    if plan.ask == Ask::Nothing {
+    for class in &mut report.classes {
+        class.pacer = report.pacer;
+    }
+    if plan.asks_nothing() {
         report.forget_ask();
     }
     report
@@ -230,7 +232,7 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
         output: device(&plan.output)?,
         one_way: plan.one_way,
         pacing,
-        asked_gap: plan.ask.fixed_gap(),
+        asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
         cpus: Vec::new(),
         window: request.common.window,
         duration: request.common.duration,
@@ -239,11 +241,11 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
 
 fn open(eal: &'static Eal, plan: &PipelinePlan, config: Config, request: &Request) -> Result<Worker, Failure> {
     let frames = if let SourcePlan::Stream { count, .. } = &plan.source { *count } else { None };
-    let draw = Draw { seed: request.seed(), path: &plan.name, frames };
-    let schedule =
-        plan.ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))?;
-    let pipeline = Pipeline::new(virtual_time::stages(plan, request.seed()), schedule)
-        .catching_up(plan.catch_up, virtual_time::tolerance(plan));
+    let frames = frames.filter(|_| plan.classes.is_empty());
+    let pipeline = assemble::pipeline(plan, request.seed(), |_, ask, path| {
+        let draw = Draw { seed: request.seed(), path, frames };
+        ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
+    })?;
     let worker = Worker::open(eal, config, pipeline).map_err(Failure::new)?;
     if request.common.verbose > 0 {
         output::note(format!("{}: drivers {}", plan.name, worker.drivers().join(" and ")));
@@ -286,7 +288,7 @@ fn show_progress(request: &Request, counters: &[Counters], ended: impl Fn() -> b
                 let bytes = counters.left_bytes.load(Ordering::Relaxed);
                 let (then, bytes_then) = std::mem::replace(&mut before[i], (now, bytes));
                 let rate = (bytes - bytes_then) as f64 * 8.0 / (now - then).as_secs_f64().max(1e-3);
-                progress.say(i, so_far(now, rate, counters, plan.ask != Ask::Nothing));
+                progress.say(i, so_far(now, rate, counters, !plan.asks_nothing()));
             }
         }
     }

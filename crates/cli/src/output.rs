@@ -60,6 +60,13 @@ pub(crate) fn table(report: &Report) -> String {
     for pipeline in &report.pipelines {
         // Writing to a string cannot fail.
         let _ = pipeline_table(&mut text, pipeline);
+        for class in &pipeline.classes {
+            let mut lines = String::new();
+            let _ = pipeline_table(&mut lines, class);
+            for line in lines.lines() {
+                let _ = writeln!(text, "  {line}");
+            }
+        }
         let floor = report.limits.get("floor").and_then(|floors| floors.get(&pipeline.name));
         let figure = |name| floor.and_then(|floor| floor.get(name)).and_then(serde_json::Value::as_f64);
         if let (Some(p50), Some(p99), Some(near)) = (figure("p50"), figure("p99"), figure("within_1us")) {
@@ -76,7 +83,10 @@ pub(crate) fn table(report: &Report) -> String {
 }
 
 fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
-    writeln!(out, "{}", report.name)?;
+    match &report.rule {
+        Some(rule) => writeln!(out, "{}: {rule}", report.name)?,
+        None => writeln!(out, "{}", report.name)?,
+    }
     let tally = |tally: &Tally| format!("{} frames, {} B with FCS", thousands(tally.frames), thousands(tally.bytes));
     writeln!(out, "  in        {}", tally(&report.came))?;
     writeln!(out, "  out       {}", tally(&report.left))?;
@@ -174,6 +184,14 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     }
     if let Some(crowded) = report.crowded.filter(|crowded| *crowded > 0) {
         writeln!(out, "  crowded   {} departures waited for the frame before to leave the line", thousands(crowded))?;
+    }
+    if let Some(contended) = report.contended.filter(|contended| contended.frames > 0) {
+        writeln!(
+            out,
+            "  contended {} departures waited for a frame of another class, at most {}",
+            thousands(contended.frames),
+            time(contended.max_ns)
+        )?;
     }
     if let Some(carried) = report.carried.filter(|carried| *carried > 0) {
         writeln!(

@@ -1,15 +1,16 @@
 //! Runs pipelines whose ports are all virtual.
 
+use crate::assemble;
 use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
+use engine::Line;
 use engine::schedules::laws::Sampling;
 use engine::schedules::{Ask, Draw, Schedule};
-use engine::{Line, Pipeline};
 use measure::PipelineReport;
-use packet::HeapFrame;
+use packet::{Frame, HeapFrame};
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, WireSpec};
 use serde_json::{Map, json};
 use sim::{CaptureReader, Limits, NullSink, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
@@ -28,12 +29,14 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     check_files(&request.pipelines)?;
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
         let mut sink = open_sink(plan, source.epoch_ns())?;
-        let mut pipeline = Pipeline::new(stages(plan, request.seed()), schedule(plan, request.seed())?)
-            .catching_up(plan.catch_up, tolerance(plan));
+        let frames = frames(plan)?;
+        let mut pipeline = assemble::pipeline(plan, request.seed(), |class, ask, path| {
+            schedule(plan, ask, path, request.seed(), frames[class])
+        })?;
         let limits = Limits {
             duration: request.common.duration,
             window: request.common.window,
-            asked_gap: plan.ask.fixed_gap(),
+            asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
         };
         let mut watch = Onlooker { stop, progress: Progress::new(&request.common, [plan.name.as_str()]) };
         let run = sim::run(source.as_mut(), &mut pipeline, sink.as_mut(), limits, &mut watch);
@@ -41,7 +44,10 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         let mut report = run.report;
         report.name.clone_from(&plan.name);
         report.pacer = Some(plan.pacer.name());
-        if plan.ask == Ask::Nothing {
+        for class in &mut report.classes {
+            class.pacer = report.pacer;
+        }
+        if plan.asks_nothing() {
             report.forget_ask();
         }
         // A model has crowded lines, but no hiccups.
@@ -146,46 +152,45 @@ pub(crate) fn tolerance(plan: &PipelinePlan) -> Span {
     }
 }
 
-/// The stages of a plan, each with a random stream named by its place in the plan.
-pub(crate) fn stages<F: packet::Frame + Send + 'static>(
+fn schedule(
     plan: &PipelinePlan,
+    ask: &Ask,
+    path: &str,
     seed: u64,
-) -> Vec<Box<dyn engine::Stage<F>>> {
-    let build = |(i, stage): (usize, &engine::stages::StageConfig)| stage.build(seed, &format!("{}/{i}", plan.name));
-    plan.stages.iter().enumerate().map(build).collect()
-}
-
-fn schedule(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Schedule>, Failure> {
+    frames: Option<u64>,
+) -> Result<Box<dyn Schedule>, Failure> {
     let stream_into_file =
         matches!((&plan.source, &plan.output), (SourcePlan::Stream { .. }, PortSpec::Pcap(_) | PortSpec::Null));
     // A file has no line: frames are back to back as on a common one.
     let back_to_back = Ask::Rate(Rate::Line(Share::ONE));
-    let (ask, line) = if stream_into_file && plan.ask == Ask::Nothing {
+    let (ask, line) = if stream_into_file && *ask == Ask::Nothing {
         (&back_to_back, Some(Line::new(BitRate::from_gbps(10))))
     } else {
-        (&plan.ask, plan.output.line())
+        (ask, plan.output.line())
     };
-    let draw = Draw { seed, path: &plan.name, frames: frames(plan)? };
-    ask.schedule(line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
+    ask.schedule(line, Draw { seed, path, frames }).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
 }
 
-/// How many frames will come, where that is asked for and can be told: strata span the whole run.
-fn frames(plan: &PipelinePlan) -> Result<Option<u64>, Failure> {
-    let stratified = matches!(&plan.ask, Ask::Law(law) if law.sampling == Sampling::Stratified);
+/// How many frames of each class will come, where that is asked for and can be told: strata span the
+/// whole run.
+fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
+    let stratified = |ask: &Ask| matches!(ask, Ask::Law(law) if law.sampling == Sampling::Stratified);
+    let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
     match &plan.source {
-        SourcePlan::Stream { count, .. } => Ok(*count),
+        SourcePlan::Stream { count, .. } if plan.classes.is_empty() => Ok(vec![*count]),
         // What is no file (a pipe) can be read once only.
-        SourcePlan::Port(PortSpec::Pcap(path)) if stratified && path.is_file() => {
+        SourcePlan::Port(PortSpec::Pcap(path)) if path.is_file() && asks.clone().any(stratified) => {
             let mut reader = CaptureReader::open(path).map_err(Failure::new)?;
+            let mut classifier = assemble::classifier(plan)?;
             let mut frame = HeapFrame::default();
-            let mut records = 0;
+            let mut records = vec![0; plan.classes.len() + 1];
             // A capture that breaks off is told by the run itself.
             while let Ok(Some(_)) = reader.read(&mut frame) {
-                records += 1;
+                records[classifier.class(frame.bytes())] += 1;
             }
-            Ok(Some(records))
+            Ok(records.into_iter().map(Some).collect())
         }
-        SourcePlan::Port(_) => Ok(None),
+        _ => Ok(vec![None; plan.classes.len() + 1]),
     }
 }
 

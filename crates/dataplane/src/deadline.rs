@@ -1,8 +1,7 @@
 use crate::back::Back;
 use crate::outlet::Outlet;
 use crate::rounds::Rounds;
-use dpdk::{BURST, Mbuf};
-use engine::{Departure, Pipeline};
+use dpdk::BURST;
 use measure::PipelineReport;
 use std::time::Duration;
 use units::{Span, Time};
@@ -20,14 +19,12 @@ pub(crate) struct DeadlinePacer {
     outlet: Outlet,
     back: Option<Back>,
     paced: bool,
-    /// The next departure, when it is settled but not yet due.
-    pending: Option<Departure<Mbuf>>,
     cost: Cost,
 }
 
 impl DeadlinePacer {
     pub(crate) fn new(outlet: Outlet, back: Option<Back>, paced: bool) -> Self {
-        DeadlinePacer { outlet, back, paced, pending: None, cost: Cost::default() }
+        DeadlinePacer { outlet, back, paced, cost: Cost::default() }
     }
 
     /// Runs to the end and reports.
@@ -42,7 +39,7 @@ impl DeadlinePacer {
             let mut busy = self.depart(now, &mut rounds);
             // While the output takes nothing, the input and the way back go on.
             let stuck = !busy && self.outlet.waiting() > 0;
-            let next = if stuck { None } else { self.next(&mut rounds.pipeline) };
+            let next = if stuck { None } else { rounds.pipeline.due() };
             let now = rounds.clock.now();
             let spare = next.map(|at| at.since(now + lead));
             let most = spare.map_or(BURST, |spare| self.cost.frames_in(spare));
@@ -51,7 +48,7 @@ impl DeadlinePacer {
                 continue;
             }
             busy |= rounds.wake(now);
-            let elsewhere = u64::from(self.pending.is_some()) + self.outlet.waiting() as u64;
+            let elsewhere = self.outlet.waiting() as u64;
             let mut touched = rounds.intake.take(now, most, elsewhere, &mut rounds.pipeline);
             if let Some(back) = self.back.as_mut().filter(|_| touched < most) {
                 touched += back.carry(most - touched);
@@ -68,7 +65,7 @@ impl DeadlinePacer {
         }
         // What the NIC holds would not depart once the port is closed.
         rounds.clock.spin_until(self.outlet.gone().min(rounds.clock.now() + lead));
-        let outside = u64::from(self.pending.is_some()) + self.outlet.waiting() as u64;
+        let outside = self.outlet.waiting() as u64;
         let report = rounds.report(outside);
         PipelineReport {
             back: self.back.as_ref().map(Back::report),
@@ -79,30 +76,22 @@ impl DeadlinePacer {
         }
     }
 
-    /// When the next departure is due, if one is settled or can be.
-    fn next(&mut self, pipeline: &mut Pipeline<Mbuf>) -> Option<Time> {
-        if self.pending.is_none() {
-            self.pending = pipeline.next_departure();
-        }
-        self.pending.as_ref().map(|departure| departure.at)
-    }
-
-    fn nothing_before(&mut self, time: Time, rounds: &mut Rounds<'_>) -> bool {
-        let departs = self.next(&mut rounds.pipeline).is_some_and(|at| at < time);
+    fn nothing_before(&self, time: Time, rounds: &mut Rounds<'_>) -> bool {
+        let departs = rounds.pipeline.due().is_some_and(|at| at < time);
         let wakes = rounds.pipeline.deadline().is_some_and(|at| at < time);
         !departs && !wakes && self.outlet.waiting() == 0
     }
 
     /// A stream that was made whole and sent whole, or whose schedule lets nothing depart any more.
-    fn ended(&mut self, rounds: &mut Rounds<'_>) -> bool {
+    fn ended(&self, rounds: &mut Rounds<'_>) -> bool {
         // The last frame that was asked for is then one that never departs.
         if rounds.pipeline.ended() && rounds.intake.is_stream() && self.outlet.waiting() == 0 {
             return true;
         }
         rounds.intake.ended()
-            && self.next(&mut rounds.pipeline).is_none()
+            && rounds.pipeline.due().is_none()
             && self.outlet.waiting() == 0
-            && rounds.pipeline.held() == 0
+            && rounds.pipeline.deadline().is_none()
     }
 
     /// Hands over what is due. True if anything was taken.
@@ -112,9 +101,9 @@ impl DeadlinePacer {
         let most = if rounds.pipeline.forgiven().is_some() { 1 } else { usize::MAX };
         while self.outlet.waiting() < most
             && self.outlet.has_room()
-            && self.next(&mut rounds.pipeline).is_some_and(|at| at <= now + lead)
+            && rounds.pipeline.due().is_some_and(|at| at <= now + lead)
         {
-            let Some(departure) = self.pending.take() else { break };
+            let Some(departure) = rounds.pipeline.next_departure() else { break };
             self.outlet.add(departure, now, &mut rounds.pipeline);
         }
         if self.outlet.waiting() == 0 {

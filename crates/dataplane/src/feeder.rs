@@ -38,7 +38,7 @@ impl<'a> Feeder<'a> {
             while !self.ready.is_full()
                 && let Some(departure) = rounds.pipeline.next_departure()
             {
-                let item = Ready { frame: departure.frame, at: departure.ready };
+                let item = Ready { frame: departure.frame, at: departure.ready, class: departure.class };
                 self.ready.push(item).expect("there is room, and nobody else adds");
                 self.handed += 1;
             }
@@ -57,14 +57,27 @@ impl<'a> Feeder<'a> {
 }
 
 /// The report of both sides together.
-pub(crate) fn joined(receiving: PipelineReport, handed: u64, departing: PipelineReport) -> PipelineReport {
-    let mut drops = receiving.drops.clone();
+pub(crate) fn joined(mut receiving: PipelineReport, handed: u64, mut departing: PipelineReport) -> PipelineReport {
+    let classes = std::mem::take(&mut receiving.classes).into_iter().zip(std::mem::take(&mut departing.classes));
+    let classes = classes.map(|(receiving, departing)| {
+        let depth = departing.depth.clone();
+        let class = both(receiving, departing);
+        let came = class.came.frames + class.copies;
+        PipelineReport { held: came - class.left.frames - class.drops.total(), depth, ..class }
+    });
+    let classes = classes.collect();
+    let held = receiving.held + (handed - departing.came.frames) + departing.held;
+    PipelineReport { held, classes, ..both(receiving, departing) }
+}
+
+/// The books of both sides, but for what they hold, and the figures of the departures.
+fn both(receiving: PipelineReport, departing: PipelineReport) -> PipelineReport {
+    let mut drops = receiving.drops;
     drops.add_all(&departing.drops);
     PipelineReport {
         came: receiving.came,
         copies: receiving.copies,
         drops,
-        held: receiving.held + (handed - departing.came.frames) + departing.held,
         back: receiving.back,
         depth: receiving.depth,
         ..departing

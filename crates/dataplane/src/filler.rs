@@ -16,6 +16,9 @@ use units::{FrameLen, Time, WireLen};
 /// Slots of the transmit queue that a NIC is asked for.
 pub(crate) const NIC_SLOTS: u32 = 4_096;
 
+/// Byte times to the next departure from which on one more filler of any length fits in before it.
+const NEAR: u64 = 2 * WireLen::MAX_STANDARD.bytes() as u64;
+
 /// Places on a line, told to whoever wants to compare them.
 pub(crate) type Told = rtrb::Producer<u64>;
 
@@ -53,8 +56,8 @@ struct Placed {
 struct Entry {
     position: u64,
     length: WireLen,
-    /// When a data frame was asked to depart; none for a filler.
-    ask: Option<Time>,
+    /// When a data frame was asked to depart, and its class; none for a filler.
+    ask: Option<(Time, u32)>,
 }
 
 /// What the frames of the burst are, in their order.
@@ -128,7 +131,8 @@ impl FillerPacer {
                 back.carry(BURST);
             }
             self.fill(now, &mut rounds);
-            let sent = rounds.intake.ended() && rounds.pipeline.held() == 0 && self.never.is_none();
+            let done = rounds.pipeline.due().is_none() && rounds.pipeline.deadline().is_none();
+            let sent = rounds.intake.ended() && done && self.never.is_none();
             let never = rounds.intake.is_stream() && self.never.is_some();
             if (sent || never) && self.is_empty() {
                 break;
@@ -178,12 +182,12 @@ impl FillerPacer {
         for entry in self.in_burst.take(taken) {
             self.queue.took(entry, now);
             let length = entry.length.frame();
-            let Some(ask) = entry.ask else {
+            let Some((ask, class)) = entry.ask else {
                 self.fillers.add(length);
                 continue;
             };
-            rounds.pipeline.sent(length);
-            rounds.meter.record(ask, line.time(entry.position), length);
+            rounds.pipeline.sent(class, length);
+            rounds.meter.record_of(class, ask, line.time(entry.position), length);
         }
         if !self.burst.is_empty() {
             self.queue.is_full(now);
@@ -205,8 +209,8 @@ impl FillerPacer {
                 self.push_filler(blank, end - self.fill, length);
                 self.fill -= u64::from(length.bytes());
             } else if let Some(Placed { departure, position }) = self.pending.take() {
-                let Departure { frame, length, at, .. } = departure;
-                self.in_burst.entries.push(Entry { position, length: length.on_wire(), ask: Some(at) });
+                let Departure { frame, length, class, at, .. } = departure;
+                self.in_burst.entries.push(Entry { position, length: length.on_wire(), ask: Some((at, class)) });
                 if let Some(told) = &mut self.told {
                     // Before the frame can be seen. There is room for all that are under way.
                     told.push(position).expect("the line reads one for each data frame");
@@ -214,15 +218,23 @@ impl FillerPacer {
                 self.burst.push(frame).expect("there is room");
             } else if !self.settle(pipeline) {
                 if self.burst.is_empty() && self.planner.begun() {
-                    self.idle(pipeline.deadline());
+                    self.idle(pipeline.due().into_iter().chain(pipeline.deadline()).min());
                 }
                 return;
             }
         }
     }
 
-    /// Gives the next departure its place. False if there is none.
+    /// Gives the next departure its place. False if there is none, or if it is so far ahead that a frame
+    /// of another class may still come before it.
     fn settle(&mut self, pipeline: &mut Pipeline<Mbuf>) -> bool {
+        if self.planner.begun()
+            && let Some(due) = pipeline.due()
+            && !pipeline.is_settled()
+            && self.planner.line().position(due) >= self.planner.line().position(self.planner.free()) + NEAR
+        {
+            return false;
+        }
         while self.never.is_none()
             && let Some(departure) = pipeline.next_departure()
         {
@@ -231,11 +243,12 @@ impl FillerPacer {
                 break;
             }
             if !self.tx.carries(&departure.frame) {
-                pipeline.lost(DropReason::TooLong);
+                pipeline.lost(departure.class, DropReason::TooLong);
                 continue;
             }
             let slot = self.planner.place(departure.at, departure.ready, departure.length.on_wire());
-            pipeline.departed(departure.at, self.planner.line().time(slot.position));
+            let start = self.planner.line().time(slot.position);
+            pipeline.departed(departure.class, departure.length, departure.at, start);
             self.carried += u64::from(slot.carried);
             self.crowded += u64::from(slot.crowded);
             self.fill = slot.fill;

@@ -28,6 +28,7 @@ enum From {
 pub(crate) struct Ready {
     pub(crate) frame: Mbuf,
     pub(crate) at: Time,
+    pub(crate) class: u32,
 }
 
 impl Intake {
@@ -76,7 +77,11 @@ impl Intake {
             From::Stream { stream, left, pool, start } => {
                 let start = *start.get_or_insert(now);
                 let mut made = 0;
-                let wanted = AHEAD.saturating_sub(pipeline.ready()).min(usize::try_from(*left).unwrap_or(AHEAD));
+                // A class whose frames are rare needs a longer look ahead than one whose frames are all there is.
+                let settled = pipeline.due().is_some() && pipeline.is_settled();
+                let ahead = if settled { 0 } else { self.limit.saturating_sub(pipeline.held()) as usize };
+                let wanted = AHEAD.saturating_sub(pipeline.ready()).max(ahead.min(AHEAD));
+                let wanted = wanted.min(usize::try_from(*left).unwrap_or(AHEAD));
                 let burst = &mut self.received;
                 pool.alloc_up_to(burst, wanted);
                 for mut frame in burst.drain() {
@@ -97,10 +102,10 @@ impl Intake {
             From::Thread { ring, .. } => {
                 let mut came = 0;
                 while came < most
-                    && let Ok(Ready { frame, at }) = ring.pop()
+                    && let Ok(Ready { frame, at, class }) = ring.pop()
                 {
                     // This thread's look at the clock may be older than the other's.
-                    pipeline.push(now.max(at), at, frame);
+                    pipeline.push_to(class as usize, now.max(at), at, frame);
                     came += 1;
                 }
                 came

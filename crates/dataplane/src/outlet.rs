@@ -21,9 +21,16 @@ pub(crate) struct Outlet {
 
 struct Lane {
     tx: TxQueue,
-    /// Frames whose time has come, and their asks and lengths.
+    /// Frames whose time has come, and what was asked of them.
     burst: Burst,
-    asks: VecDeque<(Time, FrameLen)>,
+    asks: VecDeque<Ask>,
+}
+
+/// What was asked of a frame that is handed over.
+struct Ask {
+    at: Time,
+    length: FrameLen,
+    class: u32,
 }
 
 impl Outlet {
@@ -61,14 +68,14 @@ impl Outlet {
 
     /// Adds a frame whose time to be handed over has come.
     pub(crate) fn add(&mut self, departure: Departure<Mbuf>, now: Time, pipeline: &mut Pipeline<Mbuf>) {
-        let Departure { mut frame, length, at, .. } = departure;
+        let Departure { mut frame, length, class, at, .. } = departure;
         let lane = match self.lanes.len() {
             1 => 0,
             lanes => packet::flow_hash(frame.bytes()) as usize % lanes,
         };
         let lane = &mut self.lanes[lane];
         if !lane.tx.carries(&frame) {
-            pipeline.lost(DropReason::TooLong);
+            pipeline.lost(class, DropReason::TooLong);
             return;
         }
         if let Some(launch) = &self.launch {
@@ -76,7 +83,7 @@ impl Outlet {
             self.last = self.last.max(at);
         }
         lane.burst.push(frame).expect("frames are added while there is room");
-        lane.asks.push_back((at, length));
+        lane.asks.push_back(Ask { at, length, class });
         self.waiting += 1;
     }
 
@@ -92,12 +99,12 @@ impl Outlet {
         for lane in self.lanes.iter_mut().filter(|lane| !lane.burst.is_empty()) {
             let at = now();
             let sent = lane.tx.send(&mut lane.burst);
-            for (ask, length) in lane.asks.drain(..sent) {
-                pipeline.sent(length);
+            for Ask { at: ask, length, class } in lane.asks.drain(..sent) {
+                pipeline.sent(class, length);
                 // What a NIC was given in time departs when it was asked to, by all that can be seen here.
                 let start = if self.launch.is_some() { at.max(ask) } else { at };
-                pipeline.departed(ask, start);
-                meter.record(ask, start, length);
+                pipeline.departed(class, length, ask, start);
+                meter.record_of(class, ask, start, length);
             }
             taken += sent;
         }

@@ -64,12 +64,14 @@ impl<'a> Rounds<'a> {
 
     /// The figures, with `outside` frames that are out of the pipeline and have not departed.
     pub(crate) fn report(&self, outside: u64) -> PipelineReport {
-        PipelineReport {
+        let mut report = PipelineReport {
             depth: Some(DepthReport { max: self.intake.depth() }),
             starved: Some(self.pipeline.starved()),
             forfeited_share: self.pipeline.forfeited(),
             forgiven: self.pipeline.forgiven().map(Forgiven::from),
             ..self.meter.report(self.pipeline.books(), self.pipeline.held() + outside)
-        }
+        };
+        self.pipeline.report_classes(&self.meter, &mut report);
+        report
     }
 }

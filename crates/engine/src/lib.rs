@@ -4,7 +4,7 @@
 //! Drivers feed frames in and make departures happen: `sim` in virtual time, `dataplane` in real time.
 //!
 //! ```text
-//! push ──▶ stages ──▶ ready queue ──▶ schedule ──▶ Departure { frame, at }
+//! push ──▶ class? ──▶ stages ──▶ ready queue ──▶ schedule ──▶ Departure { frame, at }
 //! ```
 //!
 //! Guarantees: every frame is accounted for ([`measure::Books`]); the same seed gives the same
@@ -13,7 +13,9 @@
 mod catch_up;
 pub mod classes;
 pub mod filler;
+mod lane;
 mod line;
+mod merge;
 mod pipeline;
 pub mod random;
 pub mod schedules;
@@ -22,6 +24,6 @@ pub mod stages;
 
 pub use catch_up::CatchUp;
 pub use line::Line;
-pub use pipeline::{Departure, Pipeline};
+pub use pipeline::{Class, ClassName, Departure, Pipeline};
 pub use schedules::{Lengths, Schedule};
 pub use stages::{Outlet, Stage};

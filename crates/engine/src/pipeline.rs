@@ -1,22 +1,49 @@
+use crate::Line;
 use crate::catch_up::{CatchUp, Forgiveness};
-use crate::schedules::{AsReady, Lengths, Schedule};
-use crate::stages::{Item, Outlet, Stage};
-use measure::{Books, DropReason};
+use crate::classes::Classifier;
+use crate::lane::Lane;
+use crate::merge::Merge;
+use crate::schedules::Schedule;
+use crate::stages::Stage;
+use measure::{Books, DepartureMeter, DropReason, PipelineReport};
 use packet::Frame;
-use std::collections::VecDeque;
-use std::sync::Arc;
 use units::{FrameLen, Span, Time};
 
-/// A chain of stages, a queue of frames that are ready, and the schedule of their departure.
+/// Classes of frames, each a chain of stages, a queue of frames that are ready, and the schedule of their
+/// departure; mostly one class only.
+///
+/// Schedules of several classes know nothing of each other: what is due first goes first, and of what is
+/// due at once the earlier class.
 pub struct Pipeline<F> {
-    stages: Vec<Box<dyn Stage<F>>>,
-    schedule: Box<dyn Schedule>,
-    forgiveness: Forgiveness,
-    ready: VecDeque<Item<F>>,
+    lanes: Vec<Lane<F>>,
+    /// Which class a frame is of; none where there is one, or where others tell.
+    classifier: Option<Classifier>,
+    classes: Vec<ClassName>,
+    merge: Merge,
     books: Books,
-    starved: u64,
-    batch: Vec<Item<F>>,
-    outlet: Outlet<F>,
+}
+
+/// A class of a pipeline.
+pub struct Class<F> {
+    /// Its name and rule in reports.
+    pub name: ClassName,
+    /// Its stages, first to last.
+    pub stages: Vec<Box<dyn Stage<F>>>,
+    /// When its frames depart.
+    pub schedule: Box<dyn Schedule>,
+}
+
+/// How a class is called, and what was asked of it.
+#[derive(Clone, Debug, Default)]
+pub struct ClassName {
+    /// Its name in reports.
+    pub name: String,
+    /// Its rule; none for the default class.
+    pub rule: Option<String>,
+    /// The fixed gap that was asked, to measure against.
+    pub asked_gap: Option<Span>,
+    /// Nothing was asked of its departures.
+    pub free: bool,
 }
 
 /// A frame whose departure is settled.
@@ -26,6 +53,8 @@ pub struct Departure<F> {
     pub frame: F,
     /// Its length with FCS.
     pub length: FrameLen,
+    /// Its class, by number.
+    pub class: u32,
     /// When it had passed all stages.
     pub ready: Time,
     /// When it should depart: the start of its preamble. [`Time::MAX`] if it never should.
@@ -33,178 +62,251 @@ pub struct Departure<F> {
 }
 
 impl<F: Frame> Pipeline<F> {
-    /// A pipeline of `stages`, first to last, then `schedule`.
+    /// A pipeline of one class: `stages`, first to last, then `schedule`.
     #[must_use]
     pub fn new(stages: Vec<Box<dyn Stage<F>>>, schedule: Box<dyn Schedule>) -> Self {
         Pipeline {
-            stages,
-            schedule,
-            forgiveness: Forgiveness::default(),
-            ready: VecDeque::new(),
+            lanes: vec![Lane::new(0, stages, schedule)],
+            classifier: None,
+            classes: Vec::new(),
+            merge: Merge::new(1, None),
             books: Books::default(),
-            starved: 0,
-            batch: Vec::new(),
-            outlet: Outlet::default(),
         }
     }
 
-    /// What becomes of the schedule when frames depart late, by more than `tolerance`; without, it is
+    /// A pipeline of several classes, of which `classifier` tells; `line` is that of the output, if it has
+    /// one.
+    ///
+    /// # Panics
+    /// If there is no class.
+    #[must_use]
+    pub fn of_classes(classifier: Classifier, classes: Vec<Class<F>>, line: Option<Line>) -> Self {
+        assert!(!classes.is_empty(), "a frame is of some class");
+        let merge = Merge::new(classes.len(), line);
+        let mut lanes = Vec::new();
+        let mut names = Vec::new();
+        for (i, class) in classes.into_iter().enumerate() {
+            lanes.push(Lane::new(i as u32, class.stages, class.schedule));
+            names.push(class.name);
+        }
+        Pipeline { lanes, classifier: Some(classifier), classes: names, merge, books: Books::default() }
+    }
+
+    /// What becomes of the schedules when frames depart late, by more than `tolerance`; without, they are
     /// absolute.
     #[must_use]
     pub fn catching_up(mut self, policy: CatchUp, tolerance: Span) -> Self {
-        self.forgiveness = Forgiveness::new(policy, tolerance);
+        for lane in &mut self.lanes {
+            lane.forgiveness = Forgiveness::new(policy, tolerance);
+        }
         self
     }
 
     /// Parts it in two, to be run by two threads: the stages, which give what is ready at once, and the
-    /// schedule. Each keeps books of its own.
+    /// schedules, to which frames come by [`Pipeline::push_to`]. Each keeps books of its own.
     #[must_use]
     pub fn split(self) -> (Self, Self) {
-        let stages = Pipeline::new(self.stages, Box::new(AsReady));
-        let schedule = Pipeline { forgiveness: self.forgiveness, ..Pipeline::new(Vec::new(), self.schedule) };
-        (stages, schedule)
+        let (stages, schedules): (Vec<_>, Vec<_>) = self.lanes.into_iter().map(Lane::split).unzip();
+        let count = stages.len();
+        let stages = Pipeline {
+            lanes: stages,
+            classifier: self.classifier,
+            classes: self.classes.clone(),
+            merge: Merge::new(count, None),
+            books: Books::default(),
+        };
+        let schedules = Pipeline {
+            lanes: schedules,
+            classifier: None,
+            classes: self.classes,
+            merge: self.merge,
+            books: Books::default(),
+        };
+        (stages, schedules)
     }
 
     /// A frame came in at `at`; the clock reads `now`, which is not earlier.
     pub fn push(&mut self, now: Time, at: Time, frame: F) {
+        let class = self.classifier.as_mut().map_or(0, |classifier| classifier.class(frame.bytes()));
+        self.push_to(class, now, at, frame);
+    }
+
+    /// A frame came in of which the class is known.
+    ///
+    /// # Panics
+    /// If there is no such class.
+    pub fn push_to(&mut self, class: usize, now: Time, at: Time, frame: F) {
         self.books.came.add(frame.length());
-        let item = Item { frame, at };
-        if self.stages.is_empty() {
-            self.ready.push_back(item);
-        } else {
-            self.batch.push(item);
-            self.run(now, 0);
-        }
+        let lane = &mut self.lanes[class];
+        lane.push(now, at, frame, &mut self.books);
+        self.merge.touched(lane);
     }
 
     /// Lets the stages release what is due by `now`.
     pub fn wake(&mut self, now: Time) {
-        for i in 0..self.stages.len() {
-            if self.stages[i].deadline().is_some_and(|deadline| deadline <= now) {
-                self.stages[i].wake(now, &mut self.outlet);
-                self.collect();
-                self.run(now, i + 1);
-            }
-        }
-    }
-
-    /// Runs the batch through the stages from number `first` on.
-    fn run(&mut self, now: Time, first: usize) {
-        for stage in &mut self.stages[first..] {
-            if self.batch.is_empty() {
+        while let Some(class) = self.merge.wakes(&self.lanes, now) {
+            let lane = &mut self.lanes[class];
+            lane.wake(now, &mut self.books);
+            self.merge.touched(lane);
+            if self.lanes.len() == 1 {
                 return;
             }
-            stage.push(now, &mut self.batch, &mut self.outlet);
-            debug_assert!(self.batch.is_empty(), "a stage takes the whole batch");
-            for (_, reason) in self.outlet.dropped.drain(..) {
-                self.books.drop_one(reason);
-            }
-            std::mem::swap(&mut self.batch, &mut self.outlet.released);
         }
-        self.ready.extend(self.batch.drain(..));
-    }
-
-    /// Makes what a stage released the batch of the next one.
-    fn collect(&mut self) {
-        for (_, reason) in self.outlet.dropped.drain(..) {
-            self.books.drop_one(reason);
-        }
-        std::mem::swap(&mut self.batch, &mut self.outlet.released);
     }
 
     /// When the stages must be woken next, if any waits for time to pass.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.stages.iter().filter_map(|stage| stage.deadline()).min()
+        self.merge.deadline(&self.lanes)
     }
 
-    /// Takes the next frame in order and asks the schedule for its departure. The caller then makes
-    /// it depart and says so by [`Pipeline::sent`] or [`Pipeline::lost`].
-    pub fn next_departure(&mut self) -> Option<Departure<F>> {
-        let Item { frame, at: ready } = self.ready.pop_front()?;
-        let length = frame.length();
-        let packet = if self.schedule.counts_packets() {
-            packet::ip_length(frame.bytes()).unwrap_or(length.bytes() - 18)
-        } else {
-            0
-        };
-        let due = self.schedule.depart(ready, &Lengths { frame: length, packet });
-        self.starved += u64::from(due.starved);
-        Some(Departure { frame, length, ready, at: due.at })
-    }
-
-    /// A frame of `length` really left.
-    pub fn sent(&mut self, length: FrameLen) {
-        self.books.left.add(length);
-    }
-
-    /// The frame that was asked to depart at `ask` starts at `start`. To be said before the next
-    /// departure is asked for, so that what is forgiven moves it.
+    /// When the next departure is due, if one is settled or can be. A frame that is yet to come may be due
+    /// before it, unless the pipeline [is settled](Pipeline::is_settled).
     #[inline]
-    pub fn departed(&mut self, ask: Time, start: Time) {
-        if let Some(late) = self.forgiveness.departed(ask, start) {
-            self.schedule.forgive(late);
+    pub fn due(&mut self) -> Option<Time> {
+        match &mut self.lanes[..] {
+            [lane] => lane.due(),
+            lanes => self.merge.due(lanes),
         }
     }
 
-    /// How often lateness was forgiven, and how much in all; `None` where the schedule is absolute.
+    /// True if nothing that is yet to come can change which departure is next: every class has one.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        match &self.lanes[..] {
+            [lane] => lane.is_settled(),
+            lanes => self.merge.settled(lanes),
+        }
+    }
+
+    /// Takes the next frame in order, with the departure that its schedule asks for. The caller then makes
+    /// it depart and says so by [`Pipeline::sent`] or [`Pipeline::lost`].
+    #[inline]
+    pub fn next_departure(&mut self) -> Option<Departure<F>> {
+        match &mut self.lanes[..] {
+            [lane] => lane.take(),
+            lanes => self.merge.take(lanes),
+        }
+    }
+
+    /// A frame of a class and of `length` really left.
+    pub fn sent(&mut self, class: u32, length: FrameLen) {
+        self.books.left.add(length);
+        self.lanes[class as usize].books.left.add(length);
+    }
+
+    /// The frame of a class and of `length` that was asked to depart at `ask` starts at `start`. To be said
+    /// before the next departure is asked for, so that what is forgiven moves it.
+    #[inline]
+    pub fn departed(&mut self, class: u32, length: FrameLen, ask: Time, start: Time) {
+        let lane = &mut self.lanes[class as usize];
+        lane.departed(ask, start);
+        if !self.classes.is_empty() {
+            self.merge.departed(class, length, ask, start);
+        }
+    }
+
+    /// How often lateness was forgiven, and how much in all; `None` where the schedules are absolute.
     #[must_use]
     pub fn forgiven(&self) -> Option<(u64, Span)> {
-        self.forgiveness.total()
+        let totals = self.lanes.iter().filter_map(|lane| lane.forgiveness.total());
+        totals.reduce(|(n, a), (m, b)| (n + m, Span::from_ps(a.as_ps().saturating_add(b.as_ps()))))
     }
 
-    /// A frame whose departure was settled could not leave.
-    pub fn lost(&mut self, reason: DropReason) {
+    /// A frame of a class whose departure was settled could not leave.
+    pub fn lost(&mut self, class: u32, reason: DropReason) {
         self.books.drop_one(reason);
+        self.lanes[class as usize].books.drop_one(reason);
     }
 
-    /// A frame of `length` came and was dropped before it reached the stages.
+    /// A frame of `length` came and was dropped before it reached the stages, and before anybody saw of
+    /// which class it was.
     pub fn refuse(&mut self, length: FrameLen, reason: DropReason) {
         self.books.came.add(length);
         self.books.drop_one(reason);
     }
 
-    /// The books.
+    /// The books of all classes together.
     #[must_use]
     pub fn books(&self) -> &Books {
         &self.books
     }
 
-    /// How often the schedule was starved.
+    /// How often the schedules were starved.
     #[must_use]
     pub fn starved(&self) -> u64 {
-        self.starved
+        self.lanes.iter().map(|lane| lane.starved).sum()
     }
 
-    /// True once the schedule has ended: what is left, and the last frame given, will never depart.
+    /// True once all schedules have ended: what is left, and the last frame given, will never depart.
     #[must_use]
     pub fn ended(&self) -> bool {
-        self.schedule.ended()
+        self.lanes.iter().all(|lane| lane.schedule.ended())
     }
 
-    /// The share of a waveform's integral that no frame was there to use; `None` without a waveform.
+    /// The share of a waveform's integral that no frame was there to use; `None` without a waveform, or with
+    /// several classes.
     #[must_use]
     pub fn forfeited(&self) -> Option<f64> {
-        self.schedule.forfeited()
+        match &self.lanes[..] {
+            [lane] => lane.schedule.forfeited(),
+            _ => None,
+        }
     }
 
-    /// The law that gaps are drawn from, if they are.
+    /// A meter of its departures; `asked_gap` is the fixed gap that was asked of all, `byte_time` that of the
+    /// line if there is one, `window` the length of the windows of the rate.
     #[must_use]
-    pub fn law(&self) -> Option<Arc<dyn measure::Reference>> {
-        self.schedule.law()
+    pub fn meter(&self, asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> DepartureMeter {
+        let meter = DepartureMeter::new(asked_gap, byte_time, window);
+        match &self.lanes[..] {
+            [lane] => meter.judged_by(lane.schedule.law(), byte_time),
+            lanes => {
+                let asks = lanes.iter().zip(&self.classes).map(|(lane, class)| (class.asked_gap, lane.schedule.law()));
+                meter.of_classes(asks.collect(), byte_time, window)
+            }
+        }
     }
 
-    /// Frames that are ready and whose departure is not settled.
+    /// Adds what is known of each class, by the meter that [`Pipeline::meter`] made.
+    pub fn report_classes(&self, meter: &DepartureMeter, report: &mut PipelineReport) {
+        for (lane, class) in self.lanes.iter().zip(&self.classes) {
+            let held = lane.books.should_hold();
+            let mut of_class = match meter.class(lane.class) {
+                Some(meter) => meter.report(&lane.books, held),
+                None => DepartureMeter::none(&lane.books, held),
+            };
+            of_class.name.clone_from(&class.name);
+            of_class.rule.clone_from(&class.rule);
+            of_class.starved = (!class.free).then_some(lane.starved);
+            of_class.forfeited_share = lane.schedule.forfeited();
+            of_class.forgiven = lane.forgiveness.total().map(Into::into);
+            of_class.depth = Some(measure::DepthReport { max: lane.depth as u64 });
+            of_class.contended = Some(self.merge.contended(lane.class));
+            if class.free {
+                of_class.forget_ask();
+                of_class.lateness = None;
+            }
+            report.classes.push(of_class);
+        }
+    }
+
+    /// Frames that are ready, settled or not.
     #[must_use]
     pub fn ready(&self) -> usize {
-        self.ready.len()
+        match &self.lanes[..] {
+            [lane] => lane.waiting(),
+            lanes => lanes.iter().map(Lane::waiting).sum(),
+        }
     }
 
-    /// Frames in the stages and in the ready queue.
+    /// Frames in the stages and in the ready queues.
     #[must_use]
     pub fn held(&self) -> u64 {
-        let in_stages: usize = self.stages.iter().map(|stage| stage.held()).sum();
-        (in_stages + self.ready.len()) as u64
+        match &self.lanes[..] {
+            [lane] => lane.held() as u64,
+            _ => self.merge.held(),
+        }
     }
 }
 
@@ -237,7 +339,7 @@ mod tests {
         for i in 0..10 {
             let departure = pipeline.next_departure().expect("a frame");
             assert_eq!(departure.at, Time::from_ps(i * 1_000_000 + 7_000_000));
-            pipeline.sent(departure.length);
+            pipeline.sent(departure.class, departure.length);
         }
         assert_eq!(pipeline.held(), 0);
         assert_eq!(pipeline.books().should_hold(), 0);
@@ -253,7 +355,7 @@ mod tests {
         while let Some(departure) = pipeline.next_departure() {
             assert_eq!(departure.at, expected);
             expected += Span::from_us(1);
-            pipeline.sent(departure.length);
+            pipeline.sent(departure.class, departure.length);
         }
         let books = pipeline.books();
         assert_eq!(books.came.frames, 1_000);

@@ -26,7 +26,18 @@ pub struct DepartureMeter {
     /// Ask and start of the last one, and its length.
     last: (Time, Time),
     last_length: FrameLen,
+    /// One for each class, where there are several.
+    classes: Vec<ClassMeter>,
 }
+
+/// The meter of a class. A thousand of them would fill the memory, so it is made when it is needed.
+struct ClassMeter {
+    make: Box<dyn Fn() -> DepartureMeter + Send>,
+    meter: Option<Box<DepartureMeter>>,
+}
+
+/// What is asked of a class: a fixed gap, or gaps of a law.
+pub type ClassAsk = (Option<Span>, Option<Arc<dyn Reference>>);
 
 /// From one departure to the next, in ps.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -52,6 +63,48 @@ impl DepartureMeter {
             first: None,
             last: (Time::ZERO, Time::ZERO),
             last_length: FrameLen::MIN,
+            classes: Vec::new(),
+        }
+    }
+
+    /// Measures each of several classes by itself, too.
+    #[must_use]
+    pub fn of_classes(mut self, asks: Vec<ClassAsk>, byte_time: Option<Span>, window: Span) -> Self {
+        // Memory that is touched for the first time takes time that a live departure does not have.
+        let few = asks.len() <= 32;
+        let meters = asks.into_iter().map(|(gap, law)| {
+            let make = move || DepartureMeter::new(gap, byte_time, window).judged_by(law.clone(), byte_time);
+            ClassMeter { meter: few.then(|| Box::new(make())), make: Box::new(make) }
+        });
+        self.classes = meters.collect();
+        self
+    }
+
+    /// As [`DepartureMeter::record`], of a frame of a class.
+    #[inline]
+    pub fn record_of(&mut self, class: u32, asked: Time, start: Time, length: FrameLen) {
+        if let Some(ClassMeter { make, meter }) = self.classes.get_mut(class as usize) {
+            meter.get_or_insert_with(|| Box::new(make())).record(asked, start, length);
+        }
+        self.record(asked, start, length);
+    }
+
+    /// The meter of a class; `None` as long as it had no departure.
+    #[must_use]
+    pub fn class(&self, class: u32) -> Option<&DepartureMeter> {
+        self.classes.get(class as usize)?.meter.as_deref()
+    }
+
+    /// The report of books without a departure.
+    #[must_use]
+    pub fn none(books: &Books, held: u64) -> PipelineReport {
+        PipelineReport {
+            came: books.came,
+            left: books.left,
+            copies: books.copies,
+            drops: books.drops(),
+            held,
+            ..PipelineReport::default()
         }
     }
 
@@ -105,18 +158,13 @@ impl DepartureMeter {
         let (mut gaps, mut conformance) = (self.gaps.clone(), self.conformance.clone());
         count(&mut gaps, &mut conformance, self.repeated.0, self.repeated.1);
         PipelineReport {
-            came: books.came,
-            left: books.left,
-            copies: books.copies,
-            drops: books.drops(),
-            held,
             gap: gaps.report(),
             fit: self.fit.as_ref().and_then(FitMeter::report),
             conformance: conformance.report(),
             rate: self.rate.report(),
             lateness: self.lateness.report(),
             plots: Some(Box::new(Plots::of(&gaps, Some(&conformance), &self.timeline))),
-            ..PipelineReport::default()
+            ..DepartureMeter::none(books, held)
         }
     }
 

@@ -23,14 +23,14 @@ mod timeline;
 pub use books::{Books, DropReason, Drops, Tally};
 pub use buckets::Buckets;
 pub use conformance::ConformanceMeter;
-pub use departures::DepartureMeter;
+pub use departures::{ClassAsk, DepartureMeter};
 pub use fit::{FitMeter, FitReport, Reference};
 pub use gaps::GapMeter;
 pub use moments::Moments;
 pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{
-    ConformanceReport, DepthReport, Flow, Forgiven, GapError, GapReport, Hiccups, LatenessReport, LineReport,
-    PipelineReport, RateReport, Report, ReturnReport, Shortfall,
+    ConformanceReport, Contended, DepthReport, Flow, Forgiven, GapError, GapReport, Hiccups, LatenessReport,
+    LineReport, PipelineReport, RateReport, Report, ReturnReport, Shortfall,
 };
 pub use timeline::Timeline;

@@ -28,6 +28,9 @@ impl Report {
 pub struct PipelineReport {
     /// Its name.
     pub name: String,
+    /// Of a class: which frames are of it; absent for the default class.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
     /// Frames that came in.
     #[serde(rename = "in")]
     pub came: Tally,
@@ -73,6 +76,9 @@ pub struct PipelineReport {
     /// Departures that had to wait since the line was still busy with the frame before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crowded: Option<u64>,
+    /// Of a class: departures that waited for a frame of another class to leave the line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contended: Option<Contended>,
     /// How far the run fell behind an ask that the line or the frames did not allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortfall: Option<Shortfall>,
@@ -94,6 +100,9 @@ pub struct PipelineReport {
     /// What came by flow of a measured port, where there is more than the frames themselves to say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flow: Option<Flow>,
+    /// Each class by itself, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<PipelineReport>,
     /// What can be drawn; no part of the report on stdout.
     #[serde(skip)]
     pub plots: Option<Box<Plots>>,
@@ -292,6 +301,16 @@ pub struct LineReport {
     pub displaced: u64,
     /// How far the worst of them was off.
     pub max_off_ns: f64,
+}
+
+/// Departures of a class that waited since the line was busy with a frame of another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Contended {
+    /// How many.
+    pub frames: u64,
+    /// The longest that one of them waited, from its ask to its start, in ns.
+    #[serde(rename = "max")]
+    pub max_ns: f64,
 }
 
 /// Frames that waited for their departure.

@@ -1,3 +1,4 @@
+use crate::classes::{ClassOptions, ClassText};
 use crate::expect::Expectation;
 use crate::plan::{PipelinePlan, PipelineText};
 use crate::problem::{Origin, Problem, Problems, Text, nearest};
@@ -128,23 +129,45 @@ impl Reader<'_> {
             line_rate: self.text(table, "line-rate"),
             catch_up: self.text(table, "catch-up"),
             stages: self.texts(table, "stages"),
+            classes: Vec::new(),
+            default_class: None,
+            options: ClassOptions::default(),
             one_way: table.get("one-way").is_some_and(|value| self.boolean(value)),
         };
         if let Some(count) = table.get("count").filter(|_| pipeline.stream.is_none()) {
             self.add(count.span(), "count is for streams, a port has the frames that it has: leave it out");
         }
-        for (_, class) in self.tables(table, "class") {
-            self.default_class(class, &mut pipeline);
+        let mut default = false;
+        for (span, class) in self.tables(table, "class") {
+            self.check_keys(class, &["name", "match", "stages", "rate", "gap"]);
+            if default {
+                self.add(span, "this class can never match: the class without match is the last, put it at the end");
+            } else if class.contains_key("match") {
+                let class = self.class(class, span);
+                pipeline.classes.push(class);
+            } else {
+                default = true;
+                self.default_class(class, &mut pipeline);
+            }
         }
         pipeline
     }
 
-    /// The one class that this version has: the default one, which takes every frame.
-    fn default_class(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
-        self.check_keys(table, &["name", "match", "stages", "rate", "gap"]);
-        if let Some(matcher) = table.get("match") {
-            self.add(matcher.span(), "this version has the default class only: leave match out");
+    /// A class with a rule.
+    fn class(&mut self, table: &DeTable<'_>, span: Range<usize>) -> ClassText {
+        ClassText {
+            name: self.text(table, "name"),
+            place: Some(self.origin(span)),
+            rule: self.text(table, "match"),
+            rate: self.text(table, "rate"),
+            gap: self.text(table, "gap"),
+            stages: self.texts(table, "stages"),
         }
+    }
+
+    /// The class without a rule, which takes every frame that no other takes.
+    fn default_class(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
+        pipeline.default_class = self.text(table, "name");
         for key in ["rate", "gap", "stages"] {
             let twice = match key {
                 "rate" => pipeline.rate.is_some(),

@@ -6,6 +6,7 @@
 //! all problems are collected before any is shown.
 
 mod asks;
+mod classes;
 mod document;
 mod expect;
 mod plan;
@@ -15,6 +16,7 @@ mod problem;
 mod stream;
 
 pub use asks::{parse_gap, parse_wave};
+pub use classes::{ClassOptions, ClassPlan, ClassText, DEFAULT_CLASS};
 pub use document::{Scenario, read};
 pub use expect::{Comparison, Expectation, Quantity};
 pub use plan::{Pacer, PipelinePlan, PipelineText, SourcePlan};

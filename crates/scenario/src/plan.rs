@@ -1,4 +1,4 @@
-use crate::asks::{parse_gap, parse_wave};
+use crate::classes::{self, ClassOptions, ClassPlan, ClassText, DEFAULT_CLASS};
 use crate::ports::{FillerSpec, PortSpec, line_rate};
 use crate::problem::{Origin, Problems, Text, nearest};
 use crate::stream::parse_stream;
@@ -37,6 +37,12 @@ pub struct PipelineText {
     pub catch_up: Option<Text>,
     /// Stages, first to last.
     pub stages: Vec<Text>,
+    /// Classes with a rule, in order; what is said above is of the one without.
+    pub classes: Vec<ClassText>,
+    /// The name of the class without a rule.
+    pub default_class: Option<Text>,
+    /// What options say of classes, to be put in its place.
+    pub options: ClassOptions,
     /// Nothing is carried back.
     pub one_way: bool,
 }
@@ -62,6 +68,10 @@ pub struct PipelinePlan {
     pub catch_up: CatchUp,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
+    /// Classes with a rule, in order; what is asked above is of the one without.
+    pub classes: Vec<ClassPlan>,
+    /// The name of the class without a rule.
+    pub default_class: String,
     /// Nothing is carried back.
     pub one_way: bool,
 }
@@ -115,6 +125,12 @@ impl Pacer {
 impl PipelineText {
     /// Makes a plan, or notes every problem.
     pub fn resolve(&self, problems: &mut Problems) -> Option<PipelinePlan> {
+        if self.options != ClassOptions::default() {
+            let mut text = self.clone();
+            let options = std::mem::take(&mut text.options);
+            options.put(&mut text, problems);
+            return text.resolve(problems);
+        }
         let before = problems.0.len();
         let source = self.source(problems);
         let output = match &self.output {
@@ -124,15 +140,21 @@ impl PipelineText {
                 None
             }
         };
-        let ask = self.ask(problems);
+        let ask = classes::ask(self.rate.as_ref(), self.gap.as_ref(), problems);
         let filler = self.filler.as_ref().and_then(|text| problems.read(text, FillerSpec::parse));
         let stages: Vec<_> = self.stages.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect();
+        let default_class = self.default_class.as_ref().map_or(DEFAULT_CLASS, |name| name.value.as_str()).to_owned();
+        let classes = classes::resolve(&self.classes, &default_class, problems);
         let (source, output, ask) = (source?, output?, ask?);
         let line = self.line(&output, problems);
         let catch_up = self.catch_up.as_ref().and_then(|text| problems.read(text, str::parse)).unwrap_or_default();
         self.check_ports(&source, &output, problems);
-        self.check_ask(&ask, line, problems);
-        let pacer = self.pacer(&ask, &output, line, problems)?;
+        check_ask(self.rate.as_ref().or(self.gap.as_ref()), &ask, line, problems);
+        for (text, class) in self.classes.iter().zip(&classes) {
+            check_ask(text.rate.as_ref().or(text.gap.as_ref()), &class.ask, line, problems);
+        }
+        let nothing = ask == Ask::Nothing && classes.iter().all(|class| class.ask == Ask::Nothing);
+        let pacer = self.pacer(nothing, &output, line, problems)?;
         if let Some(text) = self.filler.as_ref().filter(|_| pacer != Pacer::Filler) {
             problems.add(
                 &text.origin,
@@ -152,6 +174,8 @@ impl PipelineText {
             line,
             catch_up,
             stages,
+            classes,
+            default_class,
             one_way: self.one_way,
         };
         (problems.0.len() == before).then_some(plan)
@@ -175,18 +199,6 @@ impl PipelineText {
             }
             (None, None) => {
                 problems.add(&self.missing("--in"), "the input is missing: name a port or pcap:FILE");
-                None
-            }
-        }
-    }
-
-    fn ask(&self, problems: &mut Problems) -> Option<Ask> {
-        match (&self.rate, &self.gap) {
-            (None, None) => Some(Ask::Nothing),
-            (Some(rate), None) => problems.read(rate, parse_wave),
-            (None, Some(gap)) => problems.read(gap, parse_gap),
-            (Some(_), Some(gap)) => {
-                problems.add(&gap.origin, "a rate and a gap both set the departures: leave one out");
                 None
             }
         }
@@ -222,25 +234,7 @@ impl PipelineText {
         problems.read(text, line_rate).map(Line::new)
     }
 
-    fn check_ask(&self, ask: &Ask, line: Option<Line>, problems: &mut Problems) {
-        let Some(text) = self.rate.as_ref().or(self.gap.as_ref()) else { return };
-        match ask.check(line) {
-            Ok(()) => {}
-            Err(Impossible::Law(error)) => problems.add(&text.origin, error.to_string()),
-            Err(Impossible::NoLine) => problems.add(
-                &text.origin,
-                format!(
-                    "'{}' is a share of line rate, which only wire: and line: tell: write a rate such as 5Gbps, or say the output's --line-rate",
-                    text.value
-                ),
-            ),
-            Err(Impossible::AboveLine(line)) => {
-                problems.add(&text.origin, format!("'{}' is above the line rate of {line}: write less", text.value));
-            }
-        }
-    }
-
-    fn pacer(&self, ask: &Ask, output: &PortSpec, line: Option<Line>, problems: &mut Problems) -> Option<Pacer> {
+    fn pacer(&self, nothing: bool, output: &PortSpec, line: Option<Line>, problems: &mut Problems) -> Option<Pacer> {
         const NAMES: [&str; 5] = ["auto", "filler", "launch-time", "deadline", "none"];
         let asked = self.pacer.as_ref().map_or("auto", |text| text.value.as_str());
         let origin = self.pacer.as_ref().map_or(&Origin::Option("--pacer"), |text| &text.origin);
@@ -254,7 +248,6 @@ impl PipelineText {
             problems.add(origin, format!("pacer '{asked}' {why}"));
             None
         };
-        let nothing = *ask == Ask::Nothing;
         match (asked, output) {
             ("none", _) if !nothing => refuse("would not keep the rate or gap that is asked: leave one of them out"),
             ("filler" | "launch-time" | "deadline", _) if nothing => {
@@ -286,13 +279,39 @@ impl PipelineText {
     }
 }
 
+/// Notes what cannot be asked on this line.
+fn check_ask(text: Option<&Text>, ask: &Ask, line: Option<Line>, problems: &mut Problems) {
+    let Some(text) = text else { return };
+    match ask.check(line) {
+        Ok(()) => {}
+        Err(Impossible::Law(error)) => problems.add(&text.origin, error.to_string()),
+        Err(Impossible::NoLine) => problems.add(
+            &text.origin,
+            format!(
+                "'{}' is a share of line rate, which only wire: and line: tell: write a rate such as 5Gbps, or say the output's --line-rate",
+                text.value
+            ),
+        ),
+        Err(Impossible::AboveLine(line)) => {
+            problems.add(&text.origin, format!("'{}' is above the line rate of {line}: write less", text.value));
+        }
+    }
+}
+
 impl PipelinePlan {
     /// Reads the files that the ask names.
     ///
     /// # Errors
     /// A file that cannot be read, or does not hold what it should, with its line.
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
-        self.ask.load(files)
+        self.ask.load(files)?;
+        self.classes.iter_mut().try_for_each(|class| class.ask.load(files))
+    }
+
+    /// Nothing is asked of the departures of any class.
+    #[must_use]
+    pub fn asks_nothing(&self) -> bool {
+        self.ask == Ask::Nothing && self.classes.iter().all(|class| class.ask == Ask::Nothing)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::ports::{Driver, FillerSpec, PortSpec};
 use engine::CatchUp;
 use engine::schedules::Ask;
 use engine::sources::{Field, StreamSpec};
+use engine::stages::StageConfig;
 use packet::FillerKind;
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -115,13 +116,8 @@ impl fmt::Display for PipelinePlan {
             }
         }
         writeln!(f, "out = {}", Quoted(&self.output))?;
-        match &self.ask {
-            Ask::Nothing => {}
-            Ask::Gap(gap) => writeln!(f, "gap = \"fixed {gap}\"")?,
-            Ask::IdleGap(gap) => writeln!(f, "gap = \"fixed {gap} idle\"")?,
-            Ask::Law(law) => writeln!(f, "gap = {}", Quoted(law))?,
-            Ask::Wave(wave) => writeln!(f, "rate = {}", Quoted(wave))?,
-            Ask::Rate(rate) => writeln!(f, "rate = \"const {rate}\"")?,
+        if self.classes.is_empty() {
+            departures(f, &self.ask, &self.stages)?;
         }
         if self.pacer != Pacer::Stamps {
             writeln!(f, "pacer = {}", Quoted(self.pacer.name()))?;
@@ -135,12 +131,37 @@ impl fmt::Display for PipelinePlan {
         if self.catch_up != CatchUp::All {
             writeln!(f, "catch-up = {}", Quoted(self.catch_up))?;
         }
-        if !self.stages.is_empty() {
-            let stages: Vec<String> = self.stages.iter().map(|stage| Quoted(stage).to_string()).collect();
-            writeln!(f, "stages = [{}]", stages.join(", "))?;
+        if self.one_way {
+            writeln!(f, "one-way = true")?;
         }
-        if self.one_way { writeln!(f, "one-way = true") } else { Ok(()) }
+        for class in &self.classes {
+            writeln!(f, "\n[[pipeline.class]]\nname = {}", Quoted(&class.name))?;
+            writeln!(f, "match = {}", Quoted(&class.rule))?;
+            departures(f, &class.ask, &class.stages)?;
+        }
+        if !self.classes.is_empty() {
+            writeln!(f, "\n[[pipeline.class]]\nname = {}", Quoted(&self.default_class))?;
+            departures(f, &self.ask, &self.stages)?;
+        }
+        Ok(())
     }
+}
+
+/// What happens to the frames of a class.
+fn departures(f: &mut fmt::Formatter<'_>, ask: &Ask, stages: &[StageConfig]) -> fmt::Result {
+    match ask {
+        Ask::Nothing => {}
+        Ask::Gap(gap) => writeln!(f, "gap = \"fixed {gap}\"")?,
+        Ask::IdleGap(gap) => writeln!(f, "gap = \"fixed {gap} idle\"")?,
+        Ask::Law(law) => writeln!(f, "gap = {}", Quoted(law))?,
+        Ask::Wave(wave) => writeln!(f, "rate = {}", Quoted(wave))?,
+        Ask::Rate(rate) => writeln!(f, "rate = \"const {rate}\"")?,
+    }
+    if !stages.is_empty() {
+        let stages: Vec<String> = stages.iter().map(|stage| Quoted(stage).to_string()).collect();
+        writeln!(f, "stages = [{}]", stages.join(", "))?;
+    }
+    Ok(())
 }
 
 impl fmt::Display for Scenario {
@@ -200,6 +221,20 @@ mod tests {
             in = 'pcap:a.pcap'
             out = 'null'
             gap = 'table "a table.dist" mean 10us sd 1us'
+            [[pipeline]]
+            name = 'classes'
+            in = 'pcap:a.pcap'
+            out = 'wire:10G'
+            [[pipeline.class]]
+            name = 'api'
+            match = 'tcp dport 8080 src 10.0.0.0/8 payload "GET /v1" at 0'
+            rate = '1Gbps'
+            stages = ['delay 1ms']
+            [[pipeline.class]]
+            match = 'not ip or flags syn,!ack'
+            [[pipeline.class]]
+            name = 'rest'
+            gap = '10us'
             [[expect]]
             that = 'pipeline1.held == 0'
         "#;

@@ -2,7 +2,7 @@ use crate::error::SimError;
 use crate::sink::Sink;
 use crate::source::Source;
 use engine::{Departure, Pipeline};
-use measure::{DepartureMeter, Forgiven, PipelineReport};
+use measure::{Forgiven, PipelineReport};
 use packet::HeapFrame;
 use units::{Span, Time, WireLen};
 
@@ -45,7 +45,8 @@ const LAST: Time = Time::from_ps(u64::MAX - 3_600 * units::PS_PER_S);
 ///
 /// A frame is read only when the one before it has departed and the stages need it: a backlog stays
 /// in the source. Stages run at the time of arrivals, departures at the time of the schedule; both
-/// clocks only go forward.
+/// clocks only go forward. Of several classes one may be idle while another has a backlog: then all is
+/// read that came before the next departure, and the backlog waits in memory.
 pub fn run(
     source: &mut dyn Source,
     pipeline: &mut Pipeline<HeapFrame>,
@@ -55,8 +56,7 @@ pub fn run(
 ) -> Run {
     let line = sink.line();
     let byte_time = line.map(|line| line.byte_time());
-    let mut meter =
-        DepartureMeter::new(limits.asked_gap, byte_time, limits.window).judged_by(pipeline.law(), byte_time);
+    let mut meter = pipeline.meter(limits.asked_gap, byte_time, limits.window);
     let end = limits.duration.map_or(LAST, |duration| Time::from_ps(duration.as_ps()).min(LAST));
     let mut spare: Vec<HeapFrame> = Vec::new();
     let mut failure = None;
@@ -66,7 +66,12 @@ pub fn run(
     let mut clock = Time::ZERO;
 
     'run: loop {
-        while pipeline.ready() == 0 {
+        // What comes by then may be due earlier, unless every class has its next departure.
+        loop {
+            let due = pipeline.due();
+            if due.is_some() && pipeline.is_settled() {
+                break;
+            }
             until_look -= 1;
             if until_look == 0 {
                 until_look = WATCH_EVERY;
@@ -75,8 +80,14 @@ pub fn run(
                 }
             }
             let deadline = pipeline.deadline();
-            let full = source.is_backlog() && deadline.is_some() && pipeline.held() >= MOST_OF_BACKLOG;
-            let arrival = source.arrival().filter(|arrival| *arrival < end && !full);
+            let waits = deadline.is_some() || due.is_some();
+            let full = source.is_backlog() && waits && pipeline.held() >= MOST_OF_BACKLOG;
+            let in_time = |at: &Time| due.is_none_or(|due| *at <= due);
+            let arrival = source.arrival().filter(|arrival| *arrival < end && !full).filter(in_time);
+            let deadline = deadline.filter(in_time);
+            if arrival.is_none() && deadline.is_none() && due.is_some() {
+                break;
+            }
             match (arrival, deadline) {
                 (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => {
                     let mut frame = spare.pop().unwrap_or_default();
@@ -107,9 +118,10 @@ pub fn run(
         }
         match sink.send(&departure) {
             Ok(start) => {
-                pipeline.sent(departure.length);
-                pipeline.departed(departure.at, start);
-                meter.record(departure.at, start, departure.length);
+                let Departure { class, length, at, .. } = departure;
+                pipeline.sent(class, length);
+                pipeline.departed(class, length, at, start);
+                meter.record_of(class, at, start, length);
             }
             Err(error) => {
                 failure = Some(error);
@@ -134,6 +146,7 @@ pub fn run(
     let held = pipeline.held() + u64::from(after_end.is_some());
     let mut report = meter.report(pipeline.books(), held);
     report.starved = Some(pipeline.starved());
+    pipeline.report_classes(&meter, &mut report);
     report.forfeited_share = pipeline.forfeited();
     report.forgiven = pipeline.forgiven().map(Forgiven::from);
     // A few large frames in a row are late without harm.

@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use crate::page_folder::PageFolder;
 use clap::Subcommand;
-use scenario::{PipelineText, Text};
+use scenario::{ClassOptions, PipelineText, Text};
 use std::process::ExitCode;
 
 mod check;
@@ -92,12 +92,12 @@ impl Common {
 pub(crate) struct Departures {
     /// Rate to keep: 5Gbps, '5Gbps wire', 1.2Mpps, 50%, 'burst 8Gbps for 2ms every 10ms',
     /// 'ramp 1Gbps..9Gbps over 1s repeat', 'steps FILE', 'trace FILE'
-    #[arg(long, value_name = "WAVE", allow_hyphen_values = true)]
-    rate: Option<String>,
+    #[arg(long = "rate", value_name = "[CLASS=]WAVE", allow_hyphen_values = true)]
+    rates: Vec<String>,
     /// Inter-departure time to keep: 10us, 'fixed 10us', or a law: 'chi2 df 6 in 80us..120us',
     /// 'normal mean 100us sd 5us', 'exp mean 10us corr 50%', 'table FILE'
-    #[arg(long, value_name = "GAP", allow_hyphen_values = true)]
-    gap: Option<String>,
+    #[arg(long = "gap", value_name = "[CLASS=]GAP", allow_hyphen_values = true)]
+    gaps: Vec<String>,
     /// How departures are made: auto, filler, launch-time, deadline, none
     #[arg(long, default_value = "auto")]
     pacer: String,
@@ -117,8 +117,7 @@ impl Departures {
     fn pipeline(self, name: &str) -> PipelineText {
         PipelineText {
             name: name.to_owned(),
-            rate: self.rate.map(|rate| Text::option("--rate", rate)),
-            gap: self.gap.map(|gap| Text::option("--gap", gap)),
+            options: ClassOptions { rates: self.rates, gaps: self.gaps, ..ClassOptions::default() },
             pacer: Some(Text::option("--pacer", self.pacer)),
             filler: self.filler.map(|filler| Text::option("--filler", filler)),
             catch_up: Some(Text::option("--catch-up", self.catch_up)),

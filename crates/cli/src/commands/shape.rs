@@ -1,7 +1,7 @@
 use super::{Common, Departures};
 use crate::execute::{self, Request};
 use crate::output::Failure;
-use scenario::{PipelineText, Text};
+use scenario::{ClassOptions, PipelineText, Text};
 use std::process::ExitCode;
 
 /// Re-emit traffic with an exact rate or gap
@@ -11,7 +11,9 @@ Examples:
   netlathe shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap --gap 'fixed 10us'
   netlathe shape --in pcap:in.pcap --out wire:10G,frames=out.csv --gap 'chi2 df 6 in 80us..120us'
   netlathe shape --in pcap:in.pcap --out wire:10G --rate 'burst 8Gbps for 2ms every 10ms' --report results
-  netlathe shape --in eth0 --out eth1 --rate 50Mbps --duration 10s --json")]
+  netlathe shape --in eth0 --out eth1 --rate 50Mbps --duration 10s --json
+  netlathe shape --in eth0 --out eth1 --class 'api = tcp dport 8080 payload \"GET\" at 0' --rate api=50Mbps \\
+      --stage 'api=delay 20ms' --gap 'chi2 df 6 in 80us..120us'")]
 pub(crate) struct Shape {
     /// Port that frames come from
     #[arg(long = "in", value_name = "PORT")]
@@ -21,8 +23,12 @@ pub(crate) struct Shape {
     output: String,
     #[command(flatten)]
     departures: Departures,
+    /// A class of frames by a name and a rule, 'api = tcp dport 8080 src 10.0.0.0/8'; the first that a
+    /// frame meets counts. Then --rate api=50Mbps, --gap, --stage; without a name, of all other frames
+    #[arg(long = "class", value_name = "NAME = RULE")]
+    classes: Vec<String>,
     /// A stage that frames pass, in the order given: 'delay 20ms', 'loss 0.5%'
-    #[arg(long = "stage", value_name = "STAGE")]
+    #[arg(long = "stage", value_name = "[CLASS=]STAGE")]
     stages: Vec<String>,
     /// Carry nothing back from --out to --in
     #[arg(long)]
@@ -33,12 +39,13 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let departures = self.departures.pipeline("shape");
         let pipeline = PipelineText {
             input: Some(Text::option("--in", self.input)),
             output: Some(Text::option("--out", self.output)),
-            stages: self.stages.into_iter().map(|stage| Text::option("--stage", stage)).collect(),
+            options: ClassOptions { classes: self.classes, stages: self.stages, ..departures.options },
             one_way: self.one_way,
-            ..self.departures.pipeline("shape")
+            ..departures
         };
         execute::run(&Request::of_pipeline("shape", &pipeline, self.common)?)
     }

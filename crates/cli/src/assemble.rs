@@ -1,0 +1,55 @@
+//! Makes the pipeline of a plan: its stages, its schedules, its classes.
+
+use crate::output::Failure;
+use crate::virtual_time::tolerance;
+use engine::classes::{Classifier, Rule};
+use engine::schedules::{Ask, Schedule};
+use engine::stages::StageConfig;
+use engine::{Class, ClassName, Pipeline};
+use packet::Frame;
+use scenario::{ClassPlan, PipelinePlan};
+
+/// The pipeline of a plan. `schedule` makes that of a class, by its number, what it asks, and the path
+/// that its draws are keyed by.
+pub(crate) fn pipeline<F: Frame + Send + 'static>(
+    plan: &PipelinePlan,
+    seed: u64,
+    schedule: impl Fn(usize, &Ask, &str) -> Result<Box<dyn Schedule>, Failure>,
+) -> Result<Pipeline<F>, Failure> {
+    let stages = |configs: &[StageConfig], path: &str| {
+        let build = |(i, stage): (usize, &StageConfig)| stage.build(seed, &format!("{path}/{i}"));
+        configs.iter().enumerate().map(build).collect()
+    };
+    let default = (stages(&plan.stages, &plan.name), schedule(plan.classes.len(), &plan.ask, &plan.name)?);
+    let pipeline = if plan.classes.is_empty() {
+        Pipeline::new(default.0, default.1)
+    } else {
+        let mut classes = Vec::new();
+        for (i, ClassPlan { name, rule, ask, stages: configs }) in plan.classes.iter().enumerate() {
+            // The default class keeps the draws that it has without other classes.
+            let path = format!("{}/{name}", plan.name);
+            let schedule = schedule(i, ask, &path)?;
+            let name = class_name(name, Some(rule), ask);
+            classes.push(Class { name, stages: stages(configs, &path), schedule });
+        }
+        let name = class_name(&plan.default_class, None, &plan.ask);
+        classes.push(Class { name, stages: default.0, schedule: default.1 });
+        Pipeline::of_classes(classifier(plan)?, classes, plan.line)
+    };
+    Ok(pipeline.catching_up(plan.catch_up, tolerance(plan)))
+}
+
+/// Tells the classes of a plan apart.
+pub(crate) fn classifier(plan: &PipelinePlan) -> Result<Classifier, Failure> {
+    let rules: Vec<&Rule> = plan.classes.iter().map(|class| &class.rule).collect();
+    Classifier::new(&rules).map_err(|_| Failure::new(format!("{}: a class can never match", plan.name)))
+}
+
+fn class_name(name: &str, rule: Option<&Rule>, ask: &Ask) -> ClassName {
+    ClassName {
+        name: name.to_owned(),
+        rule: rule.map(ToString::to_string),
+        asked_gap: ask.fixed_gap(),
+        free: *ask == Ask::Nothing,
+    }
+}

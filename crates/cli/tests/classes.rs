@@ -1,0 +1,261 @@
+//! Classes: whose frames go where and when, from lists of frames and captures, without the code under test.
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, Dialect, Record};
+use serde_json::Value;
+
+/// A UDP frame of `length` bytes with FCS from `10.0.0.source`, to a port, with a number in its payload.
+fn udp(ns: u64, length: u32, source: u8, port: u16, number: u32) -> Record {
+    let mut record = Record::new(ns, length, 0);
+    let ip = length as u16 - 18;
+    let frame = &mut record.bytes;
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14..34].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, source, 10, 9, 9, 9]);
+    frame[16..18].copy_from_slice(&ip.to_be_bytes());
+    frame[34..36].copy_from_slice(&1_000_u16.to_be_bytes());
+    frame[36..38].copy_from_slice(&port.to_be_bytes());
+    frame[38..40].copy_from_slice(&(ip - 20).to_be_bytes());
+    frame[42..46].copy_from_slice(&number.to_be_bytes());
+    record
+}
+
+fn port(record: &Record) -> u16 {
+    u16::from_be_bytes([record.bytes[36], record.bytes[37]])
+}
+
+fn class<'r>(report: &'r Value, name: &str) -> &'r Value {
+    let classes = report["classes"].as_array().expect("classes");
+    classes.iter().find(|class| class["name"] == name).unwrap_or_else(|| panic!("no class {name} in {report}"))
+}
+
+fn frames(report: &Value, pointer: &str) -> u64 {
+    report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("{pointer} in {report}"))
+}
+
+/// In and out, drops and held of the classes make those of the whole, and each balances.
+fn assert_books(report: &Value) {
+    let classes = report["classes"].as_array().expect("classes");
+    let dropped = |of: &Value| of["drops"].as_object().expect("drops").values().filter_map(Value::as_u64).sum::<u64>();
+    for pointer in ["/in/frames", "/in/bytes", "/out/frames", "/out/bytes", "/held", "/copies"] {
+        let sum: u64 = classes.iter().map(|class| frames(class, pointer)).sum();
+        assert_eq!(sum, frames(report, pointer), "{pointer}");
+    }
+    assert_eq!(classes.iter().map(dropped).sum::<u64>(), dropped(report));
+    for class in classes.iter().chain([report]) {
+        let out = frames(class, "/out/frames") + dropped(class) + frames(class, "/held");
+        assert_eq!(frames(class, "/in/frames") + frames(class, "/copies"), out, "{class}");
+    }
+}
+
+#[test]
+fn each_class_keeps_its_own_schedule_on_one_wire() {
+    let bench = Bench::new();
+    // All at once, so that nothing is starved. 100 B for one class, 200 B for the other, 300 B for the rest.
+    let records: Vec<Record> = (0..3_000)
+        .map(|i| match i % 3 {
+            0 => udp(0, 100, 1, 80, i),
+            1 => udp(0, 200, 1, 443, i),
+            _ => udp(0, 300, 1, 53, i),
+        })
+        .collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let report = bench.report([
+        "shape",
+        "--in",
+        "pcap:in.pcap",
+        "--out",
+        "wire:10G,frames=out.csv",
+        "--class",
+        "web = udp dport 80",
+        "--class",
+        "tls = udp dport 443",
+        "--gap",
+        "web=10us",
+        "--rate",
+        "tls=100Mbps",
+        "--gap",
+        "7us",
+    ]);
+    let listed = bench.listed("out.csv");
+    assert_eq!(listed.len(), 3_000);
+    // 100 Mbit/s: 200 B take 16 us.
+    for (length, gap) in [(100, 10_000_000), (200, 16_000_000), (300, 7_000_000)] {
+        let starts: Vec<u64> =
+            listed.iter().filter(|frame| frame.length == length).map(|frame| frame.start_ps).collect();
+        assert_eq!(starts.len(), 1_000);
+        for (k, start) in starts.iter().enumerate() {
+            // Another frame of 320 byte times at most may be on the line, and one more before it, and a gap
+            // that no filler fits in is carried.
+            let late = start.abs_diff(k as u64 * gap);
+            assert!(late <= (320 + 220 + 84 + 42) * 800, "frame {k} of {length} B is off by {late} ps");
+        }
+    }
+    assert_books(&report);
+    assert!(frames(class(&report, "tls"), "/contended/frames") > 0);
+    assert_eq!(class(&report, "web")["match"], "udp dport 80");
+    assert!(class(&report, "default").get("match").is_none());
+    assert_eq!(class(&report, "web").pointer("/gap/error/ask_ns").and_then(Value::as_f64), Some(10_000.0));
+}
+
+#[test]
+fn the_backlog_of_one_class_does_not_stop_another() {
+    let bench = Bench::new();
+    // One class is allowed a hundredth of what comes; the other is to pass at once.
+    let records: Vec<Record> =
+        (0..2_000).map(|i| udp(u64::from(i) * 10_000, 500, 1, if i % 10 == 0 { 80 } else { 443 }, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let report = bench.report([
+        "shape",
+        "--in",
+        "pcap:in.pcap",
+        "--out",
+        "pcap:out.pcap",
+        "--class",
+        "slow = dport 443",
+        "--rate",
+        "slow=4Mbps",
+    ]);
+    let out = bench.records("out.pcap");
+    for record in out.iter().filter(|record| port(record) == 80) {
+        let number = u32::from_be_bytes(record.bytes[42..46].try_into().expect("four bytes"));
+        let before = records[number as usize].ns;
+        assert_eq!(record.ns, before, "frame {number} passes at once");
+    }
+    let slow: Vec<u64> = out.iter().filter(|record| port(record) == 443).map(|record| record.ns).collect();
+    assert!(slow.windows(2).all(|pair| pair[1] - pair[0] == 1_000_000), "500 B at 4 Mbit/s are 1 ms");
+    assert_eq!((out.len(), slow.len()), (2_000, 1_800));
+    assert_books(&report);
+    // 20 ms of arrivals, of which 20 have left by then.
+    assert!(frames(class(&report, "slow"), "/depth/max") > 1_700);
+}
+
+#[test]
+fn stages_are_of_one_class_and_draw_by_themselves() {
+    let bench = Bench::new();
+    let records: Vec<Record> = (0..2_000).map(|i| udp(u64::from(i) * 1_000, 100, 1, 80 + (i % 2) as u16, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let shape = |more: &[&str]| {
+        let common = ["shape", "--in", "pcap:in.pcap", "--out", "pcap:out.pcap", "--stage", "loss 10%"];
+        let report = bench.report(common.iter().copied().chain(more.iter().copied()));
+        (report, bench.records("out.pcap"))
+    };
+    let class_80 = ["--class", "a = dport 80", "--stage", "a=delay 5ms", "--stage", "a=loss 20%"];
+    let (report, out) = shape(&class_80);
+    assert_books(&report);
+    let lost = frames(class(&report, "a"), "/drops/loss");
+    assert!((150..250).contains(&lost), "{lost} of 1000");
+    for record in &out {
+        let number = u32::from_be_bytes(record.bytes[42..46].try_into().expect("four bytes"));
+        let delay = if port(record) == 80 { 5_000_000 } else { 0 };
+        assert_eq!(record.ns, u64::from(number) * 1_000 + delay);
+    }
+    // What the default class draws does not depend on what the others do.
+    let (_, other) = shape(&["--class", "b = dport 80", "--gap", "b=9us"]);
+    let of_default =
+        |records: &[Record]| -> Vec<Record> { records.iter().filter(|record| port(record) == 81).cloned().collect() };
+    assert_eq!(of_default(&out), of_default(&other));
+}
+
+#[test]
+fn what_is_due_at_once_goes_in_the_order_of_classes() {
+    let bench = Bench::new();
+    let records: Vec<Record> = (0..300).map(|i| udp(0, 100, 1, 80 + (i % 3) as u16, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let report = bench.report([
+        "shape",
+        "--in",
+        "pcap:in.pcap",
+        "--out",
+        "wire:10G,pcap=out.pcap",
+        "--class",
+        "c = dport 82",
+        "--class",
+        "a = dport 80",
+        "--gap",
+        "c=10us",
+        "--gap",
+        "a=10us",
+        "--gap",
+        "10us",
+    ]);
+    let ports: Vec<u16> = bench.records("out.pcap").iter().map(port).collect();
+    assert!(ports.chunks(3).all(|ports| ports == [82, 80, 81]), "{ports:?}");
+    assert_eq!(frames(class(&report, "c"), "/contended/frames"), 0);
+    // 120 byte times of 800 ps for one frame, twice that for two.
+    assert_eq!(class(&report, "a")["contended"]["frames"], 100);
+    assert_eq!(class(&report, "a")["contended"]["max"], 96.0);
+    assert_eq!(class(&report, "default")["contended"]["max"], 192.0);
+}
+
+#[test]
+fn scenarios_have_classes_and_expect_of_them() {
+    let bench = Bench::new();
+    let records: Vec<Record> = (0..1_000).map(|i| udp(0, 100, (i % 4) as u8, 80, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let scenario = |expect: &str| {
+        let text = format!(
+            "schema = 1\n[[pipeline]]\nname = 'down'\nin = 'pcap:in.pcap'\nout = 'wire:10G'\n\
+             [[pipeline.class]]\nname = 'one'\nmatch = 'src 10.0.0.1'\ngap = '20us'\n\
+             [[pipeline.class]]\nname = 'rest'\nrate = '100Mbps'\nstages = ['loss 100%']\n\
+             [[expect]]\nthat = '{expect}'\n"
+        );
+        std::fs::write(bench.path("a.toml"), text).expect("written");
+        bench.run(["run", "a.toml", "-q"]).status
+    };
+    assert_eq!(scenario("down.one.out.frames == 250"), Some(0));
+    assert_eq!(scenario("down.one.gap.error.max_ns < 1ps"), Some(0));
+    assert_eq!(scenario("down.rest.drops.loss == 750"), Some(0));
+    assert_eq!(scenario("down.out.frames == 250"), Some(0));
+    assert_eq!(scenario("down.one.out.frames == 251"), Some(1));
+    assert_eq!(scenario("down.two.out.frames == 1"), Some(1));
+    let printed = bench.run(["check", "a.toml"]);
+    assert!(printed.stdout.contains("match = \"src 10.0.0.1\""), "{}", printed.stdout);
+}
+
+#[test]
+fn a_stratified_law_spans_the_frames_of_its_class() {
+    let bench = Bench::new();
+    let records: Vec<Record> = (0..4_000).map(|i| udp(0, 64, (i % 4) as u8, 80, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let report = bench.report([
+        "shape",
+        "--in",
+        "pcap:in.pcap",
+        "--out",
+        "null",
+        "--class",
+        "a = src 10.0.0.2",
+        "--gap",
+        "a=uniform 10us..20us sampling stratified",
+    ]);
+    assert_eq!(class(&report, "a")["fit"]["strata"], 999);
+}
+
+#[test]
+fn classes_that_cannot_be_are_told_before_anything_starts() {
+    let bench = Bench::new();
+    bench.capture("in.pcap", Dialect::USUAL, &[udp(0, 64, 1, 80, 1)]);
+    let refused = |arguments: &[&str], word: &str| {
+        let common = ["shape", "--in", "pcap:in.pcap", "--out", "pcap:out.pcap"];
+        let finished = bench.run(common.iter().copied().chain(arguments.iter().copied()));
+        assert_eq!(finished.status, Some(2));
+        assert!(finished.stderr.contains(word) && finished.stderr.lines().count() == 1, "{}", finished.stderr);
+        assert!(!bench.path("out.pcap").exists());
+    };
+    refused(
+        &["--class", "a = src 10.0.0.0/8", "--class", "b = src 10.1.0.0/16 tcp"],
+        "'b' can never match: 'a' takes all",
+    );
+    refused(&["--class", "a = arp dport 80"], "conditions exclude each other");
+    refused(&["--class", "a = tcp", "--rate", "b=1Gbps"], "'b' is no class");
+    refused(&["--class", "a = src 10.0.0.1/8"], "write 10.0.0.0/8");
+    refused(&["--class", "tcp dport 80"], "names no class");
+    refused(&["--rate", "1Gbps", "--rate", "2Gbps"], "said twice");
+    let scenario = "schema = 1\n[[pipeline]]\nin = 'pcap:in.pcap'\nout = 'null'\n[[pipeline.class]]\ngap = '1us'\n\
+                    [[pipeline.class]]\nmatch = 'tcp'\n";
+    std::fs::write(bench.path("a.toml"), scenario).expect("written");
+    let checked = bench.run(["check", "a.toml"]);
+    assert!(checked.stderr.contains("a.toml:7:1: this class can never match"), "{}", checked.stderr);
+}

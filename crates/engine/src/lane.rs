@@ -1,0 +1,163 @@
+use crate::catch_up::Forgiveness;
+use crate::pipeline::Departure;
+use crate::schedules::{AsReady, Lengths, Schedule};
+use crate::stages::{Item, Outlet, Stage};
+use measure::Books;
+use packet::Frame;
+use std::collections::VecDeque;
+use units::Time;
+
+/// The way of one class: its stages, the queue of what is ready, its schedule, and its books.
+pub(crate) struct Lane<F> {
+    pub(crate) class: u32,
+    stages: Vec<Box<dyn Stage<F>>>,
+    pub(crate) schedule: Box<dyn Schedule>,
+    pub(crate) forgiveness: Forgiveness,
+    ready: VecDeque<Item<F>>,
+    /// The next departure, once it is settled.
+    head: Option<Departure<F>>,
+    pub(crate) books: Books,
+    pub(crate) starved: u64,
+    /// Most frames that were ready at one time.
+    pub(crate) depth: usize,
+    batch: Vec<Item<F>>,
+    outlet: Outlet<F>,
+}
+
+impl<F: Frame> Lane<F> {
+    pub(crate) fn new(class: u32, stages: Vec<Box<dyn Stage<F>>>, schedule: Box<dyn Schedule>) -> Self {
+        Lane {
+            class,
+            stages,
+            schedule,
+            forgiveness: Forgiveness::default(),
+            ready: VecDeque::new(),
+            head: None,
+            books: Books::default(),
+            starved: 0,
+            depth: 0,
+            batch: Vec::new(),
+            outlet: Outlet::default(),
+        }
+    }
+
+    /// The stages, which give what is ready at once, and the schedule, each by itself.
+    pub(crate) fn split(self) -> (Self, Self) {
+        let stages = Lane::new(self.class, self.stages, Box::new(AsReady));
+        let schedule = Lane { forgiveness: self.forgiveness, ..Lane::new(self.class, Vec::new(), self.schedule) };
+        (stages, schedule)
+    }
+
+    /// A frame came in at `at`. What becomes of it is booked here and in `total`.
+    pub(crate) fn push(&mut self, now: Time, at: Time, frame: F, total: &mut Books) {
+        self.books.came.add(frame.length());
+        let item = Item { frame, at };
+        if self.stages.is_empty() {
+            self.ready.push_back(item);
+        } else {
+            self.batch.push(item);
+            self.run(now, 0, total);
+        }
+        self.depth = self.depth.max(self.waiting());
+    }
+
+    /// Lets the stages release what is due by `now`.
+    pub(crate) fn wake(&mut self, now: Time, total: &mut Books) {
+        for i in 0..self.stages.len() {
+            if self.stages[i].deadline().is_some_and(|deadline| deadline <= now) {
+                self.stages[i].wake(now, &mut self.outlet);
+                self.collect(total);
+                self.run(now, i + 1, total);
+            }
+        }
+        self.depth = self.depth.max(self.waiting());
+    }
+
+    /// Runs the batch through the stages from number `first` on.
+    fn run(&mut self, now: Time, first: usize, total: &mut Books) {
+        for stage in &mut self.stages[first..] {
+            if self.batch.is_empty() {
+                return;
+            }
+            stage.push(now, &mut self.batch, &mut self.outlet);
+            debug_assert!(self.batch.is_empty(), "a stage takes the whole batch");
+            book(&mut self.outlet, [&mut self.books, total]);
+            std::mem::swap(&mut self.batch, &mut self.outlet.released);
+        }
+        self.ready.extend(self.batch.drain(..));
+    }
+
+    /// Makes what a stage released the batch of the next one.
+    fn collect(&mut self, total: &mut Books) {
+        book(&mut self.outlet, [&mut self.books, total]);
+        std::mem::swap(&mut self.batch, &mut self.outlet.released);
+    }
+
+    /// When it must be woken next, if anything waits for time to pass.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.stages.iter().filter_map(|stage| stage.deadline()).min()
+    }
+
+    /// When the next departure is due; asks the schedule if that is not settled yet.
+    #[inline]
+    pub(crate) fn due(&mut self) -> Option<Time> {
+        if self.head.is_none() {
+            self.settle();
+        }
+        self.head.as_ref().map(|departure| departure.at)
+    }
+
+    fn settle(&mut self) {
+        let Some(Item { frame, at: ready }) = self.ready.pop_front() else { return };
+        let length = frame.length();
+        let packet = if self.schedule.counts_packets() {
+            packet::ip_length(frame.bytes()).unwrap_or(length.bytes() - 18)
+        } else {
+            0
+        };
+        let due = self.schedule.depart(ready, &Lengths { frame: length, packet });
+        self.starved += u64::from(due.starved);
+        self.head = Some(Departure { frame, length, class: self.class, ready, at: due.at });
+    }
+
+    /// Takes the next departure, settled or not.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Departure<F>> {
+        if self.head.is_none() {
+            self.settle();
+        }
+        self.head.take()
+    }
+
+    /// Frames that are ready, with the one whose departure is settled.
+    pub(crate) fn waiting(&self) -> usize {
+        self.ready.len() + usize::from(self.head.is_some())
+    }
+
+    /// The departure that comes next is settled.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// The frame that was asked to depart at `ask` starts at `start`.
+    #[inline]
+    pub(crate) fn departed(&mut self, ask: Time, start: Time) {
+        if let Some(late) = self.forgiveness.departed(ask, start) {
+            self.schedule.forgive(late);
+        }
+    }
+
+    /// Frames in the stages and ready.
+    pub(crate) fn held(&self) -> usize {
+        self.stages.iter().map(|stage| stage.held()).sum::<usize>() + self.waiting()
+    }
+}
+
+/// Books what stages dropped.
+fn book<F>(outlet: &mut Outlet<F>, mut books: [&mut Books; 2]) {
+    for (_, reason) in outlet.dropped.drain(..) {
+        for books in &mut books {
+            books.drop_one(reason);
+        }
+    }
+}

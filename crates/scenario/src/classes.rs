@@ -1,0 +1,250 @@
+//! Classes as they are written, in scenarios and on the command line.
+
+use crate::asks::{parse_gap, parse_wave};
+use crate::plan::PipelineText;
+use crate::problem::{Origin, Problems, Text, nearest};
+use engine::classes::{Classifier, Rule, Unusable};
+use engine::schedules::Ask;
+use engine::stages::StageConfig;
+
+/// A class as it was written.
+#[derive(Clone, Debug, Default)]
+pub struct ClassText {
+    /// Its name; none if that was left out.
+    pub name: Option<Text>,
+    /// Where it stands.
+    pub place: Option<Origin>,
+    /// Which frames are of it.
+    pub rule: Option<Text>,
+    /// A WAVE.
+    pub rate: Option<Text>,
+    /// A GAP.
+    pub gap: Option<Text>,
+    /// Stages, first to last.
+    pub stages: Vec<Text>,
+}
+
+/// A class that frames are found for by a rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassPlan {
+    /// Its name in reports.
+    pub name: String,
+    /// Which frames are of it.
+    pub rule: Rule,
+    /// What is asked of departures.
+    pub ask: Ask,
+    /// Stages, first to last.
+    pub stages: Vec<StageConfig>,
+}
+
+/// The name of the default class where it has none.
+pub const DEFAULT_CLASS: &str = "default";
+
+/// Makes plans of classes, or notes every problem; `default` is the name of the class without a rule.
+pub(crate) fn resolve(texts: &[ClassText], default: &str, problems: &mut Problems) -> Vec<ClassPlan> {
+    let before = problems.0.len();
+    let mut plans: Vec<ClassPlan> = Vec::new();
+    for (number, text) in texts.iter().enumerate() {
+        let origin = text.origin();
+        let name = text.name.as_ref().map_or_else(|| format!("class{}", number + 1), |name| name.value.clone());
+        if !is_name(&name) {
+            let remedy = "write letters, digits, - and _, with a letter first";
+            problems.add(&origin, format!("'{name}' is no name of a class: {remedy}"));
+        } else if name == default || plans.iter().any(|other| other.name == name) {
+            problems.add(&origin, format!("there is a class '{name}' already: give it another name"));
+        }
+        let rule = text.rule.as_ref().and_then(|rule| problems.read(rule, str::parse::<Rule>));
+        let ask = ask(text.rate.as_ref(), text.gap.as_ref(), problems);
+        let stages = text.stages.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect();
+        if let (Some(rule), Some(ask)) = (rule, ask) {
+            plans.push(ClassPlan { name, rule, ask, stages });
+        }
+    }
+    if problems.0.len() == before {
+        check_reach(texts, &plans, problems);
+    }
+    plans
+}
+
+/// What is asked of departures.
+pub(crate) fn ask(rate: Option<&Text>, gap: Option<&Text>, problems: &mut Problems) -> Option<Ask> {
+    match (rate, gap) {
+        (None, None) => Some(Ask::Nothing),
+        (Some(rate), None) => problems.read(rate, parse_wave),
+        (None, Some(gap)) => problems.read(gap, parse_gap),
+        (Some(_), Some(gap)) => {
+            problems.add(&gap.origin, "a rate and a gap both set the departures: leave one out");
+            None
+        }
+    }
+}
+
+/// Notes the rules that no frame can ever reach.
+fn check_reach(texts: &[ClassText], plans: &[ClassPlan], problems: &mut Problems) {
+    let rules: Vec<&Rule> = plans.iter().map(|plan| &plan.rule).collect();
+    let Err(bad) = Classifier::new(&rules) else { return };
+    for bad in bad {
+        let (number, message) = match bad {
+            Unusable::Contradiction(number) => {
+                let why = "its conditions exclude each other: correct it or leave the class out".to_owned();
+                (number, format!("class '{}' can never match: {why}", plans[number].name))
+            }
+            Unusable::Taken(number, by) => {
+                let names: Vec<String> = by.iter().take(3).map(|by| format!("'{}'", plans[*by].name)).collect();
+                let more = if by.len() > 3 { " and others" } else { "" };
+                let takes = if by.len() == 1 { "takes" } else { "take" };
+                let (names, name, first) = (names.join(", "), &plans[number].name, &plans[by[0]].name);
+                let what = format!("{names}{more} {takes} all of its frames");
+                (number, format!("class '{name}' can never match: {what}; put it before '{first}', or leave it out"))
+            }
+            Unusable::TooMany => {
+                (plans.len() - 1, "the rules have more than 16384 alternatives: write lists and prefixes".to_owned())
+            }
+        };
+        let origin = texts[number].rule.as_ref().map_or_else(|| texts[number].origin(), |rule| rule.origin.clone());
+        problems.add(&origin, message);
+    }
+}
+
+impl ClassText {
+    fn origin(&self) -> Origin {
+        let name = self.name.as_ref().map(|name| name.origin.clone());
+        name.or_else(|| self.place.clone()).unwrap_or(Origin::Option("--class"))
+    }
+}
+
+/// Whether this may be the name of a class.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'_')
+}
+
+/// `NAME = VALUE` in two, if what is before the first `=` may be a name.
+fn assignment(text: &str) -> Option<(&str, &str)> {
+    let (name, value) = text.split_once('=')?;
+    Some((name.trim(), value.trim())).filter(|(name, _)| is_name(name))
+}
+
+/// What `--class`, `--rate`, `--gap` and `--stage` say, of each class and of the default one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassOptions {
+    /// `NAME = RULE`, in order.
+    pub classes: Vec<String>,
+    /// `WAVE`, or `NAME=WAVE`.
+    pub rates: Vec<String>,
+    /// `GAP`, or `NAME=GAP`.
+    pub gaps: Vec<String>,
+    /// `STAGE`, or `NAME=STAGE`.
+    pub stages: Vec<String>,
+}
+
+impl ClassOptions {
+    /// Puts everything where it belongs in `pipeline`, or notes every problem.
+    pub fn put(&self, pipeline: &mut PipelineText, problems: &mut Problems) {
+        for text in &self.classes {
+            match assignment(text) {
+                Some((name, rule)) => pipeline.classes.push(ClassText {
+                    name: Some(Text::option("--class", name)),
+                    rule: Some(Text::option("--class", rule)),
+                    ..ClassText::default()
+                }),
+                None => problems.add(
+                    &Origin::Option("--class"),
+                    format!("'{text}' names no class: write --class 'api = tcp dport 8080'"),
+                ),
+            }
+        }
+        for (option, texts) in [("--rate", &self.rates), ("--gap", &self.gaps), ("--stage", &self.stages)] {
+            for text in texts {
+                put(pipeline, option, text, problems);
+            }
+        }
+    }
+}
+
+fn put(pipeline: &mut PipelineText, option: &'static str, text: &str, problems: &mut Problems) {
+    let (name, value) = assignment(text).map_or((None, text), |(name, value)| (Some(name), value));
+    let value = Text::option(option, value);
+    let (rate, gap, stages) = match name {
+        None | Some(DEFAULT_CLASS) => (&mut pipeline.rate, &mut pipeline.gap, &mut pipeline.stages),
+        Some(name) => {
+            let known = |class: &&mut ClassText| class.name.as_ref().is_some_and(|known| known.value == name);
+            match pipeline.classes.iter_mut().find(known) {
+                Some(class) => (&mut class.rate, &mut class.gap, &mut class.stages),
+                None => {
+                    let names = pipeline.classes.iter().filter_map(|class| class.name.as_ref());
+                    let names: Vec<&str> = names.map(|name| name.value.as_str()).collect();
+                    let remedy = match nearest(name, &names) {
+                        Some(meant) => format!("did you mean {meant}?"),
+                        None if names.is_empty() => format!("add --class '{name} = RULE', or leave '{name}=' out"),
+                        None => format!("write one of {}", names.join(", ")),
+                    };
+                    problems.add(&Origin::Option(option), format!("'{name}' is no class: {remedy}"));
+                    return;
+                }
+            }
+        }
+    };
+    let twice = match option {
+        "--rate" => rate.replace(value).is_some(),
+        "--gap" => gap.replace(value).is_some(),
+        _ => {
+            stages.push(value);
+            false
+        }
+    };
+    if twice {
+        let of = name.map_or_else(String::new, |name| format!(" of class '{name}'"));
+        problems.add(&Origin::Option(option), format!("this is said twice{of}: leave one out"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(classes: &[&str], rates: &[&str], gaps: &[&str]) -> Result<PipelineText, String> {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let options =
+            ClassOptions { classes: owned(classes), rates: owned(rates), gaps: owned(gaps), stages: Vec::new() };
+        let mut pipeline = PipelineText {
+            input: Some(Text::option("--in", "pcap:in.pcap")),
+            output: Some(Text::option("--out", "wire:10G")),
+            ..PipelineText::default()
+        };
+        let mut problems = Problems::default();
+        options.put(&mut pipeline, &mut problems);
+        let plan = pipeline.resolve(&mut problems);
+        problems.unless_any(plan).map(|_| pipeline).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn options_go_to_their_classes() {
+        let classes = ["api = tcp dport 8080 src 10.0.0.0/8", "dns=udp port 53"];
+        let pipeline = options(&classes, &["api=50Mbps"], &["chi2 df 6 in 80us..120us", "dns = 10us"]).expect("good");
+        let texts = |text: &Option<Text>| text.as_ref().map(|text| text.value.clone());
+        assert_eq!(texts(&pipeline.gap).as_deref(), Some("chi2 df 6 in 80us..120us"));
+        assert_eq!(texts(&pipeline.classes[0].rate).as_deref(), Some("50Mbps"));
+        assert_eq!(texts(&pipeline.classes[1].gap).as_deref(), Some("10us"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        for (classes, rates, gaps, word) in [
+            (&["api tcp"][..], &[][..], &[][..], "names no class"),
+            (&["api = tcp", "api = udp"], &[], &[], "already"),
+            (&["default = tcp"], &[], &[], "already"),
+            (&["api = tpc"], &[], &[], "no condition"),
+            (&["api = tcp"], &["apj=1Gbps"], &[], "did you mean api"),
+            (&[], &["api=1Gbps"], &[], "add --class"),
+            (&["api = tcp"], &["api=1Gbps", "api=2Gbps"], &[], "twice"),
+            (&["api = tcp"], &["api=1Gbps"], &["api=10us"], "both set"),
+            (&["api = tcp"], &["api=11Gbps"], &[], "above the line rate"),
+            (&["a = tcp", "b = dport 80 tcp"], &[], &[], "'a' takes all"),
+            (&["a = tcp udp"], &[], &[], "exclude each other"),
+        ] {
+            let error = options(classes, rates, gaps).expect_err(word);
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
