@@ -21,7 +21,24 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("slice", &["units", "measure"]),
     ("page", &["units", "measure"]),
     ("lab", &[]),
-    ("cli", &["units", "packet", "measure", "engine", "scenario", "sim", "page", "dpdk", "dataplane", "slice", "lab"]),
+    ("disk", &["units", "engine"]),
+    (
+        "cli",
+        &[
+            "units",
+            "packet",
+            "measure",
+            "engine",
+            "scenario",
+            "sim",
+            "page",
+            "dpdk",
+            "dataplane",
+            "slice",
+            "lab",
+            "disk",
+        ],
+    ),
 ];
 
 /// The crates that may hold unsafe code. All others inherit the workspace's lints, which forbid it.

@@ -7,6 +7,7 @@ use scenario::{ClassOptions, PipelineText, Text};
 use std::process::ExitCode;
 
 mod check;
+mod disk;
 mod doctor;
 mod generate;
 #[cfg(feature = "live")]
@@ -26,6 +27,7 @@ pub(crate) enum Command {
     Check(check::Check),
     #[cfg(feature = "live")]
     Lab(lab::Lab),
+    Disk(disk::Disk),
     Doctor(doctor::Doctor),
     Manual(manual::Manual),
 }
@@ -41,6 +43,7 @@ impl Command {
             Command::Check(command) => command.run(),
             #[cfg(feature = "live")]
             Command::Lab(command) => command.run(),
+            Command::Disk(command) => command.run(),
             Command::Doctor(command) => command.run(),
             Command::Manual(command) => command.run(),
         }

@@ -12,12 +12,14 @@ mod placed;
 mod sampler;
 mod schedule;
 mod strata;
+mod values;
 mod words;
 
 pub use gap_law::{Correlation, Edges, GapLaw, Sampling};
 pub use placed::Placed;
 pub use schedule::LawSchedule;
 pub use table::TableFile;
+pub use values::Values;
 
 use measure::special::Probability;
 use std::fmt;

@@ -1,0 +1,246 @@
+use crate::files::OnDisk;
+use crate::output::{self, Failure, bits, share, thousands, time};
+use crate::stop::Stop;
+use disk::{Ask, Delay, Fault, Operations, Tallies, Tally};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use units::{BitRate, ParseError, Span};
+
+/// Show a directory as a disk that is slow or that fails
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe disk --backing /data --mount /mnt/slow --delay 10ms
+  netlathe disk --backing /data --mount /mnt/slow --delay 5ms 2ms distribution normal --rate 20MB/s
+  netlathe disk --backing /data --mount /mnt/slow --delay 'exp mean 10ms' --ops read --duration 60s
+  netlathe disk --backing /data --mount /mnt/slow --error eio 0.1% --ops write,fsync
+  netlathe disk --unmount /mnt/slow
+
+Programs use the mount point; their data are in the backing directory. Each read and write is an
+operation of its own and takes that long, since the page cache is not used (--cached uses it). The
+disk is there until Ctrl-C, SIGTERM or --duration; then it is unmounted and a report is printed.
+
+Operations: read, write, fsync (the default), lookup, getattr, setattr, open, create, flush, opendir,
+readdir, mkdir, mknod, symlink, readlink, link, rename, unlink, rmdir, fallocate, lseek, statfs,
+getxattr, setxattr, listxattr, removexattr; or all.")]
+pub(crate) struct Disk {
+    /// The directory that holds the data
+    #[arg(long, value_name = "DIR", required_unless_present = "unmount")]
+    backing: Option<PathBuf>,
+    /// Where to show it: another directory, empty as a rule
+    #[arg(long, value_name = "DIR", required_unless_present = "unmount")]
+    mount: Option<PathBuf>,
+    /// How long an operation takes: 10ms; 10ms 2ms (±, uniform); 10ms 2ms 25% (correlated);
+    /// 10ms 2ms distribution normal|pareto|…; or a law such as 'exp mean 10ms'
+    #[arg(long, value_name = "T [J [C]] [distribution NAME]", num_args = 1.., allow_hyphen_values = false)]
+    delay: Option<Vec<String>>,
+    /// How fast bytes go, reads and writes together: 20MB/s, 100Mbps
+    #[arg(long, value_name = "RATE", value_parser = super::parse::<BitRate>, allow_hyphen_values = true)]
+    rate: Option<BitRate>,
+    /// An error and the share of operations that fail with it; may be given several times
+    #[arg(long, value_names = ["NAME", "SHARE"], num_args = 1..=2, action = clap::ArgAction::Append)]
+    error: Vec<String>,
+    /// The operations that are delayed and that fail [default: read,write,fsync]
+    #[arg(long, value_name = "LIST", value_parser = super::parse::<Operations>)]
+    ops: Option<Operations>,
+    /// Use the page cache: what was read before is read at once
+    #[arg(long)]
+    cached: bool,
+    /// End after this time, such as 60s
+    #[arg(long, value_name = "TIME", value_parser = super::parse::<Span>, allow_hyphen_values = true)]
+    duration: Option<Span>,
+    /// Seed of delays and errors
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print the report as one JSON object, and nothing else, on stdout
+    #[arg(long)]
+    json: bool,
+    /// Print no report for people
+    #[arg(short, long)]
+    quiet: bool,
+    /// Unmount DIR, also after its netlathe was killed
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "backing", "mount", "delay", "rate", "error", "ops", "cached", "duration", "seed", "json"
+    ])]
+    unmount: Option<PathBuf>,
+}
+
+/// Between two looks at the clock and at signals.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Disk {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(mount) = &self.unmount {
+            let stale = disk::unmount(mount).map_err(Failure::new)?;
+            if !self.quiet {
+                let whose = if stale { ", which a netlathe that is gone had left behind" } else { "" };
+                output::print(&format!("unmounted {}{whose}\n", mount.display()))?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let ask = self.ask()?;
+        let stop = Stop::on_signals()?;
+        let start = Instant::now();
+        let mounted = disk::mount(&ask).map_err(Failure::new)?;
+        if mounted.covers_something() {
+            output::note(format!("{} is not empty; what is in it is hidden meanwhile", mounted.path().display()));
+        }
+        if !mounted.has_shared_maps() {
+            output::note("this kernel has no shared mmap without the page cache (Linux 6.6 has): --cached allows it");
+        }
+        if !self.quiet {
+            let (backing, mount) = (ask.backing.display(), mounted.path().display());
+            output::say(format_args!("{backing} is at {mount}; Ctrl-C or --duration ends it"));
+        }
+        let end = self.duration.map(|duration| start + duration.to_std());
+        while !stop.asked() && !mounted.is_gone() && end.is_none_or(|end| Instant::now() < end) {
+            let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
+            std::thread::sleep(left.min(LOOK));
+        }
+        let lasted = start.elapsed();
+        let ended = mounted.end().map_err(Failure::new)?;
+        if ended.busy {
+            output::note(format!(
+                "{} was in use: it is unmounted, and what programs still do there fails",
+                ask.mount.display()
+            ));
+        }
+        if self.json {
+            output::print(&(report(&ask, lasted, &ended.tallies).to_string() + "\n"))?;
+        } else if !self.quiet {
+            output::print(&table(&ask, &ended.tallies))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn ask(&self) -> Result<Ask, Failure> {
+        let (Some(backing), Some(mount)) = (self.backing.clone(), self.mount.clone()) else {
+            return Err(Failure::new("--backing and --mount are both needed: --help has examples"));
+        };
+        let mut ask = Ask::new(backing, mount);
+        if let Some(words) = &self.delay {
+            let read = |text: &str| -> Result<Delay, ParseError> {
+                let mut delay = Delay::parse(text)?;
+                delay.load(&OnDisk)?;
+                Ok(delay)
+            };
+            let delay = read(&words.join(" ")).map_err(|error| Failure::new(format!("--delay: {error}")))?;
+            ask.delay = Some(delay);
+        }
+        // One after the other or in one word: they come in pairs.
+        let words: Vec<&str> = self.error.iter().flat_map(|word| word.split_whitespace()).collect();
+        for pair in words.chunks(2) {
+            let fault = Fault::parse(&pair.join(" ")).map_err(|error| Failure::new(format!("--error: {error}")))?;
+            ask.errors.push(fault);
+        }
+        ask.rate = self.rate;
+        ask.operations = self.ops.unwrap_or_default();
+        ask.cached = self.cached;
+        ask.seed = self.seed;
+        Ok(ask)
+    }
+}
+
+/// Bytes and the time in which they moved.
+fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
+    let moving: Vec<&Tally> = tallies.iter().map(|(_, tally)| tally).filter(|tally| tally.bytes > 0).collect();
+    let first = moving.iter().filter_map(|tally| tally.span).map(|(first, _)| first).min();
+    let last = moving.iter().filter_map(|tally| tally.span).map(|(_, last)| last).max();
+    let seconds = first.zip(last).map(|(first, last)| (last - first).as_secs_f64());
+    (moving.iter().map(|tally| tally.bytes).sum(), seconds)
+}
+
+fn report(ask: &Ask, lasted: Duration, tallies: &Tallies) -> Value {
+    let times = |times: &hdrhistogram::Histogram<u64>| {
+        if times.is_empty() {
+            return Value::Null;
+        }
+        json!({
+            "count": times.len(),
+            "mean": times.mean(),
+            "min": times.min(),
+            "p50": times.value_at_quantile(0.5),
+            "p99": times.value_at_quantile(0.99),
+            "max": times.max(),
+        })
+    };
+    let mut operations = serde_json::Map::new();
+    for (operation, tally) in tallies.iter() {
+        let one = json!({
+            "count": tally.count,
+            "bytes": tally.bytes,
+            "errors_injected": tally.injected,
+            "errors_other": tally.failed,
+            "delay_asked_ns": times(&tally.asked),
+            "delay_obtained_ns": times(&tally.obtained),
+        });
+        operations.insert(operation.name().to_owned(), one);
+    }
+    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(|(_, tally)| of(tally)).sum::<u64>();
+    let (bytes, seconds) = moved(tallies);
+    let rate = seconds.filter(|seconds| *seconds > 0.0).map(|seconds| bytes as f64 * 8.0 / seconds);
+    let errors: Vec<Value> =
+        ask.errors.iter().map(|fault| json!({ "error": fault.name(), "share": fault.share.as_f64() })).collect();
+    json!({
+        "schema": 1,
+        "command": "disk",
+        "backing": ask.backing,
+        "mount": ask.mount,
+        "asked": {
+            "delay": ask.delay.as_ref().map(ToString::to_string),
+            "rate_bps": ask.rate.map(BitRate::bps),
+            "errors": errors,
+            "ops": ask.operations.iter().map(|operation| operation.name()).collect::<Vec<_>>(),
+            "cached": ask.cached,
+            "seed": ask.seed,
+        },
+        "duration_s": lasted.as_secs_f64(),
+        "total": {
+            "operations": sum(|tally| tally.count),
+            "bytes": bytes,
+            "errors_injected": sum(|tally| tally.injected),
+            "rate_bps": rate,
+        },
+        "operations": operations,
+    })
+}
+
+fn table(ask: &Ask, tallies: &Tallies) -> String {
+    let mut text = String::from("disk\n");
+    // Writing to a string cannot fail.
+    for (operation, tally) in tallies.iter() {
+        let _ = write!(text, "  {:<11} {:>9}", operation.name(), thousands(tally.count));
+        if tally.bytes > 0 {
+            let _ = write!(text, ", {} B", thousands(tally.bytes));
+        }
+        let median = |times: &hdrhistogram::Histogram<u64>| time(times.value_at_quantile(0.5) as f64);
+        if !tally.asked.is_empty() {
+            let _ = write!(text, "; asked median {}", median(&tally.asked));
+        }
+        let _ = write!(text, "; took median {}", median(&tally.obtained));
+        let _ = write!(text, ", p99 {}", time(tally.obtained.value_at_quantile(0.99) as f64));
+        if tally.injected > 0 {
+            let part = tally.injected as f64 / tally.count as f64;
+            let _ = write!(text, "; {} made to fail ({})", thousands(tally.injected), share(part));
+        }
+        text.push('\n');
+    }
+    let (bytes, seconds) = moved(tallies);
+    if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
+        let asked = ask.rate.map_or(String::new(), |rate| format!("asked {}, ", bits(rate.bps() as f64)));
+        let _ = writeln!(
+            text,
+            "  bytes       {asked}got {}: {} B in {}, first to last",
+            bits(bytes as f64 * 8.0 / seconds),
+            thousands(bytes),
+            time(seconds * 1e9)
+        );
+    }
+    if tallies.iter().next().is_none() {
+        text.push_str("  nobody used it\n");
+    }
+    text
+}

@@ -1,0 +1,444 @@
+//! The operations as they are done on the backing directory.
+
+use crate::nodes::{Nodes, ROOT};
+use crate::reading::Reading;
+use fuser::{FileAttr, FileType, INodeNo};
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, StatVfs, Timespec, Timestamps, Uid,
+    XattrFlags,
+};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A directory, and what the kernel has open in it.
+///
+/// Files are named by handles, never by paths, so that renaming and removing cannot lead to another
+/// one.
+pub(crate) struct Backing {
+    pub(crate) nodes: Nodes,
+    files: Mutex<HashMap<u64, Arc<OpenFile>>>,
+    handles: AtomicU64,
+    /// We may give files away, and must: what others make belongs to them.
+    privileged: bool,
+}
+
+/// A file or directory that a program has open.
+pub(crate) struct OpenFile {
+    fd: OwnedFd,
+    /// Where the reading of a directory is.
+    pub(crate) reading: Mutex<Reading>,
+}
+
+/// Whose doing an operation is.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) umask: u32,
+}
+
+/// What shall change of a file.
+pub(crate) struct Changes {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) atime: Option<fuser::TimeOrNow>,
+    pub(crate) mtime: Option<fuser::TimeOrNow>,
+}
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// Flags that programs open files with and that matter to the backing file. Not O_APPEND: each write
+/// says itself whether it appends. Not O_DIRECT, which asks for aligned memory.
+const PASSED_ON: OFlags = OFlags::RWMODE.union(OFlags::SYNC).union(OFlags::NOATIME);
+
+impl Backing {
+    pub(crate) fn new(root: OwnedFd) -> Result<Self> {
+        let stat = rustix::fs::fstat(&root)?;
+        Ok(Backing {
+            nodes: Nodes::new(root, &stat),
+            files: Mutex::default(),
+            handles: AtomicU64::new(1),
+            privileged: rustix::process::geteuid().is_root(),
+        })
+    }
+
+    /// An open file by its handle.
+    pub(crate) fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.get(&handle).cloned().ok_or(Errno::BADF)
+    }
+
+    fn keep(&self, fd: OwnedFd) -> u64 {
+        let handle = self.handles.fetch_add(1, Ordering::Relaxed);
+        let file = Arc::new(OpenFile { fd, reading: Mutex::default() });
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, file);
+        handle
+    }
+
+    pub(crate) fn release(&self, handle: u64) {
+        let file = self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        // Closing may take long: not under the lock.
+        drop(file);
+    }
+
+    /// What the kernel is to know of a name; it knows the file from then on.
+    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr> {
+        let parent = self.nodes.get(parent)?;
+        self.lookup_in(&parent, name)
+    }
+
+    pub(crate) fn lookup_in(&self, parent: impl AsFd, name: &OsStr) -> Result<FileAttr> {
+        let fd = rustix::fs::openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = rustix::fs::fstat(&fd)?;
+        let number = self.nodes.tell(fd, &stat);
+        Ok(attributes(&stat, number))
+    }
+
+    pub(crate) fn getattr(&self, number: u64) -> Result<FileAttr> {
+        let stat = rustix::fs::fstat(self.nodes.get(number)?)?;
+        Ok(attributes(&stat, number))
+    }
+
+    pub(crate) fn setattr(
+        &self,
+        number: u64,
+        handle: Option<u64>,
+        caller: Caller,
+        changes: &Changes,
+    ) -> Result<FileAttr> {
+        let node = self.nodes.get(number)?;
+        let here = path_of(&node);
+        // The owner first, since a change of it takes set-user-ID away; times last, since all else changes them.
+        if changes.uid.is_some() || changes.gid.is_some() {
+            let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
+            rustix::fs::chownat(&node, "", uid, gid, AtFlags::EMPTY_PATH)?;
+        }
+        if let Some(mode) = changes.mode {
+            rustix::fs::chmodat(CWD, &here, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?;
+        }
+        if let Some(size) = changes.size {
+            match handle {
+                Some(handle) => {
+                    let file = self.file(handle)?;
+                    rustix::fs::ftruncate(&file.fd, size)?;
+                }
+                None => {
+                    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                    let fd = rustix::fs::open(&here, flags, Mode::empty())?;
+                    rustix::fs::ftruncate(&fd, size)?;
+                }
+            }
+            if caller.uid != 0 {
+                take_setid_away(&node)?;
+            }
+        }
+        if changes.atime.is_some() || changes.mtime.is_some() {
+            let times = Timestamps { last_access: timespec(changes.atime), last_modification: timespec(changes.mtime) };
+            rustix::fs::utimensat(&node, "", &times, AtFlags::EMPTY_PATH)?;
+        }
+        self.getattr(number)
+    }
+
+    pub(crate) fn readlink(&self, number: u64) -> Result<CString> {
+        rustix::fs::readlinkat(self.nodes.get(number)?, "", Vec::new())
+    }
+
+    pub(crate) fn mkdir(&self, parent: u64, name: &OsStr, mode: u32, caller: Caller) -> Result<FileAttr> {
+        let parent = self.nodes.get(parent)?;
+        let mode = masked(&parent, mode, caller);
+        rustix::fs::mkdirat(&parent, name, mode)?;
+        self.give(&parent, name, caller, AtFlags::REMOVEDIR)?;
+        self.lookup_in(&parent, name)
+    }
+
+    pub(crate) fn mknod(&self, parent: u64, name: &OsStr, mode: u32, device: u32, caller: Caller) -> Result<FileAttr> {
+        let parent = self.nodes.get(parent)?;
+        let kind = rustix::fs::FileType::from_raw_mode(mode);
+        rustix::fs::mknodat(&parent, name, kind, masked(&parent, mode, caller), device.into())?;
+        self.give(&parent, name, caller, AtFlags::empty())?;
+        self.lookup_in(&parent, name)
+    }
+
+    pub(crate) fn symlink(&self, parent: u64, name: &OsStr, target: &Path, caller: Caller) -> Result<FileAttr> {
+        let parent = self.nodes.get(parent)?;
+        rustix::fs::symlinkat(target, &parent, name)?;
+        self.give(&parent, name, caller, AtFlags::empty())?;
+        self.lookup_in(&parent, name)
+    }
+
+    pub(crate) fn link(&self, number: u64, parent: u64, name: &OsStr) -> Result<FileAttr> {
+        let (node, parent) = (self.nodes.get(number)?, self.nodes.get(parent)?);
+        rustix::fs::linkat(CWD, path_of(&node), &parent, name, AtFlags::SYMLINK_FOLLOW)?;
+        self.lookup_in(&parent, name)
+    }
+
+    pub(crate) fn rename(&self, from: u64, name: &OsStr, to: u64, new: &OsStr, flags: u32) -> Result<()> {
+        let (from, to) = (self.nodes.get(from)?, self.nodes.get(to)?);
+        rustix::fs::renameat_with(&from, name, &to, new, RenameFlags::from_bits_retain(flags))
+    }
+
+    pub(crate) fn unlink(&self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<()> {
+        rustix::fs::unlinkat(self.nodes.get(parent)?, name, flags)
+    }
+
+    pub(crate) fn open(&self, number: u64, flags: i32) -> Result<u64> {
+        let node = self.nodes.get(number)?;
+        let flags = OFlags::from_bits_retain(flags.cast_unsigned()) & PASSED_ON | OFlags::CLOEXEC;
+        Ok(self.keep(reopened(&node, flags)?))
+    }
+
+    pub(crate) fn opendir(&self, number: u64) -> Result<u64> {
+        let node = self.nodes.get(number)?;
+        Ok(self.keep(reopened(&node, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)?))
+    }
+
+    pub(crate) fn create(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        flags: i32,
+        caller: Caller,
+    ) -> Result<(FileAttr, u64)> {
+        let parent = self.nodes.get(parent)?;
+        let wanted = OFlags::from_bits_retain(flags.cast_unsigned());
+        let mode = masked(&parent, mode, caller);
+        let opened = wanted & PASSED_ON.union(OFlags::TRUNC) | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match rustix::fs::openat(&parent, name, opened | OFlags::CREATE | OFlags::EXCL, mode) {
+            // Somebody was faster behind our back.
+            Err(Errno::EXIST) if !wanted.contains(OFlags::EXCL) => {
+                rustix::fs::openat(&parent, name, opened, Mode::empty())?
+            }
+            Err(error) => return Err(error),
+            Ok(fd) => {
+                self.give(&parent, name, caller, AtFlags::empty())?;
+                if mode.intersects(Mode::SUID | Mode::SGID) {
+                    // Being given away has taken them.
+                    rustix::fs::fchmod(&fd, mode)?;
+                }
+                fd
+            }
+        };
+        let attributes = self.lookup_in(&parent, name)?;
+        Ok((attributes, self.keep(fd)))
+    }
+
+    /// Makes what was just created the caller's; if that cannot be, it is removed again.
+    fn give(&self, parent: &OwnedFd, name: &OsStr, caller: Caller, remove: AtFlags) -> Result<()> {
+        if !self.privileged || (caller.uid, caller.gid) == (0, 0) {
+            return Ok(());
+        }
+        let inherits = rustix::fs::fstat(parent)?.st_mode & 0o2000 != 0;
+        let gid = if inherits { None } else { Some(Gid::from_raw(caller.gid)) };
+        let given = rustix::fs::chownat(parent, name, Some(Uid::from_raw(caller.uid)), gid, AtFlags::SYMLINK_NOFOLLOW);
+        given.inspect_err(|_| {
+            // The failure that is told is the first one.
+            let _ = rustix::fs::unlinkat(parent, name, remove);
+        })
+    }
+
+    pub(crate) fn statfs(&self, number: u64) -> Result<StatVfs> {
+        rustix::fs::fstatvfs(self.nodes.get(number)?)
+    }
+
+    /// An attribute's value, or its length where there is no `room` for it.
+    pub(crate) fn getxattr(&self, number: u64, name: &OsStr, room: usize) -> Result<Attribute> {
+        let node = self.nodes.get(number)?;
+        let mut value = Vec::with_capacity(if room == 0 { LARGEST_ATTRIBUTE } else { room });
+        rustix::fs::getxattr(path_of(&node), name, spare_capacity(&mut value))?;
+        Ok(if room == 0 { Attribute::Length(value.len()) } else { Attribute::Value(value) })
+    }
+
+    /// The names of the attributes, each with a zero byte behind it.
+    pub(crate) fn listxattr(&self, number: u64, room: usize) -> Result<Attribute> {
+        let node = self.nodes.get(number)?;
+        let mut names = Vec::with_capacity(if room == 0 { LARGEST_ATTRIBUTE } else { room });
+        rustix::fs::listxattr(path_of(&node), spare_capacity(&mut names))?;
+        Ok(if room == 0 { Attribute::Length(names.len()) } else { Attribute::Value(names) })
+    }
+
+    pub(crate) fn setxattr(&self, number: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
+        let node = self.nodes.get(number)?;
+        rustix::fs::setxattr(path_of(&node), name, value, XattrFlags::from_bits_retain(flags.cast_unsigned()))
+    }
+
+    pub(crate) fn removexattr(&self, number: u64, name: &OsStr) -> Result<()> {
+        let node = self.nodes.get(number)?;
+        rustix::fs::removexattr(path_of(&node), name)
+    }
+}
+
+/// What is told of an extended attribute.
+pub(crate) enum Attribute {
+    Length(usize),
+    Value(Vec<u8>),
+}
+
+/// No attribute and no list of them is longer on Linux.
+const LARGEST_ATTRIBUTE: usize = 65_536;
+
+impl OpenFile {
+    /// As many bytes as there are, up to `size`.
+    pub(crate) fn read(&self, offset: u64, size: usize) -> Result<Vec<u8>> {
+        let mut data = Vec::with_capacity(size);
+        while data.len() < size {
+            let at = offset + data.len() as u64;
+            match rustix::io::pread(&self.fd, spare_capacity(&mut data), at) {
+                Ok(0) => break,
+                // What was read is told; the error comes again with the next read.
+                Err(_) if !data.is_empty() => break,
+                Err(Errno::INTR) => {}
+                read => {
+                    read?;
+                }
+            }
+        }
+        Ok(data)
+    }
+
+    /// Writes at `offset`, or at the end of the file, wherever that is by now.
+    pub(crate) fn write(&self, offset: u64, data: &[u8], append: bool, take_setid: bool) -> Result<usize> {
+        let written = if append {
+            let data = [std::io::IoSlice::new(data)];
+            rustix::io::pwritev2(&self.fd, &data, offset, rustix::io::ReadWriteFlags::APPEND)?
+        } else {
+            rustix::io::pwrite(&self.fd, data, offset)?
+        };
+        if take_setid {
+            take_setid_away(&self.fd)?;
+        }
+        Ok(written)
+    }
+
+    pub(crate) fn sync(&self, data_only: bool) -> Result<()> {
+        if data_only { rustix::fs::fdatasync(&self.fd) } else { rustix::fs::fsync(&self.fd) }
+    }
+
+    pub(crate) fn fallocate(&self, mode: i32, offset: u64, length: u64) -> Result<()> {
+        rustix::fs::fallocate(&self.fd, FallocateFlags::from_bits_retain(mode.cast_unsigned()), offset, length)
+    }
+
+    /// The next data or the next hole; the kernel asks for nothing else.
+    pub(crate) fn seek(&self, offset: i64, whence: i32) -> Result<u64> {
+        let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+        match whence {
+            SEEK_DATA => rustix::fs::seek(&self.fd, SeekFrom::Data(offset)),
+            SEEK_HOLE => rustix::fs::seek(&self.fd, SeekFrom::Hole(offset)),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+}
+
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+
+/// A path to what a handle names, for calls that take no handle without rights.
+fn path_of(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+fn reopened(node: &OwnedFd, flags: OFlags) -> Result<OwnedFd> {
+    match rustix::fs::open(path_of(node), flags, Mode::empty()) {
+        // Only owners may leave access times alone; the kernel has looked whether the caller is one.
+        Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => {
+            rustix::fs::open(path_of(node), flags.difference(OFlags::NOATIME), Mode::empty())
+        }
+        opened => opened,
+    }
+}
+
+/// The mode of a new file: where the directory has a default ACL, that stands for the umask.
+fn masked(parent: &OwnedFd, mode: u32, caller: Caller) -> Mode {
+    let acl = || rustix::fs::getxattr(path_of(parent), "system.posix_acl_default", &mut [0_u8; 4096][..]).is_ok();
+    let mask = if caller.umask == 0 || acl() { 0 } else { caller.umask };
+    Mode::from_raw_mode(mode & 0o7777 & !mask)
+}
+
+/// Takes set-user-ID and set-group-ID away, as a write by somebody without privilege does.
+fn take_setid_away(fd: &OwnedFd) -> Result<()> {
+    let mode = rustix::fs::fstat(fd)?.st_mode & 0o7777;
+    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    let left = mode & !(0o4000 | group);
+    if left == mode {
+        return Ok(());
+    }
+    rustix::fs::chmodat(CWD, path_of(fd), Mode::from_raw_mode(left), AtFlags::empty())
+}
+
+/// What the kernel is told of a file.
+fn attributes(stat: &Stat, number: u64) -> FileAttr {
+    let mtime = time(stat.st_mtime, stat.st_mtime_nsec);
+    FileAttr {
+        ino: INodeNo(number),
+        size: stat.st_size.cast_unsigned(),
+        blocks: stat.st_blocks.cast_unsigned(),
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime,
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        crtime: mtime,
+        kind: kind(rustix::fs::FileType::from_raw_mode(stat.st_mode)),
+        perm: (stat.st_mode & 0o7777) as u16,
+        nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        // Both the C library and the kernel put major and minor in these 32 bits.
+        rdev: stat.st_rdev as u32,
+        blksize: u32::try_from(stat.st_blksize).unwrap_or(4_096),
+        flags: 0,
+    }
+}
+
+/// Kinds of files in the words of the protocol.
+pub(crate) fn kind(kind: rustix::fs::FileType) -> FileType {
+    match kind {
+        rustix::fs::FileType::Directory => FileType::Directory,
+        rustix::fs::FileType::Symlink => FileType::Symlink,
+        rustix::fs::FileType::Fifo => FileType::NamedPipe,
+        rustix::fs::FileType::Socket => FileType::Socket,
+        rustix::fs::FileType::CharacterDevice => FileType::CharDevice,
+        rustix::fs::FileType::BlockDevice => FileType::BlockDevice,
+        rustix::fs::FileType::RegularFile | rustix::fs::FileType::Unknown => FileType::RegularFile,
+    }
+}
+
+fn time(seconds: impl TryInto<i64>, nanoseconds: impl TryInto<u32>) -> SystemTime {
+    let seconds = seconds.try_into().unwrap_or(0);
+    let part = Duration::from_nanos(nanoseconds.try_into().unwrap_or(0).into());
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    if seconds < 0 { UNIX_EPOCH - whole + part } else { UNIX_EPOCH + whole + part }
+}
+
+fn timespec(time: Option<fuser::TimeOrNow>) -> Timespec {
+    let special = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+    match time {
+        None => special(rustix::fs::UTIME_OMIT),
+        Some(fuser::TimeOrNow::Now) => special(rustix::fs::UTIME_NOW),
+        Some(fuser::TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => Timespec { tv_sec: since.as_secs().cast_signed(), tv_nsec: since.subsec_nanos().into() },
+            // Fuser reads −s seconds and n nanoseconds as −(s + n): this undoes it.
+            Err(before) => {
+                let before = before.duration();
+                Timespec { tv_sec: -before.as_secs().cast_signed(), tv_nsec: before.subsec_nanos().into() }
+            }
+        },
+    }
+}
+
+/// The number with which entries of a directory are shown.
+pub(crate) fn shown(nodes: &Nodes, inode: u64) -> u64 {
+    // Zero would end the listing for some programs.
+    nodes.shown(nodes.device(), inode).max(ROOT)
+}

@@ -1,0 +1,245 @@
+//! How long operations take, as people write it.
+
+use engine::schedules::Files;
+use engine::schedules::laws::{GapLaw, Law, Values};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use units::{ParseError, Share, Span};
+
+/// How long an operation takes.
+///
+/// Written as `tc netem` writes delays, `T [J [C]] [distribution NAME]`, or as any law of gaps:
+/// `exp mean 10ms`, `lognormal mean 10ms sd 5ms`.
+#[derive(Clone, Debug)]
+pub struct Delay {
+    text: String,
+    how: How,
+}
+
+#[derive(Clone, Debug)]
+enum How {
+    Fixed(Span),
+    Law(Box<GapLaw>),
+}
+
+/// Where tables of tc are, without what depends on the machine.
+const TABLES: [&str; 3] = ["/usr/lib/tc", "/usr/share/tc", "/lib/tc"];
+
+impl Delay {
+    /// Reads `10ms`, `10ms 2ms`, `10ms 2ms 25%`, `10ms 2ms distribution normal` and laws.
+    ///
+    /// # Errors
+    /// A time without a unit, words that mean nothing here, a law that cannot be had.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let text = words.join(" ");
+        let how = match GapLaw::parse(&text) {
+            Some(law) => How::Law(Box::new(without_idle(law?)?)),
+            None => as_netem(&words)?,
+        };
+        Ok(Delay { text, how })
+    }
+
+    /// Reads the table that it names, if it names one.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is no table.
+    pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        match &mut self.how {
+            How::Law(law) => law.load(files),
+            How::Fixed(_) => Ok(()),
+        }
+    }
+
+    /// The delays, one after the other.
+    pub(crate) fn draws(&self, seed: u64) -> Result<Draws, ParseError> {
+        Ok(match &self.how {
+            How::Fixed(span) => Draws::Fixed(*span),
+            How::Law(law) => Draws::Law(Box::new(Values::new(law, seed, "disk/delay")?)),
+        })
+    }
+}
+
+impl fmt::Display for Delay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Delays, one after the other.
+#[derive(Debug)]
+pub(crate) enum Draws {
+    Fixed(Span),
+    Law(Box<Values>),
+}
+
+impl Draws {
+    pub(crate) fn draw(&mut self) -> Span {
+        match self {
+            Draws::Fixed(span) => *span,
+            Draws::Law(values) => values.draw(),
+        }
+    }
+}
+
+fn without_idle(law: GapLaw) -> Result<GapLaw, ParseError> {
+    if law.idle {
+        return Err(ParseError::new("'idle' means nothing for delays", "leave it out"));
+    }
+    Ok(law)
+}
+
+const REMEDY: &str =
+    "write --delay 10ms, --delay 10ms 2ms, --delay 10ms 2ms distribution normal, or a law as 'exp mean 10ms'";
+
+/// `T [J [C]] [distribution NAME]`.
+fn as_netem(words: &[&str]) -> Result<How, ParseError> {
+    let (mean, mut rest) = words.split_first().ok_or_else(|| ParseError::new("there is no delay", REMEDY))?;
+    let mean: Span = mean.parse()?;
+    let mut jitter = Span::ZERO;
+    let mut correlation: Option<Share> = None;
+    let mut distribution = None;
+    if let Some((word, after)) = rest.split_first()
+        && word.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+    {
+        jitter = word.parse()?;
+        rest = after;
+        if let Some((word, after)) = rest.split_first()
+            && word.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+        {
+            correlation = Some(word.parse()?);
+            rest = after;
+        }
+    }
+    if let Some((&"distribution", after)) = rest.split_first() {
+        let (name, after) =
+            after.split_first().ok_or_else(|| ParseError::new("'distribution' has no name behind it", REMEDY))?;
+        distribution = Some(*name);
+        rest = after;
+    }
+    if let Some(word) = rest.first() {
+        return Err(ParseError::new(format!("'{word}' means nothing in a delay"), REMEDY));
+    }
+    if jitter == Span::ZERO {
+        return match distribution {
+            Some(name) => Err(ParseError::new(
+                format!("distribution {name} has no jitter to spread"),
+                "write the jitter behind the delay, as 10ms 2ms distribution normal",
+            )),
+            None => Ok(How::Fixed(mean)),
+        };
+    }
+    let distribution = distribution.unwrap_or("uniform");
+    // A delay cannot be negative: what is below zero becomes zero, as with netem.
+    let least = Span::ZERO;
+    let most = Span::from_ps(1 << 60);
+    let law = match distribution {
+        "uniform" if jitter > mean => {
+            // Shifted to where all is positive, the law cannot be written; its part below zero is a lump there.
+            return Err(ParseError::new(
+                format!("a jitter of {jitter} around {mean} goes below zero"),
+                format!("write a delay of {jitter} at least, or distribution normal, of which what is below is zero"),
+            ));
+        }
+        "uniform" => format!("uniform {}..{}", mean - jitter, mean + jitter),
+        "normal" => format!("normal mean {mean} sd {jitter} saturate {least}..{most}"),
+        // Iproute2's table is of a Pareto law of shape 3, shifted and scaled to mean 0 and deviation 1.
+        "pareto" => format!("pareto shape 3 scale 1ms mean {mean} sd {jitter} saturate {least}..{most}"),
+        name => format!("table {} mean {mean} sd {jitter} saturate {least}..{most}", table(name)?.display()),
+    };
+    let law = match correlation {
+        Some(share) if share != Share::default() => format!("{law} corr {share}"),
+        _ => law,
+    };
+    let law = GapLaw::parse(&law).ok_or_else(|| ParseError::new(format!("'{law}' is no law"), REMEDY))??;
+    Ok(How::Law(Box::new(law)))
+}
+
+/// The file of a table of tc.
+fn table(name: &str) -> Result<PathBuf, ParseError> {
+    if name.ends_with(".dist") {
+        return Ok(name.into());
+    }
+    let file = format!("{name}.dist");
+    let here = format!("/usr/lib/{}-linux-gnu/tc", std::env::consts::ARCH);
+    let mut places = TABLES.iter().copied().chain([here.as_str()]).map(|folder| Path::new(folder).join(&file));
+    places.find(|path| path.is_file()).ok_or_else(|| {
+        let laws: Vec<&str> = Law::KINDS.iter().map(|kind| kind.name).collect();
+        ParseError::new(
+            format!("'{name}' is no distribution, and there is no table {file} of tc"),
+            format!(
+                "write uniform, normal or pareto, install iproute2 for its tables (paretonormal), give a file as ./{file}, or a law of {}",
+                laws.join(", ")
+            ),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean_and_deviation(text: &str, draws: u32) -> (f64, f64) {
+        let delay = Delay::parse(text).expect(text);
+        let mut values = delay.draws(3).expect(text);
+        let drawn: Vec<f64> = (0..draws).map(|_| values.draw().as_ps() as f64 / 1e9).collect();
+        let mean = drawn.iter().sum::<f64>() / f64::from(draws);
+        let variance = drawn.iter().map(|ms| (ms - mean) * (ms - mean)).sum::<f64>() / f64::from(draws);
+        (mean, variance.sqrt())
+    }
+
+    #[test]
+    fn delays_have_the_law_that_is_written() {
+        assert_eq!(mean_and_deviation("10ms", 10), (10.0, 0.0));
+        assert_eq!(mean_and_deviation("10ms 0ms", 10), (10.0, 0.0));
+        for (text, mean, deviation) in [
+            ("10ms 2ms", 10.0, 2.0 / 3_f64.sqrt()),
+            ("10ms 2ms distribution uniform", 10.0, 2.0 / 3_f64.sqrt()),
+            ("10ms 2ms 25%", 10.0, 2.0 / 3_f64.sqrt()),
+            ("10ms 2ms distribution normal", 10.0, 2.0),
+            ("exp mean 10ms", 10.0, 10.0),
+            ("uniform 5ms..15ms", 10.0, 5.0 / 3_f64.sqrt()),
+        ] {
+            let (m, d) = mean_and_deviation(text, 40_000);
+            assert!((m - mean).abs() < 0.03 * mean, "{text}: mean {m}");
+            assert!((d - deviation).abs() < 0.05 * deviation, "{text}: deviation {d}");
+        }
+        // The deviation of a Pareto law of shape 3 converges too slowly to be tested.
+        let (mean, _) = mean_and_deviation("10ms 2ms distribution pareto", 40_000);
+        assert!((mean - 10.0).abs() < 0.1, "{mean}");
+    }
+
+    #[test]
+    fn what_is_below_zero_is_zero() {
+        let delay = Delay::parse("1ms 10ms distribution normal").expect("a delay");
+        let mut values = delay.draws(1).expect("it can be had");
+        let zeros = (0..10_000).filter(|_| values.draw() == Span::ZERO).count();
+        // Φ(−0.1) = 46 %.
+        assert!((4_300..4_900).contains(&zeros), "{zeros}");
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_with_a_remedy() {
+        for text in [
+            "10",
+            "",
+            "10ms 5",
+            "10ms 2ms 25",
+            "10ms 2ms distribution",
+            "10ms distribution normal",
+            "10ms 2ms distribution nromal",
+            "10ms 2ms 25% 3ms",
+            "2ms 10ms",
+            "fast",
+            "-1ms",
+            "exp mean 10ms idle",
+            "exp mean 10",
+        ] {
+            let error = match Delay::parse(text) {
+                Err(error) => error.to_string(),
+                Ok(_) => panic!("'{text}' was taken"),
+            };
+            assert!(error.contains("write") || error.contains("leave"), "{text}: {error}");
+        }
+    }
+}

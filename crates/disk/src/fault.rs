@@ -1,0 +1,73 @@
+//! Errors that operations are made to fail with.
+
+use rustix::io::Errno;
+use std::fmt;
+use units::{ParseError, Share};
+
+/// An error, and the share of operations that fail with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub(crate) errno: Errno,
+    name: &'static str,
+    /// How many operations of all, each on its own.
+    pub share: Share,
+}
+
+/// Errors that programs meet on real disks.
+const ERRORS: [(&str, Errno); 6] = [
+    ("eio", Errno::IO),
+    ("enospc", Errno::NOSPC),
+    ("edquot", Errno::DQUOT),
+    ("erofs", Errno::ROFS),
+    ("etimedout", Errno::TIMEDOUT),
+    ("enomem", Errno::NOMEM),
+];
+
+impl Fault {
+    /// Reads `eio 0.1%`.
+    ///
+    /// # Errors
+    /// A name that is no error of a disk, no share.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let bad = |what: String| {
+            let names: Vec<&str> = ERRORS.iter().map(|(name, _)| *name).collect();
+            ParseError::new(what, format!("write --error eio 0.1%, with one of {}", names.join(", ")))
+        };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [name, share] = words[..] else {
+            return Err(bad(format!("'{text}' is no error with its share")));
+        };
+        let known = ERRORS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let (name, errno) = *known.ok_or_else(|| bad(format!("'{name}' is no error that a disk is made to have")))?;
+        Ok(Fault { errno, name, share: share.parse()? })
+    }
+
+    /// The error's name, in small letters.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_read_and_print() {
+        for text in ["eio 0.1%", "enospc 5%", "etimedout 100%"] {
+            assert_eq!(Fault::parse(text).expect(text).to_string(), text);
+        }
+        assert_eq!(Fault::parse("EIO  1%").expect("capitals").name(), "eio");
+        for text in ["", "eio", "eio 0.1", "eoi 1%", "eio 101%", "eio 1% 2%", "1% eio"] {
+            let error = Fault::parse(text).expect_err(text).to_string();
+            assert!(error.contains("write"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What every operation passes: how long it takes, how fast bytes go, which ones fail.
+
+use crate::Ask;
+use crate::delay::Draws;
+use crate::later::Later;
+use crate::operations::{Operation, Operations};
+use crate::report::Tallies;
+use engine::random::Random;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use units::{BitRate, ParseError, Share, Span};
+
+/// Decides about operations in the order in which they come, and holds their replies back.
+///
+/// An operation is done on the backing directory at once; its reply waits until the operation has
+/// taken as long as asked, counted from when netlathe was given it. So delays do not add to what the
+/// backing directory takes: they are how long an operation takes at least.
+pub(crate) struct Gate {
+    operations: Operations,
+    decisions: Mutex<Decisions>,
+    bucket: Option<Mutex<Bucket>>,
+    later: Later,
+    tallies: Arc<Mutex<Tallies>>,
+    hurry: AtomicBool,
+}
+
+/// What is drawn, in one order: that of operations.
+struct Decisions {
+    delay: Option<Draws>,
+    random: Random,
+    /// Each error with the share of draws up to which it is meant.
+    errors: Vec<(Errno, u64)>,
+}
+
+/// An operation that is under way.
+pub(crate) struct Turn {
+    operation: Operation,
+    arrived: Instant,
+    asked: Option<Span>,
+    /// The error it shall fail with, without being done.
+    pub(crate) error: Option<Errno>,
+}
+
+impl Gate {
+    pub(crate) fn new(ask: &Ask) -> Result<Self, crate::Error> {
+        let delay = ask.delay.as_ref().map(|delay| delay.draws(ask.seed)).transpose()?;
+        let mut sum = 0;
+        let mut errors = Vec::new();
+        for fault in &ask.errors {
+            sum += u64::from(fault.share.ppb());
+            errors.push((fault.errno, sum));
+        }
+        if sum > u64::from(Share::ONE.ppb()) {
+            return Err(
+                ParseError::new("the shares of errors are more than the whole", "write at most 100% in all").into()
+            );
+        }
+        let decisions = Decisions { delay, random: Random::stream(ask.seed, "disk/error"), errors };
+        Ok(Gate {
+            operations: ask.operations,
+            decisions: Mutex::new(decisions),
+            bucket: ask.rate.map(|rate| Mutex::new(Bucket::new(rate))),
+            later: Later::start().map_err(crate::Error::Threads)?,
+            tallies: Arc::default(),
+            hurry: AtomicBool::new(false),
+        })
+    }
+
+    /// An operation comes.
+    pub(crate) fn arrive(&self, operation: Operation) -> Turn {
+        let arrived = Instant::now();
+        let mut turn = Turn { operation, arrived, asked: None, error: None };
+        if self.operations.contains(operation) && !self.hurry.load(Ordering::Relaxed) {
+            let mut decisions = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
+            let Decisions { delay, random, errors } = &mut *decisions;
+            turn.asked = delay.as_mut().map(Draws::draw);
+            if !errors.is_empty() {
+                let drawn = random.below(Share::ONE.ppb().into());
+                turn.error = errors.iter().find(|(_, end)| drawn < *end).map(|(errno, _)| *errno);
+            }
+        }
+        turn
+    }
+
+    /// It was done, with so many bytes, or it `failed` without having been told to; `answer` tells the
+    /// kernel once it is time.
+    pub(crate) fn finish(&self, turn: &Turn, bytes: u64, failed: bool, answer: impl FnOnce() + Send + 'static) {
+        let mut due = turn.arrived + turn.asked.unwrap_or_default().to_std();
+        if bytes > 0
+            && let Some(bucket) = &self.bucket
+        {
+            due = due.max(bucket.lock().unwrap_or_else(PoisonError::into_inner).take(turn.arrived, bytes));
+        }
+        let Turn { operation, arrived, asked, error } = *turn;
+        let tallies = Arc::clone(&self.tallies);
+        let end = move || {
+            let now = Instant::now();
+            tallies.lock().unwrap_or_else(PoisonError::into_inner).of(operation).count(
+                bytes,
+                asked,
+                arrived,
+                now,
+                error.is_some(),
+                failed,
+            );
+            answer();
+        };
+        if due <= Instant::now() || self.hurry.load(Ordering::Relaxed) {
+            end();
+        } else {
+            self.later.at(due, Box::new(end));
+        }
+    }
+
+    /// Nothing waits from now on, so that the file system can be unmounted.
+    pub(crate) fn hurry(&self) {
+        self.hurry.store(true, Ordering::Relaxed);
+        self.later.hurry();
+    }
+
+    /// What came so far.
+    pub(crate) fn tallies(&self) -> Tallies {
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A token bucket over bytes, as the instant at which all bytes so far have passed.
+struct Bucket {
+    rate: BitRate,
+    passed: Option<Instant>,
+    /// Parts of a nanosecond that are still to be counted, in 1/rate of it.
+    rest: u128,
+}
+
+impl Bucket {
+    /// What the bucket holds, as time at the rate. It makes good for the time between operations, in
+    /// which a program that waits for each cannot ask for the next.
+    const DEPTH: Duration = Duration::from_millis(10);
+
+    fn new(rate: BitRate) -> Self {
+        Bucket { rate, passed: None, rest: 0 }
+    }
+
+    /// When so many bytes that come `now` have passed.
+    fn take(&mut self, now: Instant, bytes: u64) -> Instant {
+        let full = now.checked_sub(Self::DEPTH).unwrap_or(now);
+        let start = self.passed.map_or(now, |passed| passed.max(full));
+        let exact = u128::from(bytes) * 8 * 1_000_000_000 + self.rest;
+        let rate = u128::from(self.rate.bps());
+        self.rest = exact % rate;
+        let wait = Duration::from_nanos(u64::try_from(exact / rate).unwrap_or(u64::MAX >> 4));
+        let passed = start + wait;
+        self.passed = Some(passed);
+        passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_pass_at_the_rate_whatever_comes_between() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(BitRate::from_bps(8_000_000));
+        // 4 kB each, asked 100 µs after the one before it was answered: 4 ms each all the same.
+        let mut now = start;
+        for _ in 0..1_000 {
+            now = bucket.take(now, 4_000).max(now) + Duration::from_micros(100);
+        }
+        let took = now - start;
+        assert!(took >= Duration::from_millis(3_990) && took <= Duration::from_millis(4_001), "{took:?}");
+    }
+
+    #[test]
+    fn an_idle_disk_saves_up_for_one_bucket_only() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(BitRate::from_bps(8_000_000));
+        bucket.take(start, 1_000);
+        let later = start + Duration::from_secs(60);
+        assert_eq!(bucket.take(later, 10_000), later, "10 ms at 1 MB/s");
+        assert_eq!(bucket.take(later, 1_000), later + Duration::from_millis(1));
+    }
+
+    #[test]
+    fn parts_of_a_nanosecond_are_kept() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(BitRate::from_bps(24_000_000_000));
+        for _ in 0..3_000 {
+            bucket.take(start, 1);
+        }
+        assert_eq!(bucket.take(start, 3), start + Duration::from_nanos(1_001));
+    }
+
+    fn ask(errors: &[(&str, &str)]) -> Ask {
+        let errors =
+            errors.iter().map(|(name, share)| crate::Fault::parse(&format!("{name} {share}")).expect("a fault"));
+        Ask { errors: errors.collect(), ..Ask::new("/".into(), "/mnt".into()) }
+    }
+
+    #[test]
+    fn errors_come_as_often_as_asked_and_only_where_asked() {
+        let gate = Gate::new(&ask(&[("eio", "2%"), ("enospc", "1%")])).expect("threads");
+        let errors: Vec<Errno> = (0..100_000).filter_map(|_| gate.arrive(Operation::Write).error).collect();
+        let count = |errno| errors.iter().filter(|error| **error == errno).count() as f64;
+        // Four standard deviations of binomials with n = 100 000.
+        assert!((count(Errno::IO) - 2_000.0).abs() < 4.0 * 44.3);
+        assert!((count(Errno::NOSPC) - 1_000.0).abs() < 4.0 * 31.5);
+        assert!((0..1_000).all(|_| gate.arrive(Operation::Lookup).error.is_none()));
+        let again = Gate::new(&ask(&[("eio", "2%"), ("enospc", "1%")])).expect("threads");
+        let same: Vec<Errno> = (0..100_000).filter_map(|_| again.arrive(Operation::Read).error).collect();
+        assert_eq!(errors, same, "the same seed");
+    }
+
+    #[test]
+    fn more_errors_than_operations_are_refused() {
+        assert!(Gate::new(&ask(&[("eio", "60%"), ("enospc", "60%")])).is_err());
+    }
+}

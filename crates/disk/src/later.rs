@@ -1,0 +1,172 @@
+//! Replies that are due later.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Does things at the instant they are due, in threads of its own.
+///
+/// Whoever asks for it does not wait, so that any number of operations can be under way.
+pub(crate) struct Later {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: BinaryHeap<Job>,
+    /// For the order of those that are due at the same instant.
+    count: u64,
+    /// Nothing waits any more.
+    hurry: bool,
+    ended: bool,
+}
+
+struct Job {
+    due: Instant,
+    number: u64,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+impl PartialEq for Job {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Job {}
+
+impl PartialOrd for Job {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Job {
+    /// The earliest is the greatest, as the heap wants it.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.due, other.number).cmp(&(self.due, self.number))
+    }
+}
+
+impl Later {
+    /// Copying large replies takes time; while one thread does, the other looks after what is due.
+    const THREADS: usize = 2;
+
+    /// Starts the threads.
+    pub(crate) fn start() -> std::io::Result<Self> {
+        let shared = Arc::new(Shared { state: Mutex::new(State::default()), changed: Condvar::new() });
+        let mut later = Later { shared, threads: Vec::new() };
+        for _ in 0..Self::THREADS {
+            let shared = Arc::clone(&later.shared);
+            later.threads.push(std::thread::Builder::new().name("disk-later".into()).spawn(move || shared.work())?);
+        }
+        Ok(later)
+    }
+
+    /// Runs `job` when it is due.
+    pub(crate) fn at(&self, due: Instant, run: Box<dyn FnOnce() + Send>) {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = state.count;
+        state.count += 1;
+        state.jobs.push(Job { due, number, run });
+        if state.jobs.peek().is_some_and(|job| job.number == number) {
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// From now on everything is done at once, what waits first.
+    pub(crate) fn hurry(&self) {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).hurry = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        // Timers of ordinary threads may be 50 µs late so that a laptop can sleep. Where this is not
+        // permitted they are just that late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let now = Instant::now();
+            match state.jobs.peek().map(|job| job.due) {
+                Some(due) if due <= now || state.hurry || state.ended => {
+                    if let Some(job) = state.jobs.pop() {
+                        drop(state);
+                        (job.run)();
+                        state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                    }
+                }
+                Some(due) => {
+                    let waited = self.changed.wait_timeout(state, due - now);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                None if state.ended => return,
+                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+impl Drop for Later {
+    /// Does what is still to be done, at once.
+    fn drop(&mut self) {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            // A job that panicked has said so itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn jobs_are_done_in_order_and_never_early() {
+        let later = Later::start().expect("threads");
+        let (done, order) = channel();
+        let start = Instant::now();
+        for ms in [30, 10, 20, 10] {
+            let done = done.clone();
+            let due = start + Duration::from_millis(ms);
+            later.at(due, Box::new(move || done.send((ms, Instant::now() >= due)).expect("somebody listens")));
+        }
+        let got: Vec<(u64, bool)> = (0..4).map(|_| order.recv().expect("it was done")).collect();
+        assert_eq!(got, [(10, true), (10, true), (20, true), (30, true)]);
+    }
+
+    #[test]
+    fn nothing_is_lost_at_the_end() {
+        for hurry in [false, true] {
+            let later = Later::start().expect("threads");
+            let (done, count) = channel();
+            for _ in 0..100 {
+                let done = done.clone();
+                let due = Instant::now() + Duration::from_secs(3_600);
+                later.at(due, Box::new(move || done.send(()).expect("somebody listens")));
+            }
+            drop(done);
+            if hurry {
+                later.hurry();
+                assert_eq!(count.iter().count(), 100);
+            } else {
+                drop(later);
+                assert_eq!(count.try_iter().count(), 100);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A directory whose operations take time.
+//!
+//! [`mount`] shows a *backing* directory at a *mount point*, through FUSE. What programs do there is
+//! done in the backing directory, and answered when it has taken as long as asked; a share of it can
+//! be made to fail. Without the page cache between (the default) every read and write of a program is
+//! an operation; with it, reads of what is cached are none.
+//!
+//! ```text
+//! program ──▶ kernel ──▶ gate (how long? fail?) ──▶ backing directory
+//!                ▲                                        │
+//!                └───── later (timer threads) ◀───────────┘
+//! ```
+//!
+//! Guarantees: no operation is answered before its delay is over; none waits for another's delay;
+//! what was answered is in the backing directory, also if this process is killed; the same seed gives
+//! the same delays and errors in the order in which operations come.
+
+mod backing;
+mod delay;
+mod error;
+mod fault;
+mod gate;
+mod later;
+mod mount;
+mod mounts;
+mod nodes;
+mod operations;
+mod reading;
+mod report;
+mod service;
+
+pub use delay::Delay;
+pub use error::Error;
+pub use fault::Fault;
+pub use mount::{Ended, Mounted, mount, unmount};
+pub use operations::{Operation, Operations};
+pub use report::{Tallies, Tally};
+
+use std::path::PathBuf;
+use units::BitRate;
+
+/// What is asked of a disk.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The directory that is shown.
+    pub backing: PathBuf,
+    /// Where it is shown.
+    pub mount: PathBuf,
+    /// How long each of [`Ask::operations`] takes.
+    pub delay: Option<Delay>,
+    /// How fast bytes are read and written, all together.
+    pub rate: Option<BitRate>,
+    /// What fails, and how often.
+    pub errors: Vec<Fault>,
+    /// The operations that are delayed and made to fail.
+    pub operations: Operations,
+    /// The page cache is used.
+    pub cached: bool,
+    /// Seed of delays and errors.
+    pub seed: u64,
+}
+
+impl Ask {
+    /// A directory that is shown as it is.
+    #[must_use]
+    pub fn new(backing: PathBuf, mount: PathBuf) -> Self {
+        let operations = Operations::default();
+        Ask { backing, mount, delay: None, rate: None, errors: Vec::new(), operations, cached: false, seed: 1 }
+    }
+}

@@ -1,0 +1,290 @@
+//! Mounting, and putting back what was there before.
+
+use crate::backing::Backing;
+use crate::gate::Gate;
+use crate::mounts::{self, Mount};
+use crate::report::Tallies;
+use crate::service::Service;
+use crate::{Ask, Error};
+use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+/// Threads that take operations from the kernel. They do not wait for what is delayed, but for the
+/// backing directory they do.
+const THREADS: usize = 8;
+
+/// A mounted directory.
+pub struct Mounted {
+    mount: PathBuf,
+    gate: Arc<Gate>,
+    session: JoinHandle<std::io::Result<()>>,
+    shared_maps: bool,
+    covers: bool,
+}
+
+/// How a mount ended.
+pub struct Ended {
+    /// What came to pass.
+    pub tallies: Tallies,
+    /// Programs had files open or were in the directory: it is gone for all others, and for them now.
+    pub busy: bool,
+}
+
+/// Mounts what is asked, and serves it from threads of its own.
+///
+/// # Errors
+/// Directories that cannot be used for this, a kernel without FUSE, missing rights.
+pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
+    let backing = directory(&ask.backing)?;
+    let target = mounts::absolute(&ask.mount);
+    if let Some(mount) = mounts::at(&target)? {
+        return Err(if mount.is_ours() {
+            Error::Mounted { mount: target }
+        } else {
+            Error::MountPoint { mount: target, kind: mount.kind, source_of: mount.source }
+        });
+    }
+    let target = directory(&target)?;
+    if backing.starts_with(&target) || target.starts_with(&backing) {
+        return Err(Error::Nested { backing, mount: target });
+    }
+    look_for_fuse()?;
+    let covers = fs::read_dir(&target).is_ok_and(|mut entries| entries.next().is_some());
+    let gate = Arc::new(Gate::new(ask)?);
+    let root = openat(CWD, &backing, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?;
+    raise_open_files();
+    // Each operation brings the umask of its program.
+    rustix::process::umask(Mode::empty());
+    let shared_maps = Arc::new(OnceLock::new());
+    let service = Service {
+        backing: Backing::new(root).map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?,
+        gate: Arc::clone(&gate),
+        cached: ask.cached,
+        shared_maps: Arc::clone(&shared_maps),
+    };
+    let session = Session::new(service, &target, &options(&backing)).map_err(|cause| refused(&target, &cause))?;
+    let session =
+        std::thread::Builder::new().name("disk".into()).spawn(move || session.run()).map_err(Error::Threads)?;
+    let shared_maps = ask.cached || shared_maps.get().copied().unwrap_or(false);
+    Ok(Mounted { mount: target, gate, session, shared_maps, covers })
+}
+
+impl Mounted {
+    /// Where it is, as an absolute path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    /// False where this kernel does not let programs map files that others see the changes of.
+    #[must_use]
+    pub fn has_shared_maps(&self) -> bool {
+        self.shared_maps
+    }
+
+    /// The mount point was not empty: what is in it is hidden for the time being.
+    #[must_use]
+    pub fn covers_something(&self) -> bool {
+        self.covers
+    }
+
+    /// True once somebody else has unmounted it.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.session.is_finished()
+    }
+
+    /// What came so far.
+    #[must_use]
+    pub fn tallies(&self) -> Tallies {
+        self.gate.tallies()
+    }
+
+    /// Unmounts, answering at once whatever still waits.
+    ///
+    /// # Errors
+    /// The kernel does not unmount, for another reason than that it is in use.
+    pub fn end(self) -> Result<Ended, Error> {
+        self.gate.hurry();
+        let mut busy = false;
+        if !self.is_gone() {
+            match detach(&self.mount, UnmountFlags::empty()) {
+                Ok(()) => {}
+                Err(Detach::Busy) => {
+                    busy = true;
+                    // What programs have changed in mapped files is not on its way yet.
+                    if let Ok(root) = openat(CWD, &self.mount, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+                        rustix::fs::syncfs(&root)
+                            .map_err(|cause| Error::Unmount { mount: self.mount.clone(), cause: cause.to_string() })?;
+                    }
+                    detach(&self.mount, UnmountFlags::DETACH).map_err(|error| error.of(&self.mount))?;
+                }
+                Err(error) => return Err(error.of(&self.mount)),
+            }
+        }
+        if !busy {
+            let ended = self.session.join();
+            let ended = ended.unwrap_or_else(|_| Err(std::io::Error::other("a thread of it panicked")));
+            ended.map_err(|cause| Error::Unmount { mount: self.mount.clone(), cause: cause.to_string() })?;
+        }
+        Ok(Ended { tallies: self.gate.tallies(), busy })
+    }
+}
+
+/// Unmounts a directory that some netlathe mounted, whether that still runs, has ended, or was killed.
+/// Says whether it was left behind by one that is gone.
+///
+/// # Errors
+/// The directory is not a mount of netlathe's, or is in use while its netlathe runs.
+pub fn unmount(mount: &Path) -> Result<bool, Error> {
+    let target = mounts::absolute(mount);
+    let mut stale = false;
+    let mut found = false;
+    while let Some(mount) = mounts::at(&target)? {
+        if !mount.is_ours() {
+            return if found {
+                Ok(stale)
+            } else {
+                Err(Error::NotOurs { mount: target, kind: mount.kind, source_of: mount.source })
+            };
+        }
+        found = true;
+        let dead = is_dead(&target);
+        stale |= dead;
+        match detach(&target, UnmountFlags::empty()) {
+            Ok(()) => {}
+            // Nobody can do anything in it any more but hold it.
+            Err(Detach::Busy) if dead => {
+                detach(&target, UnmountFlags::DETACH).map_err(|error| error.of(&target))?;
+            }
+            Err(error) => return Err(error.of(&target)),
+        }
+    }
+    if found { Ok(stale) } else { Err(Error::NotMounted { mount: target }) }
+}
+
+/// Whether the process that served a mount is gone.
+fn is_dead(mount: &Path) -> bool {
+    fs::metadata(mount).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
+}
+
+/// Why a mount is still there.
+enum Detach {
+    Busy,
+    Other(String),
+}
+
+impl Detach {
+    fn of(self, mount: &Path) -> Error {
+        let mount = mount.to_owned();
+        match self {
+            Detach::Busy => Error::Busy { mount },
+            Detach::Other(cause) => Error::Unmount { mount, cause },
+        }
+    }
+}
+
+fn detach(mount: &Path, flags: UnmountFlags) -> Result<(), Detach> {
+    match rustix::mount::unmount(mount, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(Detach::Busy),
+        Err(Errno::PERM) => by_helper(mount, flags),
+        Err(cause) => Err(Detach::Other(cause.to_string())),
+    }
+}
+
+/// Unmounting without privilege, by the program that has it.
+fn by_helper(mount: &Path, flags: UnmountFlags) -> Result<(), Detach> {
+    let Some(helper) = helper() else {
+        return Err(Detach::Other("that needs root or fusermount3 (Debian: apt-get install fuse3)".into()));
+    };
+    let mut command = Command::new(helper);
+    command.arg("-u");
+    if flags.contains(UnmountFlags::DETACH) {
+        command.arg("-z");
+    }
+    let output = command.arg("--").arg(mount).output().map_err(|cause| Detach::Other(cause.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        Ok(())
+    } else if said.contains("busy") {
+        Err(Detach::Busy)
+    } else {
+        Err(Detach::Other(said.trim().replace('\n', "; ")))
+    }
+}
+
+fn helper() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    ["fusermount3", "fusermount"]
+        .iter()
+        .find_map(|name| folders.iter().map(|folder| folder.join(name)).find(|file| file.is_file()))
+}
+
+/// A directory's path without links.
+fn directory(path: &Path) -> Result<PathBuf, Error> {
+    let whole = fs::canonicalize(path).and_then(|whole| fs::metadata(&whole).map(|metadata| (whole, metadata)));
+    let (whole, metadata) = whole.map_err(|cause| Error::Directory { path: path.to_owned(), cause })?;
+    if metadata.is_dir() { Ok(whole) } else { Err(Error::NoDirectory { path: path.to_owned() }) }
+}
+
+/// Whether this machine lets this user mount a file system of their own.
+fn look_for_fuse() -> Result<(), Error> {
+    let device = Path::new("/dev/fuse");
+    let opened = fs::OpenOptions::new().read(true).write(true).open(device);
+    match opened {
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Err(Error::NoFuse),
+        Err(cause) => return Err(Error::Device(cause)),
+        Ok(_) => {}
+    }
+    if !geteuid().is_root() && helper().is_none() {
+        return Err(Error::NoHelper);
+    }
+    Ok(())
+}
+
+fn options(backing: &Path) -> Config {
+    let mut config = Config::default();
+    // A comma would begin another option.
+    let name = backing.to_string_lossy().replace([',', '\\'], "_");
+    config.mount_options = vec![
+        MountOption::FSName(name),
+        MountOption::CUSTOM(format!("subtype={}", Mount::SUBTYPE)),
+        MountOption::DefaultPermissions,
+    ];
+    if geteuid().is_root() {
+        config.acl = SessionACL::All;
+        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
+    }
+    config.n_threads = Some(THREADS);
+    config
+}
+
+fn refused(mount: &Path, cause: &std::io::Error) -> Error {
+    let text = cause.to_string().trim().replace('\n', "; ");
+    Error::Mount { mount: mount.to_owned(), cause: text }
+}
+
+/// The kernel may know as many files as we may have open.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
+    let raised = [most, limit.maximum].into_iter().flatten();
+    for maximum in raised {
+        let wanted = Rlimit { current: Some(maximum), maximum: limit.maximum.map(|limit: u64| limit.max(maximum)) };
+        // Only root may have more than the hard limit.
+        if setrlimit(Resource::Nofile, wanted).is_ok() {
+            return;
+        }
+    }
+}

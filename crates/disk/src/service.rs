@@ -1,0 +1,526 @@
+//! What the kernel asks, passed on: each operation through the gate to the backing directory.
+
+use crate::backing::{Attribute, Backing, Caller, Changes, OpenFile, kind, shown};
+use crate::gate::Gate;
+use crate::operations::Operation;
+use fuser::{
+    FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// The file system.
+pub(crate) struct Service {
+    pub(crate) backing: Backing,
+    pub(crate) gate: Arc<Gate>,
+    /// The page cache may hold data, and the kernel names and attributes.
+    pub(crate) cached: bool,
+    /// Whether files can be mapped and shared, once the kernel has told.
+    pub(crate) shared_maps: Arc<OnceLock<bool>>,
+}
+
+/// The longest read or write in one operation, in bytes: the most that Linux makes of it.
+const LONGEST: u32 = 1 << 20;
+/// Operations that programs do not wait for, such as reading ahead, before the kernel holds more back.
+const BACKGROUND: u16 = 1_024;
+/// How long the kernel may believe names and attributes without asking, with `cached`.
+const CACHED_FOR: Duration = Duration::from_secs(1);
+
+/// A reply that can say what went wrong.
+trait Refuse: Send + 'static {
+    fn refuse(self, error: fuser::Errno);
+}
+
+macro_rules! refuse {
+    ($($reply:ident)*) => {
+        $(impl Refuse for $reply {
+            fn refuse(self, error: fuser::Errno) {
+                self.error(error);
+            }
+        })*
+    };
+}
+
+refuse! {
+    ReplyAttr ReplyCreate ReplyData ReplyDirectory ReplyDirectoryPlus ReplyEmpty ReplyEntry ReplyLseek ReplyOpen
+    ReplyStatfs ReplyWrite ReplyXattr
+}
+
+fn by_fuse(error: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(error.raw_os_error())
+}
+
+fn caller(request: &Request, umask: u32) -> Caller {
+    Caller { uid: request.uid(), gid: request.gid(), umask }
+}
+
+impl Service {
+    /// Does an operation that moves bytes, and answers when it is time.
+    fn serve_bytes<R: Refuse, T: Send + 'static>(
+        &self,
+        operation: Operation,
+        reply: R,
+        work: impl FnOnce(&Backing) -> Result<(T, u64), Errno>,
+        answer: impl FnOnce(R, T) + Send + 'static,
+    ) {
+        let turn = self.gate.arrive(operation);
+        let done = match turn.error {
+            Some(error) => Err(error),
+            None => work(&self.backing),
+        };
+        let bytes = done.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let failed = done.is_err() && turn.error.is_none();
+        self.gate.finish(&turn, bytes, failed, move || match done {
+            Ok((result, _)) => answer(reply, result),
+            Err(error) => reply.refuse(by_fuse(error)),
+        });
+    }
+
+    fn serve<R: Refuse, T: Send + 'static>(
+        &self,
+        operation: Operation,
+        reply: R,
+        work: impl FnOnce(&Backing) -> Result<T, Errno>,
+        answer: impl FnOnce(R, T) + Send + 'static,
+    ) {
+        self.serve_bytes(operation, reply, |backing| work(backing).map(|result| (result, 0)), answer);
+    }
+
+    fn serve_empty(&self, operation: Operation, reply: ReplyEmpty, work: impl FnOnce(&Backing) -> Result<(), Errno>) {
+        self.serve(operation, reply, work, |reply, ()| reply.ok());
+    }
+
+    fn serve_entry(
+        &self,
+        operation: Operation,
+        reply: ReplyEntry,
+        work: impl FnOnce(&Backing) -> Result<FileAttr, Errno>,
+    ) {
+        let ttl = self.believed();
+        self.serve(operation, reply, work, move |reply, attributes| {
+            reply.entry(&ttl, &attributes, Generation(0));
+        });
+    }
+
+    fn serve_attribute(
+        &self,
+        operation: Operation,
+        reply: ReplyXattr,
+        room: u32,
+        work: impl FnOnce(&Backing, usize) -> Result<Attribute, Errno>,
+    ) {
+        self.serve(
+            operation,
+            reply,
+            |backing| work(backing, room as usize),
+            |reply, attribute| match attribute {
+                Attribute::Length(length) => reply.size(u32::try_from(length).unwrap_or(u32::MAX)),
+                Attribute::Value(value) => reply.data(&value),
+            },
+        );
+    }
+
+    /// How long the kernel may believe what it is told.
+    fn believed(&self) -> Duration {
+        if self.cached { CACHED_FOR } else { Duration::ZERO }
+    }
+
+    fn opened(&self) -> FopenFlags {
+        if self.cached {
+            FopenFlags::FOPEN_KEEP_CACHE
+        } else {
+            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+        }
+    }
+}
+
+/// Reads entries of an open directory for as long as `take` has room.
+fn entries(directory: &OpenFile, offset: u64, take: impl FnMut(&crate::reading::Entry) -> bool) -> Result<(), Errno> {
+    let mut reading = directory.reading.lock().unwrap_or_else(PoisonError::into_inner);
+    reading.read(directory.fd(), offset, take)
+}
+
+impl Filesystem for Service {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        let mut wanted = vec![
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            // The umask is for us to apply, since a default ACL stands for it.
+            InitFlags::FUSE_DONT_MASK,
+            InitFlags::FUSE_POSIX_ACL,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        ];
+        if self.cached {
+            wanted.extend([
+                InitFlags::FUSE_AUTO_INVAL_DATA,
+                InitFlags::FUSE_DO_READDIRPLUS,
+                InitFlags::FUSE_READDIRPLUS_AUTO,
+            ]);
+        } else {
+            wanted.push(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
+        }
+        for flag in wanted {
+            // An older kernel does without.
+            let offered = config.add_capabilities(flag).is_ok();
+            if flag == InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP {
+                self.shared_maps.get_or_init(|| offered);
+            }
+        }
+        // Nothing here can be refused: the values are within what fuser takes.
+        let _ = config.set_max_write(LONGEST);
+        let _ = config.set_max_background(BACKGROUND);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.serve_entry(Operation::Lookup, reply, |backing| backing.lookup(parent.0, name));
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, times: u64) {
+        self.backing.nodes.forget(number.0, times);
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let ttl = self.believed();
+        self.serve(
+            Operation::Getattr,
+            reply,
+            |backing| backing.getattr(number.0),
+            move |reply, attributes| {
+                reply.attr(&ttl, &attributes);
+            },
+        );
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let ttl = self.believed();
+        let changes = Changes { mode, uid, gid, size, atime, mtime };
+        let handle = handle.map(|handle| handle.0);
+        self.serve(
+            Operation::Setattr,
+            reply,
+            |backing| backing.setattr(number.0, handle, caller(request, 0), &changes),
+            move |reply, attributes| reply.attr(&ttl, &attributes),
+        );
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        self.serve(
+            Operation::Readlink,
+            reply,
+            |backing| backing.readlink(number.0),
+            |reply, target| reply.data(target.as_bytes()),
+        );
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let caller = caller(request, umask);
+        self.serve_entry(Operation::Mknod, reply, |backing| backing.mknod(parent.0, name, mode, rdev, caller));
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let caller = caller(request, umask);
+        self.serve_entry(Operation::Mkdir, reply, |backing| backing.mkdir(parent.0, name, mode, caller));
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.serve_empty(Operation::Unlink, reply, |backing| backing.unlink(parent.0, name, AtFlags::empty()));
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.serve_empty(Operation::Rmdir, reply, |backing| backing.unlink(parent.0, name, AtFlags::REMOVEDIR));
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let caller = caller(request, 0);
+        self.serve_entry(Operation::Symlink, reply, |backing| backing.symlink(parent.0, name, target, caller));
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.serve_empty(Operation::Rename, reply, |backing| {
+            backing.rename(parent.0, name, newparent.0, newname, flags.bits())
+        });
+    }
+
+    fn link(&self, _: &Request, number: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        self.serve_entry(Operation::Link, reply, |backing| backing.link(number.0, newparent.0, newname));
+    }
+
+    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let how = self.opened();
+        self.serve(
+            Operation::Open,
+            reply,
+            |backing| backing.open(number.0, flags.0),
+            move |reply, handle| reply.opened(FileHandle(handle), how),
+        );
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (how, ttl, caller) = (self.opened(), self.believed(), caller(request, umask));
+        self.serve(
+            Operation::Create,
+            reply,
+            |backing| backing.create(parent.0, name, mode, flags, caller),
+            move |reply, (attributes, handle)| {
+                reply.created(&ttl, &attributes, Generation(0), FileHandle(handle), how);
+            },
+        );
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.serve_bytes(
+            Operation::Read,
+            reply,
+            |backing| {
+                let data = backing.file(handle.0)?.read(offset, size as usize)?;
+                let bytes = data.len() as u64;
+                Ok((data, bytes))
+            },
+            |reply, data| reply.data(&data),
+        );
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        how: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // What the page cache writes back has its place in the file.
+        let append = flags.0.cast_unsigned() & rustix::fs::OFlags::APPEND.bits() != 0
+            && !how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        self.serve_bytes(
+            Operation::Write,
+            reply,
+            |backing| {
+                let take_setid = how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+                let written = backing.file(handle.0)?.write(offset, data, append, take_setid)?;
+                Ok((written as u32, written as u64))
+            },
+            |reply, written| reply.written(written),
+        );
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.serve_empty(Operation::Flush, reply, |_| Ok(()));
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.backing.release(handle.0);
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        self.serve_empty(Operation::Fsync, reply, |backing| backing.file(handle.0)?.sync(datasync));
+    }
+
+    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.serve(
+            Operation::Opendir,
+            reply,
+            |backing| backing.opendir(number.0),
+            |reply, handle| reply.opened(FileHandle(handle), FopenFlags::empty()),
+        );
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        // The reply is filled while the directory is read, and travels with what comes of it.
+        let turn = self.gate.arrive(Operation::Readdir);
+        let done = turn.error.map_or(Ok(()), Err).and_then(|()| {
+            let directory = self.backing.file(handle.0)?;
+            entries(&directory, offset, |entry| {
+                let number = INodeNo(shown(&self.backing.nodes, entry.inode));
+                !reply.add(number, entry.next, kind(entry.kind), &entry.name)
+            })
+        });
+        let failed = done.is_err() && turn.error.is_none();
+        self.gate.finish(&turn, 0, failed, move || match done {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.refuse(by_fuse(error)),
+        });
+    }
+
+    fn readdirplus(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let ttl = self.believed();
+        let turn = self.gate.arrive(Operation::Readdir);
+        let done = turn.error.map_or(Ok(()), Err).and_then(|()| {
+            let directory = self.backing.file(handle.0)?;
+            entries(&directory, offset, |entry| {
+                let dots = entry.name == "." || entry.name == "..";
+                let name = if dots { OsStr::new(".") } else { &entry.name };
+                // What went away since it was listed is not listed.
+                let Ok(mut attributes) = self.backing.lookup_in(directory.fd(), name) else { return true };
+                let number = attributes.ino;
+                if dots {
+                    // The kernel takes nothing of these but their names and numbers, and does not count them.
+                    attributes.ino = INodeNo(shown(&self.backing.nodes, entry.inode));
+                }
+                let full = reply.add(attributes.ino, entry.next, &entry.name, &ttl, &attributes, Generation(0));
+                if full || dots {
+                    self.backing.nodes.forget(number.0, 1);
+                }
+                !full
+            })
+        });
+        let failed = done.is_err() && turn.error.is_none();
+        self.gate.finish(&turn, 0, failed, move || match done {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.refuse(by_fuse(error)),
+        });
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.backing.release(handle.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, handle: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        self.serve_empty(Operation::Fsync, reply, |backing| backing.file(handle.0)?.sync(datasync));
+    }
+
+    fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
+        self.serve(
+            Operation::Statfs,
+            reply,
+            |backing| backing.statfs(number.0),
+            |reply, of| {
+                let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+                reply.statfs(
+                    of.f_blocks,
+                    of.f_bfree,
+                    of.f_bavail,
+                    of.f_files,
+                    of.f_ffree,
+                    small(of.f_bsize),
+                    small(of.f_namemax),
+                    small(of.f_frsize),
+                );
+            },
+        );
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        self.serve_empty(Operation::Setxattr, reply, |backing| backing.setxattr(number.0, name, value, flags));
+    }
+
+    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        self.serve_attribute(Operation::Getxattr, reply, size, |backing, room| backing.getxattr(number.0, name, room));
+    }
+
+    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        self.serve_attribute(Operation::Listxattr, reply, size, |backing, room| backing.listxattr(number.0, room));
+    }
+
+    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.serve_empty(Operation::Removexattr, reply, |backing| backing.removexattr(number.0, name));
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.serve_empty(Operation::Fallocate, reply, |backing| {
+            backing.file(handle.0)?.fallocate(mode, offset, length)
+        });
+    }
+
+    fn lseek(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        self.serve(
+            Operation::Lseek,
+            reply,
+            |backing| backing.file(handle.0)?.seek(offset, whence),
+            |reply, offset| reply.offset(offset.cast_signed()),
+        );
+    }
+}
