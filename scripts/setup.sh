@@ -21,6 +21,8 @@ iperf3|have iperf3|traffic for the demo and the tests
 curl|have curl|traffic for the demo
 tcpdump|have tcpdump|looks at frames from outside in tests
 python3|have python3|the demo, and traffic for the tests
+fuse3|have fusermount3|slow disks without root
+git|have git|tries slow disks in tests
 '
 
 have() { command -v "$1" >/dev/null 2>&1; }

@@ -20,7 +20,7 @@ use units::{BitRate, ParseError, Share, Span};
 pub(crate) struct Gate {
     operations: Operations,
     decisions: Mutex<Decisions>,
-    bucket: Option<Mutex<Bucket>>,
+    bucket: Option<Arc<Mutex<Bucket>>>,
     later: Later,
     tallies: Arc<Mutex<Tallies>>,
     hurry: AtomicBool,
@@ -61,7 +61,7 @@ impl Gate {
         Ok(Gate {
             operations: ask.operations,
             decisions: Mutex::new(decisions),
-            bucket: ask.rate.map(|rate| Mutex::new(Bucket::new(rate))),
+            bucket: ask.rate.map(|rate| Arc::new(Mutex::new(Bucket::new(rate)))),
             later: Later::start().map_err(crate::Error::Threads)?,
             tallies: Arc::default(),
             hurry: AtomicBool::new(false),
@@ -88,15 +88,17 @@ impl Gate {
     /// kernel once it is time.
     pub(crate) fn finish(&self, turn: &Turn, bytes: u64, failed: bool, answer: impl FnOnce() + Send + 'static) {
         let mut due = turn.arrived + turn.asked.unwrap_or_default().to_std();
-        if bytes > 0
-            && let Some(bucket) = &self.bucket
-        {
+        let bucket = self.bucket.as_ref().filter(|_| bytes > 0).map(Arc::clone);
+        if let Some(bucket) = &bucket {
             due = due.max(bucket.lock().unwrap_or_else(PoisonError::into_inner).take(turn.arrived, bytes));
         }
         let Turn { operation, arrived, asked, error } = *turn;
         let tallies = Arc::clone(&self.tallies);
         let end = move || {
             let now = Instant::now();
+            if let Some(bucket) = bucket {
+                bucket.lock().unwrap_or_else(PoisonError::into_inner).was_late(now.saturating_duration_since(due));
+            }
             tallies.lock().unwrap_or_else(PoisonError::into_inner).of(operation).count(
                 bytes,
                 asked,
@@ -132,6 +134,8 @@ struct Bucket {
     passed: Option<Instant>,
     /// Parts of a nanosecond that are still to be counted, in 1/rate of it.
     rest: u128,
+    /// How late we were, and have not made good.
+    owed: Duration,
 }
 
 impl Bucket {
@@ -139,14 +143,21 @@ impl Bucket {
     /// which a program that waits for each cannot ask for the next.
     const DEPTH: Duration = Duration::from_millis(10);
 
+    /// A machine that slept has not owed us all that time.
+    const MOST_OWED: Duration = Duration::from_secs(1);
+
     fn new(rate: BitRate) -> Self {
-        Bucket { rate, passed: None, rest: 0 }
+        Bucket { rate, passed: None, rest: 0, owed: Duration::ZERO }
     }
 
     /// When so many bytes that come `now` have passed.
     fn take(&mut self, now: Instant, bytes: u64) -> Instant {
-        let full = now.checked_sub(Self::DEPTH).unwrap_or(now);
-        let start = self.passed.map_or(now, |passed| passed.max(full));
+        let passed = self.passed.unwrap_or(now);
+        // A program that was answered late asks late for the next: that is our doing, and made good.
+        let unused = now.saturating_duration_since(passed).saturating_sub(Self::DEPTH);
+        let made_good = unused.min(self.owed);
+        self.owed -= made_good;
+        let start = passed + (unused - made_good);
         let exact = u128::from(bytes) * 8 * 1_000_000_000 + self.rest;
         let rate = u128::from(self.rate.bps());
         self.rest = exact % rate;
@@ -154,6 +165,11 @@ impl Bucket {
         let passed = start + wait;
         self.passed = Some(passed);
         passed
+    }
+
+    /// An answer was so much late. Those that were late together were so for one reason.
+    fn was_late(&mut self, late: Duration) {
+        self.owed = self.owed.max(late.min(Self::MOST_OWED));
     }
 }
 
@@ -172,6 +188,21 @@ mod tests {
         }
         let took = now - start;
         assert!(took >= Duration::from_millis(3_990) && took <= Duration::from_millis(4_001), "{took:?}");
+    }
+
+    #[test]
+    fn late_answers_do_not_lower_the_rate() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(BitRate::from_bps(8_000_000));
+        let mut now = start;
+        for i in 0..100 {
+            let due = bucket.take(now, 10_000);
+            // Now and then the machine does something else for 60 ms.
+            now = due.max(now) + Duration::from_millis(if i % 20 == 10 { 60 } else { 0 });
+            bucket.was_late(now - due);
+        }
+        let took = now - start;
+        assert!(took >= Duration::from_millis(990) && took <= Duration::from_millis(1_010), "{took:?}");
     }
 
     #[test]

@@ -90,11 +90,18 @@ impl Later {
     }
 }
 
+/// This thread runs before those of other programs, and threads that it starts do: what they have to do
+/// is short, and late if it waits. Only root may have it so.
+pub(crate) fn before_others() {
+    let _ = rustix::process::setpriority_process(None, -10);
+}
+
 impl Shared {
     fn work(&self) {
         // Timers of ordinary threads may be 50 µs late so that a laptop can sleep. Where this is not
         // permitted they are just that late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        before_others();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let now = Instant::now();

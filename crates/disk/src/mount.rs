@@ -2,6 +2,7 @@
 
 use crate::backing::Backing;
 use crate::gate::Gate;
+use crate::later::before_others;
 use crate::mounts::{self, Mount};
 use crate::report::Tallies;
 use crate::service::Service;
@@ -72,8 +73,13 @@ pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
         shared_maps: Arc::clone(&shared_maps),
     };
     let session = Session::new(service, &target, &options(&backing)).map_err(|cause| refused(&target, &cause))?;
-    let session =
-        std::thread::Builder::new().name("disk".into()).spawn(move || session.run()).map_err(Error::Threads)?;
+    let session = std::thread::Builder::new()
+        .name("disk".into())
+        .spawn(move || {
+            before_others();
+            session.run()
+        })
+        .map_err(Error::Threads)?;
     let shared_maps = ask.cached || shared_maps.get().copied().unwrap_or(false);
     Ok(Mounted { mount: target, gate, session, shared_maps, covers })
 }

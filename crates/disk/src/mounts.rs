@@ -34,8 +34,8 @@ impl Mount {
 /// What is mounted exactly there, the last one if there are several.
 pub(crate) fn at(point: &Path) -> Result<Option<Mount>, Error> {
     let table = std::fs::read("/proc/self/mountinfo").map_err(Error::Mounts)?;
-    let mounts = table.split(|byte| *byte == b'\n').filter_map(Mount::read);
-    Ok(mounts.filter(|mount| mount.point == point).last())
+    let mut mounts = table.split(|byte| *byte == b'\n').filter_map(Mount::read);
+    Ok(mounts.rfind(|mount| mount.point == point))
 }
 
 /// The absolute path of a mount point, without looking at what is mounted there: that may not answer.

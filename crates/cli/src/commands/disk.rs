@@ -1,5 +1,5 @@
 use crate::files::OnDisk;
-use crate::output::{self, Failure, bits, share, thousands, time};
+use crate::output::{self, Failure, brief, digits, share, thousands};
 use crate::stop::Stop;
 use disk::{Ask, Delay, Fault, Operations, Tallies, Tally};
 use serde_json::{Value, json};
@@ -216,12 +216,12 @@ fn table(ask: &Ask, tallies: &Tallies) -> String {
         if tally.bytes > 0 {
             let _ = write!(text, ", {} B", thousands(tally.bytes));
         }
-        let median = |times: &hdrhistogram::Histogram<u64>| time(times.value_at_quantile(0.5) as f64);
+        let median = |times: &hdrhistogram::Histogram<u64>| brief(times.value_at_quantile(0.5) as f64);
         if !tally.asked.is_empty() {
             let _ = write!(text, "; asked median {}", median(&tally.asked));
         }
         let _ = write!(text, "; took median {}", median(&tally.obtained));
-        let _ = write!(text, ", p99 {}", time(tally.obtained.value_at_quantile(0.99) as f64));
+        let _ = write!(text, ", p99 {}", brief(tally.obtained.value_at_quantile(0.99) as f64));
         if tally.injected > 0 {
             let part = tally.injected as f64 / tally.count as f64;
             let _ = write!(text, "; {} made to fail ({})", thousands(tally.injected), share(part));
@@ -230,17 +230,28 @@ fn table(ask: &Ask, tallies: &Tallies) -> String {
     }
     let (bytes, seconds) = moved(tallies);
     if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
-        let asked = ask.rate.map_or(String::new(), |rate| format!("asked {}, ", bits(rate.bps() as f64)));
+        let asked = ask.rate.map_or(String::new(), |rate| format!("asked {}, ", bytes_rate(rate.bps() as f64 / 8.0)));
         let _ = writeln!(
             text,
             "  bytes       {asked}got {}: {} B in {}, first to last",
-            bits(bytes as f64 * 8.0 / seconds),
+            bytes_rate(bytes as f64 / seconds),
             thousands(bytes),
-            time(seconds * 1e9)
+            brief(seconds * 1e9)
         );
     }
     if tallies.iter().next().is_none() {
         text.push_str("  nobody used it\n");
     }
     text
+}
+
+/// Bytes a second as disks are told them.
+fn bytes_rate(rate: f64) -> String {
+    let (scale, unit) = match rate {
+        rate if rate >= 1e9 => (1e9, "GB/s"),
+        rate if rate >= 1e6 => (1e6, "MB/s"),
+        rate if rate >= 1e3 => (1e3, "kB/s"),
+        _ => (1.0, "B/s"),
+    };
+    format!("{} {unit}", digits(rate / scale, 5))
 }
