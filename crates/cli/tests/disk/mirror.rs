@@ -44,7 +44,7 @@ impl Pair {
     /// A name in one of a few directories, so that operations meet.
     fn name(&mut self) -> PathBuf {
         let mut path = PathBuf::new();
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..[0, 0, 0, 1, 1, 2][self.dice.below(6) as usize] {
             path.push(format!("d{}", self.dice.below(4)));
         }
         let kind = ["f", "d"][usize::from(self.dice.below(5) == 0)];
