@@ -7,6 +7,7 @@ mod assemble;
 mod commands;
 mod execute;
 mod files;
+mod host;
 #[cfg(feature = "live")]
 mod live;
 mod output;

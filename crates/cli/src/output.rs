@@ -42,6 +42,11 @@ pub(crate) fn say(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "netlathe: {text}");
 }
 
+/// Says a line on stderr as it is, of a run that goes on.
+pub(crate) fn line(text: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Says something on stderr that is not an error.
 pub(crate) fn note(text: impl fmt::Display) {
     say(format_args!("note: {text}"));

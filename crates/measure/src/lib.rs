@@ -12,6 +12,7 @@ pub mod figures;
 mod fit;
 mod gaps;
 mod histogram;
+pub mod host;
 mod lateness;
 mod moments;
 mod plots;

@@ -26,17 +26,29 @@ Examples:
   netlathe measure --pcap out.pcap --expect 'fixed 10us'
   netlathe measure --pcap out.pcap --expect 'chi2 df 6 in 80us..120us'
   netlathe measure --in if:eth0 --duration 10s --write seen.pcap --json
+  netlathe measure --host eth0,eth1 --duration 10s
 
 --expect is missed (status 1) when the mean or the rate is off by more than --tolerance, when less
 than 90 % of the gaps are within 1 µs of a fixed gap, or when gaps of the law that is expected would
-be so far from it less than once in 10 000 times (p < 1e-4).")]
+be so far from it less than once in 10 000 times (p < 1e-4).
+
+--host takes no frame: it reads the counters of this machine's kernel and drivers while another
+program receives, and says how many frames came, where some were lost (wire, ring, softnet,
+interface, protocol, socket), how queues and CPUs shared the work, and the commands that mend it.")]
 pub(crate) struct Measure {
     /// Port to listen on: an interface, or pcap:FILE
-    #[arg(long = "in", value_name = "PORT", required_unless_present = "pcap", conflicts_with = "pcap")]
+    #[arg(long = "in", value_name = "PORT", required_unless_present_any = ["pcap", "host"], conflicts_with = "pcap")]
     input: Option<String>,
     /// Capture to read
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Interfaces of this machine to watch by the kernel's counters, while something else receives
+    #[arg(long, value_name = "INTERFACE,…", value_delimiter = ',', conflicts_with_all =
+        ["input", "pcap", "write", "count", "expect", "tolerance", "folder", "cores", "seed", "window"])]
+    host: Option<Vec<String>>,
+    /// With --host: how often to look, and to say a line on a terminal [default: 1s]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["input", "pcap"], value_parser = parse_interval, allow_hyphen_values = true)]
+    interval: Option<Span>,
     /// Write what arrives to a capture
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -51,6 +63,18 @@ pub(crate) struct Measure {
     tolerance: Share,
     #[command(flatten)]
     common: Common,
+}
+
+/// Reads how often to look at counters: that costs some milliseconds.
+fn parse_interval(text: &str) -> Result<Span, units::ParseError> {
+    let interval: Span = text.parse()?;
+    if interval < Span::from_ps(PS_PER_S / 10) {
+        return Err(units::ParseError::new(
+            format!("'{text}' is too often to look at counters"),
+            "write 100ms or more",
+        ));
+    }
+    Ok(interval)
 }
 
 /// What should be found: a gap, if it begins as one, else a rate.
@@ -162,6 +186,10 @@ pub(crate) struct Reception<'a> {
 
 impl Measure {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(names) = &self.host {
+            let second = Span::from_ps(PS_PER_S);
+            return crate::host::watch(names, self.interval.unwrap_or(second), &self.common);
+        }
         let mut problems = Problems::default();
         let port = match (&self.input, &self.pcap) {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),

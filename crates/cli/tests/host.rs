@@ -1,0 +1,178 @@
+//! `measure --host` on the counters of a kernel that really receives.
+
+#![cfg(feature = "live")]
+
+#[path = "live/bed.rs"]
+#[allow(dead_code, reason = "made for the tests of live ports; this file uses a part")]
+mod bed;
+
+use bed::{Bed, Finished, Program, netlathe, number};
+use lab::Node;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+/// A program in a lab that said it is ready; ended with this value.
+struct Ready {
+    child: Child,
+    said: BufReader<Box<dyn Read + Send>>,
+}
+
+impl Ready {
+    /// Starts a command and waits until it says a line with `word`, on stderr or stdout.
+    fn start(mut command: Command, word: &str, on_stderr: bool) -> Ready {
+        let line = format!("{command:?}");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let said: Box<dyn Read + Send> = if on_stderr {
+            Box::new(child.stderr.take().expect("a pipe"))
+        } else {
+            Box::new(child.stdout.take().expect("a pipe"))
+        };
+        let mut ready = Ready { child, said: BufReader::new(said) };
+        let mut text = String::new();
+        while !text.contains(word) {
+            text.clear();
+            assert_ne!(ready.said.read_line(&mut text).expect("UTF-8"), 0, "{line} ended before it was ready");
+        }
+        ready
+    }
+
+    /// The report of a monitor that is told to stop.
+    fn report(mut self) -> Value {
+        let pid = self.child.id().to_string();
+        let told = Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill is there");
+        assert!(told.success(), "it has ended before");
+        let mut text = String::new();
+        self.child.stdout.take().expect("a pipe").read_to_string(&mut text).expect("UTF-8");
+        assert_eq!(self.child.wait().expect("it ends").code(), Some(0), "{text}");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // One that has ended is no longer signalled.
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+fn monitor(bed: &Bed) -> Ready {
+    Ready::start(bed.netlathe(Node::Server, "measure --host eth0 --json -v"), "watching eth0", true)
+}
+
+/// A socket on port 9 that never reads.
+fn deaf_socket(bed: &Bed) -> Ready {
+    let program = "import socket,time; s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind((\"\",9)); \
+                   print(\"bound\",flush=True); time.sleep(120)";
+    Ready::start(bed.command(Node::Server, "python3", &["-c", program]), "bound", false)
+}
+
+/// Frames to port 9 of an address, from the box to the server.
+fn send(bed: &Bed, to: &str) {
+    let stream = format!("udp 10.77.0.1:1000 > {to}:9 size 64B dmac 02:77:00:00:00:64");
+    bed.run(Node::Box, &format!("gen --out s0 --json --rate 50kpps --count {COUNT} --stream '{stream}'")).report();
+}
+
+fn has_advice(report: &Value, name: &str) -> bool {
+    report["host"]["advice"].as_array().expect("advice").iter().any(|advice| advice["name"] == name)
+}
+
+const COUNT: u64 = 20_000;
+
+/// Frames of one lab beyond those sent: IPv6 speaks in its first second.
+#[track_caller]
+fn assert_came(report: &Value, count: u64) {
+    let frames = number(report, "/host/interfaces/0/frames");
+    assert!((count..count + 50).contains(&frames), "{frames} of {count}: {report}");
+}
+
+#[test]
+fn losses_at_a_socket_are_counted_and_explained() {
+    let Some(bed) = Bed::shared("host-socket", |_| {}) else { return };
+    let _deaf = deaf_socket(&bed);
+    let monitor = monitor(&bed);
+    send(&bed, "10.77.0.100");
+    let report = monitor.report();
+    assert_eq!((&report["schema"], &report["command"]), (&Value::from(1), &Value::from("measure")));
+    assert_came(&report, COUNT);
+    let lost = number(&report, "/host/lost/socket");
+    // A buffer of 212 992 B holds a few hundred small datagrams.
+    assert!(lost > COUNT / 2 && lost < COUNT, "{report}");
+    assert_eq!(number(&report, "/host/sockets/0/drops"), lost, "one socket lost them all");
+    assert_eq!(report["host"]["sockets"][0]["local"], "0.0.0.0:9");
+    assert!(report["host"]["lost"]["ring"].is_null(), "veth counts none: {report}");
+    assert!(has_advice(&report, "slow-reader"), "{report}");
+    let by_interval = report["intervals"].as_array().expect("intervals");
+    let parts: u64 = by_interval.iter().map(|part| number(part, "/lost/socket")).sum();
+    assert_eq!(parts, lost, "the intervals are the whole");
+}
+
+#[test]
+fn what_nobody_wants_is_told_from_what_finds_no_room() {
+    let Some(bed) = Bed::shared("host-unwanted", |_| {}) else { return };
+    let from_box = |to: &str| {
+        let monitor = monitor(&bed);
+        send(&bed, to);
+        let report = monitor.report();
+        assert_came(&report, COUNT);
+        assert_eq!(number(&report, "/host/lost/socket"), 0, "{report}");
+        assert!(number(&report, "/host/lost/protocol") >= COUNT, "{report}");
+        report
+    };
+    assert!(has_advice(&from_box("10.77.0.100"), "no-port"));
+    assert!(has_advice(&from_box("10.77.0.77"), "other-address"), "as in the reference");
+}
+
+#[test]
+fn softnet_tells_which_cpu_did_the_work() {
+    let Some(bed) = Bed::shared("host-softnet", |_| {}) else { return };
+    let file = "/sys/class/net/eth0/queues/rx-0/rps_cpus";
+    let steered = bed.output(Node::Server, &format!("sh -c 'echo 2 > {file} && cat {file}'"));
+    let mask = String::from_utf8_lossy(&steered.stdout).trim().trim_start_matches('0').to_owned();
+    if !steered.status.success() || mask != "2" {
+        println!("SKIP: RPS cannot be turned to a second CPU here");
+        return;
+    }
+    let _deaf = deaf_socket(&bed);
+    let monitor = monitor(&bed);
+    send(&bed, "10.77.0.100");
+    let report = monitor.report();
+    let cpu = report["host"]["cpus"].as_array().expect("CPUs").iter().find(|cpu| cpu["cpu"] == 1).expect("CPU 1");
+    // What its backlog had no room for never came to the interface.
+    let (came, dropped) = (number(&report, "/host/interfaces/0/frames"), number(cpu, "/dropped"));
+    assert!(number(cpu, "/processed") + dropped >= COUNT && came + dropped >= COUNT, "{report}");
+    // Where the sender ran on that CPU, nobody had to wake it.
+    assert!(cpu["received_rps"].is_u64() && cpu["busy"].is_f64(), "{report}");
+}
+
+#[test]
+fn an_interface_that_goes_away_ends_it() {
+    let Some(bed) = Bed::shared("host-gone", |_| {}) else { return };
+    bed.stdout(Node::Server, "ip link add name gone0 type veth peer name gone1");
+    let watching = bed.netlathe(Node::Server, "measure --host gone0,eth0 -v --interval 100ms");
+    let mut watching = Ready::start(watching, "watching", true);
+    bed.stdout(Node::Server, "ip link del gone0");
+    let (mut said, mut table) = (String::new(), String::new());
+    watching.said.read_to_string(&mut said).expect("UTF-8");
+    watching.child.stdout.take().expect("a pipe").read_to_string(&mut table).expect("UTF-8");
+    assert_eq!(watching.child.wait().expect("it ends").code(), Some(2), "{said}");
+    assert!(said.lines().count() == 1 && said.contains("gone0") && said.contains("ip link"), "{said}");
+    assert!(table.contains("lost at"), "what was seen is reported: {table}");
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    let run = |line: &str| -> Finished {
+        let mut command = Command::new(netlathe());
+        command.args(line.split_whitespace());
+        Program::start(command).wait()
+    };
+    run("measure --host nosuch0").assert_refused(&["no interface 'nosuch0'", "ip link"]);
+    run("measure --host lo,lo").assert_refused(&["lo is named twice"]);
+    run("measure --host ../net/lo").assert_refused(&["no interface"]);
+    run("measure --host lo --interval 1ms").assert_refused(&["too often", "100ms"]);
+    run("measure --host lo --in lo").assert_refused(&["cannot be used with"]);
+    run("measure --host lo --expect 1us").assert_refused(&["cannot be used with"]);
+    run("measure --in lo --interval 1s").assert_refused(&["cannot be used with"]);
+}

@@ -1,0 +1,428 @@
+//! What happened at a receiver between two moments.
+
+use super::advice::{self, Advice};
+use super::interface::InterfaceCounters;
+use super::kernel::{Protocols, Softnet};
+use super::settings::{InterfaceSettings, Settings};
+use super::{Snapshot, grown};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Where a frame can be lost, in the order of its way into the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// It came broken.
+    Wire,
+    /// The NIC had no free descriptor for it, or no room before that.
+    Ring,
+    /// No place of losses, but of advice: how frames are spread over queues and CPUs.
+    Queue,
+    /// A CPU's backlog was full.
+    Softnet,
+    /// The interface dropped it otherwise: `rx_dropped` beyond what softnet and ring explain.
+    Interface,
+    /// IP or UDP did not want it: another host's address, no such port, a wrong checksum.
+    Protocol,
+    /// The socket's buffer was full.
+    Socket,
+}
+
+impl Place {
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Wire => "wire",
+            Place::Ring => "ring",
+            Place::Queue => "queue",
+            Place::Softnet => "softnet",
+            Place::Interface => "interface",
+            Place::Protocol => "protocol",
+            Place::Socket => "socket",
+        }
+    }
+}
+
+/// Frames lost by place; none where nobody counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    /// Broken frames of the interfaces watched.
+    pub wire: Option<u64>,
+    /// At the rings of the interfaces watched. Drivers count one frame by several names: the largest is taken, so this
+    /// is the least that was lost.
+    pub ring: Option<u64>,
+    /// At the backlogs of all CPUs, of all interfaces of the machine.
+    pub softnet: Option<u64>,
+    /// `rx_dropped` of the interfaces watched, less softnet and ring.
+    pub interface: Option<u64>,
+    /// By IP and UDP in this network namespace.
+    pub protocol: Option<u64>,
+    /// At sockets of this network namespace: UDP datagrams and TCP segments.
+    pub socket: Option<u64>,
+}
+
+impl Lost {
+    /// Each place and what was lost there, in the order of the way.
+    #[must_use]
+    pub fn places(&self) -> [(Place, Option<u64>); 6] {
+        [
+            (Place::Wire, self.wire),
+            (Place::Ring, self.ring),
+            (Place::Softnet, self.softnet),
+            (Place::Interface, self.interface),
+            (Place::Protocol, self.protocol),
+            (Place::Socket, self.socket),
+        ]
+    }
+}
+
+/// A counter of losses, by its own name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Drop {
+    /// Where.
+    pub place: Place,
+    /// The driver's or the kernel's name of it.
+    pub counter: String,
+    /// What it grew by.
+    pub frames: u64,
+}
+
+/// What a receive queue took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Queue {
+    /// Its number.
+    pub queue: usize,
+    /// Frames.
+    pub frames: u64,
+}
+
+/// The receive ring, in descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RingSize {
+    /// Now.
+    pub now: u64,
+    /// The most it may have.
+    pub max: Option<u64>,
+}
+
+/// What came to an interface.
+#[derive(Clone, Debug, Serialize)]
+pub struct InterfaceReport {
+    /// Its name.
+    pub name: String,
+    /// Frames that the driver handed to the kernel.
+    pub frames: u64,
+    /// Their bytes: the driver's count and 4 for the FCS of each.
+    pub bytes: u64,
+    /// Frames per second.
+    pub pps: f64,
+    /// Bits per second of frames with FCS.
+    pub bps: f64,
+    /// Its receive ring.
+    pub ring: Option<RingSize>,
+    /// What each receive queue took, where the driver counts that.
+    pub queues: Option<Vec<Queue>>,
+    /// Interrupts of its receive queues, where they can be told by their names.
+    pub interrupts: Option<BTreeMap<String, u64>>,
+    /// Counters of losses that it has, also those that did not grow.
+    pub drops: Vec<Drop>,
+    /// Times that the NIC looked for a descriptor in vain, and held the frame.
+    pub no_buffer: Option<u64>,
+    /// How it is set.
+    pub settings: InterfaceSettings,
+}
+
+impl InterfaceReport {
+    /// The largest of its counters of a place; none if it has none.
+    pub(super) fn lost(&self, place: Place) -> Option<u64> {
+        self.drops.iter().filter(|drop| drop.place == place).map(|drop| drop.frames).max()
+    }
+}
+
+/// What a CPU did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cpu {
+    /// Its number.
+    pub cpu: usize,
+    /// Frames that it took through the stack, of all interfaces.
+    pub processed: Option<u64>,
+    /// Frames that found its backlog full.
+    pub dropped: Option<u64>,
+    /// Times that it stopped with work left.
+    pub time_squeeze: Option<u64>,
+    /// Times that another CPU gave it frames by RPS.
+    pub received_rps: Option<u64>,
+    /// Frames among `dropped` that were dropped for the sake of smaller flows.
+    pub flow_limit: Option<u64>,
+    /// Runs of the receiving softirq.
+    pub net_rx: Option<u64>,
+    /// Share of its time that it was not idle.
+    pub busy: Option<f64>,
+    /// Share of its time in interrupts, hard and soft.
+    pub interrupts: Option<f64>,
+}
+
+/// A UDP socket that lost datagrams.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SocketReport {
+    /// Its address and port.
+    pub local: String,
+    /// Datagrams that found no room.
+    pub drops: u64,
+    /// Bytes of its buffer, as the kernel counts: with its own book-keeping.
+    pub buffer: Option<u64>,
+    /// Whose it is.
+    pub program: Option<String>,
+}
+
+/// What happened at a receiver.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostReport {
+    /// How long was looked, in s.
+    pub seconds: f64,
+    /// What came to each interface.
+    pub interfaces: Vec<InterfaceReport>,
+    /// Frames lost by place.
+    pub lost: Lost,
+    /// What each CPU did.
+    pub cpus: Vec<Cpu>,
+    /// The protocols' counters that grew, as `Udp.InDatagrams`.
+    pub protocols: Option<BTreeMap<String, u64>>,
+    /// UDP sockets that lost datagrams, the worst first.
+    pub sockets: Option<Vec<SocketReport>>,
+    /// The kernel's limits.
+    pub settings: Settings,
+    /// What would mend it, in the order of a frame's way.
+    pub advice: Vec<Advice>,
+}
+
+impl HostReport {
+    /// What happened from one moment to another, `seconds` apart.
+    #[must_use]
+    pub fn between(before: &Snapshot, after: &Snapshot, seconds: f64, settings: &Settings) -> HostReport {
+        let interfaces = after.interfaces.iter().filter_map(|after| {
+            let before = before.interfaces.iter().find(|before| before.name == after.name)?;
+            let settings = settings.interfaces.get(&after.name).cloned().unwrap_or_default();
+            Some(interface(before, after, seconds, settings))
+        });
+        let interfaces: Vec<InterfaceReport> = interfaces.collect();
+        let cpus = cpus(before, after);
+        let protocols = match (&before.protocols, &after.protocols) {
+            (Some(before), Some(after)) => Some(protocols(before, after)),
+            _ => None,
+        };
+        let mut report = HostReport {
+            seconds,
+            lost: lost(&interfaces, &cpus, protocols.as_ref()),
+            interfaces,
+            cpus,
+            protocols,
+            sockets: sockets(before, after, settings),
+            settings: settings.clone(),
+            advice: Vec::new(),
+        };
+        report.advice = advice::advise(&report);
+        report
+    }
+
+    /// What a protocol's counter grew by; 0 if it did not.
+    pub(super) fn protocol(&self, name: &str) -> u64 {
+        self.protocols.as_ref().and_then(|protocols| protocols.get(name)).copied().unwrap_or(0)
+    }
+
+    /// The protocols' counters of losses at a place that grew, by name.
+    #[must_use]
+    pub fn protocol_losses(&self, place: Place) -> Vec<(&'static str, u64)> {
+        let names: Vec<&'static str> = match place {
+            Place::Protocol => UNWANTED.to_vec(),
+            Place::Socket => UDP_FULL.iter().chain(&TCP_FULL).copied().collect(),
+            _ => Vec::new(),
+        };
+        names.into_iter().map(|name| (name, self.protocol(name))).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The CPU that took most frames through the stack, if any did, and its share of them.
+    pub(super) fn busiest(&self) -> Option<(&Cpu, f64)> {
+        let all: u64 = self.cpus.iter().filter_map(|cpu| cpu.processed).sum();
+        let cpu = self.cpus.iter().max_by_key(|cpu| cpu.processed)?;
+        let share = cpu.processed.unwrap_or(0) as f64 / all as f64;
+        (all > 0).then_some((cpu, share))
+    }
+}
+
+fn interface(
+    before: &InterfaceCounters,
+    after: &InterfaceCounters,
+    seconds: f64,
+    settings: InterfaceSettings,
+) -> InterfaceReport {
+    let frames = after.frames().saturating_sub(before.frames());
+    let bytes = after.bytes().saturating_sub(before.bytes());
+    let per_second = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
+    let mut drops = Vec::new();
+    let mut note = |place, counter: &str, before: Option<u64>, after: u64| {
+        drops.extend(grown(before, Some(after)).map(|frames| Drop { place, counter: counter.to_owned(), frames }));
+    };
+    // A wire is known by a NIC: the files are there for veth, too.
+    let earlier: BTreeMap<String, u64> = before.wire().into_iter().collect();
+    for (name, value) in after.wire() {
+        if after.has_device || value > 0 {
+            note(Place::Wire, &name, earlier.get(&name).copied(), value);
+        }
+    }
+    // A counter of the kernel's that was zero before does not show there.
+    let earlier = before.ring();
+    for (name, value) in after.ring() {
+        note(Place::Ring, &name, Some(earlier.get(&name).copied().unwrap_or(0)), value);
+    }
+    if let Some(value) = after.statistics.get("rx_dropped") {
+        note(Place::Interface, "rx_dropped", before.statistics.get("rx_dropped").copied(), *value);
+    }
+    let signs = |of: &InterfaceCounters| of.signs().into_values().reduce(u64::saturating_add);
+    InterfaceReport {
+        name: after.name.clone(),
+        frames,
+        bytes,
+        pps: per_second(frames as f64),
+        bps: per_second(bytes as f64 * 8.0),
+        ring: settings.ring.map(|now| RingSize { now, max: settings.ring_max }),
+        queues: queues(before, after, frames),
+        interrupts: interrupts(before, after),
+        drops,
+        no_buffer: grown(signs(before), signs(after)),
+        settings,
+    }
+}
+
+/// What each queue took. None where the driver's counters cover less than half of the frames: veth's and virtio's count
+/// only what passes an XDP program, and a driver may read the hardware's only once a second.
+fn queues(before: &InterfaceCounters, after: &InterfaceCounters, frames: u64) -> Option<Vec<Queue>> {
+    let earlier = before.queues();
+    let took = |(queue, value): (&usize, &u64)| {
+        grown(earlier.get(queue).copied(), Some(*value)).map(|frames| Queue { queue: *queue, frames })
+    };
+    let queues: Vec<Queue> = after.queues().iter().map(took).collect::<Option<_>>()?;
+    let sum: u64 = queues.iter().map(|queue| queue.frames).fold(0, u64::saturating_add);
+    (!queues.is_empty() && sum >= frames / 2).then_some(queues)
+}
+
+fn interrupts(before: &InterfaceCounters, after: &InterfaceCounters) -> Option<BTreeMap<String, u64>> {
+    let sum = |counts: &BTreeMap<usize, u64>| counts.values().copied().fold(0, u64::saturating_add);
+    let of = |(name, counts): (&String, &BTreeMap<usize, u64>)| {
+        Some((name.clone(), grown(before.interrupts.get(name).map(sum), Some(sum(counts)))?))
+    };
+    let grown: BTreeMap<String, u64> = after.interrupts.iter().filter_map(of).collect();
+    (!grown.is_empty()).then_some(grown)
+}
+
+fn cpus(before: &Snapshot, after: &Snapshot) -> Vec<Cpu> {
+    let mut cpus: BTreeMap<usize, Cpu> = BTreeMap::new();
+    let numbered = |cpu: usize| Cpu { cpu, ..Cpu::default() };
+    if let (Some(earlier), Some(later)) = (&before.softnet, &after.softnet) {
+        for now in later {
+            let Some(then) = earlier.iter().find(|then| then.cpu == now.cpu) else { continue };
+            // 32 bits that wrap: half a minute at 140 Mpps.
+            let since = |of: fn(&Softnet) -> u32| Some(u64::from(of(now).wrapping_sub(of(then))));
+            let both = |now: Option<u32>, then: Option<u32>| Some(u64::from(now?.wrapping_sub(then?)));
+            let cpu = cpus.entry(now.cpu).or_insert_with(|| numbered(now.cpu));
+            cpu.processed = since(|softnet| softnet.processed);
+            cpu.dropped = since(|softnet| softnet.dropped);
+            cpu.time_squeeze = since(|softnet| softnet.time_squeeze);
+            cpu.received_rps = both(now.received_rps, then.received_rps);
+            cpu.flow_limit = both(now.flow_limit, then.flow_limit);
+        }
+    }
+    for (number, count) in after.net_rx.iter().flatten() {
+        let earlier = before.net_rx.as_ref().and_then(|counts| counts.get(number)).copied();
+        cpus.entry(*number).or_insert_with(|| numbered(*number)).net_rx = grown(earlier, Some(*count));
+    }
+    for (number, now) in after.times.iter().flatten() {
+        let Some(then) = before.times.as_ref().and_then(|times| times.get(number)) else { continue };
+        let total = now.total.saturating_sub(then.total);
+        if total == 0 {
+            continue;
+        }
+        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / total as f64;
+        let cpu = cpus.entry(*number).or_insert_with(|| numbered(*number));
+        cpu.busy = Some((1.0 - share(now.idle, then.idle)).clamp(0.0, 1.0));
+        cpu.interrupts = Some(share(now.interrupts, then.interrupts).clamp(0.0, 1.0));
+    }
+    cpus.into_values().collect()
+}
+
+fn protocols(before: &Protocols, after: &Protocols) -> BTreeMap<String, u64> {
+    let grown = |(name, value): (&String, &u64)| {
+        let since = value.checked_sub(before.get(name).copied().unwrap_or(0))?;
+        (since > 0).then(|| (name.clone(), since))
+    };
+    after.iter().filter_map(grown).collect()
+}
+
+fn sockets(before: &Snapshot, after: &Snapshot, settings: &Settings) -> Option<Vec<SocketReport>> {
+    let earlier: BTreeMap<u64, u64> =
+        before.sockets.as_ref()?.iter().map(|socket| (socket.inode, socket.drops)).collect();
+    let mut losers: Vec<SocketReport> = after
+        .sockets
+        .as_ref()?
+        .iter()
+        .filter_map(|socket| {
+            let drops = socket.drops.checked_sub(earlier.get(&socket.inode).copied().unwrap_or(0))?;
+            let owner = settings.owners.get(&socket.inode).cloned().unwrap_or_default();
+            let local = socket.local.to_string();
+            (drops > 0).then_some(SocketReport { local, drops, buffer: owner.buffer, program: owner.program })
+        })
+        .collect();
+    losers.sort_by_key(|socket| std::cmp::Reverse(socket.drops));
+    Some(losers)
+}
+
+/// What IP and UDP throw away. Broken headers hold wrong IP checksums; what found no room in a socket is not here.
+pub(super) const UNWANTED: [&str; 14] = [
+    "Ip.InHdrErrors",
+    "Ip.InAddrErrors",
+    "Ip.InUnknownProtos",
+    "Ip.InDiscards",
+    "IpExt.InNoRoutes",
+    "IpExt.InTruncatedPkts",
+    "TcpExt.IPReversePathFilter",
+    "Udp.NoPorts",
+    "Udp.InCsumErrors",
+    "Ip6InHdrErrors",
+    "Ip6InAddrErrors",
+    "Ip6InDiscards",
+    "Udp6NoPorts",
+    "Udp6InCsumErrors",
+];
+
+/// What finds no room at a UDP socket, or in all sockets' memory.
+pub(super) const UDP_FULL: [&str; 4] = ["Udp.RcvbufErrors", "Udp.MemErrors", "Udp6RcvbufErrors", "Udp6MemErrors"];
+
+/// What finds no room at a TCP socket.
+pub(super) const TCP_FULL: [&str; 5] = [
+    "TcpExt.TCPBacklogDrop",
+    "TcpExt.TCPRcvQDrop",
+    "TcpExt.TCPOFODrop",
+    "TcpExt.TCPZeroWindowDrop",
+    "TcpExt.ListenDrops",
+];
+
+fn lost(interfaces: &[InterfaceReport], cpus: &[Cpu], protocols: Option<&BTreeMap<String, u64>>) -> Lost {
+    let sum = |place| interfaces.iter().filter_map(|of| of.lost(place)).reduce(u64::saturating_add);
+    let softnet = cpus.iter().filter_map(|cpu| cpu.dropped).reduce(u64::saturating_add);
+    let ring = sum(Place::Ring);
+    let protocol = |names: &[&str]| {
+        let counters = protocols?;
+        Some(names.iter().filter_map(|name| counters.get(*name)).copied().fold(0, u64::saturating_add))
+    };
+    // The kernel counts what a backlog has no room for at the interface, too, and some drivers count the ring's there.
+    let explained = softnet.unwrap_or(0).saturating_add(ring.unwrap_or(0));
+    Lost {
+        wire: sum(Place::Wire),
+        ring,
+        softnet,
+        interface: sum(Place::Interface).map(|dropped| dropped.saturating_sub(explained)),
+        protocol: protocol(&UNWANTED),
+        socket: protocol(&[UDP_FULL.as_slice(), TCP_FULL.as_slice()].concat()),
+    }
+}
