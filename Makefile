@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo test bench lint doc setup
+.PHONY: demo test bench bench-paper lint doc setup
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -11,6 +11,9 @@ demo: setup   ## unmodified programs through netlathe, asked against got, in und
 
 bench: setup  ## figures beside a limit or a peer of the same run, ten minutes
 	cargo bench -p netlathe-cli --bench virtual_time --bench real_time
+
+bench-paper: setup  ## the LightShaper paper's tables and figures again, beside ours, ten minutes
+	cargo build --release -p netlathe-cli && python3 bench/paper
 
 lint: setup   ## format and lints, warnings are errors
 	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings

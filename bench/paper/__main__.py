@@ -1,0 +1,159 @@
+"""The tables and figures of the LightShaper paper again: asked, the paper's, its rivals', ours on the model line and live.
+
+Each experiment prints a table and leaves a JSON file, from which the drawings and the tables of docs/papers/lightshaper.md
+are made. Live parts run in labs (`netlathe lab run`), which are taken down however this ends.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+import pages
+import programs
+import results
+from programs import Failed
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+EXPERIMENTS = ("fig5", "table1", "table2", "fig7", "table3", "table4")
+LIVE_S = 300   # the longest that a live part may take
+
+
+def module(name):
+    return importlib.import_module(name)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="make bench-paper", description=__doc__.split("\n")[0],
+                                     epilog="example: python3 bench/paper --only fig5,table2")
+    parser.add_argument("--only", metavar="LIST", help=f"only these, of {','.join(EXPERIMENTS)}")
+    parser.add_argument("--virtual", action="store_true", help="only what runs in virtual time, on any machine")
+    parser.add_argument("--results", metavar="DIR", default=os.path.join(ROOT, "bench", "results"),
+                        help="where the JSON files are (default: bench/results)")
+    parser.add_argument("--from-results", action="store_true",
+                        help="measure nothing: print, draw and write the document from the JSON files")
+    parser.add_argument("--keep-docs", action="store_true", help="leave docs/ as it is")
+    parser.add_argument("--seconds", type=int, default=programs.seconds, metavar="N",
+                        help="how long each program of Tables 3 and 4 runs (default, and the paper: 5)")
+    parser.add_argument("--check", action="store_true",
+                        help="measure nothing: status 1 if docs/ does not say what the JSON files say")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    given.only = given.only.split(",") if given.only else list(EXPERIMENTS)
+    unknown = [name for name in given.only if name not in EXPERIMENTS]
+    if unknown:
+        parser.error(f"--only: there is no '{unknown[0]}': write some of {','.join(EXPERIMENTS)}")
+    return given
+
+
+def built():
+    """Where cargo puts the binary: the target folder may be anywhere."""
+    line = ["cargo", "metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path", f"{ROOT}/Cargo.toml"]
+    return os.path.join(json.loads(programs.run(line))["target_directory"], "release", "netlathe")
+
+
+def in_lab(name, experiment):
+    """Runs an experiment's live part inside a lab of its own, and returns what it found."""
+    lab = ["lab", "run", "--name", f"paper-{os.getpid()}", "--clients", experiment.CLIENTS, "--on", "box"]
+    inside = [sys.executable, os.path.dirname(os.path.abspath(__file__)), "--inside", name, "--seconds", programs.seconds]
+    found = json.loads(programs.run([programs.NETLATHE, *lab, "--", *inside], wait_s=LIVE_S))
+    for command in found.pop("commands"):
+        if command not in programs.commands:
+            programs.commands.append(command)
+    return found
+
+
+def measured(name, only_virtual):
+    """Runs an experiment."""
+    experiment = module(name)
+    before, begin = results.machine(), time.monotonic()
+    programs.commands.clear()
+    parts, notes = experiment.virtual(), []
+    if only_virtual:
+        notes.append("only virtual time was asked for")
+    else:
+        for live in (experiment.real, lambda: in_lab(name, experiment)):
+            try:
+                parts |= live()
+            except Failed as failure:
+                notes.append(f"skipped: {failure}")
+    result = experiment.result(**parts)
+    result["notes"] += notes
+    return results.stamped(result, before, time.monotonic() - begin, only_virtual)
+
+
+def inside(name):
+    """The live part, in the box of a lab."""
+    found = module(name).live()
+    print(json.dumps({**found, "commands": programs.commands}))
+
+
+def check(folder):
+    """Says which documents do not say what the results say."""
+    stale = pages.stale(ROOT, folder, EXPERIMENTS)
+    for path in stale:
+        print(f"bench-paper: {path} is not what {os.path.relpath(folder, ROOT)} says: python3 bench/paper --from-results",
+              file=sys.stderr)
+    return 1 if stale else 0
+
+
+def bench(given):
+    failed = False
+    for name in given.only:
+        if given.from_results:
+            result = results.load(given.results, name)
+        else:
+            result = measured(name, given.virtual)
+            results.save(given.results, result)
+            failed |= any(note.startswith("skipped") for note in result["notes"])
+        print(results.printed(result), end="\n\n", flush=True)
+    if not given.keep_docs:
+        pages.write(ROOT, given.results, EXPERIMENTS)
+    return 1 if failed else 0
+
+
+def main():
+    given = arguments()
+    # SIGTERM is like Ctrl-C: the `finally` below must run. Both are handled even if they came ignored.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    programs.seconds = given.seconds
+    try:
+        if given.inside:
+            programs.work = os.environ["NETLATHE_PAPER_WORK"]
+            inside(given.inside)
+            return 0
+        if given.check:
+            return check(given.results)
+        if not given.from_results:
+            programs.NETLATHE = programs.NETLATHE or built()
+            if not os.access(programs.NETLATHE, os.X_OK):
+                raise Failed(f"there is no {programs.NETLATHE}: cargo build --release -p netlathe-cli")
+        programs.work = tempfile.mkdtemp(prefix="netlathe-paper-")
+        os.environ.update({"NETLATHE": programs.NETLATHE, "NETLATHE_PAPER_WORK": programs.work})
+        return bench(given)
+    except Failed as failure:
+        print(f"bench-paper: {failure}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # whoever read us has seen enough
+        return 0
+    except FileNotFoundError as missing:
+        print(f"bench-paper: {missing.filename}: {missing.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("bench-paper: interrupted", file=sys.stderr)
+        return 130
+    finally:
+        programs.stop_all()
+        if not given.inside and programs.work != tempfile.gettempdir():
+            shutil.rmtree(programs.work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
