@@ -11,6 +11,7 @@ demo: setup   ## unmodified programs through netlathe, asked against got, in und
 
 bench: setup  ## figures beside a limit or a peer of the same run, ten minutes
 	cargo bench -p netlathe-cli --bench virtual_time --bench real_time
+	cargo bench -p netlathe-engine --bench classes
 
 bench-paper: setup  ## the LightShaper paper's tables and figures again, beside ours, ten minutes
 	cargo build --release -p netlathe-cli && python3 bench/paper

@@ -326,7 +326,8 @@ fn flags(text: &str) -> Result<Test, ParseError> {
 fn hex(text: &str, example: &str) -> Result<Vec<u8>, ParseError> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let bad = || ParseError::new(format!("'{text}' is not whole bytes in hex"), example);
-    let good = !digits.is_empty() && digits.len() % 2 == 0 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let good =
+        !digits.is_empty() && digits.len().is_multiple_of(2) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !good || digits.len() > 2 * LONGEST {
         return Err(bad());
     }

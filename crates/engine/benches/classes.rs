@@ -1,0 +1,94 @@
+//! What it costs to tell of which class a frame is, by the number of rules. Medians of several rounds;
+//! nothing here passes or fails.
+
+use engine::classes::{Classifier, Rule};
+use packet::{MacAddr, UdpTemplate};
+use std::error::Error;
+use std::hint::black_box;
+use std::net::Ipv4Addr;
+use std::time::Instant;
+
+const ROUNDS: usize = 9;
+const FRAMES: u32 = 4_096;
+
+/// Kinds of rules: rule number `i`, and where a frame goes that meets it.
+type Kind = (&'static str, fn(u32) -> String, fn(u32) -> (Ipv4Addr, u16));
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let kinds: [Kind; 4] = [
+        ("udp dport N", |i| format!("udp dport {}", 1_000 + i), |i| (Ipv4Addr::new(10, 0, 0, 1), 1_000 + i as u16)),
+        (
+            "dst N/24",
+            |i| format!("dst {}/24", Ipv4Addr::from(0x0a00_0000 | i << 8)),
+            |i| (Ipv4Addr::from(0x0a00_0001 | i << 8), 9),
+        ),
+        (
+            "udp src 10.0.0.0/8 dst N/24 dport N-N+9",
+            |i| format!("udp src 10.0.0.0/8 dst {}/24 dport {}-{}", Ipv4Addr::from(0x0a00_0000 | i << 8), i, i + 9),
+            |i| (Ipv4Addr::from(0x0a00_0001 | i << 8), i as u16 + 5),
+        ),
+        (
+            "udp dst N payload \"user N\"",
+            |i| format!("udp dst {} payload \"user{i:05}\"", Ipv4Addr::from(0x0a00_0001 | i << 8)),
+            |i| (Ipv4Addr::from(0x0a00_0001 | i << 8), 9),
+        ),
+    ];
+    println!("classes, ns per frame of 128 B, medians of {ROUNDS} rounds of {FRAMES} frames");
+    println!("  {:<44} {:>8} {:>8} {:>8} {:>8}", "every rule like", 1, 10, 1_000, 10_000);
+    for (name, rule, target) in kinds {
+        let mut hits = Vec::new();
+        let mut misses = Vec::new();
+        for count in [1, 10, 1_000, 10_000] {
+            let rules: Vec<Rule> = (0..count).map(|i| rule(i).parse()).collect::<Result<_, _>>()?;
+            let classifier = Classifier::new(&rules.iter().collect::<Vec<_>>()).map_err(|bad| format!("{bad:?}"))?;
+            let hit = |i: u32| {
+                let number = i.wrapping_mul(2_654_435_761) % count;
+                (target(number), Some(number))
+            };
+            hits.push(measure(classifier.clone(), count, hit)?);
+            misses.push(measure(classifier, count, |_| ((Ipv4Addr::new(192, 168, 0, 1), 65_000), None))?);
+        }
+        row(&format!("{name}, found"), &hits);
+        row(&format!("{name}, not found"), &misses);
+    }
+    Ok(())
+}
+
+fn row(name: &str, figures: &[f64]) {
+    let figures: Vec<String> = figures.iter().map(|ns| format!("{ns:>8.1}")).collect();
+    println!("  {name:<44} {}", figures.join(" "));
+}
+
+/// The median time for a frame in ns, after a look that each is found as it should be.
+fn measure(
+    mut classifier: Classifier,
+    rules: u32,
+    frame: impl Fn(u32) -> ((Ipv4Addr, u16), Option<u32>),
+) -> Result<f64, Box<dyn Error>> {
+    let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+    let template = UdpTemplate { macs: (mac, mac), ttl: 64 };
+    let mut frames = Vec::new();
+    for i in 0..FRAMES {
+        let (destination, class) = frame(i);
+        let mut bytes = vec![0; 124];
+        template.write(&mut bytes, (Ipv4Addr::new(10, 0, 0, 9), 5), destination, 0);
+        if let Some(class) = class {
+            bytes[60..69].copy_from_slice(format!("user{class:05}").as_bytes());
+        }
+        let found = classifier.class(&bytes);
+        if found != class.unwrap_or(rules) as usize {
+            return Err(format!("frame {i} is of class {found} and not {class:?}").into());
+        }
+        frames.push(bytes);
+    }
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for frame in &frames {
+            black_box(classifier.class(black_box(frame)));
+        }
+        times.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(FRAMES));
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[ROUNDS / 2])
+}
