@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ),
     ];
     println!("classes, ns per frame of 128 B, medians of {ROUNDS} rounds of {FRAMES} frames");
-    println!("  {:<44} {:>8} {:>8} {:>8} {:>8}", "every rule like", 1, 10, 1_000, 10_000);
+    println!("  {:<50} {:>8} {:>8} {:>8} {:>8}", "every rule like", 1, 10, 1_000, 10_000);
     for (name, rule, target) in kinds {
         let mut hits = Vec::new();
         let mut misses = Vec::new();
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn row(name: &str, figures: &[f64]) {
     let figures: Vec<String> = figures.iter().map(|ns| format!("{ns:>8.1}")).collect();
-    println!("  {name:<44} {}", figures.join(" "));
+    println!("  {name:<50} {}", figures.join(" "));
 }
 
 /// The median time for a frame in ns, after a look that each is found as it should be.

@@ -1,7 +1,4 @@
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
-
-/// Bytes of texts up to which each byte of a payload costs one look into a table, and the table some MB.
-const TABLE: usize = 1 << 17;
+use aho_corasick::AhoCorasick;
 
 /// Looks for all texts at once in the payload of a frame (Aho and Corasick 1975).
 #[derive(Clone, Debug)]
@@ -14,12 +11,7 @@ pub(super) struct Search {
 impl Search {
     /// A search for these texts; `None` without any.
     pub(super) fn new(texts: &[Vec<u8>]) -> Option<Self> {
-        if texts.is_empty() {
-            return None;
-        }
-        let whole: usize = texts.iter().map(Vec::len).sum();
-        let kind = (whole <= TABLE).then_some(AhoCorasickKind::DFA);
-        let automaton = AhoCorasick::builder().kind(kind).build(texts).expect("texts this short have numbers enough");
+        let automaton = AhoCorasick::new(texts).ok().filter(|_| !texts.is_empty())?;
         Some(Search { automaton, found: vec![false; texts.len()], list: Vec::new() })
     }
 
