@@ -16,6 +16,7 @@ pub mod filler;
 mod lane;
 mod line;
 mod merge;
+pub mod meters;
 mod pipeline;
 pub mod random;
 pub mod schedules;

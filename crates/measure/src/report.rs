@@ -1,6 +1,7 @@
 use crate::books::{Drops, Tally};
 use crate::buckets::Buckets;
 use crate::fit::FitReport;
+use crate::limit::LimitReport;
 use crate::plots::Plots;
 use serde::Serialize;
 use units::Span;
@@ -103,6 +104,9 @@ pub struct PipelineReport {
     /// Each class by itself, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<PipelineReport>,
+    /// What a stage `limit` did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitReport>,
     /// What can be drawn; no part of the report on stdout.
     #[serde(skip)]
     pub plots: Option<Box<Plots>>,

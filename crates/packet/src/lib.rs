@@ -6,10 +6,12 @@ mod checksum;
 mod filler;
 mod frame;
 mod headers;
+mod marking;
 mod template;
 
 pub use checksum::internet_checksum;
 pub use filler::{FillerKind, is_filler};
 pub use frame::{Frame, HeapFrame};
 pub use headers::{Headers, IpHeader, SCTP, TCP, UDP, flow_hash, ip_length};
+pub use marking::{set_congestion, set_dscp};
 pub use template::{MacAddr, UdpTemplate};

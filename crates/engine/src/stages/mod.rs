@@ -62,6 +62,7 @@ macro_rules! stages {
 
 stages! {
     delay::Delay,
+    limit::Limit,
     loss::Loss,
 }
 

@@ -1,0 +1,165 @@
+use units::{BitRate, PS_PER_S, ParseError, Span, Time};
+
+/// The rate and the burst of a user, in the ticks of a clock that suits the rate.
+///
+/// A bit of the rate is 2^s ticks, and a second is rate × 2^s of them, with s such that there are between
+/// 2³⁷ and 2³⁸ in a second, or rate × 1 from 2³⁷ bit/s on. So a frame is a whole number of ticks at every
+/// rate, sums of frames are exact, and only instants are rounded: anew each time, so that nothing drifts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bucket {
+    /// Ticks in a second.
+    ticks: u64,
+    /// Ticks in a bit, as a power of two.
+    shift: u32,
+    /// Ticks that the bucket holds.
+    burst: u64,
+}
+
+/// An instant, prepared for many buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    at: Time,
+    seconds: u64,
+    /// What is beyond them, in ps.
+    ps: u64,
+    /// The same in 2⁻⁶⁴ s, rounded down and up to 10⁶ units short.
+    fraction: u64,
+}
+
+/// ⌊2⁸⁴ / 10¹²⌋.
+const SCALE: u128 = (1 << 84) / PS_PER_S as u128;
+
+impl Moment {
+    /// Prepares an instant.
+    #[must_use]
+    pub fn of(at: Time) -> Self {
+        let ps = at.as_ps() % PS_PER_S;
+        Moment { at, seconds: at.as_ps() / PS_PER_S, ps, fraction: ((u128::from(ps) * SCALE) >> 20) as u64 }
+    }
+
+    /// The instant.
+    #[must_use]
+    pub fn time(&self) -> Time {
+        self.at
+    }
+}
+
+impl Bucket {
+    /// The highest rate: what the fastest Ethernet carries.
+    pub const FASTEST: BitRate = BitRate::from_gbps(400);
+    /// The longest time that a bucket may take to fill.
+    const SLOWEST: Span = Span::from_ms(86_400_000);
+
+    /// A bucket that fills at `rate` and holds `burst` bytes.
+    ///
+    /// # Errors
+    /// A rate above 400 Gbit/s, or a burst that takes more than a day to fill.
+    pub fn new(rate: BitRate, burst: u64) -> Result<Self, ParseError> {
+        if rate > Bucket::FASTEST {
+            return Err(ParseError::new(format!("a meter of {rate} cannot be had"), "write 400Gbps or less"));
+        }
+        let shift = 37_u32.saturating_sub(rate.bps().ilog2());
+        let ticks = rate.bps() << shift;
+        let needed = (u128::from(burst) * 8) << shift;
+        if needed > u128::from(ticks) * u128::from(Bucket::SLOWEST.as_ps() / PS_PER_S) {
+            return Err(ParseError::new(
+                format!("a burst of {burst} B takes more than a day at {rate}"),
+                "write a smaller burst",
+            ));
+        }
+        Ok(Bucket { ticks, shift, burst: needed as u64 })
+    }
+
+    /// Bits per second.
+    #[must_use]
+    pub fn rate(&self) -> BitRate {
+        BitRate::from_bps(self.ticks >> self.shift)
+    }
+
+    /// Bytes that it holds.
+    #[must_use]
+    pub fn burst(&self) -> u64 {
+        self.burst >> self.shift >> 3
+    }
+
+    /// Ticks that it holds.
+    #[must_use]
+    pub(crate) fn depth(&self) -> u64 {
+        self.burst
+    }
+
+    /// So many bits in ticks.
+    #[must_use]
+    pub(crate) fn cost(&self, bits: u64) -> u64 {
+        bits.saturating_mul(1 << self.shift)
+    }
+
+    /// Ticks of the bucket's clock at an instant: the last one before it, and the first one that is not
+    /// before it.
+    #[must_use]
+    #[inline]
+    pub(crate) fn around(&self, at: &Moment) -> (u64, u64) {
+        let mut below = ((u128::from(at.fraction) * u128::from(self.ticks)) >> 64) as u64;
+        // The fraction is short by less than a tick; the exact product tells on which side we are.
+        let exact = u128::from(at.ps) * u128::from(self.ticks);
+        let mut rest = exact - u128::from(below) * u128::from(PS_PER_S);
+        if rest >= u128::from(PS_PER_S) {
+            below += 1;
+            rest -= u128::from(PS_PER_S);
+        }
+        let start = at.seconds * self.ticks;
+        (start + below, start + below + u64::from(rest > 0))
+    }
+
+    /// The first picosecond at which the clock shows `ticks`.
+    #[must_use]
+    pub(crate) fn when(&self, ticks: u64) -> Time {
+        let ps = (u128::from(ticks) * u128::from(PS_PER_S)).div_ceil(u128::from(self.ticks));
+        Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+    }
+
+    /// Ticks of this bucket's clock that stand for as many bits as `ticks` of `other`'s, rounded up.
+    #[must_use]
+    pub(crate) fn convert(&self, other: &Bucket, ticks: u64) -> u64 {
+        if self.shift >= other.shift {
+            ticks << (self.shift - other.shift)
+        } else {
+            ticks.div_ceil(1 << (other.shift - self.shift))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_and_bursts_are_kept_exactly() {
+        for bps in [1, 10_000, 333_333, 1_000_000, 9_999_999_999, 10_000_000_000, 400_000_000_000] {
+            let bucket = Bucket::new(BitRate::from_bps(bps), 3_036).expect("a bucket");
+            assert_eq!((bucket.rate().bps(), bucket.burst()), (bps, 3_036));
+        }
+        assert!(Bucket::new(BitRate::from_gbps(401), 3_036).is_err());
+        assert!(Bucket::new(BitRate::from_bps(8), 86_401).is_err(), "a byte a second, a day and a second");
+        assert!(Bucket::new(BitRate::from_bps(8), 86_400).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn instants_are_rounded_once(bps in 1_u64..=400_000_000_000, ps in 0..u64::MAX) {
+            let bucket = Bucket::new(BitRate::from_bps(bps), 1_500).or_else(|_| Bucket::new(BitRate::from_bps(bps), 1));
+            let bucket = bucket.expect("a bucket");
+            let exact = u128::from(ps) * u128::from(bucket.ticks);
+            let (below, above) = bucket.around(&Moment::of(Time::from_ps(ps)));
+            prop_assert_eq!(u128::from(below), exact / u128::from(PS_PER_S));
+            prop_assert_eq!(u128::from(above), exact.div_ceil(u128::from(PS_PER_S)));
+            prop_assert!(bucket.when(below) <= Time::from_ps(ps));
+            let at = bucket.when(above);
+            prop_assert!(at >= Time::from_ps(ps));
+            if at < Time::MAX {
+                prop_assert!(bucket.around(&Moment::of(at)).0 >= above);
+            }
+        }
+    }
+}

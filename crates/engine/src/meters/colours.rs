@@ -1,0 +1,234 @@
+use super::gcra::{SIDE, Word};
+use super::{Bucket, Key, Moment, Users, parse_depth, value};
+use std::fmt;
+use units::{BitRate, ParseError};
+
+/// The three-colour markers of the RFCs, in their colour-blind mode. The committed rate and burst are the
+/// limiter's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colours {
+    /// One rate, a second bucket that takes what the first one cannot hold (RFC 2697).
+    Rfc2697 {
+        /// Bytes of the excess bucket.
+        excess_burst: u64,
+    },
+    /// A second bucket with a peak rate, which green frames use too (RFC 2698).
+    Rfc2698 {
+        /// The peak rate.
+        peak: BitRate,
+        /// Bytes of the peak bucket.
+        peak_burst: u64,
+    },
+    /// A second bucket with a rate of its own, for what the first one refuses (RFC 4115).
+    Rfc4115 {
+        /// The excess rate.
+        excess: BitRate,
+        /// Bytes of the excess bucket.
+        excess_burst: u64,
+    },
+}
+
+/// What a marker says of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// Within the committed rate and burst.
+    Green,
+    /// Beyond it, within the excess or the peak.
+    Yellow,
+    /// Beyond both.
+    Red,
+}
+
+/// The second buckets of all users. The first ones are in the table.
+#[derive(Debug)]
+pub(crate) struct Seconds {
+    colours: Colours,
+    bucket: Option<Bucket>,
+    /// For RFC 2697 what the excess bucket lacks, else its theoretical arrival time; in ticks.
+    words: Vec<u64>,
+    /// Who has the slot: a new user starts with full buckets.
+    owners: Vec<u64>,
+}
+
+impl Colours {
+    /// Reads a marker from the front of `words`, and takes away what it read.
+    ///
+    /// # Errors
+    /// An unknown name, or a setting that is missing or none.
+    pub(crate) fn take(words: &mut &[&str]) -> Result<Self, ParseError> {
+        const EXAMPLE: &str = "rfc2697 ebs 10kB, rfc2698 pir 2Mbps pbs 10kB, or rfc4115 eir 1Mbps ebs 10kB";
+        let name = value(words, "colours", EXAMPLE)?;
+        let mut setting = |key: &str| -> Result<&str, ParseError> {
+            match value(words, "colours", EXAMPLE) {
+                Ok(word) if word == key => value(words, key, EXAMPLE),
+                Ok(word) => {
+                    Err(ParseError::new(format!("'{word}' stands where {key} belongs"), format!("write {EXAMPLE}")))
+                }
+                Err(error) => Err(error),
+            }
+        };
+        match name {
+            "rfc2697" => Ok(Colours::Rfc2697 { excess_burst: parse_depth(setting("ebs")?)? }),
+            "rfc2698" => {
+                Ok(Colours::Rfc2698 { peak: setting("pir")?.parse()?, peak_burst: parse_depth(setting("pbs")?)? })
+            }
+            "rfc4115" => {
+                Ok(Colours::Rfc4115 { excess: setting("eir")?.parse()?, excess_burst: parse_depth(setting("ebs")?)? })
+            }
+            other => Err(ParseError::new(format!("'{other}' is no marker"), format!("write {EXAMPLE}"))),
+        }
+    }
+
+    /// Whether it goes with this committed bucket.
+    ///
+    /// # Errors
+    /// A peak below the committed rate, or a bucket that cannot be had.
+    pub(crate) fn check(&self, committed: &Bucket) -> Result<Option<Bucket>, ParseError> {
+        match *self {
+            Colours::Rfc2697 { excess_burst } => Bucket::new(committed.rate(), excess_burst).map(|_| None),
+            Colours::Rfc2698 { peak, .. } if peak < committed.rate() => Err(ParseError::new(
+                format!("a peak rate of {peak} is below the rate of {}", committed.rate()),
+                "write a pir of at least the rate",
+            )),
+            Colours::Rfc2698 { peak: rate, peak_burst: burst }
+            | Colours::Rfc4115 { excess: rate, excess_burst: burst } => Bucket::new(rate, burst).map(Some),
+        }
+    }
+}
+
+impl fmt::Display for Colours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Colours::Rfc2697 { excess_burst } => write!(f, "rfc2697 ebs {excess_burst}B"),
+            Colours::Rfc2698 { peak, peak_burst } => write!(f, "rfc2698 pir {peak} pbs {peak_burst}B"),
+            Colours::Rfc4115 { excess, excess_burst } => write!(f, "rfc4115 eir {excess} ebs {excess_burst}B"),
+        }
+    }
+}
+
+impl Seconds {
+    /// Full second buckets for a table of `capacity` users; `bucket` as [`Colours::check`] gave it.
+    pub(crate) fn new(colours: Colours, bucket: Option<Bucket>, capacity: usize) -> Self {
+        Seconds { colours, bucket, words: vec![0; capacity], owners: vec![0; capacity] }
+    }
+
+    /// The colour of a frame, which is charged for it; `None` if the user has gone.
+    pub(crate) fn colour(&mut self, users: &Users, slot: u32, key: Key, at: &Moment, bits: u64) -> Option<Colour> {
+        let word = users.word(slot);
+        let number = slot as usize;
+        if self.owners[number] != key.mixed() {
+            self.owners[number] = key.mixed();
+            self.words[number] = 0;
+        }
+        loop {
+            let seen = word.read();
+            let bucket = users.bucket_of(slot, key, seen)?;
+            let (side, tat) = (seen & SIDE, seen & !SIDE);
+            let (below, above) = bucket.around(at);
+            let cost = bucket.cost(bits);
+            let committed = cost <= bucket.depth() && tat.max(below) + cost <= below + bucket.depth();
+            let charged = side | (tat.max(above) + cost);
+            let (colour, first, second) = match self.colours {
+                Colours::Rfc2697 { excess_burst } => {
+                    // What the first bucket could not hold since it was full went to the second.
+                    let lacks = self.words[number].saturating_sub(below.saturating_sub(tat));
+                    let full = side | tat.max(below);
+                    if committed {
+                        (Colour::Green, charged, lacks)
+                    } else if lacks.saturating_add(cost) <= bucket.cost(excess_burst * 8) {
+                        (Colour::Yellow, full, lacks + cost)
+                    } else {
+                        (Colour::Red, full, lacks)
+                    }
+                }
+                Colours::Rfc2698 { .. } | Colours::Rfc4115 { .. } => {
+                    let other = self.bucket.as_ref().expect("both have a second rate");
+                    let tat = self.words[number];
+                    let (below, above) = other.around(at);
+                    let cost = other.cost(bits);
+                    let conforms = cost <= other.depth() && tat.max(below) + cost <= below + other.depth();
+                    let after = tat.max(above) + cost;
+                    let peak = matches!(self.colours, Colours::Rfc2698 { .. });
+                    match (committed, conforms) {
+                        (true, true) if peak => (Colour::Green, charged, after),
+                        (true, _) if !peak => (Colour::Green, charged, tat),
+                        (false, true) => (Colour::Yellow, seen, after),
+                        _ => (Colour::Red, seen, tat),
+                    }
+                }
+            };
+            // Only a change of rates can come between.
+            if first == seen || word.replace(seen, first).is_ok() {
+                self.words[number] = second;
+                return Some(colour);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::{Span, Time};
+
+    /// Colours of frames of these bytes at these milliseconds: committed 1 Mbit/s (125 B/ms), 1 000 B.
+    fn colours(text: &str, frames: &[(u64, u64)]) -> String {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let colours = Colours::take(&mut words.as_slice()).expect(text);
+        assert_eq!(colours.to_string().replace("000B", "kB"), text.replace("000B", "kB"));
+        let committed = Bucket::new(BitRate::from_bps(1_000_000), 1_000).expect("a bucket");
+        let users = Users::new(1, Span::from_ms(1_000_000), Some(committed), 1);
+        let mut seconds = Seconds::new(colours, colours.check(&committed).expect(text), 1);
+        let key = Key::new(0, 1);
+        let start = Moment::of(Time::ZERO);
+        let slot = users.find_or_add(key, &start).expect("room");
+        let colour = |(ms, bytes): &(u64, u64)| {
+            let at = Moment::of(Time::ZERO + Span::from_ms(*ms));
+            match seconds.colour(&users, slot, key, &at, bytes * 8).expect("there") {
+                Colour::Green => 'g',
+                Colour::Yellow => 'y',
+                Colour::Red => 'r',
+            }
+        };
+        frames.iter().map(colour).collect()
+    }
+
+    #[test]
+    fn rfc2697_the_excess_fills_only_when_the_committed_is_full() {
+        let text = "rfc2697 ebs 2000B";
+        assert_eq!(colours(text, &[(0, 1_000), (0, 1_000), (0, 1_000), (0, 1), (8, 1_000), (8, 1)]), "gyyrgr");
+        // After 16 ms the first bucket has 1 000 B again and the second 1 000 B; neither a byte more.
+        let frames = [(0, 1_000), (0, 2_000), (16, 1_000), (16, 1_001), (16, 1_000), (16, 1)];
+        assert_eq!(colours(text, &frames), "gygryr");
+    }
+
+    #[test]
+    fn rfc2698_green_frames_use_the_peak_too() {
+        let text = "rfc2698 pir 2Mbps pbs 2000B";
+        assert_eq!(colours(text, &[(0, 1_000), (0, 1_000), (0, 1)]), "gyr");
+        // 4 ms: 500 B committed, 1 000 B peak.
+        assert_eq!(colours(text, &[(0, 1_000), (0, 1_000), (4, 501), (4, 500), (4, 1)]), "gyyrg");
+        assert_eq!(colours(text, &[(0, 1_000), (0, 1_000), (4, 500), (4, 500), (4, 1)]), "gygyr");
+    }
+
+    #[test]
+    fn rfc4115_green_frames_do_not_use_the_excess() {
+        let text = "rfc4115 eir 2Mbps ebs 2000B";
+        assert_eq!(
+            colours(text, &[(0, 1_000), (0, 1_000), (0, 1_000), (0, 1), (4, 500), (4, 1_000), (4, 1)]),
+            "gyyrgyr"
+        );
+    }
+
+    #[test]
+    fn what_is_no_marker() {
+        for text in ["", "rfc2697", "rfc2697 ebs", "rfc2697 ebs 10", "rfc2698 pbs 10kB", "rfc9999 ebs 1B"] {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let error = Colours::take(&mut words.as_slice()).expect_err(text).to_string();
+            assert!(error.contains("write"), "{text}: {error}");
+        }
+        let committed = Bucket::new(BitRate::from_bps(2_000_000), 1_000).expect("a bucket");
+        let low = Colours::Rfc2698 { peak: BitRate::from_bps(1_000_000), peak_burst: 1_000 };
+        assert!(low.check(&committed).is_err());
+    }
+}

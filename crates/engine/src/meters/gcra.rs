@@ -1,0 +1,232 @@
+use super::{Bucket, Key, Meter, Moment, Users};
+use std::sync::atomic::{AtomicU64, Ordering};
+use units::{Span, Time};
+
+/// A word that many may change. Ours is [`AtomicU64`]; a model checker has its own.
+pub trait Word {
+    /// Reads it; what was written before it was stored is visible then.
+    fn read(&self) -> u64;
+
+    /// Replaces `old` by `new`.
+    ///
+    /// # Errors
+    /// What is there instead of `old`.
+    fn replace(&self, old: u64, new: u64) -> Result<u64, u64>;
+}
+
+impl Word for AtomicU64 {
+    #[inline]
+    fn read(&self) -> u64 {
+        self.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn replace(&self, old: u64, new: u64) -> Result<u64, u64> {
+        self.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+}
+
+/// What became of a frame that asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It conforms and was charged.
+    Conforms,
+    /// It exceeds and was not charged.
+    Exceeds,
+    /// The user is not in that slot any more: look it up again.
+    Gone,
+}
+
+/// The bit of the word that tells which of the user's two buckets the rest is a time of.
+pub(crate) const SIDE: u64 = 1 << 63;
+/// The word of a slot without a user.
+pub(crate) const VACANT: u64 = u64::MAX;
+
+/// Charges a frame of `bits` bits at `at` to `word`, if it conforms.
+///
+/// `bucket` gives the bucket that a word belongs to, or `None` if the user is not there any more. The word
+/// is the theoretical arrival time in the bucket's ticks: the instant at which it will be full. A frame
+/// conforms if afterwards that is at most a burst ahead. The clock is rounded down for this question and
+/// up for what is stored: never in the user's favour, and never by more than a tick each.
+#[inline]
+pub fn charge<'b, W: Word>(word: &W, bucket: impl Fn(u64) -> Option<&'b Bucket>, at: &Moment, bits: u64) -> Answer {
+    let mut seen = word.read();
+    loop {
+        let Some(bucket) = bucket(seen) else { return Answer::Gone };
+        let (below, above) = bucket.around(at);
+        let (side, tat) = (seen & SIDE, seen & !SIDE);
+        let cost = bucket.cost(bits);
+        // The first question also keeps the sums of the second within 64 bits.
+        if cost > bucket.depth() || tat.max(below) + cost > below + bucket.depth() {
+            return Answer::Exceeds;
+        }
+        match word.replace(seen, side | (tat.max(above) + cost)) {
+            Ok(_) => return Answer::Conforms,
+            Err(other) => seen = other,
+        }
+    }
+}
+
+/// Charges a frame that may wait: the instant from which on it conforms, if that is at most `patience`
+/// after `at`. `Err` with [`Answer::Exceeds`] if it is later or never, or [`Answer::Gone`].
+///
+/// # Errors
+/// The frame was not charged, and why.
+pub fn reserve<'b, W: Word>(
+    word: &W,
+    bucket: impl Fn(u64) -> Option<&'b Bucket>,
+    at: &Moment,
+    bits: u64,
+    patience: Span,
+) -> Result<Time, Answer> {
+    let mut seen = word.read();
+    loop {
+        let bucket = bucket(seen).ok_or(Answer::Gone)?;
+        let (below, above) = bucket.around(at);
+        let (side, tat) = (seen & SIDE, seen & !SIDE);
+        let cost = bucket.cost(bits);
+        if cost > bucket.depth() {
+            return Err(Answer::Exceeds);
+        }
+        let (next, departs) = if tat.max(below) + cost <= below + bucket.depth() {
+            (tat.max(above) + cost, at.time())
+        } else {
+            (tat + cost, bucket.when(tat + cost - bucket.depth()))
+        };
+        if departs > at.time() + patience {
+            return Err(Answer::Exceeds);
+        }
+        match word.replace(seen, side | next) {
+            Ok(_) => return Ok(departs),
+            Err(other) => seen = other,
+        }
+    }
+}
+
+/// The generic cell rate algorithm by one compare-and-swap for each granted frame.
+///
+/// Workers may run in any order and on any number of cores: whoever swaps first is first. A worker never
+/// waits for another one that was stopped.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gcra;
+
+impl Meter for Gcra {
+    #[inline]
+    fn charge(&self, users: &Users, _: usize, slot: u32, key: Key, at: &Moment, bits: u64) -> Answer {
+        charge(users.word(slot), |word| users.bucket_of(slot, key, word), at, bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use units::BitRate;
+
+    fn ask(word: &AtomicU64, bucket: &Bucket, ps: u64, bytes: u64) -> bool {
+        charge(word, |_| Some(bucket), &Moment::of(Time::from_ps(ps)), bytes * 8) == Answer::Conforms
+    }
+
+    #[test]
+    fn both_sides_of_the_boundary() {
+        // 1 Mbit/s: 8 µs for a byte, so 12.144 ms for a frame of 1 518 B.
+        let bucket = Bucket::new(BitRate::from_bps(1_000_000), 3_036).expect("a bucket");
+        let word = AtomicU64::new(0);
+        assert!(ask(&word, &bucket, 0, 1_518) && ask(&word, &bucket, 0, 1_518), "it starts full");
+        assert!(!ask(&word, &bucket, 0, 64));
+        assert!(!ask(&word, &bucket, 12_143_999_990, 1_518), "10 ps early");
+        assert!(ask(&word, &bucket, 12_144_000_000, 1_518), "just in time");
+        assert!(!ask(&word, &bucket, 12_144_000_000, 64));
+        assert!(!ask(&word, &bucket, 1_000_000_000_000_000, 3_037), "longer than the bucket");
+        assert!(ask(&word, &bucket, 1_000_000_000_000_000, 3_036), "as long as the bucket");
+    }
+
+    #[test]
+    fn nothing_drifts_at_odd_rates() {
+        // Frames of 64 B, asked for every ns at a rate that no picosecond divides: after a second exactly
+        // as many as the rate allows.
+        for bps in [9_999_999_967_u64, 3_333_333_333, 7_000_000_001] {
+            let bucket = Bucket::new(BitRate::from_bps(bps), 3_036).expect("a bucket");
+            let word = AtomicU64::new(0);
+            let granted = (0..20_000_000_u64).filter(|ns| ask(&word, &bucket, ns * 1_000, 64)).count() as u64;
+            let exact = (u128::from(bps) * 19_999_999 / 1_000_000_000 + 3_036 * 8) / 512;
+            assert_eq!(u128::from(granted), exact, "at {bps} bit/s");
+        }
+    }
+
+    #[test]
+    fn frames_that_wait_leave_when_they_conform() {
+        let bucket = Bucket::new(BitRate::from_bps(1_000_000), 1_518).expect("a bucket");
+        let word = AtomicU64::new(0);
+        let ask = |bytes: u64, patience| {
+            reserve(&word, |_| Some(&bucket), &Moment::of(Time::ZERO), bytes * 8, Span::from_us(patience))
+        };
+        assert_eq!(ask(1_518, 0), Ok(Time::ZERO));
+        assert_eq!(ask(1_518, 12_143), Err(Answer::Exceeds), "a microsecond too impatient");
+        assert_eq!(ask(1_518, 12_144), Ok(Time::from_ps(12_144_000_000)));
+        assert_eq!(ask(125, 20_000), Ok(Time::from_ps(13_144_000_000)));
+        assert_eq!(ask(1_519, u64::MAX / 1_000_000), Err(Answer::Exceeds), "longer than the bucket: never");
+    }
+
+    proptest! {
+        /// Against the plain definition: in no interval more than rate × t + burst, and nothing refused that
+        /// would have kept to it by more than two ticks.
+        #[test]
+        fn never_more_and_never_less(
+            bps in 10_000_u64..10_000_000_000,
+            burst in 64_u64..20_000,
+            arrivals in prop::collection::vec((0_u64..40_000, 64_u64..1_519), 1..120),
+        ) {
+            let bucket = Bucket::new(BitRate::from_bps(bps), burst).expect("a bucket");
+            let word = AtomicU64::new(0);
+            let byte_ps = 8_000_000_000_000 / bps;
+            let mut now = 0_u64;
+            // What was granted: instant in ps and bits × 10¹², so that all sums are whole.
+            let mut granted: Vec<(u64, u128)> = Vec::new();
+            for (gap, bytes) in arrivals {
+                now += gap * byte_ps / 40;
+                let bits = u128::from(bytes) * 8 * u128::from(units::PS_PER_S);
+                // The most of (granted since t0) − rate × (now − t0), over all t0.
+                let mut sum = 0_i128;
+                let mut worst = 0_i128;
+                for (at, bits) in granted.iter().rev() {
+                    sum += *bits as i128;
+                    worst = worst.max(sum - i128::from(now - at) * i128::from(bps));
+                }
+                let room = i128::from(burst) * 8 * i128::from(units::PS_PER_S) - worst - bits as i128;
+                let conforms = ask(&word, &bucket, now, bytes);
+                // Two ticks, in bits × 10¹² again.
+                let ticks = (2 * u128::from(units::PS_PER_S) / (1 << bucket.cost(1).ilog2()) + 1) as i128;
+                prop_assert!(!conforms || room >= 0, "granted {} too much", -room);
+                prop_assert!(conforms || room <= ticks, "refused with {room} to spare");
+                if conforms {
+                    granted.push((now, bits));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_threads_never_get_more_than_one_would() {
+        let bucket = Bucket::new(BitRate::from_bps(100_000_000), 3_036).expect("a bucket");
+        let word = AtomicU64::new(0);
+        let start = std::time::Instant::now();
+        let (granted, last): (Vec<u64>, Vec<u64>) = std::thread::scope(|scope| {
+            let hammer = || {
+                let (mut granted, mut ps) = (0, 0);
+                while start.elapsed().as_millis() < 200 {
+                    ps = start.elapsed().as_nanos() as u64 * 1_000;
+                    granted += u64::from(ask(&word, &bucket, ps, 64));
+                }
+                (granted * 512, ps)
+            };
+            let threads: Vec<_> = (0..2).map(|_| scope.spawn(hammer)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a thread")).unzip()
+        });
+        let seconds = last.iter().max().map_or(0.0, |ps| *ps as f64 / 1e12);
+        let allowed = 1e8 * seconds + 3_036.0 * 8.0;
+        let granted: u64 = granted.iter().sum();
+        assert!(granted as f64 <= allowed, "{granted} of {allowed}");
+        assert!(granted > 0);
+    }
+}

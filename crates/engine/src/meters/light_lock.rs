@@ -1,0 +1,203 @@
+use super::{Answer, Key, Meter, Moment, Users, parse_depth, positive, value};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use units::{ParseError, Span};
+
+/// How workers fetch tokens ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefetch {
+    /// Bytes that are fetched at once; all of them or, if the global bucket has less, nothing. A frame
+    /// that is longer and lacks more asks for what it lacks.
+    pub batch: u64,
+    /// Bytes that a worker's bucket holds; what is fetched beyond is lost.
+    pub depth: u64,
+    /// What becomes of tokens that a worker does not use.
+    pub idle: Idle,
+}
+
+/// What becomes of tokens that lie idle in a worker's bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// They stay for as long as it takes.
+    Keep,
+    /// They are lost when the worker had no frame of the user for so long.
+    Expire(Span),
+}
+
+impl Default for Prefetch {
+    fn default() -> Self {
+        Prefetch { batch: 1_518, depth: 3_036, idle: Idle::Keep }
+    }
+}
+
+impl Prefetch {
+    /// Reads settings from the front of `words`, and takes away what it read.
+    ///
+    /// # Errors
+    /// A value that is none.
+    pub(super) fn take(words: &mut &[&str]) -> Result<Self, ParseError> {
+        let mut prefetch = Prefetch::default();
+        let mut depth = None;
+        while let Some((word, rest)) = words.split_first() {
+            match *word {
+                "batch" => {
+                    *words = rest;
+                    prefetch.batch = parse_depth(value(words, "batch", "batch 1500B")?)?;
+                }
+                "depth" => {
+                    *words = rest;
+                    depth = Some(parse_depth(value(words, "depth", "depth 3000B")?)?);
+                }
+                // `idle TIME` alone is the limiter's, not the scheme's.
+                "idle" if matches!(rest.first(), Some(&"keep" | &"expire")) => {
+                    *words = &rest[1..];
+                    prefetch.idle = match rest[0] {
+                        "keep" => Idle::Keep,
+                        _ => Idle::Expire(positive(value(words, "expire", "idle expire 10ms")?, "an age")?),
+                    };
+                }
+                _ => break,
+            }
+        }
+        prefetch.depth = depth.unwrap_or(prefetch.batch * 2);
+        if prefetch.depth < prefetch.batch {
+            return Err(ParseError::new(
+                format!("a depth of {} B is less than a batch of {} B", prefetch.depth, prefetch.batch),
+                "write a depth that holds a batch",
+            ));
+        }
+        Ok(prefetch)
+    }
+}
+
+impl fmt::Display for Prefetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " batch {}B depth {}B idle ", self.batch, self.depth)?;
+        match self.idle {
+            Idle::Keep => f.write_str("keep"),
+            Idle::Expire(age) => write!(f, "expire {age}"),
+        }
+    }
+}
+
+const STRIPES: usize = 4_096;
+
+/// The scheme that reference 001 improves on: a global bucket under a lock, and for each worker a bucket of
+/// its own that fetches tokens from there in batches, so that locks are few.
+///
+/// Not exact: tokens that lie in one worker's bucket do not serve the frame that another one refuses, and
+/// the buckets of all workers can be emptied at once, on top of the global one.
+pub struct LightLock {
+    prefetch: Prefetch,
+    stripes: Vec<Mutex<()>>,
+    /// One bucket for each worker and user: only its worker writes it.
+    locals: Vec<Local>,
+    users: usize,
+}
+
+#[derive(Default)]
+struct Local {
+    bits: AtomicU64,
+    /// The last frame of the user on this worker, ps; the word of the user tells whose tokens they are.
+    used: AtomicU64,
+    owner: AtomicU64,
+}
+
+impl LightLock {
+    /// For this many workers and users.
+    #[must_use]
+    pub fn new(prefetch: Prefetch, workers: usize, users: usize) -> Self {
+        LightLock {
+            prefetch,
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            locals: (0..workers * users).map(|_| Local::default()).collect(),
+            users,
+        }
+    }
+
+    /// Takes `bits` out of the global bucket, or nothing.
+    fn fetch(&self, users: &Users, slot: u32, key: Key, at: &Moment, bits: u64) -> Answer {
+        let _held = self.stripes[slot as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner);
+        super::charge(users.word(slot), |word| users.bucket_of(slot, key, word), at, bits)
+    }
+}
+
+impl Meter for LightLock {
+    fn charge(&self, users: &Users, worker: usize, slot: u32, key: Key, at: &Moment, bits: u64) -> Answer {
+        if users.bucket_of(slot, key, users.word(slot).load(Ordering::Acquire)).is_none() {
+            return Answer::Gone;
+        }
+        let local = &self.locals[worker * self.users + slot as usize];
+        let now = at.time().as_ps();
+        let mut held = local.bits.load(Ordering::Relaxed);
+        let last = local.used.swap(now, Ordering::Relaxed);
+        let stale = match self.prefetch.idle {
+            Idle::Keep => false,
+            Idle::Expire(age) => now.saturating_sub(last) > age.as_ps(),
+        };
+        // A slot that changed hands does not hand its tokens on.
+        if local.owner.swap(key.mixed(), Ordering::Relaxed) != key.mixed() || stale {
+            held = 0;
+        }
+        if held < bits {
+            let batch = (self.prefetch.batch * 8).max(bits - held);
+            match self.fetch(users, slot, key, at, batch) {
+                Answer::Conforms => held = (held + batch).min((self.prefetch.depth * 8).max(bits)),
+                Answer::Exceeds => {}
+                Answer::Gone => return Answer::Gone,
+            }
+        }
+        let answer = if held < bits {
+            Answer::Exceeds
+        } else {
+            held -= bits;
+            Answer::Conforms
+        };
+        local.bits.store(held, Ordering::Relaxed);
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meters::Bucket;
+    use units::{BitRate, Time};
+
+    fn users() -> Users {
+        let bucket = Bucket::new(BitRate::from_bps(1_000_000), 3_000).expect("a bucket");
+        Users::new(16, Span::from_ms(10_000), Some(bucket), 1)
+    }
+
+    #[test]
+    fn tokens_of_one_worker_do_not_serve_another() {
+        let users = users();
+        let key = Key::new(0, 7);
+        let at = Moment::of(Time::ZERO);
+        let slot = users.find_or_add(key, &at).expect("room");
+        let words = ["batch", "1500B", "depth", "1500B"];
+        let meter = LightLock::new(Prefetch::take(&mut &words[..]).expect("settings"), 3, 16);
+        let ask = |worker, bytes: u64| meter.charge(&users, worker, slot, key, &at, bytes * 8);
+        assert_eq!(ask(0, 100), Answer::Conforms, "fetches 1 500");
+        assert_eq!(ask(1, 100), Answer::Conforms, "fetches the other 1 500");
+        assert_eq!(ask(2, 100), Answer::Exceeds, "though 2 800 lie idle");
+        assert_eq!(ask(0, 1_400), Answer::Conforms, "they are there");
+        assert_eq!(ask(0, 1), Answer::Exceeds);
+    }
+
+    #[test]
+    fn idle_tokens_expire_if_told_to() {
+        let users = users();
+        let key = Key::new(0, 7);
+        let start = Moment::of(Time::ZERO);
+        let slot = users.find_or_add(key, &start).expect("room");
+        let words = ["batch", "3000B", "idle", "expire", "5ms"];
+        let meter = LightLock::new(Prefetch::take(&mut &words[..]).expect("settings"), 1, 16);
+        assert_eq!(meter.charge(&users, 0, slot, key, &start, 800), Answer::Conforms);
+        let just = Moment::of(Time::ZERO + Span::from_ms(5));
+        assert_eq!(meter.charge(&users, 0, slot, key, &just, 800), Answer::Conforms, "not older than 5 ms");
+        let late = Moment::of(Time::ZERO + Span::from_ms(11));
+        assert_eq!(meter.charge(&users, 0, slot, key, &late, 800), Answer::Exceeds, "2 800 B are lost");
+    }
+}

@@ -1,0 +1,26 @@
+use super::{Answer, Gcra, Key, Meter, Moment, Users};
+use std::sync::{Mutex, PoisonError};
+
+/// Locks that users share: so many that two workers seldom meet at one by chance.
+const STRIPES: usize = 4_096;
+
+/// The plain scheme: a lock around each decision. A worker that is stopped while it holds one stops all
+/// others that need it.
+pub struct Mutexed {
+    stripes: Vec<Mutex<()>>,
+}
+
+impl Default for Mutexed {
+    fn default() -> Self {
+        Mutexed { stripes: (0..STRIPES).map(|_| Mutex::new(())).collect() }
+    }
+}
+
+impl Meter for Mutexed {
+    fn charge(&self, users: &Users, worker: usize, slot: u32, key: Key, at: &Moment, bits: u64) -> Answer {
+        let stripe = &self.stripes[slot as usize % STRIPES];
+        // Nothing is left half-done by a panic: the lock holds no data.
+        let _held = stripe.lock().unwrap_or_else(PoisonError::into_inner);
+        Gcra.charge(users, worker, slot, key, at, bits)
+    }
+}

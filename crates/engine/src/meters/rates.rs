@@ -1,0 +1,156 @@
+use super::{Bucket, Key, KeyKind, parse_depth};
+use std::collections::HashMap;
+use units::{BitRate, ParseError};
+
+/// Rates of users, as a file gives them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    buckets: Vec<Bucket>,
+    users: Vec<UserRate>,
+}
+
+/// A user and which of the buckets is its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserRate {
+    /// Who.
+    pub key: Key,
+    /// Number of its bucket.
+    pub bucket: u32,
+}
+
+/// Problems that are told; the rest is counted.
+const TOLD: usize = 10;
+
+impl Rates {
+    /// Reads lines of `USER RATE [burst SIZE]`; empty ones and what follows a `#` are nothing. A user that
+    /// comes twice is an error. `burst` gives the burst of a rate that comes without one.
+    ///
+    /// # Errors
+    /// Every line that cannot be used, by its number; the first ten are told.
+    pub fn parse(kind: KeyKind, text: &str, burst: &dyn Fn(BitRate) -> u64) -> Result<Self, ParseError> {
+        let mut rates = Rates::default();
+        let mut numbers: HashMap<Bucket, u32> = HashMap::new();
+        let mut lines: HashMap<Key, usize> = HashMap::new();
+        // The same rate is written on most lines.
+        let mut last: Option<(&str, u32)> = None;
+        let mut problems = Vec::new();
+        for (i, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            let read = || -> Result<(Key, &str), ParseError> {
+                let (user, rate) = split(line).ok_or_else(|| {
+                    ParseError::new(format!("'{line}' has no rate"), "write USER RATE, as 10.0.0.1 2Mbps")
+                })?;
+                Ok((kind.parse(user)?, rate))
+            };
+            let mut note = |error: &ParseError| problems.push(format!("line {}: {error}", i + 1));
+            let (key, rate) = match read() {
+                Ok(read) => read,
+                Err(error) => {
+                    note(&error);
+                    continue;
+                }
+            };
+            let bucket = match last.filter(|(text, _)| *text == rate) {
+                Some((_, number)) => number,
+                None => match parse_rate(rate, burst) {
+                    Ok(bucket) => {
+                        let number = *numbers.entry(bucket).or_insert_with(|| {
+                            rates.buckets.push(bucket);
+                            rates.buckets.len() as u32 - 1
+                        });
+                        last = Some((rate, number));
+                        number
+                    }
+                    Err(error) => {
+                        note(&error);
+                        continue;
+                    }
+                },
+            };
+            if let Some(first) = lines.insert(key, i + 1) {
+                let error =
+                    ParseError::new(format!("{} is on line {first} already", kind.show(key)), "leave one of them out");
+                note(&error);
+                continue;
+            }
+            rates.users.push(UserRate { key, bucket });
+        }
+        if problems.is_empty() {
+            return Ok(rates);
+        }
+        let more = problems.len().saturating_sub(TOLD);
+        let mut told = problems[..problems.len() - more].join("; ");
+        if more > 0 {
+            told += &format!("; and {more} more");
+        }
+        Err(ParseError::new(told, "mend these lines"))
+    }
+
+    /// The distinct buckets.
+    #[must_use]
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.buckets
+    }
+
+    /// The users.
+    #[must_use]
+    pub fn users(&self) -> &[UserRate] {
+        &self.users
+    }
+}
+
+/// The user and what follows: the rate, or the rate and its burst, is at the end.
+fn split(line: &str) -> Option<(&str, &str)> {
+    let at = match line.rfind(" burst ") {
+        Some(burst) => line[..burst].trim_end().rfind(char::is_whitespace)?,
+        None => line.rfind(char::is_whitespace)?,
+    };
+    Some((line[..at].trim_end(), line[at..].trim_start()))
+}
+
+fn parse_rate(text: &str, burst: &dyn Fn(BitRate) -> u64) -> Result<Bucket, ParseError> {
+    let (rate, depth) = match text.split_once(" burst ") {
+        Some((rate, depth)) => (rate.trim(), Some(parse_depth(depth.trim())?)),
+        None => (text, None),
+    };
+    let rate: BitRate = rate.parse()?;
+    Bucket::new(rate, depth.unwrap_or_else(|| burst(rate)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Rates, ParseError> {
+        Rates::parse(KeyKind::DstIp, text, &|_| 3_036)
+    }
+
+    #[test]
+    fn lines_of_users() {
+        let rates = parse("# who  what\n10.0.0.1 1Mbps\n\n10.0.0.2\t2Mbps   burst 10kB # fast\n10.0.0.3 1Mbps\n");
+        let rates = rates.expect("rates");
+        let numbers: Vec<u32> = rates.users().iter().map(|user| user.bucket).collect();
+        assert_eq!(numbers, [0, 1, 0]);
+        let bursts: Vec<u64> = rates.buckets().iter().map(Bucket::burst).collect();
+        assert_eq!(bursts, [3_036, 10_000]);
+        let flows = Rates::parse(KeyKind::FiveTuple, "udp 10.0.0.1:1 > 10.0.0.2:2 5Mbps burst 9kB", &|_| 1);
+        assert_eq!(flows.expect("a flow").users().len(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_line() {
+        let error =
+            parse("10.0.0.1 1Mbps\n10.0.0.x 1Mbps\n10.0.0.2 10\n10.0.0.3\n10.0.0.1 2Mbps\n10.0.0.4 1Mbps burst 1")
+                .expect_err("five lines")
+                .to_string();
+        for part in ["line 2: '10.0.0.x'", "line 3: ", "line 4: ", "line 5: 10.0.0.1 is on line 1", "line 6: "] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert_eq!(error.lines().count(), 1, "one line");
+        let many = "x y\n".repeat(25);
+        assert!(parse(&many).expect_err("25 lines").to_string().contains("and 15 more"));
+    }
+}

@@ -1,0 +1,579 @@
+use super::gcra::{SIDE, VACANT, Word};
+use super::{Bucket, Key, Moment, Rates};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use units::{Span, Time};
+
+/// Entries of the index for each user that there may be, times two.
+const SPREAD: usize = 3;
+/// Entries of a row: one cache line.
+const ROW: usize = 8;
+/// Slots that a new user looks at for idle ones, once the table fills.
+const STEPS: usize = 8;
+/// Slots that it looks at when there is no other room.
+const LAST_RESORT: usize = 64;
+/// Sets of rates that a table may see in its life.
+const SETS: usize = 512;
+/// A user whose rate was given: it stays, and keeps its slot.
+const PINNED: u32 = 1 << 31;
+/// Where the set's number starts in what names a bucket.
+const SET: u32 = 22;
+
+/// The users: from a key to a dense slot, for millions, on many threads.
+///
+/// An index of rows of eight entries, one cache line each; a key may be in one of two rows, so that a
+/// look takes two lines at most and the slot's own. Looking up and charging take no lock. Making room for a
+/// new user does: one lock, held for some hundred instructions.
+///
+/// Memory is bounded and taken at once: [`Users::BYTES_PER_USER`]. A user whose bucket has been full for
+/// the idle time is like a new one to the meter, so its slot may be given away and nothing is forgotten that
+/// matters. That is done a few slots at a time, by new users; there is no pause.
+pub struct Users {
+    rows: Vec<Row>,
+    slots: Vec<Slot>,
+    counts: Vec<Count>,
+    /// Sets of buckets, one for each time that rates were given; set 0 is the default's.
+    sets: Vec<OnceLock<Box<[Bucket]>>>,
+    room: Mutex<Room>,
+    idle: Span,
+    seed: u64,
+    /// Users that came, that were reclaimed, and frames that found no room.
+    created: AtomicU64,
+    reclaimed: AtomicU64,
+    full: AtomicU64,
+    /// The latest instant that a new user or a burst came, ps.
+    latest: AtomicU64,
+}
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Row([AtomicU64; ROW]);
+
+/// What a frame of a user needs, in half a cache line.
+#[repr(align(32))]
+struct Slot {
+    high: AtomicU64,
+    low: AtomicU64,
+    /// The theoretical arrival time, and whose bucket's it is; [`VACANT`] without a user.
+    word: AtomicU64,
+    /// Names of the two buckets: the one in use, and the one that a change of rates prepares.
+    buckets: [AtomicU32; 2],
+}
+
+#[derive(Default)]
+struct Count {
+    passed: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What only the holder of the lock may look at.
+struct Room {
+    free: Vec<u32>,
+    unused: u32,
+    hand: u32,
+    /// Buckets by name; the next set's number.
+    names: HashMap<Bucket, u32>,
+    sets: usize,
+    /// The bucket of users whose rate is not given.
+    default: Option<u32>,
+}
+
+/// No user can be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// All slots are taken by users that are not idle.
+    NoRoom,
+    /// Its rate is not given, and there is no rate for such users.
+    Unknown,
+}
+
+impl Users {
+    /// Bytes of memory for each user that there may be: 32 of a slot, 16 of its counters, 12 of the index
+    /// and 4 of the list of free slots. Distinct rates take 24 each besides.
+    pub const BYTES_PER_USER: usize = size_of::<Slot>() + size_of::<Count>() + size_of::<u64>() * SPREAD / 2 + 4;
+
+    /// Room for `capacity` users; `default` is the bucket of those whose rate is not given. `seed` keeps
+    /// others from guessing which keys share a row.
+    ///
+    /// # Panics
+    /// If `capacity` is 0 or more than 2³¹.
+    #[must_use]
+    pub fn new(capacity: usize, idle: Span, default: Option<Bucket>, seed: u64) -> Self {
+        assert!((1..=1 << 31).contains(&capacity), "a table has room for 1 to 2^31 users");
+        let users = Users {
+            rows: (0..(capacity * SPREAD / 2).div_ceil(ROW) + 1).map(|_| Row::default()).collect(),
+            slots: (0..capacity).map(|_| Slot::default()).collect(),
+            counts: (0..capacity).map(|_| Count::default()).collect(),
+            sets: (0..SETS).map(|_| OnceLock::new()).collect(),
+            room: Mutex::new(Room {
+                free: Vec::new(),
+                unused: 0,
+                hand: 0,
+                names: HashMap::new(),
+                sets: 0,
+                default: None,
+            }),
+            idle,
+            seed: mix(seed, 0x9e37_79b9_7f4a_7c15) | 1,
+            created: AtomicU64::new(0),
+            reclaimed: AtomicU64::new(0),
+            full: AtomicU64::new(0),
+            latest: AtomicU64::new(0),
+        };
+        if let Some(bucket) = default {
+            let mut room = users.room();
+            let named = users.name(&mut room, &[bucket]);
+            room.default = named.ok().map(|()| room.names[&bucket]);
+        }
+        users
+    }
+
+    fn room(&self) -> MutexGuard<'_, Room> {
+        // Each step leaves the table whole, so that a panic elsewhere spoils nothing.
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many users it has room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Users that came, that were reclaimed, and frames that found no room.
+    #[must_use]
+    pub fn totals(&self) -> (u64, u64, u64) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (read(&self.created), read(&self.reclaimed), read(&self.full))
+    }
+
+    /// The word that meters of the user in `slot` charge.
+    #[must_use]
+    #[inline]
+    pub fn word(&self, slot: u32) -> &AtomicU64 {
+        &self.slots[slot as usize].word
+    }
+
+    /// The bucket that `word`, read from `slot`, is of; `None` if the slot is not `key`'s any more.
+    ///
+    /// Whoever then swaps the word for another one knows that it was the key's all the time: a slot that
+    /// changes hands is vacant in between, and starts at another instant.
+    #[must_use]
+    #[inline]
+    pub fn bucket_of(&self, slot: u32, key: Key, word: u64) -> Option<&Bucket> {
+        let slot = &self.slots[slot as usize];
+        let same = slot.high.load(Ordering::Relaxed) == key.high && slot.low.load(Ordering::Relaxed) == key.low;
+        if word == VACANT || !same { None } else { self.bucket(slot, word) }
+    }
+
+    #[inline]
+    fn bucket(&self, slot: &Slot, word: u64) -> Option<&Bucket> {
+        let name = slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & !PINNED;
+        self.sets[(name >> SET) as usize].get()?.get((name & ((1 << SET) - 1)) as usize)
+    }
+
+    /// Counts what became of a frame.
+    #[inline]
+    pub fn count(&self, slot: u32, bytes: u64, passed: bool) {
+        let count = &self.counts[slot as usize];
+        let counter = if passed { &count.passed } else { &count.refused };
+        counter.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The two rows and the tag of a key.
+    #[inline]
+    fn places(&self, key: Key) -> ([usize; 2], u64) {
+        let first = mix(key.high ^ self.seed, key.low ^ 0xa076_1d64_78bd_642f);
+        let second = mix(first ^ 0xe703_7ed1_a0b4_28db, self.seed);
+        let row = |hash: u64| ((u128::from(hash) * self.rows.len() as u128) >> 64) as usize;
+        ([row(first), row(second)], first << 32)
+    }
+
+    /// Asks memory for what [`Users::find`] will need, for bursts: many of these overlap, where lookups
+    /// would wait for each other. Gives a number that means nothing but must be used.
+    #[must_use]
+    #[inline]
+    pub fn touch(&self, key: Key) -> u64 {
+        let ([row, _], _) = self.places(key);
+        self.rows[row].0[0].load(Ordering::Relaxed)
+    }
+
+    /// The slot of a user, if it has one.
+    #[must_use]
+    #[inline]
+    pub fn find(&self, key: Key) -> Option<u32> {
+        let (rows, tag) = self.places(key);
+        for row in rows {
+            for entry in &self.rows[row].0 {
+                let entry = entry.load(Ordering::Acquire);
+                if entry & !u64::from(u32::MAX) == tag && entry as u32 != 0 {
+                    let number = entry as u32 - 1;
+                    let slot = &self.slots[number as usize];
+                    if slot.high.load(Ordering::Relaxed) == key.high && slot.low.load(Ordering::Relaxed) == key.low {
+                        return Some(number);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// The slot of a user, a new one if need be: with the default rate and a full bucket.
+    ///
+    /// # Errors
+    /// No room, which is counted; or no rate for users that none is given for.
+    #[inline]
+    pub fn find_or_add(&self, key: Key, at: &Moment) -> Result<u32, Full> {
+        match self.find(key) {
+            Some(slot) => Ok(slot),
+            None => self.add(key, at),
+        }
+    }
+
+    #[cold]
+    fn add(&self, key: Key, at: &Moment) -> Result<u32, Full> {
+        let mut room = self.room();
+        // Another worker may have been faster.
+        if let Some(slot) = self.find(key) {
+            return Ok(slot);
+        }
+        let name = room.default.ok_or(Full::Unknown)?;
+        self.place(&mut room, key, name, at).inspect_err(|_| {
+            self.full.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    /// Puts a user where there is room.
+    fn place(&self, room: &mut Room, key: Key, name: u32, at: &Moment) -> Result<u32, Full> {
+        self.seen(at.time());
+        let taken = room.unused as usize - room.free.len();
+        if taken >= self.slots.len() / 4 * 3 {
+            self.sweep(room, STEPS, at.time());
+        }
+        if room.free.is_empty() && room.unused as usize == self.slots.len() {
+            self.sweep(room, LAST_RESORT, at.time());
+        }
+        let number = match room.free.pop() {
+            Some(number) => number,
+            None if (room.unused as usize) < self.slots.len() => {
+                room.unused += 1;
+                room.unused - 1
+            }
+            None => return Err(Full::NoRoom),
+        };
+        let (rows, tag) = self.places(key);
+        let vacant =
+            |row: &usize| self.rows[*row].0.iter().filter(|entry| entry.load(Ordering::Relaxed) as u32 == 0).count();
+        let row = if vacant(&rows[1]) > vacant(&rows[0]) { rows[1] } else { rows[0] };
+        let Some(entry) = self.rows[row].0.iter().find(|entry| entry.load(Ordering::Relaxed) as u32 == 0) else {
+            room.free.push(number);
+            return Err(Full::NoRoom);
+        };
+        let slot = &self.slots[number as usize];
+        slot.high.store(key.high, Ordering::Relaxed);
+        slot.low.store(key.low, Ordering::Relaxed);
+        slot.buckets[0].store(name, Ordering::Relaxed);
+        // Full since a little while ago: another worker's clock may be behind. And later than when the slot
+        // was last reclaimed, so that no swap mistakes the new user for the old.
+        let since = Time::from_ps(at.time().as_ps().saturating_sub(self.idle.as_ps().min(1_000_000_000) / 2));
+        let word = self.bucket(slot, 0).map_or(0, |bucket| bucket.around(&Moment::of(since)).0);
+        slot.word.store(word, Ordering::Release);
+        entry.store(tag | (u64::from(number) + 1), Ordering::Release);
+        self.created.fetch_add(1, Ordering::Relaxed);
+        Ok(number)
+    }
+
+    /// Looks at `steps` slots and frees those of idle users.
+    fn sweep(&self, room: &mut Room, steps: usize, now: Time) {
+        let Some(before) = now.as_ps().checked_sub(self.idle.as_ps()).map(|ps| Moment::of(Time::from_ps(ps))) else {
+            return;
+        };
+        for _ in 0..steps.min(room.unused as usize) {
+            let number = room.hand % room.unused;
+            room.hand = (number + 1) % room.unused;
+            if self.evict(number, &before) {
+                room.free.push(number);
+            }
+        }
+    }
+
+    /// Frees a slot whose bucket has been full since `before`.
+    fn evict(&self, number: u32, before: &Moment) -> bool {
+        let slot = &self.slots[number as usize];
+        let word = slot.word.read();
+        let pinned = slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & PINNED != 0;
+        if word == VACANT || pinned {
+            return false;
+        }
+        let idle = self.bucket(slot, word).is_some_and(|bucket| word & !SIDE <= bucket.around(before).0);
+        if !idle || slot.word.replace(word, VACANT).is_err() {
+            return false;
+        }
+        let key = Key::new(slot.high.load(Ordering::Relaxed), slot.low.load(Ordering::Relaxed));
+        for row in self.places(key).0 {
+            for entry in &self.rows[row].0 {
+                if entry.load(Ordering::Relaxed) as u32 == number + 1 {
+                    entry.store(0, Ordering::Release);
+                }
+            }
+        }
+        let count = &self.counts[number as usize];
+        count.passed.store(0, Ordering::Relaxed);
+        count.refused.store(0, Ordering::Relaxed);
+        self.reclaimed.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Gives names to buckets that have none.
+    fn name(&self, room: &mut Room, buckets: &[Bucket]) -> Result<(), String> {
+        let mut fresh = Vec::new();
+        let set = room.sets as u32;
+        for bucket in buckets {
+            room.names.entry(*bucket).or_insert_with(|| {
+                fresh.push(*bucket);
+                (set << SET) | (fresh.len() as u32 - 1)
+            });
+        }
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        if room.sets == SETS || fresh.len() > 1 << SET {
+            for bucket in &fresh {
+                room.names.remove(bucket);
+            }
+            return Err(format!(
+                "rates changed {} times to values that are new, of {} at once: start again with them",
+                room.sets,
+                fresh.len()
+            ));
+        }
+        let set = self.sets[room.sets].set(fresh.into_boxed_slice());
+        debug_assert!(set.is_ok(), "sets are filled in order, under the lock");
+        room.sets += 1;
+        Ok(())
+    }
+
+    /// Tells what the clock shows, for changes of rates from outside.
+    pub fn seen(&self, now: Time) {
+        self.latest.fetch_max(now.as_ps(), Ordering::Relaxed);
+    }
+
+    /// Gives users their rates: at once, under traffic, and each keeps what it owes. Users that had a rate of
+    /// their own and are not in `rates` get the default one.
+    ///
+    /// # Errors
+    /// There is no room for so many users, or rates have changed too often.
+    pub fn give(&self, rates: &Rates) -> Result<(), String> {
+        let users = rates.users();
+        let at = Moment::of(Time::from_ps(self.latest.load(Ordering::Relaxed)));
+        let mut room = self.room();
+        self.name(&mut room, rates.buckets())?;
+        let names: Vec<u32> = rates.buckets().iter().map(|bucket| room.names[bucket] | PINNED).collect();
+        let mut given = vec![false; self.slots.len()];
+        for user in users {
+            let name = names[user.bucket as usize];
+            let number = match self.find(user.key) {
+                Some(number) => {
+                    self.change(number, name, &at);
+                    number
+                }
+                None => self
+                    .place(&mut room, user.key, name, &at)
+                    .or_else(|_| {
+                        self.sweep(&mut room, self.capacity(), at.time());
+                        self.place(&mut room, user.key, name, &at)
+                    })
+                    .map_err(|_| {
+                        let (users, capacity) = (users.len(), self.capacity());
+                        format!("there is no room for {users} users in a table of {capacity}: give it more")
+                    })?,
+            };
+            given[number as usize] = true;
+        }
+        for (number, given) in given.iter().enumerate().take(room.unused as usize) {
+            let slot = &self.slots[number];
+            let word = slot.word.read();
+            let pinned = slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & PINNED != 0;
+            if !given && pinned && word != VACANT {
+                // Without a default rate it stays at the one it had, and goes when idle.
+                let name = room
+                    .default
+                    .unwrap_or_else(|| slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & !PINNED);
+                self.change(number as u32, name, &at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a user to another bucket. The caller holds the lock.
+    fn change(&self, number: u32, name: u32, at: &Moment) {
+        let slot = &self.slots[number as usize];
+        let mut word = slot.word.read();
+        loop {
+            let side = usize::from(word & SIDE != 0);
+            if word == VACANT || slot.buckets[side].load(Ordering::Relaxed) == name {
+                return;
+            }
+            slot.buckets[1 - side].store(name, Ordering::Release);
+            let (Some(old), Some(new)) = (self.bucket(slot, word), self.bucket(slot, word ^ SIDE)) else { return };
+            let owed = (word & !SIDE).saturating_sub(old.around(at).0);
+            let next = (word & SIDE ^ SIDE) | (new.around(at).1 + new.convert(old, owed));
+            match slot.word.replace(word, next) {
+                Ok(_) => return,
+                Err(other) => word = other,
+            }
+        }
+    }
+
+    /// Every user that there is: key, bucket, bytes passed and bytes refused.
+    pub fn all(&self) -> impl Iterator<Item = (Key, Bucket, u64, u64)> + '_ {
+        self.slots.iter().zip(&self.counts).filter_map(|(slot, count)| {
+            let word = slot.word.read();
+            let bucket = if word == VACANT { None } else { self.bucket(slot, word) }?;
+            let key = Key::new(slot.high.load(Ordering::Relaxed), slot.low.load(Ordering::Relaxed));
+            Some((key, *bucket, count.passed.load(Ordering::Relaxed), count.refused.load(Ordering::Relaxed)))
+        })
+    }
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Slot {
+            high: AtomicU64::new(0),
+            low: AtomicU64::new(0),
+            word: AtomicU64::new(VACANT),
+            buckets: [AtomicU32::new(0), AtomicU32::new(0)],
+        }
+    }
+}
+
+/// Both halves of a product, folded: each bit of the result depends on most of both.
+#[inline]
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meters::{Answer, Gcra, KeyKind, Meter};
+    use units::BitRate;
+
+    fn bucket(bps: u64) -> Bucket {
+        Bucket::new(BitRate::from_bps(bps), 3_000).expect("a bucket")
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::of(Time::ZERO + Span::from_ms(ms))
+    }
+
+    #[test]
+    fn a_user_takes_at_most_64_bytes() {
+        assert!(Users::BYTES_PER_USER <= 64, "{}", Users::BYTES_PER_USER);
+    }
+
+    #[test]
+    fn it_takes_as_many_as_it_says_and_finds_each() {
+        for capacity in [1, 7, 20_481, 200_000] {
+            let users = Users::new(capacity, Span::from_ms(1_000), Some(bucket(1_000_000)), 3);
+            // Addresses in a row, as they come in practice.
+            let key = |i: usize| Key::new(0, 0xffff_c0a8_0000 + i as u64);
+            let slots: Vec<u32> =
+                (0..capacity).map(|i| users.find_or_add(key(i), &at(0)).expect("room for all")).collect();
+            assert_eq!(users.find_or_add(key(capacity), &at(0)), Err(Full::NoRoom));
+            assert!((0..capacity).all(|i| users.find(key(i)) == Some(slots[i])));
+            assert_eq!(users.totals(), (capacity as u64, 0, 1));
+        }
+    }
+
+    #[test]
+    fn idle_users_make_room_and_busy_ones_do_not() {
+        let users = Users::new(4, Span::from_ms(100), Some(bucket(1_000_000)), 1);
+        let key = |i: u64| Key::new(1, i);
+        for i in 0..4 {
+            let slot = users.find_or_add(key(i), &at(0)).expect("room");
+            assert_eq!(Gcra.charge(&users, 0, slot, key(i), &at(0), 8_000), Answer::Conforms);
+        }
+        // 1 000 B at 1 Mbit/s are made good after 8 ms, and idle 100 ms later.
+        assert_eq!(users.find_or_add(key(9), &at(107)), Err(Full::NoRoom));
+        let busy = users.find(key(2)).expect("there");
+        assert_eq!(Gcra.charge(&users, 0, busy, key(2), &at(50), 8_000), Answer::Conforms);
+        assert!(users.find_or_add(key(9), &at(109)).is_ok());
+        assert_eq!(users.find(key(2)), Some(busy), "not idle");
+        assert!((0..4).filter(|i| users.find(key(*i)).is_some()).count() < 4);
+        let (_, reclaimed, _) = users.totals();
+        assert!(reclaimed >= 1);
+    }
+
+    #[test]
+    fn whoever_looks_at_a_slot_that_changed_hands_is_told() {
+        let users = Users::new(1, Span::from_ms(10), Some(bucket(1_000_000)), 1);
+        let (old, new) = (Key::new(0, 1), Key::new(0, 2));
+        let slot = users.find_or_add(old, &at(0)).expect("room");
+        assert_eq!(users.find_or_add(new, &at(1_000)), Ok(slot));
+        assert_eq!(users.find(old), None);
+        assert_eq!(Gcra.charge(&users, 0, slot, old, &at(1_000), 800), Answer::Gone);
+        assert_eq!(Gcra.charge(&users, 0, slot, new, &at(1_000), 800), Answer::Conforms);
+    }
+
+    #[test]
+    fn rates_change_and_what_is_owed_stays() {
+        let users = Users::new(8, Span::from_ms(100), Some(bucket(1_000_000)), 1);
+        let key = KeyKind::DstIp.parse("10.0.0.1").expect("an address");
+        let slot = users.find_or_add(key, &at(0)).expect("room");
+        let charge = |ms, bytes: u64| Gcra.charge(&users, 0, slot, key, &at(ms), bytes * 8);
+        assert_eq!(charge(0, 3_000), Answer::Conforms, "the bucket is empty now");
+        users.seen(at(0).time());
+        let rates = Rates::parse(KeyKind::DstIp, "10.0.0.1 8Mbps burst 3000B\n", &|_| 3_000).expect("rates");
+        users.give(&rates).expect("room");
+        assert_eq!(charge(0, 64), Answer::Exceeds, "still empty");
+        assert_eq!(charge(1, 1_001), Answer::Exceeds);
+        assert_eq!(charge(1, 1_000), Answer::Conforms, "8 Mbit/s are 1 000 B in a ms");
+        users.seen(at(1).time());
+        users.give(&Rates::default()).expect("room");
+        assert_eq!(charge(9, 1_000), Answer::Conforms, "back to 1 Mbit/s");
+        assert_eq!(charge(9, 64), Answer::Exceeds);
+        assert_eq!(users.all().map(|(_, bucket, ..)| bucket.rate().bps()).collect::<Vec<_>>(), [1_000_000]);
+    }
+
+    #[test]
+    fn given_users_stay_and_others_may_be_refused() {
+        let rates = Rates::parse(KeyKind::DstIp, "10.0.0.1 8Mbps\n10.0.0.2 1Mbps\n", &|_| 3_000).expect("rates");
+        let users = Users::new(2, Span::from_ms(1), None, 1);
+        users.give(&rates).expect("room");
+        let other = KeyKind::DstIp.parse("10.0.0.3").expect("an address");
+        assert_eq!(users.find_or_add(other, &at(10_000)), Err(Full::Unknown));
+        assert!(users.find(KeyKind::DstIp.parse("10.0.0.2").expect("an address")).is_some());
+        let more = Rates::parse(KeyKind::DstIp, "10.0.0.1 1Mbps\n10.0.0.2 1Mbps\n10.0.0.3 1Mbps", &|_| 3_000);
+        assert!(users.give(&more.expect("rates")).expect_err("too many").contains("no room"));
+    }
+
+    #[test]
+    fn users_come_and_go_on_two_threads_while_rates_change() {
+        let users = Users::new(64, Span::from_us(50), Some(bucket(1_000_000_000)), 1);
+        let text: String = (0..16).map(|i| format!("10.0.0.{i} 2Gbps\n")).collect();
+        let rates = Rates::parse(KeyKind::DstIp, &text, &|_| 3_000).expect("rates");
+        let worker = |start: u64| {
+            let mut answered = 0;
+            for i in 0..60_000_u64 {
+                let now = Moment::of(Time::from_ps(i * 2_000_000));
+                let key = Key::new(0, 0xffff_0a00_0000 | (i * 7 + start) % 200);
+                let Ok(slot) = users.find_or_add(key, &now) else { continue };
+                answered += u64::from(Gcra.charge(&users, 0, slot, key, &now, 512) != Answer::Gone);
+            }
+            answered
+        };
+        std::thread::scope(|scope| {
+            let threads = [scope.spawn(|| worker(0)), scope.spawn(|| worker(3))];
+            for _ in 0..50 {
+                users.give(&rates).expect("room");
+                users.give(&Rates::default()).expect("nothing new");
+            }
+            assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") > 0));
+        });
+        let live = users.all().count() as u64;
+        let (created, reclaimed, _) = users.totals();
+        assert_eq!(created - reclaimed, live, "none was lost or is there twice");
+    }
+}

@@ -1,0 +1,304 @@
+//! Limits each of many users to its rate: drops, delays or marks what exceeds.
+
+mod stage;
+mod text;
+
+use super::{Configuration, Kind, Stage};
+use crate::meters::{Algorithm, Bucket, Colours, KeyKind, Limiter, Rates, Seconds, Users};
+use crate::random::Random;
+use crate::schedules::Files;
+use measure::LimitReport;
+use packet::Frame;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use units::{BitRate, Layer, ParseError, Span};
+
+/// What becomes of frames that exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// They are dropped.
+    Police,
+    /// They wait until they conform.
+    Shape,
+    /// They pass with a mark.
+    Mark,
+}
+
+impl Mode {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Police => "police",
+            Mode::Shape => "shape",
+            Mode::Mark => "mark",
+        }
+    }
+}
+
+/// How frames are marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marking {
+    /// By the DSCP: of yellow frames, and of red ones or all that exceed.
+    Dscp(u8, u8),
+    /// By ECN: congestion was met. Frames whose sender does not know ECN are dropped.
+    Ecn,
+}
+
+/// What becomes of users whose rate is not in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// They have the default rate.
+    Default,
+    /// They pass unmetered.
+    Pass,
+    /// They are dropped.
+    Drop,
+}
+
+/// Limits each user to a rate.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// What frames of one user have in common.
+    pub key: KeyKind,
+    /// The rate of users whose own is not given.
+    pub rate: BitRate,
+    /// Which bytes it counts.
+    pub layer: Layer,
+    /// Bytes of the bucket; [`Limit::default_burst`] if not said.
+    pub burst: Option<u64>,
+    /// What becomes of frames that exceed.
+    pub mode: Mode,
+    /// How frames are marked.
+    pub marking: Marking,
+    /// Two more colours than conforming and exceeding.
+    pub colours: Option<Colours>,
+    /// How long a frame may wait; [`Limit::patience`] if not said.
+    pub queue: Option<Span>,
+    /// A file with rates of users.
+    pub rates: Option<PathBuf>,
+    /// What becomes of others than those.
+    pub unknown: Unknown,
+    /// Users that there is room for.
+    pub users: usize,
+    /// A user whose bucket has been full for so long makes room.
+    pub idle: Span,
+    /// Users without room pass unmetered; else they are dropped.
+    pub pass_when_full: bool,
+    /// The scheme.
+    pub algorithm: Algorithm,
+    /// Workers that are modelled.
+    pub workers: usize,
+    /// How long a modelled worker takes for a frame.
+    pub service: Option<Span>,
+    shared: Shared,
+}
+
+/// What the configuration, the running stage and whoever reports on it share. No part of what was asked.
+#[derive(Clone, Default)]
+struct Shared {
+    loaded: Option<Arc<Rates>>,
+    running: Arc<Mutex<Option<Arc<Limiter>>>>,
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+impl PartialEq for Limit {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+/// Users that there is room for unless said otherwise.
+const USERS: usize = 1 << 20;
+/// Users that a table may have room for: 6 GB.
+const MOST_USERS: usize = 100_000_000;
+/// When a user counts as idle unless said otherwise.
+const IDLE: Span = Span::from_ms(10_000);
+/// Most workers that are modelled.
+const MOST_WORKERS: usize = 1_024;
+/// How long a frame may wait unless said otherwise, and how many of the largest at least.
+const QUEUE: Span = Span::from_ms(100);
+const QUEUE_FRAMES: u64 = 4;
+/// The least bucket: two of the largest standard frames.
+const LEAST_BURST: u64 = 2 * 1_518;
+/// AF12 and AF13 (RFC 2597): more and most likely to be dropped.
+const MARKING: Marking = Marking::Dscp(12, 14);
+
+impl Limit {
+    /// Of a key and a rate; all else as it is when nothing is said.
+    #[must_use]
+    pub fn new(key: KeyKind, rate: BitRate, layer: Layer) -> Self {
+        Limit {
+            key,
+            rate,
+            layer,
+            burst: None,
+            mode: Mode::Police,
+            marking: MARKING,
+            colours: None,
+            queue: None,
+            rates: None,
+            unknown: Unknown::Default,
+            users: USERS,
+            idle: IDLE,
+            pass_when_full: false,
+            algorithm: Algorithm::Gcra,
+            workers: 1,
+            service: None,
+            shared: Shared::default(),
+        }
+    }
+
+    /// The bucket of a rate when none is said: what comes in 10 ms, and two of the largest frames at least.
+    #[must_use]
+    pub fn default_burst(rate: BitRate) -> u64 {
+        LEAST_BURST.max(rate.bps() / 800)
+    }
+
+    fn bucket(&self) -> Result<Bucket, ParseError> {
+        Bucket::new(self.rate, self.burst.unwrap_or_else(|| Self::default_burst(self.rate)))
+    }
+
+    /// How long a frame may wait.
+    #[must_use]
+    pub fn patience(&self) -> Span {
+        let frames = u128::from(QUEUE_FRAMES * 1_518 * 8 * units::PS_PER_S) / u128::from(self.rate.bps());
+        self.queue.unwrap_or_else(|| QUEUE.max(Span::from_ps(u64::try_from(frames).unwrap_or(u64::MAX))))
+    }
+
+    /// Whether all of it can be had together.
+    fn check(self) -> Result<Self, ParseError> {
+        let refuse = |what: &str, remedy: &str| Err(ParseError::new(what, remedy));
+        let bucket = self.bucket()?;
+        if let Some(colours) = &self.colours {
+            colours.check(&bucket)?;
+        }
+        let plain = self.algorithm == Algorithm::Gcra && self.workers == 1 && self.service.is_none();
+        if self.mode == Mode::Shape && !plain {
+            return refuse("shape knows when a frame conforms by gcra alone, on one worker", "leave the others out");
+        }
+        if self.colours.is_some() && (!plain || self.mode == Mode::Shape || self.rates.is_some()) {
+            return refuse(
+                "colours go with gcra on one worker, with police or mark, and with one rate for all",
+                "leave the others out",
+            );
+        }
+        if self.queue.is_some() && self.mode != Mode::Shape {
+            return refuse("only shape has a queue", "add mode shape or leave the queue out");
+        }
+        if self.marking != MARKING && self.mode != Mode::Mark && self.colours.is_none() {
+            return refuse("nothing is marked", "add mode mark, or leave mark out");
+        }
+        if self.unknown != Unknown::Default && self.rates.is_none() {
+            return refuse("without rates of users all of them are unknown", "add rates FILE, or leave unknown out");
+        }
+        Ok(self)
+    }
+
+    /// Reads the file of rates, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read, or lines of it cannot, by their numbers.
+    pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        if let Some(path) = &self.rates {
+            let text = files.text(path)?;
+            let rates = Rates::parse(self.key, &text, &|rate| self.burst.unwrap_or_else(|| Self::default_burst(rate)));
+            let rates = rates.map_err(|error| ParseError::new(format!("{}: {error}", path.display()), "see its lines"))?;
+            if rates.users().len() > self.users {
+                return Err(ParseError::new(
+                    format!("{} has {} users and the table room for {}", path.display(), rates.users().len(), self.users),
+                    format!("write users {}", rates.users().len()),
+                ));
+            }
+            self.shared.loaded = Some(Arc::new(rates));
+        }
+        Ok(())
+    }
+
+    /// Reads the file of rates again and gives them to the stage that runs, under traffic. Gives how many.
+    ///
+    /// # Errors
+    /// As [`Limit::load`]; the old rates hold on.
+    pub fn reload(&self, files: &dyn Files) -> Result<usize, ParseError> {
+        let mut fresh = self.clone();
+        fresh.load(files)?;
+        let rates = fresh.shared.loaded.unwrap_or_default();
+        if let Some(limiter) = self.running() {
+            limiter.reload(&rates).map_err(|what| ParseError::new(what, "the run goes on"))?;
+        }
+        Ok(rates.users().len())
+    }
+
+    /// What the stage that runs, or ran, has done.
+    #[must_use]
+    pub fn report(&self) -> Option<LimitReport> {
+        let report = self.running()?.report();
+        let burst = self.bucket().map(|bucket| bucket.burst()).unwrap_or_default();
+        let marks = self.mode == Mode::Mark || self.colours.is_some();
+        Some(LimitReport {
+            key: self.key.to_string(),
+            rate_bps: self.rate.bps(),
+            burst_bytes: burst,
+            mode: self.mode.name(),
+            algorithm: self.algorithm.to_string(),
+            yellow: report.yellow.filter(|_| self.colours.is_some()),
+            marked: report.marked.filter(|_| marks),
+            delayed: report.delayed.filter(|_| self.mode == Mode::Shape),
+            ..report
+        })
+    }
+
+    fn running(&self) -> Option<Arc<Limiter>> {
+        self.shared.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Configuration for Limit {
+    const KIND: Kind = Kind {
+        name: "limit",
+        grammar: "limit key dst-ip|src-ip|5-tuple|vlan|dst-prefix/N rate RATE [burst SIZE] [mode police|shape|mark] \
+                  [mark dscp YELLOW RED|ecn] [colours …] [queue TIME] [rates FILE] [unknown default|pass|drop] \
+                  [users N] [idle TIME] [full drop|pass] [algorithm …] [workers N] [service TIME]",
+        summary: "holds each user to its rate",
+        example: "limit key dst-ip rate 1Mbps burst 3036B users 1000",
+    };
+
+    fn parse(words: &[&str]) -> Result<Self, ParseError> {
+        text::parse(words)
+    }
+
+    fn build<F: Frame + Send + 'static>(&self, mut random: Random) -> Box<dyn Stage<F>> {
+        // What was read from text was checked.
+        let bucket = self.bucket().expect("a bucket that was checked");
+        let default = (self.unknown == Unknown::Default).then_some(bucket);
+        let users = Users::new(self.users, self.idle, default, random.bits());
+        let limiter = Limiter::new(users, self.algorithm.meter(self.workers, self.users), self.key);
+        if let Some(rates) = &self.shared.loaded {
+            limiter.users.give(rates).expect("a new table has room for as many as were counted");
+        }
+        let limiter = Arc::new(limiter);
+        *self.shared.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(limiter.clone());
+        let seconds = self.colours.map(|colours| {
+            Seconds::new(colours, colours.check(&bucket).expect("a marker that was checked"), self.users)
+        });
+        Box::new(stage::Limiting::new(self, limiter, seconds, random))
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::print(self, f)
+    }
+}
