@@ -6,6 +6,7 @@ use crate::commands::measure::{Receiver, Reception};
 use crate::execute::{Outcome, Request};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
+use crate::reload::Reload;
 use crate::resolution;
 use crate::stop::Stop;
 use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Worker};
@@ -38,6 +39,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     }
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
     let flag = stop.flag();
+    let mut reload = Reload::new(request)?;
     let results = thread::scope(|scope| {
         let handles: Vec<_> = workers
             .into_iter()
@@ -47,7 +49,10 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
                 scope.spawn(move || worker.run(eal, flag, counters))
             })
             .collect();
-        show_progress(request, &counters, || handles.iter().all(thread::ScopedJoinHandle::is_finished));
+        show_progress(request, &counters, || {
+            reload.if_asked(request);
+            handles.iter().all(thread::ScopedJoinHandle::is_finished)
+        });
         handles.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
     });
 
@@ -168,6 +173,7 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
         );
     }
     let mut report = finished.report;
+    report.limit = plan.limit().and_then(engine::stages::Limit::report);
     let pacer = match plan.pacer {
         Pacer::Auto if finished.launched => Pacer::LaunchTime,
         Pacer::Auto => Pacer::Deadline,
@@ -277,7 +283,7 @@ fn device(port: &PortSpec) -> Result<Device, Failure> {
 }
 
 /// Shows how far the pipelines are until they have `ended`.
-fn show_progress(request: &Request, counters: &[Counters], ended: impl Fn() -> bool) {
+fn show_progress(request: &Request, counters: &[Counters], mut ended: impl FnMut() -> bool) {
     let mut progress = Progress::new(&request.common, request.pipelines.iter().map(|plan| plan.name.as_str()));
     let mut before: Vec<(Duration, u64)> = counters.iter().map(|_| (Duration::ZERO, 0)).collect();
     while !ended() {

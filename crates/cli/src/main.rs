@@ -13,6 +13,8 @@ mod live;
 mod output;
 mod page_folder;
 mod progress;
+#[cfg(feature = "live")]
+mod reload;
 mod resolution;
 mod stop;
 mod virtual_time;

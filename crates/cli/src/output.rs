@@ -1,7 +1,7 @@
 //! What people and scripts see: reports, notes and failures.
 
 pub(crate) use measure::figures::{bits, brief, digits, share, thousands, time};
-use measure::{FitReport, PipelineReport, Report, Tally};
+use measure::{FitReport, LimitReport, PipelineReport, Report, Tally};
 use std::fmt::{self, Write as _};
 use std::io::{ErrorKind, Write as _};
 
@@ -229,11 +229,90 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
             time(shortfall.behind_ns)
         )?;
     }
+    if let Some(limit) = &report.limit {
+        limit_lines(out, limit)?;
+    }
     if let Some(flow) = &report.flow {
         writeln!(
             out,
             "  receiver  {} frames lost by the kernel, {} with unfinished checksums, {} longer than the MTU",
             flow.kernel_drops, flow.partial_checksums, flow.super_frames
+        )?;
+    }
+    Ok(())
+}
+
+fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
+    writeln!(
+        out,
+        "  limit     {} of {} B for each {}, {}, {}: {} frames conform, {} exceed",
+        bits(limit.rate_bps as f64),
+        thousands(limit.burst_bytes),
+        limit.key,
+        limit.mode,
+        limit.algorithm,
+        thousands(limit.conforming.frames),
+        thousands(limit.exceeding.frames)
+    )?;
+    let more = [
+        ("yellow", limit.yellow.map(|yellow| yellow.frames)),
+        ("marked", limit.marked),
+        ("delayed", limit.delayed),
+        ("without a key", Some(limit.without_key)),
+        ("unmetered", Some(limit.unmetered)),
+    ];
+    let more: Vec<String> = more
+        .iter()
+        .filter_map(|(name, n)| Some((name, (*n)?)))
+        .filter(|(_, n)| *n > 0)
+        .map(|(name, n)| format!("{} {name}", thousands(n)))
+        .collect();
+    if !more.is_empty() {
+        writeln!(out, "            {}", more.join(", "))?;
+    }
+    let users = &limit.users;
+    writeln!(
+        out,
+        "  users     {} present, room for {}, {} B each; {} came, {} were idle and made room, {} frames found none",
+        thousands(users.present),
+        thousands(users.capacity as u64),
+        users.bytes_per_user,
+        thousands(users.created),
+        thousands(users.reclaimed),
+        thousands(users.refused)
+    )?;
+    for length in ["10ms", "100ms", "1s"] {
+        let Some(window) = limit.error.get(length) else { continue };
+        writeln!(
+            out,
+            "  obtained  ÷ asked over {length}: {:.4} to {:.4}, median {:.4}; error p99 {}, worst {} ({} windows)",
+            window.min,
+            window.max,
+            window.p50,
+            share(window.p99_error),
+            share(window.worst_error),
+            thousands(window.windows)
+        )?;
+    }
+    for talker in limit.talkers.iter().take(3) {
+        writeln!(
+            out,
+            "  talker    {}: {} B passed, {} B exceeded, rate {}",
+            talker.user,
+            thousands(talker.passed_bytes),
+            thousands(talker.exceeded_bytes),
+            bits(talker.rate_bps as f64)
+        )?;
+    }
+    let loads = limit.workers.iter().map(|worker| worker.frames);
+    if let (Some(least), Some(most)) = (loads.clone().min(), loads.max()) {
+        writeln!(
+            out,
+            "  workers   {}, {} to {} frames each; {} frames found one too busy",
+            limit.workers.len(),
+            thousands(least),
+            thousands(most),
+            thousands(limit.workers.iter().map(|worker| worker.overrun).sum())
         )?;
     }
     Ok(())

@@ -43,6 +43,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         drop(watch);
         let mut report = run.report;
         report.name.clone_from(&plan.name);
+        report.limit = plan.limit().and_then(engine::stages::Limit::report);
         report.pacer = Some(plan.pacer.name());
         for class in &mut report.classes {
             class.pacer = report.pacer;

@@ -4,7 +4,7 @@ use crate::problem::{Origin, Problems, Text, nearest};
 use crate::stream::parse_stream;
 use engine::schedules::{Ask, Files, Impossible};
 use engine::sources::StreamSpec;
-use engine::stages::StageConfig;
+use engine::stages::{Limit, StageConfig};
 use engine::{CatchUp, Line};
 use units::ParseError;
 
@@ -145,6 +145,11 @@ impl PipelineText {
         let stages: Vec<_> = self.stages.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect();
         let default_class = self.default_class.as_ref().map_or(DEFAULT_CLASS, |name| name.value.as_str()).to_owned();
         let classes = classes::resolve(&self.classes, &default_class, problems);
+        if let Some((text, _)) =
+            self.stages.iter().zip(&stages).filter(|(_, stage)| matches!(stage, StageConfig::Limit(_))).nth(1)
+        {
+            problems.add(&text.origin, "a pipeline has one stage limit, whose figures are its report: leave one out");
+        }
         let (source, output, ask) = (source?, output?, ask?);
         let line = self.line(&output, problems);
         let catch_up = self.catch_up.as_ref().and_then(|text| problems.read(text, str::parse)).unwrap_or_default();
@@ -299,7 +304,13 @@ fn check_ask(text: Option<&Text>, ask: &Ask, line: Option<Line>, problems: &mut 
 }
 
 impl PipelinePlan {
-    /// Reads the files that the ask names.
+    /// The stage that limits users, if there is one.
+    #[must_use]
+    pub fn limit(&self) -> Option<&Limit> {
+        self.stages.iter().find_map(|stage| if let StageConfig::Limit(limit) = stage { Some(limit) } else { None })
+    }
+
+    /// Reads the files that the ask and the stages name.
     ///
     /// # Errors
     /// A file that cannot be read, or does not hold what it should, with its line.
@@ -312,6 +323,12 @@ impl PipelinePlan {
     #[must_use]
     pub fn asks_nothing(&self) -> bool {
         self.ask == Ask::Nothing && self.classes.iter().all(|class| class.ask == Ask::Nothing)
+        for stage in &mut self.stages {
+            if let StageConfig::Limit(limit) = stage {
+                limit.load(files)?;
+            }
+        }
+        self.ask.load(files)
     }
 }
 

@@ -12,6 +12,7 @@ mod doctor;
 mod generate;
 #[cfg(feature = "live")]
 mod lab;
+mod limit;
 mod manual;
 pub(crate) mod measure;
 mod run;
@@ -22,6 +23,7 @@ mod shape;
 pub(crate) enum Command {
     Shape(shape::Shape),
     Gen(generate::Generate),
+    Limit(limit::Limit),
     Measure(measure::Measure),
     Run(run::Run),
     Check(check::Check),
@@ -38,6 +40,7 @@ impl Command {
         match self {
             Command::Shape(command) => command.run(),
             Command::Gen(command) => command.run(),
+            Command::Limit(command) => command.run(),
             Command::Measure(command) => command.run(),
             Command::Run(command) => command.run(),
             Command::Check(command) => command.run(),

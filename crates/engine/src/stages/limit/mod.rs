@@ -1,6 +1,8 @@
 //! Limits each of many users to its rate: drops, delays or marks what exceeds.
 
 mod stage;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use super::{Configuration, Kind, Stage};

@@ -1,0 +1,133 @@
+use super::{Common, parse};
+use crate::execute::{self, Request};
+use crate::output::Failure;
+use engine::meters::{Algorithm, KeyKind};
+use scenario::{PipelineText, Text};
+use std::fmt::Write;
+use std::process::ExitCode;
+use units::{ParseError, Rate, Span};
+
+/// Hold each of many users to a rate
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate 1Mbps --burst 3036B
+  netlathe limit --in eth0 --out eth1 --key dst-prefix/24 --rate 10Mbps --rates users.txt
+  netlathe limit --in eth0 --out eth1 --key src-ip --rate 5Mbps --mode shape --queue 200ms
+  netlathe limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --workers 64 \\
+      --algorithm 'light-lock batch 1500B depth 6000B idle expire 10ms'
+
+A user is whoever shares the key. Each has a bucket that is full at the start; rates count the frame
+with FCS unless they say ip or wire. A file of rates has lines of USER RATE [burst SIZE]; kill -HUP
+has it read again under traffic.")]
+pub(crate) struct Limit {
+    /// Port that frames come from
+    #[arg(long = "in", value_name = "PORT")]
+    input: String,
+    /// Port that frames leave by
+    #[arg(long = "out", value_name = "PORT")]
+    output: String,
+    /// What frames of one user share: dst-ip, src-ip, 5-tuple, vlan, dst-prefix/24 or src-prefix/48
+    #[arg(long, value_name = "KEY", value_parser = parse::<KeyKind>)]
+    key: KeyKind,
+    /// Rate of each user whose own is not in --rates: 1Mbps, '1Mbps ip' or '1Mbps wire'
+    #[arg(long, value_name = "RATE", value_parser = parse::<Rate>, allow_hyphen_values = true)]
+    rate: Rate,
+    /// Bytes of each user's bucket [default: what comes in 10 ms, 3036B at least]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    burst: Option<String>,
+    /// What becomes of frames that exceed: dropped, queued or marked
+    #[arg(long, default_value = "police", value_parser = ["police", "shape", "mark"])]
+    mode: String,
+    /// How to mark: 'dscp YELLOW RED' or ecn [default: dscp 12 14]
+    #[arg(long, value_name = "MARK")]
+    mark: Option<String>,
+    /// Three colours: 'rfc2697 ebs 10kB', 'rfc2698 pir 2Mbps pbs 10kB', 'rfc4115 eir 1Mbps ebs 10kB';
+    /// yellow frames are marked and pass
+    #[arg(long, value_name = "MARKER")]
+    colours: Option<String>,
+    /// How long a frame may wait in mode shape [default: 100 ms, four frames of 1518 B at least]
+    #[arg(long, value_name = "TIME", value_parser = parse::<Span>, allow_hyphen_values = true)]
+    queue: Option<Span>,
+    /// File with the rates of users
+    #[arg(long, value_name = "FILE")]
+    rates: Option<String>,
+    /// Users that are not in it: they have --rate, pass or are dropped
+    #[arg(long, value_name = "FATE", default_value = "default", value_parser = ["default", "pass", "drop"])]
+    unknown: String,
+    /// Users that there is room for, 64 bytes each
+    #[arg(long, value_name = "N", default_value = "1048576")]
+    users: String,
+    /// A user whose bucket has been full for so long makes room
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::<Span>, allow_hyphen_values = true)]
+    idle: Span,
+    /// New users that find no room are dropped or pass
+    #[arg(long, value_name = "FATE", default_value = "drop", value_parser = ["drop", "pass"])]
+    full: String,
+    /// gcra, atomic-queue, static, mutex, or 'light-lock batch SIZE depth SIZE idle keep|expire TIME'
+    #[arg(long, default_value = "gcra", value_parser = parse::<Algorithm>)]
+    algorithm: Algorithm,
+    /// Workers that are modelled, in virtual time
+    #[arg(long, value_name = "N", default_value = "1")]
+    workers: String,
+    /// How long a modelled worker is busy with a frame; what finds 512 waiting is dropped
+    #[arg(long, value_name = "TIME", value_parser = parse::<Span>, allow_hyphen_values = true)]
+    service: Option<Span>,
+    /// Carry nothing back from --out to --in
+    #[arg(long)]
+    one_way: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Limit {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let stage = self.stage().map_err(Failure::new)?;
+        let pipeline = PipelineText {
+            name: "limit".to_owned(),
+            input: Some(Text::option("--in", self.input)),
+            output: Some(Text::option("--out", self.output)),
+            stages: vec![Text::option("limit", stage)],
+            one_way: self.one_way,
+            ..PipelineText::default()
+        };
+        execute::run(&Request::of_pipeline("limit", &pipeline, self.common)?)
+    }
+
+    /// The stage as a scenario would have it.
+    fn stage(&self) -> Result<String, ParseError> {
+        let mut text = format!("limit key {} rate {}", self.key, self.rate);
+        let pairs = [
+            ("burst", self.burst.as_deref()),
+            ("mode", Some(self.mode.as_str())),
+            ("mark", self.mark.as_deref()),
+            ("colours", self.colours.as_deref()),
+            ("unknown", Some(self.unknown.as_str())),
+            ("users", Some(self.users.as_str())),
+            ("full", Some(self.full.as_str())),
+            ("workers", Some(self.workers.as_str())),
+        ];
+        for (word, value) in pairs {
+            if let Some(value) = value {
+                // Writing to a string cannot fail.
+                let _ = write!(text, " {word} {value}");
+            }
+        }
+        if let Some(file) = &self.rates {
+            if file.contains('"') || file.contains("  ") {
+                return Err(ParseError::new(
+                    format!("--rates: the name '{file}' cannot be written in a stage"),
+                    "give the file a name without quotes and double spaces",
+                ));
+            }
+            let _ = write!(text, " rates \"{file}\"");
+        }
+        for (word, time) in [("queue", self.queue), ("idle", Some(self.idle)), ("service", self.service)] {
+            if let Some(time) = time {
+                let _ = write!(text, " {word} {time}");
+            }
+        }
+        let _ = write!(text, " algorithm {}", self.algorithm);
+        Ok(text)
+    }
+}

@@ -1,0 +1,257 @@
+use crate::pipeline::Pipeline;
+use crate::schedules::{Ask, Draw, Files};
+use crate::stages::{Item, Outlet, Stage, StageConfig};
+use measure::{DropReason, LimitReport};
+use packet::{Frame, HeapFrame};
+use proptest::prelude::*;
+use std::path::Path;
+use units::{ParseError, Span, Time};
+
+/// UDP over IPv4 to 10.0.`to`, `length` bytes with FCS.
+fn frame(to: u16, length: usize, class: u8) -> HeapFrame {
+    let mut bytes = vec![2; 12];
+    bytes.extend([0x08, 0, 0x45, class]);
+    bytes.extend((length as u16 - 18).to_be_bytes());
+    bytes.extend([0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0]);
+    bytes.extend(to.to_be_bytes());
+    bytes.resize(length - 4, 0);
+    HeapFrame::new(bytes)
+}
+
+fn config(text: &str) -> StageConfig {
+    StageConfig::parse(text).expect(text)
+}
+
+fn report(config: &StageConfig) -> LimitReport {
+    let StageConfig::Limit(limit) = config else { panic!("{config} is no limit") };
+    limit.report().expect("it was built")
+}
+
+/// Pushes (ms, user, bytes) and gives what left, in ms and bytes, and the outlet.
+fn run(config: &StageConfig, frames: &[(u64, u16, usize)]) -> (Vec<(u64, u32)>, Outlet<HeapFrame>) {
+    let mut stage = config.build::<HeapFrame>(1, "test");
+    let mut out = Outlet::default();
+    for (ms, user, bytes) in frames {
+        let at = Time::ZERO + Span::from_ms(*ms);
+        while let Some(due) = stage.deadline().filter(|due| *due <= at) {
+            stage.wake(due, &mut out);
+        }
+        stage.push(at, &mut vec![Item { frame: frame(*user, *bytes, 0), at }], &mut out);
+    }
+    while let Some(due) = stage.deadline() {
+        stage.wake(due, &mut out);
+    }
+    assert_eq!(stage.held(), 0);
+    let left = out.released.iter().map(|item| (item.at.as_ps() / 1_000_000_000, item.frame.length().bytes()));
+    (left.collect(), out)
+}
+
+#[test]
+fn police_drops_what_exceeds_and_users_do_not_share() {
+    let config = config("limit key dst-ip rate 1Mbps burst 1500B users 10");
+    // 125 B a ms.
+    let (left, out) = run(&config, &[(0, 1, 1_500), (0, 2, 1_500), (0, 1, 64), (4, 1, 500), (4, 1, 64), (7, 2, 876)]);
+    assert_eq!(left, [(0, 1_500), (0, 1_500), (4, 500)]);
+    let reasons: Vec<DropReason> = out.dropped.iter().map(|(_, reason)| *reason).collect();
+    assert_eq!(reasons, [DropReason::Policed; 3]);
+    let report = report(&config);
+    assert_eq!((report.conforming.frames, report.exceeding.frames, report.exceeding.bytes), (3, 3, 64 + 64 + 876));
+    let talkers: Vec<_> =
+        report.talkers.iter().map(|user| (user.user.as_str(), user.passed_bytes, user.exceeded_bytes)).collect();
+    assert_eq!(talkers, [("10.0.0.2", 1_500, 876), ("10.0.0.1", 2_000, 128)]);
+}
+
+#[test]
+fn shape_delays_until_a_frame_conforms_and_drops_the_impatient() {
+    let config = config("limit key dst-ip rate 1Mbps burst 1500B users 10 mode shape queue 16ms");
+    let (left, out) = run(&config, &[(0, 1, 1_500), (0, 1, 500), (0, 1, 1_500), (0, 1, 1_000), (1, 1, 64), (1, 2, 64)]);
+    // 1 500 at once; 500 after 4 ms; 2 000 would wait 16; the third 1 500 + 500 = 16 ms; then too long.
+    assert_eq!(left, [(0, 1_500), (1, 64), (4, 500), (16, 1_500), (16, 64)]);
+    let reasons: Vec<DropReason> = out.dropped.iter().map(|(_, reason)| *reason).collect();
+    assert_eq!(reasons, [DropReason::Impatient]);
+    assert_eq!(report(&config).delayed, Some(3));
+}
+
+#[test]
+fn mark_lets_pass_what_exceeds_with_a_mark() {
+    let dscp = config("limit key dst-ip rate 1Mbps burst 1500B users 10 mode mark mark dscp 1 10");
+    let (left, out) = run(&dscp, &[(0, 1, 1_500), (0, 1, 64)]);
+    assert_eq!(left.len(), 2);
+    let classes: Vec<u8> = out.released.iter().map(|item| item.frame.bytes()[15]).collect();
+    assert_eq!(classes, [0, 10 << 2]);
+    assert_eq!(report(&dscp).marked, Some(1));
+
+    let ecn = config("limit key dst-ip rate 1Mbps burst 64B users 10 mode mark mark ecn");
+    let mut stage = ecn.build::<HeapFrame>(1, "test");
+    let mut out = Outlet::default();
+    for class in [1, 1, 2, 0] {
+        stage.push(Time::ZERO, &mut vec![Item { frame: frame(1, 64, class), at: Time::ZERO }], &mut out);
+    }
+    let classes: Vec<u8> = out.released.iter().map(|item| item.frame.bytes()[15]).collect();
+    assert_eq!(classes, [1, 3, 3], "who does not know ECN is dropped");
+    assert_eq!(out.dropped[0].1, DropReason::Policed);
+}
+
+#[test]
+fn colours_mark_the_yellow_and_drop_the_red() {
+    let config = config("limit key dst-ip rate 1Mbps burst 1000B users 10 colours rfc2697 ebs 500B");
+    let (left, out) = run(&config, &[(0, 1, 1_000), (0, 1, 500), (0, 1, 64)]);
+    assert_eq!(left, [(0, 1_000), (0, 500)]);
+    assert_eq!(out.released[1].frame.bytes()[15], 12 << 2);
+    assert_eq!((report(&config).yellow.map(|yellow| yellow.frames), out.dropped.len()), (Some(1), 1));
+}
+
+#[test]
+fn other_layers_count_other_bytes() {
+    // An IP packet is 18 B less than its frame, the wire takes 20 more.
+    for (layer, passes) in [("", 1_000), (" ip", 1_018), (" wire", 980)] {
+        let text = format!("limit key dst-ip rate 1Mbps{layer} burst 1000B users 10");
+        let (left, _) = run(&config(&text), &[(0, 1, passes + 1), (0, 1, passes)]);
+        assert_eq!(left, [(0, passes as u32)], "{text}");
+    }
+}
+
+#[test]
+fn frames_without_a_user_pass_and_a_full_table_is_told() {
+    let mut stage = config("limit key vlan rate 1bps burst 1B users 1").build::<HeapFrame>(1, "test");
+    let mut out = Outlet::default();
+    stage.push(Time::ZERO, &mut vec![Item { frame: frame(1, 64, 0), at: Time::ZERO }], &mut out);
+    assert_eq!(out.released.len(), 1, "no tag, no user");
+    for (full, left, drops) in [("drop", 1, 1), ("pass", 2, 0)] {
+        let config = config(&format!("limit key dst-ip rate 1Mbps users 1 full {full}"));
+        let (passed, out) = run(&config, &[(0, 1, 64), (0, 2, 64)]);
+        assert_eq!((passed.len(), out.dropped.len()), (left, drops), "{full}");
+        assert!(out.dropped.iter().all(|(_, reason)| *reason == DropReason::NoRoom));
+        assert_eq!(report(&config).users.refused, 1);
+    }
+}
+
+struct Given(&'static str);
+
+impl Files for Given {
+    fn text(&self, _: &Path) -> Result<String, ParseError> {
+        Ok(self.0.to_owned())
+    }
+
+    fn capture_gaps(&self, _: &Path) -> Result<Vec<u64>, ParseError> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn rates_of_a_file_and_what_becomes_of_others() {
+    for (unknown, passed) in [("default", vec![1_500, 64, 64]), ("pass", vec![1_500, 64, 64, 64]), ("drop", vec![1_500])] {
+        let text = format!("limit key dst-ip rate 1Mbps burst 100B users 10 rates f unknown {unknown}");
+        let StageConfig::Limit(mut limit) = config(&text) else { panic!("a limit") };
+        limit.load(&Given("10.0.0.1 1Mbps burst 1500B\n")).expect("rates");
+        let config = StageConfig::Limit(limit);
+        let (left, _) = run(&config, &[(0, 1, 1_500), (0, 2, 64), (0, 2, 64), (0, 3, 64)]);
+        let mut lengths: Vec<u32> = left.iter().map(|(_, bytes)| *bytes).collect();
+        lengths.sort_unstable_by(|a, b| b.cmp(a));
+        assert_eq!(lengths, passed, "{unknown}");
+        let StageConfig::Limit(limit) = &config else { panic!("a limit") };
+        assert_eq!(limit.reload(&Given("10.0.0.1 2Mbps\n10.0.0.2 3Mbps\n")), Ok(2));
+        assert!(limit.reload(&Given("10.0.0.1 2")).expect_err("no unit").to_string().contains("line 1"));
+        assert_eq!(report(&config).users.reloads, 1);
+        assert!(report(&config).talkers.iter().any(|user| user.rate_bps == 2_000_000));
+    }
+}
+
+#[test]
+fn a_worker_that_is_too_busy_drops() {
+    let text = "limit key dst-ip rate 1Gbps users 10 algorithm static workers 2 service 1ms";
+    let config = config(text);
+    let frames: Vec<(u64, u16, usize)> = (0..1_100).map(|_| (0, 1, 64)).collect();
+    let (left, out) = run(&config, &frames);
+    let busy = out.dropped.iter().filter(|(_, reason)| *reason == DropReason::Overrun).count();
+    assert_eq!(busy, 1_100 - 513, "one in hand and 512 in the ring");
+    assert!(left.len() + out.dropped.len() == 1_100 && left.len() <= 513);
+    let loads = report(&config).workers;
+    assert_eq!(loads.iter().map(|load| load.frames).sum::<u64>(), 1_100);
+    assert!(loads.iter().any(|load| load.frames == 0), "pinned");
+}
+
+#[test]
+fn exact_schemes_agree_and_light_lock_does_not() {
+    // A user at twice its rate, one frame in 3 ms, as in reference 001.
+    let frames: Vec<(u64, u16, usize)> = (0..2_000).map(|i| (i * 3, 1, 64 + (i * 7_919 % 1_437) as usize)).collect();
+    let of = |scheme: &str| run(&config(&format!("limit key dst-ip rate 1Mbps burst 3036B users 4 {scheme}")), &frames).0;
+    let plain = of("algorithm gcra");
+    let total = |left: &[(u64, u32)]| left.iter().map(|(_, bytes)| u64::from(*bytes)).sum::<u64>();
+    let allowed = 1_999 * 3 * 125 + 3_036;
+    assert!(total(&plain) <= allowed && total(&plain) + 1_500 > allowed);
+    for algorithm in ["gcra", "atomic-queue", "static", "mutex"] {
+        for workers in [1, 8, 64] {
+            assert_eq!(of(&format!("algorithm {algorithm} workers {workers}")), plain, "{algorithm} {workers}");
+        }
+    }
+    let light = total(&of("algorithm light-lock batch 1500B depth 1500B idle expire 20ms workers 8"));
+    assert!(light * 10 < allowed * 8, "what expires in idle buckets is lost: {light} of {allowed}");
+    let keeps = total(&of("algorithm light-lock batch 3000B depth 30000B workers 8"));
+    assert_ne!(keeps, total(&plain));
+}
+
+#[test]
+fn the_pipeline_keeps_its_books() {
+    let draw = Draw { seed: 1, path: "test", frames: None };
+    let stage = config("limit key dst-ip rate 1Mbps users 10 workers 4").build(1, "test");
+    let mut pipeline = Pipeline::new(vec![stage], Ask::Nothing.schedule(None, draw).expect("a schedule"));
+    for i in 0..1_000_u64 {
+        let at = Time::from_ps(i * 3_000_000);
+        while let Some(due) = pipeline.deadline().filter(|due| *due <= at) {
+            pipeline.wake(due);
+        }
+        pipeline.push(at, at, frame((i % 3) as u16, 500, 0));
+    }
+    while let Some(due) = pipeline.deadline() {
+        pipeline.wake(due);
+    }
+    let mut last = Time::ZERO;
+    while let Some(departure) = pipeline.next_departure() {
+        assert!(departure.at >= last, "frames leave in order");
+        last = departure.at;
+        pipeline.sent(departure.length);
+    }
+    assert_eq!((pipeline.books().should_hold(), pipeline.held()), (0, 0));
+    assert_eq!(pipeline.books().left.frames, 18, "six frames of 500 B in 3 036 B");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever the interleaving, no interval grants more than rate × t + burst.
+    #[test]
+    fn no_order_of_workers_grants_more(
+        workers in 1_usize..65,
+        seed in any::<u64>(),
+        mbps in 1_u64..1_000,
+        algorithm in prop::sample::select(vec!["gcra", "mutex", "static", "atomic-queue"]),
+        gaps in prop::collection::vec((0_u64..3_000, 64_usize..1_519), 50..400),
+    ) {
+        let text = format!(
+            "limit key dst-ip rate {mbps}Mbps burst 3036B users 4 algorithm {algorithm} workers {workers} service 1ns"
+        );
+        let mut stage = config(&text).build::<HeapFrame>(seed, "test");
+        let mut out = Outlet::default();
+        let mut now = 0;
+        for (gap, bytes) in gaps {
+            now += gap * 1_000_000 / mbps;
+            let at = Time::from_ps(now);
+            while let Some(due) = stage.deadline().filter(|due| *due <= at) {
+                stage.wake(due, &mut out);
+            }
+            stage.push(at, &mut vec![Item { frame: frame(1, bytes, 0), at }], &mut out);
+        }
+        while let Some(due) = stage.deadline() {
+            stage.wake(due, &mut out);
+        }
+        // The most of (granted since some t0) − rate × (t − t0), in bits × 10⁶.
+        let (mut level, mut last) = (0_u128, 0);
+        for item in &out.released {
+            let at = item.at.as_ps();
+            level = level.saturating_sub(u128::from((at - last) * mbps)) + u128::from(item.frame.length().bytes()) * 8_000_000;
+            last = at;
+            prop_assert!(level <= 3_036 * 8_000_000, "{level} at {at}");
+        }
+    }
+}
