@@ -255,9 +255,9 @@ impl<F: Frame> Limiting<F> {
                 workers.exceeded(worker);
             }
         }
-        for i in 0..frames.len() {
+        for (i, item) in frames.iter().enumerate() {
             if self.looks[i].slot.is_err() {
-                self.decide(i, frames[i].at, 0);
+                self.decide(i, item.at, 0);
             }
         }
         self.workers = Some(workers);
@@ -291,8 +291,8 @@ impl<F: Frame + Send> Stage<F> for Limiting<F> {
         }
         self.look(batch);
         self.find(batch);
-        for i in 0..batch.len() {
-            self.decide(i, batch[i].at, 0);
+        for (i, item) in batch.iter().enumerate() {
+            self.decide(i, item.at, 0);
         }
         self.settle(batch, out);
         // A frame may have to wait for less than a picosecond's worth, or its driver may be late.

@@ -1,6 +1,6 @@
 use crate::pipeline::Pipeline;
 use crate::schedules::{Ask, Draw, Files};
-use crate::stages::{Item, Outlet, Stage, StageConfig};
+use crate::stages::{Item, Outlet, StageConfig};
 use measure::{DropReason, LimitReport};
 use packet::{Frame, HeapFrame};
 use proptest::prelude::*;

@@ -1,0 +1,158 @@
+//! `netlathe limit` as people type it, in virtual time; what it lets pass is added up from the capture alone.
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, Dialect, Record, words};
+use std::collections::BTreeMap;
+
+/// UDP to 10.0.`to`, `length` bytes with FCS, at `ns`.
+fn record(ns: u64, to: u16, length: u32) -> Record {
+    let mut bytes = vec![2; 12];
+    bytes.extend([0x08, 0, 0x45, 0]);
+    bytes.extend((length as u16 - 18).to_be_bytes());
+    bytes.extend([0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0]);
+    bytes.extend(to.to_be_bytes());
+    bytes.resize(length as usize - 4, 0);
+    Record { ns, original: bytes.len() as u32, bytes }
+}
+
+/// The mix of reference 001 made small: users at 0.5, 1.5 and 2 Mbit/s, sizes that vary.
+fn mix(bench: &Bench, seconds: u64) {
+    let mut records = Vec::new();
+    let mut sizes = 1_u64;
+    for (first, users, bps) in [(0, 16, 500_000), (100, 4, 1_500_000), (200, 1, 2_000_000)] {
+        let (mut ps, mut i) = (0_u64, 0_u64);
+        while ps < seconds * 1_000_000_000_000 {
+            sizes = sizes.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let length = 64 + (sizes >> 40) % 1_437;
+            records.push(record(ps / 1_000, (first + i % users) as u16, length as u32));
+            ps += length * 8 * 1_000_000_000_000 / (bps * users);
+            i += 1;
+        }
+    }
+    records.sort_by_key(|record| record.ns);
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+}
+
+/// Bits of each user by sample of two seconds, the first left out.
+fn samples(records: &[Record], last: u64) -> BTreeMap<u8, Vec<u64>> {
+    let mut samples = BTreeMap::new();
+    for record in records {
+        let sample = record.ns / 2_000_000_000;
+        if (1..last).contains(&sample) {
+            let of_user = samples.entry(record.bytes[33]).or_insert_with(|| vec![0; last as usize - 1]);
+            of_user[sample as usize - 1] += u64::from(record.original + 4) * 8;
+        }
+    }
+    samples
+}
+
+#[test]
+fn the_experiment_of_reference_001_made_small() {
+    let bench = Bench::new();
+    mix(&bench, 20);
+    let sent: u64 = bench.records("in.pcap").iter().filter(|record| record.bytes[33] < 100).count() as u64;
+    let mut first = None;
+    for (algorithm, workers) in [("gcra", 1), ("gcra", 64), ("atomic-queue", 8), ("static", 8), ("mutex", 64)] {
+        let line = format!(
+            "limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate 1Mbps --burst 3036B --users 100 \
+             --algorithm {algorithm} --workers {workers}"
+        );
+        let report = bench.report(words(&line));
+        let out = bench.records("out.pcap");
+        let got = samples(&out, 10);
+        for (user, samples) in got.iter().filter(|(user, _)| **user >= 100) {
+            let mean = samples.iter().sum::<u64>() as f64 / samples.len() as f64;
+            assert!((mean / 2e6 - 1.0).abs() < 0.0008, "{algorithm} {workers} user {user}: {mean}");
+            for sample in samples {
+                assert!((*sample as f64 / 2e6 - 1.0).abs() <= 0.0092, "{algorithm} {workers} user {user}: {sample}");
+            }
+        }
+        let kept = out.iter().filter(|record| record.bytes[33] < 100).count() as u64;
+        assert_eq!(kept, sent, "users under their limit lose nothing");
+        assert_eq!(report["limit"]["users"]["present"], 21);
+        assert_eq!(report["limit"]["exceeding"]["frames"], report["drops"]["policed"]);
+        assert_eq!(first.get_or_insert(out.clone()), &out, "{algorithm} {workers}");
+    }
+}
+
+#[test]
+fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
+    let bench = Bench::new();
+    for (rate, bps) in
+        [("10kbps", 10_000_u64), ("333333bps", 333_333), ("1Gbps", 1_000_000_000), ("10Gbps", 10_000_000_000)]
+    {
+        // Twice the rate, frames of 1 000 B.
+        let gap = 1_000 * 8 * 1_000_000_000 / (bps * 2);
+        let records: Vec<Record> = (0..5_000).map(|i| record(i * gap, 1, 1_000)).collect();
+        bench.capture("in.pcap", Dialect::USUAL, &records);
+        let line = format!("limit --in pcap:in.pcap --out null --key dst-ip --rate {rate} --burst 3036B --users 1");
+        let report = bench.report(words(&line));
+        let allowed = bps as f64 * (4_999 * gap) as f64 / 8e9 + 3_036.0;
+        let passed = report["out"]["bytes"].as_u64().expect("a count") as f64;
+        assert!(passed <= allowed && passed > allowed - 1_000.0, "{rate}: {passed} of {allowed}");
+    }
+}
+
+#[test]
+fn a_file_of_a_million_rates() {
+    let bench = Bench::new();
+    bench.capture("in.pcap", Dialect::USUAL, &[record(0, 7, 1_000), record(1, 7, 1_000), record(2, 8, 1_000)]);
+    let lines: String = (0..1_000_000_u32)
+        .map(|i| format!("{} {}Mbps\n", std::net::Ipv4Addr::from(0x0a00_0000 + i), 1 + i % 9))
+        .collect();
+    bench.write("rates", &lines);
+    let report = bench.report(words(
+        "limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --burst 1500B --rates rates --unknown drop",
+    ));
+    assert_eq!(
+        (report["out"]["frames"].as_u64(), report["limit"]["users"]["present"].as_u64()),
+        (Some(2), Some(1_000_000))
+    );
+    assert_eq!(report["limit"]["talkers"][0]["rate_bps"], 8_000_000, "10.0.0.7");
+}
+
+#[test]
+fn what_cannot_be_is_said_in_a_line() {
+    let bench = Bench::new();
+    bench.capture("in.pcap", Dialect::USUAL, &[record(0, 7, 1_000)]);
+    bench.write("rates", "10.0.0.1 1Mbps\n10.0.0.x 1Mbps\n10.0.0.2 5\n");
+    for (options, wanted) in [
+        ("--key dst-ip --rate 1", "no unit"),
+        ("--key dst-ip --rate 1kpps", "no rate of bits"),
+        ("--key host --rate 1Mbps", "no key"),
+        ("--key dst-ip --rate 1Mbps --burst 10", "unit"),
+        ("--key dst-ip --rate 1Mbps --algorithm dlb", "no algorithm"),
+        ("--key dst-ip --rate 1Mbps --mode shape --workers 4", "one worker"),
+        ("--key dst-ip --rate 1Mbps --workers 0", "workers"),
+        ("--key dst-ip --rate 1Mbps --rates nowhere", "nowhere"),
+        ("--key dst-ip --rate 1Mbps --rates rates", "line 2"),
+        ("--key dst-ip --rate 1Mbps --rates rates", "line 3"),
+        ("--key dst-ip --rate 1Mbps --unknown drop", "unknown"),
+    ] {
+        let finished = bench.run(words(&format!("limit --in pcap:in.pcap --out pcap:out.pcap {options}")));
+        assert_eq!((finished.status, finished.stdout.as_str()), (Some(2), ""), "{options}: {}", finished.stderr);
+        assert!(finished.stderr.contains(wanted), "{options}: {}", finished.stderr);
+        assert_eq!(finished.stderr.lines().count(), 1, "{options}: {}", finished.stderr);
+        assert!(!bench.files().contains(&"out.pcap".to_owned()), "{options}");
+    }
+}
+
+#[test]
+fn the_figures_can_be_expected_in_a_scenario() {
+    let bench = Bench::new();
+    mix(&bench, 6);
+    for (limit, status) in [("< 2%", 0), ("< 0.01%", 1)] {
+        bench.write(
+            "limit.toml",
+            format!(
+                "schema = 1\n[[pipeline]]\nname = 'users'\nin = 'pcap:in.pcap'\nout = 'null'\n\
+                 stages = ['limit key dst-ip rate 1Mbps burst 3036B users 100']\n\
+                 [[expect]]\nthat = 'users.limit.error.1s.worst_error {limit}'\n"
+            ),
+        );
+        let finished = bench.run(["run", "limit.toml"]);
+        assert_eq!(finished.status, Some(status), "{}{}", finished.stdout, finished.stderr);
+    }
+}
