@@ -4,9 +4,9 @@ use crate::assemble;
 use crate::commands::Cores;
 use crate::commands::measure::{Receiver, Reception};
 use crate::execute::{Outcome, Request};
+use crate::limits::{self, Reload};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
-use crate::reload::Reload;
 use crate::resolution;
 use crate::stop::Stop;
 use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Worker};
@@ -173,7 +173,7 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
         );
     }
     let mut report = finished.report;
-    report.limit = plan.limit().and_then(engine::stages::Limit::report);
+    limits::report(plan, &mut report);
     let pacer = match plan.pacer {
         Pacer::Auto if finished.launched => Pacer::LaunchTime,
         Pacer::Auto => Pacer::Deadline,

@@ -8,13 +8,12 @@ mod commands;
 mod execute;
 mod files;
 mod host;
+mod limits;
 #[cfg(feature = "live")]
 mod live;
 mod output;
 mod page_folder;
 mod progress;
-#[cfg(feature = "live")]
-mod reload;
 mod resolution;
 mod stop;
 mod virtual_time;

@@ -2,6 +2,7 @@
 
 use crate::assemble;
 use crate::execute::{Outcome, Request};
+use crate::limits;
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::resolution;
@@ -43,7 +44,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         drop(watch);
         let mut report = run.report;
         report.name.clone_from(&plan.name);
-        report.limit = plan.limit().and_then(engine::stages::Limit::report);
+        limits::report(plan, &mut report);
         report.pacer = Some(plan.pacer.name());
         for class in &mut report.classes {
             class.pacer = report.pacer;

@@ -145,10 +145,12 @@ impl PipelineText {
         let stages: Vec<_> = self.stages.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect();
         let default_class = self.default_class.as_ref().map_or(DEFAULT_CLASS, |name| name.value.as_str()).to_owned();
         let classes = classes::resolve(&self.classes, &default_class, problems);
-        if let Some((text, _)) =
-            self.stages.iter().zip(&stages).filter(|(_, stage)| matches!(stage, StageConfig::Limit(_))).nth(1)
-        {
-            problems.add(&text.origin, "a pipeline has one stage limit, whose figures are its report: leave one out");
+        for texts in self.classes.iter().map(|class| &class.stages).chain([&self.stages]) {
+            let limits = texts.iter().filter(|text| text.value.split_whitespace().next() == Some(Limit::NAME));
+            if let Some(second) = limits.into_iter().nth(1) {
+                problems
+                    .add(&second.origin, "a class has one stage limit, whose figures are its report: leave one out");
+            }
         }
         let (source, output, ask) = (source?, output?, ask?);
         let line = self.line(&output, problems);
@@ -304,10 +306,16 @@ fn check_ask(text: Option<&Text>, ask: &Ask, line: Option<Line>, problems: &mut 
 }
 
 impl PipelinePlan {
-    /// The stage that limits users, if there is one.
-    #[must_use]
-    pub fn limit(&self) -> Option<&Limit> {
-        self.stages.iter().find_map(|stage| if let StageConfig::Limit(limit) = stage { Some(limit) } else { None })
+    /// The stages that limit users, each with the name of its class.
+    pub fn limits(&self) -> impl Iterator<Item = (&str, &Limit)> {
+        let classes = self.classes.iter().map(|class| (class.name.as_str(), &class.stages));
+        let all = classes.chain([(self.default_class.as_str(), &self.stages)]);
+        all.flat_map(|(name, stages)| {
+            stages.iter().filter_map(move |stage| match stage {
+                StageConfig::Limit(limit) => Some((name, limit)),
+                _ => None,
+            })
+        })
     }
 
     /// Reads the files that the ask and the stages name.
@@ -315,6 +323,11 @@ impl PipelinePlan {
     /// # Errors
     /// A file that cannot be read, or does not hold what it should, with its line.
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        for stage in self.classes.iter_mut().flat_map(|class| &mut class.stages).chain(&mut self.stages) {
+            if let StageConfig::Limit(limit) = stage {
+                limit.load(files)?;
+            }
+        }
         self.ask.load(files)?;
         self.classes.iter_mut().try_for_each(|class| class.ask.load(files))
     }
@@ -323,12 +336,6 @@ impl PipelinePlan {
     #[must_use]
     pub fn asks_nothing(&self) -> bool {
         self.ask == Ask::Nothing && self.classes.iter().all(|class| class.ask == Ask::Nothing)
-        for stage in &mut self.stages {
-            if let StageConfig::Limit(limit) = stage {
-                limit.load(files)?;
-            }
-        }
-        self.ask.load(files)
     }
 }
 

@@ -119,6 +119,11 @@ impl<F> Outlet<F> {
     pub fn discard(&mut self, frame: F, reason: DropReason) {
         self.dropped.push((frame, reason));
     }
+
+    /// Takes out what was released and what was dropped, for whoever drives a stage by itself.
+    pub fn drain(&mut self) -> (impl Iterator<Item = Item<F>> + '_, impl Iterator<Item = (F, DropReason)> + '_) {
+        (self.released.drain(..), self.dropped.drain(..))
+    }
 }
 
 /// What people may know of a kind of stage.

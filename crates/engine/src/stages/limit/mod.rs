@@ -139,6 +139,9 @@ const LEAST_BURST: u64 = 2 * 1_518;
 const MARKING: Marking = Marking::Dscp(12, 14);
 
 impl Limit {
+    /// The word that names it.
+    pub const NAME: &'static str = "limit";
+
     /// Of a key and a rate; all else as it is when nothing is said.
     #[must_use]
     pub fn new(key: KeyKind, rate: BitRate, layer: Layer) -> Self {
@@ -269,7 +272,7 @@ impl Limit {
 
 impl Configuration for Limit {
     const KIND: Kind = Kind {
-        name: "limit",
+        name: Limit::NAME,
         grammar: "limit key dst-ip|src-ip|5-tuple|vlan|dst-prefix/N rate RATE [burst SIZE] [mode police|shape|mark] \
                   [mark dscp YELLOW RED|ecn] [colours …] [queue TIME] [rates FILE] [unknown default|pass|drop] \
                   [users N] [idle TIME] [full drop|pass] [algorithm …] [workers N] [service TIME]",

@@ -210,7 +210,7 @@ fn the_pipeline_keeps_its_books() {
     while let Some(departure) = pipeline.next_departure() {
         assert!(departure.at >= last, "frames leave in order");
         last = departure.at;
-        pipeline.sent(departure.length);
+        pipeline.sent(departure.class, departure.length);
     }
     assert_eq!((pipeline.books().should_hold(), pipeline.held()), (0, 0));
     assert_eq!(pipeline.books().left.frames, 18, "six frames of 500 B in 3 036 B");

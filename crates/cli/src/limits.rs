@@ -1,0 +1,57 @@
+//! What the stages that limit users did, and their rates read again while frames pass: SIGHUP.
+
+use measure::PipelineReport;
+#[cfg(feature = "live")]
+pub(crate) use reload::Reload;
+use scenario::PipelinePlan;
+
+/// Adds what the stages of a plan did to the report of their pipeline or class.
+pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
+    for (class, limit) in plan.limits() {
+        match report.classes.iter_mut().find(|report| report.name == class) {
+            Some(of_class) => of_class.limit = limit.report(),
+            None => report.limit = limit.report(),
+        }
+    }
+}
+
+#[cfg(feature = "live")]
+mod reload {
+    use crate::execute::Request;
+    use crate::files::OnDisk;
+    use crate::output::{self, Failure};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Whether rates are to be read again.
+    pub(crate) struct Reload(Arc<AtomicBool>);
+
+    impl Reload {
+        /// Watches for the signal, if there is a file of rates; else it ends the program, as ever.
+        pub(crate) fn new(request: &Request) -> Result<Self, Failure> {
+            let asked = Arc::new(AtomicBool::new(false));
+            if request.pipelines.iter().any(|plan| plan.limits().any(|(_, limit)| limit.rates.is_some())) {
+                signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&asked))
+                    .map_err(|cause| Failure::new(format!("cannot handle signals: {cause}")))?;
+            }
+            Ok(Reload(asked))
+        }
+
+        /// Reads the files if that was asked for. Rates that cannot be read are told, and the old ones hold on.
+        pub(crate) fn if_asked(&mut self, request: &Request) {
+            if !self.0.swap(false, Ordering::Relaxed) {
+                return;
+            }
+            let limits = request.pipelines.iter().flat_map(|plan| plan.limits().map(move |(_, limit)| (plan, limit)));
+            for (plan, limit) in limits.filter(|(_, limit)| limit.rates.is_some()) {
+                match limit.reload(&OnDisk) {
+                    Ok(users) => {
+                        let users = output::thousands(users as u64);
+                        output::note(format!("{}: the rates of {users} users were read again", plan.name));
+                    }
+                    Err(error) => output::note(format!("{}: the rates stay as they were: {error}", plan.name)),
+                }
+            }
+        }
+    }
+}
