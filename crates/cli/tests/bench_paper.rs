@@ -74,7 +74,10 @@ fn virtual_time_keeps_gaps_and_delays_exactly() {
     assert_eq!(number(&found[0], "largest − least gap", "wire"), 0.0);
     assert_eq!(number(&found[0], "standard deviation", "paper"), 3.4);
     for edge in ["least", "largest"] {
-        assert_eq!(figure(&found[1], &format!("delay of a frame from capture to capture: {edge}"), "wire"), "50.000000000");
+        assert_eq!(
+            figure(&found[1], &format!("delay of a frame from capture to capture: {edge}"), "wire"),
+            "50.000000000"
+        );
     }
     // On a line within half a byte time of 800 ps, and not exact: frames start at whole ones.
     let on_line = |edge| {
@@ -89,7 +92,8 @@ fn virtual_time_keeps_gaps_and_delays_exactly() {
 /// are wide.
 #[test]
 fn programs_see_the_delay_once_for_a_request_and_twice_with_a_handshake() {
-    let lab = Command::new(env!("CARGO_BIN_EXE_netlathe")).args(["lab", "run", "--", "true"]).output().expect("it runs");
+    let lab =
+        Command::new(env!("CARGO_BIN_EXE_netlathe")).args(["lab", "run", "--", "true"]).output().expect("it runs");
     if !lab.status.success() {
         println!("SKIP: {}", String::from_utf8_lossy(&lab.stderr));
         return;
