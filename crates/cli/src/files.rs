@@ -31,4 +31,18 @@ impl Files for OnDisk {
         }
         Ok(gaps)
     }
+
+    fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError> {
+        let broken = |error: sim::SimError| ParseError::new(error.to_string(), "give a capture that is whole");
+        let mut reader = CaptureReader::open(path).map_err(broken)?;
+        let mut frame = HeapFrame::default();
+        let mut read = 0;
+        while reader.read(&mut frame).map_err(broken)?.is_some() {
+            read += 1;
+            if read == number {
+                return Ok(packet::Frame::bytes(&frame).to_vec());
+            }
+        }
+        Err(ParseError::new(format!("{} has {read} frames, not {number}", path.display()), "name one of them"))
+    }
 }

@@ -1,4 +1,4 @@
-use crate::template::MacAddr;
+use crate::mac::MacAddr;
 use units::FrameLen;
 
 /// What a filler frame looks like, which decides who throws it away.

@@ -47,6 +47,14 @@ impl HeapFrame {
         self.original = original.max(bytes.len() as u32);
     }
 
+    /// Lets `change` change the bytes; what it adds or takes away, the frame had or had not before a
+    /// capture cut it, too.
+    pub fn edit(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        let cut = self.original - self.bytes.len() as u32;
+        change(&mut self.bytes);
+        self.original = self.bytes.len() as u32 + cut;
+    }
+
     /// Length without FCS before a capture cut it.
     #[must_use]
     pub fn original(&self) -> u32 {

@@ -1,131 +1,556 @@
-use std::fmt;
-use std::net::Ipv4Addr;
-use std::str::FromStr;
+use crate::checksum::internet_checksum;
+use crate::headers::{Headers, IpHeader, TCP, UDP};
+use crate::key::{ICMP, ICMPV6, Key, Site};
+use crate::rewrite::transport_checksum;
+use crate::stamp::Stamp;
 use units::ParseError;
 
-/// A hardware address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MacAddr(pub [u8; 6]);
+/// What a frame is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// UDP (RFC 768).
+    Udp,
+    /// TCP (RFC 9293): segments as they are described, without connections.
+    Tcp,
+    /// ICMP (RFC 792) or ICMPv6 (RFC 4443): an echo request unless said otherwise.
+    Icmp,
+    /// IP with a payload of no protocol that is known here.
+    Ip,
+    /// ARP (RFC 826): a request unless said otherwise.
+    Arp,
+    /// Nothing but Ethernet.
+    Ethernet,
+}
 
-impl FromStr for MacAddr {
-    type Err = ParseError;
+impl Protocol {
+    /// Every protocol.
+    pub const ALL: &'static [Protocol] =
+        &[Protocol::Udp, Protocol::Tcp, Protocol::Icmp, Protocol::Ip, Protocol::Arp, Protocol::Ethernet];
 
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        let bad = || ParseError::new(format!("'{text}' is no MAC address"), "write six hex bytes, 02:00:00:00:00:01");
-        let mut bytes = [0; 6];
-        let mut parts = text.split(':');
-        for byte in &mut bytes {
-            let part = parts.next().filter(|part| part.len() == 2).ok_or_else(bad)?;
-            *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
+    /// The word that names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Protocol::Udp => "udp",
+            Protocol::Tcp => "tcp",
+            Protocol::Icmp => "icmp",
+            Protocol::Ip => "ip",
+            Protocol::Arp => "arp",
+            Protocol::Ethernet => "eth",
         }
-        if parts.next().is_some() { Err(bad()) } else { Ok(MacAddr(bytes)) }
+    }
+
+    /// The headers alone, addresses and ports zero, behind `tags` VLAN tags (two at most).
+    #[must_use]
+    pub fn headers(self, v6: bool, tags: usize) -> Vec<u8> {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        if self == Protocol::Arp {
+            frame[..6].fill(0xff);
+        }
+        for tag in 0..tags {
+            let service = tags == 2 && tag == 0;
+            frame.extend(if service { [0x88, 0xa8] } else { [0x81, 0x00] });
+            frame.extend([0, 0]);
+        }
+        let (number, transport): (u8, &[u8]) = match (self, v6) {
+            (Protocol::Udp, _) => (UDP, &[0, 0, 0, 0, 0, 8, 0, 0]),
+            (Protocol::Tcp, _) => (TCP, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0x20, 0x00, 0, 0, 0, 0]),
+            (Protocol::Icmp, false) => (ICMP, &[8, 0, 0, 0, 0, 0, 0, 0]),
+            (Protocol::Icmp, true) => (ICMPV6, &[128, 0, 0, 0, 0, 0, 0, 0]),
+            // Reserved for experiments (RFC 3692).
+            (Protocol::Ip, _) => (253, &[]),
+            (Protocol::Arp, _) => {
+                frame.extend([0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1]);
+                frame.extend([0; 14]);
+                return frame;
+            }
+            // IEEE 802 local experimental EtherType 1.
+            (Protocol::Ethernet, _) => {
+                frame.extend([0x88, 0xb5]);
+                return frame;
+            }
+        };
+        if v6 {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, transport.len() as u8, number, 64]);
+            frame.extend([0; 32]);
+        } else {
+            // Not to be fragmented: such a packet needs no identification (RFC 6864).
+            frame.extend([0x08, 0x00, 0x45, 0, 0, 20 + transport.len() as u8, 0, 0, 0x40, 0, 64, number, 0, 0]);
+            frame.extend([0; 8]);
+        }
+        frame.extend(transport);
+        frame
     }
 }
 
-impl fmt::Display for MacAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
+/// Sums of 16-bit words, of which checksums are made (RFC 1071).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    ip: u64,
+    transport: u64,
 }
 
-const ETHERNET: usize = 14;
-const IPV4: usize = 20;
-const UDP: usize = 8;
-
-/// A UDP datagram in IPv4 in Ethernet, whose addresses, ports and length are given per frame.
+/// Frames of one stack, written one after the other: fields are set, then the frame is copied out with
+/// its length, its checksums and its stamp.
+///
+/// Checksums follow from what they were and from what changes (RFC 1624): a frame that was given with
+/// valid ones has valid ones, and one that was given with wrong ones keeps them wrong.
 #[derive(Clone, Debug)]
-pub struct UdpTemplate {
-    /// Source and destination hardware address.
-    pub macs: (MacAddr, MacAddr),
-    /// Time to live.
-    pub ttl: u8,
+pub struct Template {
+    /// The longest frame, without FCS.
+    image: Vec<u8>,
+    /// Where what no field changes starts.
+    payload: usize,
+    ip: Option<IpHeader>,
+    /// Where the transport checksum is.
+    checksum: Option<usize>,
+    /// The sums without fields that vary, lengths and payload.
+    base: Sums,
+    /// The sum of the payload up to each of its lengths.
+    payload_sums: Vec<u16>,
+    /// Where the packet ends, in a frame that is as it was given; none if it fills the frame.
+    end: Option<usize>,
+    stream: Option<u16>,
 }
 
-/// Bytes that a frame of the template starts with; all that follow are zero.
-const HEAD: usize = ETHERNET + IPV4 + UDP + 8;
+/// Bytes of a frame that Ethernet pads to, without FCS.
+const SHORTEST: usize = 60;
 
-impl UdpTemplate {
-    /// Writes frame number `sequence` into `frame`, whose length is that of the frame without FCS,
-    /// with both checksums.
-    ///
-    /// The payload starts with `sequence` in 8 bytes, most significant first, then zeros, so that a
-    /// reader can tell frames apart and sees a reordering.
+impl Template {
+    /// Frames that begin with `headers` and go on with `pattern`, repeated.
     ///
     /// # Panics
-    /// If the frame has no room for headers and sequence number (50 B).
-    pub fn write(&self, frame: &mut [u8], source: (Ipv4Addr, u16), destination: (Ipv4Addr, u16), sequence: u64) {
-        let ip_length = (frame.len() - ETHERNET) as u16;
-        let udp_length = ip_length - IPV4 as u16;
-        let (from, to) = (u32::from(source.0), u32::from(destination.0));
-        let addresses = u64::from(from >> 16) + u64::from(from & 0xffff) + u64::from(to >> 16) + u64::from(to & 0xffff);
-        // The checksums are sums of 16-bit words, so they follow from the fields (RFC 1071).
-        let ip_sum = 0x4500 + u64::from(ip_length) + (sequence & 0xffff) + (u64::from(self.ttl) << 8) + 17 + addresses;
-        let words = (sequence >> 48) + (sequence >> 32 & 0xffff) + (sequence >> 16 & 0xffff) + (sequence & 0xffff);
-        let ports = u64::from(source.1) + u64::from(destination.1);
-        let udp_sum = addresses + 17 + 2 * u64::from(udp_length) + ports + words;
-        // RFC 768: a computed zero is sent as all ones, since zero means "no checksum".
-        let udp_checksum = match fold(udp_sum) {
-            0 => 0xffff,
-            sum => sum,
-        };
+    /// If `headers` are not whole, as [`Protocol::headers`] gives them.
+    #[must_use]
+    pub fn made(headers: Vec<u8>, pattern: &[u8], longest: usize) -> Self {
+        let payload = headers.len();
+        let mut image = headers;
+        let filling = pattern.iter().copied().cycle().take(longest.saturating_sub(payload));
+        image.extend(filling);
+        let found = Headers::of(&image).expect("an Ethernet header");
+        let mut template = Template::new(image, payload, found, None);
+        template.make_checksums(&found);
+        template.open(&found);
+        template
+    }
 
-        let mut head = [0; HEAD];
-        head[..6].copy_from_slice(&self.macs.1.0);
-        head[6..12].copy_from_slice(&self.macs.0.0);
-        head[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0x00]);
-        head[16..18].copy_from_slice(&ip_length.to_be_bytes());
-        head[18..20].copy_from_slice(&(sequence as u16).to_be_bytes());
-        head[22..24].copy_from_slice(&[self.ttl, 17]);
-        head[24..26].copy_from_slice(&fold(ip_sum).to_be_bytes());
-        head[26..30].copy_from_slice(&from.to_be_bytes());
-        head[30..34].copy_from_slice(&to.to_be_bytes());
-        head[34..36].copy_from_slice(&source.1.to_be_bytes());
-        head[36..38].copy_from_slice(&destination.1.to_be_bytes());
-        head[38..40].copy_from_slice(&udp_length.to_be_bytes());
-        head[40..42].copy_from_slice(&udp_checksum.to_be_bytes());
-        head[42..].copy_from_slice(&sequence.to_be_bytes());
-        let (start, rest) = frame.split_at_mut(HEAD);
-        start.copy_from_slice(&head);
-        rest.fill(0);
+    /// Frames like the given one: as long as it, or of any length with what it carries cut or followed
+    /// by zeros, or with `pattern` in its place.
+    ///
+    /// # Errors
+    /// It is too short for Ethernet, or is to have another length and is a fragment.
+    pub fn given(frame: &[u8], pattern: Option<&[u8]>, longest: Option<usize>) -> Result<Self, ParseError> {
+        let found = Headers::of(frame)
+            .ok_or_else(|| ParseError::new("the frame is shorter than an Ethernet header", "write 14 bytes or more"))?;
+        if found.ip.is_some_and(|ip| ip.fragment) && (longest.is_some() || pattern.is_some()) {
+            return Err(ParseError::new("the frame is a fragment", "leave size and payload out"));
+        }
+        let content = found.ip.map_or(frame.len(), |ip| ip.end.min(frame.len()));
+        let payload = match found.payload(frame) {
+            Some(range) => range.start,
+            None => match found.ip {
+                Some(ip) if matches!(ip.protocol, ICMP | ICMPV6) => ip.transport.map_or(content, |at| at + 8),
+                Some(ip) => ip.transport.unwrap_or(content),
+                None if found.ether_type == 0x0806 => found.network + 28,
+                None => found.network,
+            },
+        }
+        .min(content);
+        let mut image = frame.to_vec();
+        let end = match longest {
+            Some(longest) => {
+                image.truncate(content);
+                image.resize(longest.max(content), 0);
+                None
+            }
+            None => {
+                image.resize(frame.len().max(SHORTEST), 0);
+                Some(content)
+            }
+        };
+        let mut template = Template::new(image, payload, found, end);
+        if template.checksum.is_some_and(|at| {
+            found.ip.is_some_and(|ip| ip.version == 4 && ip.protocol == UDP) && frame[at..at + 2] == [0, 0]
+        }) {
+            // A sender that wants no checksum gets none.
+            template.checksum = None;
+        }
+        template.open(&found);
+        // The old payload goes out of the sum, the new one comes in by its length.
+        template.base.transport = less(template.base.transport, sum_of(&frame[payload..content]));
+        if let Some(pattern) = pattern {
+            let end = template.end.unwrap_or(template.image.len());
+            for (byte, value) in template.image[payload..end].iter_mut().zip(pattern.iter().cycle()) {
+                *byte = *value;
+            }
+        }
+        template.sum_payload();
+        Ok(template)
+    }
+
+    fn new(image: Vec<u8>, payload: usize, found: Headers, end: Option<usize>) -> Self {
+        let checksum = found.ip.and_then(|ip| transport_checksum(&ip, &image));
+        Template {
+            image,
+            payload,
+            ip: found.ip,
+            checksum,
+            base: Sums::default(),
+            payload_sums: Vec::new(),
+            end,
+            stream: None,
+        }
+    }
+
+    /// Writes the checksums of headers that have none, without payload.
+    fn make_checksums(&mut self, found: &Headers) {
+        let Some(ip) = found.ip else { return };
+        if ip.version == 4 {
+            let sum = internet_checksum(&[&self.image[ip.start..ip.start + 20]]);
+            self.image[ip.start + 10..ip.start + 12].copy_from_slice(&sum.to_be_bytes());
+        }
+        if let (Some(at), Some(start)) = (self.checksum, ip.transport) {
+            let head = &self.image[start..self.payload];
+            let length = (head.len() as u16).to_be_bytes();
+            let pseudo = if ip.protocol == ICMP { 0 } else { u64::from(ip.protocol) + sum_of(&length) };
+            let sum = !fold(sum_of(head) + pseudo);
+            self.image[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+
+    /// Takes the sums from the checksums, without the lengths of an image that may change.
+    fn open(&mut self, found: &Headers) {
+        let Some(ip) = found.ip else { return };
+        let word = |at: usize| u64::from(u16::from_be_bytes([self.image[at], self.image[at + 1]]));
+        if ip.version == 4 {
+            self.base.ip = 0xffff - word(ip.start + 10);
+            if self.end.is_none() {
+                self.base.ip = less(self.base.ip, word(ip.start + 2));
+            }
+        }
+        if let (Some(at), Some(start)) = (self.checksum, ip.transport) {
+            self.base.transport = 0xffff - word(at);
+            if self.end.is_none() {
+                let times = transport_lengths(ip.protocol);
+                let length = (ip.end - start) as u64;
+                self.base.transport = less(self.base.transport, times * length);
+            }
+        }
+        self.sum_payload();
+    }
+
+    fn sum_payload(&mut self) {
+        self.payload_sums.clear();
+        let mut sum = 0_u64;
+        self.payload_sums.push(0);
+        for (i, byte) in self.image[self.payload..].iter().enumerate() {
+            sum += u64::from(*byte) << if i % 2 == 0 { 8 } else { 0 };
+            self.payload_sums.push(fold(sum));
+        }
+    }
+
+    /// Stamps the frames as those of this stream.
+    pub fn stamp(&mut self, stream: u16) {
+        self.stream = Some(stream);
+    }
+
+    /// Its frames are stamped.
+    #[must_use]
+    pub fn is_stamped(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Bytes without FCS that a frame needs for its headers.
+    #[must_use]
+    pub fn least(&self) -> usize {
+        self.payload
+    }
+
+    /// Room for a stamp in a frame of so many bytes without FCS.
+    #[must_use]
+    pub fn has_room(&self, length: usize) -> bool {
+        self.end.unwrap_or(length) >= self.payload + Stamp::LENGTH
+    }
+
+    /// The length without FCS of a frame that is as it was given.
+    #[must_use]
+    pub fn given_length(&self) -> usize {
+        self.image.len()
+    }
+
+    /// Where a field is, if the stack has it.
+    #[must_use]
+    pub fn site(&self, key: Key) -> Option<Site> {
+        let mut site = key.site(&self.image[..self.payload.max(14)], &Headers::of(&self.image)?)?;
+        site.in_transport &= self.checksum.is_some() && !self.beyond_sum(site);
+        Some(site)
+    }
+
+    /// ICMP has no pseudo header: addresses are not in its sum.
+    fn beyond_sum(&self, site: Site) -> bool {
+        self.ip.is_some_and(|ip| ip.protocol == ICMP && ip.transport.is_some_and(|start| site.at < start))
+    }
+
+    /// Sets a field for all frames.
+    pub fn fix(&mut self, site: &Site, value: u128) {
+        self.vary(site);
+        let mut sums = self.base;
+        self.set(site, value, &mut sums);
+        self.base = sums;
+    }
+
+    /// The field will be set for each frame.
+    pub fn vary(&mut self, site: &Site) {
+        let old = site.sum(site.read(&self.image));
+        if site.in_ip {
+            self.base.ip = less(self.base.ip, old);
+        }
+        if site.in_transport {
+            self.base.transport = less(self.base.transport, old);
+        }
+    }
+
+    /// The sums to begin a frame with.
+    #[inline]
+    #[must_use]
+    pub fn sums(&self) -> Sums {
+        self.base
+    }
+
+    /// Sets a field of the next frame.
+    #[inline]
+    pub fn set(&mut self, site: &Site, value: u128, sums: &mut Sums) {
+        site.write(&mut self.image, value);
+        let sum = site.sum(value);
+        if site.in_ip {
+            sums.ip += sum;
+        }
+        if site.in_transport {
+            sums.transport += sum;
+        }
+    }
+
+    /// Writes the next frame, number `sequence` of its stream, as long as `frame` is (without FCS).
+    ///
+    /// # Panics
+    /// If it is longer than the longest, or shorter than its headers.
+    #[inline]
+    pub fn write(&mut self, mut sums: Sums, sequence: u64, frame: &mut [u8]) {
+        let end = self.end.unwrap_or(frame.len());
+        let stamp = if self.stream.is_some() { Stamp::LENGTH } else { 0 };
+        if let Some(ip) = self.ip {
+            if self.end.is_none() {
+                let (at, length) = if ip.version == 4 { (2, end - ip.start) } else { (4, end - ip.start - 40) };
+                self.image[ip.start + at..ip.start + at + 2].copy_from_slice(&(length as u16).to_be_bytes());
+                sums.ip += length as u64;
+                if let Some(start) = ip.transport.filter(|_| self.checksum.is_some()) {
+                    let length = end - start;
+                    sums.transport += transport_lengths(ip.protocol) * length as u64;
+                    if ip.protocol == UDP {
+                        self.image[start + 4..start + 6].copy_from_slice(&(length as u16).to_be_bytes());
+                    }
+                }
+            }
+            if ip.version == 4 {
+                let at = ip.start + 10;
+                self.image[at..at + 2].copy_from_slice(&(!fold(sums.ip)).to_be_bytes());
+            }
+            if let Some(at) = self.checksum {
+                sums.transport += u64::from(self.payload_sums[end - stamp - self.payload]);
+                let checksum = match !fold(sums.transport) {
+                    // RFC 768: a computed zero is sent as all ones, since zero means "no checksum".
+                    0 if ip.protocol == UDP => 0xffff,
+                    checksum => checksum,
+                };
+                self.image[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+            }
+        }
+        frame.copy_from_slice(&self.image[..frame.len()]);
+        if let Some(stream) = self.stream {
+            Stamp { stream, sequence: sequence as u32, time_ns: 0 }.write(&mut frame[..end]);
+        }
     }
 }
 
-/// The checksum of a sum of 16-bit words: its ones' complement in ones' complement.
+/// How often the length of the transport is in its sum: in the pseudo header, and in UDP's own.
+const fn transport_lengths(protocol: u8) -> u64 {
+    match protocol {
+        UDP => 2,
+        ICMP => 0,
+        _ => 1,
+    }
+}
+
+/// The sum of the words of a piece that starts at an even offset.
+fn sum_of(bytes: &[u8]) -> u64 {
+    u64::from(!internet_checksum(&[bytes]))
+}
+
+/// A sum without a part of it, in ones' complement.
+fn less(sum: u64, part: u64) -> u64 {
+    u64::from(fold(sum + u64::from(!fold(part))))
+}
+
+/// A sum of 16-bit words in ones' complement.
+#[inline]
 fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
-    !(sum as u16)
+    sum as u16
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checksum::internet_checksum;
+
+    /// The checksums of a frame, by the rule itself: each must sum to nothing.
+    fn are_valid(frame: &[u8]) -> bool {
+        let headers = Headers::of(frame).expect("headers");
+        let Some(ip) = headers.ip else { return true };
+        if ip.version == 4 && internet_checksum(&[&frame[ip.start..ip.start + 20]]) != 0 {
+            return false;
+        }
+        let Some(start) = ip.transport.filter(|_| matches!(ip.protocol, UDP | TCP | ICMP | ICMPV6)) else {
+            return true;
+        };
+        let (source, destination) = ip.addresses(frame).expect("addresses");
+        let rest = &frame[start..ip.end];
+        let pseudo = [source, destination, &(rest.len() as u32).to_be_bytes(), &[0, 0, 0, ip.protocol]].concat();
+        let pseudo = if ip.protocol == ICMP { Vec::new() } else { pseudo };
+        internet_checksum(&[&pseudo, rest]) == 0
+    }
+
+    fn address(v6: bool) -> u128 {
+        if v6 { 0x2001_0db8_0000_0000_0000_0000_0000_0001 } else { 0x0a00_0001 }
+    }
 
     #[test]
-    fn writes_valid_checksums_at_every_length() {
-        let template = UdpTemplate { macs: (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])), ttl: 64 };
-        let (source, destination) = ((Ipv4Addr::new(10, 0, 0, 1), 1000), (Ipv4Addr::new(10, 0, 0, 2), 2000));
-        for bytes in 64..=9216_u64 {
-            let mut frame = vec![0xff; bytes as usize - 4];
-            template.write(&mut frame, source, destination, bytes * 777_777_777_777_777);
-            assert_eq!(frame[42..50], (bytes * 777_777_777_777_777).to_be_bytes());
-            assert_eq!(internet_checksum(&[&frame[14..34]]), 0, "IP checksum of {bytes} B");
-            let length = (frame.len() - 34) as u16;
-            let pseudo = [&frame[26..34], &[0, 17], &length.to_be_bytes()].concat();
-            assert_eq!(internet_checksum(&[&pseudo, &frame[34..]]), 0, "UDP checksum of {bytes} B");
+    fn every_stack_has_valid_checksums_at_every_length() {
+        for (protocol, v6, tags, stamped) in itertools(Protocol::ALL) {
+            let mut template = Template::made(protocol.headers(v6, tags), &[1, 2, 3], 300);
+            for key in [Key::Source, Key::Destination] {
+                if let Some(site) = template.site(key) {
+                    template.fix(&site, address(v6));
+                }
+            }
+            if stamped {
+                template.stamp(7);
+            }
+            // Another protocol, type of ICMP or EtherType would be another stack.
+            let fields = Key::ALL.iter().filter(|key| !matches!(key, Key::Proto | Key::EtherType));
+            let varied: Vec<Site> = fields.filter_map(|key| template.site(*key)).collect();
+            for site in &varied {
+                template.vary(site);
+            }
+            let least = template.least() + if stamped { Stamp::LENGTH } else { 0 };
+            for length in least.max(60)..300 {
+                let mut frame = vec![0xff; length];
+                let mut sums = template.sums();
+                for (i, site) in varied.iter().enumerate() {
+                    template.set(site, (length * 7_919 * (i + 1)) as u128, &mut sums);
+                }
+                template.write(sums, length as u64, &mut frame);
+                assert!(
+                    are_valid(&frame),
+                    "{protocol:?} v6 {v6} tags {tags} stamped {stamped} {length} B: {frame:02x?}"
+                );
+                let stamp = Stamp::of(&frame).map(|stamp| (stamp.stream, stamp.sequence));
+                assert_eq!(stamp, stamped.then_some((7, length as u32)));
+                if let Some(ip) = Headers::of(&frame).and_then(|headers| headers.ip) {
+                    assert_eq!(ip.end, length, "{protocol:?}");
+                }
+            }
+        }
+    }
+
+    fn itertools(protocols: &[Protocol]) -> Vec<(Protocol, bool, usize, bool)> {
+        let mut all = Vec::new();
+        for protocol in protocols {
+            for v6 in [false, true] {
+                for tags in 0..3 {
+                    all.extend([(*protocol, v6, tags, false), (*protocol, v6, tags, true)]);
+                }
+            }
+        }
+        all
+    }
+
+    fn udp(length: usize) -> Vec<u8> {
+        let mut template = Template::made(Protocol::Udp.headers(false, 0), b"abc", length);
+        for (key, value) in [(Key::Source, 1), (Key::Destination, 2), (Key::Sport, 3), (Key::Dport, 4)] {
+            let site = template.site(key).expect("udp has it");
+            template.fix(&site, value);
+        }
+        let mut frame = vec![0; length];
+        template.write(template.sums(), 0, &mut frame);
+        frame
+    }
+
+    #[test]
+    fn a_given_frame_stays_as_it_is() {
+        for mut frame in [udp(77), udp(60), vec![9; 14]] {
+            frame.resize(frame.len().max(60), 0);
+            let mut template = Template::given(&frame, None, None).expect("a frame");
+            let mut got = vec![0; template.given_length()];
+            template.write(template.sums(), 0, &mut got);
+            assert_eq!(got, frame);
         }
     }
 
     #[test]
-    fn addresses_read_and_print() {
-        assert_eq!(
-            "02:00:5e:00:00:0a".parse::<MacAddr>().map(|mac| mac.to_string()).as_deref(),
-            Ok("02:00:5e:00:00:0a")
-        );
-        for text in ["", "02:00:5e:00:00", "02:00:5e:00:00:0a:0b", "2:0:5e:0:0:a", "zz:00:5e:00:00:0a"] {
-            assert!(text.parse::<MacAddr>().is_err(), "{text}");
+    fn a_given_frame_can_be_changed_in_all_ways() {
+        for (pattern, longest) in
+            [(None, None), (Some(&b"xyz!"[..]), None), (None, Some(200)), (Some(&b"q"[..]), Some(200))]
+        {
+            let mut template = Template::given(&udp(101), pattern, longest).expect("a frame");
+            template.stamp(3);
+            let site = template.site(Key::Dport).expect("a port");
+            template.vary(&site);
+            for length in if longest.is_some() { 60..200 } else { 101..102 } {
+                let mut frame = vec![0; length];
+                let mut sums = template.sums();
+                template.set(&site, length as u128, &mut sums);
+                template.write(sums, 5, &mut frame);
+                assert!(are_valid(&frame), "{pattern:?} {longest:?} {length}");
+                assert_eq!(Stamp::of(&frame).map(|stamp| stamp.sequence), Some(5));
+                if let Some(pattern) = pattern {
+                    assert_eq!(frame[42..].first(), pattern.first().filter(|_| length > 60).or(frame.get(42)));
+                }
+            }
         }
+    }
+
+    #[test]
+    fn wrong_checksums_stay_wrong_and_none_stays_none() {
+        let mut wrong = udp(80);
+        wrong[40] ^= 0x55;
+        let mut none = udp(80);
+        none[40..42].fill(0);
+        for (given, zero) in [(wrong, false), (none, true)] {
+            let mut template = Template::given(&given, None, None).expect("a frame");
+            let site = template.site(Key::Sport).expect("a port");
+            template.fix(&site, 999);
+            let mut frame = vec![0; 80];
+            template.write(template.sums(), 0, &mut frame);
+            assert_eq!(frame[40..42] == [0, 0], zero);
+            assert_eq!(are_valid(&frame), false);
+            assert_eq!(frame[34..36], 999_u16.to_be_bytes());
+        }
+    }
+
+    #[test]
+    fn stacks_have_their_fields_only() {
+        let has = |protocol: Protocol, v6, tags, key| {
+            Template::made(protocol.headers(v6, tags), &[0], 100).site(key).is_some()
+        };
+        assert!(has(Protocol::Tcp, false, 0, Key::Flags) && !has(Protocol::Udp, false, 0, Key::Flags));
+        assert!(has(Protocol::Udp, true, 0, Key::FlowLabel) && !has(Protocol::Udp, false, 0, Key::FlowLabel));
+        assert!(has(Protocol::Udp, false, 1, Key::Vlan) && !has(Protocol::Udp, false, 0, Key::Vlan));
+        assert!(has(Protocol::Udp, false, 2, Key::Svlan) && !has(Protocol::Udp, false, 1, Key::Svlan));
+        assert!(has(Protocol::Arp, false, 0, Key::Sha) && !has(Protocol::Arp, false, 0, Key::Ttl));
+        assert!(has(Protocol::Ethernet, false, 0, Key::EtherType) && !has(Protocol::Ethernet, false, 0, Key::Source));
+        assert!(has(Protocol::Ip, false, 0, Key::Proto) && !has(Protocol::Udp, false, 0, Key::Proto));
+        assert!(has(Protocol::Icmp, true, 0, Key::EchoSeq) && !has(Protocol::Icmp, true, 0, Key::Sport));
     }
 }

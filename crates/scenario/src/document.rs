@@ -79,9 +79,12 @@ impl Reader<'_> {
         let seed = table.get("seed").and_then(|value| self.integer(value));
         let duration = self.text(table, "duration").and_then(|text| self.problems.read(&text, str::parse::<Span>));
         let mut names: Vec<String> = Vec::new();
+        let mut streams = 0_u16;
         let mut pipelines = Vec::new();
         for (number, (span, table)) in self.tables(table, "pipeline").into_iter().enumerate() {
-            let text = self.pipeline(table, number, span.clone());
+            let mut text = self.pipeline(table, number, span.clone());
+            text.first_stream = streams;
+            streams = streams.saturating_add(text.streams.len() as u16);
             if names.contains(&text.name) {
                 self.add(span, format!("there is a pipeline '{}' already: give it another name", text.name));
             }
@@ -104,6 +107,10 @@ impl Reader<'_> {
                 "out",
                 "stream",
                 "count",
+                "replay",
+                "speed",
+                "times",
+                "rewrite",
                 "rate",
                 "gap",
                 "pacer",
@@ -119,8 +126,13 @@ impl Reader<'_> {
             name: self.text(table, "name").map_or_else(|| format!("pipeline{}", number + 1), |text| text.value),
             place: Some(self.origin(span)),
             input: self.text(table, "in"),
-            stream: self.text(table, "stream"),
+            streams: self.one_or_more(table, "stream"),
             count: table.get("count").and_then(|value| self.integer(value)),
+            first_stream: 0,
+            replay: self.text(table, "replay"),
+            speed: self.text(table, "speed"),
+            times: table.get("times").and_then(|value| self.integer(value)),
+            rewrite: self.one_or_more(table, "rewrite"),
             output: self.text(table, "out"),
             rate: self.text(table, "rate"),
             gap: self.text(table, "gap"),
@@ -134,8 +146,14 @@ impl Reader<'_> {
             options: ClassOptions::default(),
             one_way: table.get("one-way").is_some_and(|value| self.boolean(value)),
         };
-        if let Some(count) = table.get("count").filter(|_| pipeline.stream.is_none()) {
+        if let Some(count) = table.get("count").filter(|_| pipeline.streams.is_empty()) {
             self.add(count.span(), "count is for streams, a port has the frames that it has: leave it out");
+        }
+        if let Some(times) = table.get("times").filter(|_| pipeline.replay.is_none()) {
+            self.add(times.span(), "times is for a capture that is sent again: leave it out");
+        }
+        if let Some(times) = table.get("times").filter(|_| pipeline.times == Some(0)) {
+            self.add(times.span(), "a capture that is never sent makes no traffic: write 1 or more");
         }
         let mut default = false;
         for (span, class) in self.tables(table, "class") {
@@ -228,6 +246,14 @@ impl Reader<'_> {
             return Vec::new();
         };
         array.iter().filter_map(|value| self.string(value)).collect()
+    }
+
+    /// A text, or a list of them.
+    fn one_or_more(&mut self, table: &DeTable<'_>, key: &str) -> Vec<Text> {
+        match table.get(key).map(|value| value.get_ref()) {
+            Some(DeValue::Array(_)) => self.texts(table, key),
+            _ => self.text(table, key).into_iter().collect(),
+        }
     }
 
     fn string(&mut self, value: &Value<'_>) -> Option<Text> {

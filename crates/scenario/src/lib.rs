@@ -13,6 +13,7 @@ mod plan;
 mod ports;
 mod print;
 mod problem;
+mod replay;
 mod stream;
 
 pub use asks::{parse_gap, parse_wave};
@@ -22,4 +23,5 @@ pub use expect::{Comparison, Expectation, Quantity};
 pub use plan::{Pacer, PipelinePlan, PipelineText, SourcePlan};
 pub use ports::{Driver, FillerSpec, LineSpec, PortSpec, WireSpec};
 pub use problem::{Origin, Problem, Problems, Text};
+pub use replay::{Replay, Speed};
 pub use stream::parse_stream;

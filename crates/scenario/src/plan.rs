@@ -1,9 +1,10 @@
 use crate::classes::{self, ClassOptions, ClassPlan, ClassText, DEFAULT_CLASS};
 use crate::ports::{FillerSpec, PortSpec, line_rate};
 use crate::problem::{Origin, Problems, Text, nearest};
+use crate::replay::{Replay, Speed, parse_rewrite};
 use crate::stream::parse_stream;
 use engine::schedules::{Ask, Files, Impossible};
-use engine::sources::StreamSpec;
+use engine::sources::{Stack, StreamSpec};
 use engine::stages::{Limit, StageConfig};
 use engine::{CatchUp, Line};
 use units::ParseError;
@@ -17,10 +18,20 @@ pub struct PipelineText {
     pub place: Option<Origin>,
     /// The port that frames come from.
     pub input: Option<Text>,
-    /// Or the stream that is made.
-    pub stream: Option<Text>,
-    /// How many frames of the stream.
+    /// Or the streams that are made.
+    pub streams: Vec<Text>,
+    /// How many frames of the streams together, or of the capture.
     pub count: Option<u64>,
+    /// The number of the first stream; those of one run differ.
+    pub first_stream: u16,
+    /// Or the capture that is sent again.
+    pub replay: Option<Text>,
+    /// How fast.
+    pub speed: Option<Text>,
+    /// How often.
+    pub times: Option<u64>,
+    /// What is changed in its frames.
+    pub rewrite: Vec<Text>,
     /// The port that frames leave by.
     pub output: Option<Text>,
     /// A WAVE.
@@ -77,17 +88,21 @@ pub struct PipelinePlan {
 }
 
 /// Where frames come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SourcePlan {
     /// A port.
     Port(PortSpec),
-    /// A stream that is made.
-    Stream {
-        /// The stream.
-        spec: StreamSpec,
-        /// How many frames; as many as the duration allows if not said.
+    /// Streams that are made.
+    Streams {
+        /// The streams.
+        specs: Vec<StreamSpec>,
+        /// The number of the first one.
+        first: u16,
+        /// How many frames in all; as many as the duration allows if not said.
         count: Option<u64>,
     },
+    /// A capture that is sent again.
+    Replay(Replay),
 }
 
 /// How departures are made to happen.
@@ -160,7 +175,9 @@ impl PipelineText {
         for (text, class) in self.classes.iter().zip(&classes) {
             check_ask(text.rate.as_ref().or(text.gap.as_ref()), &class.ask, line, problems);
         }
-        let nothing = ask == Ask::Nothing && classes.iter().all(|class| class.ask == Ask::Nothing);
+        // The capture's own timing is something to keep, too.
+        let timed = matches!(source, SourcePlan::Replay(Replay { speed: Speed::Times(_), .. }));
+        let nothing = !timed && ask == Ask::Nothing && classes.iter().all(|class| class.ask == Ask::Nothing);
         let pacer = self.pacer(nothing, &output, line, problems)?;
         if let Some(text) = self.filler.as_ref().filter(|_| pacer != Pacer::Filler) {
             problems.add(
@@ -194,21 +211,55 @@ impl PipelineText {
     }
 
     fn source(&self, problems: &mut Problems) -> Option<SourcePlan> {
-        match (&self.input, &self.stream) {
-            (Some(port), None) => problems.read(port, PortSpec::parse).map(SourcePlan::Port),
-            (None, Some(stream)) => {
-                let spec = problems.read(stream, parse_stream)?;
-                Some(SourcePlan::Stream { spec, count: self.count })
+        if self.replay.is_none()
+            && let Some(text) = self.speed.iter().chain(&self.rewrite).next()
+        {
+            problems.add(&text.origin, "only a capture that is sent again has it: leave it out, or add --pcap FILE");
+        }
+        match (&self.input, &self.streams[..], &self.replay) {
+            (Some(port), [], None) => problems.read(port, PortSpec::parse).map(SourcePlan::Port),
+            (None, [], Some(file)) => self.replay(file, problems),
+            (None, [_, ..], None) => {
+                let specs: Vec<_> = self.streams.iter().filter_map(|text| problems.read(text, parse_stream)).collect();
+                (specs.len() == self.streams.len()).then_some(SourcePlan::Streams {
+                    specs,
+                    first: self.first_stream,
+                    count: self.count,
+                })
             }
-            (Some(_), Some(stream)) => {
-                problems.add(&stream.origin, "frames come from a port or from a stream, not from both: leave one out");
-                None
-            }
-            (None, None) => {
+            (None, [], None) => {
                 problems.add(&self.missing("--in"), "the input is missing: name a port or pcap:FILE");
                 None
             }
+            (_, streams, replay) => {
+                let second = streams.first().or(replay.as_ref()).expect("two of three are there");
+                problems.add(
+                    &second.origin,
+                    "frames come from a port, from streams or from a capture: leave the others out",
+                );
+                None
+            }
         }
+    }
+
+    fn replay(&self, file: &Text, problems: &mut Problems) -> Option<SourcePlan> {
+        let asked = self.rate.is_some() || self.gap.is_some();
+        let speed = match &self.speed {
+            Some(text) if asked => {
+                problems.add(&text.origin, "a speed and a rate or gap both set the departures: leave one out");
+                return None;
+            }
+            Some(text) => problems.read(text, str::parse)?,
+            None if asked => Speed::Most,
+            None => Speed::OWN,
+        };
+        let mut rewrite = Vec::new();
+        for text in &self.rewrite {
+            rewrite.extend(problems.read(text, parse_rewrite)?);
+        }
+        // A prefix that is written like the port is meant as the port.
+        let path = file.value.strip_prefix("pcap:").unwrap_or(&file.value).into();
+        Some(SourcePlan::Replay(Replay { path, speed, times: self.times.unwrap_or(1), rewrite }))
     }
 
     fn check_ports(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {

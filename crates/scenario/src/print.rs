@@ -5,11 +5,9 @@ use crate::plan::{Pacer, PipelinePlan, SourcePlan};
 use crate::ports::{Driver, FillerSpec, PortSpec};
 use engine::CatchUp;
 use engine::schedules::Ask;
-use engine::sources::{Field, StreamSpec};
 use engine::stages::StageConfig;
 use packet::FillerKind;
 use std::fmt;
-use std::net::Ipv4Addr;
 
 impl fmt::Display for PortSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,41 +76,32 @@ impl<T: fmt::Display> fmt::Display for Quoted<T> {
     }
 }
 
-/// A stream, to be printed.
-struct Stream<'a>(&'a StreamSpec);
-
-impl fmt::Display for Stream<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StreamSpec { source, destination, size, macs, ttl } = self.0;
-        f.write_str("udp ")?;
-        endpoint(f, *source)?;
-        f.write_str(" > ")?;
-        endpoint(f, *destination)?;
-        write!(f, " size {size} smac {} dmac {} ttl {ttl}", macs.0, macs.1)
-    }
-}
-
-fn endpoint(f: &mut fmt::Formatter<'_>, (address, port): (Field, Field)) -> fmt::Result {
-    let random = address.random || port.random;
-    write!(f, "{}{}", if random { "random " } else { "" }, Ipv4Addr::from(address.first))?;
-    if address.first != address.last {
-        write!(f, "-{}", Ipv4Addr::from(address.last))?;
-    }
-    write!(f, ":{}", port.first)?;
-    if port.first == port.last { Ok(()) } else { write!(f, "-{}", port.last) }
-}
-
 impl fmt::Display for PipelinePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "[[pipeline]]")?;
         writeln!(f, "name = {}", Quoted(&self.name))?;
         match &self.source {
             SourcePlan::Port(port) => writeln!(f, "in = {}", Quoted(port))?,
-            SourcePlan::Stream { spec, count } => {
-                writeln!(f, "stream = {}", Quoted(Stream(spec)))?;
+            SourcePlan::Streams { specs, count, .. } => {
+                match &specs[..] {
+                    [spec] => writeln!(f, "stream = {}", Quoted(spec))?,
+                    specs => {
+                        let specs: Vec<String> = specs.iter().map(|spec| Quoted(spec).to_string()).collect();
+                        writeln!(f, "stream = [{}]", specs.join(", "))?;
+                    }
+                }
                 if let Some(count) = count {
                     writeln!(f, "count = {count}")?;
                 }
+            }
+            SourcePlan::Replay(replay) => {
+                writeln!(f, "replay = {}", Quoted(replay.path.display()))?;
+                if self.ask == Ask::Nothing {
+                    writeln!(f, "speed = {}", Quoted(replay.speed))?;
+                }
+                writeln!(f, "times = {}", replay.times)?;
+                let rules: Vec<String> = replay.rewrite.iter().map(|rule| Quoted(rule).to_string()).collect();
+                writeln!(f, "rewrite = [{}]", rules.join(", "))?;
             }
         }
         writeln!(f, "out = {}", Quoted(&self.output))?;
@@ -194,7 +183,7 @@ mod tests {
             seed = 18446744073709551615
             duration = "1.5s"
             [[pipeline]]
-            stream = 'udp random 10.0.0.1-10.0.0.9:1-9 > 10.0.0.2:2000 size 64B..128B ttl 3'
+            stream = ['udp random 10.0.0.1-10.0.0.9:1-9 > 10.0.0.2:2000 size 64B..128B ttl 3', 'tcp [::1]:1 > [::2]:2']
             count = 5
             out = 'wire:2.5G,pcap=a b.pcap,frames=f.csv,fillers=keep,dic=on'
             rate = '37.5%'
@@ -235,6 +224,13 @@ mod tests {
             [[pipeline.class]]
             name = 'rest'
             gap = '10us'
+            [[pipeline]]
+            name = 'again'
+            replay = 'a.pcap'
+            speed = '0.5'
+            times = 3
+            rewrite = ['dst 10.0.0.0/8 > 20.0.0.0/8', 'vlan 5']
+            out = 'null'
             [[expect]]
             that = 'pipeline1.held == 0'
         "#;

@@ -1,146 +1,494 @@
-use engine::sources::{Field, SizeSpec, StreamSpec};
-use packet::MacAddr;
-use std::net::Ipv4Addr;
-use units::{FrameLen, ParseError};
+use crate::problem::nearest;
+use engine::sources::{Payload, SizeSpec, Stack, StreamSpec, Values};
+use packet::{Key, Kind, Protocol};
+use std::path::PathBuf;
+use units::ParseError;
 
 const HOW: &str = "write udp 10.0.0.1:1000 > 10.0.0.2:2000 size 64B";
 
-/// The shortest frame that holds Ethernet, IPv4, UDP, the frame's number and FCS is 64 B anyway.
-const PROTOCOLS_LATER: [&str; 4] = ["tcp", "icmp", "arp", "hex"];
-
 /// Reads a stream: `udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B`.
 ///
-/// Addresses and ports are a value, a range `a-b` that is walked in step, or `random a-b`. Then
-/// `key value` pairs: `size`, `smac`, `dmac`, `ttl`.
+/// First what frames are made of: a protocol, `hex BYTES` or `pcap FILE frame N`. Then, of protocols
+/// with addresses, `SOURCE > DESTINATION`. Then `key value` pairs: the fields of the stack, `size`,
+/// `payload`, `weight`, `stamp`. Values of a field are one, a range `a-b` with an optional `step N`, a
+/// list `a,b-c`, a prefix `10.0.0.0/24`, or `random` or `A..B` to draw from such.
 ///
 /// # Errors
-/// Anything that does not follow this grammar, with what was expected there.
+/// Anything that does not follow this grammar, with what was expected there; a field that the stack
+/// does not have; frames too short for what they should hold.
 pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
-    let spaced = text.replace('>', " > ");
-    let words: Vec<&str> = spaced.split_whitespace().collect();
-    let bad = |what: String| ParseError::new(what, HOW);
-    let mut rest = match words.split_first() {
-        Some((&"udp", rest)) => rest,
-        Some((word, _)) if PROTOCOLS_LATER.contains(word) => {
-            return Err(bad(format!("this version does not make '{word}' streams")));
+    let words = words(text)?;
+    let mut words = Words { words: &words, at: 0 };
+    let mut spec = stack(&mut words)?;
+    let mut v6 = Family::default();
+    if let Some(protocol) = protocol(&spec)
+        && protocol != Protocol::Ethernet
+        && words
+            .peek()
+            .is_some_and(|word| word == ">" || word == "random" || Key::named(word).is_none() && !is_own_key(word))
+    {
+        let ports = matches!(protocol, Protocol::Udp | Protocol::Tcp);
+        endpoint(&mut words, &mut spec, (Key::Source, Key::Sport), ports, &mut v6)?;
+        match words.next() {
+            Some(">") => {}
+            Some(word) => return Err(ParseError::new(format!("'{word}' stands where '>' should"), HOW)),
+            None => return Err(ParseError::new("the destination is missing", HOW)),
         }
-        Some((word, _)) => return Err(bad(format!("'{word}' is no protocol"))),
-        None => return Err(bad("a stream is missing".into())),
-    };
-    let source = endpoint(&mut rest)?;
-    match rest.split_first() {
-        Some((&">", after)) => rest = after,
-        Some((word, _)) => return Err(bad(format!("'{word}' stands where '>' should"))),
-        None => return Err(bad("the destination is missing".into())),
+        endpoint(&mut words, &mut spec, (Key::Destination, Key::Dport), ports, &mut v6)?;
     }
-    let destination = endpoint(&mut rest)?;
-
-    let mut spec = StreamSpec {
-        source,
-        destination,
-        size: SizeSpec::Fixed(FrameLen::MIN),
-        macs: (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])),
-        ttl: 64,
-    };
-    while let Some((key, values)) = rest.split_first() {
-        let value = values.first().ok_or_else(|| bad(format!("'{key}' has no value")))?;
-        let mut used = 1;
-        match *key {
-            "size" => (spec.size, used) = SizeSpec::parse(values)?,
-            "smac" => spec.macs.0 = value.parse()?,
-            "dmac" => spec.macs.1 = value.parse()?,
-            "ttl" => {
-                let ttl = value.parse().ok().filter(|ttl| *ttl > 0);
-                spec.ttl = ttl.ok_or_else(|| ParseError::new(format!("'{value}' is no ttl"), "write 1 to 255"))?;
-            }
-            _ => {
-                let known = "write size, smac, dmac or ttl, each with a value";
-                return Err(ParseError::new(format!("'{key}' is no key of a stream"), known));
-            }
+    pairs(&mut words, &mut spec, &mut v6)?;
+    if let Some(protocol) = protocol(&spec) {
+        let needed: &[Key] = match protocol {
+            Protocol::Udp | Protocol::Tcp => &[Key::Source, Key::Destination, Key::Sport, Key::Dport],
+            Protocol::Icmp | Protocol::Ip | Protocol::Arp => &[Key::Source, Key::Destination],
+            Protocol::Ethernet => &[],
+        };
+        if let Some(key) = needed.iter().find(|key| spec.fields.iter().all(|(said, _)| said != *key)) {
+            return Err(ParseError::new(format!("the stream has no {}", key.meaning()), HOW));
         }
-        rest = &values[used..];
     }
+    if let Stack::Made { v6: over_v6, .. } = &mut spec.stack {
+        *over_v6 = v6.is_v6.unwrap_or(false);
+    }
+    spec.check()?;
     Ok(spec)
 }
 
-/// `ADDRESS:PORT`, each a value or a range, the whole optionally behind `random`.
-fn endpoint(rest: &mut &[&str]) -> Result<(Field, Field), ParseError> {
-    let missing = || ParseError::new("an address and port are missing", HOW);
-    let mut next = || {
-        let (word, after) = rest.split_first().ok_or_else(missing)?;
-        *rest = after;
-        Ok::<&str, ParseError>(word)
-    };
-    let mut word = next()?;
-    let random = word == "random";
-    if random {
-        word = next()?;
+/// The words of a text: `>` stands alone, quotes and parentheses hold blanks.
+fn words(text: &str) -> Result<Vec<String>, ParseError> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut quote = None;
+    for c in text.chars() {
+        match (quote, c) {
+            (Some(end), c) if c == end => quote = None,
+            (Some(_), c) => word.push(c),
+            (None, '"') => {
+                quote = Some('"');
+                // What is quoted is a word even if it is empty.
+                word.push_str("\u{0}");
+            }
+            (None, '>') => {
+                words.extend([std::mem::take(&mut word), ">".to_owned()]);
+            }
+            (None, c) if c.is_whitespace() => words.push(std::mem::take(&mut word)),
+            (None, c) => word.push(c),
+        }
     }
-    let (address, port) = word
-        .rsplit_once(':')
-        .ok_or_else(|| ParseError::new(format!("'{word}' is no address and port"), "write 10.0.0.1:1000"))?;
-    let address = field(address, random, |text| {
-        let parsed: Result<Ipv4Addr, _> = text.parse();
-        parsed.map(u32::from).map_err(|_| ParseError::new(format!("'{text}' is no IPv4 address"), "write 10.0.0.1"))
-    })?;
-    let port = field(port, random, |text| {
-        let parsed: Result<u16, _> = text.parse();
-        parsed.map(u32::from).map_err(|_| ParseError::new(format!("'{text}' is no port"), "write 0 to 65535"))
-    })?;
-    Ok((address, port))
+    if quote.is_some() {
+        return Err(ParseError::new(format!("a quote in '{text}' does not end"), "write another \" behind it"));
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    Ok(words.into_iter().map(|word| word.replace('\u{0}', "")).collect())
 }
 
-fn field(text: &str, random: bool, value: impl Fn(&str) -> Result<u32, ParseError>) -> Result<Field, ParseError> {
-    let Some((first, last)) = text.split_once('-') else {
-        return value(text).map(Field::fixed);
-    };
-    let (first, last) = (value(first)?, value(last)?);
-    if first > last {
-        return Err(ParseError::new(format!("'{text}' goes down"), "write the smaller value first"));
+struct Words<'a> {
+    words: &'a [String],
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.at).map(String::as_str)
     }
-    Ok(Field { first, last, random })
+
+    fn next(&mut self) -> Option<&'a str> {
+        let word = self.peek()?;
+        self.at += 1;
+        Some(word)
+    }
+
+    fn value(&mut self, of: &str) -> Result<&'a str, ParseError> {
+        self.next().ok_or_else(|| ParseError::new(format!("'{of}' has no value"), format!("write a value behind {of}")))
+    }
+
+    fn rest(&self) -> &'a [String] {
+        &self.words[self.at..]
+    }
+}
+
+/// Whether addresses are those of IPv6, once one was seen.
+#[derive(Default)]
+struct Family {
+    is_v6: Option<bool>,
+}
+
+impl Family {
+    fn see(&mut self, text: &str) -> Result<(), ParseError> {
+        let v6 = text.contains(':');
+        if self.is_v6.is_some_and(|is_v6| is_v6 != v6) {
+            return Err(ParseError::new(format!("'{text}' is of another version of IP"), "write both ends alike"));
+        }
+        self.is_v6 = Some(v6);
+        Ok(())
+    }
+}
+
+fn protocol(spec: &StreamSpec) -> Option<Protocol> {
+    match spec.stack {
+        Stack::Made { protocol, .. } => Some(protocol),
+        _ => None,
+    }
+}
+
+/// What frames are made of.
+fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
+    let word = words.next().ok_or_else(|| ParseError::new("a stream is missing", HOW))?;
+    if let Some(protocol) = Protocol::ALL.iter().find(|protocol| protocol.name() == word) {
+        return Ok(StreamSpec::made(*protocol, false));
+    }
+    let stack = match word {
+        "hex" => {
+            let digits = words.value("hex")?;
+            let bytes = hex(digits.strip_prefix("0x").unwrap_or(digits)).filter(|bytes| bytes.len() >= 14);
+            Stack::Hex(bytes.ok_or_else(|| {
+                ParseError::new(
+                    format!("'{digits}' is no frame"),
+                    "write 14 bytes or more, two hex digits each, no FCS",
+                )
+            })?)
+        }
+        "pcap" => {
+            let path = PathBuf::from(words.value("pcap")?);
+            let frame = match words.peek() {
+                Some("frame") => {
+                    words.next();
+                    let number = words.value("frame")?;
+                    let frame = number.parse().ok().filter(|frame| *frame > 0);
+                    frame.ok_or_else(|| ParseError::new(format!("'{number}' is no frame"), "write 1 for the first"))?
+                }
+                _ => 1,
+            };
+            Stack::Captured { path, frame, bytes: None }
+        }
+        _ => {
+            let mut known: Vec<&str> = Protocol::ALL.iter().map(|protocol| protocol.name()).collect();
+            known.extend(["hex", "pcap"]);
+            return Err(ParseError::new(
+                format!("'{word}' is no protocol"),
+                format!("write one of {}", known.join(", ")),
+            ));
+        }
+    };
+    Ok(StreamSpec { stack, ..StreamSpec::made(Protocol::Ethernet, false) })
+}
+
+fn hex(digits: &str) -> Option<Vec<u8>> {
+    if digits.is_empty() || !digits.len().is_multiple_of(2) || !digits.is_ascii() {
+        return None;
+    }
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok()).collect()
+}
+
+/// `ADDRESS` or `ADDRESS:PORT`, each values, the whole optionally behind `random`. An IPv6 address that
+/// a port follows is in brackets.
+fn endpoint(
+    words: &mut Words<'_>,
+    spec: &mut StreamSpec,
+    (address, port): (Key, Key),
+    ports: bool,
+    v6: &mut Family,
+) -> Result<(), ParseError> {
+    let mut word = words.next().ok_or_else(|| ParseError::new("an address is missing", HOW))?;
+    let random = word == "random";
+    if random {
+        word = words.next().ok_or_else(|| ParseError::new("an address is missing", HOW))?;
+    }
+    let (addresses, number) = match word.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((inside, "")) => (inside, None),
+        Some((inside, behind)) => match behind.strip_prefix(':') {
+            Some(number) => (inside, Some(number)),
+            None => return Err(ParseError::new(format!("'{behind}' follows ']'"), "write [2001:db8::1]:80")),
+        },
+        // Two colons are in no IPv4 address with a port.
+        None if word.matches(':').count() > 1 => (word, None),
+        None => word.split_once(':').map_or((word, None), |(address, port)| (address, Some(port))),
+    };
+    v6.see(addresses)?;
+    let values = values(address, addresses, random)?;
+    put(spec, address, values)?;
+    match number {
+        Some(number) if ports => put(spec, port, self::values(port, number, random)?),
+        Some(number) => {
+            Err(ParseError::new(format!("':{number}' is a port, which this protocol does not have"), "leave it out"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn put(spec: &mut StreamSpec, key: Key, values: Values) -> Result<(), ParseError> {
+    if spec.fields.iter().any(|(said, _)| *said == key) {
+        return Err(ParseError::new(format!("'{}' is said twice", key.name()), "leave one out"));
+    }
+    spec.fields.push((key, values));
+    Ok(())
+}
+
+/// What a key other than a field is called.
+const OWN: [&str; 4] = ["size", "payload", "weight", "stamp"];
+
+fn is_own_key(word: &str) -> bool {
+    OWN.contains(&word)
+}
+
+fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, v6: &mut Family) -> Result<(), ParseError> {
+    let mut seen: Vec<&str> = Vec::new();
+    while let Some(word) = words.next() {
+        if seen.contains(&word) {
+            return Err(ParseError::new(format!("'{word}' is said twice"), "leave one out"));
+        }
+        seen.push(word);
+        match word {
+            "size" => {
+                let rest: Vec<&str> = words.rest().iter().map(String::as_str).collect();
+                let (size, used) = SizeSpec::parse(&rest)?;
+                spec.size = Some(size);
+                words.at += used;
+            }
+            "payload" => spec.payload = Some(payload(words)?),
+            "weight" => {
+                let text = words.value(word)?;
+                let weight = text.parse().ok().filter(|weight| (1..=1_000_000).contains(weight));
+                spec.weight =
+                    weight.ok_or_else(|| ParseError::new(format!("'{text}' is no weight"), "write 1 to 1000000"))?;
+            }
+            "stamp" => {
+                spec.stamp = match words.value(word)? {
+                    "on" => Some(true),
+                    "off" => Some(false),
+                    other => {
+                        return Err(ParseError::new(format!("'{other}' is no choice for stamp"), "write on or off"));
+                    }
+                };
+            }
+            _ => {
+                // Names that other tools have for the same.
+                let name = match word {
+                    "hop-limit" => "ttl",
+                    "seq-number" => "seq",
+                    other => other,
+                };
+                let key = Key::named(name).ok_or_else(|| unknown(word))?;
+                let random = words.peek() == Some("random");
+                if random {
+                    words.next();
+                }
+                let text = words.value(word)?;
+                if key.kind() == Kind::Address {
+                    v6.see(text)?;
+                }
+                let mut values = values(key, text, random)?;
+                if words.peek() == Some("step") {
+                    words.next();
+                    let step = words.value("step")?;
+                    values.step = step.parse().ok().filter(|step| *step > 0).ok_or_else(|| {
+                        ParseError::new(format!("'{step}' is no step"), "write a whole number from 1")
+                    })?;
+                }
+                put(spec, key, values)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unknown(word: &str) -> ParseError {
+    let names: Vec<&str> = Key::ALL.iter().map(|key| key.name()).chain(OWN).collect();
+    let what = format!("'{word}' is no key of a stream");
+    match nearest(word, &names) {
+        Some(name) => ParseError::new(what, format!("write {name}")),
+        None => ParseError::new(what, format!("write one of {}", names.join(", "))),
+    }
+}
+
+fn payload(words: &mut Words<'_>) -> Result<Payload, ParseError> {
+    let how = "write zeros, increment, random, 0x and hex digits, or text \"GET /\"";
+    let word = words.value("payload")?;
+    Ok(match word {
+        "zeros" => Payload::Zeros,
+        "increment" => Payload::Increment,
+        "random" => Payload::Random,
+        "text" => {
+            let text = words.value("text")?;
+            if text.is_empty() {
+                return Err(ParseError::new("the payload's text is empty", how));
+            }
+            Payload::Bytes(text.as_bytes().to_vec())
+        }
+        _ => {
+            let bytes = word.strip_prefix("0x").and_then(hex);
+            Payload::Bytes(bytes.ok_or_else(|| ParseError::new(format!("'{word}' is no payload"), how))?)
+        }
+    })
+}
+
+/// A value, `a-b`, `a..b` (drawn), a prefix, or a list of these.
+fn values(key: Key, text: &str, random: bool) -> Result<Values, ParseError> {
+    let mut drawn = random;
+    let mut parts = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = if let Some(prefix) = part.split_once('/').filter(|_| key.kind() == Kind::Address) {
+            self::prefix(key, prefix)?
+        } else if let Some((first, last)) = part.split_once("..") {
+            drawn = true;
+            (key.parse(first)?, key.parse(last)?)
+        } else if let Some((first, last)) = part.split_once('-') {
+            (key.parse(first)?, key.parse(last)?)
+        } else {
+            let value = key.parse(part)?;
+            (value, value)
+        };
+        if first > last {
+            return Err(ParseError::new(
+                format!("the range '{part}' of {} is empty: it goes down", key.name()),
+                "write the smaller value first",
+            ));
+        }
+        parts.push((first, last));
+    }
+    Ok(Values { parts, step: 1, random: drawn })
+}
+
+/// All addresses of `10.0.0.0/24`.
+fn prefix(key: Key, (address, length): (&str, &str)) -> Result<(u128, u128), ParseError> {
+    let bits = if address.contains(':') { 128 } else { 32 };
+    let first = key.parse(address)?;
+    let length = length.parse().ok().filter(|length: &u32| *length <= bits && length.to_string().len() <= 3);
+    let length = length.ok_or_else(|| {
+        ParseError::new(format!("'{address}' has a prefix that is no length"), format!("write /0 to /{bits}"))
+    })?;
+    let host = u128::MAX.checked_shr(128 - bits + length).unwrap_or(0);
+    let all = if bits == 32 { u128::from(u32::MAX) } else { u128::MAX };
+    let host = host & (all.checked_shr(length).unwrap_or(0));
+    if first & host != 0 {
+        return Err(ParseError::new(
+            format!("'{address}/{length}' has bits behind its prefix"),
+            "write the first address, as 10.0.0.0/24",
+        ));
+    }
+    Ok((first, first | host))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use units::FrameLen;
 
-    #[test]
-    fn the_example_of_the_docs() {
-        let spec = parse_stream("udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B").expect("a stream");
-        assert_eq!(spec.source, (Field::fixed(0x0a00_0001), Field::fixed(1000)));
-        assert_eq!(spec.size, SizeSpec::Uniform(FrameLen::MIN, FrameLen::MAX_STANDARD));
+    fn spec(text: &str) -> StreamSpec {
+        parse_stream(text).expect(text)
+    }
+
+    fn field(text: &str, key: Key) -> Values {
+        let found = spec(text).fields.into_iter().find(|(said, _)| *said == key);
+        found.expect("the field").1
     }
 
     #[test]
-    fn ranges_and_keys_in_any_order() {
+    fn the_example_of_the_docs() {
+        let spec = spec("udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B");
+        assert_eq!(spec.fields[0], (Key::Source, Values::fixed(0x0a00_0001)));
+        assert_eq!(spec.fields[1], (Key::Sport, Values::fixed(1000)));
+        assert_eq!(spec.size, Some(SizeSpec::Uniform(FrameLen::MIN, FrameLen::MAX_STANDARD)));
+    }
+
+    #[test]
+    fn values_of_all_kinds() {
         let text = "udp random 10.1.0.1-10.1.0.9:1000>10.2.0.1-10.2.0.16:53 ttl 9 size imix dmac 02:aa:00:00:00:01";
-        let spec = parse_stream(text).expect("a stream");
-        assert_eq!(spec.source.0, Field { first: 0x0a01_0001, last: 0x0a01_0009, random: true });
-        assert_eq!(spec.destination.0, Field { first: 0x0a02_0001, last: 0x0a02_0010, random: false });
-        assert_eq!((spec.ttl, spec.macs.1), (9, MacAddr([2, 0xaa, 0, 0, 0, 1])));
+        let range = |first, last, random| Values { parts: vec![(first, last)], step: 1, random };
+        assert_eq!(field(text, Key::Source), range(0x0a01_0001, 0x0a01_0009, true));
+        assert_eq!(field(text, Key::Destination), range(0x0a02_0001, 0x0a02_0010, false));
+        assert_eq!(field(text, Key::Ttl), Values::fixed(9));
+        let text =
+            "tcp src 10.0.0.0/30 dst 10.0.0.9 sport 1000-2000 step 10 dport 80,443,8000-8010 seq 1..9 flags SA,A";
+        assert_eq!(field(text, Key::Source), range(0x0a00_0000, 0x0a00_0003, false));
+        assert_eq!(field(text, Key::Sport), Values { parts: vec![(1000, 2000)], step: 10, random: false });
+        assert_eq!(field(text, Key::Dport).parts, [(80, 80), (443, 443), (8000, 8010)]);
+        assert!(field(text, Key::Seq).random && !field(text, Key::Dport).random);
+        assert_eq!(field(text, Key::Flags).parts, [(0x12, 0x12), (0x10, 0x10)]);
+    }
+
+    #[test]
+    fn ipv6_in_and_out_of_brackets() {
+        let udp = spec("udp [2001:db8::1-2001:db8::ff]:1000 > [2001:db8:1::1]:53 flow-label 5 hop-limit 3");
+        assert!(udp.is_v6());
+        assert_eq!(udp.fields[0].1.parts[0].1 & 0xffff, 0xff);
+        assert!(spec("icmp fe80::1 > fe80::2").is_v6());
+        assert_eq!(field("ip 2001:db8::/64 > ::1 proto 89", Key::Source).parts[0].1 as u64, u64::MAX);
+    }
+
+    #[test]
+    fn what_is_printed_reads_back_as_the_same() {
+        for text in [
+            "udp 10.0.0.1:1000 > 10.0.0.2:2000",
+            "tcp random 10.0.0.1-10.0.0.9:1-9 > [::1]:80 size 64B",
+            "tcp [::2]:80,81-90 > [::1]:80 flags syn+ack seq random 1-5 size genome aaAz A=590B z=1500B weight 3",
+            "icmp 10.0.0.1 > 10.0.0.2 type 8 icmp-seq 1-100 step 7 size 64B:7,1518B:1 stamp off",
+            "arp 10.0.0.1 > 10.0.0.2 op 2 sha 02:00:00:00:00:09 vlan 5 pcp 3 svlan 7-9",
+            "eth ethertype 0x88b5 smac 02:00:00:00:00:01-02:00:00:00:00:ff payload text \"a b\"",
+            "hex ffffffffffff02000000000188b5 size 100B payload 0xdeadbeef stamp on",
+            "pcap \"a b.pcap\" frame 7 dscp af41 payload random",
+            "udp 10.0.0.1:1 > 10.0.0.2:2 size (normal mean 500B sd 100B clip 64B..1518B) payload increment",
+        ] {
+            let Ok(first) = parse_stream(text) else {
+                assert!(text.contains("[::1]:80 size 64B"), "{text}: {:?}", parse_stream(text));
+                continue;
+            };
+            let printed = first.to_string();
+            assert_eq!(parse_stream(&printed).as_ref(), Ok(&first), "{printed}");
+        }
     }
 
     #[test]
     fn bad_streams_say_what_was_expected() {
-        for text in [
-            "",
-            "udp",
-            "tcp 1.1.1.1:1 > 2.2.2.2:2",
-            "foo",
-            "udp 10.0.0.1:1",
-            "udp 10.0.0.1:1 10.0.0.2:2",
-            "udp 10.0.0.1 > 10.0.0.2",
-            "udp 10.0.0.256:1 > 10.0.0.2:2",
-            "udp 10.0.0.1:70000 > 10.0.0.2:2",
-            "udp 10.0.0.9-10.0.0.1:1 > 10.0.0.2:2",
-            "udp 10.0.0.1:1 > 10.0.0.2:2 size",
-            "udp 10.0.0.1:1 > 10.0.0.2:2 size 64",
-            "udp 10.0.0.1:1 > 10.0.0.2:2 sice 64B",
-            "udp 10.0.0.1:1 > 10.0.0.2:2 ttl 0",
+        for (text, word) in [
+            ("", "missing"),
+            ("udp", "no "),
+            ("foo", "no protocol"),
+            ("udp 10.0.0.1:1", "destination"),
+            ("udp 10.0.0.1:1 10.0.0.2:2", "'>'"),
+            ("udp 10.0.0.1 > 10.0.0.2", "port"),
+            ("udp 10.0.0.256:1 > 10.0.0.2:2", "10.0.0.256"),
+            ("udp 10.0.0.1:70000 > 10.0.0.2:2", "70000"),
+            ("udp 10.0.0.9-10.0.0.1:1 > 10.0.0.2:2", "empty"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 size", "size"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 size 64", "no unit"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 sice 64B", "size"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 ttl 256", "ttl"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 flags S", "'flags'"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 flow-label 1", "'udp' over IPv4"),
+            ("udp 10.0.0.1:1 > [::1]:2", "version of IP"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 ttl 1 ttl 2", "twice"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 src 10.0.0.1", "twice"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 sport 1-9 step 0", "step"),
+            ("udp [::1]:1 > [::2]:2 size 64B", "room for 62 B"),
+            ("tcp 10.0.0.1:1 > 10.0.0.2:2 size 64B stamp on", "size 76B"),
+            ("icmp 10.0.0.1:1 > 10.0.0.2", "port"),
+            ("eth src 10.0.0.1", "'eth'"),
+            ("udp 10.0.0.1/24:1 > 10.0.0.2:2", "behind its prefix"),
+            ("udp 10.0.0.0/33:1 > 10.0.0.2:2", "/32"),
+            ("hex 12", "no frame"),
+            ("hex ffffffffffff02000000000188b5 dport 5", "'dport'"),
+            ("pcap a.pcap frame 0", "no frame"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 payload \"x", "quote"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 payload x", "payload"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 weight 0", "weight"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 stamp maybe", "stamp"),
         ] {
             let error = parse_stream(text).expect_err(text).to_string();
-            assert!(error.contains("write"), "{text}: {error}");
+            assert!(error.contains(word), "{text}: {error}");
+            assert!(error.contains("write") || error.contains("leave"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn stamps_are_there_where_there_is_room() {
+        for (text, bytes) in [
+            ("udp 10.0.0.1:1 > 10.0.0.2:2", None),
+            ("tcp 10.0.0.1:1 > 10.0.0.2:2 size 64B", None),
+            ("tcp 10.0.0.1:1 > 10.0.0.2:2 size 76B stamp on", Some(true)),
+        ] {
+            assert_eq!(spec(text).stamp, bytes, "{text}");
         }
     }
 }

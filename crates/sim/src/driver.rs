@@ -54,6 +54,9 @@ pub fn run(
     limits: Limits,
     watch: &mut dyn Watch,
 ) -> Run {
+    if source.stamped() {
+        sink.stamp_departures();
+    }
     let line = sink.line();
     let byte_time = line.map(|line| line.byte_time());
     let mut meter = pipeline.meter(limits.asked_gap, byte_time, limits.window);
@@ -106,7 +109,7 @@ pub fn run(
                 _ => break 'run,
             }
         }
-        let Some(departure) = pipeline.next_departure() else { continue };
+        let Some(mut departure) = pipeline.next_departure() else { continue };
         if departure.at.max(sink.free()) >= end {
             // A schedule that has ended is no run that is too long.
             let over = pipeline.ended();
@@ -116,7 +119,7 @@ pub fn run(
             }
             break;
         }
-        match sink.send(&departure) {
+        match sink.send(&mut departure) {
             Ok(start) => {
                 let Departure { class, length, at, .. } = departure;
                 pipeline.sent(class, length);

@@ -7,6 +7,7 @@
 mod capture;
 mod driver;
 mod error;
+mod replay;
 mod sink;
 mod source;
 mod wire;
@@ -14,6 +15,7 @@ mod wire;
 pub use capture::{CaptureReader, CaptureWriter, Record};
 pub use driver::{Limits, Run, Watch, run};
 pub use error::SimError;
+pub use replay::ReplaySource;
 pub use sink::{NullSink, PcapSink, Sink};
 pub use source::{PcapSource, Source, StreamSource};
 pub use wire::{FrameList, WireSink};

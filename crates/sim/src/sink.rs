@@ -2,7 +2,7 @@ use crate::capture::CaptureWriter;
 use crate::error::SimError;
 use engine::{Departure, Line};
 use measure::PipelineReport;
-use packet::{Frame, HeapFrame};
+use packet::{Frame, HeapFrame, Stamp};
 use std::path::Path;
 use units::{PS_PER_NS, Time};
 
@@ -12,7 +12,10 @@ pub trait Sink {
     ///
     /// # Errors
     /// The output cannot be written.
-    fn send(&mut self, departure: &Departure<HeapFrame>) -> Result<Time, SimError>;
+    fn send(&mut self, departure: &mut Departure<HeapFrame>) -> Result<Time, SimError>;
+
+    /// Frames are stamped: when each departs is to be written into it.
+    fn stamp_departures(&mut self) {}
 
     /// Writes out everything that is still gathered.
     ///
@@ -40,7 +43,7 @@ pub trait Sink {
 pub struct NullSink;
 
 impl Sink for NullSink {
-    fn send(&mut self, departure: &Departure<HeapFrame>) -> Result<Time, SimError> {
+    fn send(&mut self, departure: &mut Departure<HeapFrame>) -> Result<Time, SimError> {
         Ok(departure.at)
     }
 }
@@ -49,6 +52,7 @@ impl Sink for NullSink {
 pub struct PcapSink {
     writer: CaptureWriter,
     epoch_ns: u64,
+    stamps: bool,
 }
 
 impl PcapSink {
@@ -57,15 +61,19 @@ impl PcapSink {
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path, epoch_ns: u64) -> Result<Self, SimError> {
-        Ok(PcapSink { writer: CaptureWriter::create(path)?, epoch_ns })
+        Ok(PcapSink { writer: CaptureWriter::create(path)?, epoch_ns, stamps: false })
     }
 
     /// Writes a frame that started at `start`.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn write(&mut self, start: Time, frame: &HeapFrame) -> Result<(), SimError> {
-        self.writer.write(self.stamp(start), frame.bytes(), frame.original())
+    pub(crate) fn write(&mut self, start: Time, frame: &mut HeapFrame) -> Result<(), SimError> {
+        let time_ns = self.stamp(start);
+        if self.stamps {
+            Stamp::set_time(frame.bytes_mut(), time_ns);
+        }
+        self.writer.write(time_ns, frame.bytes(), frame.original())
     }
 
     /// As [`PcapSink::write`] for bytes that are no frame of the pipeline.
@@ -80,9 +88,13 @@ impl PcapSink {
 }
 
 impl Sink for PcapSink {
-    fn send(&mut self, departure: &Departure<HeapFrame>) -> Result<Time, SimError> {
-        self.write(departure.at, &departure.frame)?;
+    fn send(&mut self, departure: &mut Departure<HeapFrame>) -> Result<Time, SimError> {
+        self.write(departure.at, &mut departure.frame)?;
         Ok(departure.at)
+    }
+
+    fn stamp_departures(&mut self) {
+        self.stamps = true;
     }
 
     fn finish(&mut self) -> Result<(), SimError> {

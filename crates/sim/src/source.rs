@@ -1,6 +1,6 @@
 use crate::capture::CaptureReader;
 use crate::error::SimError;
-use engine::sources::{Stream, StreamSpec};
+use engine::sources::Streams;
 use packet::HeapFrame;
 use std::path::Path;
 use units::{PS_PER_NS, Time};
@@ -26,6 +26,11 @@ pub trait Source {
     /// Records whose stamp was before that of the record ahead of them; they arrive together with it.
     fn disordered(&self) -> u64 {
         0
+    }
+
+    /// Frames say when they depart: it is to be written into them then.
+    fn stamped(&self) -> bool {
+        false
     }
 
     /// True if all frames are there from the start, so that whoever takes them must limit how many.
@@ -121,17 +126,17 @@ impl Source for PcapSource {
     }
 }
 
-/// The frames of a stream, all of which are there from the start.
+/// The frames of streams, all of which are there from the start.
 pub struct StreamSource {
-    stream: Stream,
+    streams: Streams,
     left: u64,
 }
 
 impl StreamSource {
-    /// `count` frames of a stream.
+    /// `count` frames of streams.
     #[must_use]
-    pub fn new(spec: StreamSpec, count: u64, seed: u64) -> Self {
-        StreamSource { stream: Stream::new(spec, seed), left: count }
+    pub fn new(streams: Streams, count: u64) -> Self {
+        StreamSource { streams, left: count }
     }
 }
 
@@ -142,10 +147,14 @@ impl Source for StreamSource {
 
     fn take(&mut self, frame: &mut HeapFrame) {
         self.left -= 1;
-        self.stream.fill(frame);
+        self.streams.fill(frame);
     }
 
     fn is_backlog(&self) -> bool {
         true
+    }
+
+    fn stamped(&self) -> bool {
+        self.streams.stamped()
     }
 }

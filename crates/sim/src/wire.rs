@@ -111,7 +111,7 @@ impl WireSink {
 }
 
 impl Sink for WireSink {
-    fn send(&mut self, departure: &Departure<HeapFrame>) -> Result<Time, SimError> {
+    fn send(&mut self, departure: &mut Departure<HeapFrame>) -> Result<Time, SimError> {
         let slot = self.planner.place(departure.at, departure.ready, departure.length.on_wire());
         self.carried += u64::from(slot.carried);
         self.crowded += u64::from(slot.crowded);
@@ -123,9 +123,15 @@ impl Sink for WireSink {
             frames.add(start, departure.length, "data")?;
         }
         if let Some(pcap) = &mut self.pcap {
-            pcap.write(start, &departure.frame)?;
+            pcap.write(start, &mut departure.frame)?;
         }
         Ok(start)
+    }
+
+    fn stamp_departures(&mut self) {
+        if let Some(pcap) = &mut self.pcap {
+            pcap.stamp_departures();
+        }
     }
 
     fn finish(&mut self) -> Result<(), SimError> {

@@ -101,6 +101,12 @@ pub trait Files {
     /// # Errors
     /// The file cannot be read, or is no capture.
     fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError>;
+
+    /// The bytes of a frame of a capture, without FCS; the first one is number 1.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no capture, or has fewer frames.
+    fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError>;
 }
 
 /// What draws are keyed by and how many there will be.

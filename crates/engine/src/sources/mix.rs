@@ -1,6 +1,7 @@
 use crate::random::Random;
+use crate::schedules::laws::{Edges, GapLaw, Sampler};
 use std::fmt;
-use units::{FrameLen, ParseError};
+use units::{FrameLen, PS_PER_NS, ParseError, Span};
 
 /// A named mix of frame sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Mix {
 }
 
 /// How frame sizes are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SizeSpec {
     /// All the same: `64B`.
     Fixed(FrameLen),
@@ -38,7 +39,35 @@ pub enum SizeSpec {
     Uniform(FrameLen, FrameLen),
     /// A named mix; its shares are exact over each cycle.
     Mix(&'static Mix),
+    /// A mix of one's own, `64B:7,594B:4,1518B:1`; likewise.
+    Parts(Vec<(u32, u32)>),
+    /// One after the other, as an IMIX genome says (RFC 6985).
+    Genome(Genome),
+    /// Drawn from a law of gaps, whose times are read as bytes: `(normal mean 500B sd 100B clip 64B..1518B)`.
+    Law(SizeLaw),
 }
+
+/// A sequence of sizes and how it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Genome {
+    sizes: Vec<FrameLen>,
+    text: String,
+}
+
+/// A law of sizes: one of gaps in which a nanosecond stands for a byte.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SizeLaw {
+    law: GapLaw,
+    bounds: (FrameLen, FrameLen),
+    text: String,
+}
+
+/// Sizes of the letters of RFC 6985, Table 1; `z` is the MTU, which has to be said, as have capitals.
+const LETTERS: [(char, u32); 9] =
+    [('a', 64), ('b', 128), ('c', 256), ('d', 512), ('e', 1024), ('f', 1280), ('g', 1518), ('h', 2112), ('i', 9000)];
+
+/// Frames of a mix's cycle, at most: a cycle should end before a run does.
+const LONGEST_CYCLE: u64 = 1 << 32;
 
 impl SizeSpec {
     /// Reads the words after `size`; returns the value and how many words it took.
@@ -50,9 +79,16 @@ impl SizeSpec {
         let first = words.first().ok_or_else(|| ParseError::new("a size is missing", HOW))?;
         if *first == "random" {
             let range = words.get(1).ok_or_else(|| ParseError::new("'random' says no range", HOW))?;
-            let (low, high) =
-                bounds(range, "-").unwrap_or_else(|| Err(ParseError::new(format!("'{range}' is no range"), HOW)))?;
+            let (low, high) = bounds(range, "..")
+                .or_else(|| bounds(range, "-"))
+                .unwrap_or_else(|| Err(ParseError::new(format!("'{range}' is no range"), HOW)))?;
             return Ok((SizeSpec::Uniform(low, high), 2));
+        }
+        if *first == "genome" {
+            return genome(&words[1..]).map(|(genome, used)| (SizeSpec::Genome(genome), used + 1));
+        }
+        if first.starts_with('(') {
+            return law(words).map(|(law, used)| (SizeSpec::Law(law), used));
         }
         if let Some(mix) = Mix::ALL.iter().find(|mix| mix.name == *first) {
             return Ok((SizeSpec::Mix(mix), 1));
@@ -61,8 +97,11 @@ impl SizeSpec {
             let names: Vec<&str> = Mix::ALL.iter().map(|mix| mix.name).collect();
             return Err(ParseError::new(
                 format!("'{first}' is no mix of sizes"),
-                format!("write one of {}, or a size such as 64B", names.join(", ")),
+                format!("write one of {}, genome aaaag, or a size such as 64B", names.join(", ")),
             ));
+        }
+        if first.contains([',', ':']) {
+            return parts(first).map(|parts| (SizeSpec::Parts(parts), 1));
         }
         if let Some(bounds) = bounds(first, "..") {
             return bounds.map(|(low, high)| (SizeSpec::Uniform(low, high), 1));
@@ -75,21 +114,32 @@ impl SizeSpec {
 
     /// The smallest size it gives.
     #[must_use]
-    pub fn smallest(self) -> FrameLen {
+    pub fn smallest(&self) -> FrameLen {
         match self {
-            SizeSpec::Fixed(length) | SizeSpec::Walk(length, _) | SizeSpec::Uniform(length, _) => length,
-            SizeSpec::Mix(mix) => FrameLen::new(mix.parts.iter().map(|(size, _)| *size).min().unwrap_or(64)),
+            SizeSpec::Fixed(length) | SizeSpec::Walk(length, _) | SizeSpec::Uniform(length, _) => *length,
+            SizeSpec::Mix(Mix { parts, .. }) => extreme(parts, Iterator::min),
+            SizeSpec::Parts(parts) => extreme(parts, Iterator::min),
+            SizeSpec::Genome(genome) => genome.sizes.iter().copied().min().unwrap_or(FrameLen::MIN),
+            SizeSpec::Law(law) => law.bounds.0,
         }
     }
 
     /// The largest size it gives.
     #[must_use]
-    pub fn largest(self) -> FrameLen {
+    pub fn largest(&self) -> FrameLen {
         match self {
-            SizeSpec::Fixed(length) | SizeSpec::Walk(_, length) | SizeSpec::Uniform(_, length) => length,
-            SizeSpec::Mix(mix) => FrameLen::new(mix.parts.iter().map(|(size, _)| *size).max().unwrap_or(64)),
+            SizeSpec::Fixed(length) | SizeSpec::Walk(_, length) | SizeSpec::Uniform(_, length) => *length,
+            SizeSpec::Mix(Mix { parts, .. }) => extreme(parts, Iterator::max),
+            SizeSpec::Parts(parts) => extreme(parts, Iterator::max),
+            SizeSpec::Genome(genome) => genome.sizes.iter().copied().max().unwrap_or(FrameLen::MIN),
+            SizeSpec::Law(law) => law.bounds.1,
         }
     }
+}
+
+fn extreme(parts: &[(u32, u32)], of: impl FnOnce(std::vec::IntoIter<u32>) -> Option<u32>) -> FrameLen {
+    let sizes: Vec<u32> = parts.iter().map(|(size, _)| *size).collect();
+    FrameLen::new(of(sizes.into_iter()).unwrap_or(64))
 }
 
 fn bounds(text: &str, between: &str) -> Option<Result<(FrameLen, FrameLen), ParseError>> {
@@ -103,6 +153,98 @@ fn bounds(text: &str, between: &str) -> Option<Result<(FrameLen, FrameLen), Pars
     }))
 }
 
+/// `64B:7,594B:4,1518B:1`.
+fn parts(text: &str) -> Result<Vec<(u32, u32)>, ParseError> {
+    let bad = |part: &str| ParseError::new(format!("'{part}' is no part of a mix"), "write 64B:7,594B:4,1518B:1");
+    let parts = text.split(',').map(|part| {
+        let (size, weight) = part.split_once(':').unwrap_or((part, "1"));
+        let weight = weight.parse().ok().filter(|weight| *weight > 0).ok_or_else(|| bad(part))?;
+        Ok((size.parse::<FrameLen>()?.bytes(), weight))
+    });
+    let parts = parts.collect::<Result<Vec<_>, ParseError>>()?;
+    if parts.iter().map(|(_, weight): &(u32, u32)| u64::from(*weight)).sum::<u64>() > LONGEST_CYCLE {
+        return Err(ParseError::new(format!("the cycle of '{text}' is too long"), "write smaller weights"));
+    }
+    Ok(parts)
+}
+
+/// `aaaag`, then what letters stand for that the table does not say: `A=590B z=1500B`.
+fn genome(words: &[&str]) -> Result<(Genome, usize), ParseError> {
+    const HOW: &str = "write letters a to i, capitals and z with A=590B: genome aaAg A=590B";
+    let letters = words.first().ok_or_else(|| ParseError::new("the genome is missing", HOW))?;
+    let mut known: Vec<(char, FrameLen)> = LETTERS.map(|(letter, size)| (letter, FrameLen::new(size))).to_vec();
+    let mut used = 1;
+    for word in &words[1..] {
+        let Some((letter, size)) = word.split_once('=') else { break };
+        let mut chars = letter.chars();
+        let letter = chars.next().filter(|letter| letter.is_ascii_uppercase() || *letter == 'z');
+        let letter = letter.filter(|_| chars.next().is_none());
+        let letter = letter.ok_or_else(|| ParseError::new(format!("'{word}' defines no capital and no z"), HOW))?;
+        known.push((letter, size.parse()?));
+        used += 1;
+    }
+    let size = |letter: char| known.iter().find(|(name, _)| *name == letter).map(|(_, size)| *size);
+    let sizes = letters.chars().map(|letter| {
+        size(letter).ok_or_else(|| ParseError::new(format!("'{letter}' in '{letters}' stands for no size"), HOW))
+    });
+    let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
+    if sizes.is_empty() {
+        return Err(ParseError::new("the genome is missing", HOW));
+    }
+    Ok((Genome { sizes, text: words[..used].join(" ") }, used))
+}
+
+/// `(normal mean 500B sd 100B clip 64B..1518B)`.
+fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
+    const HOW: &str = "write (normal mean 500B sd 100B clip 64B..1518B), in parentheses";
+    let used = words
+        .iter()
+        .position(|word| word.ends_with(')'))
+        .ok_or_else(|| ParseError::new(format!("'{}' does not end", words.join(" ")), HOW))?
+        + 1;
+    let text = words[..used].join(" ");
+    let inner = text.trim_start_matches('(').trim_end_matches(')');
+    if inner.contains("table") || inner.contains("idle") || inner.contains("corr") || inner.contains("sampling") {
+        return Err(ParseError::new(format!("'{inner}' is no law of sizes"), HOW));
+    }
+    // A byte is written as a nanosecond: laws know times.
+    let mut timed = String::new();
+    for (i, word) in inner.split_whitespace().enumerate() {
+        let bytes = |size: &str| size.strip_suffix('B').map(|size| format!("{size}ns"));
+        let word = match word.split_once("..") {
+            Some((low, high)) => bytes(low).zip(bytes(high)).map(|(low, high)| format!("{low}..{high}")),
+            None if word.starts_with(|c: char| c.is_ascii_digit()) && word.ends_with('B') => bytes(word),
+            None => Some(word.to_owned()),
+        };
+        let word = word.ok_or_else(|| ParseError::new(format!("'{inner}' has a range that is not in B"), HOW))?;
+        timed += if i > 0 { " " } else { "" };
+        timed += &word;
+    }
+    let law = GapLaw::parse(&timed)
+        .unwrap_or_else(|| Err(ParseError::new(format!("'{inner}' names no law"), HOW)))
+        .map_err(|error| ParseError::new(format!("in '{inner}', a byte read as 1 ns, {error}"), HOW))?;
+    let within = match law.edges {
+        Some(Edges::Clip(low, high) | Edges::Saturate(low, high)) => Some((low, high)),
+        None => law.within,
+    };
+    let (low, high) = within.ok_or_else(|| {
+        ParseError::new(
+            format!("'{inner}' does not say between which sizes"),
+            "write clip 64B..1518B (or in, saturate) behind it",
+        )
+    })?;
+    let bytes = |span: Span| FrameLen::new(u32::try_from(span.as_ps() / PS_PER_NS).unwrap_or(u32::MAX));
+    let (low, high) = (bytes(low), bytes(high));
+    if low < FrameLen::MIN || high > FrameLen::MAX {
+        return Err(ParseError::new(
+            format!("'{inner}' has sizes that cannot be sent"),
+            "write a range within 64B..9216B",
+        ));
+    }
+    law.place()?;
+    Ok((SizeLaw { law, bounds: (low, high), text }, used))
+}
+
 impl fmt::Display for SizeSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -110,6 +252,12 @@ impl fmt::Display for SizeSpec {
             SizeSpec::Walk(low, high) => write!(f, "{low}-{high}"),
             SizeSpec::Uniform(low, high) => write!(f, "random {low}-{high}"),
             SizeSpec::Mix(mix) => f.write_str(mix.name),
+            SizeSpec::Parts(parts) => parts
+                .iter()
+                .enumerate()
+                .try_for_each(|(i, (size, weight))| write!(f, "{}{size}B:{weight}", if i > 0 { "," } else { "" })),
+            SizeSpec::Genome(genome) => write!(f, "genome {}", genome.text),
+            SizeSpec::Law(law) => f.write_str(&law.text),
         }
     }
 }
@@ -117,52 +265,82 @@ impl fmt::Display for SizeSpec {
 /// Frame sizes, one after the other.
 #[derive(Clone, Debug)]
 pub struct Sizes {
-    spec: SizeSpec,
-    random: Random,
     next: u32,
-    /// Of each part of a mix: how far it is behind its share.
-    credit: Vec<i64>,
+    random: Random,
+    from: From,
+}
+
+#[derive(Clone, Debug)]
+enum From {
+    Fixed(FrameLen),
+    Walk(u32, u32),
+    Uniform(u32, u64),
+    /// The parts of a mix, and how far each is behind its share.
+    Mix(Vec<(u32, u32)>, Vec<i64>),
+    Sequence(Vec<FrameLen>),
+    Law(Box<Sampler>, (FrameLen, FrameLen)),
 }
 
 impl Sizes {
     /// The sizes that `spec` describes.
     #[must_use]
     pub fn new(spec: SizeSpec, random: Random) -> Self {
-        let parts = if let SizeSpec::Mix(mix) = spec { mix.parts.len() } else { 0 };
-        Sizes { spec, random, next: 0, credit: vec![0; parts] }
+        let mix = |parts: &[(u32, u32)]| From::Mix(parts.to_vec(), vec![0; parts.len()]);
+        let from = match spec {
+            SizeSpec::Fixed(length) => From::Fixed(length),
+            SizeSpec::Walk(low, high) => From::Walk(low.bytes(), high.bytes()),
+            SizeSpec::Uniform(low, high) => From::Uniform(low.bytes(), u64::from(high.bytes() - low.bytes()) + 1),
+            SizeSpec::Mix(named) => mix(named.parts),
+            SizeSpec::Parts(parts) => mix(&parts),
+            SizeSpec::Genome(genome) => From::Sequence(genome.sizes),
+            SizeSpec::Law(law) => {
+                let placed = law.law.place().expect("it was placed when it was read");
+                From::Law(Box::new(Sampler::new(&placed)), law.bounds)
+            }
+        };
+        Sizes { next: 0, random, from }
     }
 
     /// The next size.
+    #[inline]
     pub fn draw(&mut self) -> FrameLen {
-        match self.spec {
-            SizeSpec::Fixed(length) => length,
-            SizeSpec::Walk(low, high) => {
-                let length = low.bytes() + self.next;
-                self.next = if length == high.bytes() { 0 } else { self.next + 1 };
+        match &mut self.from {
+            From::Fixed(length) => *length,
+            From::Walk(low, high) => {
+                let length = *low + self.next;
+                self.next = if length == *high { 0 } else { self.next + 1 };
                 FrameLen::new(length)
             }
-            SizeSpec::Uniform(low, high) => {
-                let choices = u64::from(high.bytes() - low.bytes()) + 1;
-                FrameLen::new(low.bytes() + self.random.below(choices) as u32)
+            From::Uniform(low, choices) => FrameLen::new(*low + self.random.below(*choices) as u32),
+            From::Mix(parts, credit) => interleave(parts, credit),
+            From::Sequence(sizes) => {
+                let length = sizes[self.next as usize];
+                self.next = if self.next as usize + 1 == sizes.len() { 0 } else { self.next + 1 };
+                length
             }
-            SizeSpec::Mix(mix) => self.interleave(mix),
+            From::Law(sampler, (low, high)) => {
+                // To the nearest byte.
+                let bytes = (sampler.gap(self.random.bits()) / PS_PER_NS as f64 + 0.5) as u32;
+                FrameLen::new(bytes.clamp(low.bytes(), high.bytes()))
+            }
         }
     }
+}
 
-    /// Smooth weighted round robin: every part gains its weight, the one that is furthest behind
-    /// goes. Exact over each cycle, and as evenly spread within it as can be.
-    fn interleave(&mut self, mix: &Mix) -> FrameLen {
-        let total: i64 = mix.parts.iter().map(|(_, weight)| i64::from(*weight)).sum();
-        let mut best = 0;
-        for (i, (_, weight)) in mix.parts.iter().enumerate() {
-            self.credit[i] += i64::from(*weight);
-            if self.credit[i] > self.credit[best] {
-                best = i;
-            }
+/// Smooth weighted round robin: every part gains its weight, the one that is furthest behind goes.
+/// Exact over each cycle, and as evenly spread within it as can be.
+fn interleave(parts: &[(u32, u32)], credit: &mut [i64]) -> FrameLen {
+    let mut best = 0;
+    let mut total = 0;
+    for (i, (_, weight)) in parts.iter().enumerate() {
+        total += i64::from(*weight);
+        credit[i] += i64::from(*weight);
+        if credit[i] > credit[best] {
+            best = i;
         }
-        self.credit[best] -= total;
-        FrameLen::new(mix.parts[best].0)
     }
+    credit[best] -= total;
+    FrameLen::new(parts[best].0)
 }
 
 #[cfg(test)]
@@ -191,6 +369,25 @@ mod tests {
     }
 
     #[test]
+    fn mixes_of_ones_own_and_genomes() {
+        let drawn = sizes("64B:7,594B:4,1518B:1", 24);
+        let named = sizes("imix-7-4-1", 24);
+        assert_eq!(drawn, named, "the same mix by its parts");
+        assert_eq!(sizes("genome aaAgz A=590B z=1500B", 6), [64, 64, 590, 1518, 1500, 64]);
+    }
+
+    #[test]
+    fn laws_of_sizes_stay_within_and_have_their_mean() {
+        let drawn = sizes("(normal mean 500B sd 100B clip 64B..1518B)", 40_000);
+        assert!(drawn.iter().all(|size| (64..=1518).contains(size)));
+        let mean = drawn.iter().map(|size| f64::from(*size)).sum::<f64>() / 40_000.0;
+        // Six standard errors of 100 / √40 000.
+        assert!((mean - 500.0).abs() < 3.0, "{mean}");
+        let sd = (drawn.iter().map(|size| (f64::from(*size) - mean).powi(2)).sum::<f64>() / 40_000.0).sqrt();
+        assert!((sd - 100.0).abs() < 3.0, "{sd}");
+    }
+
+    #[test]
     fn walks_and_draws_reach_both_ends() {
         assert_eq!(sizes("64B-67B", 6), [64, 65, 66, 67, 64, 65]);
         let drawn = sizes("random 64B-67B", 200);
@@ -200,7 +397,26 @@ mod tests {
 
     #[test]
     fn bad_sizes_say_how() {
-        for text in ["", "random", "64", "1518B-64B", "imix-foo", "random 64B", "10B"] {
+        for text in [
+            "",
+            "random",
+            "64",
+            "1518B-64B",
+            "imix-foo",
+            "random 64B",
+            "10B",
+            "64B:0,65B:1",
+            "64B:1,x:1",
+            "genome",
+            "genome aZ",
+            "genome az",
+            "genome aj",
+            "genome a b=4B",
+            "(normal mean 500B sd 100B)",
+            "(normal mean 500B sd 100B clip 64B..1518B",
+            "(normal mean 500B sd 100B clip 10B..1518B)",
+            "(normale mean 500B clip 64B..1518B)",
+        ] {
             let words: Vec<&str> = text.split_whitespace().collect();
             let error = SizeSpec::parse(&words).expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");

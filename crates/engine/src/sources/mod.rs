@@ -1,7 +1,11 @@
 //! Sources that make frames from a description.
 
 mod mix;
+mod spec;
 mod stream;
+mod values;
 
 pub use mix::{Mix, SizeSpec, Sizes};
-pub use stream::{Field, Stream, StreamSpec};
+pub use spec::{Payload, Stack, StreamSpec};
+pub use stream::Streams;
+pub use values::Values;

@@ -1,88 +1,115 @@
-use super::mix::{SizeSpec, Sizes};
+use super::mix::Sizes;
+use super::spec::StreamSpec;
+use super::values::Walker;
 use crate::random::Random;
-use packet::{HeapFrame, MacAddr, UdpTemplate};
-use std::net::Ipv4Addr;
-
-/// The values of one field of a stream, as integers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// The first value.
-    pub first: u32,
-    /// The last value; the first one again for a field that does not change.
-    pub last: u32,
-    /// Drawn at random instead of walked in order.
-    pub random: bool,
-}
-
-impl Field {
-    /// A field that does not change.
-    #[must_use]
-    pub fn fixed(value: u32) -> Self {
-        Field { first: value, last: value, random: false }
-    }
-
-    #[inline]
-    fn value(self, sequence: u64, random: &mut Random) -> u32 {
-        if self.first == self.last {
-            return self.first;
-        }
-        let choices = u64::from(self.last - self.first) + 1;
-        let step = if self.random { random.below(choices) } else { sequence % choices };
-        self.first + step as u32
-    }
-}
-
-/// A stream of UDP frames.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamSpec {
-    /// Source address and port.
-    pub source: (Field, Field),
-    /// Destination address and port.
-    pub destination: (Field, Field),
-    /// Frame sizes.
-    pub size: SizeSpec,
-    /// Source and destination hardware address.
-    pub macs: (MacAddr, MacAddr),
-    /// Time to live.
-    pub ttl: u8,
-}
+use packet::{HeapFrame, Site, Template};
+use units::ParseError;
 
 /// Makes the frames of a stream, one after the other.
 #[derive(Clone, Debug)]
-pub struct Stream {
-    spec: StreamSpec,
-    template: UdpTemplate,
+struct Stream {
+    template: Template,
+    fields: Vec<(Site, Walker)>,
     sizes: Sizes,
-    fields: Random,
     sequence: u64,
 }
 
 impl Stream {
-    /// The stream that `spec` describes.
-    #[must_use]
-    pub fn new(spec: StreamSpec, seed: u64) -> Self {
-        let template = UdpTemplate { macs: spec.macs, ttl: spec.ttl };
-        let sizes = Sizes::new(spec.size, Random::stream(seed, "stream/size"));
-        let fields = Random::stream(seed, "stream/fields");
-        Stream { spec, template, sizes, fields, sequence: 0 }
+    fn new(spec: &StreamSpec, seed: u64, number: u16) -> Result<Self, ParseError> {
+        let path = if number == 0 { "stream".to_owned() } else { format!("stream{number}") };
+        let random = |what: &str| Random::stream(seed, &format!("{path}/{what}"));
+        let (mut template, sizes) = spec.template(&mut random("payload"), number)?;
+        let mut fields = Vec::new();
+        for (key, values) in spec.fields.iter().filter(|(_, values)| values.only().is_none()) {
+            let site = template.site(*key).expect("the template was checked for it");
+            template.vary(&site);
+            fields.push((site, Walker::new(values, random(key.name()))));
+        }
+        Ok(Stream { template, fields, sizes: Sizes::new(sizes, random("size")), sequence: 0 })
+    }
+
+    #[inline]
+    fn next_frame<'a, E>(&mut self, room: impl FnOnce(usize) -> Result<&'a mut [u8], E>) -> Result<(), E> {
+        let mut sums = self.template.sums();
+        for (site, walker) in &mut self.fields {
+            self.template.set(site, walker.next(), &mut sums);
+        }
+        let length = self.sizes.draw().without_fcs() as usize;
+        let sequence = self.sequence;
+        self.sequence += 1;
+        self.template.write(sums, sequence, room(length)?);
+        Ok(())
+    }
+}
+
+/// Makes the frames of one stream or of several in turn, each as often as its weight.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    streams: Vec<Stream>,
+    weights: Vec<i64>,
+    /// Of each stream: how far it is behind its share.
+    credit: Vec<i64>,
+    first: u16,
+}
+
+impl Streams {
+    /// The streams that `specs` describe, numbered from `first` on. Each draws from random streams of
+    /// its own, named by its number.
+    ///
+    /// # Errors
+    /// One that cannot be made.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn new(specs: &[StreamSpec], seed: u64, first: u16) -> Result<Self, ParseError> {
+        assert!(!specs.is_empty(), "a source has a stream at least");
+        let numbered = specs.iter().zip(first..);
+        let streams = numbered.map(|(spec, number)| Stream::new(spec, seed, number)).collect::<Result<Vec<_>, _>>()?;
+        let weights = specs.iter().map(|spec| i64::from(spec.weight)).collect();
+        Ok(Streams { credit: vec![0; streams.len()], streams, weights, first })
     }
 
     /// Makes the next frame: of its length, without FCS, `room` gives the place it is written to.
-    /// What `room` refuses is left out.
+    ///
+    /// # Errors
+    /// What `room` refuses; the frame is then left out.
+    #[inline]
     pub fn next_frame<'a, E>(&mut self, room: impl FnOnce(usize) -> Result<&'a mut [u8], E>) -> Result<(), E> {
-        let StreamSpec { source, destination, .. } = self.spec;
-        let (sequence, random) = (self.sequence, &mut self.fields);
-        let from = (Ipv4Addr::from(source.0.value(sequence, random)), source.1.value(sequence, random) as u16);
-        let to = (Ipv4Addr::from(destination.0.value(sequence, random)), destination.1.value(sequence, random) as u16);
-        let length = self.sizes.draw();
-        self.sequence += 1;
-        self.template.write(room(length.without_fcs() as usize)?, from, to, sequence);
-        Ok(())
+        let turn = if self.streams.len() == 1 { 0 } else { self.turn() };
+        self.streams[turn].next_frame(room)
     }
 
     /// Makes `frame` the next one.
     pub fn fill(&mut self, frame: &mut HeapFrame) {
         let made: Result<(), std::convert::Infallible> = self.next_frame(|length| Ok(frame.resize(length)));
         let Ok(()) = made;
+    }
+
+    /// Frames say when they departed, which is to be written when they do.
+    #[must_use]
+    pub fn stamped(&self) -> bool {
+        self.streams.iter().any(|stream| stream.template.is_stamped())
+    }
+
+    /// Of each stream that stamps its frames: its number and how many were made.
+    pub fn made(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
+        let numbered = self.streams.iter().zip(self.first..);
+        let stamped = numbered.filter(|(stream, _)| stream.template.is_stamped());
+        stamped.map(|(stream, number)| (number, stream.sequence))
+    }
+
+    /// Smooth weighted round robin, as [`Sizes`] mixes sizes.
+    fn turn(&mut self) -> usize {
+        let mut best = 0;
+        let mut total = 0;
+        for (i, weight) in self.weights.iter().enumerate() {
+            total += weight;
+            self.credit[i] += weight;
+            if self.credit[i] > self.credit[best] {
+                best = i;
+            }
+        }
+        self.credit[best] -= total;
+        best
     }
 }

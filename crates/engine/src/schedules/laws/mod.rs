@@ -17,6 +17,7 @@ mod words;
 
 pub use gap_law::{Correlation, Edges, GapLaw, Sampling};
 pub use placed::Placed;
+pub(crate) use sampler::Sampler;
 pub use schedule::LawSchedule;
 pub use table::TableFile;
 pub use values::Values;

@@ -4,7 +4,7 @@ use measure::special::Probability;
 
 /// Turns uniform values into gaps: the law's quantile, fast.
 #[derive(Clone, Debug)]
-pub(super) enum Sampler {
+pub(crate) enum Sampler {
     /// The quantile itself.
     Direct(Box<Placed>),
     /// Straight lines between quantiles, and the law for what is beyond them.
@@ -14,7 +14,7 @@ pub(super) enum Sampler {
 }
 
 impl Sampler {
-    pub(super) fn new(law: &Placed) -> Self {
+    pub(crate) fn new(law: &Placed) -> Self {
         if law.is_discrete() {
             Sampler::Atoms(Box::new(Atoms::new(&law.atoms())))
         } else if law.is_fast() {
@@ -33,7 +33,7 @@ impl Sampler {
     }
 
     /// The gap in ps at `bits` ÷ 2⁶⁴ of the distribution.
-    pub(super) fn gap(&self, bits: u64) -> f64 {
+    pub(crate) fn gap(&self, bits: u64) -> f64 {
         match self {
             Sampler::Direct(law) => law.quantile(fraction(bits)),
             Sampler::Lines(lines, law) => lines.value(bits).unwrap_or_else(|| law.quantile(fraction(bits))),
@@ -53,7 +53,7 @@ const OCTAVES: u32 = 24;
 /// The quantile of a law as straight lines between exact values. Each halving of the probability
 /// towards either end is divided in the same number of cells, so that tails are as good as the middle.
 #[derive(Clone, Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     limits: (f64, f64),
     bits: u32,
     /// Value at the start and rise over each cell: lower half, then upper half, outwards.
@@ -121,7 +121,7 @@ impl Lines {
 
 /// Single values with their probabilities.
 #[derive(Clone, Debug)]
-pub(super) struct Atoms {
+pub(crate) struct Atoms {
     /// Each value, and the last uniform value that is its.
     values: Vec<(u64, f64)>,
     /// Where to begin to look, by the highest byte.

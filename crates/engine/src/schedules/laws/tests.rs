@@ -33,6 +33,10 @@ impl Files for Shelf {
     fn capture_gaps(&self, _: &Path) -> Result<Vec<u64>, ParseError> {
         Ok(vec![1_000_000, 3_000_000, 2_000_000])
     }
+
+    fn frame(&self, path: &Path, _: u64) -> Result<Vec<u8>, ParseError> {
+        Err(ParseError::new(format!("no {}", path.display()), "write a name of the test"))
+    }
 }
 
 fn law(text: &str) -> Result<GapLaw, ParseError> {

@@ -30,6 +30,10 @@ impl Files for Shelf {
     fn capture_gaps(&self, _: &Path) -> Result<Vec<u64>, ParseError> {
         Ok(Vec::new())
     }
+
+    fn frame(&self, path: &Path, _: u64) -> Result<Vec<u8>, ParseError> {
+        Err(ParseError::new(format!("no {}", path.display()), "write a name of the test"))
+    }
 }
 
 fn wave(text: &str) -> Result<Wave, ParseError> {

@@ -1,0 +1,261 @@
+use super::mix::SizeSpec;
+use super::values::Values;
+use crate::random::Random;
+use packet::{Key, Protocol, Stamp, Template};
+use std::fmt::{self, Write as _};
+use std::path::PathBuf;
+use units::{FrameLen, ParseError};
+
+/// A stream of frames, as it is described.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamSpec {
+    /// What its frames are made of.
+    pub stack: Stack,
+    /// Fields and their values, in the order written.
+    pub fields: Vec<(Key, Values)>,
+    /// Frame sizes; what the stack needs, and 64 B at least, if not said.
+    pub size: Option<SizeSpec>,
+    /// What the frames carry; zeros, or what a given frame has, if not said.
+    pub payload: Option<Payload>,
+    /// Frames in each round of all streams of a source.
+    pub weight: u32,
+    /// Whether frames say who they are; if not said, where each has room for it.
+    pub stamp: Option<bool>,
+}
+
+/// What frames are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// Headers of a protocol.
+    Made {
+        /// The protocol.
+        protocol: Protocol,
+        /// Over IPv6, where it is over IP.
+        v6: bool,
+    },
+    /// The bytes of a frame without FCS: `hex 0200…`.
+    Hex(Vec<u8>),
+    /// A frame of a capture: `pcap FILE frame N`.
+    Captured {
+        /// The capture.
+        path: PathBuf,
+        /// Which frame, from 1.
+        frame: u64,
+        /// Its bytes without FCS, once it was read.
+        bytes: Option<Vec<u8>>,
+    },
+}
+
+/// What frames carry behind their headers; repeated as often as there is room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Zeros.
+    Zeros,
+    /// 00 01 02 … ff.
+    Increment,
+    /// Bytes drawn once, the same in each frame of the stream.
+    Random,
+    /// These bytes.
+    Bytes(Vec<u8>),
+}
+
+/// More than ever goes into a payload.
+const LONGEST: usize = FrameLen::MAX.without_fcs() as usize;
+
+impl StreamSpec {
+    /// Frames of a protocol, with nothing said.
+    #[must_use]
+    pub fn made(protocol: Protocol, v6: bool) -> Self {
+        let stack = Stack::Made { protocol, v6 };
+        StreamSpec { stack, fields: Vec::new(), size: None, payload: None, weight: 1, stamp: None }
+    }
+
+    /// Addresses are those of IPv6.
+    #[must_use]
+    pub fn is_v6(&self) -> bool {
+        match &self.stack {
+            Stack::Made { v6, .. } => *v6,
+            Stack::Hex(bytes) | Stack::Captured { bytes: Some(bytes), .. } => given_v6(bytes),
+            Stack::Captured { bytes: None, .. } => false,
+        }
+    }
+
+    /// Whether it can be made.
+    ///
+    /// # Errors
+    /// A field that the stack does not have, or frames too short for what they should hold. A frame of
+    /// a capture that was not read yet is not looked at.
+    pub fn check(&self) -> Result<(), ParseError> {
+        match &self.stack {
+            Stack::Captured { bytes: None, .. } => Ok(()),
+            _ => self.template(&mut Random::stream(0, ""), 0).map(|_| ()),
+        }
+    }
+
+    /// Its template, with all fields that do not change, and its sizes.
+    pub(super) fn template(&self, random: &mut Random, stream: u16) -> Result<(Template, SizeSpec), ParseError> {
+        let pattern = match &self.payload {
+            None => None,
+            Some(Payload::Zeros) => Some(vec![0]),
+            Some(Payload::Increment) => Some((0..=255).collect()),
+            Some(Payload::Random) => Some((0..LONGEST).map(|_| random.below(256) as u8).collect()),
+            Some(Payload::Bytes(bytes)) => Some(bytes.clone()),
+        };
+        let longest = self.size.as_ref().map(|size| size.largest().without_fcs() as usize);
+        let mut template = match &self.stack {
+            Stack::Made { protocol, v6 } => {
+                let has = |keys: &[Key]| self.fields.iter().any(|(key, _)| keys.contains(key));
+                let tags = match (has(&[Key::Svlan, Key::Spcp]), has(&[Key::Vlan, Key::Pcp])) {
+                    (true, _) => 2,
+                    (false, tag) => usize::from(tag),
+                };
+                let headers = protocol.headers(*v6, tags);
+                // As long as headers and a stamp need, if nothing is said.
+                let room = headers.len() + if self.stamp == Some(false) { 0 } else { Stamp::LENGTH };
+                let longest = longest.unwrap_or(room).max(FrameLen::MIN.without_fcs() as usize);
+                Template::made(headers, &pattern.unwrap_or_else(|| vec![0]), longest)
+            }
+            Stack::Hex(bytes) | Stack::Captured { bytes: Some(bytes), .. } => {
+                Template::given(bytes, pattern.as_deref(), longest)?
+            }
+            Stack::Captured { path, .. } => {
+                return Err(ParseError::new(format!("{} was not read", path.display()), "read it first"));
+            }
+        };
+        let sizes = match &self.size {
+            Some(size) => size.clone(),
+            None => SizeSpec::Fixed(FrameLen::of_captured(template.given_length() as u32)),
+        };
+        let smallest = sizes.smallest();
+        if smallest.without_fcs() < template.least() as u32 {
+            return Err(ParseError::new(
+                format!("a frame of {smallest} has no room for {} B of headers and 4 B of FCS", template.least()),
+                format!("write size {}B or more", template.least() + 4),
+            ));
+        }
+        self.put_fields(&mut template)?;
+        let fits = template.has_room(smallest.without_fcs() as usize);
+        if self.stamp == Some(true) && !fits {
+            let least = template.least() + Stamp::LENGTH + 4;
+            return Err(ParseError::new(
+                format!("a frame of {smallest} has no room for the stamp of {} B behind its headers", Stamp::LENGTH),
+                format!("write size {least}B or more, or stamp off"),
+            ));
+        }
+        if self.stamp.unwrap_or(fits) {
+            template.stamp(stream);
+        }
+        Ok((template, sizes))
+    }
+
+    /// Writes the fields that do not change; all are there.
+    fn put_fields(&self, template: &mut Template) -> Result<(), ParseError> {
+        for (key, values) in &self.fields {
+            let Some(site) = template.site(*key) else {
+                let has = Key::ALL.iter().filter(|key| template.site(**key).is_some()).map(|key| key.name());
+                return Err(ParseError::new(
+                    format!("{} has no field '{}' ({})", self.stack_name(), key.name(), key.meaning()),
+                    format!("write one of {}", has.collect::<Vec<_>>().join(", ")),
+                ));
+            };
+            if *key == Key::Source || *key == Key::Destination {
+                let wide = values.parts.iter().any(|(_, last)| *last > u128::from(u32::MAX));
+                if wide && site.width == 4 {
+                    return Err(ParseError::new(
+                        format!("'{}' is an IPv6 address, and the frame has IPv4 ones", key.name()),
+                        "write an IPv4 address",
+                    ));
+                }
+            }
+            // The smallest first: what is walked begins with it, and what is drawn replaces it.
+            template.fix(&site, values.parts[0].0);
+        }
+        if let Stack::Made { protocol: Protocol::Arp, .. } = self.stack {
+            // The sender of ARP is the sender of the frame, unless it is said to be another.
+            let smac = self.fields.iter().find(|(key, _)| *key == Key::Smac).map(|(_, values)| values.parts[0].0);
+            let said = self.fields.iter().any(|(key, _)| *key == Key::Sha);
+            if let (Some(smac), Some(site), false) = (smac, template.site(Key::Sha), said) {
+                template.fix(&site, smac);
+            }
+        }
+        Ok(())
+    }
+
+    fn stack_name(&self) -> String {
+        match &self.stack {
+            Stack::Made { protocol, v6 } => {
+                let over = matches!(protocol, Protocol::Udp | Protocol::Tcp | Protocol::Icmp | Protocol::Ip);
+                let tags = if self.fields.iter().any(|(key, _)| matches!(key, Key::Vlan | Key::Pcp | Key::Svlan)) {
+                    " with tags"
+                } else {
+                    ""
+                };
+                let ip = if *v6 { " over IPv6" } else { " over IPv4" };
+                format!("'{}'{}{tags}", protocol.name(), if over { ip } else { "" })
+            }
+            Stack::Hex(_) => "the frame in hex".to_owned(),
+            Stack::Captured { path, frame, .. } => format!("frame {frame} of {}", path.display()),
+        }
+    }
+}
+
+fn given_v6(bytes: &[u8]) -> bool {
+    packet::Headers::of(bytes).and_then(|headers| headers.ip).is_some_and(|ip| ip.version == 6)
+}
+
+impl fmt::Display for StreamSpec {
+    /// As it is read, every key by its name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.stack {
+            Stack::Made { protocol, .. } => f.write_str(protocol.name())?,
+            Stack::Hex(bytes) => {
+                f.write_str("hex ")?;
+                hex(f, bytes)?;
+            }
+            Stack::Captured { path, frame, .. } => write!(f, "pcap {} frame {frame}", quoted(&path.to_string_lossy()))?,
+        }
+        let v6 = self.is_v6()
+            || self.fields.iter().any(|(key, values)| {
+                matches!(key, Key::Source | Key::Destination)
+                    && values.parts.iter().any(|(_, last)| *last > u128::from(u32::MAX))
+            });
+        for (key, values) in &self.fields {
+            write!(f, " {} ", key.name())?;
+            values.print(f, *key, v6)?;
+        }
+        if let Some(size) = &self.size {
+            write!(f, " size {size}")?;
+        }
+        match &self.payload {
+            None => {}
+            Some(Payload::Zeros) => f.write_str(" payload zeros")?,
+            Some(Payload::Increment) => f.write_str(" payload increment")?,
+            Some(Payload::Random) => f.write_str(" payload random")?,
+            Some(Payload::Bytes(bytes)) => {
+                f.write_str(" payload 0x")?;
+                hex(f, bytes)?;
+            }
+        }
+        if self.weight != 1 {
+            write!(f, " weight {}", self.weight)?;
+        }
+        match self.stamp {
+            None => Ok(()),
+            Some(true) => f.write_str(" stamp on"),
+            Some(false) => f.write_str(" stamp off"),
+        }
+    }
+}
+
+fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::new();
+    if text.contains(char::is_whitespace) {
+        let _ = write!(out, "\"{text}\"");
+        return out;
+    }
+    text.to_owned()
+}

@@ -1,0 +1,145 @@
+use crate::random::Random;
+use packet::Key;
+use std::fmt;
+
+/// The values that a field takes, one for each frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Values {
+    /// Single values and ranges, first and last; at least one.
+    pub parts: Vec<(u128, u128)>,
+    /// From one value of a range to the next.
+    pub step: u64,
+    /// Drawn at random instead of walked in order.
+    pub random: bool,
+}
+
+impl Values {
+    /// One value for all frames.
+    #[must_use]
+    pub fn fixed(value: u128) -> Self {
+        Values { parts: vec![(value, value)], step: 1, random: false }
+    }
+
+    /// The only value, if there is one only.
+    #[must_use]
+    pub fn only(&self) -> Option<u128> {
+        match self.parts[..] {
+            [(first, last)] if last - first < u128::from(self.step) => Some(first),
+            _ => None,
+        }
+    }
+
+    /// Prints them as values of `key`, so that they read back as the same; `v6` says what addresses are.
+    ///
+    /// # Errors
+    /// The formatter's.
+    pub fn print(&self, f: &mut fmt::Formatter<'_>, key: Key, v6: bool) -> fmt::Result {
+        if self.random {
+            f.write_str("random ")?;
+        }
+        for (i, (first, last)) in self.parts.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            key.print(f, *first, v6)?;
+            if first != last {
+                f.write_str("-")?;
+                key.print(f, *last, v6)?;
+            }
+        }
+        if self.step != 1 { write!(f, " step {}", self.step) } else { Ok(()) }
+    }
+}
+
+/// Gives the values of a field one after the other.
+#[derive(Clone, Debug)]
+pub(super) struct Walker {
+    parts: Vec<Part>,
+    part: usize,
+    /// Steps into the part.
+    index: u64,
+    step: u64,
+    /// Where random values come from, and how many there are to choose from.
+    random: Option<(Random, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    first: u128,
+    /// Steps from the first to the last value.
+    steps: u64,
+}
+
+impl Walker {
+    pub(super) fn new(values: &Values, random: Random) -> Self {
+        let part = |(first, last): &(u128, u128)| Part {
+            first: *first,
+            // All of 2⁶⁴ would be one more than can be counted: the last one is left out.
+            steps: u64::try_from((last - first) / u128::from(values.step)).unwrap_or(u64::MAX).min(u64::MAX - 1),
+        };
+        let parts: Vec<Part> = values.parts.iter().map(part).collect();
+        let choices = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.steps + 1));
+        let random = values.random.then_some((random, choices));
+        Walker { parts, part: 0, index: 0, step: values.step, random }
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self) -> u128 {
+        if let Some((random, choices)) = &mut self.random {
+            let mut choice = random.below(*choices);
+            let mut at = 0;
+            while choice > self.parts[at].steps {
+                choice -= self.parts[at].steps + 1;
+                at += 1;
+            }
+            return self.parts[at].first + u128::from(choice) * u128::from(self.step);
+        }
+        let part = self.parts[self.part];
+        let value = part.first + u128::from(self.index) * u128::from(self.step);
+        if self.index < part.steps {
+            self.index += 1;
+        } else {
+            self.index = 0;
+            self.part = if self.part + 1 == self.parts.len() { 0 } else { self.part + 1 };
+        }
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walk(values: &Values, n: usize) -> Vec<u128> {
+        let mut walker = Walker::new(values, Random::stream(1, "field"));
+        (0..n).map(|_| walker.next()).collect()
+    }
+
+    #[test]
+    fn ranges_lists_and_steps_are_walked() {
+        let values = Values { parts: vec![(1, 3), (9, 9), (20, 25)], step: 2, random: false };
+        assert_eq!(walk(&values, 8), [1, 3, 9, 20, 22, 24, 1, 3]);
+        assert_eq!(walk(&Values::fixed(7), 3), [7, 7, 7]);
+        let wide = Values { parts: vec![(0, u128::MAX)], step: 1, random: false };
+        assert_eq!(walk(&wide, 2), [0, 1]);
+    }
+
+    #[test]
+    fn every_value_is_drawn_as_often() {
+        let values = Values { parts: vec![(1, 2), (9, 9), (20, 26)], step: 3, random: true };
+        let drawn = walk(&values, 50_000);
+        for value in [1, 9, 20, 23, 26] {
+            let times = drawn.iter().filter(|drawn| **drawn == value).count() as i64;
+            // Six standard deviations of a binomial with n = 50 000, p = 1/5.
+            assert!((times - 10_000).abs() < 6 * 90, "{value}: {times}");
+        }
+    }
+
+    #[test]
+    fn one_value_is_told_from_several() {
+        assert_eq!(Values::fixed(4).only(), Some(4));
+        assert_eq!(Values { parts: vec![(4, 5)], step: 1, random: false }.only(), None);
+        assert_eq!(Values { parts: vec![(4, 5)], step: 2, random: true }.only(), Some(4));
+        assert_eq!(Values { parts: vec![(4, 4), (5, 5)], step: 1, random: false }.only(), None);
+    }
+}

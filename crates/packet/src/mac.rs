@@ -1,0 +1,45 @@
+use std::fmt;
+use std::str::FromStr;
+use units::ParseError;
+
+/// A hardware address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl FromStr for MacAddr {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let bad = || ParseError::new(format!("'{text}' is no MAC address"), "write six hex bytes, 02:00:00:00:00:01");
+        let mut bytes = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().filter(|part| part.len() == 2).ok_or_else(bad)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
+        }
+        if parts.next().is_some() { Err(bad()) } else { Ok(MacAddr(bytes)) }
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_and_print() {
+        assert_eq!(
+            "02:00:5e:00:00:0a".parse::<MacAddr>().map(|mac| mac.to_string()).as_deref(),
+            Ok("02:00:5e:00:00:0a")
+        );
+        for text in ["", "02:00:5e:00:00", "02:00:5e:00:00:0a:0b", "2:0:5e:0:0:a", "zz:00:5e:00:00:0a"] {
+            assert!(text.parse::<MacAddr>().is_err(), "{text}");
+        }
+    }
+}

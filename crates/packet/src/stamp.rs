@@ -1,0 +1,147 @@
+use crate::headers::Headers;
+
+/// What a frame of a generator says of itself: 18 bytes that a receiver finds again.
+///
+/// ```text
+/// 0      2            4        6           10                 18
+/// | 6e4c | complement | stream | sequence  | departure, UNIX ns |    all big-endian
+/// ```
+///
+/// It ends where the IP packet ends, or the frame (without FCS) if it holds none. The *complement*
+/// makes the ones' complement sum of the stamp nothing (as RFC 7820 does for OWAMP): whatever it says,
+/// checksums over it stay as they were, at any offset, and a receiver can tell it from chance: it takes
+/// other bytes for a stamp once in 2³².
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Which stream.
+    pub stream: u16,
+    /// Which frame of the stream, from 0; starts anew after 2³² frames.
+    pub sequence: u32,
+    /// When it departed, in nanoseconds since the UNIX epoch.
+    pub time_ns: u64,
+}
+
+/// "nL".
+const MAGIC: u16 = 0x6e4c;
+
+impl Stamp {
+    /// Bytes that it takes.
+    pub const LENGTH: usize = 18;
+
+    /// Writes it over the last bytes of `content`, which ends where the IP packet or the frame ends.
+    /// Without room nothing is written.
+    #[inline]
+    pub fn write(self, content: &mut [u8]) {
+        let Some(place) = content.last_chunk_mut::<{ Self::LENGTH }>() else { return };
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..2].copy_from_slice(&MAGIC.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.stream.to_be_bytes());
+        bytes[6..10].copy_from_slice(&self.sequence.to_be_bytes());
+        bytes[10..].copy_from_slice(&self.time_ns.to_be_bytes());
+        let sum = u64::from(MAGIC) + u64::from(self.stream) + halves(self.sequence.into()) + halves(self.time_ns);
+        bytes[2..4].copy_from_slice(&(!folded(sum)).to_be_bytes());
+        *place = bytes;
+    }
+
+    /// Finds the stamp of a frame (without FCS), if it has one. What follows the IP packet, such as
+    /// padding or a trailer, does not hide it.
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Option<Stamp> {
+        Stamp::at_end(frame).or_else(|| Stamp::at_end(&frame[..content_end(frame)?]))
+    }
+
+    /// Sets the time of departure of a frame that is known to be stamped.
+    #[inline]
+    pub fn set_time(frame: &mut [u8], time_ns: u64) {
+        let found = match Stamp::at_end(frame) {
+            Some(stamp) => Some((stamp, frame.len())),
+            None => content_end(frame).and_then(|end| Some((Stamp::at_end(&frame[..end])?, end))),
+        };
+        if let Some((stamp, end)) = found {
+            Stamp { time_ns, ..stamp }.write(&mut frame[..end]);
+        }
+    }
+
+    #[inline]
+    fn at_end(content: &[u8]) -> Option<Stamp> {
+        let bytes = content.last_chunk::<{ Self::LENGTH }>()?;
+        if bytes[..2] != MAGIC.to_be_bytes() {
+            return None;
+        }
+        let sum: u64 = bytes.chunks_exact(2).map(|word| u64::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+        (folded(sum) == 0xffff).then(|| Stamp {
+            stream: u16::from_be_bytes([bytes[4], bytes[5]]),
+            sequence: u32::from_be_bytes([bytes[6], bytes[7], bytes[8], bytes[9]]),
+            time_ns: bytes[10..].iter().fold(0, |time, byte| time << 8 | u64::from(*byte)),
+        })
+    }
+}
+
+/// Where the IP packet of a frame ends, if the frame goes on behind it.
+fn content_end(frame: &[u8]) -> Option<usize> {
+    let ip = Headers::of(frame)?.ip?;
+    (ip.end < frame.len()).then_some(ip.end)
+}
+
+/// The sum of the 16-bit words of a number.
+fn halves(number: u64) -> u64 {
+    (number >> 48) + (number >> 32 & 0xffff) + (number >> 16 & 0xffff) + (number & 0xffff)
+}
+
+fn folded(sum: u64) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::internet_checksum;
+
+    const STAMP: Stamp = Stamp { stream: 0xfffe, sequence: 0xffff_ffff, time_ns: 1_795_282_352_123_456_789 };
+
+    #[test]
+    fn is_found_at_the_end_and_before_padding() {
+        let mut frame = vec![0xaa; 60];
+        STAMP.write(&mut frame);
+        assert_eq!(Stamp::of(&frame), Some(STAMP));
+        assert_eq!(Stamp::of(&frame[..59]), None);
+
+        // An IPv4 packet of 40 bytes with 6 bytes of padding behind it.
+        let mut padded = vec![0; 60];
+        padded[12..18].copy_from_slice(&[0x08, 0x00, 0x45, 0x00, 0x00, 0x28]);
+        STAMP.write(&mut padded[..54]);
+        assert_eq!(Stamp::of(&padded), Some(STAMP));
+        Stamp::set_time(&mut padded, 5);
+        assert_eq!(Stamp::of(&padded), Some(Stamp { time_ns: 5, ..STAMP }));
+    }
+
+    #[test]
+    fn changes_no_checksum_at_any_offset() {
+        for length in [40, 41] {
+            let mut bytes = vec![0x5a; length];
+            bytes[length - Stamp::LENGTH..].fill(0);
+            let before = internet_checksum(&[&bytes]);
+            for time_ns in [0, 1, 0xffff, u64::MAX, 1_795_282_352_123_456_789] {
+                Stamp { time_ns, ..STAMP }.write(&mut bytes);
+                assert_eq!(internet_checksum(&[&bytes]), before, "{length} B, {time_ns}");
+            }
+        }
+    }
+
+    #[test]
+    fn chance_is_no_stamp() {
+        let mut frame = vec![0; 60];
+        STAMP.write(&mut frame);
+        for byte in 42..60 {
+            for bit in 0..8 {
+                let mut wrong = frame.clone();
+                wrong[byte] ^= 1 << bit;
+                assert_eq!(Stamp::of(&wrong), None, "byte {byte}, bit {bit}");
+            }
+        }
+        for length in 0..60 {
+            assert_eq!(Stamp::of(&vec![0x6e; length]), None);
+        }
+    }
+}

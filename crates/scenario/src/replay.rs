@@ -1,0 +1,112 @@
+use packet::Rewrite;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use units::{ParseError, Span};
+
+/// A capture that is sent again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// The capture.
+    pub path: PathBuf,
+    /// How fast, where nothing else sets the departures.
+    pub speed: Speed,
+    /// How often it is sent.
+    pub times: u64,
+    /// What is changed in its frames, in this order.
+    pub rewrite: Vec<Rewrite>,
+}
+
+/// Times of a capture are divided by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speed {
+    /// Millionths: 1 000 000 is the capture's own timing.
+    Times(u64),
+    /// As fast as the output takes the frames.
+    Most,
+}
+
+impl Speed {
+    /// As it was captured.
+    pub const OWN: Speed = Speed::Times(MILLION);
+
+    /// A time of the capture at this speed; none at the most.
+    #[must_use]
+    pub fn scale(self, span: Span) -> Span {
+        match self {
+            Speed::Most => Span::ZERO,
+            Speed::Times(MILLION) => span,
+            Speed::Times(millionths) => {
+                let ps = u128::from(span.as_ps()) * u128::from(MILLION) / u128::from(millionths);
+                Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
+
+const MILLION: u64 = 1_000_000;
+
+impl FromStr for Speed {
+    type Err = ParseError;
+
+    /// Reads `2`, `0.5`, `1.25` or `max`.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let bad = || ParseError::new(format!("'{text}' is no speed"), "write 2, 0.5 (0.000001 to 1000000) or max");
+        if text == "max" {
+            return Ok(Speed::Most);
+        }
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits(whole) || !digits(fraction) || fraction.len() > 6 || whole.len() > 7 {
+            return Err(bad());
+        }
+        let whole: u64 = whole.parse().map_err(|_| bad())?;
+        let fraction: u64 = format!("{fraction:0<6}").parse().map_err(|_| bad())?;
+        let millionths = whole * MILLION + fraction;
+        if (1..=MILLION * MILLION).contains(&millionths) { Ok(Speed::Times(millionths)) } else { Err(bad()) }
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Speed::Most => f.write_str("max"),
+            Speed::Times(millionths) => {
+                write!(f, "{}", millionths / MILLION)?;
+                let fraction = format!("{:06}", millionths % MILLION);
+                let fraction = fraction.trim_end_matches('0');
+                if fraction.is_empty() { Ok(()) } else { write!(f, ".{fraction}") }
+            }
+        }
+    }
+}
+
+/// Reads changes: `dst 10.0.0.0/8 > 192.168.0.0/16, dmac 02:00:00:00:00:02`.
+///
+/// # Errors
+/// One that is none.
+pub(crate) fn parse_rewrite(text: &str) -> Result<Vec<Rewrite>, ParseError> {
+    text.split(',').map(|rule| rule.trim().parse()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_read_scale_and_print() {
+        for (text, ps) in [("1", 1_000_000), ("2", 500_000), ("0.5", 2_000_000), ("1.25", 800_000), ("max", 0)] {
+            let speed: Speed = text.parse().expect(text);
+            assert_eq!((speed.scale(Span::from_us(1)).as_ps(), speed.to_string().as_str()), (ps, text));
+        }
+        for text in ["", "0", "-1", "1x", "0.0000001", "1.", ".5", "1e3", "99999999"] {
+            assert!(text.parse::<Speed>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn several_changes_in_a_text() {
+        assert_eq!(parse_rewrite("vlan 5, dport 80 > 81").map(|rules| rules.len()), Ok(2));
+        assert!(parse_rewrite("vlan 5,").is_err());
+    }
+}

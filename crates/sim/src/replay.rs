@@ -1,0 +1,196 @@
+use crate::capture::CaptureReader;
+use crate::error::SimError;
+use crate::source::Source;
+use packet::{HeapFrame, Rewrite};
+use std::path::{Path, PathBuf};
+use units::{PS_PER_NS, Span, Time};
+
+/// A capture that is sent again: its frames one after the other, read as they are needed, so that a
+/// file may be larger than memory.
+pub struct ReplaySource {
+    path: PathBuf,
+    reader: CaptureReader,
+    /// What time of the capture becomes which time of the run.
+    scale: Box<dyn Fn(Span) -> Span + Send>,
+    /// All frames are there from the start.
+    backlog: bool,
+    rewrite: Vec<Rewrite>,
+    /// How often it is sent after this time.
+    again: u64,
+    /// Stamp of the first record, and the time of the capture at which this round began.
+    first_ns: u64,
+    began: Span,
+    /// The time of the capture at which the last record was, and how many there were in this round.
+    last: Span,
+    records: u64,
+    next: HeapFrame,
+    arrival: Option<Time>,
+    disordered: u64,
+    failed: Option<SimError>,
+    epoch_ns: u64,
+}
+
+impl ReplaySource {
+    /// The capture, `times` times. `scale` turns times of the capture into those of the run; without,
+    /// all frames are there from the start. Between the last frame of one round and the first of the
+    /// next is the mean gap of the capture.
+    ///
+    /// # Errors
+    /// As [`CaptureReader::open`].
+    pub fn open(
+        path: &Path,
+        times: u64,
+        scale: Option<Box<dyn Fn(Span) -> Span + Send>>,
+        rewrite: Vec<Rewrite>,
+    ) -> Result<Self, SimError> {
+        let mut source = ReplaySource {
+            path: path.to_owned(),
+            reader: CaptureReader::open(path)?,
+            backlog: scale.is_none(),
+            scale: scale.unwrap_or_else(|| Box::new(|_| Span::ZERO)),
+            rewrite,
+            again: times.saturating_sub(1),
+            first_ns: 0,
+            began: Span::ZERO,
+            last: Span::ZERO,
+            records: 0,
+            next: HeapFrame::default(),
+            arrival: None,
+            disordered: 0,
+            failed: None,
+            epoch_ns: 0,
+        };
+        source.look_ahead();
+        source.epoch_ns = source.first_ns;
+        Ok(source)
+    }
+
+    fn look_ahead(&mut self) {
+        self.arrival = None;
+        loop {
+            match self.reader.read(&mut self.next) {
+                Ok(Some(record)) => {
+                    if self.records == 0 {
+                        self.first_ns = record.time_ns;
+                    }
+                    self.records += 1;
+                    let since = record.time_ns.saturating_sub(self.first_ns).checked_mul(PS_PER_NS);
+                    let at = since.and_then(|since| since.checked_add(self.began.as_ps())).map(Span::from_ps);
+                    let Some(at) = at else {
+                        let why = "a stamp is more than 213 days after the first".to_owned();
+                        self.failed = Some(SimError::NotACapture { path: self.path.clone(), why });
+                        return;
+                    };
+                    if at < self.last || record.time_ns < self.first_ns {
+                        self.disordered += 1;
+                    }
+                    self.last = at.max(self.last);
+                    self.arrival = Some(Time::ZERO + (self.scale)(self.last));
+                    return;
+                }
+                Ok(None) if self.again > 0 && self.records > 0 => {
+                    self.again -= 1;
+                    match CaptureReader::open(&self.path) {
+                        Ok(reader) => self.reader = reader,
+                        Err(error) => {
+                            self.failed = Some(error);
+                            return;
+                        }
+                    }
+                    let round = self.last.as_ps() - self.began.as_ps();
+                    self.began = Span::from_ps(self.last.as_ps() + round / (self.records - 1).max(1));
+                    self.records = 0;
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    self.failed = Some(error);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Source for ReplaySource {
+    fn arrival(&self) -> Option<Time> {
+        self.arrival
+    }
+
+    fn take(&mut self, frame: &mut HeapFrame) {
+        std::mem::swap(frame, &mut self.next);
+        if !self.rewrite.is_empty() {
+            frame.edit(|bytes| self.rewrite.iter().for_each(|rule| rule.apply(bytes)));
+        }
+        self.look_ahead();
+    }
+
+    fn failure(&mut self) -> Option<SimError> {
+        self.failed.take()
+    }
+
+    fn epoch_ns(&self) -> u64 {
+        self.epoch_ns
+    }
+
+    fn disordered(&self) -> u64 {
+        self.disordered
+    }
+
+    fn is_backlog(&self) -> bool {
+        self.backlog
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::CaptureWriter;
+    use packet::Frame;
+
+    /// Frames of 60, 61 and 62 bytes at 0, 10 and 40 ns.
+    fn capture(folder: &Path) -> PathBuf {
+        let path = folder.join("a.pcap");
+        let mut writer = CaptureWriter::create(&path).expect("writable");
+        for (at, length) in [(0, 60), (10, 61), (40, 62)] {
+            writer.write(1_700_000_000_000_000_000 + at, &vec![2; length], length as u32).expect("written");
+        }
+        writer.flush().expect("flushed");
+        path
+    }
+
+    fn arrivals(mut source: ReplaySource) -> Vec<(u64, usize)> {
+        let mut got = Vec::new();
+        let mut frame = HeapFrame::default();
+        while let Some(arrival) = source.arrival() {
+            source.take(&mut frame);
+            got.push((arrival.as_ps(), frame.bytes().len()));
+        }
+        assert!(source.failure().is_none());
+        got
+    }
+
+    #[test]
+    fn own_timing_rounds_and_scale() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = capture(folder.path());
+        let own = ReplaySource::open(&path, 2, Some(Box::new(|span| span)), Vec::new()).expect("a capture");
+        assert_eq!(own.epoch_ns(), 1_700_000_000_000_000_000);
+        // The mean gap, 20 ns, lies between the rounds.
+        let expected = [(0, 60), (10_000, 61), (40_000, 62), (60_000, 60), (70_000, 61), (100_000, 62)];
+        assert_eq!(arrivals(own), expected);
+        let half = Box::new(|span: Span| Span::from_ps(span.as_ps() / 2));
+        let fast = ReplaySource::open(&path, 1, Some(half), Vec::new()).expect("a capture");
+        assert_eq!(arrivals(fast), [(0, 60), (5_000, 61), (20_000, 62)]);
+        let backlog = ReplaySource::open(&path, 1, None, Vec::new()).expect("a capture");
+        assert!(backlog.is_backlog());
+        assert_eq!(arrivals(backlog), [(0, 60), (0, 61), (0, 62)]);
+    }
+
+    #[test]
+    fn changes_are_made_and_lengths_follow() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rules = vec!["vlan 5".parse().expect("a rule"), "dmac 02:00:00:00:00:09".parse().expect("a rule")];
+        let source = ReplaySource::open(&capture(folder.path()), 1, None, rules).expect("a capture");
+        assert_eq!(arrivals(source).iter().map(|(_, length)| *length).collect::<Vec<_>>(), [64, 65, 66]);
+    }
+}
