@@ -3,7 +3,7 @@
 
 use engine::filler::FillerPlanner;
 use engine::schedules::{Ask, Draw, Lengths};
-use engine::sources::{SizeSpec, Sizes};
+use engine::sources::{SizeSpec, Sizes, Streams};
 use engine::{Line, Pipeline};
 use packet::{FillerKind, HeapFrame};
 use sim::{CaptureReader, Limits, PcapSink, PcapSource, Sink, StreamSource, Watch, WireSink};
@@ -65,7 +65,7 @@ fn median(mut round: impl FnMut() -> Result<(), Box<dyn Error>>) -> Result<f64, 
 
 fn generate(file: &Path, size: &str) -> Result<(), Box<dyn Error>> {
     let spec = scenario::parse_stream(&format!("udp 10.0.0.1:1 > 10.0.0.2:2 size {size}"))?;
-    let mut source = StreamSource::new(spec, FRAMES, 7);
+    let mut source = StreamSource::new(Streams::new(&[spec], 7, 0)?, FRAMES);
     let mut sink = PcapSink::create(file, 0)?;
     run(&mut source, &mut sink, &Ask::Gap(Span::from_us(1)))
 }

@@ -130,7 +130,7 @@ fn check_ends(request: &Request) -> Result<(), Failure> {
     let endless = request
         .pipelines
         .iter()
-        .find(|plan| matches!(plan.source, SourcePlan::Stream { count: None, .. }) && plan.output.is_virtual());
+        .find(|plan| matches!(plan.source, SourcePlan::Streams { count: None, .. }) && plan.output.is_virtual());
     match endless {
         Some(plan) if request.common.duration.is_none() => {
             Err(Failure::new(format!("{}: the stream has no end: give --count or --duration", plan.name)))

@@ -9,14 +9,16 @@ use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
-use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Worker};
+use crate::virtual_time;
+use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Supply, Worker};
 use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig, TscClock};
 use engine::schedules::Draw;
-use engine::sources::Stream;
+use engine::sources::Streams;
 use measure::{Flow, PipelineReport};
+use packet::HeapFrame;
 use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
-use sim::{FrameList, SimError};
+use sim::{FrameList, ReplaySource, SimError, Source};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -65,6 +67,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         if let Some(list) = list {
             write_list(list, &finished.listed).map_err(Failure::new)?;
         }
+        outcome.failure = outcome.failure.or_else(|| finished.failure.as_ref().map(Failure::new));
         let report = named(plan, finished, &mut ports);
         let floor = floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
         warnings.extend(resolution::of_machine(plan, &report, floor));
@@ -82,6 +85,21 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     outcome.limits.insert("dpdk".into(), json!(Eal::version()));
     outcome.limits.insert("ports".into(), Value::Object(ports));
     Ok(outcome)
+}
+
+/// A capture that is sent again, as the data plane takes it.
+struct FromCapture(ReplaySource);
+
+impl Supply for FromCapture {
+    fn next(&mut self, frame: &mut HeapFrame) -> Option<Time> {
+        let arrival = self.0.arrival()?;
+        self.0.take(frame);
+        Some(arrival)
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        self.0.failure().map(|error| error.to_string())
+    }
 }
 
 /// Deals the CPUs out: as many to each pipeline, in order.
@@ -221,7 +239,14 @@ fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Fai
 fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
     let feed = match &plan.source {
         SourcePlan::Port(port) => Feed::Device(device(port)?),
-        SourcePlan::Stream { spec, count } => Feed::Stream(Box::new(Stream::new(spec.clone(), request.seed())), *count),
+        SourcePlan::Streams { specs, first, count } => {
+            let streams = Streams::new(specs, request.seed(), *first).map_err(Failure::new)?;
+            Feed::Stream(Box::new(streams), *count)
+        }
+        SourcePlan::Replay(replay) => {
+            let source = virtual_time::open_replay(replay).map_err(Failure::new)?;
+            Feed::Replay { supply: Box::new(FromCapture(source)), ahead: plan.stages.is_empty() }
+        }
     };
     let pacing = match (plan.pacer, plan.line) {
         (Pacer::Filler, Some(line)) => {
@@ -246,7 +271,7 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
 }
 
 fn open(eal: &'static Eal, plan: &PipelinePlan, config: Config, request: &Request) -> Result<Worker, Failure> {
-    let frames = if let SourcePlan::Stream { count, .. } = &plan.source { *count } else { None };
+    let frames = if let SourcePlan::Streams { count, .. } = &plan.source { *count } else { None };
     let frames = frames.filter(|_| plan.classes.is_empty());
     let pipeline = assemble::pipeline(plan, request.seed(), |_, ask, path| {
         let draw = Draw { seed: request.seed(), path, frames };
@@ -350,6 +375,7 @@ pub(crate) fn receive(
                     let epoch = *epoch_ns.get_or_insert(frame.time_ns);
                     let start = Time::from_ps(frame.time_ns.saturating_sub(epoch) * units::PS_PER_NS);
                     receiver.record(start, FrameLen::of_captured(frame.link_len()));
+                    receiver.record_stamp(frame.bytes, frame.time_ns);
                     flow.partial_checksums += u64::from(frame.partial_checksum);
                     flow.super_frames += u64::from(frame.original_len > longest);
                     if let Some(writer) = &mut writer {

@@ -1,7 +1,7 @@
 //! What people and scripts see: reports, notes and failures.
 
 pub(crate) use measure::figures::{bits, brief, digits, share, thousands, time};
-use measure::{FitReport, LimitReport, PipelineReport, Report, Tally};
+use measure::{FitReport, LimitReport, PipelineReport, Report, StreamReport, Tally};
 use std::fmt::{self, Write as _};
 use std::io::{ErrorKind, Write as _};
 
@@ -232,6 +232,11 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(limit) = &report.limit {
         limit_lines(out, limit)?;
     }
+    // One stream that is sent is all that is out.
+    let told = report.streams.len() > 1 || report.streams.iter().any(|stream| stream.received.is_some());
+    for stream in report.streams.iter().filter(|_| told) {
+        stream_lines(out, stream)?;
+    }
     if let Some(flow) = &report.flow {
         writeln!(
             out,
@@ -316,6 +321,46 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
         )?;
     }
     Ok(())
+}
+
+fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
+    write!(out, "  stream {:<3}", report.stream)?;
+    if let Some(sent) = report.sent {
+        write!(out, "{} sent", thousands(sent))?;
+    }
+    let Some(received) = &report.received else { return writeln!(out) };
+    if report.sent.is_some() {
+        write!(out, ", ")?;
+    }
+    write!(out, "{} came, {} lost ({})", thousands(received.received), thousands(received.lost), share(received.loss))?;
+    writeln!(
+        out,
+        ", {} duplicates, {} reordered ({}, extent {})",
+        thousands(received.duplicates),
+        thousands(received.reordered),
+        share(received.reorder_ratio),
+        thousands(received.reorder_max_extent)
+    )?;
+    if received.received == 0 {
+        return Ok(());
+    }
+    let delay = &received.delay;
+    write!(
+        out,
+        "            delay mean {}, min {}, median {}",
+        time(delay.mean_ns),
+        time(delay.min_ns),
+        time(delay.p50)
+    )?;
+    writeln!(out, ", p99 {}, max {}", time(delay.p99), time(delay.max_ns))?;
+    let pdv = &received.pdv;
+    write!(out, "            PDV median {}, p99 {}, max {}", time(pdv.p50), time(pdv.p99), time(pdv.max_ns))?;
+    match &received.ipdv {
+        Some(ipdv) => {
+            writeln!(out, "; IPDV mean {}, p99 {}, max {}", time(ipdv.mean_ns), time(ipdv.p99), time(ipdv.max_ns))
+        }
+        None => writeln!(out),
+    }
 }
 
 fn fit_lines(out: &mut String, fit: &FitReport) -> fmt::Result {

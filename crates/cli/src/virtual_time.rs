@@ -10,11 +10,14 @@ use crate::stop::Stop;
 use engine::Line;
 use engine::schedules::laws::Sampling;
 use engine::schedules::{Ask, Draw, Schedule};
+use engine::sources::Streams;
 use measure::PipelineReport;
 use packet::{Frame, HeapFrame};
-use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, WireSpec};
+use scenario::{Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Speed, WireSpec};
 use serde_json::{Map, json};
-use sim::{CaptureReader, Limits, NullSink, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
+use sim::{
+    CaptureReader, Limits, NullSink, PcapSink, PcapSource, ReplaySource, Sink, Source, StreamSource, Watch, WireSink,
+};
 use std::io::ErrorKind;
 use std::path::Path;
 use units::{BitRate, Rate, Share, Span, Time};
@@ -109,10 +112,19 @@ fn open_source(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Source>, Failur
     match &plan.source {
         SourcePlan::Port(PortSpec::Pcap(path)) => Ok(Box::new(PcapSource::open(path).map_err(Failure::new)?)),
         SourcePlan::Port(port) => Err(Failure::new(format!("{port} is no input of a virtual run"))),
-        SourcePlan::Stream { spec, count } => {
-            Ok(Box::new(StreamSource::new(spec.clone(), count.unwrap_or(u64::MAX), seed)))
+        SourcePlan::Streams { specs, first, count } => {
+            let streams = Streams::new(specs, seed, *first).map_err(Failure::new)?;
+            Ok(Box::new(StreamSource::new(streams, count.unwrap_or(u64::MAX))))
         }
+        SourcePlan::Replay(replay) => Ok(Box::new(open_replay(replay).map_err(Failure::new)?)),
     }
+}
+
+/// A capture that is sent again; at the most, all of its frames are there from the start.
+pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError> {
+    let speed = replay.speed;
+    let scale = (speed != Speed::Most).then(|| Box::new(move |span| speed.scale(span)) as Box<_>);
+    ReplaySource::open(&replay.path, replay.times, scale, replay.rewrite.clone())
 }
 
 fn open_sink(plan: &PipelinePlan, epoch_ns: u64) -> Result<Box<dyn Sink>, Failure> {
@@ -161,8 +173,12 @@ fn schedule(
     seed: u64,
     frames: Option<u64>,
 ) -> Result<Box<dyn Schedule>, Failure> {
-    let stream_into_file =
-        matches!((&plan.source, &plan.output), (SourcePlan::Stream { .. }, PortSpec::Pcap(_) | PortSpec::Null));
+    let all_there = match &plan.source {
+        SourcePlan::Streams { .. } => true,
+        SourcePlan::Replay(replay) => replay.speed == Speed::Most,
+        SourcePlan::Port(_) => false,
+    };
+    let stream_into_file = all_there && matches!(plan.output, PortSpec::Pcap(_) | PortSpec::Null);
     // A file has no line: frames are back to back as on a common one.
     let back_to_back = Ask::Rate(Rate::Line(Share::ONE));
     let (ask, line) = if stream_into_file && *ask == Ask::Nothing {
@@ -179,7 +195,7 @@ fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
     let stratified = |ask: &Ask| matches!(ask, Ask::Law(law) if law.sampling == Sampling::Stratified);
     let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
     match &plan.source {
-        SourcePlan::Stream { count, .. } if plan.classes.is_empty() => Ok(vec![*count]),
+        SourcePlan::Streams { count, .. } if plan.classes.is_empty() => Ok(vec![*count]),
         // What is no file (a pipe) can be read once only.
         SourcePlan::Port(PortSpec::Pcap(path)) if path.is_file() && asks.clone().any(stratified) => {
             let mut reader = CaptureReader::open(path).map_err(Failure::new)?;
@@ -201,8 +217,9 @@ fn check_files(plans: &[PipelinePlan]) -> Result<(), Failure> {
     let mut inputs: Vec<&Path> = Vec::new();
     let mut outputs: Vec<&Path> = Vec::new();
     for plan in plans {
-        if let SourcePlan::Port(PortSpec::Pcap(path)) = &plan.source {
-            inputs.push(path);
+        match &plan.source {
+            SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),
+            SourcePlan::Port(_) | SourcePlan::Streams { .. } => {}
         }
         match &plan.output {
             PortSpec::Pcap(path) => outputs.push(path),

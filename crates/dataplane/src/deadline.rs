@@ -69,6 +69,7 @@ impl DeadlinePacer {
         let report = rounds.report(outside);
         PipelineReport {
             back: self.back.as_ref().map(Back::report),
+            streams: self.outlet.sent(),
             // Nothing is late where nothing was asked.
             lateness: report.lateness.filter(|_| self.paced),
             starved: report.starved.filter(|_| self.paced),

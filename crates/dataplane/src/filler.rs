@@ -9,9 +9,9 @@ use crate::rounds::Rounds;
 use dpdk::{BURST, Burst, Mbuf, Pool, TxQueue};
 use engine::filler::{FillerPlanner, next_filler};
 use engine::{Departure, Line, Pipeline};
-use measure::{DropReason, PipelineReport, Tally};
-use packet::FillerKind;
-use units::{FrameLen, Time, WireLen};
+use measure::{DropReason, PipelineReport, SentStreams, Tally};
+use packet::{FillerKind, Frame, Stamp};
+use units::{FrameLen, PS_PER_NS, Time, WireLen};
 
 /// Slots of the transmit queue that a NIC is asked for.
 pub(crate) const NIC_SLOTS: u32 = 4_096;
@@ -45,6 +45,9 @@ pub(crate) struct FillerPacer {
     carried: u64,
     crowded: u64,
     underruns: u64,
+    /// Frames are stamped: the UNIX time in ns at which the clock began.
+    stamps: Option<u64>,
+    sent: SentStreams,
 }
 
 struct Placed {
@@ -118,7 +121,14 @@ impl FillerPacer {
             carried: 0,
             crowded: 0,
             underruns: 0,
+            stamps: None,
+            sent: SentStreams::default(),
         }
+    }
+
+    /// Writes into each frame when it departs, by the wall clock, if frames are stamped.
+    pub(crate) fn stamping(self, wall_at_zero: Option<u64>) -> Self {
+        FillerPacer { stamps: wall_at_zero, ..self }
     }
 
     /// Runs to the end and reports.
@@ -144,6 +154,7 @@ impl FillerPacer {
             underruns: Some(self.underruns),
             carried: Some(self.carried),
             crowded: Some(self.crowded),
+            streams: self.sent.report(),
             ..rounds.report(self.holds())
         }
     }
@@ -209,7 +220,14 @@ impl FillerPacer {
                 self.push_filler(blank, end - self.fill, length);
                 self.fill -= u64::from(length.bytes());
             } else if let Some(Placed { departure, position }) = self.pending.take() {
-                let Departure { frame, length, class, at, .. } = departure;
+                let Departure { mut frame, length, class, at, .. } = departure;
+                if let Some(wall) = self.stamps
+                    && let Some(stamp) = Stamp::of(frame.bytes())
+                {
+                    let start = self.planner.line().time(position);
+                    Stamp::set_time(frame.bytes_mut(), wall + start.as_ps() / PS_PER_NS);
+                    self.sent.add(stamp.stream);
+                }
                 self.in_burst.entries.push(Entry { position, length: length.on_wire(), ask: Some((at, class)) });
                 if let Some(told) = &mut self.told {
                     // Before the frame can be seen. There is room for all that are under way.

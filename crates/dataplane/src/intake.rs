@@ -1,6 +1,6 @@
 use dpdk::{BURST, Burst, Mbuf, Pool, RxQueue};
 use engine::Pipeline;
-use engine::sources::Stream;
+use engine::sources::Streams;
 use measure::DropReason;
 use packet::Frame;
 use units::{FrameLen, Time};
@@ -20,7 +20,8 @@ pub(crate) struct Intake {
 
 enum From {
     Port { queues: Vec<RxQueue>, turn: usize },
-    Stream { stream: Box<Stream>, left: u64, pool: Pool, start: Option<Time> },
+    Stream { stream: Box<Streams>, left: u64, pool: Pool, start: Option<Time> },
+    Replay { ring: rtrb::Consumer<Read>, ahead: bool, start: Option<Time> },
     Thread { ring: rtrb::Consumer<Ready>, made: bool },
 }
 
@@ -31,6 +32,21 @@ pub(crate) struct Ready {
     pub(crate) class: u32,
 }
 
+/// A frame of a capture, ready at a time counted from the start, or the length of one that no buffer holds.
+pub(crate) enum Read {
+    Frame(Ready),
+    TooLong(FrameLen),
+}
+
+impl Read {
+    fn at(&self, start: Time) -> Time {
+        match self {
+            Read::Frame(ready) => start + ready.at.since(Time::ZERO),
+            Read::TooLong(_) => start,
+        }
+    }
+}
+
 impl Intake {
     /// Takes from the queues of a port, in turn.
     pub(crate) fn of_port(queues: Vec<RxQueue>, limit: u64) -> Self {
@@ -38,13 +54,19 @@ impl Intake {
     }
 
     /// Makes `count` frames of a stream in buffers of `pool`. All are ready from the first look on.
-    pub(crate) fn of_stream(stream: Box<Stream>, count: Option<u64>, pool: Pool, limit: u64) -> Self {
+    pub(crate) fn of_stream(stream: Box<Streams>, count: Option<u64>, pool: Pool, limit: u64) -> Self {
         Intake::new(From::Stream { stream, left: count.unwrap_or(u64::MAX), pool, start: None }, limit)
     }
 
     /// Takes what another thread received, or `made` of a stream, and ran through the stages.
     pub(crate) fn of_thread(ring: rtrb::Consumer<Ready>, made: bool) -> Self {
         Intake::new(From::Thread { ring, made }, u64::MAX)
+    }
+
+    /// Takes what [`crate::replay::read`] reads. Frames are ready at their time, counted from the first
+    /// look; `ahead` says that they may be taken before.
+    pub(crate) fn of_replay(ring: rtrb::Consumer<Read>, ahead: bool) -> Self {
+        Intake::new(From::Replay { ring, ahead, start: None }, u64::MAX)
     }
 
     fn new(from: From, limit: u64) -> Self {
@@ -56,13 +78,14 @@ impl Intake {
         match &self.from {
             From::Stream { left, .. } => *left == 0,
             From::Thread { ring, .. } => ring.is_abandoned() && ring.is_empty(),
+            From::Replay { ring, .. } => ring.is_abandoned() && ring.is_empty(),
             From::Port { .. } => false,
         }
     }
 
     /// A stream, of which nothing is missed when the run ends before it.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.from, From::Stream { .. } | From::Thread { made: true, .. })
+        matches!(self.from, From::Stream { .. } | From::Replay { .. } | From::Thread { made: true, .. })
     }
 
     /// Most frames that the pipeline held.
@@ -98,6 +121,26 @@ impl Intake {
                     pipeline.push(now, start, frame);
                 }
                 made
+            }
+            From::Replay { ring, ahead, start } => {
+                let start = *start.get_or_insert(now);
+                let mut came = 0;
+                while came < most
+                    && pipeline.ready() < AHEAD
+                    && let Ok(next) = ring.peek()
+                {
+                    let at = next.at(start);
+                    if !*ahead && at > now {
+                        break;
+                    }
+                    came += 1;
+                    match ring.pop() {
+                        Ok(Read::Frame(Ready { frame, .. })) => pipeline.push(now.max(at), at, frame),
+                        Ok(Read::TooLong(length)) => pipeline.refuse(length, DropReason::TooLong),
+                        Err(_) => break,
+                    }
+                }
+                came
             }
             From::Thread { ring, .. } => {
                 let mut came = 0;

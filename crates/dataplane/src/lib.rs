@@ -15,6 +15,7 @@ mod intake;
 mod launch;
 mod line;
 mod outlet;
+mod replay;
 mod rounds;
 mod worker;
 
@@ -23,6 +24,7 @@ pub use device::{Device, Driver};
 pub use dpdk::LaunchTime;
 pub use floor::Floor;
 pub use line::OnLine;
+pub use replay::Supply;
 pub use worker::{Config, Feed, Finished, Pacing, PortSummary, Worker};
 
 /// Why a live run could not start.

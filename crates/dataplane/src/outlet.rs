@@ -1,10 +1,10 @@
 use crate::launch::{LEAD, Launch};
 use dpdk::{Burst, Mbuf, TxQueue};
 use engine::{Departure, Pipeline};
-use measure::{DepartureMeter, DropReason};
-use packet::Frame;
+use measure::{DepartureMeter, DropReason, SentStreams, StreamReport};
+use packet::{Frame, Stamp};
 use std::collections::VecDeque;
-use units::{FrameLen, Span, Time};
+use units::{FrameLen, PS_PER_NS, Span, Time};
 
 /// The way out: hands frames to the transmit queues of a port and books what became of each.
 ///
@@ -17,6 +17,9 @@ pub(crate) struct Outlet {
     launch: Option<Launch>,
     /// The last departure that a NIC was given.
     last: Time,
+    /// Frames are stamped: the UNIX time in ns at which the clock began.
+    stamps: Option<u64>,
+    sent: SentStreams,
 }
 
 struct Lane {
@@ -31,12 +34,25 @@ struct Ask {
     at: Time,
     length: FrameLen,
     class: u32,
+    stream: Option<u16>,
 }
 
 impl Outlet {
     pub(crate) fn new(queues: Vec<TxQueue>, launch: Option<Launch>) -> Self {
         let lane = |tx| Lane { tx, burst: Burst::new(), asks: VecDeque::new() };
-        Outlet { lanes: queues.into_iter().map(lane).collect(), waiting: 0, launch, last: Time::ZERO }
+        let lanes = queues.into_iter().map(lane).collect();
+        Outlet { lanes, waiting: 0, launch, last: Time::ZERO, stamps: None, sent: SentStreams::default() }
+    }
+
+    /// Writes into each frame when it departs, by the wall clock: `wall_at_zero` is the UNIX time in ns
+    /// at which the run's clock began, if frames are stamped.
+    pub(crate) fn stamping(self, wall_at_zero: Option<u64>) -> Self {
+        Outlet { stamps: wall_at_zero, ..self }
+    }
+
+    /// How many frames of each stream were sent.
+    pub(crate) fn sent(&self) -> Vec<StreamReport> {
+        self.sent.report()
     }
 
     /// How far ahead of its departure a frame is handed over.
@@ -82,8 +98,9 @@ impl Outlet {
             launch.stamp(&mut frame, at, now);
             self.last = self.last.max(at);
         }
+        let stream = self.stamps.and_then(|_| Stamp::of(frame.bytes())).map(|stamp| stamp.stream);
         lane.burst.push(frame).expect("frames are added while there is room");
-        lane.asks.push_back(Ask { at, length, class });
+        lane.asks.push_back(Ask { at, length, class, stream });
         self.waiting += 1;
     }
 
@@ -98,9 +115,18 @@ impl Outlet {
         let mut taken = 0;
         for lane in self.lanes.iter_mut().filter(|lane| !lane.burst.is_empty()) {
             let at = now();
+            if let Some(wall) = self.stamps {
+                for (frame, ask) in lane.burst.iter_mut().zip(&lane.asks) {
+                    let start = if self.launch.is_some() { at.max(ask.at) } else { at };
+                    if ask.stream.is_some() {
+                        Stamp::set_time(frame.bytes_mut(), wall + start.as_ps() / PS_PER_NS);
+                    }
+                }
+            }
             let sent = lane.tx.send(&mut lane.burst);
-            for Ask { at: ask, length, class } in lane.asks.drain(..sent) {
+            for Ask { at: ask, length, class, stream } in lane.asks.drain(..sent) {
                 pipeline.sent(class, length);
+                stream.into_iter().for_each(|stream| self.sent.add(stream));
                 // What a NIC was given in time departs when it was asked to, by all that can be seen here.
                 let start = if self.launch.is_some() { at.max(ask) } else { at };
                 pipeline.departed(class, length, ask, start);

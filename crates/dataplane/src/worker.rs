@@ -9,10 +9,11 @@ use crate::intake::Intake;
 use crate::launch::Launch;
 use crate::line::{LineEnd, OnLine};
 use crate::outlet::Outlet;
+use crate::replay::{self, Supply};
 use crate::rounds::{Ends, Rounds};
 use dpdk::{Eal, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
 use engine::filler::FillerPlanner;
-use engine::sources::Stream;
+use engine::sources::Streams;
 use engine::{Line, Pipeline};
 use measure::{DepartureMeter, LineReport, PipelineReport};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -51,8 +52,15 @@ pub struct Config {
 pub enum Feed {
     /// A port.
     Device(Device),
-    /// A stream that is made, and how many frames of it.
-    Stream(Box<Stream>, Option<u64>),
+    /// Streams that are made, and how many frames of them.
+    Stream(Box<Streams>, Option<u64>),
+    /// What a supply gives; with stages in the pipeline, not before its time.
+    Replay {
+        /// Frames and their times.
+        supply: Box<dyn Supply>,
+        /// They may be taken before their time: no stage stands between.
+        ahead: bool,
+    },
 }
 
 /// How departures are made.
@@ -87,6 +95,8 @@ pub struct Finished {
     pub launched: bool,
     /// The frames that a line listed, if it was to.
     pub listed: Vec<OnLine>,
+    /// What ended a supply before its end.
+    pub failure: Option<String>,
 }
 
 /// A port as it was used.
@@ -143,7 +153,7 @@ impl Worker {
     pub fn open(eal: &'static Eal, config: Config, pipeline: Pipeline<Mbuf>) -> Result<Self, Error> {
         let mtu = match &config.feed {
             Feed::Device(device) => device.mtu()?.max(config.output.mtu()?),
-            Feed::Stream(..) => config.output.mtu()?,
+            Feed::Stream(..) | Feed::Replay { .. } => config.output.mtu()?,
         };
         let data_room = Device::data_room(mtu);
         let (frames, reserve) = if data_room > JUMBO_BUFFER {
@@ -160,7 +170,7 @@ impl Worker {
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
         let input = match &config.feed {
             Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never)?),
-            Feed::Stream(..) => None,
+            Feed::Stream(..) | Feed::Replay { .. } => None,
         };
         let launch_time = match config.pacing {
             Pacing::Deadline(wanted) => wanted,
@@ -217,10 +227,18 @@ impl Worker {
         let launch = launch(eal, &clock, &config, &output.started.port)?;
         let launched = launch.is_some();
         let (mut output_rx, mut output_tx) = queues(output);
-        let made = matches!(config.feed, Feed::Stream(..));
+        let made = !matches!(config.feed, Feed::Device(_));
+        let stamps =
+            matches!(&config.feed, Feed::Stream(streams, _) if streams.stamped()).then(|| clock.wall_at_zero());
+        let mut reader = None;
         let intake = match config.feed {
             Feed::Device(_) => Intake::of_port(input_rx, limit),
             Feed::Stream(stream, count) => Intake::of_stream(stream, count, pool, limit),
+            Feed::Replay { supply, ahead } => {
+                let (read, ring) = rtrb::RingBuffer::new((limit / 2) as usize);
+                reader = Some(replay::read(eal, supply, pool, read));
+                Intake::of_replay(ring, ahead)
+            }
         };
         let line = match config.pacing {
             Pacing::Filler { line, .. } => Some(line),
@@ -238,7 +256,7 @@ impl Worker {
         let mut report = match config.pacing {
             Pacing::AsReady | Pacing::Deadline(_) => {
                 let paced = config.pacing != Pacing::AsReady;
-                let outlet = Outlet::new(output_tx, launch);
+                let outlet = Outlet::new(output_tx, launch).stamping(stamps);
                 if let Some(cpu) = config.cpus.get(1) {
                     let (stages, schedule) = pipeline.split();
                     let (ready, other) = rtrb::RingBuffer::new(limit as usize);
@@ -280,13 +298,13 @@ impl Worker {
                         settings.told = Some(told);
                         let rx = output_rx.into_iter().next().expect("a ring has a way out");
                         let end = LineEnd::new(rx, line, slots, planned, *list, *keep_fillers);
-                        let pacer = FillerPacer::new(tx, blanks, settings);
+                        let pacer = FillerPacer::new(tx, blanks, settings).stamping(stamps);
                         let (report, (line, frames)) =
                             with_far_end(eal, end, &clock, config.cpus.get(1), || pacer.run(rounds, None))?;
                         (listed, far_end) = (frames, Some(line));
                         report
                     }
-                    _ => FillerPacer::new(tx, blanks, settings).run(rounds, back),
+                    _ => FillerPacer::new(tx, blanks, settings).stamping(stamps).run(rounds, back),
                 }
             }
         };
@@ -297,7 +315,13 @@ impl Worker {
             report.line = Some(line);
         }
         let ports = ports.into_iter().map(|(port, driver)| summary(&port, driver)).collect();
-        Ok(Finished { report, ports, launched, listed })
+        // The intake is gone, and with it the reason to read on.
+        let failure = match reader.map(thread::JoinHandle::join) {
+            Some(Ok(failure)) => failure,
+            Some(Err(_)) => return Err(Error::Worker("the reader of a capture".to_owned())),
+            None => None,
+        };
+        Ok(Finished { report, ports, launched, listed, failure })
     }
 }
 

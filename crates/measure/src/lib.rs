@@ -20,6 +20,7 @@ mod plots;
 mod rates;
 mod report;
 pub mod special;
+mod streams;
 mod timeline;
 
 pub use books::{Books, DropReason, Drops, Tally};
@@ -36,4 +37,5 @@ pub use report::{
     ConformanceReport, Contended, DepthReport, Flow, Forgiven, GapError, GapReport, Hiccups, LatenessReport,
     LineReport, PipelineReport, RateReport, Report, ReturnReport, Shortfall,
 };
+pub use streams::{DelayReport, IpdvReport, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};
 pub use timeline::Timeline;

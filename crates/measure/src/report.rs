@@ -3,6 +3,7 @@ use crate::buckets::Buckets;
 use crate::fit::FitReport;
 use crate::limit::LimitReport;
 use crate::plots::Plots;
+use crate::streams::StreamReport;
 use serde::Serialize;
 use units::Span;
 
@@ -107,6 +108,9 @@ pub struct PipelineReport {
     /// What a stage `limit` did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitReport>,
+    /// Streams that are stamped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<StreamReport>,
     /// What can be drawn; no part of the report on stdout.
     #[serde(skip)]
     pub plots: Option<Box<Plots>>,

@@ -379,14 +379,23 @@ impl PipelinePlan {
                 limit.load(files)?;
             }
         }
+        if let SourcePlan::Streams { specs, .. } = &mut self.source {
+            for spec in specs {
+                if let Stack::Captured { path, frame, bytes } = &mut spec.stack {
+                    *bytes = Some(files.frame(path, *frame)?);
+                    spec.check()?;
+                }
+            }
+        }
         self.ask.load(files)?;
         self.classes.iter_mut().try_for_each(|class| class.ask.load(files))
     }
 
-    /// Nothing is asked of the departures of any class.
+    /// Nothing is asked of the departures of any class, neither by a schedule nor by a capture's timing.
     #[must_use]
     pub fn asks_nothing(&self) -> bool {
-        self.ask == Ask::Nothing && self.classes.iter().all(|class| class.ask == Ask::Nothing)
+        let timed = matches!(&self.source, SourcePlan::Replay(Replay { speed: Speed::Times(_), .. }));
+        !timed && self.ask == Ask::Nothing && self.classes.iter().all(|class| class.ask == Ask::Nothing)
     }
 }
 

@@ -421,8 +421,8 @@ mod tests {
     fn what_is_printed_reads_back_as_the_same() {
         for text in [
             "udp 10.0.0.1:1000 > 10.0.0.2:2000",
-            "tcp random 10.0.0.1-10.0.0.9:1-9 > [::1]:80 size 64B",
-            "tcp [::2]:80,81-90 > [::1]:80 flags syn+ack seq random 1-5 size genome aaAz A=590B z=1500B weight 3",
+            "tcp random 10.0.0.1-10.0.0.9:1-9 > 10.0.0.10:80 size 64B",
+            "tcp [::2]:80,81-90 > [::1]:80 flags syn+ack seq random 1-5 size genome bbAz A=590B z=1500B weight 3",
             "icmp 10.0.0.1 > 10.0.0.2 type 8 icmp-seq 1-100 step 7 size 64B:7,1518B:1 stamp off",
             "arp 10.0.0.1 > 10.0.0.2 op 2 sha 02:00:00:00:00:09 vlan 5 pcp 3 svlan 7-9",
             "eth ethertype 0x88b5 smac 02:00:00:00:00:01-02:00:00:00:00:ff payload text \"a b\"",
@@ -430,10 +430,7 @@ mod tests {
             "pcap \"a b.pcap\" frame 7 dscp af41 payload random",
             "udp 10.0.0.1:1 > 10.0.0.2:2 size (normal mean 500B sd 100B clip 64B..1518B) payload increment",
         ] {
-            let Ok(first) = parse_stream(text) else {
-                assert!(text.contains("[::1]:80 size 64B"), "{text}: {:?}", parse_stream(text));
-                continue;
-            };
+            let first = spec(text);
             let printed = first.to_string();
             assert_eq!(parse_stream(&printed).as_ref(), Ok(&first), "{printed}");
         }

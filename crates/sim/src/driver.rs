@@ -2,8 +2,8 @@ use crate::error::SimError;
 use crate::sink::Sink;
 use crate::source::Source;
 use engine::{Departure, Pipeline};
-use measure::{Forgiven, PipelineReport};
-use packet::HeapFrame;
+use measure::{Forgiven, PipelineReport, SentStreams};
+use packet::{Frame, HeapFrame, Stamp};
 use units::{Span, Time, WireLen};
 
 /// When a run ends before its input does, and how its rate is measured.
@@ -54,7 +54,9 @@ pub fn run(
     limits: Limits,
     watch: &mut dyn Watch,
 ) -> Run {
-    if source.stamped() {
+    let stamped = source.stamped();
+    let mut sent = SentStreams::default();
+    if stamped {
         sink.stamp_departures();
     }
     let line = sink.line();
@@ -122,6 +124,9 @@ pub fn run(
         match sink.send(&mut departure) {
             Ok(start) => {
                 let Departure { class, length, at, .. } = departure;
+                if let Some(stamp) = stamped.then(|| Stamp::of(departure.frame.bytes())).flatten() {
+                    sent.add(stamp.stream);
+                }
                 pipeline.sent(class, length);
                 pipeline.departed(class, length, at, start);
                 meter.record_of(class, at, start, length);
@@ -148,6 +153,7 @@ pub fn run(
     }
     let held = pipeline.held() + u64::from(after_end.is_some());
     let mut report = meter.report(pipeline.books(), held);
+    report.streams = sent.report();
     report.starved = Some(pipeline.starved());
     pipeline.report_classes(&meter, &mut report);
     report.forfeited_share = pipeline.forfeited();

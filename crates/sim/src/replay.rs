@@ -11,7 +11,7 @@ pub struct ReplaySource {
     path: PathBuf,
     reader: CaptureReader,
     /// What time of the capture becomes which time of the run.
-    scale: Box<dyn Fn(Span) -> Span + Send>,
+    scale: Box<dyn Fn(Span) -> Span + Send + Sync>,
     /// All frames are there from the start.
     backlog: bool,
     rewrite: Vec<Rewrite>,
@@ -40,7 +40,7 @@ impl ReplaySource {
     pub fn open(
         path: &Path,
         times: u64,
-        scale: Option<Box<dyn Fn(Span) -> Span + Send>>,
+        scale: Option<Box<dyn Fn(Span) -> Span + Send + Sync>>,
         rewrite: Vec<Rewrite>,
     ) -> Result<Self, SimError> {
         let mut source = ReplaySource {

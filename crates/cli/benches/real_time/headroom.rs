@@ -4,7 +4,7 @@ use crate::{Outcome, median};
 use dataplane::{Config, Counters, Device, Feed, Finished, Pacing, Worker};
 use dpdk::Eal;
 use engine::schedules::{Ask, Draw};
-use engine::sources::Stream;
+use engine::sources::Streams;
 use engine::{Line, Pipeline};
 use nix::time::{ClockId, clock_gettime};
 use packet::FillerKind;
@@ -65,7 +65,7 @@ pub(crate) fn one(
         ask.schedule(Some(line), Draw { seed: 7, path: load.name, frames: None }).map_err(|error| error.to_string())?;
     let config = Config {
         name: load.name.to_owned(),
-        feed: Feed::Stream(Box::new(Stream::new(spec, 7)), None),
+        feed: Feed::Stream(Box::new(Streams::new(&[spec], 7, 0)?), None),
         output,
         one_way: true,
         pacing: Pacing::Filler { line, kind: FillerKind::Own, align: 1, unbounded },

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use dpdk::{Eal, EalConfig, PacketRing, PacketSender, RingConfig, TscClock};
-use engine::sources::Stream;
+use engine::sources::Streams;
 use nix::time::{ClockId, clock_gettime};
 use packet::{Frame, HeapFrame};
 use std::io::BufRead;
@@ -32,8 +32,8 @@ const LEAD: u64 = 5;
 fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outcome {
     let eal = Eal::init(&EalConfig::new("bench").memory_mib(64))?;
     let sender = PacketSender::open(interface)?;
-    let spec = scenario::parse_stream(&format!("udp 10.77.0.1:1 > 10.77.0.100:2 size {sizes}"))?;
-    let mut stream = Stream::new(spec, 7);
+    let spec = scenario::parse_stream(&format!("udp 10.77.0.1:1 > 10.77.0.100:2 size {sizes} stamp off"))?;
+    let mut stream = Streams::new(&[spec], 7, 0)?;
     let batch = batch.max(1);
     let mut next = HeapFrame::default();
     stream.fill(&mut next);
@@ -57,7 +57,7 @@ fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outc
     Ok(())
 }
 
-/// Where in a frame the wall clock stands: behind the sequence number, of which the rest is zero.
+/// Where in a frame the wall clock stands: in a payload that is zero.
 const STAMP: std::ops::Range<usize> = 50..58;
 
 fn wall_ns() -> u64 {

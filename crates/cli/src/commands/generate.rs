@@ -4,27 +4,47 @@ use crate::output::Failure;
 use scenario::{PipelineText, Text};
 use std::process::ExitCode;
 
-/// Make traffic from a description
+/// Make traffic from a description, or send a capture again
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   netlathe gen --out pcap:in.pcap --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B' --count 100000 --seed 7
   netlathe gen --out eth0 --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000 size imix' --rate 50kpps --duration 10s
 
-A stream is: udp SOURCE:PORT > DESTINATION:PORT, then size, smac, dmac, ttl, each with a value.
-Addresses and ports are a value, a range a-b that is walked, or random a-b. Sizes count the FCS:
-64B, 64B-1518B (walked), random 64B-1518B, or a mix: imix (58:33:9 of 64/594/1518 B), imix-7-4-1,
-imix-trex, imix-csit. Into a file without a rate, frames are back to back at 10 Gbit/s.")]
+  netlathe gen --out eth0 --stream 'tcp random 10.1.0.0/16:1024-65535 > 10.2.0.1:80,443 flags S vlan 5 weight 3' \\
+    --stream 'udp [2001:db8::1]:1 > [2001:db8::2]:53 size 100B dscp ef' --rate 1Gbps --duration 10s
+  netlathe gen --out eth0 --pcap day.pcap --speed 2 --rewrite 'dst 48.0.0.0/8 > 10.99.204.8, dmac 44:ec:ce:c1:a8:20'
+
+A stream is udp, tcp, icmp, ip or arp with SOURCE > DESTINATION, eth, hex BYTES, or pcap FILE frame N;
+then fields and their values, size, payload, weight and stamp. A value is one, a range a-b [step N]
+that is walked, a list a,b-c, a prefix 10.0.0.0/24, or random a-b. Sizes count the FCS: 64B, 64B-1518B
+(walked), random 64B-1518B, a mix (imix is 58:33:9 of 64/594/1518 B; imix-7-4-1, imix-trex, imix-csit;
+64B:7,1518B:1), genome aaaag, or a law. Every field: docs/reference/streams.md. Frames are stamped where
+they have room, so that measure counts loss, order and delay of each stream. Into a file without a rate,
+streams are back to back at 10 Gbit/s, and captures keep their timing.")]
 pub(crate) struct Generate {
     /// Port that frames leave by
     #[arg(long = "out", value_name = "PORT")]
     output: String,
-    /// What to send
-    #[arg(long, value_name = "SPEC")]
-    stream: String,
-    /// How many frames
-    #[arg(long, value_name = "N", value_parser = super::parse_count)]
+    /// What to send; several are sent in turn, each as often as its weight
+    #[arg(long = "stream", value_name = "SPEC", required_unless_present = "pcap")]
+    streams: Vec<String>,
+    /// How many frames, of all streams together
+    #[arg(long, value_name = "N", value_parser = super::parse_count, conflicts_with = "pcap")]
     count: Option<u64>,
+    /// Capture to send again, at its own timing if neither --speed, --rate nor --gap is given
+    #[arg(long, value_name = "FILE", conflicts_with = "streams")]
+    pcap: Option<String>,
+    /// Divide the capture's times by this: 2 is twice as fast; max is back to back
+    #[arg(long, value_name = "F", allow_hyphen_values = true)]
+    speed: Option<String>,
+    /// How often to send the capture
+    #[arg(long = "loop", value_name = "N", value_parser = super::parse_count, requires = "pcap")]
+    times: Option<u64>,
+    /// Change the capture's frames, checksums included: 'dst 10.0.0.0/8 > 192.168.0.0/16',
+    /// 'dmac 02:00:00:00:00:02', 'dport 80 > 8080', 'vlan 5', 'vlan none', 'ttl 64'
+    #[arg(long, value_name = "CHANGE")]
+    rewrite: Vec<String>,
     #[command(flatten)]
     departures: Departures,
     #[command(flatten)]
@@ -34,8 +54,12 @@ pub(crate) struct Generate {
 impl Generate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let pipeline = PipelineText {
-            stream: Some(Text::option("--stream", self.stream)),
+            streams: self.streams.into_iter().map(|stream| Text::option("--stream", stream)).collect(),
             count: self.count,
+            replay: self.pcap.map(|file| Text::option("--pcap", file)),
+            speed: self.speed.map(|speed| Text::option("--speed", speed)),
+            times: self.times,
+            rewrite: self.rewrite.into_iter().map(|rule| Text::option("--rewrite", rule)).collect(),
             output: Some(Text::option("--out", self.output)),
             ..self.departures.pipeline("gen")
         };

@@ -7,8 +7,10 @@ use crate::resolution;
 use crate::stop::Stop;
 use engine::schedules::Ask;
 use engine::schedules::laws::{Law, Placed};
-use measure::{Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, Report, Timeline};
-use packet::{Frame, HeapFrame};
+use measure::{
+    Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, Report, StreamMeter, Timeline,
+};
+use packet::{Frame, HeapFrame, Stamp};
 use page::Verdict;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use serde_json::{Map, json};
@@ -107,6 +109,7 @@ pub(crate) struct Receiver {
     rate: RateMeter,
     fit: Option<FitMeter>,
     timeline: Timeline,
+    streams: StreamMeter,
     books: Books,
     /// Length of the frame before.
     last: Option<FrameLen>,
@@ -121,6 +124,7 @@ impl Receiver {
             rate: RateMeter::new(window),
             fit: law.map(|law| FitMeter::new(Arc::new(law), None)),
             timeline: Timeline::default(),
+            streams: StreamMeter::default(),
             books: Books::default(),
             last: None,
         }
@@ -142,6 +146,13 @@ impl Receiver {
         self.timeline.got(start, length);
         self.books.came.add(length);
         self.books.left.add(length);
+    }
+
+    /// Counts the frame by its stamp, if it has one; `frame` is without FCS, and arrived at this UNIX time.
+    pub(crate) fn record_stamp(&mut self, frame: &[u8], arrived_ns: u64) {
+        if let Some(stamp) = Stamp::of(frame) {
+            self.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, arrived_ns);
+        }
     }
 
     pub(crate) fn frames(&self) -> u64 {
@@ -166,6 +177,7 @@ impl Receiver {
             fit: self.fit.as_ref().and_then(FitMeter::report),
             conformance: self.conformance.report(),
             rate: self.rate.report(),
+            streams: self.streams.report(&[]),
             plots: Some(Box::new(Plots::of(
                 &self.gaps,
                 self.expected.as_ref().map(|_| &self.conformance),
@@ -317,6 +329,7 @@ fn from_capture(
         }
         source.take(&mut frame);
         receiver.record(arrival, frame.length());
+        receiver.record_stamp(frame.bytes(), source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS);
         if progress.is_due() {
             progress.say(0, receiver.so_far(progress.passed()));
         }

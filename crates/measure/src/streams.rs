@@ -1,0 +1,395 @@
+use crate::moments::Moments;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What a receiver says of the streams whose stamps it reads, and a sender of how many it sent.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamReport {
+    /// Number of the stream.
+    pub stream: u16,
+    /// Frames sent, where the sender is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent: Option<u64>,
+    /// What came of them, where there is a receiver.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub received: Option<ReceivedStream>,
+}
+
+/// What came of a stream. Times in ns, with the signs that they have.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReceivedStream {
+    /// Frames that came, without duplicates.
+    pub received: u64,
+    /// Frames that did not come: of those sent, or of those between the lowest and the highest number
+    /// seen where it is not known how many were sent.
+    pub lost: u64,
+    /// `lost` ÷ (`received` + `lost`).
+    pub loss: f64,
+    /// Frames that came again.
+    pub duplicates: u64,
+    /// Frames that came after one with a higher number (RFC 4737, Type-P-Reordered).
+    pub reordered: u64,
+    /// `reordered` ÷ `received`.
+    pub reorder_ratio: f64,
+    /// Largest reordering extent (RFC 4737 section 4.2.2), at most 65 536 frames back.
+    pub reorder_max_extent: u64,
+    /// One-way delay: arrival minus departure, each by its own clock.
+    pub delay: DelayReport,
+    /// Delay minus the least delay (PDV, RFC 5481): what is left where the clocks are apart.
+    pub pdv: Quantiles,
+    /// Difference in delay of frames sent one after the other, without its sign (IPDV, RFC 3393).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipdv: Option<IpdvReport>,
+}
+
+/// One-way delays in ns.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names are the documentation: quantiles in ns")]
+pub struct DelayReport {
+    pub mean_ns: f64,
+    pub std_ns: f64,
+    pub min_ns: f64,
+    pub max_ns: f64,
+    pub p50: f64,
+    pub p99: f64,
+    pub p999: f64,
+}
+
+/// Quantiles in ns.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names are the documentation: quantiles in ns")]
+pub struct Quantiles {
+    pub p50: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max_ns: f64,
+}
+
+/// Sizes of differences in delay, in ns.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names are the documentation: quantiles in ns")]
+pub struct IpdvReport {
+    pub count: u64,
+    pub mean_ns: f64,
+    pub p50: f64,
+    pub p99: f64,
+    pub max_ns: f64,
+}
+
+/// Frames sent of each stream.
+#[derive(Clone, Debug, Default)]
+pub struct SentStreams(BTreeMap<u16, u64>);
+
+impl SentStreams {
+    /// A frame of `stream` was sent.
+    #[inline]
+    pub fn add(&mut self, stream: u16) {
+        *self.0.entry(stream).or_default() += 1;
+    }
+
+    /// A report that says how many were sent, and no more.
+    #[must_use]
+    pub fn report(&self) -> Vec<StreamReport> {
+        self.0
+            .iter()
+            .map(|(stream, sent)| StreamReport { stream: *stream, sent: Some(*sent), received: None })
+            .collect()
+    }
+}
+
+/// Counts the frames of streams by their stamps, in memory that does not grow with how many come.
+#[derive(Debug, Default)]
+pub struct StreamMeter(BTreeMap<u16, Stream>);
+
+/// How far back a frame is told from its duplicate.
+const WINDOW: u64 = 65_536;
+
+impl StreamMeter {
+    /// Frame `sequence` of `stream`, sent at `departed_ns`, arrived at `arrived_ns`.
+    pub fn record(&mut self, stream: u16, sequence: u32, departed_ns: u64, arrived_ns: u64) {
+        let delay = arrived_ns.wrapping_sub(departed_ns).cast_signed();
+        self.0.entry(stream).or_insert_with(|| Stream::new(sequence, delay)).record(sequence, delay);
+    }
+
+    /// No stamp was seen.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Frames that came, without duplicates.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.0.values().map(|stream| stream.received).sum()
+    }
+
+    /// The figures of each stream that came, and of each that was `sent`.
+    #[must_use]
+    pub fn report(&self, sent: &[StreamReport]) -> Vec<StreamReport> {
+        let mut numbers: Vec<u16> = self.0.keys().copied().chain(sent.iter().map(|sent| sent.stream)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let report = |stream: u16| {
+            let sent = sent.iter().find(|sent| sent.stream == stream).and_then(|sent| sent.sent);
+            let none = Stream::new(0, 0);
+            let received = self.0.get(&stream).unwrap_or(&none).report(sent);
+            StreamReport { stream, sent, received: Some(received) }
+        };
+        numbers.into_iter().map(report).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Stream {
+    received: u64,
+    duplicates: u64,
+    reordered: u64,
+    max_extent: u64,
+    /// Numbers, unwrapped: the lowest and the highest seen.
+    lowest: u64,
+    highest: u64,
+    /// Which of the last numbers came, by number modulo the window.
+    seen: Vec<u64>,
+    /// Frames that were ahead of all before them: their numbers and when they came, counted in frames.
+    ahead: VecDeque<(u64, u64)>,
+    delays: Delays,
+    /// The frame before: its number and delay.
+    before: Option<(u64, i64)>,
+    ipdv: Histogram<u64>,
+    ipdv_moments: Moments,
+}
+
+/// Where unwrapped numbers begin, so that frames from before the first one have a place.
+const ORIGIN: u64 = 1 << 33;
+
+impl Stream {
+    fn new(sequence: u32, delay: i64) -> Self {
+        let first = ORIGIN + u64::from(sequence);
+        Stream {
+            received: 0,
+            duplicates: 0,
+            reordered: 0,
+            max_extent: 0,
+            lowest: first,
+            highest: first - 1,
+            seen: vec![0; (WINDOW / 64) as usize],
+            ahead: VecDeque::new(),
+            delays: Delays::around(delay),
+            before: None,
+            ipdv: histogram(),
+            ipdv_moments: Moments::default(),
+        }
+    }
+
+    fn record(&mut self, sequence: u32, delay: i64) {
+        let off = sequence.wrapping_sub(self.highest as u32).cast_signed();
+        let number = self.highest.saturating_add_signed(i64::from(off));
+        if number > self.highest {
+            // What lies between did not come yet.
+            for passed in (self.highest + 1..number).take(WINDOW as usize) {
+                self.forget(passed);
+            }
+            self.highest = number;
+            self.mark(number);
+            if self.ahead.len() as u64 == WINDOW {
+                self.ahead.pop_front();
+            }
+            self.ahead.push_back((number, self.received));
+        } else {
+            if self.highest - number < WINDOW {
+                if self.has(number) {
+                    self.duplicates += 1;
+                    return;
+                }
+                self.mark(number);
+            }
+            self.reordered += 1;
+            let earliest = self.ahead.partition_point(|(ahead, _)| *ahead < number);
+            if let Some((_, index)) = self.ahead.get(earliest) {
+                self.max_extent = self.max_extent.max(self.received - index);
+            }
+            self.lowest = self.lowest.min(number);
+        }
+        self.received += 1;
+        self.delays.record(delay);
+        if let Some((_, before)) = self.before.filter(|(last, _)| last + 1 == number) {
+            let difference = delay.saturating_sub(before).unsigned_abs();
+            self.ipdv.saturating_record(difference);
+            self.ipdv_moments.add(i64::try_from(difference).unwrap_or(i64::MAX));
+        }
+        self.before = Some((number, delay));
+    }
+
+    fn place(number: u64) -> (usize, u64) {
+        let bit = number % WINDOW;
+        ((bit / 64) as usize, 1 << (bit % 64))
+    }
+
+    fn mark(&mut self, number: u64) {
+        let (word, bit) = Self::place(number);
+        self.seen[word] |= bit;
+    }
+
+    fn forget(&mut self, number: u64) {
+        let (word, bit) = Self::place(number);
+        self.seen[word] &= !bit;
+    }
+
+    fn has(&self, number: u64) -> bool {
+        let (word, bit) = Self::place(number);
+        self.seen[word] & bit != 0
+    }
+
+    fn report(&self, sent: Option<u64>) -> ReceivedStream {
+        let between = if self.received == 0 { 0 } else { self.highest + 1 - self.lowest };
+        let all = sent.unwrap_or(between).max(self.received);
+        let lost = all - self.received;
+        let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
+        ReceivedStream {
+            received: self.received,
+            lost,
+            loss: share(lost, all),
+            duplicates: self.duplicates,
+            reordered: self.reordered,
+            reorder_ratio: share(self.reordered, self.received),
+            reorder_max_extent: self.max_extent,
+            delay: self.delays.report(),
+            pdv: self.delays.variation(),
+            ipdv: (!self.ipdv.is_empty()).then(|| IpdvReport {
+                count: self.ipdv.len(),
+                mean_ns: self.ipdv_moments.mean(),
+                p50: self.ipdv.value_at_quantile(0.5) as f64,
+                p99: self.ipdv.value_at_quantile(0.99) as f64,
+                max_ns: self.ipdv_moments.max() as f64,
+            }),
+        }
+    }
+}
+
+/// Delays, of which each quantile is as good as 0.1 % of its distance to the first delay: clocks may be
+/// far apart, and delays below zero.
+#[derive(Debug)]
+struct Delays {
+    first: i64,
+    below: Histogram<u64>,
+    above: Histogram<u64>,
+    moments: Moments,
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("one to five digits are possible")
+}
+
+impl Delays {
+    fn around(first: i64) -> Self {
+        Delays { first, below: histogram(), above: histogram(), moments: Moments::default() }
+    }
+
+    fn record(&mut self, delay: i64) {
+        self.moments.add(delay);
+        let off = delay.saturating_sub(self.first);
+        let side = if off < 0 { &mut self.below } else { &mut self.above };
+        // It grows to any value.
+        side.record(off.unsigned_abs()).expect("the histogram grows to any value");
+    }
+
+    fn quantile(&self, share: f64) -> f64 {
+        let (below, above) = (self.below.len(), self.above.len());
+        let rank = ((below + above) as f64 * share).ceil().max(1.0) as u64;
+        let off = if rank <= below {
+            // The lowest is the farthest below.
+            -(self.below.value_at_quantile((below - rank + 1) as f64 / below as f64) as f64)
+        } else if above == 0 {
+            0.0
+        } else {
+            self.above.value_at_quantile((rank - below) as f64 / above as f64) as f64
+        };
+        (self.first as f64 + off).clamp(self.moments.min() as f64, self.moments.max() as f64)
+    }
+
+    fn report(&self) -> DelayReport {
+        DelayReport {
+            mean_ns: self.moments.mean(),
+            std_ns: self.moments.deviation(),
+            min_ns: self.moments.min() as f64,
+            max_ns: self.moments.max() as f64,
+            p50: self.quantile(0.5),
+            p99: self.quantile(0.99),
+            p999: self.quantile(0.999),
+        }
+    }
+
+    fn variation(&self) -> Quantiles {
+        let least = self.moments.min() as f64;
+        Quantiles {
+            p50: self.quantile(0.5) - least,
+            p99: self.quantile(0.99) - least,
+            p999: self.quantile(0.999) - least,
+            max_ns: self.moments.max() as f64 - least,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(numbers: &[u32], sent: Option<u64>) -> ReceivedStream {
+        let mut meter = StreamMeter::default();
+        for number in numbers {
+            meter.record(5, *number, 1_000, 2_000);
+        }
+        let sent: Vec<_> =
+            sent.map(|sent| StreamReport { stream: 5, sent: Some(sent), received: None }).into_iter().collect();
+        meter.report(&sent).remove(0).received.expect("a receiver")
+    }
+
+    #[test]
+    fn losses_duplicates_and_order() {
+        let got = of(&[0, 1, 3, 2, 2, 7, 6, 5, 9], None);
+        assert_eq!((got.received, got.lost, got.duplicates), (8, 2, 1));
+        // 2 came one after 3; 6 one and 5 two after 7.
+        assert_eq!((got.reordered, got.reorder_max_extent), (3, 2));
+        assert_eq!(of(&[0, 1, 2], Some(5)).lost, 2, "the tail is known to the sender");
+        assert_eq!(of(&[10, 11], None).lost, 0, "what was before the capture is not lost");
+        assert_eq!(of(&[], Some(3)).lost, 3);
+    }
+
+    #[test]
+    fn numbers_start_anew_after_2_to_the_32() {
+        let got = of(&[u32::MAX - 1, u32::MAX, 0, 2, 1], None);
+        assert_eq!((got.received, got.lost, got.reordered, got.duplicates), (5, 0, 1, 0));
+    }
+
+    #[test]
+    fn the_extent_of_rfc_4737() {
+        // Its section 4.2.3: 1 2 3 7 8 4 5 6 9 has extents 2, 3 and 4.
+        assert_eq!(of(&[1, 2, 3, 7, 8, 4, 5, 6, 9], None).reorder_max_extent, 4);
+    }
+
+    #[test]
+    fn duplicates_are_told_within_the_window() {
+        let mut numbers: Vec<u32> = (0..70_000).collect();
+        numbers.extend([69_999, 69_999 - 65_535, 0]);
+        let got = of(&numbers, None);
+        assert_eq!((got.received, got.duplicates), (70_001, 2), "what is older is taken for late");
+    }
+
+    #[test]
+    fn delays_and_their_variation() {
+        let mut meter = StreamMeter::default();
+        for i in 0..1_000_u64 {
+            // 5 µs, every tenth frame 15 µs; the receiver's clock is 1 s behind.
+            let delay = if i % 10 == 9 { 15_000 } else { 5_000 };
+            meter.record(0, i as u32, 2_000_000_000 + i * 100_000, 1_000_000_000 + i * 100_000 + delay);
+        }
+        let got = meter.report(&[]).remove(0).received.expect("a receiver");
+        let near = |value: f64, expected: f64| (value - expected).abs() <= expected.abs() * 1e-3;
+        assert!(near(got.delay.min_ns, -999_995_000.0) && near(got.delay.mean_ns, -999_994_000.0), "{got:?}");
+        assert!(near(got.pdv.p50, 0.0) && near(got.pdv.p99, 10_000.0) && near(got.pdv.max_ns, 10_000.0), "{got:?}");
+        let ipdv = got.ipdv.expect("pairs");
+        assert_eq!(ipdv.count, 999);
+        assert!(near(ipdv.mean_ns, 10_000.0 * 199.0 / 999.0) && near(ipdv.p50, 0.0) && near(ipdv.max_ns, 10_000.0));
+    }
+}
