@@ -48,6 +48,7 @@ impl Request {
 pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     check_ends(request)?;
     let folder = request.common.page_folder()?;
+    say_what_is_not_stamped(request)?;
     let stop = Stop::on_signals()?;
     let virtual_clock = request.pipelines.iter().all(is_virtual);
     let mut outcome = if virtual_clock {
@@ -66,6 +67,22 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     };
     let verdicts = judge(&report, &request.expectations)?;
     conclude(&report, &verdicts, &request.common, folder, outcome.failure)
+}
+
+/// Streams that a receiver will not count, though nobody said that it should not.
+fn say_what_is_not_stamped(request: &Request) -> Result<(), Failure> {
+    for plan in &request.pipelines {
+        let SourcePlan::Streams { specs, first, .. } = &plan.source else { continue };
+        for (spec, number) in specs.iter().zip(*first..) {
+            if spec.stamp.is_none() && !spec.is_stamped().map_err(Failure::new)? {
+                output::note(format!(
+                    "{}: stream {number} is not stamped, since its shortest frames have no room: no receiver will count it; write stamp off, or larger sizes",
+                    plan.name
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Says where a fit was made of a part of the gaps.

@@ -302,8 +302,7 @@ fn number(text: &str) -> Option<u32> {
 
 fn dscp(text: &str) -> Option<u32> {
     let digit = |text: &str, least: u32, most: u32| {
-        let digit = text.parse().ok().filter(|digit: &u32| text.len() == 1 && (least..=most).contains(digit));
-        digit
+        text.parse().ok().filter(|digit: &u32| text.len() == 1 && (least..=most).contains(digit))
     };
     if text == "ef" {
         return Some(46);

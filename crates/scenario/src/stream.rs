@@ -66,7 +66,7 @@ fn words(text: &str) -> Result<Vec<String>, ParseError> {
             (None, '"') => {
                 quote = Some('"');
                 // What is quoted is a word even if it is empty.
-                word.push_str("\u{0}");
+                word.push('\u{0}');
             }
             (None, '>') => {
                 words.extend([std::mem::take(&mut word), ">".to_owned()]);
@@ -206,15 +206,32 @@ fn endpoint(
         None => word.split_once(':').map_or((word, None), |(address, port)| (address, Some(port))),
     };
     v6.see(addresses)?;
-    let values = values(address, addresses, random)?;
-    put(spec, address, values)?;
-    match number {
-        Some(number) if ports => put(spec, port, self::values(port, number, random)?),
-        Some(number) => {
-            Err(ParseError::new(format!("':{number}' is a port, which this protocol does not have"), "leave it out"))
+    let number = match number {
+        Some(number) if !ports => {
+            let what = format!("':{number}' is a port, which this protocol does not have");
+            return Err(ParseError::new(what, "leave it out"));
         }
-        None => Ok(()),
+        number => number,
+    };
+    let step = step(words)?.unwrap_or(1);
+    let stepped = |key, text| -> Result<Values, ParseError> {
+        let values = values(key, text, random)?;
+        let walks = values.parts.iter().any(|(first, last)| first != last);
+        Ok(Values { step: if walks { step } else { 1 }, ..values })
+    };
+    put(spec, address, stepped(address, addresses)?)?;
+    number.map_or(Ok(()), |number| put(spec, port, stepped(port, number)?))
+}
+
+/// `step N`, if it is there.
+fn step(words: &mut Words<'_>) -> Result<Option<u64>, ParseError> {
+    if words.peek() != Some("step") {
+        return Ok(None);
     }
+    words.next();
+    let text = words.value("step")?;
+    let step = text.parse().ok().filter(|step| *step > 0);
+    step.map(Some).ok_or_else(|| ParseError::new(format!("'{text}' is no step"), "write a whole number from 1"))
 }
 
 fn put(spec: &mut StreamSpec, key: Key, values: Values) -> Result<(), ParseError> {
@@ -279,13 +296,7 @@ fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, v6: &mut Family) -> Resul
                     v6.see(text)?;
                 }
                 let mut values = values(key, text, random)?;
-                if words.peek() == Some("step") {
-                    words.next();
-                    let step = words.value("step")?;
-                    values.step = step.parse().ok().filter(|step| *step > 0).ok_or_else(|| {
-                        ParseError::new(format!("'{step}' is no step"), "write a whole number from 1")
-                    })?;
-                }
+                values.step = step(words)?.unwrap_or(1);
                 put(spec, key, values)?;
             }
         }

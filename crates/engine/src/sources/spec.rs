@@ -92,6 +92,14 @@ impl StreamSpec {
         }
     }
 
+    /// Frames are stamped.
+    ///
+    /// # Errors
+    /// As [`StreamSpec::check`].
+    pub fn is_stamped(&self) -> Result<bool, ParseError> {
+        self.template(&mut Random::stream(0, ""), 0).map(|(template, _)| template.is_stamped())
+    }
+
     /// Its template, with all fields that do not change, and its sizes.
     pub(super) fn template(&self, random: &mut Random, stream: u16) -> Result<(Template, SizeSpec), ParseError> {
         let pattern = match &self.payload {

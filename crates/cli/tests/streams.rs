@@ -1,0 +1,264 @@
+//! Streams and replays in virtual time, read by code of the tests' own, and by tshark where there is one.
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, Dialect, Record, words};
+use serde_json::Value;
+use std::process::Command;
+
+fn generate(bench: &Bench, out: &str, options: &str) -> Value {
+    bench.report(words(&format!("gen --out pcap:{out} {options}")))
+}
+
+fn u16_at(record: &Record, at: usize) -> u16 {
+    u16::from_be_bytes(record.bytes[at..at + 2].try_into().expect("two bytes"))
+}
+
+/// Stream and number in the stamp that ends a frame.
+fn stamp(record: &Record) -> (u16, u32) {
+    let stamp = &record.bytes[record.bytes.len() - 18..];
+    assert_eq!(stamp[..2], [0x6e, 0x4c]);
+    (u16::from_be_bytes([stamp[4], stamp[5]]), u32::from_be_bytes(stamp[6..10].try_into().expect("four bytes")))
+}
+
+#[test]
+fn fields_take_the_values_that_were_asked() {
+    let bench = Bench::new();
+    generate(
+        &bench,
+        "a.pcap",
+        "--count 60 --stream 'udp 10.0.0.1-10.0.0.3:1000-2000 > 10.1.0.0/30:53,80-82 vlan 5-6 pcp 3 dscp ef ecn 1 ttl 60-64 step 2 \
+         id 7 smac 02:00:00:00:00:10-02:00:00:00:00:11 size 100B'",
+    );
+    for (i, record) in bench.records("a.pcap").iter().enumerate() {
+        let bytes = &record.bytes;
+        assert_eq!((bytes.len(), bytes[11]), (96, 0x10 + (i % 2) as u8));
+        assert_eq!((u16_at(record, 12), u16_at(record, 14)), (0x8100, 3 << 13 | 5 + (i % 2) as u16));
+        assert_eq!((bytes[19], u16_at(record, 22), bytes[26]), (46 << 2 | 1, 7, 60 + 2 * (i % 3) as u8));
+        assert_eq!((bytes[33], bytes[37]), (1 + (i % 3) as u8, (i % 4) as u8), "addresses of frame {i}");
+        assert_eq!((u16_at(record, 38), u16_at(record, 40)), (1000 + i as u16, [53, 80, 81, 82][i % 4]));
+        assert_eq!(stamp(record), (0, i as u32));
+    }
+    let drawn = "--count 500 --stream 'udp random 10.0.0.0/24:1-9 > 10.0.0.9:5..6 size 64B'";
+    generate(&bench, "b.pcap", drawn);
+    let records = bench.records("b.pcap");
+    for (at, least, most) in [(29, 0, 255), (35, 1, 9), (37, 5, 6)] {
+        let mut values: Vec<u8> = records.iter().map(|record| record.bytes[at]).collect();
+        assert!(values.windows(3).any(|three| three[1].wrapping_sub(three[0]) != three[2].wrapping_sub(three[1])));
+        values.sort_unstable();
+        values.dedup();
+        assert!(values[0] >= least && values[values.len() - 1] <= most && values.len() > usize::from(most - least) / 2);
+    }
+}
+
+#[test]
+fn shares_of_streams_and_sizes_are_exact_over_each_cycle() {
+    let bench = Bench::new();
+    generate(
+        &bench,
+        "a.pcap",
+        "--count 2400 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 64B:7,594B:4,1518B:1 weight 3' --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 100B'",
+    );
+    for cycle in bench.records("a.pcap").chunks(48) {
+        let count = |stream: u16, length: usize| {
+            cycle.iter().filter(|record| stamp(record).0 == stream && record.bytes.len() + 4 == length).count()
+        };
+        assert_eq!([count(0, 64), count(0, 594), count(0, 1518), count(1, 100)], [21, 12, 3, 12]);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_frames_and_streams_do_not_disturb_each_other() {
+    let bench = Bench::new();
+    let first = "--stream 'udp random 10.0.0.0/8:1-9 > 10.0.0.9:5..6 size 64B..200B payload random'";
+    let second = "--stream 'tcp random 10.0.0.0/8:1-9 > 10.0.0.9:80 size 64B..200B'";
+    generate(&bench, "a.pcap", &format!("--count 100 --gap 10us --seed 3 {first}"));
+    generate(&bench, "b.pcap", &format!("--count 100 --gap 10us --seed 3 {first}"));
+    assert_eq!(bench.read("a.pcap"), bench.read("b.pcap"));
+    generate(&bench, "c.pcap", &format!("--count 100 --gap 10us --seed 4 {first}"));
+    assert_ne!(bench.read("a.pcap"), bench.read("c.pcap"));
+    generate(&bench, "d.pcap", &format!("--count 200 --gap 10us --seed 3 {first} {second}"));
+    let alone: Vec<Vec<u8>> = bench.records("a.pcap").into_iter().map(|record| record.bytes).collect();
+    let beside: Vec<Record> = bench.records("d.pcap").into_iter().filter(|record| record.bytes[23] == 17).collect();
+    assert_eq!(beside.len(), 100);
+    for (alone, beside) in alone.iter().zip(&beside) {
+        // All but the stamp, whose times differ.
+        assert_eq!(alone[..alone.len() - 18], beside.bytes[..beside.bytes.len() - 18]);
+    }
+}
+
+#[test]
+fn tshark_finds_every_checksum_valid() {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        println!("SKIP: there is no tshark");
+        return;
+    }
+    let bench = Bench::new();
+    let streams = [
+        "udp random 10.0.0.0/8:1-65535 > 10.0.0.2:2000 size imix svlan 3 vlan 1-9 stamp off",
+        "tcp [2001:db8::1-2001:db8::ffff]:80 > [2001:db8::2]:1..65535 flags SA,A,FA seq random 0-4294967295 size 100B-200B",
+        "tcp 10.0.0.1:1-65535 step 1001 > 10.0.0.2:80 ack 1-9 window 5,9 size (normal mean 500B sd 100B clip 100B..1518B)",
+        "icmp 10.0.0.1 > 10.0.0.2 icmp-seq 0-65535 payload increment",
+        "icmp [fe80::1] > [fe80::2] icmp-id 7 size 90B-99B payload random",
+        "udp [::1]:1-9 > [::2]:5 flow-label 0-1048575 step 999 hop-limit 1-255 size 81B..300B payload text \"odd\"",
+        "pcap odd.pcap frame 2 dport 5-9 size 70B-90B",
+    ];
+    let udp = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 77B payload text \"netlathe\"' --count 3";
+    generate(&bench, "odd.pcap", udp);
+    let streams: String = streams.iter().map(|stream| format!(" --stream '{stream}'")).collect();
+    generate(&bench, "a.pcap", &format!("--count 7000 {streams}"));
+    generate(
+        &bench,
+        "b.pcap",
+        "--pcap a.pcap --rewrite 'ip 10.0.0.0/8 > 192.168.0.0/16, ip 2001:db8::/32 > fd00::/16, port 80 > 8080, vlan 7, ttl 9'",
+    );
+    for (file, tagged) in [("a.pcap", 1000), ("b.pcap", 7000)] {
+        let fields = [
+            "ip.checksum.status",
+            "udp.checksum.status",
+            "tcp.checksum.status",
+            "icmp.checksum.status",
+            "icmpv6.checksum.status",
+            "vlan.id",
+        ];
+        let mut tshark = Command::new("tshark");
+        tshark.arg("-r").arg(bench.path(file)).args(["-T", "fields", "-E", "separator=;", "-n"]);
+        for check in ["ip", "udp", "tcp"] {
+            tshark.args(["-o", &format!("{check}.check_checksum:TRUE")]);
+        }
+        for field in fields {
+            tshark.args(["-e", field]);
+        }
+        let output = tshark.output().expect("tshark runs");
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        assert_eq!(text.lines().count(), 7000, "{}", String::from_utf8_lossy(&output.stderr));
+        let mut with_tag = 0;
+        for (i, line) in text.lines().enumerate() {
+            let columns: Vec<&str> = line.split(';').collect();
+            let statuses: Vec<&&str> = columns[..5].iter().filter(|status| !status.is_empty()).collect();
+            // 1 is good; 0 bad, 2 unverified.
+            assert!(!statuses.is_empty() && statuses.iter().all(|status| **status == "1"), "frame {}: {line}", i + 1);
+            with_tag += usize::from(!columns[5].is_empty());
+        }
+        assert_eq!(with_tag, tagged, "{file}");
+    }
+}
+
+/// Frames with uneven gaps, in ns.
+fn uneven(bench: &Bench) -> Vec<Record> {
+    let mut ns = 1_700_000_000_987_654_321;
+    let mut records = Vec::new();
+    for number in 0..2_000_u32 {
+        records.push(Record::new(ns, 64 + number % 1000, number));
+        ns += u64::from(number * 7_919 % 30_011) * 2;
+    }
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    records
+}
+
+fn gaps(records: &[Record]) -> Vec<u64> {
+    records.windows(2).map(|pair| pair[1].ns - pair[0].ns).collect()
+}
+
+#[test]
+fn a_replay_has_the_gaps_of_the_file_to_the_nanosecond() {
+    let bench = Bench::new();
+    let records = uneven(&bench);
+    generate(&bench, "own.pcap", "--pcap in.pcap");
+    assert_eq!(bench.records("own.pcap"), records, "nothing is changed, stamps included");
+    generate(&bench, "twice.pcap", "--pcap in.pcap --speed 2");
+    let halves: Vec<u64> = gaps(&records).iter().map(|gap| gap / 2).collect();
+    assert_eq!(gaps(&bench.records("twice.pcap")), halves);
+    generate(&bench, "slow.pcap", "--pcap in.pcap --speed 0.25");
+    let fourfold: Vec<u64> = gaps(&records).iter().map(|gap| gap * 4).collect();
+    assert_eq!(gaps(&bench.records("slow.pcap")), fourfold);
+    // A speed that leaves fractions of a nanosecond does not drift.
+    generate(&bench, "thirds.pcap", "--pcap in.pcap --speed 3");
+    let thirds = bench.records("thirds.pcap");
+    for (got, was) in thirds.iter().zip(&records) {
+        let wanted = (was.ns - records[0].ns) as f64 / 3.0;
+        assert!(((got.ns - thirds[0].ns) as f64 - wanted).abs() <= 0.5);
+    }
+    let even = generate(&bench, "even.pcap", "--pcap in.pcap --gap 10us");
+    assert!(gaps(&bench.records("even.pcap")).iter().all(|gap| *gap == 10_000), "{even}");
+    let report = bench.report(words("gen --pcap in.pcap --rate 100% --out wire:10G,frames=f.csv,pcap=w.pcap"));
+    assert_eq!(report["out"]["frames"], 2_000);
+    let listed = bench.listed("f.csv");
+    assert!(listed.windows(2).all(|pair| pair[1].start_ps - pair[0].start_ps == (pair[0].length + 20) * 800));
+}
+
+#[test]
+fn a_replay_can_be_repeated_and_changed() {
+    let bench = Bench::new();
+    let records = uneven(&bench);
+    let report = generate(&bench, "loop.pcap", "--pcap in.pcap --loop 3");
+    assert_eq!(report["out"]["frames"], 6_000);
+    let got = bench.records("loop.pcap");
+    let rounds: Vec<&[Record]> = got.chunks(2_000).collect();
+    for round in &rounds {
+        assert_eq!(gaps(round), gaps(&records));
+        assert!(round.iter().zip(&records).all(|(got, was)| got.bytes == was.bytes));
+    }
+    let mean = (records[1_999].ns - records[0].ns) / 1_999;
+    assert!((rounds[1][0].ns - rounds[0][1_999].ns).abs_diff(mean) <= 1, "the mean gap lies between rounds");
+    generate(&bench, "new.pcap", "--pcap in.pcap --rewrite 'dmac 02:aa:00:00:00:01, vlan 9'");
+    for (got, was) in bench.records("new.pcap").iter().zip(&records) {
+        assert_eq!(got.bytes[..6], [2, 0xaa, 0, 0, 0, 1]);
+        assert_eq!((u16_at(got, 12), u16_at(got, 14)), (0x8100, 9));
+        assert_eq!((got.ns, &got.bytes[16..]), (was.ns, &was.bytes[12..]));
+    }
+}
+
+#[test]
+fn a_receiver_counts_what_became_of_each_stream() {
+    let bench = Bench::new();
+    let streams =
+        "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 64B' --stream 'udp [::1]:1 > [::2]:2 vlan 4 size 100B-120B'";
+    generate(&bench, "in.pcap", &format!("--count 2000 --gap 10us {streams}"));
+    let mut records = bench.records("in.pcap");
+    // On the way all take 5 µs, every hundredth one 7 µs.
+    for (i, record) in records.iter_mut().enumerate() {
+        record.ns += if i % 100 == 50 { 7_000 } else { 5_000 };
+    }
+    // Of stream 0 (even): 3 lost in the middle, 2 at the end, one twice. Of stream 1: one late by two.
+    let twice = records[200].clone();
+    let late = records.remove(301);
+    records.insert(305, Record { ns: records[304].ns, ..late });
+    let gone = [400, 500, 600, 1_996, 1_998].map(|index| records[index].bytes.clone());
+    records.retain(|record| !gone.contains(&record.bytes));
+    records.insert(250, Record { ns: records[249].ns, ..twice });
+    bench.capture("got.pcap", Dialect::USUAL, &records);
+    let report = bench.report(words("measure --pcap got.pcap"));
+    let streams = report["streams"].as_array().expect("streams");
+    let figure = |stream: usize, name: &str| streams[stream].pointer(name).and_then(Value::as_f64).expect(name);
+    assert_eq!(streams.len(), 2);
+    assert_eq!((figure(0, "/received"), figure(0, "/lost"), figure(0, "/duplicates")), (995.0, 3.0, 1.0));
+    assert_eq!((figure(0, "/reordered"), figure(1, "/reordered")), (0.0, 1.0));
+    assert_eq!((figure(1, "/received"), figure(1, "/lost"), figure(1, "/reorder_max_extent")), (1_000.0, 0.0, 2.0));
+    assert_eq!((figure(0, "/delay/min_ns"), figure(0, "/delay/max_ns")), (5_000.0, 7_000.0));
+    assert_eq!((figure(0, "/pdv/p50"), figure(0, "/pdv/max_ns"), figure(0, "/ipdv/max_ns")), (0.0, 2_000.0, 2_000.0));
+}
+
+#[test]
+fn many_frames_take_constant_memory() {
+    let bench = Bench::new();
+    let peak = |count: u64| {
+        let line = format!(
+            "gen --out null --count {count} --gap 1us --stream 'udp random 10.0.0.0/8:1-65535 > 10.0.0.2:2 size imix stamp off' -q"
+        );
+        let mut child = bench.command(words(&line)).spawn().expect("it starts");
+        let status = format!("/proc/{}/status", child.id());
+        let mut peak = 0;
+        while child.try_wait().expect("a status").is_none() {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let kib = line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse().ok());
+            peak = peak.max(kib.unwrap_or(0_u64));
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        peak
+    };
+    let (few, many) = (peak(200_000), peak(2_000_000));
+    assert!(few > 0 && many < few + 4_096, "{few} KiB, then {many} KiB");
+}
