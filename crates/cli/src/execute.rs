@@ -46,6 +46,12 @@ impl Request {
 
 /// Runs to the end and prints the report.
 pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
+    run_with(request, None)
+}
+
+/// Runs to the end, counts at `receiver` what arrives there of the streams sent, and prints the report.
+/// Lost frames are a missed expectation.
+pub(crate) fn run_with(request: &Request, receiver: Option<&PortSpec>) -> Result<ExitCode, Failure> {
     check_ends(request)?;
     let folder = request.common.page_folder()?;
     say_what_is_not_stamped(request)?;
@@ -56,7 +62,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     } else if request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them apart"));
     } else {
-        live(request, &stop)?
+        live(request, receiver, &stop)?
     };
     note_samples(&outcome.reports, &mut outcome.limits);
     let report = Report {
@@ -65,7 +71,8 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
         pipelines: outcome.reports,
         limits: with_definitions(outcome.limits),
     };
-    let verdicts = judge(&report, &request.expectations)?;
+    let mut verdicts = judge(&report, &request.expectations)?;
+    verdicts.extend(receiver.map(|_| whether_all_came(&report)));
     conclude(&report, &verdicts, &request.common, folder, outcome.failure)
 }
 
@@ -126,12 +133,12 @@ pub(crate) fn conclude(
 }
 
 #[cfg(feature = "live")]
-fn live(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
-    crate::live::run(request, stop)
+fn live(request: &Request, receiver: Option<&PortSpec>, stop: &Stop) -> Result<Outcome, Failure> {
+    crate::live::run(request, receiver, stop)
 }
 
 #[cfg(not(feature = "live"))]
-fn live(_: &Request, _: &Stop) -> Result<Outcome, Failure> {
+fn live(_: &Request, _: Option<&PortSpec>, _: &Stop) -> Result<Outcome, Failure> {
     Err(Failure::new("this netlathe was built without live ports: build it with the default features"))
 }
 
@@ -168,6 +175,19 @@ fn with_definitions(mut limits: Map<String, Value>) -> Map<String, Value> {
         }),
     );
     limits
+}
+
+/// A receiver expects every frame that was sent.
+fn whether_all_came(report: &Report) -> Verdict {
+    let streams = report.pipelines.iter().flat_map(|pipeline| &pipeline.streams);
+    let lost: u64 = streams.filter_map(|stream| stream.received.as_ref()).map(|received| received.lost).sum();
+    let flows = report.pipelines.iter().filter_map(|pipeline| pipeline.flow.as_ref());
+    let missed: u64 = flows.map(|flow| flow.kernel_drops).sum();
+    let own = if missed > 0 { format!(", of which the receiver itself missed up to {missed}") } else { String::new() };
+    Verdict {
+        expected: "every frame at --in".to_owned(),
+        missed: (lost > 0).then(|| format!("{lost} frames were lost{own}")),
+    }
 }
 
 /// What became of the expectations.

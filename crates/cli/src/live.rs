@@ -4,6 +4,7 @@ use crate::assemble;
 use crate::commands::Cores;
 use crate::commands::measure::{Receiver, Reception};
 use crate::execute::{Outcome, Request};
+use crate::far_end::FarEnd;
 use crate::limits::{self, Reload};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
@@ -28,7 +29,7 @@ use units::{FrameLen, Span, Time};
 const LISTED: usize = 4_194_304;
 
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
-pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
+pub(crate) fn run(request: &Request, receiver: Option<&PortSpec>, stop: &Stop) -> Result<Outcome, Failure> {
     let mut configs = request.pipelines.iter().map(|plan| config(plan, request)).collect::<Result<Vec<_>, _>>()?;
     place(&mut configs, request)?;
     let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
@@ -39,24 +40,34 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     for (plan, config) in request.pipelines.iter().zip(configs) {
         workers.push(open(eal, plan, config, request)?);
     }
+    let far_end = receiver.map(FarEnd::open).transpose()?;
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
     let flag = stop.flag();
     let mut reload = Reload::new(request)?;
-    let results = thread::scope(|scope| {
-        let handles: Vec<_> = workers
-            .into_iter()
-            .zip(&counters)
-            .map(|(worker, counters)| {
-                let flag = &flag;
-                scope.spawn(move || worker.run(eal, flag, counters))
-            })
-            .collect();
-        show_progress(request, &counters, || {
-            reload.if_asked(request);
-            handles.iter().all(thread::ScopedJoinHandle::is_finished)
-        });
-        handles.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
-    });
+    let send = || {
+        thread::scope(|scope| {
+            let handles: Vec<_> = workers
+                .into_iter()
+                .zip(&counters)
+                .map(|(worker, counters)| {
+                    let flag = &flag;
+                    scope.spawn(move || worker.run(eal, flag, counters))
+                })
+                .collect();
+            show_progress(request, &counters, || {
+                reload.if_asked(request);
+                handles.iter().all(thread::ScopedJoinHandle::is_finished)
+            });
+            handles.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+        })
+    };
+    let (results, arrived) = match far_end {
+        Some(far_end) => {
+            let (results, arrived) = far_end.during(send);
+            (results, Some(arrived?))
+        }
+        None => (send(), None),
+    };
 
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
     let mut ports = Map::new();
@@ -72,6 +83,10 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         let floor = floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
         warnings.extend(resolution::of_machine(plan, &report, floor));
         outcome.reports.push(report);
+    }
+    if let (Some(arrived), Some(report)) = (arrived, outcome.reports.last_mut()) {
+        report.streams = arrived.streams.report(&report.streams);
+        report.flow = Some(arrived.flow);
     }
     resolution::warn(&mut outcome.limits, &warnings);
     outcome.limits.insert(

@@ -6,6 +6,8 @@
 mod assemble;
 mod commands;
 mod execute;
+#[cfg(feature = "live")]
+mod far_end;
 mod files;
 mod host;
 mod limits;

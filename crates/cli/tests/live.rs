@@ -8,7 +8,7 @@
 #[path = "live/bed.rs"]
 mod bed;
 
-use bed::{Bed, Finished, Program, Record, Sequence, lab_name, number};
+use bed::{Bed, Finished, Program, Record, Sequence, lab_name, number, sequence_of};
 use lab::Node;
 use serde_json::Value;
 use std::fs;
@@ -406,7 +406,7 @@ fn a_killed_receiver_leaves_whole_records() {
     let sequence = Sequence::of(&records, 1, 15_000);
     assert!(sequence.came > 2_000, "{sequence:?}");
     assert_eq!(sequence.missing, 15_000 - sequence.came);
-    let numbers = records.iter().map(number);
+    let numbers = records.iter().map(sequence_of);
     assert!(numbers.eq(0..sequence.came), "records that are not the first ones");
     assert_eq!(bed.records("killed.pcap").1, 0, "the last record is cut");
 }

@@ -34,8 +34,8 @@ fn fields_take_the_values_that_were_asked() {
     for (i, record) in bench.records("a.pcap").iter().enumerate() {
         let bytes = &record.bytes;
         assert_eq!((bytes.len(), bytes[11]), (96, 0x10 + (i % 2) as u8));
-        assert_eq!((u16_at(record, 12), u16_at(record, 14)), (0x8100, 3 << 13 | 5 + (i % 2) as u16));
-        assert_eq!((bytes[19], u16_at(record, 22), bytes[26]), (46 << 2 | 1, 7, 60 + 2 * (i % 3) as u8));
+        assert_eq!((u16_at(record, 12), u16_at(record, 14)), (0x8100, 0x6005 + (i % 2) as u16));
+        assert_eq!((bytes[19], u16_at(record, 22), bytes[26]), (0xb9, 7, 60 + 2 * (i % 3) as u8));
         assert_eq!((bytes[33], bytes[37]), (1 + (i % 3) as u8, (i % 4) as u8), "addresses of frame {i}");
         assert_eq!((u16_at(record, 38), u16_at(record, 40)), (1000 + i as u16, [53, 80, 81, 82][i % 4]));
         assert_eq!(stamp(record), (0, i as u32));

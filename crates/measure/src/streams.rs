@@ -32,7 +32,7 @@ pub struct ReceivedStream {
     pub reordered: u64,
     /// `reordered` ÷ `received`.
     pub reorder_ratio: f64,
-    /// Largest reordering extent (RFC 4737 section 4.2.2), at most 65 536 frames back.
+    /// Largest reordering extent (RFC 4737 section 4.2.2), seen from the last 65 536 frames that were ahead.
     pub reorder_max_extent: u64,
     /// One-way delay: arrival minus departure, each by its own clock.
     pub delay: DelayReport,

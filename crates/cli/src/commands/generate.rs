@@ -1,7 +1,7 @@
 use super::{Common, Departures};
 use crate::execute::{self, Request};
 use crate::output::Failure;
-use scenario::{PipelineText, Text};
+use scenario::{PipelineText, PortSpec, Problems, SourcePlan, Text};
 use std::process::ExitCode;
 
 /// Make traffic from a description, or send a capture again
@@ -26,6 +26,9 @@ pub(crate) struct Generate {
     /// Port that frames leave by
     #[arg(long = "out", value_name = "PORT")]
     output: String,
+    /// Interface at which the frames should arrive: counts what is lost, late, repeated or out of order
+    #[arg(long = "in", value_name = "PORT")]
+    input: Option<String>,
     /// What to send; several are sent in turn, each as often as its weight
     #[arg(long = "stream", value_name = "SPEC", required_unless_present = "pcap")]
     streams: Vec<String>,
@@ -63,6 +66,35 @@ impl Generate {
             output: Some(Text::option("--out", self.output)),
             ..self.departures.pipeline("gen")
         };
-        execute::run(&Request::of_pipeline("gen", &pipeline, self.common)?)
+        let request = Request::of_pipeline("gen", &pipeline, self.common)?;
+        let receiver = match self.input {
+            Some(input) => Some(receiver(&Text::option("--in", input), &request)?),
+            None => None,
+        };
+        execute::run_with(&request, receiver.as_ref())
     }
+}
+
+/// Where the frames should arrive, which can be told for stamped streams that are sent live.
+fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
+    let mut problems = Problems::default();
+    let port = problems.read(text, PortSpec::parse);
+    for plan in &request.pipelines {
+        match &plan.source {
+            SourcePlan::Streams { specs, .. } => {
+                for (number, spec) in specs.iter().enumerate() {
+                    if !spec.is_stamped().map_err(Failure::new)? {
+                        let what = format!("frames of stream {number} are not stamped, so nobody knows them again");
+                        problems.add(&text.origin, format!("{what}: write larger sizes, and no stamp off"));
+                    }
+                }
+            }
+            _ => problems.add(&text.origin, "counts the frames of streams, not of a capture: leave it out"),
+        }
+        if plan.output.is_virtual() {
+            let how = "write the frames to a capture and read it with measure --pcap";
+            problems.add(&text.origin, format!("nothing arrives from '{}' while it is written: {how}", plan.output));
+        }
+    }
+    problems.unless_any(port).map_err(Failure::new)
 }

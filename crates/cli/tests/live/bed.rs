@@ -218,7 +218,7 @@ impl Sequence {
         let mut sequence = Sequence::default();
         let mut highest = None;
         for record in records.iter().filter(|record| record.bytes[11] == client as u8) {
-            let number = number(record);
+            let number = sequence_of(record);
             let seen = seen.get_mut(number as usize).expect("a number that was sent");
             sequence.came += 1;
             sequence.repeated += u64::from(*seen);
@@ -232,7 +232,7 @@ impl Sequence {
 }
 
 /// The number that the stamp at the end of a frame holds.
-pub(crate) fn number(record: &Record) -> u64 {
+pub(crate) fn sequence_of(record: &Record) -> u64 {
     let at = record.bytes.len() - 12;
     u32::from_be_bytes(record.bytes[at..at + 4].try_into().expect("four bytes")).into()
 }

@@ -1,0 +1,82 @@
+//! Streams and replays over real interfaces: what a receiver counts, against what was done on the way.
+#![cfg(feature = "live")]
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+#[path = "live/bed.rs"]
+mod bed;
+
+use bed::{Bed, number};
+use lab::Node;
+use std::thread;
+use std::time::Duration;
+
+/// Two veth pairs of a box, `a0`–`a1` and `b0`–`b1`, between which something can be put.
+fn paired(test: &str) -> Option<Bed> {
+    let bed = Bed::alone(test, |_| {})?;
+    for (near, far) in [("a0", "a1"), ("b0", "b1")] {
+        bed.stdout(Node::Box, &format!("ip link add {near} type veth peer name {far}"));
+        for end in [near, far] {
+            bed.stdout(Node::Box, &format!("ethtool -K {end} tx off tso off gso off gro off"));
+            bed.output(Node::Box, &format!("sysctl -qw net.ipv6.conf.{end}.disable_ipv6=1"));
+            bed.stdout(Node::Box, &format!("ip link set {end} up"));
+        }
+    }
+    Some(bed)
+}
+
+const STREAMS: &str = "--stream 'udp 10.0.0.1:1-1000 > 10.0.0.2:9 size 64B' \
+                       --stream 'tcp [fd00::1]:1 > [fd00::2]:80 vlan 5 size 100B-200B weight 2'";
+
+#[test]
+fn a_generator_counts_what_arrives() {
+    let Some(bed) = paired("counts") else { return };
+    let line = format!("gen --out a0 --in a1 --rate 20kpps --count 30000 --json {STREAMS}");
+    let report = bed.run(Node::Box, &line).report();
+    for (stream, sent) in [(0, 10_000), (1, 20_000)] {
+        let figure = |name: &str| number(&report, &format!("/streams/{stream}/{name}"));
+        assert_eq!(["sent", "received", "lost", "duplicates", "reordered"].map(figure), [sent, sent, 0, 0, 0]);
+        // By one clock: after it was sent, and within the patience of a receiver.
+        let least = report.pointer(&format!("/streams/{stream}/delay/min_ns")).and_then(serde_json::Value::as_f64);
+        assert!(least.is_some_and(|least| (0.0..1e8).contains(&least)), "{least:?}");
+    }
+}
+
+#[test]
+fn frames_that_are_lost_on_the_way_are_counted_and_change_the_status() {
+    let Some(bed) = paired("loses") else { return };
+    let shape = bed.start(Node::Box, "shape --in a1 --out b0 --one-way --stage 'loss 10%' --json --duration 30s");
+    thread::sleep(Duration::from_secs(2));
+    let generated = bed.run(Node::Box, &format!("gen --out a0 --in b1 --rate 10kpps --count 30000 --json {STREAMS}"));
+    assert_eq!(generated.status.code(), Some(1), "{}", generated.stderr);
+    assert!(generated.stderr.contains("frames were lost"), "{}", generated.stderr);
+    let shaped = shape.stop().report();
+    let report = serde_json::from_str::<serde_json::Value>(&generated.stdout).expect("a report");
+    let lost: u64 = (0..2).map(|stream| number(&report, &format!("/pipelines/0/streams/{stream}/lost"))).sum();
+    assert_eq!(lost, number(&shaped, "/drops/loss"), "{report} {shaped}");
+}
+
+#[test]
+fn a_replay_keeps_its_pace_on_a_port() {
+    let Some(bed) = paired("replays") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 64B-200B'";
+    bed.run(Node::Box, &format!("gen --out pcap:in.pcap --count 20000 --gap 100us --json {stream}")).report();
+    let listens = bed.start(Node::Box, "measure --in a1 --write got.pcap --count 20000 --duration 30s --json");
+    while !bed.path("got.pcap").exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let line = "gen --out a0 --pcap in.pcap --speed 2 --rewrite 'dst 10.0.0.0/8 > 20.0.0.0/8, dport 7' --json";
+    let sent = bed.run(Node::Box, line).report();
+    assert_eq!(["/out/frames", "/held"].map(|name| number(&sent, name)), [20_000, 0]);
+    listens.wait().report();
+    let (was, got) = (bed.records("in.pcap").0, bed.records("got.pcap").0);
+    assert_eq!(got.len(), 20_000);
+    for (was, got) in was.iter().zip(&got) {
+        assert_eq!((was.bytes.len(), got.bytes[30], &got.bytes[36..38]), (got.bytes.len(), 20, &[0, 7][..]));
+    }
+    let mut gaps: Vec<u64> = got.windows(2).map(|pair| pair[1].ns - pair[0].ns).collect();
+    gaps.sort_unstable();
+    assert!(gaps[gaps.len() / 2].abs_diff(50_000) < 2_000, "median of {} ns", gaps[gaps.len() / 2]);
+    // The schedule is absolute: hiccups do not add up.
+    let pace = (got[19_999].ns - got[0].ns) as f64 / (19_999.0 * 50_000.0);
+    assert!((pace - 1.0).abs() < 0.02, "{pace}");
+}
