@@ -260,7 +260,8 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
         }
         SourcePlan::Replay(replay) => {
             let source = virtual_time::open_replay(replay).map_err(Failure::new)?;
-            Feed::Replay { supply: Box::new(FromCapture(source)), ahead: plan.stages.is_empty() }
+            let no_stages = plan.stages.is_empty() && plan.classes.iter().all(|class| class.stages.is_empty());
+            Feed::Replay { supply: Box::new(FromCapture(source)), ahead: no_stages }
         }
     };
     let pacing = match (plan.pacer, plan.line) {

@@ -534,7 +534,7 @@ mod tests {
             let mut frame = vec![0; 80];
             template.write(template.sums(), 0, &mut frame);
             assert_eq!(frame[40..42] == [0, 0], zero);
-            assert_eq!(are_valid(&frame), false);
+            assert!(!are_valid(&frame));
             assert_eq!(frame[34..36], 999_u16.to_be_bytes());
         }
     }
