@@ -256,6 +256,11 @@ int shim_launch_register(int32_t *offset, uint64_t *flag)
 	return 0;
 }
 
+struct rte_mbuf *shim_copy(const struct rte_mbuf *frame)
+{
+	return rte_pktmbuf_copy(frame, frame->pool, 0, UINT32_MAX);
+}
+
 /* ---- devices and ports ---- */
 
 int shim_attach(const char *bus, const char *name, const char *arguments)

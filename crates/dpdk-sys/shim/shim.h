@@ -93,6 +93,8 @@ uint32_t shim_pool_in_use(struct rte_mempool *pool);
 int shim_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t count);
 /* Whole chains; any mixture of pools. */
 void shim_free_bulk(struct rte_mbuf **frames, uint32_t count);
+/* A copy of a whole frame in a buffer of the same pool, or NULL when the pool is empty. */
+struct rte_mbuf *shim_copy(const struct rte_mbuf *frame);
 
 /* Where a frame keeps when it is to depart, in ticks of the NIC's clock: the offset in struct rte_mbuf of
  * a uint64_t, and the bit of ol_flags that says it counts. */

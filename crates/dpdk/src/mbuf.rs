@@ -113,6 +113,13 @@ impl packet::Frame for Mbuf {
         // SAFETY: as in `bytes`, and borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.data(), self.len()) }
     }
+
+    fn copy(&self) -> Option<Self> {
+        // SAFETY: the frame is ours and stays as it is.
+        let raw = unsafe { sys::shim_copy(self.raw.as_ptr()) };
+        // SAFETY: a copy of one segment into an equally large buffer is one segment, and nobody else's.
+        NonNull::new(raw).map(|raw| unsafe { Mbuf::from_raw(raw) })
+    }
 }
 
 impl Drop for Mbuf {

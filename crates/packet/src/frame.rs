@@ -11,6 +11,11 @@ pub trait Frame {
     /// The bytes held, to be rewritten.
     fn bytes_mut(&mut self) -> &mut [u8];
 
+    /// Another frame of the same bytes; `None` when there is no buffer for it.
+    fn copy(&self) -> Option<Self>
+    where
+        Self: Sized;
+
     /// Length on the line, FCS included and padded to the minimum, also of what a capture cut off.
     fn length(&self) -> FrameLen {
         FrameLen::of_captured(self.bytes().len() as u32)
@@ -69,6 +74,10 @@ impl Frame for HeapFrame {
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
+    }
+
+    fn copy(&self) -> Option<Self> {
+        Some(self.clone())
     }
 
     fn length(&self) -> FrameLen {
