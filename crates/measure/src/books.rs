@@ -55,6 +55,9 @@ drop_reasons! {
     NoRoom   "table-full" "its user is new and the table of users has no room";
     Unknown  "unknown-user" "its user has no rate, and such users are to be dropped";
     Overrun  "worker"   "the modelled worker had no time for it";
+    Queue    "queue"     "the emulated queue was full: its limit of frames, bytes or time";
+    Outage   "outage"    "the emulated link was down, as asked";
+    Mtu      "mtu"       "longer than the emulated link's MTU, which tells nobody";
     TxFull   "tx-full"   "the output port took no more frames when the run ended";
 }
 

@@ -6,7 +6,7 @@ use units::PS_PER_S;
 /// Exact departures are the same many times in a row: a value is put in its bucket when it changes.
 /// There is room for 100 s of ps from the start, and more is found when it is needed: to grow and to
 /// touch new memory takes 0.3 ms, during which nothing departs.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tallies {
     buckets: Histogram<u64>,
     /// The last value, and how often it came since it is the last.

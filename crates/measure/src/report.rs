@@ -1,5 +1,6 @@
 use crate::books::{Drops, Tally};
 use crate::buckets::Buckets;
+use crate::effects::{DelayReport, EffectCounts, Effects, ReorderReport};
 use crate::fit::FitReport;
 use crate::limit::LimitReport;
 use crate::plots::Plots;
@@ -46,6 +47,15 @@ pub struct PipelineReport {
     pub copies: u64,
     /// Frames dropped, by reason.
     pub drops: Drops,
+    /// What stages did to frames that they did not drop, and how often.
+    #[serde(skip_serializing_if = "EffectCounts::is_empty")]
+    pub effects: EffectCounts,
+    /// For how long stages held frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<DelayReport>,
+    /// The order of frames behind stages that may change it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reorder: Option<ReorderReport>,
     /// Frames that were in the pipeline when it ended.
     pub held: u64,
     /// Inter-departure times.
@@ -117,6 +127,12 @@ pub struct PipelineReport {
 }
 
 impl PipelineReport {
+    /// Adds what stages did.
+    #[must_use]
+    pub fn with_effects(self, effects: &Effects) -> Self {
+        PipelineReport { effects: effects.counts(), delay: effects.delay(), reorder: effects.reorder(), ..self }
+    }
+
     /// Leaves out what compares with an ask, for a run that asked nothing.
     pub fn forget_ask(&mut self) {
         self.conformance = None;

@@ -1,0 +1,258 @@
+use crate::histogram::Tallies;
+use crate::moments::Moments;
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use std::collections::VecDeque;
+use std::fmt;
+use units::Span;
+
+/// Declares the effects once: their stable names in reports and what they mean.
+macro_rules! effects {
+    ($($variant:ident $name:literal $doc:literal;)*) => {
+        /// What a stage did to a frame without dropping it. The names are stable: other people's scripts read them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Effect { $(#[doc = $doc] $variant),* }
+
+        impl Effect {
+            /// Every effect there is.
+            pub const ALL: &'static [Effect] = &[$(Effect::$variant),*];
+
+            /// The name in reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Effect::$variant => $name),* }
+            }
+
+            /// What it means, for people.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Effect::$variant => $doc),* }
+            }
+        }
+    };
+}
+
+effects! {
+    Corrupted     "corrupted"     "bytes were changed, as asked";
+    Incorruptible "incorruptible" "chosen to be corrupted with valid checksums, but without two different payload words";
+    Marked        "marked"        "marked with congestion experienced (ECN) instead of being lost";
+    Duplicated    "duplicated"    "a copy was made";
+    Hastened      "hastened"      "sent ahead of the delayed ones, as netem's reorder does";
+    Chosen        "chosen"        "chosen to be reordered";
+    Missed        "missed"        "chosen to be reordered, but no later frame of the flow came in time";
+    Unlogged      "unlogged"      "beyond the log of decisions that was replayed, and passed unchanged";
+}
+
+/// What stages did to frames that they did not drop: how often, how long they held them, and what
+/// became of the order.
+#[derive(Debug, Default)]
+pub struct Effects {
+    counts: [u64; Effect::ALL.len()],
+    delays: Option<Box<Delays>>,
+    order: Option<Box<Order>>,
+}
+
+#[derive(Debug, Default)]
+struct Delays {
+    moments: Moments,
+    tallies: Tallies,
+}
+
+impl Effects {
+    /// Counts an effect.
+    pub fn count(&mut self, effect: Effect) {
+        self.counts[effect as usize] += 1;
+    }
+
+    /// How often there was an effect.
+    #[must_use]
+    pub fn counted(&self, effect: Effect) -> u64 {
+        self.counts[effect as usize]
+    }
+
+    /// A stage settled for how long it holds a frame.
+    pub fn delayed(&mut self, by: Span) {
+        let delays = self.delays.get_or_insert_default();
+        delays.moments.add(by.as_ps().cast_signed());
+        delays.tallies.count(by.as_ps());
+    }
+
+    /// The frame that came as number `number` leaves a stage that may change the order.
+    pub fn leaves(&mut self, number: u64) {
+        self.order.get_or_insert_default().leaves(number);
+    }
+
+    /// A frame leaves, of whose flow `after` later frames have left before it.
+    pub fn leaves_after(&mut self, after: u64) {
+        let order = self.order.get_or_insert_default();
+        order.frames += 1;
+        order.reordered += u64::from(after > 0);
+        order.max_extent = order.max_extent.max(after);
+    }
+
+    /// How often each effect was.
+    #[must_use]
+    pub fn counts(&self) -> EffectCounts {
+        EffectCounts(self.counts)
+    }
+
+    /// For how long frames were held, if a stage that holds them settled that.
+    #[must_use]
+    pub fn delay(&self) -> Option<DelayReport> {
+        let delays = self.delays.as_ref()?;
+        let all = delays.tallies.all();
+        let quantile = |q: f64| all.value_at_quantile(q) as f64 / 1_000.0;
+        Some(DelayReport {
+            count: delays.moments.count(),
+            mean_ns: delays.moments.mean() / 1_000.0,
+            std_ns: delays.moments.deviation() / 1_000.0,
+            min_ns: delays.moments.min() as f64 / 1_000.0,
+            max_ns: delays.moments.max() as f64 / 1_000.0,
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+        })
+    }
+
+    /// What became of the order, if a stage may have changed it.
+    #[must_use]
+    pub fn reorder(&self) -> Option<ReorderReport> {
+        self.order.as_ref().map(|order| ReorderReport {
+            frames: order.frames,
+            reordered: order.reordered,
+            ratio: if order.frames == 0 { 0.0 } else { order.reordered as f64 / order.frames as f64 },
+            max_extent: order.max_extent,
+        })
+    }
+}
+
+/// Effects and how often they were; serialises as a map of those that occurred.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EffectCounts([u64; Effect::ALL.len()]);
+
+impl EffectCounts {
+    /// The effects that occurred and how often.
+    pub fn iter(&self) -> impl Iterator<Item = (Effect, u64)> + '_ {
+        Effect::ALL.iter().map(|effect| (*effect, self.0[*effect as usize])).filter(|(_, n)| *n > 0)
+    }
+
+    /// Nothing occurred.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|n| *n == 0)
+    }
+}
+
+impl Serialize for EffectCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (effect, n) in self.iter() {
+            map.serialize_entry(effect.name(), &n)?;
+        }
+        map.end()
+    }
+}
+
+/// For how long stages held frames, as settled when each came; ns.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DelayReport {
+    /// Frames held.
+    pub count: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Standard deviation.
+    pub std_ns: f64,
+    /// Least.
+    pub min_ns: f64,
+    /// Largest.
+    pub max_ns: f64,
+    /// Median, to 0.1 %.
+    pub p50: f64,
+    /// 99th percentile, to 0.1 %.
+    pub p99: f64,
+}
+
+/// The order of frames behind a stage that may change it (RFC 4737, §3 and §4.2.1).
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ReorderReport {
+    /// Frames that left the stage.
+    pub frames: u64,
+    /// Those that left after one that came later.
+    pub reordered: u64,
+    /// Their share.
+    pub ratio: f64,
+    /// Largest extent: places between a reordered frame and the first of those that overtook it;
+    /// beyond 4 096 frames back, at least that.
+    pub max_extent: u64,
+}
+
+/// Watches in which order numbered frames leave.
+#[derive(Default)]
+struct Order {
+    frames: u64,
+    reordered: u64,
+    max_extent: u64,
+    /// Frames with a larger number than any before them: where, and which. The first frame that
+    /// overtook another is always one of these.
+    records: VecDeque<(u64, u64)>,
+}
+
+/// Records kept.
+const RECORDS: usize = 4_096;
+
+impl Order {
+    fn leaves(&mut self, number: u64) {
+        let place = self.frames;
+        self.frames += 1;
+        if self.records.back().is_none_or(|(_, largest)| number > *largest) {
+            if self.records.len() == RECORDS {
+                self.records.pop_front();
+            }
+            self.records.push_back((place, number));
+        } else if self.records.back().is_some_and(|(_, largest)| number < *largest) {
+            self.reordered += 1;
+            let first = self.records.partition_point(|(_, record)| *record < number);
+            self.max_extent = self.max_extent.max(place - self.records[first].0);
+        }
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Order({} of {})", self.reordered, self.frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reordering_as_rfc_4737_counts_it() {
+        // RFC 4737, §4.2.1: of 1 2 3 4 7 5 6 8, 5 and 6 are reordered, with extents of 1 and 2.
+        let mut effects = Effects::default();
+        for number in [1, 2, 3, 4, 7, 5, 6, 8] {
+            effects.leaves(number);
+        }
+        let report = effects.reorder().expect("an order");
+        assert_eq!((report.frames, report.reordered, report.max_extent), (8, 2, 2));
+    }
+
+    #[test]
+    fn copies_are_not_reordered() {
+        let mut effects = Effects::default();
+        [1, 1, 2, 2, 3].into_iter().for_each(|number| effects.leaves(number));
+        assert_eq!(effects.reorder().map(|report| report.reordered), Some(0));
+    }
+
+    #[test]
+    fn delays_have_their_moments() {
+        let mut effects = Effects::default();
+        assert!(effects.delay().is_none());
+        for us in [10, 20, 30] {
+            effects.delayed(Span::from_us(us));
+        }
+        let delay = effects.delay().expect("delays");
+        assert!((delay.mean_ns - 20_000.0).abs() < 1e-6 && (delay.max_ns - 30_000.0).abs() < 1e-6);
+        assert_eq!(delay.count, 3);
+    }
+}
