@@ -78,6 +78,9 @@ fn both(receiving: PipelineReport, departing: PipelineReport) -> PipelineReport 
         came: receiving.came,
         copies: receiving.copies,
         drops,
+        effects: receiving.effects,
+        delay: receiving.delay,
+        reorder: receiving.reorder,
         back: receiving.back,
         depth: receiving.depth,
         ..departing

@@ -71,6 +71,7 @@ impl<'a> Rounds<'a> {
             forgiven: self.pipeline.forgiven().map(Forgiven::from),
             ..self.meter.report(self.pipeline.books(), self.pipeline.held() + outside)
         };
+        self.pipeline.report_effects(&mut report);
         self.pipeline.report_classes(&self.meter, &mut report);
         report
     }

@@ -2,7 +2,7 @@ use crate::catch_up::Forgiveness;
 use crate::pipeline::Departure;
 use crate::schedules::{AsReady, Lengths, Schedule};
 use crate::stages::{Item, Outlet, Stage};
-use measure::Books;
+use measure::{Books, DropReason};
 use packet::Frame;
 use std::collections::VecDeque;
 use units::Time;
@@ -21,7 +21,7 @@ pub(crate) struct Lane<F> {
     /// Most frames that were ready at one time.
     pub(crate) depth: usize,
     batch: Vec<Item<F>>,
-    outlet: Outlet<F>,
+    pub(crate) outlet: Outlet<F>,
 }
 
 impl<F: Frame> Lane<F> {
@@ -43,7 +43,7 @@ impl<F: Frame> Lane<F> {
 
     /// The stages, which give what is ready at once, and the schedule, each by itself.
     pub(crate) fn split(self) -> (Self, Self) {
-        let stages = Lane::new(self.class, self.stages, Box::new(AsReady));
+        let stages = Lane { outlet: self.outlet, ..Lane::new(self.class, self.stages, Box::new(AsReady)) };
         let schedule = Lane { forgiveness: self.forgiveness, ..Lane::new(self.class, Vec::new(), self.schedule) };
         (stages, schedule)
     }
@@ -153,11 +153,16 @@ impl<F: Frame> Lane<F> {
     }
 }
 
-/// Books what stages dropped.
+/// Books what stages dropped and copied.
 fn book<F>(outlet: &mut Outlet<F>, mut books: [&mut Books; 2]) {
     for (_, reason) in outlet.dropped.drain(..) {
         for books in &mut books {
             books.drop_one(reason);
         }
+    }
+    let (copies, not_copied) = (std::mem::take(&mut outlet.copies), std::mem::take(&mut outlet.not_copied));
+    for books in books {
+        books.copies += copies;
+        books.drop_many(DropReason::Pool, not_copied);
     }
 }

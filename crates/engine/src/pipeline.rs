@@ -4,7 +4,7 @@ use crate::classes::Classifier;
 use crate::lane::Lane;
 use crate::merge::Merge;
 use crate::schedules::Schedule;
-use crate::stages::Stage;
+use crate::stages::{Log, Stage};
 use measure::{Books, DepartureMeter, DropReason, PipelineReport};
 use packet::Frame;
 use units::{FrameLen, Span, Time};
@@ -254,6 +254,22 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
+    /// Tells `log` of every decision about frames of the class without a rule from now on.
+    pub fn tell(&mut self, log: Log) {
+        if let Some(lane) = self.lanes.last_mut() {
+            lane.outlet.log = Some(log);
+        }
+    }
+
+    /// Adds what stages did to frames that they did not drop; of several classes how often only, the rest
+    /// is told of each.
+    pub fn report_effects(&self, report: &mut PipelineReport) {
+        match &self.lanes[..] {
+            [lane] => report.add_effects(&lane.outlet.effects),
+            lanes => lanes.iter().for_each(|lane| report.effects.add_all(&lane.outlet.effects.counts())),
+        }
+    }
+
     /// A meter of its departures; `asked_gap` is the fixed gap that was asked of all, `byte_time` that of the
     /// line if there is one, `window` the length of the windows of the rate.
     #[must_use]
@@ -276,6 +292,7 @@ impl<F: Frame> Pipeline<F> {
                 Some(meter) => meter.report(&lane.books, held),
                 None => DepartureMeter::none(&lane.books, held),
             };
+            of_class.add_effects(&lane.outlet.effects);
             of_class.name.clone_from(&class.name);
             of_class.rule.clone_from(&class.rule);
             of_class.starved = (!class.free).then_some(lane.starved);

@@ -24,6 +24,12 @@ impl Random {
         Random(Pcg64::new(hash, hash.rotate_left(64)))
     }
 
+    /// The stream of `name` below this one, which does not change what this one draws.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        Random::stream(self.clone().bits(), name)
+    }
+
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()

@@ -135,6 +135,13 @@ impl EffectCounts {
         Effect::ALL.iter().map(|effect| (*effect, self.0[*effect as usize])).filter(|(_, n)| *n > 0)
     }
 
+    /// Adds the effects on another class of the same pipeline.
+    pub fn add_all(&mut self, other: &EffectCounts) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
+
     /// Nothing occurred.
     #[must_use]
     pub fn is_empty(&self) -> bool {

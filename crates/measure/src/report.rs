@@ -128,9 +128,8 @@ pub struct PipelineReport {
 
 impl PipelineReport {
     /// Adds what stages did.
-    #[must_use]
-    pub fn with_effects(self, effects: &Effects) -> Self {
-        PipelineReport { effects: effects.counts(), delay: effects.delay(), reorder: effects.reorder(), ..self }
+    pub fn add_effects(&mut self, effects: &Effects) {
+        (self.effects, self.delay, self.reorder) = (effects.counts(), effects.delay(), effects.reorder());
     }
 
     /// Leaves out what compares with an ask, for a run that asked nothing.

@@ -155,6 +155,7 @@ pub fn run(
     let mut report = meter.report(pipeline.books(), held);
     report.streams = sent.report();
     report.starved = Some(pipeline.starved());
+    pipeline.report_effects(&mut report);
     pipeline.report_classes(&meter, &mut report);
     report.forfeited_share = pipeline.forfeited();
     report.forgiven = pipeline.forgiven().map(Forgiven::from);

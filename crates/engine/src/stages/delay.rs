@@ -1,69 +1,187 @@
-use super::{Configuration, Item, Kind, Outlet, Stage};
+use super::{Configuration, Item, Kind, Outlet, Stage, Timed};
 use crate::random::Random;
+use crate::schedules::Files;
+use crate::schedules::laws::{Correlation, Distribution, GapLaw, Values};
 use packet::Frame;
-use std::collections::VecDeque;
 use std::fmt;
 use units::{ParseError, Span, Time};
 
-/// Every frame stays for the same time, so that order is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Frames are held: each for the same time, or for a time that is drawn.
+///
+/// Where times are drawn, a frame may overtake another (`keep-order` holds it back instead, which
+/// bends the law).
+#[derive(Clone, Debug, PartialEq)]
 pub struct Delay {
     /// How long.
-    pub by: Span,
+    pub by: Amount,
+    /// No frame leaves before one that came earlier.
+    pub keep_order: bool,
 }
+
+/// How long frames are held.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Amount {
+    /// All alike.
+    Fixed(Span),
+    /// Around a mean, as tc-netem has it.
+    Around {
+        /// The mean.
+        mean: Span,
+        /// The jitter: half the width of a uniform law, the unit of the others.
+        jitter: Span,
+        /// The law.
+        distribution: Distribution,
+        /// Pearson's correlation of each delay with the next.
+        correlation: Option<Correlation>,
+    },
+    /// By a law of gaps.
+    Law(Box<GapLaw>),
+}
+
+const HOW: &str = "write delay 20ms, delay 20ms 2ms normal corr 25%, or a law: delay exp mean 5ms";
 
 impl Configuration for Delay {
     const KIND: Kind = Kind {
         name: "delay",
-        grammar: "delay TIME",
-        summary: "holds every frame for TIME",
-        example: "delay 20ms",
+        grammar: "delay TIME [JITTER [uniform|normal|pareto|paretonormal|FILE.dist] [corr C]] [keep-order] | delay LAW [keep-order]",
+        summary: "holds every frame for TIME, or for a time drawn around it or from a law",
+        example: "delay 20ms 2ms normal corr 25%",
     };
 
     fn parse(words: &[&str]) -> Result<Self, ParseError> {
-        match words {
-            [time] => Ok(Delay { by: time.parse()? }),
-            _ => Err(ParseError::new("delay takes one time", "write delay 20ms")),
+        let (words, keep_order) = match words {
+            [rest @ .., "keep-order"] => (rest, true),
+            all => (all, false),
+        };
+        let Some(first) = words.first() else { return Err(ParseError::new("a delay has no time", HOW)) };
+        if first.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            let law = GapLaw::parse(&words.join(" "))
+                .unwrap_or_else(|| Err(ParseError::new(format!("'{first}' is neither a time nor a law"), HOW)))?;
+            if law.is_ready() {
+                Values::of_law(&law, Random::stream(0, "check"))?;
+            }
+            return Ok(Delay { by: Amount::Law(Box::new(law)), keep_order });
+        }
+        let mean: Span = first.parse()?;
+        let mut rest = &words[1..];
+        let mut next = || {
+            let (word, after) = rest.split_first()?;
+            rest = after;
+            Some(*word)
+        };
+        let Some(jitter) = next() else { return Ok(Delay { by: Amount::Fixed(mean), keep_order }) };
+        let jitter: Span = jitter.parse()?;
+        let mut distribution = Distribution::Uniform;
+        let mut correlation = None;
+        while let Some(word) = next() {
+            match word {
+                "corr" => {
+                    let share = next().ok_or_else(|| ParseError::new("corr has no value", "write corr 25%"))?;
+                    correlation = Some(Correlation::parse(share)?);
+                }
+                name if Distribution::NAMES.contains(&name) || name.ends_with(".dist") => {
+                    distribution = Distribution::named(name);
+                }
+                other => return Err(ParseError::new(format!("'{other}' means nothing behind a jitter"), HOW)),
+            }
+        }
+        if jitter == Span::ZERO {
+            return Err(ParseError::new("a jitter of zero is none", "leave it out"));
+        }
+        if !matches!(distribution, Distribution::File(_)) {
+            Values::of_distribution(&distribution, mean, jitter, correlation, Random::stream(0, "check"))?;
+        }
+        Ok(Delay { by: Amount::Around { mean, jitter, distribution, correlation }, keep_order })
+    }
+
+    fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        match &mut self.by {
+            Amount::Fixed(_) => Ok(()),
+            Amount::Around { mean, jitter, distribution, correlation } => {
+                distribution.load(files)?;
+                let check = Random::stream(0, "check");
+                Values::of_distribution(distribution, *mean, *jitter, *correlation, check).map(drop)
+            }
+            Amount::Law(law) => law.load(files),
         }
     }
 
-    fn build<F: Frame + Send + 'static>(&self, _: Random) -> Box<dyn Stage<F>> {
-        Box::new(Holding { by: self.by, held: VecDeque::new() })
+    fn build<F: Frame + Send + 'static>(&self, random: Random) -> Box<dyn Stage<F>> {
+        const CHECKED: &str = "what cannot be had was refused when it was read";
+        let times = match &self.by {
+            Amount::Fixed(by) => Times::Fixed(*by),
+            Amount::Around { mean, jitter, distribution, correlation } => {
+                let values = Values::of_distribution(distribution, *mean, *jitter, *correlation, random);
+                Times::Drawn(Box::new(values.expect(CHECKED)))
+            }
+            Amount::Law(law) => Times::Drawn(Box::new(Values::of_law(law, random).expect(CHECKED))),
+        };
+        Box::new(Holding { times, keep_order: self.keep_order, last: Time::ZERO, number: 0, queue: Timed::default() })
     }
 }
 
 impl fmt::Display for Delay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "delay {}", self.by)
+        match &self.by {
+            Amount::Fixed(by) => write!(f, "delay {by}")?,
+            Amount::Around { mean, jitter, distribution, correlation } => {
+                write!(f, "delay {mean} {jitter} {distribution}")?;
+                if let Some(correlation) = correlation {
+                    write!(f, " corr {correlation}")?;
+                }
+            }
+            Amount::Law(law) => write!(f, "delay {law}")?,
+        }
+        f.write_str(if self.keep_order { " keep-order" } else { "" })
     }
 }
 
-/// Frames in the order in which they leave, with the instants at which they do.
+enum Times {
+    Fixed(Span),
+    Drawn(Box<Values>),
+}
+
 struct Holding<F> {
-    by: Span,
-    held: VecDeque<Item<F>>,
+    times: Times,
+    keep_order: bool,
+    /// When the last of them leaves.
+    last: Time,
+    number: u64,
+    queue: Timed<(u64, F)>,
 }
 
 impl<F: Frame + Send> Stage<F> for Holding<F> {
     fn push(&mut self, now: Time, batch: &mut Vec<Item<F>>, out: &mut Outlet<F>) {
-        self.held.extend(batch.drain(..).map(|item| Item { at: item.at + self.by, ..item }));
+        for Item { frame, at } in batch.drain(..) {
+            let by = match &mut self.times {
+                Times::Fixed(by) => *by,
+                Times::Drawn(values) => values.draw(),
+            };
+            let mut leaves = at + by;
+            if self.keep_order {
+                leaves = leaves.max(self.last);
+                self.last = leaves;
+            }
+            out.effects.delayed(leaves.since(at));
+            self.queue.push(leaves, (self.number, frame));
+            self.number += 1;
+        }
         self.wake(now, out);
     }
 
     fn wake(&mut self, now: Time, out: &mut Outlet<F>) {
-        while self.held.front().is_some_and(|item| item.at <= now) {
-            if let Some(item) = self.held.pop_front() {
-                out.release(item);
-            }
+        while let Some((at, (number, frame))) = self.queue.pop(now) {
+            out.effects.leaves(number);
+            out.release(Item { frame, at });
         }
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.held.front().map(|item| item.at)
+        self.queue.first()
     }
 
     fn held(&self) -> usize {
-        self.held.len()
+        self.queue.len()
     }
 }
 
@@ -72,9 +190,14 @@ mod tests {
     use super::*;
     use packet::HeapFrame;
 
+    fn stage(text: &str) -> Box<dyn Stage<HeapFrame>> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        Delay::parse(&words).expect(text).build(Random::stream(1, "test"))
+    }
+
     #[test]
     fn effect_both_sides_of_the_delay() {
-        let mut stage = Delay { by: Span::from_us(5) }.build(Random::stream(1, "test"));
+        let mut stage = stage("5us");
         let mut out = Outlet::default();
         let item = Item { frame: HeapFrame::new(vec![1; 60]), at: Time::from_ps(1_000) };
         stage.push(Time::from_ps(1_000), &mut vec![item], &mut out);
@@ -84,5 +207,41 @@ mod tests {
         assert_eq!(out.released.len(), 0, "one picosecond early");
         stage.wake(Time::from_ps(9_000_000), &mut out);
         assert_eq!(out.released[0].at, Time::from_ps(5_001_000), "a late driver does not move the frame");
+    }
+
+    /// When 10 000 frames that come a µs apart leave, in the order in which they do.
+    fn leave(text: &str) -> (Vec<Time>, f64) {
+        let mut stage = stage(text);
+        let mut out = Outlet::default();
+        for i in 0..10_000 {
+            let at = Time::from_ps(i * 1_000_000);
+            stage.push(at, &mut vec![Item { frame: HeapFrame::default(), at }], &mut out);
+        }
+        stage.wake(Time::MAX, &mut out);
+        let ratio = out.effects.reorder().expect("an order").ratio;
+        (out.released.iter().map(|item| item.at).collect(), ratio)
+    }
+
+    #[test]
+    fn jitter_reorders_unless_order_is_kept() {
+        let (free, ratio) = leave("100us 10us normal");
+        assert!(free.is_sorted() && ratio > 0.5, "{ratio}");
+        let (kept, ratio) = leave("100us 10us normal keep-order");
+        assert!(kept.is_sorted() && ratio == 0.0, "{ratio}");
+    }
+
+    #[test]
+    fn any_law_will_do() {
+        let (times, _) = leave("chi2 df 6 in 80us..120us");
+        assert!(times[0] >= Time::from_ps(80_000_000) && times[9_999] <= Time::from_ps(10_119_000_000));
+    }
+
+    #[test]
+    fn bad_delays_say_how() {
+        for text in ["", "10", "10ms 2", "10ms 0s", "10ms 2ms normal corr", "10ms 2ms often", "sometimes", "10ms 2ms corr 100%"] {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let error = Delay::parse(&words).expect_err(text).to_string();
+            assert!(error.contains("write") || error.contains("leave"), "{text}: {error}");
+        }
     }
 }

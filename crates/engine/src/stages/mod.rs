@@ -4,11 +4,25 @@
 //! in the list below. From the list come the configuration enum, its grammar, the help and the
 //! conformance suite that every stage passes.
 
+mod decision;
+mod timed;
+
 use crate::random::Random;
-use measure::DropReason;
+use crate::schedules::Files;
+pub use decision::{Change, Decision, Fate, Log};
+use measure::{DropReason, Effects};
 use packet::Frame;
 use std::fmt;
-use units::{ParseError, Time};
+pub use timed::Timed;
+use units::{BitRate, ParseError, Time};
+pub use {
+    delay::Amount,
+    netem::{
+        Bottleneck, Chance, Delayed, LossModel, Mode, Opportunities, PROFILES, Pattern, Profile, QueueLimit, Slot,
+        SlotTimes,
+    },
+    reorder::Until,
+};
 
 /// From the list of stages: modules, the enum of configurations, its grammar and the kinds.
 macro_rules! stages {
@@ -18,6 +32,7 @@ macro_rules! stages {
 
         /// The configuration of a stage.
         #[derive(Clone, Debug, PartialEq)]
+        #[expect(clippy::large_enum_variant, reason = "a run has a handful of them, read once")]
         pub enum StageConfig {
             $(#[expect(missing_docs, reason = "each configuration documents itself")] $config($config),)*
         }
@@ -25,6 +40,39 @@ macro_rules! stages {
         impl StageConfig {
             /// Every kind of stage.
             pub const KINDS: &'static [Kind] = &[$($config::KIND),*];
+
+            /// Reads the files that it names.
+            ///
+            /// # Errors
+            /// A file that cannot be read, or does not hold what it should, with its line.
+            pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+                match self {
+                    $(StageConfig::$config(config) => config.load(files),)*
+                }
+            }
+
+            /// Settles what depends on the line rate of the output, if it has one.
+            pub fn settle(&mut self, line: Option<BitRate>) {
+                match self {
+                    $(StageConfig::$config(config) => config.settle(line),)*
+                }
+            }
+
+            /// What whoever runs it should know of how it was read.
+            #[must_use]
+            pub fn notes(&self) -> Vec<String> {
+                match self {
+                    $(StageConfig::$config(config) => config.notes(),)*
+                }
+            }
+
+            /// What another tool would have made of the same words, where that differs.
+            #[must_use]
+            pub fn elsewhere(&self) -> Vec<String> {
+                match self {
+                    $(StageConfig::$config(config) => config.elsewhere(),)*
+                }
+            }
 
             /// Reads a stage as people write it: its name, then what its grammar says.
             ///
@@ -37,7 +85,8 @@ macro_rules! stages {
                     return $config::parse(rest).map(StageConfig::$config);
                 })*
                 let names: Vec<&str> = Self::KINDS.iter().map(|kind| kind.name).collect();
-                Err(ParseError::new(format!("'{name}' is no stage"), format!("write one of: {}", names.join(", "))))
+                let meant = nearest(name, &names).map(|name| format!(", perhaps {name}")).unwrap_or_default();
+                Err(ParseError::new(format!("'{name}' is no stage{meant}"), format!("write one of: {}", names.join(", "))))
             }
 
             /// Makes the stage; `path` names its random stream within the run.
@@ -64,6 +113,9 @@ stages! {
     delay::Delay,
     limit::Limit,
     loss::Loss,
+    netem::Netem,
+    reorder::Reorder,
+    replay::Replay,
 }
 
 /// A frame on its way through the stages.
@@ -96,16 +148,28 @@ pub trait Stage<F: Frame>: Send {
     }
 }
 
-/// Where stages put what they are done with.
-#[derive(Debug)]
+/// Where stages put what they are done with, and say what they did.
 pub struct Outlet<F> {
     pub(crate) released: Vec<Item<F>>,
     pub(crate) dropped: Vec<(F, DropReason)>,
+    /// Copies made, and those for which there was no buffer.
+    pub(crate) copies: u64,
+    pub(crate) not_copied: u64,
+    /// What was done to frames that were not dropped.
+    pub effects: Effects,
+    pub(crate) log: Option<Log>,
 }
 
 impl<F> Default for Outlet<F> {
     fn default() -> Self {
-        Outlet { released: Vec::new(), dropped: Vec::new() }
+        Outlet {
+            released: Vec::new(),
+            dropped: Vec::new(),
+            copies: 0,
+            not_copied: 0,
+            effects: Effects::default(),
+            log: None,
+        }
     }
 }
 
@@ -124,6 +188,30 @@ impl<F> Outlet<F> {
     pub fn drain(&mut self) -> (impl Iterator<Item = Item<F>> + '_, impl Iterator<Item = (F, DropReason)> + '_) {
         (self.released.drain(..), self.dropped.drain(..))
     }
+
+    /// Tells whoever listens what was decided about a frame.
+    pub fn decided(&mut self, decision: impl FnOnce() -> Decision) {
+        if let Some(log) = &mut self.log {
+            log(&decision());
+        }
+    }
+}
+
+impl<F: Frame> Outlet<F> {
+    /// Another frame of the same bytes, which the stage must release or discard. It is booked as a copy
+    /// in any case: without a free buffer as one that was dropped for want of it, and there is none.
+    pub fn copy(&mut self, frame: &F) -> Option<F> {
+        self.copies += 1;
+        let copy = frame.copy();
+        self.not_copied += u64::from(copy.is_none());
+        copy
+    }
+}
+
+/// The word of `known` that `word` was probably meant to be.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let scored = known.iter().map(|name| (strsim::jaro_winkler(word, name), *name));
+    scored.filter(|(score, _)| *score > 0.75).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
 /// What people may know of a kind of stage.
@@ -144,6 +232,20 @@ trait Configuration: Sized + Clone + fmt::Display {
     const KIND: Kind;
     /// Reads what follows the name.
     fn parse(words: &[&str]) -> Result<Self, ParseError>;
+    /// Reads the files that it names.
+    fn load(&mut self, _: &dyn Files) -> Result<(), ParseError> {
+        Ok(())
+    }
+    /// Settles what depends on the line rate of the output, if it has one.
+    fn settle(&mut self, _: Option<BitRate>) {}
+    /// What whoever runs it should know of how it was read.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// What another tool would have made of the same words, where that differs.
+    fn elsewhere(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Makes the stage, with a random stream of its own.
     fn build<F: Frame + Send + 'static>(&self, random: Random) -> Box<dyn Stage<F>>;
 }

@@ -53,7 +53,7 @@ pub(super) fn persistence(law: &Placed, correlation: f64) -> Result<f64, ParseEr
         .sum();
     if correlation >= 1.0 || correlation <= mirrored {
         return Err(ParseError::new(
-            format!("neighbouring gaps of this law cannot have a correlation of {:.4} %", correlation * 100.0),
+            format!("neighbouring values of this law cannot have a correlation of {:.4} %", correlation * 100.0),
             format!("write one above {:.1}% and below 100%", mirrored * 100.0),
         ));
     }

@@ -50,13 +50,22 @@ pub enum Sampling {
 pub struct Correlation(i32);
 
 impl Correlation {
+    /// So many parts per billion.
+    pub(crate) const fn of_share(share: Share) -> Self {
+        Correlation(share.ppb().cast_signed())
+    }
+
     /// As a fraction.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / f64::from(Share::ONE.ppb())
     }
 
-    fn parse(text: &str) -> Result<Self, ParseError> {
+    /// Reads `25%` or `-25%`.
+    ///
+    /// # Errors
+    /// No share.
+    pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
         let (size, sign) = text.strip_prefix('-').map_or((text, 1), |size| (size, -1));
         let share: Share = size.parse()?;
         Ok(Correlation(sign * share.ppb().cast_signed()))

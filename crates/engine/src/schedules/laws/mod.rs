@@ -20,7 +20,7 @@ pub use placed::Placed;
 pub(crate) use sampler::Sampler;
 pub use schedule::LawSchedule;
 pub use table::TableFile;
-pub use values::Values;
+pub use values::{Distribution, Values};
 
 use measure::special::Probability;
 use std::fmt;

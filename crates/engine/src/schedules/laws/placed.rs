@@ -143,6 +143,37 @@ impl Placed {
         Ok(placed)
     }
 
+    /// `shift` + `scale` × X with X of a table, not standardised and not below zero, as netem has it.
+    pub(super) fn of_table(
+        table: super::Table,
+        shift: units::Span,
+        scale: units::Span,
+        correlation: Option<super::Correlation>,
+    ) -> Result<Self, ParseError> {
+        let limits = (0.0, f64::INFINITY);
+        let mut placed = Placed {
+            text: table.to_string(),
+            law: Law::Table(table),
+            shift: shift.as_ps() as f64,
+            scale: scale.as_ps() as f64,
+            low: f64::NEG_INFINITY,
+            high: f64::INFINITY,
+            from: Probability::NONE,
+            to: Probability::ALL,
+            mass: 1.0,
+            limits,
+            saturates: true,
+            bins: limits,
+            persistence: 0.0,
+            idle: false,
+            strata: None,
+        };
+        if let Some(correlation) = correlation {
+            placed.persistence = copula::persistence(&placed, correlation.as_f64())?;
+        }
+        Ok(placed)
+    }
+
     /// The gap in ps that a share `p` of all gaps does not exceed.
     #[must_use]
     pub fn quantile(&self, p: Probability) -> f64 {

@@ -111,6 +111,22 @@ impl Samples {
 }
 
 impl Table {
+    /// The table of a `.dist` file that is not read yet.
+    pub(super) fn of_file(path: PathBuf) -> Self {
+        Table { file: TableFile::Dist(path), samples: None }
+    }
+
+    /// A table of these values, two at least.
+    pub(super) fn of_values(name: &str, mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Table { file: TableFile::Dist(name.into()), samples: Some(Arc::new(Samples(values))) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn entry(&self, index: usize) -> f64 {
+        self.values()[index]
+    }
+
     /// Reads its file.
     pub(super) fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         let path = self.file.path();

@@ -1,12 +1,18 @@
 use super::copula::{Chain, Transfer};
 use super::sampler::Sampler;
-use super::{GapLaw, Sampling};
+use super::{Correlation, GapLaw, Placed, Sampling, Table};
 use crate::random::Random;
+use crate::schedules::Files;
+use std::fmt;
+use std::path::PathBuf;
 use units::{ParseError, Span};
 
 /// Times drawn from a law one after the other, for what is no schedule of departures.
 #[derive(Clone, Debug)]
-pub struct Values(Draws);
+pub struct Values {
+    draws: Draws,
+    carry: f64,
+}
 
 #[derive(Clone, Debug)]
 enum Draws {
@@ -21,34 +27,210 @@ impl Values {
     /// A law that cannot be had, or whose table was not read; stratified sampling, since nobody knows
     /// how many values there will be.
     pub fn new(law: &GapLaw, seed: u64, path: &str) -> Result<Self, ParseError> {
+        Self::of_law(law, Random::stream(seed, path))
+    }
+
+    /// The same, by a stream of random numbers.
+    pub(crate) fn of_law(law: &GapLaw, random: Random) -> Result<Self, ParseError> {
         if law.sampling == Sampling::Stratified {
             return Err(ParseError::new(
                 "stratified draws need to know how many there will be",
                 "leave sampling stratified out",
             ));
         }
-        let placed = law.place()?;
-        let random = Random::stream(seed, path);
-        let sampler = Sampler::new(&placed);
-        Ok(Values(match law.correlation {
-            Some(_) => Draws::Correlated(Chain::new(placed.persistence(), random), Transfer::new(&placed, sampler)),
-            None => Draws::Independent(random, sampler),
-        }))
+        Ok(Self::of(&law.place()?, law.correlation.is_some(), random))
     }
 
-    /// The next value, rounded down to a picosecond.
-    pub fn draw(&mut self) -> Span {
-        let ps = match &mut self.0 {
-            Draws::Independent(random, sampler) => sampler.gap(random.bits()),
-            Draws::Correlated(chain, transfer) => transfer.gap(chain.next()),
+    /// `mean` + `jitter` × X with X of a table, as netem draws delays: never below zero.
+    ///
+    /// # Errors
+    /// A correlation that the law does not reach.
+    pub(crate) fn of_distribution(
+        distribution: &Distribution,
+        mean: Span,
+        jitter: Span,
+        correlation: Option<Correlation>,
+        random: Random,
+    ) -> Result<Self, ParseError> {
+        let placed = Placed::of_table(distribution.table(), mean, jitter, correlation)?;
+        Ok(Self::of(&placed, correlation.is_some(), random))
+    }
+
+    fn of(law: &Placed, correlated: bool, random: Random) -> Self {
+        let sampler = Sampler::new(law);
+        let draws = if correlated {
+            Draws::Correlated(Chain::new(law.persistence(), random), Transfer::new(law, sampler))
+        } else {
+            Draws::Independent(random, sampler)
         };
-        Span::from_ps(ps as u64)
+        Values { draws, carry: 0.0 }
+    }
+
+    /// The next value. What is left of a picosecond is carried to the next, so that means are exact.
+    pub fn draw(&mut self) -> Span {
+        let exact = self.carry
+            + match &mut self.draws {
+                Draws::Independent(random, sampler) => sampler.gap(random.bits()),
+                Draws::Correlated(chain, transfer) => transfer.gap(chain.next()),
+            };
+        let whole = exact as u64;
+        self.carry = if whole == u64::MAX { 0.0 } else { exact - whole as f64 };
+        Span::from_ps(whole)
+    }
+}
+
+/// A law of iproute2's tables: values of mean 0 in units of the jitter, more or less.
+///
+/// The shipped tables are made here from the formulas of their generators (NIST Net, in the public
+/// domain): 4096 equally likely values in steps of 1/8192, cut at ±4.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Distribution {
+    /// From −1 to 1: what netem does when no distribution is named.
+    Uniform,
+    /// The standard normal law.
+    Normal,
+    /// ((1 − p)^(−1/3) − 1.5) × 4/3: a Pareto law of shape 3, moved to a mean of zero. Its cut leaves
+    /// a deviation of 0.86.
+    Pareto,
+    /// A quarter of the normal value and three quarters of the Pareto value at the same p.
+    ParetoNormal,
+    /// A table from a file.
+    File(Table),
+}
+
+impl Distribution {
+    /// Names that need no file.
+    pub const NAMES: [&'static str; 4] = ["uniform", "normal", "pareto", "paretonormal"];
+
+    /// The distribution of this name; another name is that of a table of tc's, or of a file that ends
+    /// in `.dist`.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        match name {
+            "uniform" => Distribution::Uniform,
+            "normal" => Distribution::Normal,
+            "pareto" => Distribution::Pareto,
+            "paretonormal" => Distribution::ParetoNormal,
+            file if file.contains('/') || file.ends_with(".dist") => Distribution::File(Table::of_file(file.into())),
+            other => Distribution::File(Table::of_file(PathBuf::from(format!("/usr/lib/tc/{other}.dist")))),
+        }
+    }
+
+    /// Reads the file, if it is one.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is no table.
+    pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        match self {
+            Distribution::File(table) => table.load(files),
+            _ => Ok(()),
+        }
+    }
+
+    /// False as long as its file was not read.
+    #[must_use]
+    pub(crate) fn is_ready(&self) -> bool {
+        !matches!(self, Distribution::File(table) if !table.is_read())
+    }
+
+    fn table(&self) -> Table {
+        const ENTRIES: u32 = 4_096;
+        const SCALE: f64 = 8_192.0;
+        let normal = |i: u32| {
+            let p = measure::special::Probability::below((f64::from(4 * i) + 0.5) / f64::from(4 * ENTRIES));
+            // The generator walks along the axis in these steps.
+            let z = libm::floor(measure::special::normal_quantile(p) * 20_000.0) / 20_000.0;
+            libm::rint(z * SCALE).clamp(-32_768.0, 32_767.0)
+        };
+        let pareto = |i: u32| {
+            let above = 1.0 - f64::from(i) / f64::from(ENTRIES);
+            libm::rint((libm::pow(above, -1.0 / 3.0) - 1.5) * (4.0 / 3.0) * SCALE).min(32_767.0)
+        };
+        let made = |name: &str, value: &dyn Fn(u32) -> f64| {
+            Table::of_values(name, (0..ENTRIES).map(|i| value(i) / SCALE).collect())
+        };
+        match self {
+            Distribution::Uniform => Table::of_values("uniform", vec![-1.0, 1.0]),
+            Distribution::Normal => made("normal", &normal),
+            Distribution::Pareto => made("pareto", &pareto),
+            Distribution::ParetoNormal => made("paretonormal", &|i| libm::trunc((normal(i) + 3.0 * pareto(i)) / 4.0)),
+            Distribution::File(table) => table.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Distribution::Uniform => f.write_str("uniform"),
+            Distribution::Normal => f.write_str("normal"),
+            Distribution::Pareto => f.write_str("pareto"),
+            Distribution::ParetoNormal => f.write_str("paretonormal"),
+            Distribution::File(table) => table.file.fmt(f),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn drawn(distribution: &Distribution, correlation: Option<&str>) -> Vec<f64> {
+        let correlation = correlation.map(|text| Correlation::parse(text).expect(text));
+        let random = Random::stream(5, "test");
+        let (mean, jitter) = (Span::from_ms(10), Span::from_ms(2));
+        let mut values = Values::of_distribution(distribution, mean, jitter, correlation, random).expect("a law");
+        (0..200_000).map(|_| values.draw().as_ps() as f64 / 1e9).collect()
+    }
+
+    fn moments(values: &[f64]) -> (f64, f64) {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let variance = values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / values.len() as f64;
+        (mean, variance.sqrt())
+    }
+
+    #[test]
+    fn tables_are_as_their_generators_make_them() {
+        // Entries as the programs of iproute2 print them.
+        let entries = |distribution: Distribution| {
+            let table = distribution.table();
+            [0, 100, 2_048, 4_000, 4_095].map(|i| libm::rint(table.entry(i) * 8_192.0) as i32)
+        };
+        assert_eq!(entries(Distribution::Normal), [-32_768, -16_135, 0, 16_285, 28_858]);
+        assert_eq!(entries(Distribution::Pareto), [-5_461, -5_371, -2_622, 21_783, 32_767]);
+        assert_eq!(entries(Distribution::ParetoNormal), [-12_287, -8_062, -1_966, 20_408, 31_789]);
+    }
+
+    #[test]
+    fn effect_the_law_asked() {
+        let (mean, deviation) = moments(&drawn(&Distribution::Uniform, None));
+        assert!((mean - 10.0).abs() < 0.011 && (deviation - 2.0 / 3.0_f64.sqrt()).abs() < 0.01, "{mean} {deviation}");
+        let (mean, deviation) = moments(&drawn(&Distribution::Normal, None));
+        assert!((mean - 10.0).abs() < 0.02 && (deviation - 2.0).abs() < 0.02, "{mean} {deviation}");
+    }
+
+    #[test]
+    fn correlation_is_that_asked_and_the_law_stays() {
+        for distribution in [Distribution::Uniform, Distribution::Normal, Distribution::Pareto] {
+            let values = drawn(&distribution, Some("25%"));
+            let (mean, deviation) = moments(&values);
+            let lag: f64 = values.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
+            let lag = lag / values.len() as f64 / deviation / deviation;
+            assert!((lag - 0.25).abs() < 0.01, "{distribution}: {lag}");
+            let (plain, spread) = moments(&drawn(&distribution, None));
+            assert!((mean - plain).abs() < 0.04 && (deviation - spread).abs() < 0.04, "{distribution}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_below_zero() {
+        let random = Random::stream(5, "test");
+        let (mean, jitter) = (Span::from_ms(1), Span::from_ms(2));
+        let mut values = Values::of_distribution(&Distribution::Normal, mean, jitter, None, random).expect("a law");
+        let zeros = (0..10_000).filter(|_| values.draw() == Span::ZERO).count();
+        // P(X < −1/2) = 0.3085; four deviations are 0.0185.
+        assert!((2_900..3_270).contains(&zeros), "{zeros}");
+    }
 
     fn values(law: &str, seed: u64) -> Result<Values, ParseError> {
         let law = GapLaw::parse(law).expect("a law's name").expect("a law");

@@ -1,0 +1,149 @@
+use measure::DropReason;
+use packet::Frame;
+use std::fmt;
+use units::{ParseError, Span};
+
+/// Who is told of decisions, as they are made.
+pub type Log = Box<dyn FnMut(&Decision) + Send>;
+
+/// What a stage decided about a frame, or about a copy of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Which frame, counted from 0 in the order in which they came.
+    pub frame: u64,
+    /// 0 for the frame itself, 1 for its copy.
+    pub copy: u32,
+    /// What became of it.
+    pub fate: Fate,
+    /// For how long it is held.
+    pub delay: Span,
+    /// Which bytes were changed.
+    pub change: Option<Change>,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is passed on.
+    Pass,
+    /// It is passed on, marked with congestion experienced.
+    Mark,
+    /// It is dropped.
+    Drop(DropReason),
+}
+
+/// A change of a frame's bytes. Positions count from the first byte of the destination address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The bits of `mask` in a byte are turned over.
+    Flip {
+        /// Which byte.
+        at: u32,
+        /// Which bits.
+        mask: u8,
+    },
+    /// Two words of 16 bits change places.
+    Swap {
+        /// Where the first begins.
+        a: u32,
+        /// Where the second begins.
+        b: u32,
+    },
+}
+
+impl Change {
+    /// Changes the frame; one that is too short stays as it is.
+    pub fn apply<F: Frame>(self, frame: &mut F) {
+        let bytes = frame.bytes_mut();
+        match self {
+            Change::Flip { at, mask } => {
+                if let Some(byte) = bytes.get_mut(at as usize) {
+                    *byte ^= mask;
+                }
+            }
+            Change::Swap { a, b } => {
+                let (a, b) = (a as usize, b as usize);
+                if a.max(b) + 2 <= bytes.len() {
+                    bytes.swap(a, b);
+                    bytes.swap(a + 1, b + 1);
+                }
+            }
+        }
+    }
+}
+
+impl Decision {
+    /// The first line of a log.
+    pub const HEADER: &'static str = "frame,copy,fate,delay_ps,change";
+
+    /// Reads a line of a log, as it is printed.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn parse(line: &str) -> Result<Self, ParseError> {
+        let bad = |what: &str| ParseError::new(format!("{what} in '{line}'"), format!("write {}", Self::HEADER));
+        let fields: Vec<&str> = line.split(',').collect();
+        let [frame, copy, fate, delay, change] = fields[..] else { return Err(bad("there are not five fields")) };
+        let fate = match fate {
+            "pass" => Fate::Pass,
+            "mark" => Fate::Mark,
+            name => {
+                let reason = DropReason::ALL.iter().find(|reason| reason.name() == name);
+                Fate::Drop(*reason.ok_or_else(|| bad("there is no such fate"))?)
+            }
+        };
+        let number = |text: &str| text.parse().map_err(|_| bad("there is no whole number"));
+        let small = |text: &str| text.parse().map_err(|_| bad("there is no position"));
+        let change = match change.split_once(' ') {
+            None if change.is_empty() => None,
+            Some(("flip", rest)) => {
+                let (at, mask) = rest.split_once(" 0x").ok_or_else(|| bad("there is no mask"))?;
+                let mask = u8::from_str_radix(mask, 16).map_err(|_| bad("there is no mask"))?;
+                Some(Change::Flip { at: small(at)?, mask })
+            }
+            Some(("swap", rest)) => {
+                let (a, b) = rest.split_once(' ').ok_or_else(|| bad("there is no second position"))?;
+                Some(Change::Swap { a: small(a)?, b: small(b)? })
+            }
+            _ => return Err(bad("there is no such change")),
+        };
+        Ok(Decision { frame: number(frame)?, copy: small(copy)?, fate, delay: Span::from_ps(number(delay)?), change })
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fate = match self.fate {
+            Fate::Pass => "pass",
+            Fate::Mark => "mark",
+            Fate::Drop(reason) => reason.name(),
+        };
+        write!(f, "{},{},{fate},{},", self.frame, self.copy, self.delay.as_ps())?;
+        match self.change {
+            None => Ok(()),
+            Some(Change::Flip { at, mask }) => write!(f, "flip {at} {mask:#04x}"),
+            Some(Change::Swap { a, b }) => write!(f, "swap {a} {b}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_read_back_as_they_print() {
+        for line in [
+            "0,0,pass,0,",
+            "7,1,pass,10000000000,flip 14 0x80",
+            "18446744073709551615,0,mark,1,swap 42 60",
+            "3,0,loss,0,",
+            "3,0,queue,0,",
+        ] {
+            assert_eq!(Decision::parse(line).expect(line).to_string(), line);
+        }
+        for line in ["", "1,2,3", "a,0,pass,0,", "0,0,lost,0,", "0,0,pass,0,flip 1", "0,0,pass,0,turn 1 2"] {
+            assert!(Decision::parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+use crate::random::Random;
+use crate::stages::Change;
+use packet::{Frame, Headers};
+
+/// How frames are corrupted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// One bit, anywhere in the frame: what netem does, and what any checksum finds.
+    #[default]
+    Bit,
+    /// One byte, anywhere in the frame, becomes another.
+    Byte,
+    /// Two words of the payload change places, so that the Internet checksum stays right.
+    ChecksumValid,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 3] = [Mode::Bit, Mode::Byte, Mode::ChecksumValid];
+
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Bit => "bit",
+            Mode::Byte => "byte",
+            Mode::ChecksumValid => "checksum-valid",
+        }
+    }
+
+    /// A change of this frame; `None` if there is none that this mode allows.
+    pub(super) fn draw(self, frame: &[u8], random: &mut Random) -> Option<Change> {
+        if frame.is_empty() {
+            return None;
+        }
+        match self {
+            Mode::Bit => {
+                let bit = random.below(frame.len() as u64 * 8);
+                Some(Change::Flip { at: (bit / 8) as u32, mask: 1 << (bit % 8) })
+            }
+            Mode::Byte => {
+                let at = random.below(frame.len() as u64) as u32;
+                Some(Change::Flip { at, mask: 1 + random.below(255) as u8 })
+            }
+            Mode::ChecksumValid => swap(frame, random),
+        }
+    }
+}
+
+/// Two different words of the payload, chosen by chance. Their sum is the same in any order (RFC 1071),
+/// as long as both are whole words to the checksum: the payload begins at an even place of what it
+/// covers.
+fn swap(frame: &[u8], random: &mut Random) -> Option<Change> {
+    let headers = Headers::of(frame)?;
+    if headers.ip?.fragment {
+        return None;
+    }
+    let payload = headers.payload(frame)?;
+    let words = payload.len() as u64 / 2;
+    if words < 2 {
+        return None;
+    }
+    let place = |word: u64| payload.start + 2 * word as usize;
+    let value = |word: u64| &frame[place(word)..place(word) + 2];
+    let (a, from) = (random.below(words), random.below(words));
+    let b = (0..words).map(|step| (from + step) % words).find(|b| value(*b) != value(a))?;
+    Some(Change::Swap { a: place(a) as u32, b: place(b) as u32 })
+}
+
+/// Marks a packet with congestion experienced (RFC 3168, §5). False if it cannot carry the mark.
+pub(crate) fn mark<F: Frame>(frame: &mut F) -> bool {
+    let Some(ip) = Headers::of(frame.bytes()).and_then(|headers| headers.ip) else { return false };
+    match ip.traffic_class & 3 {
+        0 => return false,
+        3 => return true,
+        _ => {}
+    }
+    let bytes = frame.bytes_mut();
+    if ip.version == 6 {
+        bytes[ip.start + 1] |= 0x30;
+        return true;
+    }
+    let before = u16::from(bytes[ip.start + 1]);
+    bytes[ip.start + 1] |= 3;
+    let after = u16::from(bytes[ip.start + 1]);
+    // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
+    let sum = u16::from_be_bytes([bytes[ip.start + 10], bytes[ip.start + 11]]);
+    let mut new = u32::from(!sum) + u32::from(!before) + u32::from(after);
+    new = (new & 0xffff) + (new >> 16);
+    new = (new & 0xffff) + (new >> 16);
+    bytes[ip.start + 10..ip.start + 12].copy_from_slice(&(!(new as u16)).to_be_bytes());
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::{HeapFrame, internet_checksum};
+
+    /// An IPv4 packet of this protocol with right sums around `payload`.
+    fn packet(protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let mut transport = match protocol {
+            6 => vec![0x1f, 0x90, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x18, 1, 0, 0, 0, 0, 0],
+            _ => [&[0x04, 0xd2, 0, 0x35][..], &(8 + payload.len() as u16).to_be_bytes(), &[0, 0]].concat(),
+        };
+        transport.extend(payload);
+        let at = if protocol == 6 { 16 } else { 6 };
+        let sum = transport_sum(protocol, &transport);
+        transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        let mut ip = vec![0x45, 0x01, 0, 0, 0, 1, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        ip[2..4].copy_from_slice(&(20 + transport.len() as u16).to_be_bytes());
+        let sum = internet_checksum(&[&ip]);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        [&[2; 12][..], &[8, 0], &ip, &transport].concat()
+    }
+
+    fn transport_sum(protocol: u8, transport: &[u8]) -> u16 {
+        let pseudo = [&[10, 0, 0, 1, 10, 0, 0, 2, 0, protocol][..], &(transport.len() as u16).to_be_bytes()].concat();
+        internet_checksum(&[&pseudo, transport])
+    }
+
+    #[test]
+    fn effect_sums_stay_right_and_the_payload_differs() {
+        let mut random = Random::stream(1, "test");
+        for protocol in [6, 17] {
+            for length in [4, 5, 9, 1_000] {
+                let payload: Vec<u8> = (0..length).map(|i| (i * 7) as u8).collect();
+                let before = packet(protocol, &payload);
+                for _ in 0..200 {
+                    let mut frame = HeapFrame::new(before.clone());
+                    Mode::ChecksumValid.draw(&before, &mut random).expect("a change").apply(&mut frame);
+                    assert_ne!(frame.bytes(), before);
+                    assert_eq!(transport_sum(protocol, &frame.bytes()[34..]), 0, "{protocol} {length}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_changed_unseen_is_not() {
+        let mut random = Random::stream(1, "test");
+        let mut draw = |bytes: &[u8]| Mode::ChecksumValid.draw(bytes, &mut random);
+        assert_eq!(draw(&packet(17, &[7; 100])), None, "all words are alike");
+        assert_eq!(draw(&packet(17, &[1, 2, 3])), None, "one whole word");
+        assert_eq!(draw(&packet(1, &[1, 2, 3, 4])), None, "ICMP");
+        let mut fragment = packet(17, &[1, 2, 3, 4]);
+        fragment[20] = 0x20;
+        assert_eq!(draw(&fragment), None);
+        assert!(draw(&packet(17, &[1, 2, 3, 4])).is_some());
+    }
+
+    #[test]
+    fn a_bit_is_one_bit_anywhere() {
+        let mut random = Random::stream(1, "test");
+        let mut seen = vec![0_u32; 60 * 8];
+        for _ in 0..60_000 {
+            let Some(Change::Flip { at, mask }) = Mode::Bit.draw(&[0; 60], &mut random) else { panic!("a flip") };
+            assert_eq!(mask.count_ones(), 1);
+            seen[at as usize * 8 + mask.trailing_zeros() as usize] += 1;
+        }
+        // Five deviations of a binomial with n = 60 000, p = 1/480: 56.
+        assert!(seen.iter().all(|n| n.abs_diff(125) < 56), "{seen:?}");
+    }
+
+    #[test]
+    fn marks_keep_the_header_sum() {
+        for (class, can) in [(0x00, false), (0x01, true), (0x02, true), (0x03, true), (0xb9, true)] {
+            let mut bytes = packet(17, b"data");
+            bytes[15] = class;
+            bytes[24..26].fill(0);
+            let sum = internet_checksum(&[&bytes[14..34]]);
+            bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+            let mut frame = HeapFrame::new(bytes);
+            assert_eq!(mark(&mut frame), can, "{class:#x}");
+            assert_eq!(internet_checksum(&[&frame.bytes()[14..34]]), 0, "{class:#x}");
+            assert_eq!(frame.bytes()[15] & 3, if can { 3 } else { 0 });
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! The grammar of SPEC: what tc's `q_netem.c` takes, and the words that netem does not have.
+
+use super::units_of_tc::{self as tc, Wrong};
+use super::{Bottleneck, Chance, Delayed, QueueLimit, LossModel, Mode, Netem, Opportunities, Pattern, Profile, Slot, SlotTimes};
+use crate::random::Random;
+use crate::schedules::laws::{Distribution, Values};
+use crate::stages::nearest;
+use units::{ParseError, Share, Span};
+
+/// tc's keywords, in the order in which it looks for them: it takes any beginning of one.
+const OF_TC: [&str; 14] = [
+    "limit", "latency", "delay", "loss", "drop", "ecn", "corrupt", "gap", "duplicate", "reorder", "distribution",
+    "rate", "slot", "seed",
+];
+/// Ours, which must be written out.
+const OURS: [&str; 4] = ["keep-order", "down", "mtu", "profile"];
+
+/// The words of a SPEC, and where each is.
+struct Cursor<'a> {
+    text: &'a str,
+    words: Vec<&'a str>,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        let word = self.words.get(self.at).copied()?;
+        self.at += 1;
+        Some(word)
+    }
+
+    fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.at).copied()
+    }
+
+    /// The next word is a number, so that it belongs to what is before it.
+    fn number_follows(&self) -> bool {
+        self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+    }
+
+    fn signed_follows(&self) -> bool {
+        self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '-'))
+    }
+
+    /// An error at the word that was taken last.
+    fn error(&self, what: impl std::fmt::Display, remedy: impl Into<String>) -> ParseError {
+        let word = self.words[self.at.saturating_sub(1).min(self.words.len() - 1)];
+        // Words are parts of the text.
+        let character = self.text[..word.as_ptr() as usize - self.text.as_ptr() as usize].chars().count() + 1;
+        ParseError::new(format!("character {character} of '{}': '{word}' {what}", self.text), remedy)
+    }
+
+    /// The value that must follow the last word.
+    fn value<T>(&mut self, read: impl FnOnce(&str) -> Result<T, Wrong>, expected: &str) -> Result<T, ParseError> {
+        let Some(word) = self.next() else {
+            return Err(self.error(format_args!("has no value, {expected} is expected"), format!("write {expected} behind it")));
+        };
+        read(word).map_err(|(what, remedy)| self.error(format_args!("{what}; {expected} is expected"), remedy))
+    }
+
+    fn time(&mut self) -> Result<Span, ParseError> {
+        self.value(tc::time, "a time such as 10ms")
+    }
+
+    fn share(&mut self) -> Result<Share, ParseError> {
+        self.value(tc::share, "a share such as 1%")
+    }
+
+    /// P, and the correlation if a number follows.
+    fn chance(&mut self) -> Result<Chance, ParseError> {
+        let share = self.share()?;
+        let correlation = if self.number_follows() { self.share()? } else { Share::default() };
+        if correlation == Share::ONE {
+            return Err(self.error("as a correlation never changes the first decision", "write less than 100%"));
+        }
+        Ok(Chance { share, correlation })
+    }
+
+    /// The keyword that the next word is: tc's by any beginning, ours in full.
+    fn keyword(&mut self) -> Result<Option<&'static str>, ParseError> {
+        let Some(word) = self.next() else { return Ok(None) };
+        let ours = OURS.iter().find(|name| **name == word);
+        let tcs = OF_TC.iter().find(|name| name.starts_with(word));
+        if let Some(name) = ours.or(tcs) {
+            return Ok(Some(match *name {
+                "latency" => "delay",
+                "drop" => "loss",
+                name => name,
+            }));
+        }
+        let known: Vec<&str> = OF_TC.into_iter().chain(OURS).collect();
+        let remedy = match nearest(word, &known) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None if word.starts_with(|c: char| c.is_ascii_digit()) => {
+                "a number belongs right behind the word whose value it is".to_owned()
+            }
+            None => "write one of these".to_owned(),
+        };
+        Err(self.error(format_args!("is no word of a SPEC, which has {}", known.join(", ")), remedy))
+    }
+}
+
+/// Reads a SPEC.
+pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
+    let mut cursor = Cursor { text, words: text.split_whitespace().collect(), at: 0 };
+    if cursor.words.is_empty() {
+        return Err(ParseError::new("this SPEC says nothing", "write what to do, such as delay 10ms loss 1%"));
+    }
+    let mut netem = Netem::default();
+    let mut distribution: Option<Distribution> = None;
+    let mut seen: Vec<&str> = Vec::new();
+    while let Some(word) = cursor.keyword()? {
+        if seen.contains(&word) {
+            return Err(cursor.error("is there twice", "leave one out"));
+        }
+        seen.push(word);
+        match word {
+            "limit" => netem.limit = Some(limit(&mut cursor)?),
+            "delay" => netem.delay = Some(delay(&mut cursor)?),
+            "keep-order" => netem.keep_order = true,
+            "distribution" => distribution = Some(name_of_distribution(&mut cursor)?),
+            "loss" => netem.loss = loss(&mut cursor)?,
+            "ecn" => netem.ecn = true,
+            "corrupt" => {
+                netem.corrupt = Some(cursor.chance()?);
+                if cursor.peek() == Some("mode") {
+                    cursor.next();
+                    netem.mode = mode(&mut cursor)?;
+                }
+            }
+            "duplicate" => netem.duplicate = Some(cursor.chance()?),
+            "reorder" => netem.reorder = Some(cursor.chance()?),
+            "gap" => {
+                let few = |word: &str| tc::count(word).and_then(|n| u32::try_from(n).map_err(|_| ("is too large".into(), "write less".into())));
+                netem.gap = cursor.value(few, "a number of frames such as 5")?;
+            }
+            "rate" => netem.rate = Some(rate(&mut cursor, &mut netem.bytes_rate)?),
+            "slot" => netem.slot = Some(slot(&mut cursor)?),
+            "down" => netem.down = Some(down(&mut cursor)?),
+            "mtu" => {
+                let bytes = |word: &str| {
+                    let number = word.trim_end_matches('B').parse().ok().filter(|n| (68..=65_535).contains(n));
+                    number.ok_or_else(|| ("is no MTU".into(), "write 68 to 65535, the longest IP packet in bytes".into()))
+                };
+                netem.mtu = Some(cursor.value(bytes, "a length such as 1400")?);
+            }
+            "seed" => {
+                let number = |word: &str| word.parse().map_err(|_| ("is no seed".into(), "write a whole number".into()));
+                netem.seed = Some(cursor.value(number, "a whole number")?);
+            }
+            _ => {
+                let known: Vec<&str> = super::PROFILES.iter().map(|profile| profile.name).collect();
+                let named = |word: &str| {
+                    let meant = nearest(word, &known).map(|name| format!(", perhaps {name}")).unwrap_or_default();
+                    Profile::named(word).ok_or_else(|| (format!("is no profile{meant}"), format!("write one of {}", known.join(", "))))
+                };
+                let profile = cursor.value(named, "the name of a profile")?;
+                if seen.len() > 1 {
+                    return Err(cursor.error("comes after what it would undo", "write the profile first; what follows replaces parts of it"));
+                }
+                netem = parse(profile.spec)?;
+                seen.clear();
+                seen.push("profile");
+            }
+        }
+    }
+    finish(netem, distribution, &cursor)
+}
+
+/// What belongs together is together, and can be had.
+fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<'_>) -> Result<Netem, ParseError> {
+    let text = cursor.text;
+    let impossible = |what: &str, remedy: &str| Err(ParseError::new(format!("'{text}': {what}"), remedy));
+    if let Some(distribution) = distribution {
+        match &mut netem.delay {
+            Some(delay) if delay.jitter > Span::ZERO => delay.distribution = distribution,
+            _ => {
+                return impossible(
+                    "a distribution says how a delay varies, but no jitter is given",
+                    "write delay 10ms 2ms distribution normal",
+                );
+            }
+        }
+    }
+    let delays = netem.delay.as_ref().is_some_and(|delay| delay.mean > Span::ZERO || delay.jitter > Span::ZERO);
+    if netem.reorder.is_some() && !delays {
+        return impossible(
+            "reorder sends some frames ahead of the delayed ones, but nothing is delayed",
+            "add delay 10ms, or shape with --reorder 25%",
+        );
+    }
+    if netem.reorder.is_none() && netem.gap > 0 {
+        return impossible("gap says which frames reorder may choose, but there is no reorder", "add reorder 25%");
+    }
+    if netem.reorder.is_some() && netem.gap == 0 {
+        netem.gap = 1;
+    }
+    if netem.reorder.is_some() && netem.keep_order {
+        return impossible("reorder changes the order and keep-order keeps it", "leave one out");
+    }
+    if netem.ecn && netem.loss == LossModel::None {
+        return impossible("ecn marks frames that loss has chosen, but there is no loss", "add loss 1%");
+    }
+    if matches!(netem.limit, Some(QueueLimit::Wait(_))) && netem.rate.is_none() {
+        return impossible("a limit of time bounds the wait for a rate, but there is no rate", "add rate 10mbit");
+    }
+    check_delay(&netem)?;
+    Ok(netem)
+}
+
+/// Whether the delays can be drawn.
+pub(super) fn check_delay(netem: &Netem) -> Result<(), ParseError> {
+    let Some(Delayed { mean, jitter, distribution, .. }) = &netem.delay else { return Ok(()) };
+    if *jitter == Span::ZERO || !distribution.is_ready() {
+        return Ok(());
+    }
+    let correlation = netem.delay_correlation();
+    Values::of_distribution(distribution, *mean, *jitter, correlation, Random::stream(0, "check")).map(drop)
+}
+
+fn limit(cursor: &mut Cursor<'_>) -> Result<QueueLimit, ParseError> {
+    let read = |word: &str| {
+        let none = || ("lets nothing pass".to_owned(), "write 1 at least".to_owned());
+        if word.ends_with('B') {
+            return match units::parse_size(word) {
+                Ok(0) => Err(none()),
+                Ok(bytes) => Ok(QueueLimit::Bytes(bytes)),
+                Err(error) => Err(("is no size".to_owned(), error.to_string())),
+            };
+        }
+        if word.ends_with('s') {
+            return tc::time(word).map(QueueLimit::Wait);
+        }
+        match tc::count(word)? {
+            0 => Err(none()),
+            frames => Ok(QueueLimit::Frames(frames)),
+        }
+    };
+    cursor.value(read, "frames, bytes or a time such as 1000, 64KiB or 50ms")
+}
+
+fn delay(cursor: &mut Cursor<'_>) -> Result<Delayed, ParseError> {
+    let mean = cursor.time()?;
+    let (mut jitter, mut correlation) = (Span::ZERO, Share::default());
+    if cursor.number_follows() {
+        jitter = cursor.time()?;
+        if cursor.number_follows() {
+            correlation = cursor.share()?;
+        }
+    }
+    Ok(Delayed { mean, jitter, correlation, distribution: Distribution::Uniform })
+}
+
+fn name_of_distribution(cursor: &mut Cursor<'_>) -> Result<Distribution, ParseError> {
+    let read = |word: &str| {
+        let is_file = word.contains('/') || word.ends_with(".dist") || word == "experimental";
+        if is_file || Distribution::NAMES.contains(&word) {
+            return Ok(Distribution::named(word));
+        }
+        let meant = nearest(word, &Distribution::NAMES).map(|name| format!(", perhaps {name}")).unwrap_or_default();
+        Err((format!("is no distribution{meant}"), "write uniform, normal, pareto, paretonormal or FILE.dist".to_owned()))
+    };
+    cursor.value(read, "the name of a distribution")
+}
+
+fn mode(cursor: &mut Cursor<'_>) -> Result<Mode, ParseError> {
+    let names = Mode::ALL.map(Mode::name);
+    let read = |word: &str| {
+        let meant = nearest(word, &names).map(|name| format!(", perhaps {name}")).unwrap_or_default();
+        let mode = Mode::ALL.into_iter().find(|mode| mode.name() == word);
+        mode.ok_or_else(|| (format!("is no way to corrupt{meant}"), format!("write {}", names.join(", "))))
+    };
+    cursor.value(read, "bit, byte or checksum-valid")
+}
+
+fn loss(cursor: &mut Cursor<'_>) -> Result<LossModel, ParseError> {
+    const MODELS: [&str; 4] = ["random", "state", "gemodel", "pattern"];
+    if cursor.number_follows() {
+        return cursor.chance().map(LossModel::Random);
+    }
+    let model = |word: &str| {
+        let meant = nearest(word, &MODELS).map(|name| format!(", perhaps {name}")).unwrap_or_default();
+        let model = MODELS.into_iter().find(|name| *name == word);
+        model.ok_or_else(|| (format!("is no share and no model of loss{meant}"), "write loss 1%, or random, state, gemodel, pattern".to_owned()))
+    };
+    let model = cursor.value(model, "a share or a model")?;
+    match model {
+        "random" => return cursor.chance().map(LossModel::Random),
+        "pattern" => {
+            let word = cursor.value(|word| Ok(word.to_owned()), "0b1011 or a file")?;
+            return Pattern::parse(&word).map(LossModel::Pattern);
+        }
+        _ => {}
+    }
+    let first = cursor.share()?;
+    let rest = |taken: Share| Share::from_ppb(Share::ONE.ppb() - taken.ppb());
+    let mut more = |default: Share| if cursor.number_follows() { cursor.share() } else { Ok(default) };
+    if model == "gemodel" {
+        let r = more(rest(first))?;
+        let bad = more(Share::ONE)?;
+        let good = more(Share::default())?;
+        return Ok(LossModel::GilbertElliott { p: first, r, bad, good });
+    }
+    let p31 = more(rest(first))?;
+    let p32 = more(Share::default())?;
+    let p23 = more(Share::ONE)?;
+    let p14 = more(Share::default())?;
+    for (a, b, what) in [(first, p14, "p13 and p14"), (p31, p32, "p31 and p32")] {
+        if a.ppb() + b.ppb() > Share::ONE.ppb() {
+            return Err(cursor.error(
+                format_args!("ends a model in which {what} are {a} and {b}, more than all"),
+                "write probabilities that add up to 100% at most: p13 [p31 [p32 [p23 [p14]]]]",
+            ));
+        }
+    }
+    Ok(LossModel::States { p13: first, p31, p32, p23, p14 })
+}
+
+fn rate(cursor: &mut Cursor<'_>, bytes_rate: &mut Option<String>) -> Result<Bottleneck, ParseError> {
+    if cursor.peek() == Some("trace") {
+        cursor.next();
+        let file = cursor.value(|word| Ok(word.to_owned()), "a file of Mahimahi")?;
+        return Ok(Bottleneck::Trace(Opportunities::of(&file)));
+    }
+    let word = cursor.peek().unwrap_or_default();
+    let (rate, bytes) = cursor.value(tc::rate, "a rate such as 10mbit")?;
+    if bytes {
+        *bytes_rate = Some(word.to_owned());
+    }
+    let mut overhead = 0;
+    let mut cell = 0;
+    let mut cell_overhead = 0;
+    if cursor.signed_follows() {
+        overhead = cursor.value(tc::signed, "bytes of overhead")?;
+        if cursor.number_follows() {
+            let few = |word: &str| tc::signed(word).map(i32::unsigned_abs);
+            cell = cursor.value(few, "bytes of a cell")?;
+            if cursor.signed_follows() {
+                cell_overhead = cursor.value(tc::signed, "bytes of overhead of a cell")?;
+            }
+        }
+    }
+    if cell_overhead != 0 && cell == 0 {
+        return Err(cursor.error("is an overhead of cells, but there are no cells", "write the size of a cell before it, 48"));
+    }
+    Ok(Bottleneck::Rate { rate, overhead, cell, cell_overhead })
+}
+
+fn slot(cursor: &mut Cursor<'_>) -> Result<Slot, ParseError> {
+    let times = if cursor.peek() == Some("distribution") {
+        cursor.next();
+        let distribution = name_of_distribution(cursor)?;
+        let mean = cursor.time()?;
+        SlotTimes::Drawn(distribution, mean, cursor.time()?)
+    } else {
+        let min = cursor.time()?;
+        let max = if cursor.number_follows() { cursor.time()? } else { min };
+        if max < min {
+            return Err(cursor.error("is less than the smallest time between slots", "write the smaller time first"));
+        }
+        SlotTimes::Between(min, max)
+    };
+    let mut slot = Slot { times, packets: 0, bytes: 0 };
+    while let Some(word) = cursor.peek() {
+        let field = match word {
+            "packets" => &mut slot.packets,
+            "bytes" => &mut slot.bytes,
+            _ => break,
+        };
+        cursor.next();
+        *field = cursor.value(tc::count, "a whole number")?;
+    }
+    Ok(slot)
+}
+
+fn down(cursor: &mut Cursor<'_>) -> Result<(Span, Span), ParseError> {
+    let down = cursor.time()?;
+    let every = |word: &str| if word == "every" { Ok(()) } else { Err(("stands where 'every' should".into(), "write down 2s every 30s".into())) };
+    cursor.value(every, "every")?;
+    let period = cursor.time()?;
+    if down == Span::ZERO || period <= down {
+        return Err(cursor.error("leaves the link never up or never down", "write a shorter time that it is down, down 2s every 30s"));
+    }
+    Ok((down, period))
+}

@@ -1,0 +1,103 @@
+//! What the kernel's netem would have made of a SPEC, where that is not what its words say.
+
+use super::{Bottleneck, Chance, Delayed, QueueLimit, LossModel, Netem};
+use crate::random::Random;
+use units::{PS_PER_S, Span};
+
+/// Draws of the kernel's generator that are tried.
+const DRAWS: u64 = 400_000;
+
+/// The share that netem obtains of a chance with a correlation: its values are u·(1 − ρ) + last·ρ, which
+/// are not uniform, but are compared with a threshold for uniform ones (sch_netem.c, get_crandom()).
+fn obtained(chance: Chance) -> f64 {
+    let whole = u64::from(u32::MAX);
+    let fixed = |share: units::Share| (share.as_f64() * whole as f64) as u64;
+    let (threshold, rho) = (fixed(chance.share), fixed(chance.correlation) + 1);
+    let mut random = Random::stream(1, "kernel");
+    let (mut last, mut hits) = (0, 0);
+    for _ in 0..DRAWS {
+        let value = random.bits() >> 32;
+        last = (value * ((1 << 32) - rho) + last * rho) >> 32;
+        hits += u64::from(threshold >= last);
+    }
+    hits as f64 / DRAWS as f64
+}
+
+/// One line for each difference.
+pub(super) fn what_netem_would_do(spec: &Netem) -> Vec<String> {
+    let mut said = Vec::new();
+    let loss = match &spec.loss {
+        LossModel::Random(chance) => Some(*chance),
+        _ => None,
+    };
+    let chances = [("loss", loss), ("corrupt", spec.corrupt), ("reorder", spec.reorder)];
+    for (name, chance) in chances {
+        let Some(chance) = chance.filter(|chance| chance.correlation.ppb() > 0) else { continue };
+        said.push(format!(
+            "{name} {chance}: netem would hit {:.4} % of frames, not {}, since its correlated numbers are not uniform",
+            obtained(chance) * 100.0,
+            chance.share
+        ));
+    }
+    if let Some(chance) = spec.duplicate.filter(|chance| chance.correlation.ppb() > 0) {
+        let lone = loss.is_none_or(|loss| loss.correlation.ppb() == 0)
+            && spec.delay.as_ref().is_none_or(|delay| delay.correlation.ppb() == 0);
+        said.push(if lone {
+            format!("duplicate {chance}: tc would not tell netem of the correlation, unless delay or loss has one too")
+        } else {
+            let got = obtained(chance) * 100.0;
+            format!("duplicate {chance}: netem would copy {got:.4} % of frames, not {}", chance.share)
+        });
+    }
+    if let Some(Delayed { correlation, jitter, .. }) = &spec.delay
+        && correlation.ppb() > 0
+        && *jitter > Span::ZERO
+    {
+        said.push(format!(
+            "delay … {correlation}: netem would leave next to no correlation, since it takes the delay from the low bits of a correlated number"
+        ));
+    }
+    let longest = spec.longest_delay();
+    if longest > Span::ZERO && !matches!(spec.limit, Some(QueueLimit::Frames(_))) {
+        let rate = 1_000 * 1_514 * 8 * u128::from(PS_PER_S) / u128::from(longest.as_ps());
+        said.push(format!(
+            "limit: netem would hold 1000 frames and drop the others without a word: with {longest} no more than {:.1} Mbit/s of full frames pass",
+            rate as f64 / 1e6
+        ));
+    }
+    if matches!(spec.rate, Some(Bottleneck::Rate { .. })) || spec.loss != LossModel::None {
+        said.push(
+            "offloads: netem on a sender would count a super-frame of up to 64 KiB (GSO) as one: its loss takes 45 frames at once, its rate comes in bursts"
+                .to_owned(),
+        );
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_that_were_measured() {
+        // FIELD.md, A0.3, by 1.5 million draws of a replica of get_crandom().
+        for (share, correlation, least, most) in
+            [("0.3%", "25%", 0.0, 0.0001), ("5%", "25%", 0.0013, 0.0025), ("10%", "25%", 0.0165, 0.0187), ("25%", "50%", 0.067, 0.073)]
+        {
+            let chance =
+                Chance { share: share.parse().expect("a share"), correlation: correlation.parse().expect("a share") };
+            let got = obtained(chance);
+            assert!((least..=most).contains(&got), "{share} {correlation}: {got}");
+        }
+    }
+
+    #[test]
+    fn only_differences_are_said() {
+        let said = |text: &str| what_netem_would_do(&Netem::parse_spec(text).expect(text));
+        assert!(said("corrupt 1%").is_empty());
+        assert!(said("loss 0.3% 25%")[0].contains("0.0000 %"));
+        assert!(said("delay 100ms").iter().any(|line| line.contains("Mbit/s")));
+        assert!(said("delay 100ms limit 100000").is_empty());
+        assert!(said("duplicate 1% 25%")[0].contains("not tell"));
+    }
+}

@@ -1,0 +1,206 @@
+//! What tc-netem does to frames, by its own grammar, and more.
+//!
+//! The order of operations is that of the kernel's `sch_netem`: duplicate, lose, mark, corrupt, queue
+//! limit, reorder or delay, rate, slots. Each impairment draws from a stream of its own, so that a
+//! change of one changes no decision of another. Where netem's behaviour is a defect this does what
+//! the words say; `docs/reference/emulate.md` has the table.
+
+mod change;
+mod chance;
+mod grammar;
+mod kernel;
+mod loss;
+mod profiles;
+mod queue;
+mod stage;
+mod units_of_tc;
+
+use super::{Configuration, Kind, Stage};
+use crate::random::Random;
+use crate::schedules::Files;
+use crate::schedules::laws::{Correlation, Distribution};
+pub(crate) use change::mark;
+pub use chance::Chance;
+pub use change::Mode;
+pub use loss::{LossModel, Pattern};
+use packet::Frame;
+pub use profiles::{PROFILES, Profile};
+pub use queue::{Bottleneck, QueueLimit, Opportunities, Slot, SlotTimes};
+use std::fmt;
+use units::{BitRate, ParseError, Share, Span};
+
+/// What SPEC says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Netem {
+    /// Frames, bytes or time of the queue; none for no limit.
+    pub limit: Option<QueueLimit>,
+    /// How long frames are held, and by how much that varies.
+    pub delay: Option<Delayed>,
+    /// No frame leaves before one that came earlier.
+    pub keep_order: bool,
+    /// Which frames are lost.
+    pub loss: LossModel,
+    /// Frames that can carry the mark are marked instead of being lost.
+    pub ecn: bool,
+    /// Which frames are corrupted.
+    pub corrupt: Option<Chance>,
+    /// How.
+    pub mode: Mode,
+    /// Which frames are sent twice.
+    pub duplicate: Option<Chance>,
+    /// Which frames are sent at once instead of being delayed.
+    pub reorder: Option<Chance>,
+    /// Only every so many frames may be.
+    pub gap: u32,
+    /// The bottleneck.
+    pub rate: Option<Bottleneck>,
+    /// Frames leave in slots.
+    pub slot: Option<Slot>,
+    /// The link is down for the first time, at the end of every second one.
+    pub down: Option<(Span, Span)>,
+    /// Longer packets vanish.
+    pub mtu: Option<u32>,
+    /// Beats the run's seed.
+    pub seed: Option<u64>,
+    /// A rate was written in bytes, as tc reads `mbps`.
+    pub bytes_rate: Option<String>,
+}
+
+/// How long frames are held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delayed {
+    /// The mean.
+    pub mean: Span,
+    /// How much it varies.
+    pub jitter: Span,
+    /// Pearson's correlation of each delay with the next.
+    pub correlation: Share,
+    /// By which law.
+    pub distribution: Distribution,
+}
+
+impl Netem {
+    /// Reads a SPEC, without a word in front of it.
+    ///
+    /// # Errors
+    /// What is wrong, at which character, what is expected there, and the nearest right word.
+    pub fn parse_spec(text: &str) -> Result<Self, ParseError> {
+        grammar::parse(text)
+    }
+
+    /// The correlation of delays, if one is asked.
+    pub(super) fn delay_correlation(&self) -> Option<Correlation> {
+        let correlation = self.delay.as_ref().map(|delay| delay.correlation);
+        correlation.filter(|share| *share != Share::default()).map(Correlation::of_share)
+    }
+
+    /// What frames wait for at most, apart from the queue before the rate: delay and four deviations.
+    fn longest_delay(&self) -> Span {
+        let delay = |delay: &Delayed| delay.mean + delay.jitter * 4;
+        self.delay.as_ref().map_or(Span::ZERO, delay)
+    }
+
+    /// Frames of 64 B that wait at `rate` for the longest delay, 1000 at least.
+    fn default_limit(&self, rate: BitRate) -> QueueLimit {
+        let bits = u128::from(rate.bps()) * u128::from(self.longest_delay().as_ps()) / u128::from(units::PS_PER_S);
+        QueueLimit::Frames(bits.div_ceil(64 * 8).clamp(1_000, u128::from(u32::MAX)) as u64)
+    }
+}
+
+impl Configuration for Netem {
+    const KIND: Kind = Kind {
+        name: "netem",
+        grammar: "netem SPEC",
+        summary: "what tc-netem does, in its own words: delay, loss, corrupt, duplicate, reorder, rate, slot, …",
+        example: "netem delay 10ms 2ms 25% distribution normal loss 1% 25% corrupt 1% duplicate 2% reorder 25% 50% gap 5",
+    };
+
+    fn parse(words: &[&str]) -> Result<Self, ParseError> {
+        grammar::parse(&words.join(" "))
+    }
+
+    fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        if let Some(delay) = &mut self.delay {
+            delay.distribution.load(files)?;
+        }
+        if let Some(Slot { times: SlotTimes::Drawn(distribution, ..), .. }) = &mut self.slot {
+            distribution.load(files)?;
+        }
+        if let LossModel::Pattern(pattern) = &mut self.loss {
+            pattern.load(files)?;
+        }
+        if let Some(Bottleneck::Trace(trace)) = &mut self.rate {
+            trace.load(files)?;
+        }
+        grammar::check_delay(self)
+    }
+
+    fn settle(&mut self, line: Option<BitRate>) {
+        if self.limit.is_none() {
+            self.limit = match &self.rate {
+                Some(Bottleneck::Rate { rate, .. }) => Some(self.default_limit(*rate)),
+                Some(Bottleneck::Trace(_)) => Some(QueueLimit::Frames(1_000)),
+                None => line.map(|line| self.default_limit(line)),
+            };
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let note = |word: &String| format!("'{word}' is bytes a second, as tc reads it: write {} for bits", word.to_lowercase().replace("bps", "bit"));
+        self.bytes_rate.iter().map(note).collect()
+    }
+
+    fn elsewhere(&self) -> Vec<String> {
+        kernel::what_netem_would_do(self)
+    }
+
+    fn build<F: Frame + Send + 'static>(&self, random: Random) -> Box<dyn Stage<F>> {
+        let random = self.seed.map_or(random, |seed| Random::stream(seed, "netem"));
+        let mut settled = self.clone();
+        settled.settle(None);
+        Box::new(stage::Emulation::new(&settled, &random))
+    }
+}
+
+impl fmt::Display for Netem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("netem")?;
+        if let Some(limit) = &self.limit {
+            write!(f, " limit {limit}")?;
+        }
+        if let Some(Delayed { mean, jitter, correlation, distribution }) = &self.delay {
+            write!(f, " delay {mean}")?;
+            if *jitter != Span::ZERO {
+                write!(f, " {jitter} {correlation} distribution {distribution}")?;
+            }
+        }
+        f.write_str(if self.keep_order { " keep-order" } else { "" })?;
+        write!(f, "{}", self.loss)?;
+        f.write_str(if self.ecn { " ecn" } else { "" })?;
+        if let Some(corrupt) = &self.corrupt {
+            write!(f, " corrupt {corrupt} mode {}", self.mode.name())?;
+        }
+        if let Some(duplicate) = &self.duplicate {
+            write!(f, " duplicate {duplicate}")?;
+        }
+        if let Some(reorder) = &self.reorder {
+            write!(f, " reorder {reorder} gap {}", self.gap)?;
+        }
+        if let Some(rate) = &self.rate {
+            write!(f, " rate {rate}")?;
+        }
+        if let Some(slot) = &self.slot {
+            write!(f, " slot {slot}")?;
+        }
+        if let Some((down, every)) = self.down {
+            write!(f, " down {down} every {every}")?;
+        }
+        if let Some(mtu) = self.mtu {
+            write!(f, " mtu {mtu}")?;
+        }
+        self.seed.map_or(Ok(()), |seed| write!(f, " seed {seed}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

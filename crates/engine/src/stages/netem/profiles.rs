@@ -1,0 +1,66 @@
+/// A SPEC by name, for one direction.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Its name.
+    pub name: &'static str,
+    /// What it stands for.
+    pub spec: &'static str,
+    /// Where the figures come from.
+    pub source: &'static str,
+}
+
+/// The profiles. Round trips of the sources are halved: a profile is one direction of the two.
+pub const PROFILES: &[Profile] = &[
+    Profile {
+        name: "geo-satellite",
+        spec: "delay 279ms",
+        source: "RFC 2488, section 2: up to 279 ms one way over a geostationary satellite",
+    },
+    Profile {
+        name: "3g-down",
+        spec: "delay 150ms rate 1.6mbit",
+        source: "WebPageTest, connectivity '3G': 1.6 Mbit/s down, 768 kbit/s up, 300 ms round trip",
+    },
+    Profile {
+        name: "3g-up",
+        spec: "delay 150ms rate 768kbit",
+        source: "WebPageTest, connectivity '3G': 1.6 Mbit/s down, 768 kbit/s up, 300 ms round trip",
+    },
+    Profile {
+        name: "4g",
+        spec: "delay 85ms rate 9mbit",
+        source: "WebPageTest, connectivity '4G': 9 Mbit/s both ways, 170 ms round trip",
+    },
+    Profile {
+        name: "lte",
+        spec: "delay 35ms rate 12mbit",
+        source: "WebPageTest, connectivity 'LTE': 12 Mbit/s both ways, 70 ms round trip",
+    },
+    Profile {
+        name: "dsl-down",
+        spec: "delay 25ms rate 1.5mbit",
+        source: "WebPageTest, connectivity 'DSL': 1.5 Mbit/s down, 384 kbit/s up, 50 ms round trip",
+    },
+    Profile {
+        name: "dsl-up",
+        spec: "delay 25ms rate 384kbit",
+        source: "WebPageTest, connectivity 'DSL': 1.5 Mbit/s down, 384 kbit/s up, 50 ms round trip",
+    },
+    Profile {
+        name: "cable-down",
+        spec: "delay 14ms rate 5mbit",
+        source: "WebPageTest, connectivity 'Cable': 5 Mbit/s down, 1 Mbit/s up, 28 ms round trip",
+    },
+    Profile {
+        name: "cable-up",
+        spec: "delay 14ms rate 1mbit",
+        source: "WebPageTest, connectivity 'Cable': 5 Mbit/s down, 1 Mbit/s up, 28 ms round trip",
+    },
+];
+
+impl Profile {
+    /// The profile of this name.
+    pub(super) fn named(name: &str) -> Option<&'static Profile> {
+        PROFILES.iter().find(|profile| profile.name == name)
+    }
+}

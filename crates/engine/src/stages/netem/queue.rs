@@ -1,0 +1,321 @@
+use crate::random::Random;
+use crate::schedules::Files;
+use crate::schedules::laws::{Distribution, Values};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use units::{BitRate, PS_PER_S, ParseError, Span, Time};
+
+/// What the queue holds at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueLimit {
+    /// Frames, those that are only delayed included, as netem counts.
+    Frames(u64),
+    /// Their bytes without FCS.
+    Bytes(u64),
+    /// How long a frame would wait for the rate, beyond its own delay.
+    Wait(Span),
+}
+
+impl fmt::Display for QueueLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QueueLimit::Frames(frames) => write!(f, "{frames}"),
+            QueueLimit::Bytes(bytes) => write!(f, "{bytes}B"),
+            QueueLimit::Wait(span) => write!(f, "{span}"),
+        }
+    }
+}
+
+/// What sets the rate.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Bottleneck {
+    /// Bits a second of frames without FCS, with the overheads of a link layer.
+    Rate {
+        /// The rate.
+        rate: BitRate,
+        /// Bytes added to each frame, or taken away.
+        overhead: i32,
+        /// Bytes that a cell carries; 0 for no cells.
+        cell: u32,
+        /// Bytes added to each cell.
+        cell_overhead: i32,
+    },
+    /// Delivery opportunities.
+    Trace(Opportunities),
+}
+
+impl Bottleneck {
+    /// Bytes that a frame of `length` B without FCS takes, by tc's formula.
+    pub(super) fn bytes(overhead: i32, cell: u32, cell_overhead: i32, length: u32) -> u64 {
+        let length = (i64::from(length) + i64::from(overhead)).max(0).cast_unsigned();
+        if cell == 0 {
+            return length;
+        }
+        let each = (i64::from(cell) + i64::from(cell_overhead)).max(0).cast_unsigned();
+        length.div_ceil(u64::from(cell)) * each
+    }
+}
+
+impl fmt::Display for Bottleneck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bottleneck::Rate { rate, overhead, cell, cell_overhead } => {
+                write!(f, "{}bit {overhead} {cell} {cell_overhead}", rate.bps())
+            }
+            Bottleneck::Trace(trace) => write!(f, "trace {}", trace.file.display()),
+        }
+    }
+}
+
+/// A trace of Mahimahi (Netravali et al. 2015): each line a millisecond at which 1500 bytes of frames
+/// without FCS may go; at its end it starts again.
+#[derive(Clone, Debug)]
+pub struct Opportunities {
+    /// The file.
+    pub file: PathBuf,
+    times: Arc<Vec<u64>>,
+}
+
+impl PartialEq for Opportunities {
+    fn eq(&self, other: &Self) -> bool {
+        self.file == other.file
+    }
+}
+
+impl Opportunities {
+    pub(super) fn of(file: &str) -> Self {
+        Opportunities { file: file.into(), times: Arc::default() }
+    }
+
+    pub(super) fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        const HOW: &str = "write a whole number of milliseconds on each line, in order, the last one above 0";
+        let name = self.file.display();
+        let mut times: Vec<u64> = Vec::new();
+        for (number, line) in (1..).zip(files.text(&self.file)?.lines()) {
+            let line = line.trim();
+            if line.is_empty() {
+                continue;
+            }
+            let wrong = |what: &str| ParseError::new(format!("{name}:{number}: '{line}' {what}"), HOW);
+            let time: u64 = line.parse().ok().filter(|ms| *ms <= 86_400_000).ok_or_else(|| wrong("is no time in ms"))?;
+            if times.last().is_some_and(|before| *before > time) {
+                return Err(wrong("is before the line ahead of it"));
+            }
+            times.push(time);
+        }
+        if times.last().is_none_or(|last| *last == 0) {
+            return Err(ParseError::new(format!("{name} has no delivery opportunities"), HOW));
+        }
+        self.times = Arc::new(times);
+        Ok(())
+    }
+}
+
+/// The bottleneck at work: when a frame has passed it.
+pub(super) enum Serving {
+    Nothing,
+    Rate { rate: u128, overhead: i32, cell: u32, cell_overhead: i32, rest: u128 },
+    Trace { times: Arc<Vec<u64>>, round: u64, next: usize, left: u64 },
+}
+
+/// Bytes of a delivery opportunity.
+const OPPORTUNITY: u64 = 1_500;
+
+impl Serving {
+    pub(super) fn new(rate: Option<&Bottleneck>) -> Self {
+        match rate {
+            None => Serving::Nothing,
+            Some(Bottleneck::Rate { rate, overhead, cell, cell_overhead }) => Serving::Rate {
+                rate: rate.bps().into(),
+                overhead: *overhead,
+                cell: *cell,
+                cell_overhead: *cell_overhead,
+                rest: 0,
+            },
+            Some(Bottleneck::Trace(trace)) => Serving::Trace { times: trace.times.clone(), round: 0, next: 0, left: 0 },
+        }
+    }
+
+    /// True if it makes frames wait for those before them.
+    pub(super) fn queues(&self) -> bool {
+        !matches!(self, Serving::Nothing)
+    }
+
+    /// When a frame of `length` B without FCS has passed that may start at `ready`; the one before it
+    /// passed at `last`.
+    pub(super) fn pass(&mut self, ready: Time, last: Time, length: u32) -> Time {
+        match self {
+            Serving::Nothing => ready,
+            Serving::Rate { rate, overhead, cell, cell_overhead, rest } => {
+                if ready > last {
+                    *rest = 0;
+                }
+                // What is left of a picosecond is carried to the next frame, so that the rate is exact.
+                let bits = u128::from(Bottleneck::bytes(*overhead, *cell, *cell_overhead, length)) * 8;
+                let units = bits * u128::from(PS_PER_S) + *rest;
+                *rest = units % *rate;
+                let took = u64::try_from(units / *rate).unwrap_or(u64::MAX);
+                ready.max(last) + Span::from_ps(took)
+            }
+            Serving::Trace { times, round, next, left } => {
+                let Some(period) = times.last().copied() else { return ready };
+                let at = |round: u64, next: usize| Time::ZERO + Span::from_ms(1) * (round * period + times[next]);
+                if ready > last {
+                    // Opportunities that nobody used are gone.
+                    *left = 0;
+                    *round = (*round).max(ready.as_ps() / (period * Span::from_ms(1).as_ps()).max(1));
+                    while at(*round, *next) < ready {
+                        (*next, *round) = if *next + 1 == times.len() { (0, *round + 1) } else { (*next + 1, *round) };
+                    }
+                }
+                let mut wanted = u64::from(length);
+                let mut passed = ready.max(last);
+                while wanted > *left {
+                    wanted -= *left;
+                    passed = passed.max(at(*round, *next));
+                    *left = OPPORTUNITY;
+                    (*next, *round) = if *next + 1 == times.len() { (0, *round + 1) } else { (*next + 1, *round) };
+                }
+                *left -= wanted;
+                passed
+            }
+        }
+    }
+}
+
+/// Frames leave in slots, as over Wi-Fi: nothing leaves between them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slot {
+    /// How far apart they are.
+    pub times: SlotTimes,
+    /// Frames in a slot at most; 0 for any number.
+    pub packets: u64,
+    /// Bytes in a slot at most, the last frame not counted; 0 for any number.
+    pub bytes: u64,
+}
+
+/// How far apart slots are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SlotTimes {
+    /// Evenly drawn.
+    Between(Span, Span),
+    /// Around a mean.
+    Drawn(Distribution, Span, Span),
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.times {
+            SlotTimes::Between(min, max) => write!(f, "{min} {max}")?,
+            SlotTimes::Drawn(distribution, mean, jitter) => write!(f, "distribution {distribution} {mean} {jitter}")?,
+        }
+        if self.packets > 0 {
+            write!(f, " packets {}", self.packets)?;
+        }
+        if self.bytes > 0 {
+            write!(f, " bytes {}", self.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// The slots at work.
+pub(super) struct Slots {
+    gap: SlotGap,
+    packets: u64,
+    bytes: u64,
+    pub(super) next: Time,
+    packets_left: u64,
+    bytes_left: u64,
+}
+
+enum SlotGap {
+    Between(Span, u64, Random),
+    Drawn(Box<Values>),
+}
+
+impl Slots {
+    pub(super) fn new(slot: &Slot, random: Random) -> Self {
+        let gap = match &slot.times {
+            SlotTimes::Between(min, max) => SlotGap::Between(*min, (*max - *min).as_ps(), random),
+            SlotTimes::Drawn(distribution, mean, jitter) => {
+                let values = Values::of_distribution(distribution, *mean, *jitter, None, random);
+                SlotGap::Drawn(Box::new(values.expect("without a correlation any table will do")))
+            }
+        };
+        let limit = |n: u64| if n == 0 { u64::MAX } else { n };
+        let (packets, bytes) = (limit(slot.packets), limit(slot.bytes));
+        Slots { gap, packets, bytes, next: Time::ZERO, packets_left: packets, bytes_left: bytes }
+    }
+
+    /// When the frame that is due at `due` may leave, as it looks at `now`.
+    pub(super) fn opens(&mut self, due: Time, now: Time) -> Time {
+        if self.next < due {
+            self.renew(now);
+        }
+        due.max(self.next)
+    }
+
+    /// A frame of `length` B left at `at`.
+    pub(super) fn used(&mut self, at: Time, length: u32) {
+        self.packets_left -= 1;
+        self.bytes_left = self.bytes_left.saturating_sub(length.into());
+        if self.packets_left == 0 || self.bytes_left == 0 {
+            self.renew(at);
+        }
+    }
+
+    fn renew(&mut self, now: Time) {
+        let gap = match &mut self.gap {
+            SlotGap::Between(min, 0, _) => *min,
+            SlotGap::Between(min, width, random) => *min + Span::from_ps(random.below(*width)),
+            SlotGap::Drawn(values) => values.draw(),
+        };
+        self.next = now + gap;
+        (self.packets_left, self.bytes_left) = (self.packets, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_as_tc_counts_them() {
+        // ATM: 48 B of 53 in each cell.
+        assert_eq!(Bottleneck::bytes(0, 48, 5, 48), 53);
+        assert_eq!(Bottleneck::bytes(0, 48, 5, 49), 106);
+        assert_eq!(Bottleneck::bytes(20, 48, 5, 1_500), 32 * 53);
+        assert_eq!(Bottleneck::bytes(-14, 0, 0, 1_514), 1_500);
+        assert_eq!(Bottleneck::bytes(-100, 0, 0, 60), 0);
+    }
+
+    #[test]
+    fn a_rate_is_exact_over_many_frames() {
+        let rate = Bottleneck::Rate { rate: BitRate::from_bps(7_000_001), overhead: 0, cell: 0, cell_overhead: 0 };
+        let mut serving = Serving::new(Some(&rate));
+        let mut last = Time::ZERO;
+        for _ in 0..100_000 {
+            last = serving.pass(Time::ZERO, last, 1_000);
+        }
+        let exact = 100_000_u128 * 8_000 * u128::from(PS_PER_S) / 7_000_001;
+        assert_eq!(u128::from(last.as_ps()), exact);
+    }
+
+    #[test]
+    fn a_trace_gives_its_opportunities() {
+        let trace = Opportunities { file: "t".into(), times: Arc::new(vec![1, 1, 5]) };
+        let mut serving = Serving::new(Some(&Bottleneck::Trace(trace)));
+        let mut last = Time::ZERO;
+        let ms: Vec<u64> = (0..8)
+            .map(|_| {
+                last = serving.pass(Time::ZERO, last, 750);
+                last.as_ps() / 1_000_000_000
+            })
+            .collect();
+        assert_eq!(ms, [1, 1, 1, 1, 5, 5, 6, 6]);
+        let later = Time::ZERO + Span::from_ms(1) * 13;
+        assert_eq!(serving.pass(later, last, 1_500), Time::ZERO + Span::from_ms(1) * 15, "unused ones are gone");
+    }
+}

@@ -1,0 +1,244 @@
+use super::chance::Decisions;
+use super::loss::Losing;
+use super::queue::{QueueLimit, Serving, Slots};
+use super::{Delayed, Mode, Netem, mark};
+use crate::random::Random;
+use crate::schedules::laws::Values;
+use crate::stages::{Change, Decision, Fate, Item, Outlet, Stage, Timed};
+use measure::{DropReason, Effect};
+use packet::{Frame, Headers};
+use units::{Span, Time};
+
+/// The stage: one queue in the order of time, as netem has it.
+pub(super) struct Emulation<F> {
+    number: u64,
+    duplicate: Option<Decisions>,
+    losing: Losing,
+    ecn: bool,
+    corrupt: Option<(Decisions, Mode, Random)>,
+    down: Option<(Span, Span)>,
+    mtu: Option<u32>,
+    limit: Option<QueueLimit>,
+    reorder: Option<Decisions>,
+    gap: u32,
+    /// Frames delayed since one was sent at once.
+    delayed: u32,
+    mean: Span,
+    jitter: Option<Box<Values>>,
+    keep_order: bool,
+    serving: Serving,
+    slots: Option<Slots>,
+    /// When the last frame of the queue leaves.
+    last: Time,
+    /// Bytes in the queue, without FCS.
+    bytes: u64,
+    queue: Timed<(u64, F)>,
+    /// How long frames are held is worth a report.
+    holds: bool,
+}
+
+/// Bytes of a frame as tc counts them: without FCS.
+fn length<F: Frame>(frame: &F) -> u32 {
+    frame.length().bytes() - 4
+}
+
+impl<F: Frame> Emulation<F> {
+    pub(super) fn new(config: &Netem, random: &Random) -> Self {
+        let decisions = |chance, name| Decisions::new(chance, random.child(name));
+        let jitter = config.delay.as_ref().filter(|delay| delay.jitter > Span::ZERO).map(|delay| {
+            let Delayed { mean, jitter, distribution, .. } = delay;
+            let correlation = config.delay_correlation();
+            let values = Values::of_distribution(distribution, *mean, *jitter, correlation, random.child("delay"));
+            Box::new(values.expect("what cannot be had was refused when it was read"))
+        });
+        Emulation {
+            number: 0,
+            duplicate: config.duplicate.map(|chance| decisions(chance, "duplicate")),
+            losing: Losing::new(&config.loss, random.child("loss")),
+            ecn: config.ecn,
+            corrupt: config.corrupt.map(|chance| (decisions(chance, "corrupt"), config.mode, random.child("change"))),
+            down: config.down,
+            mtu: config.mtu,
+            limit: config.limit,
+            reorder: config.reorder.map(|chance| decisions(chance, "reorder")),
+            gap: config.gap,
+            delayed: 0,
+            mean: config.delay.as_ref().map_or(Span::ZERO, |delay| delay.mean),
+            jitter,
+            keep_order: config.keep_order,
+            serving: Serving::new(config.rate.as_ref()),
+            slots: config.slot.as_ref().map(|slot| Slots::new(slot, random.child("slot"))),
+            last: Time::ZERO,
+            bytes: 0,
+            queue: Timed::default(),
+            holds: config.delay.is_some() || config.rate.is_some(),
+        }
+    }
+
+    /// A frame came. What is before the queue, in the kernel's order.
+    fn arrive(&mut self, mut frame: F, at: Time, out: &mut Outlet<F>) {
+        let number = self.number;
+        self.number += 1;
+        if self.is_down(at) {
+            return drop_it(frame, number, 0, DropReason::Outage, out);
+        }
+        if self.is_too_long(&frame) {
+            return drop_it(frame, number, 0, DropReason::Mtu, out);
+        }
+        let twice = self.duplicate.as_mut().is_some_and(Decisions::next);
+        let mut fate = Fate::Pass;
+        if self.losing.next() {
+            if self.ecn && mark(&mut frame) {
+                out.effects.count(Effect::Marked);
+                fate = Fate::Mark;
+            } else if twice {
+                // One more and one less.
+                return self.corrupt(frame, at, (number, 0, fate), out);
+            } else {
+                return drop_it(frame, number, 0, DropReason::Loss, out);
+            }
+        }
+        if twice && let Some(copy) = out.copy(&frame) {
+            out.effects.count(Effect::Duplicated);
+            self.arrive_copy(copy, at, number, out);
+        }
+        self.corrupt(frame, at, (number, 0, fate), out);
+    }
+
+    /// The copy enters where its frame did, ahead of it, but is not duplicated again.
+    fn arrive_copy(&mut self, mut copy: F, at: Time, number: u64, out: &mut Outlet<F>) {
+        let mut fate = Fate::Pass;
+        if self.losing.next() {
+            if !(self.ecn && mark(&mut copy)) {
+                return drop_it(copy, number, 1, DropReason::Loss, out);
+            }
+            out.effects.count(Effect::Marked);
+            fate = Fate::Mark;
+        }
+        self.corrupt(copy, at, (number, 1, fate), out);
+    }
+
+    fn corrupt(&mut self, mut frame: F, at: Time, (number, copy, fate): (u64, u32, Fate), out: &mut Outlet<F>) {
+        let mut change = None;
+        if let Some((decisions, mode, random)) = &mut self.corrupt
+            && decisions.next()
+        {
+            change = mode.draw(frame.bytes(), random);
+            if let Some(change) = change {
+                change.apply(&mut frame);
+            }
+            out.effects.count(if change.is_some() { Effect::Corrupted } else { Effect::Incorruptible });
+        }
+        self.enqueue(frame, at, (number, copy, fate, change), out);
+    }
+
+    fn enqueue(
+        &mut self,
+        frame: F,
+        at: Time,
+        (number, copy, fate, change): (u64, u32, Fate, Option<Change>),
+        out: &mut Outlet<F>,
+    ) {
+        let bytes = length(&frame);
+        let full = match self.limit {
+            Some(QueueLimit::Frames(frames)) => self.queue.len() as u64 >= frames,
+            Some(QueueLimit::Bytes(most)) => self.bytes + u64::from(bytes) > most,
+            Some(QueueLimit::Wait(_)) | None => false,
+        };
+        if full {
+            return drop_it(frame, number, copy, DropReason::Queue, out);
+        }
+        let told = |delay| move || Decision { frame: number, copy, fate, delay, change };
+        if let Some(reorder) = &mut self.reorder
+            && self.delayed + 1 >= self.gap
+            && reorder.next()
+        {
+            self.delayed = 0;
+            out.effects.count(Effect::Hastened);
+            out.effects.delayed(Span::ZERO);
+            out.effects.leaves(number);
+            out.decided(told(Span::ZERO));
+            return out.release(Item { frame, at });
+        }
+        let held = self.jitter.as_mut().map_or(self.mean, |values| values.draw());
+        let ready = at + held;
+        if let Some(QueueLimit::Wait(most)) = self.limit
+            && self.last.since(ready) > most
+        {
+            return drop_it(frame, number, copy, DropReason::Queue, out);
+        }
+        let mut leaves = if self.serving.queues() { self.serving.pass(ready, self.last, bytes) } else { ready };
+        if self.keep_order {
+            leaves = leaves.max(self.last);
+        }
+        self.last = self.last.max(leaves);
+        self.delayed = self.delayed.saturating_add(1);
+        if self.holds {
+            out.effects.delayed(leaves.since(at));
+        }
+        out.decided(told(leaves.since(at)));
+        self.bytes += u64::from(bytes);
+        self.queue.push(leaves, (number, frame));
+    }
+
+    /// Lets those leave that may by `now`.
+    fn release(&mut self, now: Time, out: &mut Outlet<F>) {
+        while let Some(due) = self.queue.first() {
+            let opens = self.slots.as_mut().map_or(due, |slots| slots.opens(due, now));
+            if due > now || opens > now {
+                return;
+            }
+            let Some((_, (number, frame))) = self.queue.pop(now) else { return };
+            let bytes = length(&frame);
+            self.bytes -= u64::from(bytes);
+            if let Some(slots) = &mut self.slots {
+                slots.used(opens, bytes);
+            }
+            out.effects.leaves(number);
+            out.release(Item { frame, at: opens });
+        }
+    }
+
+    /// The link is up first, and down at the end of each period.
+    fn is_down(&self, at: Time) -> bool {
+        self.down.is_some_and(|(down, every)| at.as_ps() % every.as_ps() >= (every - down).as_ps())
+    }
+
+    fn is_too_long(&self, frame: &F) -> bool {
+        let packet = || {
+            let headers = Headers::of(frame.bytes());
+            let ip = headers.and_then(|headers| headers.ip).map(|ip| (ip.end - ip.start) as u32);
+            ip.unwrap_or(length(frame) - 14)
+        };
+        self.mtu.is_some_and(|mtu| packet() > mtu)
+    }
+}
+
+fn drop_it<F>(frame: F, number: u64, copy: u32, reason: DropReason, out: &mut Outlet<F>) {
+    out.decided(|| Decision { frame: number, copy, fate: Fate::Drop(reason), delay: Span::ZERO, change: None });
+    out.discard(frame, reason);
+}
+
+impl<F: Frame + Send> Stage<F> for Emulation<F> {
+    fn push(&mut self, now: Time, batch: &mut Vec<Item<F>>, out: &mut Outlet<F>) {
+        for Item { frame, at } in batch.drain(..) {
+            // Who leaves first makes room.
+            self.release(at, out);
+            self.arrive(frame, at, out);
+        }
+        self.release(now, out);
+    }
+
+    fn wake(&mut self, now: Time, out: &mut Outlet<F>) {
+        self.release(now, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let due = self.queue.first()?;
+        Some(self.slots.as_ref().map_or(due, |slots| due.max(slots.next)))
+    }
+
+    fn held(&self) -> usize {
+        self.queue.len()
+    }
+}

@@ -1,0 +1,232 @@
+use super::*;
+use crate::stages::{Item, Outlet};
+use measure::{DropReason, Effect};
+use packet::HeapFrame;
+use units::Time;
+
+/// Sends `frames` frames of `bytes` B without FCS, a µs apart, through a SPEC.
+fn run(spec: &str, frames: u64, bytes: usize) -> Outlet<HeapFrame> {
+    let mut stage = Netem::parse_spec(spec).expect(spec).build::<HeapFrame>(Random::stream(1, "test"));
+    let mut out = Outlet::default();
+    for i in 0..frames {
+        let at = Time::from_ps(i * 1_000_000);
+        while let Some(deadline) = stage.deadline().filter(|deadline| *deadline < at) {
+            stage.wake(deadline, &mut out);
+        }
+        stage.push(at, &mut vec![Item { frame: frame(i, bytes), at }], &mut out);
+    }
+    while let Some(deadline) = stage.deadline() {
+        stage.wake(deadline, &mut out);
+    }
+    assert_eq!(stage.held(), 0);
+    let accounted = (out.released.len() + out.dropped.len()) as u64;
+    assert_eq!(accounted, frames + out.copies, "{spec}: the books balance");
+    out
+}
+
+fn frame(number: u64, bytes: usize) -> HeapFrame {
+    let mut frame = vec![0; bytes];
+    frame[14..22].copy_from_slice(&number.to_be_bytes());
+    HeapFrame::new(frame)
+}
+
+fn number(item: &Item<HeapFrame>) -> u64 {
+    u64::from_be_bytes(item.frame.bytes()[14..22].try_into().expect("eight bytes"))
+}
+
+fn dropped(out: &Outlet<HeapFrame>, reason: DropReason) -> usize {
+    out.dropped.iter().filter(|(_, other)| *other == reason).count()
+}
+
+#[test]
+fn every_line_of_the_grammar_reads_back() {
+    for spec in [
+        "limit 1000",
+        "limit 64KiB rate 1mbit",
+        "limit 50ms rate 1mbit",
+        "delay 10ms",
+        "latency 10ms 2ms",
+        "delay 10ms 2ms 25% distribution normal",
+        "delay 10ms 2ms distribution pareto keep-order",
+        "del 10MSEC dist-less".trim_end_matches(" dist-less"),
+        "loss 0.3% 25%",
+        "drop 1",
+        "loss random 1%",
+        "loss random 1% ecn",
+        "loss state 1% 10% 20% 30% 2%",
+        "loss state 1%",
+        "loss gemodel 1%",
+        "loss gemodel 1% 10% 70% 0.1%",
+        "loss pattern 0b1011",
+        "corrupt 1% 5%",
+        "corrupt 1% mode checksum-valid",
+        "corrupt 1% mode byte",
+        "duplicate 1% 5%",
+        "dup 1%",
+        "delay 1ms reorder 25% 50% gap 5",
+        "gap 5 reorder 25% delay 1ms",
+        "rate 10mbit",
+        "rate 10mbit 20 48 5",
+        "rate 10mbit -14",
+        "rate 1mbps",
+        "slot 1ms",
+        "slot 1ms 2ms packets 5 bytes 3000",
+        "slot distribution normal 5ms 1ms packets 3",
+        "seed 18446744073709551615",
+        "down 2s every 30s",
+        "mtu 1400",
+        "profile lte",
+        "profile 3g-down loss 1%",
+    ] {
+        let mut netem = Netem::parse_spec(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
+        // What only says how it was written is not printed.
+        netem.bytes_rate = None;
+        let printed = netem.to_string();
+        let spec_again = printed.strip_prefix("netem ").unwrap_or_else(|| panic!("{spec} prints as {printed}"));
+        assert_eq!(Netem::parse_spec(spec_again).as_ref(), Ok(&netem), "{spec} prints as {printed}");
+    }
+}
+
+#[test]
+fn bad_specs_say_where_what_and_how() {
+    for (spec, words) in [
+        ("", "says nothing"),
+        ("delay 100", "character 7"),
+        ("delay 100", "6.8"),
+        ("dely 10ms", "did you mean delay"),
+        ("delay 10ms los 1% losss 1%", "character 19"),
+        ("delay 10ms los 1% losss 1%", "did you mean loss"),
+        ("delay", "a time such as 10ms is expected"),
+        ("loss 1% 25% 3%", "character 13"),
+        ("loss randon 1%", "perhaps random"),
+        ("loss 101%", "at most 100%"),
+        ("loss 1% loss 2%", "twice"),
+        ("reorder 25%", "nothing is delayed"),
+        ("gap 5 delay 10ms", "no reorder"),
+        ("delay 10ms distribution normal", "no jitter"),
+        ("delay 10ms 2ms distribution norml", "perhaps normal"),
+        ("ecn", "no loss"),
+        ("corrupt 1% mode checksumvalid", "perhaps checksum-valid"),
+        ("rate 10Mbit/s", "no unit of a rate in tc"),
+        ("rate 10mbit 0 0 5", "no cells"),
+        ("limit 10ms", "no rate"),
+        ("limit 0", "nothing pass"),
+        ("loss state 60% 10% 10% 10% 50%", "p13 and p14"),
+        ("down 2s each 30s", "every"),
+        ("down 30s every 2s", "never"),
+        ("delay 1ms reorder 5% keep-order", "leave one out"),
+        ("profile lteee", "perhaps lte"),
+        ("loss 1% profile lte", "profile first"),
+        ("loss 1% 100%", "correlation"),
+        ("slot 2ms 1ms", "smaller time first"),
+        ("mtu 10", "68 to 65535"),
+    ] {
+        let error = Netem::parse_spec(spec).expect_err(spec).to_string();
+        assert!(error.contains(words) && !error.contains('\n'), "{spec}: {error}");
+    }
+}
+
+#[test]
+fn effect_of_loss_and_of_the_same_seed() {
+    let of = |spec| dropped(&run(spec, 50_000, 60), DropReason::Loss);
+    let lost = of("loss 20%");
+    // Four deviations of a binomial with n = 50 000, p = 0.2: 358.
+    assert!(lost.abs_diff(10_000) < 358, "{lost}");
+    let numbers = |spec: &str| run(spec, 5_000, 60).released.iter().map(number).collect::<Vec<_>>();
+    assert_eq!(numbers("loss 20%"), numbers("loss 20%"));
+    assert_ne!(numbers("loss 20% seed 5"), numbers("loss 20% seed 6"));
+    let lost = |spec: &str| {
+        let mut kept = numbers(spec);
+        kept.sort_unstable();
+        kept
+    };
+    assert_eq!(lost("loss 20%"), lost("loss 20% delay 10ms 2ms"), "another impairment changes no decision");
+}
+
+#[test]
+fn effect_of_duplicate_is_a_copy_in_the_books() {
+    let out = run("duplicate 10%", 50_000, 60);
+    assert!(out.copies.abs_diff(5_000) < 269, "{}", out.copies);
+    assert_eq!(out.released.len() as u64, 50_000 + out.copies);
+    assert_eq!(out.effects.counted(Effect::Duplicated), out.copies);
+    let mut numbers: Vec<u64> = out.released.iter().map(number).collect();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 50_000, "a copy is beside its frame");
+}
+
+#[test]
+fn effect_of_reorder_with_a_gap() {
+    let out = run("delay 1ms reorder 25% 50% gap 5", 100_000, 60);
+    // The first four after each hastened frame are delayed; then each is hastened by the chain.
+    let hastened: Vec<u64> =
+        out.released.iter().filter(|item| item.at.as_ps() == number(item) * 1_000_000).map(number).collect();
+    assert_eq!(hastened.len() as u64, out.effects.counted(Effect::Hastened));
+    assert!(hastened.windows(2).all(|pair| pair[1] - pair[0] >= 5));
+    // P(hit | hit) = 0.625: the very next candidate is 5 frames on.
+    let again = hastened.windows(2).filter(|pair| pair[1] - pair[0] == 5).count() as f64 / hastened.len() as f64;
+    assert!((again - 0.625).abs() < 0.02, "{again}");
+}
+
+#[test]
+fn effect_of_rate_at_every_instant() {
+    let out = run("rate 10mbit limit 100000", 2_000, 1_000);
+    for (i, item) in out.released.iter().enumerate() {
+        assert_eq!(item.at, Time::from_ps((i as u64 + 1) * 800_000_000), "1000 B take 800 µs");
+    }
+    let out = run("rate 10mbit 20 48 5", 1_000, 1_500);
+    assert_eq!(out.released[0].at, Time::from_ps(32 * 53 * 800_000), "32 cells of 53 B");
+}
+
+#[test]
+fn effect_of_limits() {
+    let held = |spec: &str| run(spec, 500, 1_000).released.len();
+    // While one frame takes 800 µs, 500 come: one leaves at the end of each.
+    assert_eq!(held("rate 10mbit limit 10"), 10);
+    assert_eq!(held("rate 10mbit limit 9999B"), 9);
+    assert_eq!(held("rate 10mbit limit 10ms"), 14, "the 14th comes when 13 take 10.4 ms less 0.4 ms");
+    assert_eq!(run("rate 10mbit limit 10", 500, 1_000).dropped.len(), 490);
+    assert_eq!(run("delay 1s", 2_000, 60).dropped.len(), 0, "no silent limit of 1000");
+}
+
+#[test]
+fn effect_of_slots() {
+    let out = run("slot 1ms packets 100", 5_000, 60);
+    let slots: Vec<_> = out.released.chunk_by(|a, b| a.at == b.at).collect();
+    assert!(slots.iter().all(|slot| slot.len() <= 100));
+    assert!(slots.windows(2).all(|pair| pair[1][0].at.since(pair[0][0].at) >= Span::from_ms(1)));
+    assert!(slots.len() >= 50, "{}", slots.len());
+}
+
+#[test]
+fn effect_of_outages_and_of_a_black_hole() {
+    let out = run("down 2ms every 10ms", 20_000, 60);
+    assert_eq!(dropped(&out, DropReason::Outage), 4_000);
+    assert!(out.released.iter().all(|item| item.at.as_ps() % 10_000_000_000 < 8_000_000_000));
+    let lost = |bytes| dropped(&run("mtu 1400", 10, bytes), DropReason::Mtu);
+    assert_eq!((lost(1_414), lost(1_415)), (0, 10));
+}
+
+#[test]
+fn effect_of_corruption_is_one_bit() {
+    let out = run("corrupt 10%", 20_000, 60);
+    let wrong = |item: &&Item<HeapFrame>| item.frame.bytes()[22..].iter().chain(&item.frame.bytes()[..14]).any(|b| *b != 0);
+    let seen = out.released.iter().filter(wrong).count() as u64;
+    let corrupted = out.effects.counted(Effect::Corrupted);
+    assert!(corrupted.abs_diff(2_000) < 170, "{corrupted}");
+    // Eight of sixty bytes hold the number.
+    assert!(seen.abs_diff(corrupted * 52 / 60) < 80, "{seen} of {corrupted}");
+}
+
+#[test]
+fn the_limit_follows_the_rate_and_the_line() {
+    let settled = |spec: &str, line: Option<u64>| {
+        let mut netem = Netem::parse_spec(spec).expect(spec);
+        netem.settle(line.map(BitRate::from_bps));
+        netem.limit
+    };
+    // 10 Gbit/s × (100 ms + 4 × 10 ms) ÷ 64 B.
+    assert_eq!(settled("delay 100ms 10ms", Some(10_000_000_000)), Some(QueueLimit::Frames(2_734_375)));
+    assert_eq!(settled("delay 100ms", None), None);
+    assert_eq!(settled("rate 10mbit", Some(10_000_000_000)), Some(QueueLimit::Frames(1_000)));
+    assert_eq!(settled("limit 7 rate 10mbit", None), Some(QueueLimit::Frames(7)));
+}

@@ -1,0 +1,139 @@
+//! Values as tc reads them: `0.3%` or `0.3`, `10msec`, `1mbit`, `1mbps` (bytes), `10k` (1024).
+
+use units::{BitRate, Share, Span};
+
+/// A value that is not one: what is wrong, and what to write.
+pub(super) type Wrong = (String, String);
+
+fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong {
+    (what.into(), remedy.into())
+}
+
+/// A number in front of a unit, and the unit in small letters.
+fn split(word: &str) -> (&str, String) {
+    let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
+    (&word[..end], word[end..].to_ascii_lowercase())
+}
+
+/// A time. tc's units only, in large or small letters, and ps.
+pub(super) fn time(word: &str) -> Result<Span, Wrong> {
+    let (number, unit) = split(word);
+    let unit = match unit.as_str() {
+        "" => {
+            return Err(wrong(
+                "has no unit, and tc itself has read it in three ways: µs up to iproute2 6.8, ns since, ms by its manual",
+                format!("write {word}ms, {word}us or {word}ns"),
+            ));
+        }
+        "s" | "sec" | "secs" => "s",
+        "ms" | "msec" | "msecs" => "ms",
+        "us" | "usec" | "usecs" => "us",
+        "ns" | "nsec" | "nsecs" => "ns",
+        "ps" => "ps",
+        other => return Err(wrong(format!("ends in '{other}', which is no unit of time"), "write 10ms, 10us or 1s")),
+    };
+    format!("{number}{unit}").parse().map_err(|error: units::ParseError| wrong("is no time", error.to_string()))
+}
+
+/// A share; tc needs no `%`.
+pub(super) fn share(word: &str) -> Result<Share, Wrong> {
+    let text = word.strip_suffix('%').unwrap_or(word);
+    format!("{text}%").parse().map_err(|error: units::ParseError| wrong("is no share", error.to_string()))
+}
+
+/// A rate; true if it was written in bytes as bits are written elsewhere (`mbps`).
+pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
+    const HOW: &str = "write 10mbit, 100kbit or 1gbit, or mbps for megabytes a second";
+    let (number, unit) = split(word);
+    let (scale, bytes) = match unit.as_str() {
+        "" | "bit" => (1, false),
+        "%" => return Err(wrong("is a share of a device's speed, which is not known here", HOW)),
+        _ => {
+            let (prefix, bytes) = match (unit.strip_suffix("bit"), unit.strip_suffix("bps")) {
+                (Some(prefix), _) => (prefix, false),
+                (_, Some(prefix)) => (prefix, true),
+                _ => return Err(wrong(format!("ends in '{unit}', which is no unit of a rate in tc"), HOW)),
+            };
+            let scale: u64 = match prefix {
+                "" => 1,
+                "k" => 1_000,
+                "m" => 1_000_000,
+                "g" => 1_000_000_000,
+                "t" => 1_000_000_000_000,
+                "ki" => 1 << 10,
+                "mi" => 1 << 20,
+                "gi" => 1 << 30,
+                "ti" => 1 << 40,
+                _ => return Err(wrong(format!("ends in '{unit}', which is no unit of a rate in tc"), HOW)),
+            };
+            (scale, bytes)
+        }
+    };
+    let bits = decimal(number, u128::from(scale) * if bytes { 8 } else { 1 });
+    match bits {
+        Some(0) => Err(wrong("lets nothing pass", HOW)),
+        Some(bits) => Ok((BitRate::from_bps(bits), bytes)),
+        None => Err(wrong("is no rate of whole bits a second", HOW)),
+    }
+}
+
+/// A decimal number times `scale`, if that is a whole number.
+fn decimal(text: &str, scale: u128) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if whole.is_empty() || whole.len() > 18 || fraction.len() > 15 {
+        return None;
+    }
+    let units = 10_u128.pow(fraction.len() as u32);
+    let part: u128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    let scaled = (whole.parse::<u128>().ok()? * units + part).checked_mul(scale)?;
+    if scaled.is_multiple_of(units) { u64::try_from(scaled / units).ok() } else { None }
+}
+
+/// A whole number; `k` and `m` are multiples of 1024, as tc's sizes have them.
+pub(super) fn count(word: &str) -> Result<u64, Wrong> {
+    let (number, unit) = split(word);
+    let scale: u64 = match unit.as_str() {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => return Err(wrong("is no whole number", "write 1000 or 10k")),
+    };
+    let value = number.parse::<u64>().ok().and_then(|value| value.checked_mul(scale));
+    value.ok_or_else(|| wrong("is no whole number", "write 1000 or 10k"))
+}
+
+/// Bytes that may be negative.
+pub(super) fn signed(word: &str) -> Result<i32, Wrong> {
+    let number = word.parse().ok().filter(|n: &i32| (-65_536..=65_536).contains(n));
+    number.ok_or_else(|| wrong("is no number of bytes", "write 14 or -14"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_as_tc_reads_them() {
+        for (word, ps) in [("10ms", 10_000_000_000), ("1.5MSEC", 1_500_000_000), ("2secs", 2_000_000_000_000), ("3usecs", 3_000_000), ("7ns", 7_000)] {
+            assert_eq!(time(word).map(Span::as_ps), Ok(ps), "{word}");
+        }
+        for (word, bits) in [("10mbit", 10_000_000), ("1.5Mbit", 1_500_000), ("1mbps", 8_000_000), ("9600", 9_600), ("1kibit", 1_024), ("1KBps", 8_000)] {
+            assert_eq!(rate(word).map(|(rate, _)| rate.bps()), Ok(bits), "{word}");
+        }
+        assert_eq!(share("0.3"), share("0.3%"));
+        assert_eq!((count("1000"), count("2k")), (Ok(1_000), Ok(2_048)));
+    }
+
+    #[test]
+    fn what_tc_does_not_read_is_refused() {
+        assert!(time("100").is_err_and(|(what, _)| what.contains("6.8")));
+        for word in ["10m", "ms", "10 ms", "-1ms"] {
+            assert!(time(word).is_err(), "{word}");
+        }
+        for word in ["10Mbit/s", "0bit", "10%", "mbit", "10xbit", "0.1bit"] {
+            assert!(rate(word).is_err(), "{word}");
+        }
+        assert!(share("101%").is_err() && share("-1%").is_err() && count("1.5").is_err());
+    }
+}

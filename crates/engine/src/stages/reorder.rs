@@ -1,0 +1,284 @@
+use super::{Configuration, Item, Kind, Outlet, Stage};
+use crate::random::Random;
+use measure::Effect;
+use packet::Frame;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use units::{ParseError, Share, Span, Time};
+
+/// A share of each flow's frames leaves after later ones of the same flow: reordered as RFC 4737 has it.
+///
+/// A chosen frame waits until `extent` later frames of its flow that were not chosen have left, and
+/// leaves right after the last of them; or for a stated time. A chosen frame of whose flow no other
+/// came in time is counted as missed. Flows are told apart by addresses and ports, through a hash of
+/// 32 bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reorder {
+    /// The probability of being chosen.
+    pub share: Share,
+    /// How long the chosen ones wait.
+    pub until: Until,
+}
+
+/// How long a chosen frame waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// For so many later frames of its flow, but no longer than the time.
+    Extent(u32, Span),
+    /// For this time.
+    Held(Span),
+}
+
+const HOW: &str = "write reorder 25%, reorder 25% extent 3 timeout 50ms, or reorder 25% hold 2ms";
+/// How long a frame waits for later ones when nothing is said.
+const TIMEOUT: Span = Span::from_ms(100);
+
+impl Configuration for Reorder {
+    const KIND: Kind = Kind {
+        name: "reorder",
+        grammar: "reorder SHARE [extent N] [timeout TIME] | reorder SHARE hold TIME",
+        summary: "lets SHARE of each flow's frames leave after N later ones (RFC 4737)",
+        example: "reorder 25% extent 3",
+    };
+
+    fn parse(words: &[&str]) -> Result<Self, ParseError> {
+        let Some((share, mut rest)) = words.split_first() else {
+            return Err(ParseError::new("reorder has no share", HOW));
+        };
+        let share: Share = share.parse()?;
+        let (mut extent, mut timeout, mut hold) = (None, None, None);
+        while let [key, value, after @ ..] = rest {
+            let time = || value.parse::<Span>();
+            match *key {
+                "extent" if extent.is_none() => {
+                    let number = value.parse().ok().filter(|n| (1..=10_000).contains(n));
+                    let wrong = || ParseError::new(format!("'{value}' is no extent"), "write 1 to 10000");
+                    extent = Some(number.ok_or_else(wrong)?);
+                }
+                "timeout" if timeout.is_none() => timeout = Some(time()?),
+                "hold" if hold.is_none() => hold = Some(time()?),
+                other => return Err(ParseError::new(format!("'{other}' means nothing here"), HOW)),
+            }
+            rest = after;
+        }
+        if let [word] = rest {
+            return Err(ParseError::new(format!("'{word}' has no value"), HOW));
+        }
+        let until = match (extent, timeout, hold) {
+            (None, None, Some(hold)) => Until::Held(hold),
+            (_, _, Some(_)) => return Err(ParseError::new("hold says all of how long a frame waits", HOW)),
+            (extent, timeout, None) => Until::Extent(extent.unwrap_or(1), timeout.unwrap_or(TIMEOUT)),
+        };
+        Ok(Reorder { share, until })
+    }
+
+    fn build<F: Frame + Send + 'static>(&self, random: Random) -> Box<dyn Stage<F>> {
+        let (extent, wait) = match self.until {
+            Until::Extent(extent, timeout) => (u64::from(extent), timeout),
+            Until::Held(time) => (u64::MAX, time),
+        };
+        Box::new(Reordering {
+            share: self.share,
+            extent,
+            wait,
+            random,
+            flows: HashMap::new(),
+            ends: VecDeque::new(),
+            held: 0,
+        })
+    }
+}
+
+impl fmt::Display for Reorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.until {
+            Until::Extent(extent, timeout) => write!(f, "reorder {} extent {extent} timeout {timeout}", self.share),
+            Until::Held(time) => write!(f, "reorder {} hold {time}", self.share),
+        }
+    }
+}
+
+/// The frames of a flow that wait, and how many others of it have left since the first of them came.
+struct Flow<F> {
+    passed: u64,
+    waiting: VecDeque<Waiting<F>>,
+}
+
+struct Waiting<F> {
+    frame: F,
+    /// When it stops waiting.
+    end: Time,
+    /// How many others had left when it came.
+    before: u64,
+}
+
+struct Reordering<F> {
+    share: Share,
+    extent: u64,
+    wait: Span,
+    random: Random,
+    /// Flows of which a frame waits.
+    flows: HashMap<u32, Flow<F>>,
+    /// When frames stop waiting, and of which flow; those that have left are skipped.
+    ends: VecDeque<(Time, u32)>,
+    held: usize,
+}
+
+impl<F: Frame> Reordering<F> {
+    /// Lets those go that have waited long enough by `now`.
+    fn expire(&mut self, now: Time, out: &mut Outlet<F>) {
+        while let Some((end, key)) = self.ends.front().copied().filter(|(end, _)| *end <= now) {
+            self.ends.pop_front();
+            let Some(flow) = self.flows.get_mut(&key) else { continue };
+            while flow.waiting.front().is_some_and(|first| first.end <= end) {
+                let Some(first) = flow.waiting.pop_front() else { break };
+                self.held -= 1;
+                let after = flow.passed - first.before;
+                if after == 0 {
+                    out.effects.count(Effect::Missed);
+                }
+                out.effects.leaves_after(after);
+                out.release(Item { frame: first.frame, at: end });
+            }
+            if flow.waiting.is_empty() {
+                self.flows.remove(&key);
+            }
+        }
+        self.skip();
+    }
+
+    /// Forgets the ends of those that have left.
+    fn skip(&mut self) {
+        let waits = |(end, key): &(Time, u32)| {
+            let flow = self.flows.get(key);
+            flow.and_then(|flow| flow.waiting.front()).is_some_and(|first| first.end <= *end)
+        };
+        while self.ends.front().is_some_and(|first| !waits(first)) {
+            self.ends.pop_front();
+        }
+    }
+}
+
+impl<F: Frame + Send> Stage<F> for Reordering<F> {
+    fn push(&mut self, now: Time, batch: &mut Vec<Item<F>>, out: &mut Outlet<F>) {
+        for Item { frame, at } in batch.drain(..) {
+            self.expire(at, out);
+            let key = packet::flow_hash(frame.bytes());
+            if self.random.chance(self.share) {
+                out.effects.count(Effect::Chosen);
+                let flow = self.flows.entry(key).or_insert_with(|| Flow { passed: 0, waiting: VecDeque::new() });
+                let end = at + self.wait;
+                flow.waiting.push_back(Waiting { frame, end, before: flow.passed });
+                self.ends.push_back((end, key));
+                self.held += 1;
+                continue;
+            }
+            out.effects.leaves_after(0);
+            out.release(Item { frame, at });
+            let Some(flow) = self.flows.get_mut(&key) else { continue };
+            flow.passed += 1;
+            while flow.waiting.front().is_some_and(|first| flow.passed - first.before >= self.extent) {
+                let Some(first) = flow.waiting.pop_front() else { break };
+                self.held -= 1;
+                out.effects.leaves_after(flow.passed - first.before);
+                out.release(Item { frame: first.frame, at });
+            }
+            if flow.waiting.is_empty() {
+                self.flows.remove(&key);
+            }
+            self.skip();
+        }
+        self.expire(now, out);
+    }
+
+    fn wake(&mut self, now: Time, out: &mut Outlet<F>) {
+        self.expire(now, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.ends.front().map(|(end, _)| *end)
+    }
+
+    fn held(&self) -> usize {
+        self.held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::HeapFrame;
+
+    /// A frame whose hardware addresses name its flow, and its number within.
+    fn frame(flow: u8, number: u32) -> HeapFrame {
+        let mut bytes = vec![flow; 60];
+        bytes[20..24].copy_from_slice(&number.to_be_bytes());
+        HeapFrame::new(bytes)
+    }
+
+    fn number(frame: &HeapFrame) -> u32 {
+        u32::from_be_bytes(frame.bytes()[20..24].try_into().expect("four bytes"))
+    }
+
+    fn stage(text: &str) -> Box<dyn Stage<HeapFrame>> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        Reorder::parse(&words).expect(text).build(Random::stream(3, "test"))
+    }
+
+    /// The share of reordered frames of each flow, counted apart from the stage.
+    fn ratios(text: &str, flows: u8, each: u32) -> (Vec<f64>, Outlet<HeapFrame>) {
+        let mut stage = stage(text);
+        let mut out = Outlet::default();
+        for i in 0..each {
+            for flow in 0..flows {
+                let at = Time::from_ps(u64::from(i) * 10_000_000);
+                stage.push(at, &mut vec![Item { frame: frame(flow, i), at }], &mut out);
+            }
+        }
+        while let Some(deadline) = stage.deadline() {
+            stage.wake(deadline, &mut out);
+        }
+        assert_eq!((stage.held(), out.released.len()), (0, usize::from(flows) * each as usize));
+        let ratio = |flow: u8| {
+            let (mut next, mut reordered) = (0, 0);
+            for item in out.released.iter().filter(|item| item.frame.bytes()[0] == flow) {
+                let number = number(&item.frame);
+                if number < next { reordered += 1 } else { next = number + 1 }
+            }
+            f64::from(reordered) / f64::from(each)
+        };
+        ((0..flows).map(ratio).collect(), out)
+    }
+
+    #[test]
+    fn effect_is_the_ratio_of_rfc_4737_in_each_flow() {
+        for text in ["25%", "25% extent 3", "25% hold 55us"] {
+            let (ratios, out) = ratios(text, 3, 20_000);
+            // Four deviations of a binomial with n = 20 000, p = 0.25: 0.0123.
+            assert!(ratios.iter().all(|ratio| (ratio - 0.25).abs() < 0.0123), "{text}: {ratios:?}");
+            let report = out.effects.reorder().expect("an order");
+            assert!((report.ratio - ratios.iter().sum::<f64>() / 3.0).abs() < 1e-9, "{text}: {report:?}");
+        }
+    }
+
+    #[test]
+    fn a_frame_whose_flow_is_silent_is_missed() {
+        let mut stage = stage("100% timeout 5us");
+        let mut out = Outlet::default();
+        stage.push(Time::ZERO, &mut vec![Item { frame: frame(1, 0), at: Time::ZERO }], &mut out);
+        stage.wake(Time::from_ps(4_999_999), &mut out);
+        assert_eq!((out.released.len(), stage.deadline()), (0, Some(Time::from_ps(5_000_000))));
+        stage.wake(Time::from_ps(5_000_000), &mut out);
+        assert_eq!((out.released.len(), out.effects.counted(Effect::Missed)), (1, 1));
+        assert_eq!(out.effects.reorder().map(|report| report.reordered), Some(0));
+    }
+
+    #[test]
+    fn bad_reorders_say_how() {
+        for text in ["", "25", "25% extent", "25% extent 0", "25% hold 1ms extent 2", "25% often 2"] {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let error = Reorder::parse(&words).expect_err(text).to_string();
+            assert!(error.contains("write"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What leaves in the order of its time: a queue for frames that are held.
+//!
+//! A hierarchical timing wheel over the whole range of instants: eight levels of 256 slots, each
+//! level a byte of the instant. A frame lies in the level of the highest byte in which its instant
+//! differs from the last one that was taken, so that it moves at most seven times, each time into a
+//! lower level, and each time in order. In the lowest level a slot is one picosecond: the order is
+//! exact, and frames of the same instant leave as they came. (It is the radix heap of Ahuja, Mehlhorn,
+//! Orlin and Tarjan 1990 with digits of eight bits.)
+//!
+//! Frames whose instants only go up, as behind a fixed delay, are not sorted at all.
+
+use std::collections::VecDeque;
+use units::Time;
+
+const BITS: u32 = 8;
+const SLOTS: usize = 1 << BITS;
+const LEVELS: usize = 64 / BITS as usize;
+/// Entries of a block: what a slot takes at least.
+const BLOCK: usize = 64;
+
+type Block<T> = VecDeque<(Time, T)>;
+
+/// Entries in the order in which they came, in blocks that are used again.
+struct Chain<T> {
+    blocks: VecDeque<Block<T>>,
+    /// The least instant in it.
+    least: Time,
+}
+
+impl<T> Chain<T> {
+    fn new() -> Self {
+        Chain { blocks: VecDeque::new(), least: Time::MAX }
+    }
+
+    fn push(&mut self, at: Time, value: T, free: &mut Vec<Block<T>>) {
+        if self.blocks.back().is_none_or(|block| block.len() >= BLOCK) {
+            self.blocks.push_back(free.pop().unwrap_or_else(|| VecDeque::with_capacity(BLOCK)));
+        }
+        if let Some(block) = self.blocks.back_mut() {
+            block.push_back((at, value));
+        }
+        self.least = self.least.min(at);
+    }
+
+    fn first(&self) -> Option<Time> {
+        self.blocks.front().and_then(VecDeque::front).map(|(at, _)| *at)
+    }
+
+    fn pop(&mut self, free: &mut Vec<Block<T>>) -> Option<(Time, T)> {
+        let block = self.blocks.front_mut()?;
+        let entry = block.pop_front();
+        if block.is_empty() {
+            free.extend(self.blocks.pop_front());
+        }
+        entry
+    }
+}
+
+/// A queue in the order of time; entries of one instant leave as they came.
+///
+/// Time only goes forward: what is put in with an instant before the last that was taken leaves next.
+pub struct Timed<T> {
+    /// Entries that came in order.
+    run: Chain<T>,
+    run_last: Time,
+    slots: Vec<Chain<T>>,
+    /// Which slots of each level hold anything.
+    used: [[u64; SLOTS / 64]; LEVELS],
+    last: u64,
+    len: usize,
+    free: Vec<Block<T>>,
+}
+
+impl<T> Default for Timed<T> {
+    fn default() -> Self {
+        Timed {
+            run: Chain::new(),
+            run_last: Time::ZERO,
+            slots: (0..LEVELS * SLOTS).map(|_| Chain::new()).collect(),
+            used: [[0; SLOTS / 64]; LEVELS],
+            last: 0,
+            len: 0,
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T> Timed<T> {
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Puts `value` in, to leave at `at`.
+    pub fn push(&mut self, at: Time, value: T) {
+        self.len += 1;
+        // An entry in the run came before all of its instant that are elsewhere: those were put there
+        // while the run already reached further.
+        if self.run.blocks.is_empty() || at >= self.run_last {
+            self.run_last = at;
+            self.run.push(at, value, &mut self.free);
+        } else {
+            self.place(at, value);
+        }
+    }
+
+    /// The least instant.
+    #[must_use]
+    pub fn first(&self) -> Option<Time> {
+        let sorted = self.lowest().map(|slot| self.slots[slot].least);
+        match (self.run.first(), sorted) {
+            (Some(run), Some(sorted)) => Some(run.min(sorted)),
+            (run, sorted) => run.or(sorted),
+        }
+    }
+
+    /// Takes the first entry whose instant is not after `now`.
+    pub fn pop(&mut self, now: Time) -> Option<(Time, T)> {
+        let run = self.run.first();
+        let Some(mut slot) = self.lowest() else {
+            return self.pop_run(run, now);
+        };
+        let least = self.slots[slot].least;
+        if run.is_some_and(|run| run <= least) {
+            return self.pop_run(run, now);
+        }
+        if least > now {
+            return None;
+        }
+        while slot >= SLOTS {
+            self.last = self.last.max(least.as_ps());
+            self.spread(slot);
+            slot = self.lowest()?;
+        }
+        let entry = self.slots[slot].pop(&mut self.free);
+        if self.slots[slot].blocks.is_empty() {
+            self.slots[slot].least = Time::MAX;
+            self.mark(slot, false);
+        }
+        self.len -= usize::from(entry.is_some());
+        entry
+    }
+
+    fn pop_run(&mut self, first: Option<Time>, now: Time) -> Option<(Time, T)> {
+        first.filter(|first| *first <= now)?;
+        let entry = self.run.pop(&mut self.free);
+        self.len -= usize::from(entry.is_some());
+        entry
+    }
+
+    fn place(&mut self, at: Time, value: T) {
+        let key = at.as_ps().max(self.last);
+        let level = ((key ^ self.last).checked_ilog2().unwrap_or(0) / BITS) as usize;
+        let digit = (key >> (BITS * level as u32)) as usize % SLOTS;
+        let slot = level * SLOTS + digit;
+        self.slots[slot].push(at, value, &mut self.free);
+        self.mark(slot, true);
+    }
+
+    /// Moves the entries of a slot down.
+    fn spread(&mut self, slot: usize) {
+        self.mark(slot, false);
+        self.slots[slot].least = Time::MAX;
+        // The list of blocks stays with its slot, so that it is not allocated anew.
+        let mut blocks = std::mem::take(&mut self.slots[slot].blocks);
+        while let Some(mut block) = blocks.pop_front() {
+            for (at, value) in block.drain(..) {
+                self.place(at, value);
+            }
+            self.free.push(block);
+        }
+        self.slots[slot].blocks = blocks;
+    }
+
+    fn mark(&mut self, slot: usize, used: bool) {
+        let word = &mut self.used[slot / SLOTS][slot % SLOTS / 64];
+        let bit = 1 << (slot % 64);
+        if used { *word |= bit } else { *word &= !bit }
+    }
+
+    /// The slot with the least entries: the first in the lowest level that has any.
+    fn lowest(&self) -> Option<usize> {
+        for (level, words) in self.used.iter().enumerate() {
+            for (i, word) in words.iter().enumerate() {
+                if *word != 0 {
+                    return Some(level * SLOTS + i * 64 + word.trailing_zeros() as usize);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl<T> std::fmt::Debug for Timed<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Timed({} held)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a sorted list: the order is exact, ties are first in, first out.
+        #[test]
+        fn leaves_as_a_sorted_list_does(
+            steps in prop::collection::vec((0_u64..2_000_000, 0_u32..50, any::<bool>()), 1..2_000),
+        ) {
+            let mut queue = Timed::default();
+            let mut list: Vec<(u64, usize)> = Vec::new();
+            let mut now = 0;
+            for (number, (delay, shift, take)) in steps.into_iter().enumerate() {
+                // Delays of all magnitudes, many of them alike.
+                let at = now + ((delay >> (shift % 20)) << (shift / 2));
+                queue.push(Time::from_ps(at), number);
+                let place = list.partition_point(|(other, _)| *other <= at);
+                list.insert(place, (at, number));
+                prop_assert_eq!(queue.first(), Some(Time::from_ps(list[0].0)));
+                if take {
+                    now = now.max(list[list.len() / 2].0);
+                    while let Some((at, number)) = queue.pop(Time::from_ps(now)) {
+                        prop_assert_eq!((at.as_ps(), number), list.remove(0));
+                    }
+                    prop_assert!(list.first().is_none_or(|(at, _)| *at > now));
+                }
+                prop_assert_eq!(queue.len(), list.len());
+            }
+            for expected in list {
+                let got = queue.pop(Time::MAX).map(|(at, number)| (at.as_ps(), number));
+                prop_assert_eq!(got, Some(expected));
+            }
+            prop_assert!(queue.is_empty() && queue.first().is_none());
+        }
+    }
+
+    #[test]
+    fn late_entries_leave_next_and_lose_nothing() {
+        let mut queue = Timed::default();
+        queue.push(Time::from_ps(1_000_000), 'a');
+        queue.push(Time::from_ps(500_000), 'b');
+        queue.push(Time::from_ps(700_000), 'c');
+        assert_eq!(queue.pop(Time::from_ps(600_000)), Some((Time::from_ps(500_000), 'b')));
+        queue.push(Time::from_ps(3), 'd');
+        assert_eq!(queue.pop(Time::from_ps(600_000)), Some((Time::from_ps(3), 'd')));
+        assert_eq!(queue.pop(Time::from_ps(699_999)), None);
+        assert_eq!(queue.pop(Time::MAX).map(|(_, c)| c), Some('c'));
+        assert_eq!(queue.pop(Time::MAX).map(|(_, c)| c), Some('a'));
+    }
+
+    #[test]
+    fn the_end_of_time_is_an_instant_too() {
+        let mut queue = Timed::default();
+        queue.push(Time::MAX, 1);
+        queue.push(Time::ZERO, 0);
+        assert_eq!(queue.pop(Time::ZERO), Some((Time::ZERO, 0)));
+        assert_eq!(queue.pop(Time::from_ps(u64::MAX - 1)), None);
+        assert_eq!(queue.pop(Time::MAX), Some((Time::MAX, 1)));
+    }
+}
