@@ -5,7 +5,7 @@ use crate::virtual_time::tolerance;
 use engine::classes::{Classifier, Rule};
 use engine::schedules::{Ask, Schedule};
 use engine::stages::StageConfig;
-use engine::{Class, ClassName, Pipeline};
+use engine::{Class, ClassName, Pipeline, Stage};
 use packet::Frame;
 use scenario::{ClassPlan, PipelinePlan};
 
@@ -16,10 +16,7 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
     seed: u64,
     schedule: impl Fn(usize, &Ask, &str) -> Result<Box<dyn Schedule>, Failure>,
 ) -> Result<Pipeline<F>, Failure> {
-    let stages = |configs: &[StageConfig], path: &str| {
-        let build = |(i, stage): (usize, &StageConfig)| stage.build(seed, &format!("{path}/{i}"));
-        configs.iter().enumerate().map(build).collect()
-    };
+    let stages = |configs: &[StageConfig], path: &str| stages(configs, path, seed);
     let default = (stages(&plan.stages, &plan.name), schedule(plan.classes.len(), &plan.ask, &plan.name)?);
     let pipeline = if plan.classes.is_empty() {
         Pipeline::new(default.0, default.1)
@@ -37,6 +34,16 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
         Pipeline::of_classes(classifier(plan)?, classes, plan.line)
     };
     Ok(pipeline.catching_up(plan.catch_up, tolerance(plan)))
+}
+
+/// Stages, each with a random stream named by its place in `path`.
+pub(crate) fn stages<F: Frame + Send + 'static>(
+    configs: &[StageConfig],
+    path: &str,
+    seed: u64,
+) -> Vec<Box<dyn Stage<F>>> {
+    let build = |(i, stage): (usize, &StageConfig)| stage.build(seed, &format!("{path}/{i}"));
+    configs.iter().enumerate().map(build).collect()
 }
 
 /// Tells the classes of a plan apart.

@@ -1,15 +1,18 @@
 //! Runs plans and ends with the report: virtual or live, one pipeline or several.
 
 use crate::commands::Common;
+use crate::decisions::{self, DecisionFile};
 use crate::files::OnDisk;
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::stop::Stop;
 use crate::virtual_time;
+use engine::stages::StageConfig;
 use measure::{DropReason, PipelineReport, Report};
 use page::Verdict;
 use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan};
 use serde_json::{Map, Value, json};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What is to be run.
@@ -17,6 +20,8 @@ pub(crate) struct Request {
     pub(crate) command: &'static str,
     pub(crate) pipelines: Vec<PipelinePlan>,
     pub(crate) expectations: Vec<Expectation>,
+    /// Where what was done to each frame is written, if anywhere.
+    pub(crate) decisions: Option<PathBuf>,
     pub(crate) common: Common,
 }
 
@@ -34,13 +39,22 @@ impl Request {
         self.common.seed.unwrap_or(1)
     }
 
+    /// The log of decisions of the direction `name` of `plan`, if there is to be one.
+    pub(crate) fn log_of(&self, plan: &PipelinePlan, name: &str) -> Result<Option<DecisionFile>, Failure> {
+        let path = self.decisions.as_ref().map(|path| match plan.back {
+            Some(_) => decisions::of_direction(path, name),
+            None => path.clone(),
+        });
+        path.as_deref().map(DecisionFile::create).transpose()
+    }
+
     /// A request of one pipeline, given by options.
     pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
         let mut problems = Problems::default();
         let plan = text.resolve(&mut problems);
         let mut plan = problems.unless_any(plan).map_err(Failure::new)?;
         plan.load(&OnDisk).map_err(Failure::new)?;
-        Ok(Request { command, pipelines: vec![plan], expectations: Vec::new(), common })
+        Ok(Request { command, pipelines: vec![plan], expectations: Vec::new(), decisions: None, common })
     }
 }
 
@@ -53,6 +67,11 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
 /// Lost frames are a missed expectation.
 pub(crate) fn run_with(request: &Request, receiver: Option<&PortSpec>) -> Result<ExitCode, Failure> {
     check_ends(request)?;
+    for plan in &request.pipelines {
+        for note in plan.all_stages().flat_map(StageConfig::notes) {
+            output::note(format!("{}: {note}", plan.name));
+        }
+    }
     let folder = request.common.page_folder()?;
     say_what_is_not_stamped(request)?;
     let stop = Stop::on_signals()?;

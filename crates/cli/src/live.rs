@@ -3,6 +3,7 @@
 use crate::assemble;
 use crate::commands::Cores;
 use crate::commands::measure::{Receiver, Reception};
+use crate::decisions::DecisionFile;
 use crate::execute::{Outcome, Request};
 use crate::far_end::FarEnd;
 use crate::limits::{self, Reload};
@@ -12,12 +13,14 @@ use crate::resolution;
 use crate::stop::Stop;
 use crate::virtual_time;
 use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Supply, Worker};
-use dpdk::{Eal, EalConfig, LogLevel, PacketRing, RingConfig, TscClock};
-use engine::schedules::Draw;
+use dpdk::{Eal, EalConfig, LogLevel, Mbuf, PacketRing, RingConfig, TscClock};
+use engine::Pipeline;
+use engine::schedules::{Ask, Draw};
 use engine::sources::Streams;
+use engine::stages::StageConfig;
 use measure::{Flow, PipelineReport};
 use packet::HeapFrame;
-use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
+use scenario::{BackPlan, LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
 use sim::{FrameList, ReplaySource, SimError, Source};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,8 +40,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&PortSpec>, stop: &Stop) -
     // Before the ports are open: nothing has to wait for it.
     let floors = floors(eal, &configs)?;
     let mut workers = Vec::new();
+    let mut logs = Vec::new();
     for (plan, config) in request.pipelines.iter().zip(configs) {
-        workers.push(open(eal, plan, config, request)?);
+        workers.push(open(eal, plan, config, request, &mut logs)?);
     }
     let far_end = receiver.map(FarEnd::open).transpose()?;
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
@@ -79,10 +83,19 @@ pub(crate) fn run(request: &Request, receiver: Option<&PortSpec>, stop: &Stop) -
             write_list(list, &finished.listed).map_err(Failure::new)?;
         }
         outcome.failure = outcome.failure.or_else(|| finished.failure.as_ref().map(Failure::new));
-        let report = named(plan, finished, &mut ports);
+        let mut report = named(plan, finished, &mut ports);
+        let backward = report.backward.take();
         let floor = floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
         warnings.extend(resolution::of_machine(plan, &report, floor));
         outcome.reports.push(report);
+        outcome.reports.extend(backward.map(|mut backward| {
+            backward.pacer = Some(plan.pacer.name());
+            backward.forget_ask();
+            *backward
+        }));
+    }
+    for log in logs {
+        log.finish()?;
     }
     if let (Some(arrived), Some(report)) = (arrived, outcome.reports.last_mut()) {
         report.streams = arrived.streams.report(&report.streams);
@@ -283,17 +296,39 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
         cpus: Vec::new(),
         window: request.common.window,
         duration: request.common.duration,
+        room: plan.all_stages().map(StageConfig::room).sum(),
     })
 }
 
-fn open(eal: &'static Eal, plan: &PipelinePlan, config: Config, request: &Request) -> Result<Worker, Failure> {
+fn open(
+    eal: &'static Eal,
+    plan: &PipelinePlan,
+    config: Config,
+    request: &Request,
+    logs: &mut Vec<DecisionFile>,
+) -> Result<Worker, Failure> {
     let frames = if let SourcePlan::Streams { count, .. } = &plan.source { *count } else { None };
     let frames = frames.filter(|_| plan.classes.is_empty());
-    let pipeline = assemble::pipeline(plan, request.seed(), |_, ask, path| {
+    let schedule = |ask: &Ask, path: &str| {
         let draw = Draw { seed: request.seed(), path, frames };
         ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
-    })?;
-    let worker = Worker::open(eal, config, pipeline).map_err(Failure::new)?;
+    };
+    let mut logged = |mut pipeline: Pipeline<Mbuf>, name: &str| {
+        if let Some(log) = request.log_of(plan, name)? {
+            pipeline.tell(log.log());
+            logs.push(log);
+        }
+        Ok::<_, Failure>(pipeline)
+    };
+    let pipeline = assemble::pipeline(plan, request.seed(), |_, ask, path| schedule(ask, path))?;
+    let pipeline = logged(pipeline, &plan.name)?;
+    let mut back = None;
+    if let Some(BackPlan { name, stages }) = &plan.back {
+        let stages = assemble::stages(stages, name, request.seed());
+        let pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name)?);
+        back = Some((name.clone(), logged(pipeline, name)?));
+    }
+    let worker = Worker::open(eal, config, pipeline, back).map_err(Failure::new)?;
     if request.common.verbose > 0 {
         output::note(format!("{}: drivers {}", plan.name, worker.drivers().join(" and ")));
     }

@@ -5,6 +5,7 @@
 
 mod assemble;
 mod commands;
+mod decisions;
 mod execute;
 #[cfg(feature = "live")]
 mod far_end;

@@ -98,6 +98,34 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     for (reason, frames) in report.drops.iter() {
         writeln!(out, "  dropped   {} frames: {} ({})", thousands(frames), reason.name(), reason.meaning())?;
     }
+    if report.copies > 0 {
+        writeln!(out, "  copies    {} frames made by duplication", thousands(report.copies))?;
+    }
+    for (effect, frames) in report.effects.iter() {
+        writeln!(out, "  {:<9} {} frames: {}", effect.name(), thousands(frames), effect.meaning())?;
+    }
+    if let Some(delay) = &report.delay {
+        writeln!(
+            out,
+            "  delay     mean {}, sd {}, min {}, median {}, p99 {}, max {}",
+            time(delay.mean_ns),
+            time(delay.std_ns),
+            time(delay.min_ns),
+            time(delay.p50),
+            time(delay.p99),
+            time(delay.max_ns)
+        )?;
+    }
+    if let Some(reorder) = report.reorder.as_ref().filter(|reorder| reorder.reordered > 0) {
+        writeln!(
+            out,
+            "  reordered {} of {} frames, {} (RFC 4737); largest extent {}",
+            thousands(reorder.reordered),
+            thousands(reorder.frames),
+            share(reorder.ratio),
+            thousands(reorder.max_extent)
+        )?;
+    }
     if report.held > 0 {
         writeln!(out, "  held      {} frames when the run ended", thousands(report.held))?;
     }

@@ -19,7 +19,7 @@ use sim::{
     CaptureReader, Limits, NullSink, PcapSink, PcapSource, ReplaySource, Sink, Source, StreamSource, Watch, WireSink,
 };
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use units::{BitRate, Rate, Share, Span, Time};
 
 /// Runs one pipeline after the other.
@@ -30,13 +30,17 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     // Whatever fails should fail before the first file is made.
     let open = |plan| open_source(plan, request.seed());
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    check_files(&request.pipelines)?;
+    check_files(request)?;
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
         let mut sink = open_sink(plan, source.epoch_ns())?;
         let frames = frames(plan)?;
         let mut pipeline = assemble::pipeline(plan, request.seed(), |class, ask, path| {
             schedule(plan, ask, path, request.seed(), frames[class])
         })?;
+        let log = request.log_of(plan, &plan.name)?;
+        if let Some(log) = &log {
+            pipeline.tell(log.log());
+        }
         let limits = Limits {
             duration: request.common.duration,
             window: request.common.window,
@@ -45,6 +49,9 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         let mut watch = Onlooker { stop, progress: Progress::new(&request.common, [plan.name.as_str()]) };
         let run = sim::run(source.as_mut(), &mut pipeline, sink.as_mut(), limits, &mut watch);
         drop(watch);
+        if let Some(log) = log {
+            log.finish()?;
+        }
         let mut report = run.report;
         report.name.clone_from(&plan.name);
         limits::report(plan, &mut report);
@@ -213,10 +220,10 @@ fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
 }
 
 /// Outputs have a place, and no file is written twice, or read and written.
-fn check_files(plans: &[PipelinePlan]) -> Result<(), Failure> {
+fn check_files(request: &Request) -> Result<(), Failure> {
     let mut inputs: Vec<&Path> = Vec::new();
-    let mut outputs: Vec<&Path> = Vec::new();
-    for plan in plans {
+    let mut outputs: Vec<&Path> = request.decisions.iter().map(PathBuf::as_path).collect();
+    for plan in &request.pipelines {
         match &plan.source {
             SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),
             SourcePlan::Port(_) | SourcePlan::Streams { .. } => {}

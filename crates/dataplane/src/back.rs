@@ -1,56 +1,118 @@
-use dpdk::{Burst, RxQueue, TxQueue};
-use measure::{Books, DropReason, ReturnReport};
+use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
+use engine::Pipeline;
+use engine::schedules::{Ask, Draw};
+use measure::{DepartureMeter, DropReason, PipelineReport, ReturnReport};
 use packet::Frame;
-use units::FrameLen;
+use units::{FrameLen, Span, Time};
 
-/// The way back: from the output port to the input port, unchanged and at once.
+/// The way back: from the output port to the input port, at once and unchanged, or through stages of
+/// its own.
 pub(crate) struct Back {
     queues: Vec<RxQueue>,
     turn: usize,
     tx: TxQueue,
-    /// Frames that the input did not take yet.
+    pipeline: Pipeline<Mbuf>,
+    /// Its name and figures, if it is a direction of its own.
+    direction: Option<(String, DepartureMeter)>,
+    /// Frames that the stages may hold.
+    limit: u64,
+    received: Burst,
+    /// Frames that the input did not take yet, when they were due and how long they are.
     burst: Burst,
-    lengths: Vec<FrameLen>,
-    books: Books,
+    asks: Vec<(Time, u32, FrameLen)>,
+}
+
+/// Stages of the way back.
+pub(crate) struct BackStages {
+    pub(crate) name: String,
+    pub(crate) pipeline: Pipeline<Mbuf>,
+    pub(crate) window: Span,
+    pub(crate) limit: u64,
 }
 
 impl Back {
-    pub(crate) fn new(queues: Vec<RxQueue>, tx: TxQueue) -> Self {
-        Back { queues, turn: 0, tx, burst: Burst::new(), lengths: Vec::new(), books: Books::default() }
+    pub(crate) fn new(queues: Vec<RxQueue>, tx: TxQueue, stages: Option<BackStages>) -> Self {
+        let (pipeline, direction, limit) = match stages {
+            Some(BackStages { name, pipeline, window, limit }) => {
+                (pipeline, Some((name, DepartureMeter::new(None, None, window))), limit)
+            }
+            None => {
+                let draw = Draw { seed: 0, path: "return", frames: None };
+                let at_once = Ask::Nothing.schedule(None, draw).expect("nothing can always be had");
+                (Pipeline::new(Vec::new(), at_once), None, u64::MAX)
+            }
+        };
+        let (received, burst) = (Burst::new(), Burst::new());
+        Back { queues, turn: 0, tx, pipeline, direction, limit, received, burst, asks: Vec::new() }
     }
 
-    /// Carries up to `most` frames of what has arrived. While the input takes nothing, nothing more is
-    /// read: the driver's ring is the queue, and what it loses is in its own counters. Gives how many
-    /// frames were touched.
-    pub(crate) fn carry(&mut self, most: usize) -> usize {
+    /// Carries up to `most` frames of what has arrived and what the stages let go. While the input takes
+    /// nothing, nothing more is read: the driver's ring is the queue, and what it loses is in its own
+    /// counters. Gives how many frames were touched.
+    pub(crate) fn carry(&mut self, now: Time, most: usize) -> usize {
+        let mut came = 0;
         if self.burst.is_empty() {
-            let queue = &mut self.queues[self.turn];
-            queue.poll_up_to(&mut self.burst, most);
+            came = self.queues[self.turn].poll_up_to(&mut self.received, most);
             self.turn = (self.turn + 1) % self.queues.len();
-            for frame in &self.burst {
-                self.books.came.add(frame.length());
+            for frame in self.received.drain() {
+                if self.pipeline.held() >= self.limit {
+                    self.pipeline.refuse(frame.length(), DropReason::Pool);
+                } else {
+                    self.pipeline.push(now, now, frame);
+                }
+            }
+            if self.pipeline.deadline().is_some_and(|deadline| deadline <= now) {
+                self.pipeline.wake(now);
+            }
+            while self.burst.room() > 0
+                && let Some(departure) = self.pipeline.next_departure()
+            {
+                if self.tx.carries(&departure.frame) {
+                    self.burst.push(departure.frame).expect("there is room");
+                    self.asks.push((departure.at, departure.class, departure.length));
+                } else {
+                    self.pipeline.lost(departure.class, DropReason::TooLong);
+                }
             }
         }
         if self.burst.is_empty() {
-            return 0;
+            return came;
         }
-        let refused = self.burst.retain(|frame| self.tx.carries(frame));
-        self.books.drop_many(DropReason::TooLong, refused as u64);
-        self.lengths.clear();
-        self.lengths.extend(self.burst.iter().map(Frame::length));
         let sent = self.tx.send(&mut self.burst);
-        for length in &self.lengths[..sent] {
-            self.books.left.add(*length);
+        for (ask, class, length) in self.asks.drain(..sent) {
+            self.pipeline.sent(class, length);
+            if let Some((_, meter)) = &mut self.direction {
+                meter.record(ask, now, length);
+            }
         }
-        sent + refused
+        came + sent
     }
 
-    pub(crate) fn report(&self) -> ReturnReport {
-        ReturnReport {
-            came: self.books.came,
-            left: self.books.left,
-            drops: self.books.drops(),
-            held: self.burst.len() as u64,
+    /// True if something is due, or will be by `time`.
+    pub(crate) fn is_due(&self, time: Time) -> bool {
+        !self.burst.is_empty()
+            || self.pipeline.ready() > 0
+            || self.pipeline.deadline().is_some_and(|deadline| deadline < time)
+    }
+
+    /// Adds its figures to those of the pipeline: as the return path, or as a direction of its own.
+    pub(crate) fn report(&self, report: PipelineReport) -> PipelineReport {
+        let books = self.pipeline.books();
+        let held = self.pipeline.held() + self.burst.len() as u64;
+        if let Some((name, meter)) = &self.direction {
+            let mut backward = PipelineReport { name: name.clone(), lateness: None, ..meter.report(books, held) };
+            self.pipeline.report_effects(&mut backward);
+            return PipelineReport { backward: Some(Box::new(backward)), ..report };
         }
+        let back = ReturnReport { came: books.came, left: books.left, drops: books.drops(), held };
+        PipelineReport { back: Some(back), ..report }
+    }
+}
+
+/// `report` with the figures of the way back, if there is one.
+pub(crate) fn with_back(report: PipelineReport, back: Option<&Back>) -> PipelineReport {
+    match back {
+        Some(back) => back.report(report),
+        None => report,
     }
 }

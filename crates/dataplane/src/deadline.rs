@@ -1,4 +1,4 @@
-use crate::back::Back;
+use crate::back::{Back, with_back};
 use crate::outlet::Outlet;
 use crate::rounds::Rounds;
 use dpdk::BURST;
@@ -50,8 +50,10 @@ impl DeadlinePacer {
             busy |= rounds.wake(now);
             let elsewhere = self.outlet.waiting() as u64;
             let mut touched = rounds.intake.take(now, most, elsewhere, &mut rounds.pipeline);
-            if let Some(back) = self.back.as_mut().filter(|_| touched < most) {
-                touched += back.carry(most - touched);
+            // With no departure to be late for, the way back gets its turn however much comes in.
+            let rest = if spare.is_none() { (most - touched).max(BURST / 4) } else { most - touched };
+            if let Some(back) = self.back.as_mut().filter(|_| rest > 0) {
+                touched += back.carry(now, rest);
             }
             if touched > 0 {
                 self.cost.learn(touched, rounds.clock.now().since(now));
@@ -67,20 +69,21 @@ impl DeadlinePacer {
         rounds.clock.spin_until(self.outlet.gone().min(rounds.clock.now() + lead));
         let outside = self.outlet.waiting() as u64;
         let report = rounds.report(outside);
-        PipelineReport {
-            back: self.back.as_ref().map(Back::report),
+        let report = PipelineReport {
             streams: self.outlet.sent(),
             // Nothing is late where nothing was asked.
             lateness: report.lateness.filter(|_| self.paced),
             starved: report.starved.filter(|_| self.paced),
             ..report
-        }
+        };
+        with_back(report, self.back.as_ref())
     }
 
     fn nothing_before(&self, time: Time, rounds: &mut Rounds<'_>) -> bool {
         let departs = rounds.pipeline.due().is_some_and(|at| at < time);
         let wakes = rounds.pipeline.deadline().is_some_and(|at| at < time);
-        !departs && !wakes && self.outlet.waiting() == 0
+        let returns = self.back.as_ref().is_some_and(|back| back.is_due(time));
+        !departs && !wakes && !returns && self.outlet.waiting() == 0
     }
 
     /// A stream that was made whole and sent whole, or whose schedule lets nothing depart any more.

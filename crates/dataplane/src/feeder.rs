@@ -1,4 +1,4 @@
-use crate::back::Back;
+use crate::back::{Back, with_back};
 use crate::counters::Counters;
 use crate::intake::Ready;
 use crate::rounds::Rounds;
@@ -43,7 +43,7 @@ impl<'a> Feeder<'a> {
                 self.handed += 1;
             }
             if let Some(back) = &mut self.back {
-                back.carry(BURST);
+                back.carry(now, BURST);
             }
             let done = rounds.intake.ended() && rounds.pipeline.held() == 0;
             // The other thread ends by itself when its schedule has.
@@ -51,7 +51,7 @@ impl<'a> Feeder<'a> {
                 break;
             }
         }
-        let report = PipelineReport { back: self.back.as_ref().map(Back::report), ..rounds.report(0) };
+        let report = with_back(rounds.report(0), self.back.as_ref());
         (report, self.handed)
     }
 }
@@ -82,6 +82,7 @@ fn both(receiving: PipelineReport, departing: PipelineReport) -> PipelineReport 
         delay: receiving.delay,
         reorder: receiving.reorder,
         back: receiving.back,
+        backward: receiving.backward,
         depth: receiving.depth,
         ..departing
     }

@@ -4,7 +4,7 @@
 //! The clock of such a pipeline is the *head*: the place on the line up to which frames were handed
 //! over. What arrives is ready at the head, so nothing is asked of the line that has gone already.
 
-use crate::back::Back;
+use crate::back::{Back, with_back};
 use crate::rounds::Rounds;
 use dpdk::{BURST, Burst, Mbuf, Pool, TxQueue};
 use engine::filler::{FillerPlanner, next_filler};
@@ -138,7 +138,7 @@ impl FillerPacer {
             rounds.wake(head);
             rounds.intake.take(head, BURST, self.holds(), &mut rounds.pipeline);
             if let Some(back) = &mut back {
-                back.carry(BURST);
+                back.carry(now, BURST);
             }
             self.fill(now, &mut rounds);
             let done = rounds.pipeline.due().is_none() && rounds.pipeline.deadline().is_none();
@@ -148,15 +148,15 @@ impl FillerPacer {
                 break;
             }
         }
-        PipelineReport {
-            back: back.as_ref().map(Back::report),
+        let report = PipelineReport {
             fillers: Some(self.fillers),
             underruns: Some(self.underruns),
             carried: Some(self.carried),
             crowded: Some(self.crowded),
             streams: self.sent.report(),
             ..rounds.report(self.holds())
-        }
+        };
+        with_back(report, back.as_ref())
     }
 
     /// Time for the pipeline: where the line is filled up to, or the clock before the first frame.

@@ -1,5 +1,5 @@
 use crate::Error;
-use crate::back::Back;
+use crate::back::{Back, BackStages};
 use crate::counters::Counters;
 use crate::deadline::DeadlinePacer;
 use crate::device::{Device, Opened};
@@ -46,6 +46,8 @@ pub struct Config {
     pub window: Span,
     /// When to end by itself.
     pub duration: Option<Span>,
+    /// Frames that the stages of both directions may have to hold.
+    pub room: u64,
 }
 
 /// Where frames come from.
@@ -112,6 +114,8 @@ pub struct PortSummary {
 
 /// Buffers of a pool behind a schedule, where a backlog may wait: a second of 50 000 frames a second.
 const DEEP_POOL: u32 = 1 << 16;
+/// Buffers of a pool at most, however much stages could hold: 100 ms of full frames at 10 Gbit/s, both ways.
+const MOST_FRAMES: u32 = 1 << 18;
 /// Buffers of a pool behind no schedule.
 const SHALLOW_POOL: u32 = 1 << 14;
 /// Buffers of a pool of jumbo frames.
@@ -136,6 +140,7 @@ const MORE_FRAMES: u32 = 1_024;
 pub struct Worker {
     config: Config,
     pipeline: Pipeline<Mbuf>,
+    back: Option<BackStages>,
     pool: Pool,
     /// Where fillers come from, if there are any.
     blanks: Option<Pool>,
@@ -150,7 +155,12 @@ impl Worker {
     ///
     /// # Errors
     /// A port that cannot be opened, with what to do about it.
-    pub fn open(eal: &'static Eal, config: Config, pipeline: Pipeline<Mbuf>) -> Result<Self, Error> {
+    pub fn open(
+        eal: &'static Eal,
+        config: Config,
+        pipeline: Pipeline<Mbuf>,
+        back: Option<(String, Pipeline<Mbuf>)>,
+    ) -> Result<Self, Error> {
         let mtu = match &config.feed {
             Feed::Device(device) => device.mtu()?.max(config.output.mtu()?),
             Feed::Stream(..) | Feed::Replay { .. } => config.output.mtu()?,
@@ -164,7 +174,7 @@ impl Worker {
             // No backlog waits in it, and a pool that fits the caches is several times as fast.
             (config.output.slots().map_or(SHALLOW_POOL, |slots| slots + MORE_FRAMES), 0)
         } else {
-            (if config.pacing == Pacing::AsReady { SHALLOW_POOL } else { DEEP_POOL }, XDP_RESERVE)
+            (Self::frames(&config), XDP_RESERVE)
         };
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
@@ -186,7 +196,17 @@ impl Worker {
             }
             _ => None,
         };
-        Ok(Worker { config, pipeline, pool, blanks, limit: u64::from(frames - reserve), input, output })
+        // Both directions hold frames of one pool.
+        let limit = u64::from(frames - reserve) / if back.is_some() { 2 } else { 1 };
+        let back = back.map(|(name, pipeline)| BackStages { name, pipeline, window: config.window, limit });
+        Ok(Worker { config, pipeline, back, pool, blanks, limit, input, output })
+    }
+
+    /// Frames of a pool of small buffers: what may wait for the schedule or in the stages.
+    fn frames(config: &Config) -> u32 {
+        let least = if config.pacing == Pacing::AsReady { SHALLOW_POOL } else { DEEP_POOL };
+        let wanted = config.room.saturating_add(u64::from(XDP_RESERVE)).min(MOST_FRAMES.into()) as u32;
+        if config.room == 0 { least } else { least.max(wanted.next_power_of_two()) }
     }
 
     /// MiB of memory that EAL needs for a worker of this configuration.
@@ -198,7 +218,7 @@ impl Worker {
             Pacing::Filler { .. } => slots.unwrap_or(filler::NIC_SLOTS) + MORE_FRAMES,
             _ => 0,
         };
-        let frames = slots.map_or(0, |slots| slots + MORE_FRAMES).max(DEEP_POOL);
+        let frames = slots.map_or(0, |slots| slots + MORE_FRAMES).max(DEEP_POOL).max(Self::frames(config));
         (frames + fillers) / 1024 * 3 + 96
     }
 
@@ -215,7 +235,7 @@ impl Worker {
     pub fn run(self, eal: &'static Eal, stop: &AtomicBool, counters: &Counters) -> Result<Finished, Error> {
         let _registered = eal.register_thread()?;
         let clock = TscClock::new(eal);
-        let Worker { config, pipeline, pool, blanks, limit, input, output } = self;
+        let Worker { config, pipeline, back: back_stages, pool, blanks, limit, input, output } = self;
         pin(config.cpus.first())?;
         let mut ports = Vec::new();
         let mut queues = |opened: Opened| -> (Vec<RxQueue>, Vec<TxQueue>) {
@@ -248,7 +268,9 @@ impl Worker {
         let meter = pipeline.meter(config.asked_gap, byte_time, config.window);
         let ends = Ends { duration: config.duration, stop };
         let back = match input_tx.into_iter().next() {
-            Some(tx) if !config.one_way && config.output.gives() => Some(Back::new(std::mem::take(&mut output_rx), tx)),
+            Some(tx) if !config.one_way && config.output.gives() => {
+                Some(Back::new(std::mem::take(&mut output_rx), tx, back_stages))
+            }
             _ => None,
         };
         let mut listed = Vec::new();

@@ -2,7 +2,7 @@
 //! nothing here passes or fails.
 
 use engine::classes::{Classifier, Rule};
-use packet::{MacAddr, UdpTemplate};
+use packet::Protocol;
 use std::error::Error;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -65,13 +65,16 @@ fn measure(
     rules: u32,
     frame: impl Fn(u32) -> ((Ipv4Addr, u16), Option<u32>),
 ) -> Result<f64, Box<dyn Error>> {
-    let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-    let template = UdpTemplate { macs: (mac, mac), ttl: 64 };
     let mut frames = Vec::new();
     for i in 0..FRAMES {
-        let (destination, class) = frame(i);
-        let mut bytes = vec![0; 124];
-        template.write(&mut bytes, (Ipv4Addr::new(10, 0, 0, 9), 5), destination, 0);
+        let ((address, port), class) = frame(i);
+        let mut bytes = Protocol::Udp.headers(false, 0);
+        bytes.resize(124, 0);
+        bytes[16..18].copy_from_slice(&110_u16.to_be_bytes());
+        bytes[26..30].copy_from_slice(&[10, 0, 0, 9]);
+        bytes[30..34].copy_from_slice(&address.octets());
+        bytes[36..38].copy_from_slice(&port.to_be_bytes());
+        bytes[38..40].copy_from_slice(&90_u16.to_be_bytes());
         if let Some(class) = class {
             bytes[60..69].copy_from_slice(format!("user{class:05}").as_bytes());
         }

@@ -39,5 +39,5 @@ pub use report::{
     ConformanceReport, Contended, DepthReport, Flow, Forgiven, GapError, GapReport, Hiccups, LatenessReport,
     LineReport, PipelineReport, RateReport, Report, ReturnReport, Shortfall,
 };
-pub use streams::{DelayReport, IpdvReport, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};
+pub use streams::{IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};
 pub use timeline::Timeline;

@@ -121,6 +121,9 @@ pub struct PipelineReport {
     /// Streams that are stamped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamReport>,
+    /// The way back as a direction of its own, to be reported beside this one.
+    #[serde(skip)]
+    pub backward: Option<Box<PipelineReport>>,
     /// What can be drawn; no part of the report on stdout.
     #[serde(skip)]
     pub plots: Option<Box<Plots>>,

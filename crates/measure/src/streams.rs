@@ -35,7 +35,7 @@ pub struct ReceivedStream {
     /// Largest reordering extent (RFC 4737 section 4.2.2), seen from the last 65 536 frames that were ahead.
     pub reorder_max_extent: u64,
     /// One-way delay: arrival minus departure, each by its own clock.
-    pub delay: DelayReport,
+    pub delay: OneWayDelay,
     /// Delay minus the least delay (PDV, RFC 5481): what is left where the clocks are apart.
     pub pdv: Quantiles,
     /// Difference in delay of frames sent one after the other, without its sign (IPDV, RFC 3393).
@@ -46,7 +46,7 @@ pub struct ReceivedStream {
 /// One-way delays in ns.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names are the documentation: quantiles in ns")]
-pub struct DelayReport {
+pub struct OneWayDelay {
     pub mean_ns: f64,
     pub std_ns: f64,
     pub min_ns: f64,
@@ -308,8 +308,8 @@ impl Delays {
         (self.first as f64 + off).clamp(self.moments.min() as f64, self.moments.max() as f64)
     }
 
-    fn report(&self) -> DelayReport {
-        DelayReport {
+    fn report(&self) -> OneWayDelay {
+        OneWayDelay {
             mean_ns: self.moments.mean(),
             std_ns: self.moments.deviation(),
             min_ns: self.moments.min() as f64,

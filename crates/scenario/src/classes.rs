@@ -55,7 +55,7 @@ pub(crate) fn resolve(texts: &[ClassText], default: &str, problems: &mut Problem
         }
         let rule = text.rule.as_ref().and_then(|rule| problems.read(rule, str::parse::<Rule>));
         let ask = ask(text.rate.as_ref(), text.gap.as_ref(), problems);
-        let stages = text.stages.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect();
+        let stages = stages(&text.stages, problems);
         if let (Some(rule), Some(ask)) = (rule, ask) {
             plans.push(ClassPlan { name, rule, ask, stages });
         }
@@ -64,6 +64,11 @@ pub(crate) fn resolve(texts: &[ClassText], default: &str, problems: &mut Problem
         check_reach(texts, &plans, problems);
     }
     plans
+}
+
+/// Stages, first to last.
+pub(crate) fn stages(texts: &[Text], problems: &mut Problems) -> Vec<StageConfig> {
+    texts.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect()
 }
 
 /// What is asked of departures.
@@ -136,6 +141,9 @@ pub struct ClassOptions {
     pub gaps: Vec<String>,
     /// `STAGE`, or `NAME=STAGE`.
     pub stages: Vec<String>,
+    /// Stages by options of their own, behind the others: the option, the name of the stage, and what
+    /// follows the name, or `NAME=` and that.
+    pub named_stages: Vec<(&'static str, &'static str, String)>,
 }
 
 impl ClassOptions {
@@ -156,15 +164,24 @@ impl ClassOptions {
         }
         for (option, texts) in [("--rate", &self.rates), ("--gap", &self.gaps), ("--stage", &self.stages)] {
             for text in texts {
-                put(pipeline, option, text, problems);
+                put(pipeline, (option, ""), text, problems);
             }
+        }
+        for (option, stage, text) in &self.named_stages {
+            put(pipeline, (option, stage), text, problems);
         }
     }
 }
 
-fn put(pipeline: &mut PipelineText, option: &'static str, text: &str, problems: &mut Problems) {
+/// Puts the value of an option where it belongs, behind the name of the stage that the option is for.
+fn put(
+    pipeline: &mut PipelineText,
+    (option, stage): (&'static str, &'static str),
+    text: &str,
+    problems: &mut Problems,
+) {
     let (name, value) = assignment(text).map_or((None, text), |(name, value)| (Some(name), value));
-    let value = Text::option(option, value);
+    let value = Text::option(option, if stage.is_empty() { value.to_owned() } else { format!("{stage} {value}") });
     let (rate, gap, stages) = match name {
         None | Some(DEFAULT_CLASS) => (&mut pipeline.rate, &mut pipeline.gap, &mut pipeline.stages),
         Some(name) => {
@@ -205,8 +222,13 @@ mod tests {
 
     fn options(classes: &[&str], rates: &[&str], gaps: &[&str]) -> Result<PipelineText, String> {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        let options =
-            ClassOptions { classes: owned(classes), rates: owned(rates), gaps: owned(gaps), stages: Vec::new() };
+        let options = ClassOptions {
+            classes: owned(classes),
+            rates: owned(rates),
+            gaps: owned(gaps),
+            stages: Vec::new(),
+            named_stages: Vec::new(),
+        };
         let mut pipeline = PipelineText {
             input: Some(Text::option("--in", "pcap:in.pcap")),
             output: Some(Text::option("--out", "wire:10G")),

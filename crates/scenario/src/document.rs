@@ -89,6 +89,7 @@ impl Reader<'_> {
                 self.add(span, format!("there is a pipeline '{}' already: give it another name", text.name));
             }
             names.push(text.name.clone());
+            names.extend(text.back.as_ref().map(|(name, _)| name.clone()));
             pipelines.extend(text.resolve(&mut self.problems));
         }
         if names.is_empty() {
@@ -119,6 +120,7 @@ impl Reader<'_> {
                 "catch-up",
                 "stages",
                 "one-way",
+                "return",
                 "class",
             ],
         );
@@ -145,7 +147,11 @@ impl Reader<'_> {
             default_class: None,
             options: ClassOptions::default(),
             one_way: table.get("one-way").is_some_and(|value| self.boolean(value)),
+            back: None,
         };
+        if table.get("return").is_some() {
+            pipeline.back = Some((format!("{}-return", pipeline.name), self.texts(table, "return")));
+        }
         if let Some(count) = table.get("count").filter(|_| pipeline.streams.is_empty()) {
             self.add(count.span(), "count is for streams, a port has the frames that it has: leave it out");
         }

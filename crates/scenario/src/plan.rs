@@ -56,6 +56,9 @@ pub struct PipelineText {
     pub options: ClassOptions,
     /// Nothing is carried back.
     pub one_way: bool,
+    /// Stages that what is carried back passes, and what this is called in reports; without, it is
+    /// carried back unchanged.
+    pub back: Option<(String, Vec<Text>)>,
 }
 
 /// A pipeline that can be run.
@@ -85,6 +88,17 @@ pub struct PipelinePlan {
     pub default_class: String,
     /// Nothing is carried back.
     pub one_way: bool,
+    /// What is carried back passes stages of its own.
+    pub back: Option<BackPlan>,
+}
+
+/// The way from the output port back to the input port, when it has stages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackPlan {
+    /// Its name in reports.
+    pub name: String,
+    /// Stages, first to last.
+    pub stages: Vec<StageConfig>,
 }
 
 /// Where frames come from.
@@ -157,9 +171,13 @@ impl PipelineText {
         };
         let ask = classes::ask(self.rate.as_ref(), self.gap.as_ref(), problems);
         let filler = self.filler.as_ref().and_then(|text| problems.read(text, FillerSpec::parse));
-        let stages: Vec<_> = self.stages.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect();
+        let mut stages = classes::stages(&self.stages, problems);
+        let mut back = self
+            .back
+            .as_ref()
+            .map(|(name, texts)| BackPlan { name: name.clone(), stages: classes::stages(texts, problems) });
         let default_class = self.default_class.as_ref().map_or(DEFAULT_CLASS, |name| name.value.as_str()).to_owned();
-        let classes = classes::resolve(&self.classes, &default_class, problems);
+        let mut classes = classes::resolve(&self.classes, &default_class, problems);
         for texts in self.classes.iter().map(|class| &class.stages).chain([&self.stages]) {
             let limits = texts.iter().filter(|text| text.value.split_whitespace().next() == Some(Limit::NAME));
             if let Some(second) = limits.into_iter().nth(1) {
@@ -170,7 +188,12 @@ impl PipelineText {
         let (source, output, ask) = (source?, output?, ask?);
         let line = self.line(&output, problems);
         let catch_up = self.catch_up.as_ref().and_then(|text| problems.read(text, str::parse)).unwrap_or_default();
+        let of_back = back.iter_mut().flat_map(|back| &mut back.stages);
+        for stage in stages.iter_mut().chain(of_back).chain(classes.iter_mut().flat_map(|class| &mut class.stages)) {
+            stage.settle(line.map(|line| line.rate()));
+        }
         self.check_ports(&source, &output, problems);
+        self.check_back(&source, &output, problems);
         check_ask(self.rate.as_ref().or(self.gap.as_ref()), &ask, line, problems);
         for (text, class) in self.classes.iter().zip(&classes) {
             check_ask(text.rate.as_ref().or(text.gap.as_ref()), &class.ask, line, problems);
@@ -201,6 +224,7 @@ impl PipelineText {
             classes,
             default_class,
             one_way: self.one_way,
+            back,
         };
         (problems.0.len() == before).then_some(plan)
     }
@@ -277,6 +301,21 @@ impl PipelineText {
                     "one port is live and the other is not: capture with measure --in if:… --write FILE, or use two ports of one kind",
                 );
             }
+        }
+    }
+
+    /// Something must come back for stages of the way back to do anything.
+    fn check_back(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {
+        let Some(text) = self.back.as_ref().and_then(|(_, texts)| texts.first()) else { return };
+        let comes_back = !self.one_way
+            && !output.is_virtual()
+            && !matches!(output, PortSpec::Line(_))
+            && matches!(source, SourcePlan::Port(port) if !port.is_virtual());
+        if !comes_back {
+            problems.add(
+                &text.origin,
+                "nothing is carried back here: name two live ports and leave one-way out, or run a pipeline for each direction",
+            );
         }
     }
 
@@ -374,10 +413,10 @@ impl PipelinePlan {
     /// # Errors
     /// A file that cannot be read, or does not hold what it should, with its line.
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
-        for stage in self.classes.iter_mut().flat_map(|class| &mut class.stages).chain(&mut self.stages) {
-            if let StageConfig::Limit(limit) = stage {
-                limit.load(files)?;
-            }
+        let back = self.back.iter_mut().flat_map(|back| &mut back.stages);
+        let of_classes = self.classes.iter_mut().flat_map(|class| &mut class.stages);
+        for stage in self.stages.iter_mut().chain(back).chain(of_classes) {
+            stage.load(files)?;
         }
         if let SourcePlan::Streams { specs, .. } = &mut self.source {
             for spec in specs {
@@ -396,6 +435,12 @@ impl PipelinePlan {
     pub fn asks_nothing(&self) -> bool {
         let timed = matches!(&self.source, SourcePlan::Replay(Replay { speed: Speed::Times(_), .. }));
         !timed && self.ask == Ask::Nothing && self.classes.iter().all(|class| class.ask == Ask::Nothing)
+    }
+
+    /// All stages, those of classes and of the way back included.
+    pub fn all_stages(&self) -> impl Iterator<Item = &StageConfig> {
+        let back = self.back.iter().flat_map(|back| &back.stages);
+        self.stages.iter().chain(back).chain(self.classes.iter().flat_map(|class| &class.stages))
     }
 }
 

@@ -120,6 +120,10 @@ impl fmt::Display for PipelinePlan {
         if self.catch_up != CatchUp::All {
             writeln!(f, "catch-up = {}", Quoted(self.catch_up))?;
         }
+        if let Some(back) = &self.back {
+            let stages: Vec<String> = back.stages.iter().map(|stage| Quoted(stage).to_string()).collect();
+            writeln!(f, "return = [{}]", stages.join(", "))?;
+        }
         if self.one_way {
             writeln!(f, "one-way = true")?;
         }

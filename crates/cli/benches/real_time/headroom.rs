@@ -64,6 +64,7 @@ pub(crate) fn one(
     let schedule =
         ask.schedule(Some(line), Draw { seed: 7, path: load.name, frames: None }).map_err(|error| error.to_string())?;
     let config = Config {
+        room: 0,
         name: load.name.to_owned(),
         feed: Feed::Stream(Box::new(Streams::new(&[spec], 7, 0)?), None),
         output,
@@ -74,7 +75,7 @@ pub(crate) fn one(
         window: Span::from_ms(100),
         duration: Some(duration),
     };
-    let worker = Worker::open(eal, config, Pipeline::new(Vec::new(), schedule))?;
+    let worker = Worker::open(eal, config, Pipeline::new(Vec::new(), schedule), None)?;
     let (stop, counters) = (AtomicBool::new(false), Counters::default());
     let (finished, cpu) = std::thread::scope(|scope| {
         let run = scope.spawn(|| {

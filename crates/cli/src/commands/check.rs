@@ -21,6 +21,11 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let scenario = read_scenario(&self.file)?;
+        for plan in &scenario.pipelines {
+            for line in plan.all_stages().flat_map(|stage| [stage.notes(), stage.elsewhere()].concat()) {
+                crate::output::note(format!("{}: {line}", plan.name));
+            }
+        }
         crate::output::print(&scenario.to_string())?;
         Ok(ExitCode::SUCCESS)
     }

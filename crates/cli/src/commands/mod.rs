@@ -9,6 +9,7 @@ use std::process::ExitCode;
 mod check;
 mod disk;
 mod doctor;
+mod emulate;
 mod generate;
 #[cfg(feature = "live")]
 mod lab;
@@ -22,6 +23,7 @@ mod shape;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Shape(shape::Shape),
+    Emulate(emulate::Emulate),
     Gen(generate::Generate),
     Limit(limit::Limit),
     Measure(measure::Measure),
@@ -39,6 +41,7 @@ impl Command {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Command::Shape(command) => command.run(),
+            Command::Emulate(command) => command.run(),
             Command::Gen(command) => command.run(),
             Command::Limit(command) => command.run(),
             Command::Measure(command) => command.run(),

@@ -33,6 +33,7 @@ impl Run {
             command: "run",
             pipelines: scenario.pipelines,
             expectations: scenario.expectations,
+            decisions: None,
             common,
         })
     }

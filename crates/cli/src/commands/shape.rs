@@ -11,6 +11,7 @@ Examples:
   netlathe shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap --gap 'fixed 10us'
   netlathe shape --in pcap:in.pcap --out wire:10G,frames=out.csv --gap 'chi2 df 6 in 80us..120us'
   netlathe shape --in pcap:in.pcap --out wire:10G --rate 'burst 8Gbps for 2ms every 10ms' --report results
+  netlathe shape --in pcap:in.pcap --out pcap:out.pcap --delay '20ms 2ms normal corr 25%' --reorder '25% extent 3'
   netlathe shape --in eth0 --out eth1 --rate 50Mbps --duration 10s --json
   netlathe shape --in eth0 --out eth1 --class 'api = tcp dport 8080 payload \"GET\" at 0' --rate api=50Mbps \\
       --stage 'api=delay 20ms' --gap 'chi2 df 6 in 80us..120us'")]
@@ -30,6 +31,12 @@ pub(crate) struct Shape {
     /// A stage that frames pass, in the order given: 'delay 20ms', 'loss 0.5%'
     #[arg(long = "stage", value_name = "[CLASS=]STAGE")]
     stages: Vec<String>,
+    /// Hold every frame, behind other stages: 20ms, '20ms 2ms normal corr 25%', 'exp mean 5ms keep-order'
+    #[arg(long = "delay", value_name = "[CLASS=]DELAY", allow_hyphen_values = true)]
+    delays: Vec<String>,
+    /// Let a share of each flow's frames leave after later ones: 25%, '25% extent 3', '25% hold 2ms'
+    #[arg(long = "reorder", value_name = "[CLASS=]REORDER", allow_hyphen_values = true)]
+    reorders: Vec<String>,
     /// Carry nothing back from --out to --in
     #[arg(long)]
     one_way: bool,
@@ -40,10 +47,17 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let departures = self.departures.pipeline("shape");
+        let delays = self.delays.into_iter().map(|delay| ("--delay", "delay", delay));
+        let reorders = self.reorders.into_iter().map(|reorder| ("--reorder", "reorder", reorder));
         let pipeline = PipelineText {
             input: Some(Text::option("--in", self.input)),
             output: Some(Text::option("--out", self.output)),
-            options: ClassOptions { classes: self.classes, stages: self.stages, ..departures.options },
+            options: ClassOptions {
+                classes: self.classes,
+                stages: self.stages,
+                named_stages: delays.chain(reorders).collect(),
+                ..departures.options
+            },
             one_way: self.one_way,
             ..departures
         };

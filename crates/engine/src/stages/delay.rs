@@ -1,4 +1,4 @@
-use super::{Configuration, Item, Kind, Outlet, Stage, Timed};
+use super::{Configuration, Item, Kind, Outlet, Stage, Timed, frames_of_10g};
 use crate::random::Random;
 use crate::schedules::Files;
 use crate::schedules::laws::{Correlation, Distribution, GapLaw, Values};
@@ -104,6 +104,16 @@ impl Configuration for Delay {
             }
             Amount::Law(law) => law.load(files),
         }
+    }
+
+    fn room(&self) -> u64 {
+        frames_of_10g(match &self.by {
+            Amount::Fixed(by) => *by,
+            Amount::Around { mean, jitter, .. } => *mean + *jitter * 4,
+            Amount::Law(law) => law.place().map_or(Span::ZERO, |law| {
+                Span::from_ps(law.quantile(measure::special::Probability::above(1e-4)) as u64)
+            }),
+        })
     }
 
     fn build<F: Frame + Send + 'static>(&self, random: Random) -> Box<dyn Stage<F>> {

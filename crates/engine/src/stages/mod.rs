@@ -14,7 +14,7 @@ use measure::{DropReason, Effects};
 use packet::Frame;
 use std::fmt;
 pub use timed::Timed;
-use units::{BitRate, ParseError, Time};
+use units::{BitRate, ParseError, Span, Time};
 pub use {
     delay::Amount,
     netem::{
@@ -55,6 +55,15 @@ macro_rules! stages {
             pub fn settle(&mut self, line: Option<BitRate>) {
                 match self {
                     $(StageConfig::$config(config) => config.settle(line),)*
+                }
+            }
+
+            /// Frames of full size that it may hold behind a line of 10 Gbit/s: how many buffers a live run
+            /// should have for it.
+            #[must_use]
+            pub fn room(&self) -> u64 {
+                match self {
+                    $(StageConfig::$config(config) => config.room(),)*
                 }
             }
 
@@ -208,6 +217,11 @@ impl<F: Frame> Outlet<F> {
     }
 }
 
+/// Frames of full size that come in this time on a line of 10 Gbit/s.
+fn frames_of_10g(time: Span) -> u64 {
+    time.as_ps() / (1_538 * 800)
+}
+
 /// The word of `known` that `word` was probably meant to be.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known.iter().map(|name| (strsim::jaro_winkler(word, name), *name));
@@ -238,6 +252,10 @@ trait Configuration: Sized + Clone + fmt::Display {
     }
     /// Settles what depends on the line rate of the output, if it has one.
     fn settle(&mut self, _: Option<BitRate>) {}
+    /// Frames of full size that it may hold behind a line of 10 Gbit/s.
+    fn room(&self) -> u64 {
+        0
+    }
     /// What whoever runs it should know of how it was read.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -1,4 +1,4 @@
-use super::{Configuration, Item, Kind, Outlet, Stage};
+use super::{Configuration, Item, Kind, Outlet, Stage, frames_of_10g};
 use crate::random::Random;
 use measure::Effect;
 use packet::Frame;
@@ -70,6 +70,12 @@ impl Configuration for Reorder {
             (extent, timeout, None) => Until::Extent(extent.unwrap_or(1), timeout.unwrap_or(TIMEOUT)),
         };
         Ok(Reorder { share, until })
+    }
+
+    fn room(&self) -> u64 {
+        match self.until {
+            Until::Extent(_, time) | Until::Held(time) => frames_of_10g(time),
+        }
     }
 
     fn build<F: Frame + Send + 'static>(&self, random: Random) -> Box<dyn Stage<F>> {

@@ -1,4 +1,4 @@
-use super::{Configuration, Decision, Fate, Item, Kind, Outlet, Stage, Timed};
+use super::{Configuration, Decision, Fate, Item, Kind, Outlet, Stage, Timed, frames_of_10g};
 use crate::random::Random;
 use crate::schedules::Files;
 use measure::Effect;
@@ -57,6 +57,10 @@ impl Configuration for Replay {
         decisions.sort_by_key(|decision| (decision.frame, decision.copy));
         self.decisions = Arc::new(decisions);
         Ok(())
+    }
+
+    fn room(&self) -> u64 {
+        frames_of_10g(self.decisions.iter().map(|decision| decision.delay).max().unwrap_or_default())
     }
 
     fn build<F: Frame + Send + 'static>(&self, _: Random) -> Box<dyn Stage<F>> {
@@ -159,6 +163,10 @@ mod tests {
         }
 
         fn capture_gaps(&self, _: &Path) -> Result<Vec<u64>, ParseError> {
+            Ok(Vec::new())
+        }
+
+        fn frame(&self, _: &Path, _: u64) -> Result<Vec<u8>, ParseError> {
             Ok(Vec::new())
         }
     }

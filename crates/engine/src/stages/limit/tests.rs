@@ -136,6 +136,10 @@ impl Files for Given {
     fn capture_gaps(&self, _: &Path) -> Result<Vec<u64>, ParseError> {
         Ok(Vec::new())
     }
+
+    fn frame(&self, _: &Path, _: u64) -> Result<Vec<u8>, ParseError> {
+        Ok(Vec::new())
+    }
 }
 
 #[test]

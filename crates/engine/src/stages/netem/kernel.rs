@@ -57,11 +57,11 @@ pub(super) fn what_netem_would_do(spec: &Netem) -> Vec<String> {
             "delay … {correlation}: netem would leave next to no correlation, since it takes the delay from the low bits of a correlated number"
         ));
     }
-    let longest = spec.longest_delay();
-    if longest > Span::ZERO && !matches!(spec.limit, Some(QueueLimit::Frames(_))) {
-        let rate = 1_000 * 1_514 * 8 * u128::from(PS_PER_S) / u128::from(longest.as_ps());
+    let mean = spec.delay.as_ref().map_or(Span::ZERO, |delay| delay.mean);
+    if mean > Span::ZERO && !matches!(spec.limit, Some(QueueLimit::Frames(_))) {
+        let rate = 1_000 * 1_514 * 8 * u128::from(PS_PER_S) / u128::from(mean.as_ps());
         said.push(format!(
-            "limit: netem would hold 1000 frames and drop the others without a word: with {longest} no more than {:.1} Mbit/s of full frames pass",
+            "limit: netem would hold 1000 frames and drop the others without a word: with {mean} no more than {:.1} Mbit/s of full frames pass",
             rate as f64 / 1e6
         ));
     }

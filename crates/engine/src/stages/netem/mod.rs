@@ -145,6 +145,16 @@ impl Configuration for Netem {
         }
     }
 
+    fn room(&self) -> u64 {
+        let queue = match (&self.rate, self.limit) {
+            (None, _) => 0,
+            (Some(_), Some(QueueLimit::Frames(frames))) => frames,
+            (Some(_), Some(QueueLimit::Bytes(bytes))) => bytes / 64,
+            (Some(_), _) => 1_000,
+        };
+        crate::stages::frames_of_10g(self.longest_delay()) + queue
+    }
+
     fn notes(&self) -> Vec<String> {
         let note = |word: &String| format!("'{word}' is bytes a second, as tc reads it: write {} for bits", word.to_lowercase().replace("bps", "bit"));
         self.bytes_rate.iter().map(note).collect()

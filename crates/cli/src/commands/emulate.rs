@@ -1,0 +1,110 @@
+use super::Common;
+use crate::decisions;
+use crate::execute::{self, Request};
+use crate::output::Failure;
+use scenario::{ClassOptions, PipelineText, Text};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Impair traffic as tc-netem does, in the direction you name
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe emulate --in pcap:in.pcap --out pcap:out.pcap --forward 'delay 10ms 2ms distribution normal loss 1%'
+  netlathe emulate --between eth0 eth1 --forward 'rate 10mbit' --backward 'loss 20%' --duration 60s
+  netlathe emulate --between eth0 eth1 --class 'web = tcp dport 80' --forward web='loss 5%' --forward 'delay 20ms'
+  netlathe emulate --between eth0 eth1 --both 'delay 150ms 25ms 25% corrupt 0.1% mode checksum-valid'
+
+Forward is what arrives on A (or --in) and leaves by B (or --out); backward is the other way.
+SPEC is tc-netem's grammar, with tc's units and tc's lengths (a frame without its FCS):
+  limit FRAMES|BYTES|TIME        delay TIME [JITTER [CORR%]]      distribution NAME|FILE.dist   keep-order
+  loss P% [CORR%] | loss state P13 [P31 [P32 [P23 [P14]]]] | loss gemodel P [R [1-H [1-K]]] | loss pattern 0b1011|FILE
+  ecn                            corrupt P% [CORR%] [mode bit|byte|checksum-valid]              duplicate P% [CORR%]
+  reorder P% [CORR%] [gap N]     rate RATE [OVERHEAD [CELL [CELLOVERHEAD]]] | rate trace FILE   mtu BYTES
+  slot MIN [MAX] [packets N] [bytes N]                             down TIME every TIME          seed N   profile NAME
+Profiles: geo-satellite, 3g-down, 3g-up, 4g, lte, dsl-down, dsl-up, cable-down, cable-up.")]
+pub(crate) struct Emulate {
+    /// Two live ports, both directions between which are carried
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["input", "output"])]
+    between: Option<Vec<String>>,
+    /// Port that frames come from
+    #[arg(long = "in", value_name = "PORT", required_unless_present = "between")]
+    input: Option<String>,
+    /// Port that frames leave by
+    #[arg(long = "out", value_name = "PORT", required_unless_present = "between")]
+    output: Option<String>,
+    /// What happens to frames from A to B, or from --in to --out
+    #[arg(long, value_name = "[CLASS=]SPEC", conflicts_with = "both")]
+    forward: Vec<String>,
+    /// A class of forward frames by a name and a rule, 'api = tcp dport 8080'; then --forward api=SPEC, and
+    /// without a name for all others
+    #[arg(long = "class", value_name = "NAME = RULE", requires = "forward")]
+    classes: Vec<String>,
+    /// What happens to frames from B to A, or from --out to --in
+    #[arg(long, value_name = "SPEC", conflicts_with = "both")]
+    backward: Option<String>,
+    /// What happens to frames of either direction, each by itself
+    #[arg(long, value_name = "SPEC")]
+    both: Option<String>,
+    /// Write what was done to each frame; of two directions to FILE-forward and FILE-backward
+    #[arg(long, value_name = "FILE")]
+    decisions: Option<PathBuf>,
+    /// Do again what such a file says, instead of a SPEC
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["forward", "backward", "both"])]
+    replay: Option<PathBuf>,
+    /// Carry nothing back from --out to --in
+    #[arg(long, conflicts_with_all = ["between", "backward"])]
+    one_way: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+const FORWARD: &str = "forward";
+const BACKWARD: &str = "backward";
+
+impl Emulate {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let two_ways = self.between.is_some() || self.backward.is_some();
+        if self.forward.is_empty() && self.backward.is_none() && self.both.is_none() && self.replay.is_none() {
+            return Err(Failure::new(
+                "nothing is to be done to any frame: give --forward, --backward or --both, such as --forward 'loss 1%'",
+            ));
+        }
+        if self.both.is_some() && !two_ways {
+            return Err(Failure::new("--both: there is one direction only: write --forward, or --between A B"));
+        }
+        let (input, output) = match self.between {
+            Some(ports) => {
+                let mut ports = ports.into_iter().map(|port| Text::option("--between", port));
+                (ports.next(), ports.next())
+            }
+            None => {
+                (self.input.map(|port| Text::option("--in", port)), self.output.map(|port| Text::option("--out", port)))
+            }
+        };
+        let again = |file: &Path, direction| {
+            let file = if two_ways { decisions::of_direction(file, direction) } else { file.to_owned() };
+            format!("{}", file.display())
+        };
+        let (mut forward, mut backward) = (Vec::new(), Vec::new());
+        forward.extend(self.forward.into_iter().map(|spec| ("--forward", "netem", spec)));
+        backward.extend(self.backward.map(|spec| ("--backward", "netem", spec)));
+        for (direction, stages) in [(FORWARD, &mut forward), (BACKWARD, &mut backward)] {
+            stages.extend(self.both.iter().map(|spec| ("--both", "netem", spec.clone())));
+            stages.extend(self.replay.iter().map(|file| ("--replay", "replay", again(file, direction))));
+        }
+        let text =
+            |(option, stage, value): (&'static str, &str, String)| Text::option(option, format!("{stage} {value}"));
+        let pipeline = PipelineText {
+            name: FORWARD.to_owned(),
+            input,
+            output,
+            options: ClassOptions { classes: self.classes, named_stages: forward, ..ClassOptions::default() },
+            back: two_ways.then(|| (BACKWARD.to_owned(), backward.into_iter().map(text).collect())),
+            one_way: self.one_way,
+            ..PipelineText::default()
+        };
+        let request = Request::of_pipeline("emulate", &pipeline, self.common)?;
+        execute::run(&Request { decisions: self.decisions, ..request })
+    }
+}

@@ -1,0 +1,144 @@
+//! What `emulate` and the stages `delay` and `reorder` do to a capture, judged from the captures.
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, Dialect, Record};
+use serde_json::Value;
+
+const FRAMES: u32 = 50_000;
+
+/// `in.pcap`: numbered frames of `length` B with FCS, 10 µs apart.
+fn capture(bench: &Bench, length: u32) {
+    let records: Vec<Record> = (0..FRAMES).map(|i| Record::new(u64::from(i) * 10_000, length, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+}
+
+fn emulate(bench: &Bench, spec: &str, more: &[&str]) -> (Value, Vec<Record>) {
+    let arguments = ["emulate", "--in", "pcap:in.pcap", "--out", "pcap:out.pcap", "--forward", spec];
+    let report = bench.report(arguments.iter().chain(more));
+    (report, bench.records("out.pcap"))
+}
+
+fn number(record: &Record) -> u32 {
+    u32::from_be_bytes(record.bytes[14..18].try_into().expect("four bytes"))
+}
+
+#[test]
+fn delay_is_exact_and_loss_is_the_share_asked() {
+    let bench = Bench::new();
+    capture(&bench, 64);
+    let (report, out) = emulate(&bench, "delay 50ms loss 20%", &[]);
+    assert!(out.iter().all(|record| record.ns == u64::from(number(record)) * 10_000 + 50_000_000));
+    let lost = FRAMES as usize - out.len();
+    // Four deviations of a binomial with n = 50 000, p = 0.2: 358.
+    assert!(lost.abs_diff(10_000) < 358, "{lost}");
+    assert_eq!(report["drops"]["loss"], lost);
+    assert_eq!(report["name"], "forward");
+    assert_eq!(report["delay"]["mean_ns"], 50_000_000.0);
+}
+
+#[test]
+fn the_same_seed_loses_the_same_frames_and_a_seed_in_the_words_beats_it() {
+    let bench = Bench::new();
+    capture(&bench, 64);
+    let lost = |spec, seed| emulate(&bench, spec, &["--seed", seed]).1.iter().map(number).collect::<Vec<_>>();
+    assert_eq!(lost("loss 5%", "3"), lost("loss 5%", "3"));
+    assert_ne!(lost("loss 5%", "3"), lost("loss 5%", "4"));
+    assert_eq!(lost("loss 5% seed 9", "3"), lost("loss 5% seed 9", "4"));
+}
+
+#[test]
+fn a_rate_holds_at_every_instant() {
+    let bench = Bench::new();
+    capture(&bench, 1_004);
+    let (report, out) = emulate(&bench, "rate 1gbit limit 100000", &[]);
+    // Frames of 1000 B without FCS come every 10 µs and take 8 µs: each is as long on its way.
+    assert!(out.iter().all(|record| record.ns == u64::from(number(record)) * 10_000 + 8_000));
+    let (_, out) = emulate(&bench, "rate 100mbit limit 100000", &[]);
+    assert!((1..).zip(&out).all(|(i, record)| record.ns == i * 80_000), "one after the other");
+    assert!(report["drops"].as_object().is_some_and(serde_json::Map::is_empty));
+    let (report, out) = emulate(&bench, "rate 100mbit limit 100", &[]);
+    assert_eq!(report["drops"]["queue"], FRAMES as usize - out.len());
+}
+
+#[test]
+fn duplicates_are_copies_in_the_books() {
+    let bench = Bench::new();
+    capture(&bench, 64);
+    let (report, out) = emulate(&bench, "duplicate 10%", &[]);
+    let copies = out.len() - FRAMES as usize;
+    assert!(copies.abs_diff(5_000) < 269, "{copies}");
+    assert_eq!((&report["copies"], &report["effects"]["duplicated"]), (&copies.into(), &copies.into()));
+}
+
+#[test]
+fn what_was_decided_is_logged_and_done_again() {
+    let bench = Bench::new();
+    capture(&bench, 128);
+    let spec = "delay 10ms 2ms 25% distribution normal loss gemodel 2% 20% duplicate 2% corrupt 3% reorder 10%";
+    let (_, out) = emulate(&bench, spec, &["--decisions", "log.csv"]);
+    let arguments = ["emulate", "--in", "pcap:in.pcap", "--out", "pcap:again.pcap", "--replay", "log.csv"];
+    let report = bench.report(arguments);
+    assert!(bench.records("again.pcap") == out, "the same frames at the same instants");
+    assert!(report["effects"]["corrupted"].as_u64().is_some_and(|n| n > 0));
+    let log = std::fs::read_to_string(bench.path("log.csv")).expect("a log");
+    assert_eq!(log.lines().count() as u64, 1 + u64::from(FRAMES) + report["copies"].as_u64().expect("copies"));
+}
+
+#[test]
+fn shape_delays_and_reorders_each_flow() {
+    let bench = Bench::new();
+    capture(&bench, 64);
+    let arguments = ["shape", "--in", "pcap:in.pcap", "--out", "pcap:out.pcap", "--delay", "3ms", "--reorder", "25%"];
+    let report = bench.report(arguments);
+    let (mut next, mut reordered) = (0, 0);
+    for record in bench.records("out.pcap") {
+        if number(&record) < next { reordered += 1 } else { next = number(&record) + 1 }
+    }
+    // Four deviations of a binomial with n = 50 000, p = 0.25: 387.
+    assert!(u32::abs_diff(reordered, 12_500) < 387, "{reordered}");
+    let told = report["reorder"]["reordered"].as_u64().expect("a count");
+    assert_eq!(told, u64::from(reordered));
+    assert_eq!(report["delay"]["mean_ns"], 3_000_000.0);
+}
+
+#[test]
+fn bad_words_are_told_with_their_place_and_nothing_is_written() {
+    let bench = Bench::new();
+    capture(&bench, 64);
+    for (spec, words) in [
+        ("dely 10ms", "--forward: character 1 of 'dely 10ms'"),
+        ("delay 100", "character 7"),
+        ("delay 10ms losss 1%", "did you mean loss?"),
+        ("reorder 25%", "nothing is delayed"),
+        ("loss pattern nowhere.txt", "nowhere.txt"),
+    ] {
+        let finished = bench.run(["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap", "--forward", spec]);
+        assert_eq!(finished.status, Some(2), "{spec}");
+        assert!(finished.stderr.contains(words) && finished.stderr.lines().count() == 1, "{spec}: {}", finished.stderr);
+    }
+    for arguments in [
+        &["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap"][..],
+        &["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap", "--both", "loss 1%"],
+        &["emulate", "--between", "pcap:in.pcap", "pcap:new.pcap", "--both", "loss 1%"],
+        &["emulate", "--in", "pcap:in.pcap", "--out", "pcap:in.pcap", "--forward", "loss 1%"],
+        &["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap", "--replay", "in.pcap"],
+    ] {
+        let finished = bench.run(arguments);
+        assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
+    }
+    assert!(!bench.path("new.pcap").exists());
+}
+
+#[test]
+fn check_tells_what_netem_would_have_done() {
+    let bench = Bench::new();
+    let text = "schema = 1\n[[pipeline]]\nname = 'p'\nin = 'pcap:in.pcap'\nout = 'null'\n\
+                stages = ['netem delay 100ms 10ms loss 0.3% 25%']\n";
+    std::fs::write(bench.path("a.toml"), text).expect("a scenario");
+    let finished = bench.run(["check", "a.toml"]);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    assert!(finished.stderr.contains("0.0000 % of frames, not 0.3%"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("1000 frames") && finished.stdout.contains("loss random 0.3% 25%"));
+}
