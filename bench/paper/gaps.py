@@ -4,7 +4,6 @@ import math
 import struct
 
 MAGIC_NS = 0xA1B23C4D   # of captures as netlathe writes them: little-endian, nanoseconds
-UDP_PAYLOAD = 14 + 20 + 8
 
 
 def listed(path):
@@ -43,13 +42,17 @@ def write_capture(path, frames):
             file.write(struct.pack("<IIII", seconds, rest, len(frame), len(frame)) + frame)
 
 
-def numbered(path, port=2000):
-    """Stamp in ps by the number that netlathe's streams put into each frame, of UDP frames to a port."""
-    stamps = {}
-    for ns, frame, _ in records(path):
-        if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] == port.to_bytes(2, "big"):
-            stamps[int.from_bytes(frame[UDP_PAYLOAD:UDP_PAYLOAD + 8], "big")] = ns * 1000
-    return stamps
+def number(frame, port=2000):
+    """The number in the stamp that netlathe puts at the end of its packets, of UDP frames to a port."""
+    if frame[12:14] != b"\x08\x00" or frame[23] != 17 or frame[36:38] != port.to_bytes(2, "big"):
+        return None
+    stamp = frame[:14 + int.from_bytes(frame[16:18], "big")][-18:]
+    return int.from_bytes(stamp[6:10], "big") if stamp[:2] == b"nL" else None
+
+
+def numbered(path):
+    """Time in ps by number."""
+    return {number(frame): ns * 1000 for ns, frame, _ in records(path) if number(frame) is not None}
 
 
 def between(starts):

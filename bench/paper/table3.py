@@ -26,8 +26,8 @@ def per_flow(path):
     """RFC 4737's ratio of each flow, from the numbers in its frames as they arrived."""
     flows = {}
     for _, frame, _ in gaps.records(path):
-        if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] == (2000).to_bytes(2, "big"):
-            number = int.from_bytes(frame[gaps.UDP_PAYLOAD:gaps.UDP_PAYLOAD + 8], "big")
+        number = gaps.number(frame)
+        if number is not None:
             flows.setdefault(frame[34:36], []).append(number)
     ratios = [gaps.reordered_share(numbers) for numbers in flows.values()]
     return {"flows": len(ratios), "least": min(ratios), "largest": max(ratios), "mean": sum(ratios) / len(ratios),

@@ -51,7 +51,7 @@ impl DeadlinePacer {
             let elsewhere = self.outlet.waiting() as u64;
             let mut touched = rounds.intake.take(now, most, elsewhere, &mut rounds.pipeline);
             // With no departure to be late for, the way back gets its turn however much comes in.
-            let rest = if spare.is_none() { (most - touched).max(BURST / 4) } else { most - touched };
+            let rest = most.saturating_sub(touched).max(if spare.is_none() { BURST / 4 } else { 0 });
             if let Some(back) = self.back.as_mut().filter(|_| rest > 0) {
                 touched += back.carry(now, rest);
             }
