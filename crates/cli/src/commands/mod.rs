@@ -18,6 +18,8 @@ mod manual;
 pub(crate) mod measure;
 mod run;
 mod shape;
+#[cfg(feature = "slice")]
+mod slice;
 
 /// What netlathe can do.
 #[derive(Subcommand)]
@@ -29,6 +31,8 @@ pub(crate) enum Command {
     Measure(measure::Measure),
     Run(run::Run),
     Check(check::Check),
+    #[cfg(feature = "slice")]
+    Slice(slice::Slice),
     #[cfg(feature = "live")]
     Lab(lab::Lab),
     Disk(disk::Disk),
@@ -47,6 +51,8 @@ impl Command {
             Command::Measure(command) => command.run(),
             Command::Run(command) => command.run(),
             Command::Check(command) => command.run(),
+            #[cfg(feature = "slice")]
+            Command::Slice(command) => command.run(),
             #[cfg(feature = "live")]
             Command::Lab(command) => command.run(),
             Command::Disk(command) => command.run(),

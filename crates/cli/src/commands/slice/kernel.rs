@@ -1,0 +1,269 @@
+use super::report::{Set, SlicesReport};
+use crate::commands::{parse, parse_count};
+use crate::output::{self, Failure};
+use crate::stop::Stop;
+use slice::{Book, Direction, Filter, Header, Journal, JournalWriter, Kernel, Record};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Slices of the Linux path: system call, TCP, IP, link, driver, softirq, socket, application
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe slice kernel --port 8080 --duration 10s
+  netlathe slice kernel --json -- ./ping-pong 127.0.0.1 1000
+  netlathe slice kernel --port 53 --each lines --count 20
+  netlathe slice kernel --pid 4711 -w records.jsonl; netlathe slice kernel -r records.jsonl
+
+Packets with a payload of TCP or UDP are followed from the send call to the return of the receive call, also
+between namespaces of this machine. With COMMAND, those are followed of which it, or a process it starts,
+is an end; it ends the run. Exit status 1: COMMAND failed. What several options ask for must all hold.
+docs/reference/slice.md says what each slice is.")]
+pub(crate) struct KernelSlices {
+    /// Only packets from or to this port
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Only packets of which this process, or one it starts, is an end
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+    /// Only packets of which a thread of this name is an end, as ps -L -o comm shows it
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    comm: Option<String>,
+    /// Which part of the way: tx ends at the driver, rx begins at the receiver's queue
+    #[arg(long, value_name = "WAY", default_value = "both", value_parser = ["tx", "rx", "both"])]
+    direction: String,
+    /// End after this time, such as 10s
+    #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
+    duration: Option<units::Span>,
+    /// End after so many packets
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    count: Option<u64>,
+    /// Print the report as one JSON object, and nothing else, on stdout
+    #[arg(long, conflicts_with = "each")]
+    json: bool,
+    /// Show the figures as stamped, too
+    #[arg(long)]
+    raw: bool,
+    /// Print each packet as it comes: one line, one JSON line, or a waterfall
+    #[arg(long, value_name = "FORM", value_parser = ["lines", "json", "waterfall"])]
+    each: Option<String>,
+    /// Write each packet's stamps to a file, in JSON lines
+    #[arg(short, long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Read packets from such a file instead of the kernel
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "duration", "write", "buffer", "program"])]
+    read: Option<PathBuf>,
+    /// Room for records that are not read yet; a packet takes 424 B
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_buffer)]
+    buffer: u32,
+    /// Print no report for people
+    #[arg(short, long)]
+    quiet: bool,
+    /// The command to run, and its arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+/// Between two looks at the records: seldom enough to leave the measured alone.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a command may take to end when it is asked to.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn parse_name(text: &str) -> Result<String, units::ParseError> {
+    if text.is_empty() || text.len() > 15 {
+        let what = format!("'{text}' is no name of a thread");
+        return Err(units::ParseError::new(what, "write 1 to 15 bytes, as ps -L -o comm shows it"));
+    }
+    Ok(text.to_owned())
+}
+
+fn parse_buffer(text: &str) -> Result<u32, units::ParseError> {
+    let size = units::parse_size(text)?;
+    let wrong =
+        || units::ParseError::new(format!("'{text}' is no size of a ring"), "write a power of two from 64KiB to 1GiB");
+    let bytes = u32::try_from(size).map_err(|_| wrong())?;
+    if bytes.is_power_of_two() && (65_536..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err(wrong()) }
+}
+
+impl KernelSlices {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match &self.read {
+            Some(path) => {
+                let journal = Journal::open(path).map_err(Failure::new)?;
+                self.read_file(journal)
+            }
+            None => self.follow(),
+        }
+    }
+
+    fn read_file(&self, journal: Journal) -> Result<ExitCode, Failure> {
+        let header = journal.header().clone();
+        let mut book = Book::new(header.costs);
+        for record in journal.take(self.limit()) {
+            self.take(&record.map_err(Failure::new)?, &mut book)?;
+        }
+        let why = vec!["the records were read from a file".to_owned()];
+        self.report(&book, Set { probes: header.probes, why, counters: None }, None)
+    }
+
+    fn limit(&self) -> usize {
+        self.count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX)
+    }
+
+    fn follow(&self) -> Result<ExitCode, Failure> {
+        let mut journal = self.write.as_deref().map(JournalWriter::create).transpose().map_err(Failure::new)?;
+        let stop = Stop::on_signals()?;
+        let (mut kernel, costs) = slice::calibrate(self.buffer).map_err(Failure::new)?;
+        if let Some(journal) = &mut journal {
+            journal.header(&Header::new(costs.clone(), kernel.probes())).map_err(Failure::new)?;
+        }
+        let mut run =
+            Run { asked: self, book: Book::new(costs), journal, left: self.count.unwrap_or(u64::MAX), failure: None };
+        let filter = Filter {
+            port: self.port,
+            pid: self.pid,
+            family: !self.program.is_empty(),
+            comm: self.comm.clone(),
+            direction: match self.direction.as_str() {
+                "tx" => Direction::Tx,
+                "rx" => Direction::Rx,
+                _ => Direction::Both,
+            },
+        };
+        kernel.follow(&filter).map_err(Failure::new)?;
+        let before = kernel.counters().map_err(Failure::new)?;
+        let mut program = self.start(&mut kernel)?;
+        let end = self.duration.map(|duration| Instant::now() + Duration::from_nanos(duration.as_ps() / 1_000));
+        let mut status = None;
+        while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && run.goes_on() {
+            if let Some(program) = &mut program {
+                status = program.try_wait().map_err(waiting)?;
+                if status.is_some() {
+                    break;
+                }
+            }
+            thread::sleep(LOOK);
+            kernel.records(|record| run.take(&record));
+        }
+        if let (Some(program), None) = (&mut program, status) {
+            end_program(program)?;
+        }
+        let mut set = Set::of(&kernel);
+        set.counters = Some(kernel.counters().map_err(Failure::new)?.since(&before));
+        kernel.detach(|record| run.take(&record)).map_err(Failure::new)?;
+        if let Some(counters) = &set.counters {
+            run.book.lost_records(counters.full);
+        }
+        if let Some(failure) = run.failure {
+            return Err(failure);
+        }
+        if let Some(journal) = run.journal {
+            journal.finish().map_err(Failure::new)?;
+        }
+        self.report(&run.book, set, status)
+    }
+
+    /// Starts the command, if there is one, so that it belongs to the family from its first instruction on.
+    fn start(&self, kernel: &mut Kernel) -> Result<Option<Child>, Failure> {
+        let Some((name, arguments)) = self.program.split_first() else { return Ok(None) };
+        let mut command = Command::new(name);
+        command.args(arguments);
+        if self.json {
+            let stderr = io::stderr().as_fd().try_clone_to_owned();
+            command.stdout(Stdio::from(stderr.map_err(waiting)?));
+        }
+        let own = std::process::id();
+        kernel.adopt(own).map_err(Failure::new)?;
+        let child = command.spawn();
+        kernel.disown(own).map_err(Failure::new)?;
+        let child = child.map_err(|cause| Failure::new(format!("cannot run '{}': {cause}", name.to_string_lossy())))?;
+        kernel.adopt(child.id()).map_err(Failure::new)?;
+        Ok(Some(child))
+    }
+
+    fn take(&self, record: &Record, book: &mut Book) -> Result<(), Failure> {
+        book.add(record);
+        match self.each.as_deref() {
+            Some("lines") => output::print(&(slice::line(record, book.costs()) + "\n")),
+            Some("waterfall") => {
+                let head = slice::line(record, book.costs());
+                let head = head.split_once(" B:").map_or("", |(head, _)| head);
+                output::print(&format!("{head} B\n{}\n", slice::waterfall(record, book.costs())))
+            }
+            Some(_) => output::print(&(serde_json::to_string(record).map_err(Failure::new)? + "\n")),
+            None => Ok(()),
+        }
+    }
+
+    fn report(&self, book: &Book, set: Set, status: Option<ExitStatus>) -> Result<ExitCode, Failure> {
+        let code = status.map(|status| status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(128));
+        let report = SlicesReport::new(book, set, code);
+        if self.json {
+            output::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
+        } else if !self.quiet {
+            output::print(&report.text(book, self.raw))?;
+        }
+        match code.filter(|code| *code != 0) {
+            Some(code) => {
+                output::note(format!("the command ended with status {code}"));
+                Ok(ExitCode::from(Failure::MISSED))
+            }
+            None => Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is for map_err")]
+fn waiting(cause: io::Error) -> Failure {
+    Failure::new(format!("cannot wait for the command: {cause}"))
+}
+
+/// Asks the command to end, and makes it.
+fn end_program(program: &mut Child) -> Result<(), Failure> {
+    let asked = i32::try_from(program.id()).map(nix::unistd::Pid::from_raw);
+    if let Ok(pid) = asked {
+        // It may have ended meanwhile, which is what is wanted.
+        let _ended = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+    }
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if program.try_wait().map_err(waiting)?.is_some() {
+            return Ok(());
+        }
+        thread::sleep(LOOK);
+    }
+    program.kill().map_err(waiting)?;
+    program.wait().map(drop).map_err(waiting)
+}
+
+/// Where records go.
+struct Run<'a> {
+    asked: &'a KernelSlices,
+    book: Book,
+    journal: Option<JournalWriter>,
+    left: u64,
+    failure: Option<Failure>,
+}
+
+impl Run<'_> {
+    fn goes_on(&self) -> bool {
+        self.left > 0 && self.failure.is_none()
+    }
+
+    fn take(&mut self, record: &Record) {
+        if !self.goes_on() {
+            return;
+        }
+        self.left -= 1;
+        let written = self.journal.as_mut().map_or(Ok(()), |journal| journal.write(record)).map_err(Failure::new);
+        if let Err(failure) = written.and_then(|()| self.asked.take(record, &mut self.book)) {
+            self.failure = Some(failure);
+        }
+    }
+}

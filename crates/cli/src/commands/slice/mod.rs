@@ -1,0 +1,32 @@
+//! Where a packet's time goes.
+
+use crate::output::Failure;
+use clap::Subcommand;
+use std::process::ExitCode;
+
+mod kernel;
+mod report;
+
+/// Show where a packet's time goes, with what the measuring cost known and subtracted
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe slice kernel --port 8080 --duration 10s
+  netlathe slice kernel --json -- ./ping-pong 127.0.0.1 1000")]
+pub(crate) struct Slice {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Kernel(kernel::KernelSlices),
+}
+
+impl Slice {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match self.action {
+            Action::Kernel(command) => command.run(),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The report of kernel slices: one object, one table.
+
+use crate::output::{self, brief, thousands};
+use serde::Serialize;
+use slice::{Book, Counters, Kernel, Loop, Packets, Probe, SliceReport, Total};
+use std::fmt::Write;
+
+/// The object of `--json`; the names are a contract.
+#[derive(Serialize)]
+pub(crate) struct SlicesReport {
+    schema: u32,
+    command: &'static str,
+    packets: Packets,
+    slices: Vec<SliceReport>,
+    total: Total,
+    /// Round trips, where frames went back and forth.
+    #[serde(rename = "loop")]
+    rounds: Option<Loop>,
+    overhead: OverheadReport,
+    /// `tp_btf`, or `fentry` when functions were traced, too.
+    probes: String,
+    /// Why this set of probes, and what of it this kernel lacks.
+    probes_why: Vec<String>,
+    /// The exit status of COMMAND, 128 + n when signal n ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<i32>,
+    limits: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What measuring costs, in nanoseconds.
+#[derive(Serialize)]
+struct OverheadReport {
+    /// What was subtracted from a frame's total, on the mean.
+    per_packet_ns: f64,
+    /// The same as a share of the total as stamped.
+    share: f64,
+    tau_alpha_ns: f64,
+    tau_beta_ns: f64,
+    tau_o_ns: f64,
+    tau_gamma_ns: f64,
+    /// Into a probe and out of it; at system calls.
+    way_ns: f64,
+    call_way_ns: f64,
+    probes: Vec<ProbeReport>,
+}
+
+#[derive(Serialize)]
+struct ProbeReport {
+    name: &'static str,
+    /// Runs during the measurement, for any frame; absent when records were read from a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<u64>,
+    /// All of a run.
+    ns: f64,
+}
+
+/// Which probes there were, and why.
+pub(crate) struct Set {
+    pub(crate) probes: String,
+    pub(crate) why: Vec<String>,
+    pub(crate) counters: Option<Counters>,
+}
+
+impl Set {
+    pub(crate) fn of(kernel: &Kernel) -> Set {
+        let mut why = Vec::new();
+        match kernel.why_no_functions() {
+            Some(reason) => why.push(format!("fentry is not used, the kernel refuses it: {reason}")),
+            None => why.push("fentry is used: this kernel lets functions be traced".to_owned()),
+        }
+        let missing = kernel.missing().iter();
+        why.extend(missing.map(|(probe, reason)| format!("{probe} is not used: {reason}")));
+        Set { probes: kernel.probes().to_owned(), why, counters: None }
+    }
+}
+
+impl SlicesReport {
+    pub(crate) fn new(book: &Book, set: Set, status: Option<i32>) -> SlicesReport {
+        let costs = book.costs();
+        let counters = set.counters;
+        let total = book.total();
+        let mut limits = serde_json::Map::new();
+        limits.insert("clock".into(), "CLOCK_MONOTONIC, by the kernel, 1 ns".into());
+        if let Some(counters) = counters.as_ref().filter(|counters| counters.crowded > 0) {
+            let text = "frames whose receive call copied more than eight: their last slice is not there";
+            limits.insert("crowded".into(), serde_json::json!({ "frames": counters.crowded, "meaning": text }));
+        }
+        let runs = |probe: Probe| counters.as_ref().map(|counters| counters.hits_of(probe));
+        let probes = Probe::ALL
+            .iter()
+            .filter(|probe| costs.probes.contains_key(probe) || runs(**probe).is_some_and(|runs| runs > 0))
+            .map(|&probe| ProbeReport { name: probe.name(), runs: runs(probe), ns: costs.probe(probe) })
+            .collect();
+        SlicesReport {
+            schema: 1,
+            command: "slice kernel",
+            packets: book.packets().clone(),
+            slices: book.slices(),
+            overhead: OverheadReport {
+                per_packet_ns: book.added_ns(),
+                share: if total.raw_mean_ns > 0.0 { book.added_ns() / total.raw_mean_ns } else { 0.0 },
+                tau_alpha_ns: costs.overhead.alpha,
+                tau_beta_ns: costs.overhead.beta,
+                tau_o_ns: costs.overhead.inside,
+                tau_gamma_ns: costs.overhead.gamma,
+                way_ns: costs.way_ns,
+                call_way_ns: costs.call_way_ns,
+                probes,
+            },
+            total,
+            rounds: book.rounds(),
+            probes: set.probes,
+            probes_why: set.why,
+            status,
+            limits,
+        }
+    }
+
+    /// The report for people.
+    pub(crate) fn text(&self, book: &Book, raw: bool) -> String {
+        let mut out = "slice kernel\n".to_owned();
+        let packets = &self.packets;
+        let _ = write!(
+            out,
+            "  packets   {} seen, {} matched, {} lost",
+            thousands(packets.seen),
+            thousands(packets.matched),
+            thousands(packets.lost)
+        );
+        if packets.lost > 0 {
+            let _ = write!(
+                out,
+                ": {} dropped, merged or read by none, {} for want of room, {} still under way",
+                thousands(packets.reused),
+                thousands(packets.evicted),
+                thousands(packets.unfinished)
+            );
+        }
+        out.push('\n');
+        if packets.matched == 0 {
+            let _ = writeln!(out, "  no frame was followed to its end: is the filter right, did anything send?");
+            return out;
+        }
+        out.push_str(&slice::packet_table(book, raw));
+        let cost = &self.overhead;
+        let _ = writeln!(
+            out,
+            "  subtracted {} per packet ({}); init {}, start+stop {}, inside {}, exit {}",
+            brief(cost.per_packet_ns),
+            output::share(cost.share),
+            brief(cost.tau_alpha_ns),
+            brief(cost.tau_beta_ns),
+            brief(cost.tau_o_ns),
+            brief(cost.tau_gamma_ns)
+        );
+        let _ = writeln!(out, "  probes    {}; {}", self.probes, self.probes_why.join("; "));
+        if packets.without_call > 0 {
+            let _ = writeln!(
+                out,
+                "  note      {} packets left without their sender's call, by an acknowledgement or a timer: their way begins at the device's queue",
+                thousands(packets.without_call)
+            );
+        }
+        out
+    }
+}

@@ -1,0 +1,240 @@
+//! Kernel slices, by what they show of programs whose traffic is known. All of it on loopback, in namespaces that end
+//! with the command.
+#![cfg(feature = "slice")]
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, Finished};
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A message there and back, `rounds` times, between two processes. Arguments: tcp or udp, address, bytes, rounds.
+const PING_PONG: &str = r#"
+import os, socket, sys
+kind, address, size, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+family = socket.AF_INET6 if ":" in address else socket.AF_INET
+def whole(s):
+    left = size
+    while left:
+        part = s.recv(left)
+        if not part: os._exit(0)
+        left -= len(part)
+if kind == "tcp":
+    listener = socket.create_server((address, 0), family=family)
+    if os.fork() == 0:
+        s, _ = listener.accept()
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while True:
+            whole(s); s.sendall(bytes(size))
+    s = socket.create_connection(listener.getsockname()[:2])
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for _ in range(rounds):
+        s.sendall(bytes(size)); whole(s)
+else:
+    server = socket.socket(family, socket.SOCK_DGRAM); server.bind((address, 0))
+    if os.fork() == 0:
+        for _ in range(rounds):
+            data, peer = server.recvfrom(size); server.sendto(data, peer)
+        os._exit(0)
+    s = socket.socket(family, socket.SOCK_DGRAM); s.connect(server.getsockname()[:2])
+    for _ in range(rounds):
+        s.send(bytes(size)); s.recv(size)
+print("done")
+"#;
+
+/// One at a time: each would slow down what the others measure.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A bench with the program in it; `None` where the kernel or the rights do not permit to follow packets.
+fn bench() -> Option<(Bench, MutexGuard<'static, ()>)> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let bench = Bench::new();
+    fs::write(bench.path("ping-pong.py"), PING_PONG).expect("the folder is ours");
+    let tried = bench.run(["slice", "kernel", "--duration", "1ms", "--json"]);
+    if tried.status == Some(2) {
+        println!("SKIP: {}", tried.stderr.trim());
+        return None;
+    }
+    assert_eq!(tried.status, Some(0), "{}", tried.stderr);
+    Some((bench, turn))
+}
+
+fn follow(bench: &Bench, options: &[&str], command: &[&str]) -> Finished {
+    bench.run(["slice", "kernel", "--json"].iter().chain(options).chain(&["--"]).chain(command))
+}
+
+fn ping_pong(bench: &Bench, options: &[&str], arguments: [&str; 4]) -> Value {
+    let command: Vec<&str> = ["python3", "ping-pong.py"].into_iter().chain(arguments).collect();
+    let finished = follow(bench, options, &command);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    assert!(finished.stderr.contains("done"), "the command's stdout goes to stderr");
+    serde_json::from_str(&finished.stdout).expect("one object on stdout and nothing else")
+}
+
+fn slice<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
+    report["slices"].as_array().expect("slices").iter().find(|slice| slice["name"] == name)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+/// What must be true of any report.
+fn check(report: &Value) {
+    let count = |name: &str| report["packets"][name].as_u64().expect("a count");
+    assert_eq!(count("seen"), count("matched") + count("lost"));
+    assert_eq!(count("lost"), count("reused") + count("evicted") + count("unfinished"));
+    let top = report["slices"].as_array().expect("slices").iter().filter(|slice| slice["top"] == true);
+    let sum: f64 = top.clone().map(|slice| number(&slice["mean_ns"]) * number(&slice["per_packet"])).sum();
+    let total = number(&report["total"]["mean_ns"]);
+    assert!((sum / total - 1.0).abs() < 1e-6, "the top slices sum to {sum}, the total is {total}");
+    let shares: f64 = top.map(|slice| number(&slice["share"])).sum();
+    assert!((shares - 1.0).abs() < 1e-6, "{shares}");
+    assert!(number(&report["total"]["raw_mean_ns"]) > total, "what measuring costs is subtracted");
+}
+
+#[test]
+fn every_message_of_a_ping_pong_is_followed() {
+    let Some((bench, _turn)) = bench() else { return };
+    let report = ping_pong(&bench, &[], ["tcp", "127.0.0.1", "128", "500"]);
+    check(&report);
+    assert_eq!(report["packets"]["seen"], 1_000, "500 there and 500 back, and nobody else's");
+    assert_eq!(report["loop"]["count"], 499);
+    for name in ["syscall", "tcp-ip", "link", "driver", "receive-softirq", "ip-tcp-receive", "copy", "syscall-exit"] {
+        let share = number(&slice(&report, name).unwrap_or_else(|| panic!("no {name} in {report}"))["per_packet"]);
+        assert!(share > 0.9, "{name} {share}");
+    }
+    // All of a round is two ways and what the programs do between.
+    let (round, way) = (number(&report["loop"]["mean_ns"]), number(&report["total"]["mean_ns"]));
+    assert!(round > 1.5 * way, "{round} against two of {way}");
+}
+
+#[test]
+fn udp_and_ipv6_are_followed_too() {
+    let Some((bench, _turn)) = bench() else { return };
+    for (kind, address) in [("udp", "127.0.0.1"), ("udp", "::1"), ("tcp", "::1")] {
+        let report = ping_pong(&bench, &[], [kind, address, "64", "100"]);
+        check(&report);
+        assert_eq!(report["packets"]["seen"], 200, "{kind} {address}: {report}");
+        assert!(number(&report["packets"]["matched"]) > 190.0, "{kind} {address}: {report}");
+        let receive = format!("ip-{kind}-receive");
+        assert!(slice(&report, &receive).is_some() && slice(&report, "copy").is_some(), "{report}");
+    }
+}
+
+#[test]
+fn filters_and_directions() {
+    let Some((bench, _turn)) = bench() else { return };
+    let tcp = ["tcp", "127.0.0.1", "4", "50"];
+    let other = ping_pong(&bench, &["--port", "9"], tcp);
+    assert_eq!(other["packets"]["seen"], 0, "nothing goes to port 9");
+    let named = ping_pong(&bench, &["--comm", "nobody"], tcp);
+    assert_eq!(named["packets"]["seen"], 0, "no thread is called nobody");
+    let named = ping_pong(&bench, &["--comm", "python3"], tcp);
+    assert_eq!(named["packets"]["seen"], 100, "{named}");
+    let tx = ping_pong(&bench, &["--direction", "tx"], tcp);
+    check(&tx);
+    assert_eq!(tx["packets"]["matched"], 100, "{tx}");
+    assert!(slice(&tx, "copy").is_none() && slice(&tx, "driver").is_some());
+    let rx = ping_pong(&bench, &["--direction", "rx"], tcp);
+    check(&rx);
+    assert_eq!(rx["packets"]["matched"], 100, "{rx}");
+    assert!(slice(&rx, "copy").is_some() && slice(&rx, "link").is_none());
+}
+
+/// A queue of known rate: between two frames it lets pass their length ÷ its rate, and frames wait nowhere else.
+#[test]
+fn a_planted_queue_shows_in_the_link_and_nowhere_else() {
+    let Some((bench, _turn)) = bench() else { return };
+    let setup = "ip link set lo up && tc qdisc add dev lo root tbf rate 10mbit burst 1100 limit 100kb";
+    let script = format!("{setup} && exec python3 ping-pong.py udp 127.0.0.1 1000 200");
+    let finished = follow(&bench, &[], &["unshare", "--net", "sh", "-c", &script]);
+    if finished.stderr.contains("Unknown qdisc") || finished.stderr.contains("qdisc kind is unknown") {
+        println!("SKIP: this kernel has no tbf");
+        return;
+    }
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+    check(&report);
+    // 1 000 B, UDP, IP, Ethernet, at 10 Mbit/s.
+    let between = (1_000.0 + 8.0 + 20.0 + 14.0) * 8.0 / 10e6 * 1e9;
+    let half_a_round = number(&report["loop"]["raw_p50_ns"]) / 2.0;
+    assert!((half_a_round / between - 1.0).abs() < 0.05, "{half_a_round} against {between}: {report}");
+    let median = |name: &str| slice(&report, name).map_or(0.0, |slice| number(&slice["p50_ns"]));
+    let link = median("link");
+    let qdisc = median("qdisc");
+    assert!(link > 0.75 * between && link < 1.02 * between, "{link} of {between}: {report}");
+    assert!(qdisc / link > 0.95, "the wait is in the queueing discipline: {qdisc} of {link}");
+    assert!(median("driver") < 0.05 * between && median("copy") < 0.05 * between, "{report}");
+}
+
+#[test]
+fn records_are_written_and_read_again() {
+    let Some((bench, _turn)) = bench() else { return };
+    let live = ping_pong(&bench, &["-w", "records.jsonl"], ["tcp", "127.0.0.1", "4", "50"]);
+    let finished = bench.run(["slice", "kernel", "--json", "-r", "records.jsonl"]);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let read: Value = serde_json::from_str(&finished.stdout).expect("one object");
+    for part in ["packets", "slices", "total", "loop"] {
+        assert_eq!(live[part], read[part], "{part}");
+    }
+    let lines = bench.run(["slice", "kernel", "-q", "--each", "lines", "--count", "3", "-r", "records.jsonl"]);
+    assert_eq!(lines.stdout.lines().count(), 3, "{}", lines.stdout);
+    let bad = bench.run(["slice", "kernel", "-r", "ping-pong.py"]);
+    assert_eq!((bad.status, bad.complaints().len()), (Some(2), 1), "{}", bad.stderr);
+}
+
+#[test]
+fn a_command_that_fails_is_said_and_counts() {
+    let Some((bench, _turn)) = bench() else { return };
+    let failed = follow(&bench, &[], &["sh", "-c", "exit 3"]);
+    assert_eq!(failed.status, Some(1), "{}", failed.stderr);
+    let report: Value = serde_json::from_str(&failed.stdout).expect("one object");
+    assert_eq!(report["status"], 3);
+    let missing = follow(&bench, &[], &["./there-is-no-such-program"]);
+    assert_eq!((missing.status, missing.complaints().len()), (Some(2), 1), "{}", missing.stderr);
+}
+
+#[test]
+fn nothing_is_left_in_the_kernel_after_kill_9() {
+    let Some((bench, _turn)) = bench() else { return };
+    let mut child = Command::new(env!("CARGO_BIN_EXE_netlathe"))
+        .args(["slice", "kernel", "--each", "lines"])
+        .current_dir(bench.path(""))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the binary is built");
+    let own = |pid: u32| {
+        let folder = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten();
+        let text = folder.filter_map(|file| fs::read_to_string(file.ok()?.path()).ok());
+        text.filter_map(|text| text.lines().find_map(|line| Some(line.strip_prefix("prog_id:")?.trim().to_owned())))
+            .collect::<Vec<_>>()
+    };
+    let start = Instant::now();
+    let mut programs = own(child.id());
+    while programs.len() < 10 && start.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(20));
+        programs = own(child.id());
+    }
+    assert!(programs.len() >= 10, "it loads its programs: {programs:?}");
+    child.kill().expect("it runs");
+    child.wait().expect("it is ours");
+    let Ok(listing) = Command::new("bpftool").args(["prog", "list"]).output() else {
+        println!("SKIP: there is no bpftool to ask the kernel with");
+        return;
+    };
+    // The kernel frees programs when no CPU can be in them any more.
+    let gone = |listing: &str| programs.iter().all(|id| !listing.lines().any(|l| l.starts_with(&format!("{id}: "))));
+    let mut text = String::from_utf8_lossy(&listing.stdout).into_owned();
+    while !gone(&text) && start.elapsed() < Duration::from_secs(90) {
+        thread::sleep(Duration::from_millis(50));
+        let listing = Command::new("bpftool").args(["prog", "list"]).output().expect("it ran before");
+        text = String::from_utf8_lossy(&listing.stdout).into_owned();
+    }
+    assert!(gone(&text), "left behind: {text}");
+}

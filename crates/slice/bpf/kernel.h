@@ -1,0 +1,59 @@
+/* The parts of the kernel's structures that the probes read. Where a field lies in the running kernel is found when
+ * the programs are loaded, from /sys/kernel/btf/vmlinux (CO-RE); the order and the sizes here mean nothing. */
+#ifndef NETLATHE_KERNEL_H
+#define NETLATHE_KERNEL_H
+
+typedef unsigned char __u8;
+typedef short __s16;
+typedef unsigned short __u16;
+typedef int __s32;
+typedef unsigned int __u32;
+typedef long long __s64;
+typedef unsigned long long __u64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef __u16 __sum16;
+typedef _Bool bool;
+
+#define BPF_MAP_TYPE_HASH 1
+#define BPF_MAP_TYPE_ARRAY 2
+#define BPF_MAP_TYPE_PERCPU_ARRAY 6
+#define BPF_MAP_TYPE_RINGBUF 27
+#define BPF_RB_NO_WAKEUP 1
+#define BPF_ANY 0
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sock_common {
+    __be16 skc_dport;
+    __u16 skc_num;
+};
+
+struct sock {
+    struct sock_common __sk_common;
+};
+
+struct sk_buff {
+    struct sock *sk;
+    unsigned int len;
+    __be16 protocol;
+    __u16 transport_header;
+    __u16 network_header;
+    unsigned char *head;
+    unsigned char *data;
+};
+
+struct task_struct {
+    int tgid;
+};
+
+#pragma clang attribute pop
+
+struct msghdr;
+struct net_device;
+struct netdev_queue;
+struct pt_regs;
+struct Qdisc;
+
+#endif

@@ -1,0 +1,569 @@
+/* The kernel's part of netlathe slice: stamps of a frame at the points that the kernel's own tracepoints mark.
+ *
+ * A frame is known by skb->head, which its clones share: TCP sends a clone and keeps the original, and on loopback
+ * and veth the receiver gets the very buffer that the sender wrote. Each frame that is followed has a place in
+ * `frames`, chosen by a hash of that address. It is handed over, whole, when the call that copied it to the
+ * application returns; when its buffer is seen at the start of another journey; or when its place is needed.
+ *
+ * What is written here is read by src/record.rs: the two change together. */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_endian.h>
+
+#define POINTS 32        /* stamps of a frame; a power of two */
+#define FRAMES 16384     /* places for frames under way; a power of two */
+#define FRAME_BITS 14
+#define THREADS 65536    /* places for threads within a call; a power of two */
+#define HEADS 8          /* frames that one receive call may copy; a power of two */
+#define CALLS 512        /* system call numbers that are looked at */
+
+enum point {
+    SEND_ENTER = 1, TCP_SEND, QUEUE, QDISC_IN, QDISC_OUT, XMIT, XMIT_DONE,
+    RX, RECEIVE, TCP_RECEIVE, READY, RECV_ENTER, COPY, COPIED, RECV_EXIT, IP_SEND,
+};
+
+enum probe {
+    P_SYS_ENTER, P_SYS_EXIT, P_TCP_SEND, P_QUEUE, P_QDISC_IN, P_QDISC_OUT, P_XMIT, P_XMIT_DONE,
+    P_NETIF_RX, P_GRO, P_RECEIVE, P_TCP_RECEIVE, P_READY, P_COPY, P_COPIED, P_RECV_LENGTH, P_FORK, P_IP_SEND, PROBES,
+};
+
+enum why { FOLLOWED = 1, SENT, REUSED, EVICTED };
+enum { NO_CALL, SENDS, RECEIVES };
+enum { SENDER = 1, RECEIVER = 2 };          /* flags: which end is one that was asked for */
+enum { TX = 1, RX_ONLY = 2, BOTH = 3 };
+
+struct flow {
+    __u8 source[16], destination[16];
+    __u16 source_port, destination_port;    /* host order */
+    __u16 ethertype;                        /* host order */
+    __u8 protocol, ip_length, transport_length, pad[3];
+    __u32 sequence;                         /* TCP's, or 0 */
+    __u32 payload;
+    __u32 length;                           /* of the packet, from the IP header on */
+};
+
+struct frame {
+    __u64 head;
+    __u64 at[POINTS];
+    __u8 point[POINTS];
+    __u8 cpu[POINTS];
+    struct flow flow;
+    __u32 count, why;
+    __u32 sender, sender_tid, receiver, receiver_tid;
+    __u32 flags, beyond;                    /* beyond: stamps for which there was no room */
+};
+
+struct thread {
+    __u32 tid, call;
+    __u64 entered, tcp_send, ip_send, sk;
+    __u64 heads[HEADS];
+    __u32 count, pad;
+};
+
+struct cpu {
+    __u64 hits[PROBES], spent[PROBES];
+    __u64 handed, full, evicted, crowded;
+    __u64 receiving, sending;               /* heads that this CPU last handled */
+    __u64 address;                          /* see number() */
+};
+
+struct settings {
+    __u32 timing;                           /* measure how long each program takes */
+    __u32 mute;                             /* hand nothing over */
+    __u32 port;                             /* of either end; 0 is any */
+    __u32 direction;                        /* TX, RX_ONLY, BOTH */
+    __u32 by_family;                        /* only frames with an end in `family` */
+    __u32 by_name;                          /* only frames with an end whose thread is called `name` */
+    __u64 name[2];
+};
+
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, FRAMES); __type(key, __u32); __type(value, struct frame); } frames SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, THREADS); __type(key, __u32); __type(value, struct thread); } threads SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, struct cpu); } cpus SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, struct settings); } settings SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __type(key, __u32); __type(value, __u32); } family SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 16 << 20); } records SEC(".maps");
+
+/* Set by the loader. */
+const volatile __u8 CALL[CALLS] = {};       /* what each system call does: NO_CALL, SENDS, RECEIVES */
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+static __always_inline struct cpu *this_cpu(void)
+{
+    __u32 zero = 0;
+    return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+static __always_inline struct settings *set(void)
+{
+    __u32 zero = 0;
+    return bpf_map_lookup_elem(&settings, &zero);
+}
+
+static __always_inline int done(struct cpu *c, struct settings *s, enum probe probe, __u64 now)
+{
+    c->hits[probe]++;
+    if (s->timing)
+        c->spent[probe] += bpf_ktime_get_ns() - now;
+    return 0;
+}
+
+/* Each program begins with the stamp, so that its own work lies behind it: what comes before is the way into it. */
+#define ENTER() __u64 now = bpf_ktime_get_ns(); struct cpu *c = this_cpu(); struct settings *s = set(); if (!c || !s) return 0
+#define LEAVE(probe) return done(c, s, probe, now)
+
+/* An address as a number to reckon with. To the verifier it stays a pointer, of which it allows little, until it has
+ * been in memory. */
+static __always_inline __u64 number(struct cpu *c, void *pointer)
+{
+    *(void *volatile *)&c->address = pointer;
+    return *(volatile __u64 *)&c->address;
+}
+
+/* Each head has two places, side by side, of which it takes one. */
+static __always_inline struct frame *place(__u64 head, __u32 second)
+{
+    __u32 index = (head * 0x9E3779B97F4A7C15ULL) >> (64 - FRAME_BITS);
+    index ^= second;
+    return bpf_map_lookup_elem(&frames, &index);
+}
+
+static __always_inline struct frame *followed(__u64 head)
+{
+    if (!head)
+        return 0;
+    struct frame *f = place(head, 0);
+    if (f && f->head == head)
+        return f;
+    f = place(head, 1);
+    return f && f->head == head ? f : 0;
+}
+
+/* A place for a head: its own, else one that is free, else that of the older frame. */
+static __always_inline struct frame *place_for(__u64 head)
+{
+    struct frame *f = followed(head), *g;
+    if (f)
+        return f;
+    f = place(head, 0);
+    g = place(head, 1);
+    if (!f || !g || !f->count)
+        return f;
+    return g->count && g->at[0] > f->at[0] ? f : g;
+}
+
+static __always_inline void stamp(struct frame *f, enum point point, __u64 at)
+{
+    __u32 n = f->count;
+    if (n >= POINTS) {
+        f->beyond++;
+        return;
+    }
+    n &= POINTS - 1;
+    f->at[n] = at;
+    f->point[n] = point;
+    f->cpu[n] = bpf_get_smp_processor_id();
+    f->count = n + 1;
+}
+
+static __always_inline __u32 last(struct frame *f)
+{
+    __u32 n = f->count - 1;
+    return n < POINTS ? f->point[n & (POINTS - 1)] : 0;
+}
+
+static __always_inline bool asked_for(struct settings *s)
+{
+    __u64 name[2] = {};
+    __u32 process = bpf_get_current_pid_tgid() >> 32;
+    if (s->by_family && !bpf_map_lookup_elem(&family, &process))
+        return 0;
+    if (!s->by_name)
+        return 1;
+    bpf_get_current_comm(name, sizeof(name));
+    return name[0] == s->name[0] && name[1] == s->name[1];
+}
+
+static __always_inline void hand_over(struct cpu *c, struct settings *s, struct frame *f, enum why why)
+{
+    f->why = why;
+    if (f->flags && !s->mute) {
+        if (bpf_ringbuf_output(&records, f, sizeof(*f), BPF_RB_NO_WAKEUP))
+            c->full++;
+        else
+            c->handed++;
+    }
+    f->head = 0;
+    f->count = 0;
+}
+
+/* Reads the packet's headers, of which the IP header lies at `ip`; 0 if it has a payload of TCP or UDP. */
+static __always_inline int read_flow(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 ip, struct flow *flow)
+{
+    __u8 header[40];
+    __u32 before = ip - number(c, skb->data), transport;
+    flow->ethertype = bpf_ntohs(skb->protocol);
+    flow->length = skb->len - before;
+    if (flow->ethertype == 0x0800) {
+        if (bpf_probe_read_kernel(header, 20, (void *)ip))
+            return -1;
+        if ((header[6] & 0x1f) | header[7])
+            return -1;                      /* a later fragment has no ports */
+        flow->protocol = header[9];
+        flow->ip_length = (header[0] & 15) * 4;
+        __builtin_memcpy(flow->source, header + 12, 4);
+        __builtin_memcpy(flow->destination, header + 16, 4);
+    } else if (flow->ethertype == 0x86dd) {
+        if (bpf_probe_read_kernel(header, 40, (void *)ip))
+            return -1;
+        flow->protocol = header[6];
+        flow->ip_length = 40;
+        __builtin_memcpy(flow->source, header + 8, 16);
+        __builtin_memcpy(flow->destination, header + 24, 16);
+    } else {
+        return -1;
+    }
+    if (flow->protocol != 6 && flow->protocol != 17)
+        return -1;
+    if (bpf_probe_read_kernel(header, flow->protocol == 6 ? 16 : 8, (void *)(ip + flow->ip_length)))
+        return -1;
+    flow->source_port = header[0] << 8 | header[1];
+    flow->destination_port = header[2] << 8 | header[3];
+    if (s->port && flow->source_port != s->port && flow->destination_port != s->port)
+        return -1;
+    flow->transport_length = 8;
+    if (flow->protocol == 6) {
+        flow->transport_length = (header[12] >> 4) * 4;
+        flow->sequence = (__u32)header[4] << 24 | header[5] << 16 | header[6] << 8 | header[7];
+    }
+    transport = flow->ip_length + flow->transport_length;
+    flow->payload = flow->length - transport;
+    return flow->length > transport ? 0 : -1;
+}
+
+/* Begins to follow a frame; what was in its place is given up. */
+static __always_inline struct frame *begin(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 head, __u64 ip)
+{
+    struct flow flow = {};
+    if (read_flow(c, s, skb, ip, &flow))
+        return 0;
+    struct frame *f = place_for(head);
+    if (!f)
+        return 0;
+    if (f->count && f->head != head) {
+        c->evicted++;
+        hand_over(c, s, f, EVICTED);
+    } else if (f->count) {
+        hand_over(c, s, f, REUSED);
+    }
+    f->head = head;
+    f->count = 0;
+    f->flow = flow;
+    f->sender = f->sender_tid = f->receiver = f->receiver_tid = f->beyond = 0;
+    f->flags = s->by_family || s->by_name ? 0 : SENDER | RECEIVER;
+    return f;
+}
+
+static __always_inline struct thread *this_thread(void)
+{
+    __u32 tid = bpf_get_current_pid_tgid(), index = tid & (THREADS - 1);
+    struct thread *t = bpf_map_lookup_elem(&threads, &index);
+    return t && t->tid == tid ? t : 0;
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
+{
+    ENTER();
+    __u32 call = (__u64)id < CALLS ? CALL[id & (CALLS - 1)] : NO_CALL;
+    if (call != NO_CALL) {
+        __u32 tid = bpf_get_current_pid_tgid(), index = tid & (THREADS - 1);
+        struct thread *t = bpf_map_lookup_elem(&threads, &index);
+        if (t) {
+            t->tid = tid;
+            t->call = call;
+            t->entered = now;
+            t->tcp_send = 0;
+            t->ip_send = 0;
+            t->sk = 0;
+            t->count = 0;
+        }
+    }
+    LEAVE(P_SYS_ENTER);
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
+{
+    ENTER();
+    struct thread *t = this_thread();
+    if (t && t->call != NO_CALL) {
+        t->call = NO_CALL;
+        for (__u32 i = 0; i < HEADS; i++) {
+            if (i >= t->count)
+                break;
+            struct frame *f = followed(t->heads[i]);
+            if (f) {
+                stamp(f, RECV_EXIT, now);
+                hand_over(c, s, f, FOLLOWED);
+            }
+        }
+        t->count = 0;
+    }
+    LEAVE(P_SYS_EXIT);
+}
+
+/* TCP takes data from the caller; once for each buffer of a long write, of which the first counts. */
+SEC("tp_btf/tcp_sendmsg_locked")
+int BPF_PROG(on_tcp_send, struct sock *sk, struct msghdr *msg, struct sk_buff *skb, int goal)
+{
+    ENTER();
+    struct thread *t = this_thread();
+    if (t && t->call == SENDS && t->sk != number(c, sk)) {
+        t->sk = number(c, sk);
+        t->tcp_send = now;
+    }
+    LEAVE(P_TCP_SEND);
+}
+
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(on_queue, struct sk_buff *skb)
+{
+    ENTER();
+    __u64 head = number(c, skb->head);
+    struct sock *sk = skb->sk;
+    struct frame *f = followed(head);
+    /* Without a socket it is on its way through a bridge or router; right after a driver took it, a device within
+     * a device queues it. Anything else is a new journey of the same buffer: a retransmission, or after a loss. */
+    if (f && (!sk || last(f) == XMIT)) {
+        stamp(f, QUEUE, now);
+        LEAVE(P_QUEUE);
+    }
+    if (!sk || s->direction == RX_ONLY)
+        LEAVE(P_QUEUE);
+    f = begin(c, s, skb, head, head + skb->network_header);
+    if (!f)
+        LEAVE(P_QUEUE);
+    struct thread *t = this_thread();
+    /* A frame that leaves in a softirq, on top of whatever runs, is not of that thread's call. */
+    if (t && t->call == SENDS && (f->flow.protocol == 17 || t->sk == number(c, sk))) {
+        __u64 ids = bpf_get_current_pid_tgid();
+        stamp(f, SEND_ENTER, t->entered);
+        if (t->tcp_send)
+            stamp(f, TCP_SEND, t->tcp_send);
+        if (t->ip_send > t->tcp_send)
+            stamp(f, IP_SEND, t->ip_send);
+        f->sender = ids >> 32;
+        f->sender_tid = ids;
+        if (asked_for(s))
+            f->flags |= SENDER;
+    }
+    stamp(f, QUEUE, now);
+    LEAVE(P_QUEUE);
+}
+
+SEC("tp_btf/qdisc_enqueue")
+int BPF_PROG(on_qdisc_in, struct Qdisc *qdisc, struct netdev_queue *txq, struct sk_buff *skb)
+{
+    ENTER();
+    struct frame *f = followed(number(c, skb->head));
+    if (f)
+        stamp(f, QDISC_IN, now);
+    LEAVE(P_QDISC_IN);
+}
+
+SEC("tp_btf/qdisc_dequeue")
+int BPF_PROG(on_qdisc_out, struct Qdisc *qdisc, struct netdev_queue *txq, int packets, struct sk_buff *skb)
+{
+    ENTER();
+    if (skb) {
+        struct frame *f = followed(number(c, skb->head));
+        if (f && last(f) == QDISC_IN)
+            stamp(f, QDISC_OUT, now);
+    }
+    LEAVE(P_QDISC_OUT);
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
+{
+    ENTER();
+    __u64 head = number(c, skb->head);
+    struct frame *f = followed(head);
+    if (f)
+        stamp(f, XMIT, now);
+    c->sending = head;
+    LEAVE(P_XMIT);
+}
+
+/* The driver has returned. The skb may be gone, so the head is the one remembered; and if the frame is already on
+ * its receiver's side, this is not on its way. */
+SEC("tp_btf/net_dev_xmit")
+int BPF_PROG(on_xmit_done, struct sk_buff *skb, int rc, struct net_device *dev, unsigned int length)
+{
+    ENTER();
+    struct frame *f = followed(c->sending);
+    c->sending = 0;
+    if (f && last(f) == XMIT) {
+        stamp(f, XMIT_DONE, now);
+        if (s->direction == TX)
+            hand_over(c, s, f, SENT);
+    }
+    LEAVE(P_XMIT_DONE);
+}
+
+static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk_buff *skb, enum point point, __u64 now)
+{
+    __u64 head = number(c, skb->head);
+    struct frame *f = followed(head);
+    if (f && s->direction == TX) {
+        /* The receiver's queue on this machine is where the driver's work ends. */
+        stamp(f, point, now);
+        hand_over(c, s, f, SENT);
+        return;
+    }
+    /* A frame that is in a socket, or beyond, cannot arrive: its buffer has been given to another. */
+    __u32 before = f ? last(f) : 0;
+    if (before == TCP_RECEIVE || before == READY || before == COPY || before == COPIED)
+        f = 0;
+    if (!f && s->direction != TX)
+        f = begin(c, s, skb, head, number(c, skb->data));
+    if (f)
+        stamp(f, point, now);
+}
+
+SEC("tp_btf/netif_rx")
+int BPF_PROG(on_netif_rx, struct sk_buff *skb)
+{
+    ENTER();
+    arrives(c, s, skb, RX, now);
+    LEAVE(P_NETIF_RX);
+}
+
+SEC("tp_btf/napi_gro_receive_entry")
+int BPF_PROG(on_gro, struct sk_buff *skb)
+{
+    ENTER();
+    arrives(c, s, skb, RX, now);
+    LEAVE(P_GRO);
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(on_receive, struct sk_buff *skb)
+{
+    ENTER();
+    arrives(c, s, skb, RECEIVE, now);
+    c->receiving = number(c, skb->head);
+    LEAVE(P_RECEIVE);
+}
+
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(on_tcp_receive, struct sock *sk, struct sk_buff *skb)
+{
+    ENTER();
+    __u64 head = number(c, skb->head);
+    struct frame *f = followed(head);
+    if (f && last(f) == RECEIVE)
+        stamp(f, TCP_RECEIVE, now);
+    c->receiving = head;
+    LEAVE(P_TCP_RECEIVE);
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(on_ready, struct sock *sk)
+{
+    ENTER();
+    struct frame *f = followed(c->receiving);
+    if (f && (last(f) == RECEIVE || last(f) == TCP_RECEIVE) && f->flow.destination_port == sk->__sk_common.skc_num)
+        stamp(f, READY, now);
+    LEAVE(P_READY);
+}
+
+SEC("tp_btf/skb_copy_datagram_iovec")
+int BPF_PROG(on_copy, struct sk_buff *skb, int length)
+{
+    ENTER();
+    struct frame *f = followed(number(c, skb->head));
+    struct thread *t = this_thread();
+    struct sock *sk = skb->sk;
+    __u32 before = f ? last(f) : 0;
+    /* Other sockets, of captures, may read the same buffer: only its own counts. UDP's say nothing in the buffer. */
+    bool at_socket = before == RECEIVE || before == TCP_RECEIVE || before == READY;
+    bool own = f && (!sk || f->flow.destination_port == sk->__sk_common.skc_num);
+    if (own && at_socket && t && t->call == RECEIVES) {
+        __u64 ids = bpf_get_current_pid_tgid();
+        __u32 n = (f->count - 1) & (POINTS - 1), k = t->count;
+        if (t->entered > f->at[n])
+            stamp(f, RECV_ENTER, t->entered);
+        stamp(f, COPY, now);
+        f->receiver = ids >> 32;
+        f->receiver_tid = ids;
+        if (asked_for(s))
+            f->flags |= RECEIVER;
+        if (k < HEADS) {
+            t->heads[k & (HEADS - 1)] = f->head;
+            t->count = k + 1;
+        } else {
+            /* One call that empties a long queue: the return is not waited for. */
+            c->crowded++;
+            hand_over(c, s, f, FOLLOWED);
+        }
+    }
+    LEAVE(P_COPY);
+}
+
+static __always_inline void copied(__u64 now)
+{
+    struct thread *t = this_thread();
+    if (!t || t->call != RECEIVES || !t->count || t->count > HEADS)
+        return;
+    struct frame *f = followed(t->heads[(t->count - 1) & (HEADS - 1)]);
+    if (f && last(f) == COPY)
+        stamp(f, COPIED, now);
+}
+
+/* TCP comes by here after each buffer that it has copied … */
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(on_copied, struct sock *sk)
+{
+    ENTER();
+    copied(now);
+    LEAVE(P_COPIED);
+}
+
+/* … and UDP here, at the end of the call. */
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_recv_length, struct sock *sk, int ret, int flags)
+{
+    ENTER();
+    copied(now);
+    LEAVE(P_RECV_LENGTH);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+    ENTER();
+    __u32 from = parent->tgid, to = child->tgid;
+    if (from != to && bpf_map_lookup_elem(&family, &from))
+        bpf_map_update_elem(&family, &to, &to, BPF_ANY);
+    LEAVE(P_FORK);
+}
+
+/* A finer point, where the kernel lets functions be traced: TCP gives a packet to IP. */
+SEC("fentry/__ip_queue_xmit")
+int BPF_PROG(on_ip_send, struct sock *sk)
+{
+    ENTER();
+    struct thread *t = this_thread();
+    if (t && t->call == SENDS && t->sk == number(c, sk))
+        t->ip_send = now;
+    LEAVE(P_IP_SEND);
+}
+
+_Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
+_Static_assert(sizeof(struct cpu) == 8 * (2 * PROBES + 7), "src/kernel.rs reads it");
+_Static_assert(sizeof(struct settings) == 40, "src/kernel.rs writes it");
+_Static_assert(sizeof(struct frame) == 8 + 10 * POINTS + 56 + 32, "src/record.rs reads it");

@@ -1,0 +1,372 @@
+//! Figures of many frames.
+
+use crate::costs::Costs;
+use crate::record::{Ended, Flow, Point, Record};
+use crate::slices::{self, Part, Slice};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+/// One slice over all frames; times in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct SliceReport {
+    /// Its name.
+    pub name: &'static str,
+    /// How often it came.
+    pub count: u64,
+    /// Mean, less what the probes cost.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: f64,
+    /// 99 % quantile.
+    pub p99_ns: f64,
+    /// Coefficient of variation: standard deviation ÷ mean.
+    pub cv: f64,
+    /// Share of the total of all frames.
+    pub share: f64,
+    /// Whether it is one of those that do not overlap and sum to the total.
+    pub top: bool,
+    /// Occurrences per matched frame.
+    pub per_packet: f64,
+    /// Mean as stamped.
+    pub raw_mean_ns: f64,
+}
+
+/// First to last stamp, over all matched frames.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Total {
+    /// Frames.
+    pub count: u64,
+    /// Mean, less what the probes cost: the sum of the top slices.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: f64,
+    /// 99 % quantile.
+    pub p99_ns: f64,
+    /// Coefficient of variation.
+    pub cv: f64,
+    /// Mean as stamped.
+    pub raw_mean_ns: f64,
+}
+
+/// Round trips at the user's level: from one send call of a conversation's first sender to its next.
+#[derive(Clone, Debug, Serialize)]
+pub struct Loop {
+    /// Rounds.
+    pub count: u64,
+    /// Mean, less what the probes add to a round.
+    pub mean_ns: f64,
+    /// Median of the same.
+    pub p50_ns: f64,
+    /// Mean as stamped.
+    pub raw_mean_ns: f64,
+    /// Median as stamped.
+    pub raw_p50_ns: f64,
+}
+
+/// What became of the frames; seen = matched + lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Packets {
+    /// Frames with payload that were begun to be followed and are of those asked for.
+    pub seen: u64,
+    /// Followed to the application, or out of the machine.
+    pub matched: u64,
+    /// Not followed to an end, by the three reasons below.
+    pub lost: u64,
+    /// Lost: the buffer came by at the start of another journey, so it was dropped, merged with another or copied.
+    pub reused: u64,
+    /// Lost: another frame needed the place, or the ring of records was full.
+    pub evicted: u64,
+    /// Lost: still under way at the end of the run.
+    pub unfinished: u64,
+    /// Matched frames that left without their sender's call: by an acknowledgement's softirq or a timer.
+    pub without_call: u64,
+}
+
+struct Tally {
+    raw: f64,
+    net: f64,
+    squares: f64,
+    quantiles: Histogram<u64>,
+}
+
+impl Tally {
+    fn new() -> Tally {
+        let mut quantiles = Histogram::new(3).expect("one to five digits are possible");
+        quantiles.auto(true);
+        Tally { raw: 0.0, net: 0.0, squares: 0.0, quantiles }
+    }
+
+    fn count(&mut self, raw: f64, net: f64) {
+        self.raw += raw;
+        self.net += net;
+        self.squares += net * net;
+        self.quantiles.record(net.max(0.0).round() as u64).expect("the histogram grows to any value");
+    }
+
+    fn len(&self) -> u64 {
+        self.quantiles.len()
+    }
+
+    fn mean(&self) -> f64 {
+        self.net / self.len().max(1) as f64
+    }
+
+    fn raw_mean(&self) -> f64 {
+        self.raw / self.len().max(1) as f64
+    }
+
+    fn cv(&self) -> f64 {
+        let mean = self.mean();
+        let variance = (self.squares / self.len().max(1) as f64 - mean * mean).max(0.0);
+        if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
+    }
+
+    fn quantile(&self, of_one: f64) -> f64 {
+        self.quantiles.value_at_quantile(of_one) as f64
+    }
+}
+
+/// Both ends of a conversation, the lesser first.
+type Ends = [(IpAddr, u16); 2];
+
+struct Conversation {
+    /// Who sent first.
+    first: (IpAddr, u16),
+    /// The first sender's last call, and what the probes added since.
+    last: Option<u64>,
+    added: f64,
+}
+
+/// Gathers records.
+pub struct Book {
+    costs: Costs,
+    slices: BTreeMap<Slice, Tally>,
+    total: Tally,
+    added: f64,
+    packets: Packets,
+    conversations: HashMap<Ends, Conversation>,
+    rounds: Tally,
+    raw_rounds: Histogram<u64>,
+}
+
+impl Book {
+    /// A book that subtracts these costs.
+    #[must_use]
+    pub fn new(costs: Costs) -> Book {
+        Book {
+            costs,
+            slices: BTreeMap::new(),
+            total: Tally::new(),
+            added: 0.0,
+            packets: Packets::default(),
+            conversations: HashMap::new(),
+            rounds: Tally::new(),
+            raw_rounds: Tally::new().quantiles,
+        }
+    }
+
+    /// Takes a record in.
+    pub fn add(&mut self, record: &Record) {
+        self.packets.seen += 1;
+        if !record.matched() {
+            self.packets.lost += 1;
+            match record.ended {
+                Ended::Evicted => self.packets.evicted += 1,
+                Ended::Unfinished => self.packets.unfinished += 1,
+                _ => self.packets.reused += 1,
+            }
+            return;
+        }
+        self.packets.matched += 1;
+        let parts = slices::parts(record, &self.costs);
+        // One slice of one frame may come in pieces, where a finer stamp lies within: they are one occurrence.
+        let mut whole: Option<(Slice, f64, f64)> = None;
+        for Part { slice, raw, net, .. } in &parts {
+            whole = match whole.take() {
+                Some((same, a, b)) if same == *slice => Some((same, a + *raw as f64, b + net)),
+                other => {
+                    self.note(other);
+                    Some((*slice, *raw as f64, *net))
+                }
+            };
+        }
+        self.note(whole);
+        for Part { slice, raw, net, .. } in slices::details(record, &self.costs) {
+            self.note(Some((slice, raw as f64, net)));
+        }
+        let net: f64 = parts.iter().map(|part| part.net).sum();
+        self.total.count(record.whole() as f64, net);
+        self.added += record.whole() as f64 - net;
+        let started = record.stamps.first().filter(|first| first.point == Point::SendEnter);
+        match started {
+            Some(first) => self.round(record, first.at),
+            None if record.stamps.first().is_some_and(|first| first.point == Point::Queue) => {
+                self.packets.without_call += 1;
+            }
+            None => {}
+        }
+    }
+
+    fn note(&mut self, part: Option<(Slice, f64, f64)>) {
+        if let Some((slice, raw, net)) = part {
+            self.slices.entry(slice).or_insert_with(Tally::new).count(raw, net);
+        }
+    }
+
+    fn round(&mut self, record: &Record, at: u64) {
+        let Flow { source, source_port, destination, destination_port, .. } = record.flow;
+        let (from, to) = ((source, source_port), (destination, destination_port));
+        let ends = if from <= to { [from, to] } else { [to, from] };
+        let added = self.costs.whole(record);
+        let conversation =
+            self.conversations.entry(ends).or_insert(Conversation { first: from, last: None, added: 0.0 });
+        if conversation.first == from {
+            if let Some(last) = conversation.last.filter(|last| *last < at) {
+                let raw = at - last;
+                self.rounds.count(raw as f64, (raw as f64 - conversation.added).max(0.0));
+                self.raw_rounds.record(raw).expect("the histogram grows to any value");
+            }
+            conversation.last = Some(at);
+            conversation.added = 0.0;
+        }
+        conversation.added += added;
+    }
+
+    /// Frames of which nothing but their number is known: they did not fit into the ring.
+    pub fn lost_records(&mut self, frames: u64) {
+        self.packets.seen += frames;
+        self.packets.lost += frames;
+        self.packets.evicted += frames;
+    }
+
+    /// What became of the frames so far.
+    #[must_use]
+    pub fn packets(&self) -> &Packets {
+        &self.packets
+    }
+
+    /// What is subtracted.
+    #[must_use]
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// The mean that was subtracted from a frame's total, in ns.
+    #[must_use]
+    pub fn added_ns(&self) -> f64 {
+        self.added / self.total.len().max(1) as f64
+    }
+
+    /// The slices that came, in the order of the way.
+    #[must_use]
+    pub fn slices(&self) -> Vec<SliceReport> {
+        let matched = self.total.len().max(1) as f64;
+        let report = |(slice, tally): (&Slice, &Tally)| SliceReport {
+            name: slice.name(),
+            count: tally.len(),
+            mean_ns: tally.mean(),
+            p50_ns: tally.quantile(0.5),
+            p99_ns: tally.quantile(0.99),
+            cv: tally.cv(),
+            share: if self.total.net > 0.0 { tally.net / self.total.net } else { 0.0 },
+            top: slice.top(),
+            per_packet: tally.len() as f64 / matched,
+            raw_mean_ns: tally.raw_mean(),
+        };
+        self.slices.iter().map(report).collect()
+    }
+
+    /// All of a frame's way.
+    #[must_use]
+    pub fn total(&self) -> Total {
+        Total {
+            count: self.total.len(),
+            mean_ns: self.total.mean(),
+            p50_ns: self.total.quantile(0.5),
+            p99_ns: self.total.quantile(0.99),
+            cv: self.total.cv(),
+            raw_mean_ns: self.total.raw_mean(),
+        }
+    }
+
+    /// Round trips, if there were any.
+    #[must_use]
+    pub fn rounds(&self) -> Option<Loop> {
+        (self.rounds.len() > 0).then(|| Loop {
+            count: self.rounds.len(),
+            mean_ns: self.rounds.mean(),
+            p50_ns: self.rounds.quantile(0.5),
+            raw_mean_ns: self.rounds.raw_mean(),
+            raw_p50_ns: self.raw_rounds.value_at_quantile(0.5) as f64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::tests::costs;
+    use crate::record::tests::record;
+
+    fn frame(at: u64, back: bool) -> Record {
+        let mut record = record(&[
+            (Point::SendEnter, at),
+            (Point::Queue, at + 1_000),
+            (Point::Transmit, at + 1_500),
+            (Point::Arrive, at + 1_700),
+            (Point::Receive, at + 2_000),
+        ]);
+        if back {
+            std::mem::swap(&mut record.flow.source_port, &mut record.flow.destination_port);
+        }
+        record
+    }
+
+    #[test]
+    fn top_slices_sum_to_the_total() {
+        let mut book = Book::new(costs());
+        for n in 0..100 {
+            book.add(&frame(n * 10_000, false));
+        }
+        let total = book.total();
+        let sum: f64 = book.slices().iter().filter(|s| s.top).map(|s| s.mean_ns * s.per_packet).sum();
+        assert!((sum - total.mean_ns).abs() < 1e-6, "{sum} {total:?}");
+        assert!((total.raw_mean_ns - 2_000.0).abs() < 1e-9);
+        assert!((book.added_ns() - (2_000.0 - total.mean_ns)).abs() < 1e-9);
+        let shares: f64 = book.slices().iter().filter(|s| s.top).map(|s| s.share).sum();
+        assert!((shares - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn rounds_are_less_what_both_frames_cost() {
+        let mut book = Book::new(costs());
+        for n in 0..10 {
+            book.add(&frame(n * 10_000, false));
+            book.add(&frame(n * 10_000 + 5_000, true));
+        }
+        let rounds = book.rounds().expect("there are rounds");
+        let cost = 2.0 * costs().whole(&frame(0, false));
+        assert_eq!(rounds.count, 9);
+        assert!((rounds.raw_mean_ns - 10_000.0).abs() < 1e-9);
+        assert!((rounds.mean_ns - (10_000.0 - cost)).abs() < 1e-6, "{rounds:?} {cost}");
+    }
+
+    #[test]
+    fn what_was_not_followed_is_counted_by_reason() {
+        let mut book = Book::new(Costs::default());
+        for ended in [Ended::Reused, Ended::Evicted, Ended::Unfinished, Ended::Followed, Ended::Sent] {
+            book.add(&Record { ended, ..frame(0, false) });
+        }
+        let mut gone = frame(0, false);
+        gone.ended = Ended::Reused;
+        gone.stamps.truncate(3);
+        gone.stamps.push(crate::Stamp { point: Point::TransmitDone, at: 9_000, cpu: 0 });
+        book.add(&gone);
+        book.lost_records(2);
+        let packets = book.packets();
+        assert_eq!((packets.seen, packets.matched, packets.lost), (8, 3, 5));
+        assert_eq!((packets.reused, packets.evicted, packets.unfinished), (1, 3, 1));
+    }
+}

@@ -1,0 +1,153 @@
+//! What each probe costs, and how much of it lies in each slice.
+
+use crate::formulas::Overhead;
+use crate::record::{Point, Probe, Record};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a program in the kernel costs, apart from the way into it and out of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProbeCost {
+    /// Its run, from its stamp to its end, in ns.
+    pub body_ns: f64,
+    /// How often it ran for one frame of the calibration.
+    pub per_packet: f64,
+}
+
+/// What the probes cost on this machine, by calibration. The default is nothing.
+///
+/// A program stamps first and works afterwards, so its work lies in the slice that its stamp begins. The way into a
+/// program lies before its stamp and the way out behind: half each is taken.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// NetSlice's four figures, of a frame that has all its stamps.
+    #[serde(flatten)]
+    pub overhead: Overhead,
+    /// Into a program at a tracepoint of the network and out of it, in ns.
+    pub way_ns: f64,
+    /// The same at the entry and the return of system calls, which leave the kernel's short path for it.
+    pub call_way_ns: f64,
+    /// Each program.
+    pub probes: BTreeMap<Probe, ProbeCost>,
+}
+
+impl Costs {
+    fn body(&self, probe: Probe) -> f64 {
+        self.probes.get(&probe).map_or(0.0, |cost| cost.body_ns)
+    }
+
+    fn way(&self, probe: Probe) -> f64 {
+        match probe {
+            // What is not there costs nothing.
+            _ if !self.probes.contains_key(&probe) => 0.0,
+            Probe::SysEnter | Probe::SysExit => self.call_way_ns,
+            _ => self.way_ns,
+        }
+    }
+
+    /// All of a program, in ns.
+    #[must_use]
+    pub fn probe(&self, probe: Probe) -> f64 {
+        self.body(probe) + self.way(probe)
+    }
+
+    /// The work after stamp `n`. A frame's first stamp in the network finds its place and reads its headers, which
+    /// the calibration sees at the device's queue; later ones there only stamp.
+    fn after(&self, record: &Record, n: usize) -> f64 {
+        let point = record.stamps[n].point;
+        if matches!(point, Point::SendEnter | Point::TcpSend | Point::IpSend) {
+            return self.body(point.probe());
+        }
+        let before = &record.stamps[..n];
+        let first = before.iter().all(|s| matches!(s.point, Point::SendEnter | Point::TcpSend | Point::IpSend));
+        match point {
+            _ if first => self.body(Probe::Queue),
+            Point::Queue => self.body(Probe::Transmit),
+            _ => self.body(point.probe()),
+        }
+    }
+
+    /// What the probes add between stamp `n` of a frame and the next, in ns.
+    ///
+    /// # Panics
+    /// When there is no next stamp.
+    #[must_use]
+    pub fn between(&self, record: &Record, n: usize) -> f64 {
+        let (here, next) = (record.stamps[n], record.stamps[n + 1]);
+        let own = self.after(record, n) + (self.way(here.point.probe()) + self.way(next.point.probe())) / 2.0;
+        let first = record.stamps[0];
+        let same_cpu = here.cpu == next.cpu;
+        // Programs that run meanwhile on the same CPU, and stamp nothing of this frame.
+        let others = match (here.point, next.point) {
+            (Point::Arrive, Point::Receive) if same_cpu => self.probe(Probe::TransmitDone),
+            (Point::Copied, Point::ReceiveExit) if record.flow.protocol == 6 => self.probe(Probe::ReceiveLength),
+            // The sender, on the CPU that its reader waits for, ends its call and waits in the next.
+            (Point::Ready, Point::Copy) if same_cpu && first.point == Point::SendEnter && first.cpu == here.cpu => {
+                self.probe(Probe::SysExit) + self.probe(Probe::SysEnter)
+            }
+            _ => 0.0,
+        };
+        own + others
+    }
+
+    /// What the probes add to the round of which a frame is a part, in ns: formula (5) with each stamp's own cost.
+    #[must_use]
+    pub fn whole(&self, record: &Record) -> f64 {
+        let Some(last) = record.stamps.last() else { return 0.0 };
+        let between: f64 = (0..record.stamps.len() - 1).map(|n| self.between(record, n)).sum();
+        let ends = |point: Point| self.way(point.probe()) / 2.0;
+        between + ends(record.stamps[0].point) + ends(last.point) + self.body(last.point.probe()) + self.overhead.gamma
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::record::tests::record;
+
+    pub(crate) fn costs() -> Costs {
+        let probe = |body_ns| ProbeCost { body_ns, per_packet: 1.0 };
+        Costs {
+            overhead: Overhead { alpha: 60.0, beta: 100.0, inside: 50.0, gamma: 200.0 },
+            way_ns: 20.0,
+            call_way_ns: 80.0,
+            probes: [
+                (Probe::SysEnter, probe(30.0)),
+                (Probe::SysExit, probe(40.0)),
+                (Probe::Queue, probe(100.0)),
+                (Probe::Transmit, probe(10.0)),
+                (Probe::TransmitDone, probe(11.0)),
+                (Probe::NetifRx, probe(12.0)),
+                (Probe::Receive, probe(13.0)),
+            ]
+            .into(),
+        }
+    }
+
+    #[test]
+    fn each_cost_lies_where_it_falls() {
+        let costs = costs();
+        let mut record = record(&[
+            (Point::SendEnter, 0),
+            (Point::Queue, 1_000),
+            (Point::Transmit, 2_000),
+            (Point::Arrive, 3_000),
+            (Point::Receive, 4_000),
+        ]);
+        let of = |record: &Record, n| costs.between(record, n);
+        assert!((of(&record, 0) - (30.0 + 40.0 + 10.0)).abs() < 1e-9, "the call's probe and half of each way");
+        assert!((of(&record, 1) - (100.0 + 20.0)).abs() < 1e-9, "the first stamp in the network reads headers");
+        assert!((of(&record, 2) - (10.0 + 20.0)).abs() < 1e-9);
+        assert!((of(&record, 3) - (12.0 + 20.0 + 31.0)).abs() < 1e-9, "the driver's return runs before the softirq");
+        record.stamps[4].cpu = 1;
+        assert!((of(&record, 3) - (12.0 + 20.0)).abs() < 1e-9, "but not on another CPU");
+        let whole = 80.0 + 120.0 + 30.0 + 32.0 + 40.0 + 10.0 + 13.0 + 200.0;
+        assert!((costs.whole(&record) - whole).abs() < 1e-9, "{}", costs.whole(&record));
+    }
+
+    #[test]
+    fn what_was_not_calibrated_costs_nothing() {
+        let record = record(&[(Point::SendEnter, 0), (Point::Queue, 1_000)]);
+        assert!(Costs::default().between(&record, 0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,131 @@
+//! Records in a file: JSON lines, the first of which says what they are and what the probes cost.
+
+use crate::{Costs, Error, Record};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// The first line of a file of records.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Of this format; 1.
+    pub schema: u32,
+    /// What the file is: `slice-records`.
+    pub kind: String,
+    /// What the probes cost where the records were made.
+    pub costs: Costs,
+    /// Which probes there were.
+    pub probes: String,
+}
+
+impl Header {
+    /// A header of this version.
+    #[must_use]
+    pub fn new(costs: Costs, probes: &str) -> Header {
+        Header { schema: 1, kind: "slice-records".into(), costs, probes: probes.into() }
+    }
+}
+
+/// Writes records to a file.
+pub struct JournalWriter {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl JournalWriter {
+    /// Makes the file, before anything runs.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(path: &Path) -> Result<JournalWriter, Error> {
+        let file = File::create(path).map_err(|cause| problem(path, format!("cannot be written: {cause}")))?;
+        Ok(JournalWriter { path: path.to_owned(), file: BufWriter::new(file) })
+    }
+
+    /// Writes the first line; once, before the records.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn header(&mut self, header: &Header) -> Result<(), Error> {
+        self.line(header)
+    }
+
+    /// Writes a record.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&mut self, record: &Record) -> Result<(), Error> {
+        self.line(record)
+    }
+
+    fn line(&mut self, value: &impl Serialize) -> Result<(), Error> {
+        let text = serde_json::to_string(value).map_err(|cause| problem(&self.path, cause.to_string()))?;
+        writeln!(self.file, "{text}").map_err(|cause| problem(&self.path, format!("cannot be written: {cause}")))
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.file.flush().map_err(|cause| problem(&self.path, format!("cannot be written: {cause}")))
+    }
+}
+
+/// Reads records from a file.
+pub struct Journal {
+    path: PathBuf,
+    lines: std::io::Lines<BufReader<File>>,
+    number: u64,
+    header: Header,
+}
+
+impl Journal {
+    /// Opens a file and reads its first line.
+    ///
+    /// # Errors
+    /// When it is no file of records, or of a later version.
+    pub fn open(path: &Path) -> Result<Journal, Error> {
+        let file = File::open(path).map_err(|cause| problem(path, format!("cannot be read: {cause}")))?;
+        let mut lines = BufReader::new(file).lines();
+        let none = || problem(path, "holds no records: write one with netlathe slice kernel -w FILE".to_owned());
+        let first = lines.next().and_then(Result::ok).ok_or_else(none)?;
+        let header: Header = serde_json::from_str(&first).map_err(|_| none())?;
+        if header.kind != "slice-records" {
+            return Err(none());
+        }
+        if header.schema != 1 {
+            return Err(problem(path, format!("is of schema {}, this version reads 1", header.schema)));
+        }
+        Ok(Journal { path: path.to_owned(), lines, number: 1, header })
+    }
+
+    /// The first line.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+}
+
+impl Iterator for Journal {
+    type Item = Result<Record, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let line = self.lines.next()?;
+        self.number += 1;
+        let at = |what: String| problem(&self.path, format!("line {}: {what}", self.number));
+        Some(match line {
+            Ok(line) => match serde_json::from_str::<Record>(&line) {
+                Ok(record) if record.stamps.is_empty() => Err(at("a record without stamps".into())),
+                Ok(record) => Ok(record),
+                Err(cause) => Err(at(format!("no record: {cause}"))),
+            },
+            Err(cause) => Err(at(cause.to_string())),
+        })
+    }
+}
+
+fn problem(path: &Path, what: String) -> Error {
+    Error::Journal { path: path.to_owned(), what }
+}

@@ -1,0 +1,463 @@
+//! The programs in the kernel: loaded, attached, read and taken away again.
+//!
+//! Nothing is pinned: programs and maps live as long as this process holds them, however it ends.
+
+use crate::error::Error;
+use crate::record::{Ended, Probe, Record, SIZE};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::fentry::FEntryLinkId;
+use aya::programs::tp_btf::BtfTracePointLinkId;
+use aya::programs::{BtfTracePoint, FEntry, ProgramError};
+use aya::{Btf, Ebpf, EbpfLoader};
+use serde::Serialize;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slice.bpf.o"));
+
+/// `PROBES` of `bpf/slice.bpf.c`.
+const PROBES: usize = Probe::ALL.len();
+/// Words of `struct cpu`.
+const CPU_WORDS: usize = 2 * PROBES + 7;
+/// System call numbers that are looked at.
+const CALLS: usize = 512;
+const SENDS: u8 = 1;
+const RECEIVES: u8 = 2;
+
+/// A program, where it goes, and whether there are no slices without it.
+const PROGRAMS: &[(&str, Probe, bool)] = &[
+    ("on_sys_enter", Probe::SysEnter, true),
+    ("on_sys_exit", Probe::SysExit, true),
+    ("on_tcp_send", Probe::TcpSend, false),
+    ("on_queue", Probe::Queue, true),
+    ("on_qdisc_in", Probe::QdiscIn, false),
+    ("on_qdisc_out", Probe::QdiscOut, false),
+    ("on_xmit", Probe::Transmit, true),
+    ("on_xmit_done", Probe::TransmitDone, false),
+    ("on_netif_rx", Probe::NetifRx, true),
+    ("on_gro", Probe::Gro, false),
+    ("on_receive", Probe::Receive, true),
+    ("on_tcp_receive", Probe::TcpReceive, false),
+    ("on_ready", Probe::Ready, false),
+    ("on_copy", Probe::Copy, true),
+    ("on_copied", Probe::Copied, false),
+    ("on_recv_length", Probe::ReceiveLength, false),
+    ("on_fork", Probe::Fork, true),
+];
+
+/// Which half of a packet's way is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the send call to the driver.
+    Tx = 1,
+    /// From the receiver's queue to the return of the receive call.
+    Rx = 2,
+    /// Both, of one frame where both are on this machine.
+    Both = 3,
+}
+
+/// Which frames are followed. All that is given must hold.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// Either port.
+    pub port: Option<u16>,
+    /// One end is this process or one that it starts.
+    pub pid: Option<u32>,
+    /// One end is a process that was started by us: see [`Kernel::adopt`].
+    pub family: bool,
+    /// One end is a thread of this name.
+    pub comm: Option<String>,
+    /// Which half of the way.
+    pub direction: Direction,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Filter { port: None, pid: None, family: false, comm: None, direction: Direction::Both }
+    }
+}
+
+/// What the probes counted, on all CPUs together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Runs of each probe, in the order of [`Probe::ALL`].
+    #[serde(skip)]
+    pub hits: Vec<u64>,
+    /// Nanoseconds in each probe, when that was measured.
+    #[serde(skip)]
+    pub spent: Vec<u64>,
+    /// Records handed over.
+    pub handed: u64,
+    /// Records that did not fit into the ring.
+    pub full: u64,
+    /// Frames that were given up because another needed the place.
+    pub evicted: u64,
+    /// Frames whose receive call copied so many that its return was not waited for.
+    pub crowded: u64,
+}
+
+impl Counters {
+    /// What came since.
+    #[must_use]
+    pub fn since(&self, before: &Counters) -> Counters {
+        let less = |a: &[u64], b: &[u64]| a.iter().zip(b).map(|(a, b)| a.saturating_sub(*b)).collect();
+        Counters {
+            hits: less(&self.hits, &before.hits),
+            spent: less(&self.spent, &before.spent),
+            handed: self.handed - before.handed,
+            full: self.full - before.full,
+            evicted: self.evicted - before.evicted,
+            crowded: self.crowded - before.crowded,
+        }
+    }
+
+    /// Runs of a probe.
+    #[must_use]
+    pub fn hits_of(&self, probe: Probe) -> u64 {
+        self.hits.get(probe as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Words of `struct settings`: timing and mute, port and direction, family and name, the name.
+type Settings = [u64; 5];
+
+/// The probes, attached.
+pub struct Kernel {
+    // The programs are detached when this goes.
+    programs: Option<Ebpf>,
+    records: RingBuf<MapData>,
+    frames: Array<MapData, [u8; SIZE]>,
+    cpus: PerCpuArray<MapData, [u64; CPU_WORDS]>,
+    settings: Array<MapData, Settings>,
+    family: HashMap<MapData, u32, u32>,
+    now: Settings,
+    missing: Vec<(&'static str, String)>,
+    functions: Result<(), String>,
+    links: Vec<(&'static str, BtfTracePointLinkId)>,
+    function: Option<FEntryLinkId>,
+}
+
+impl Kernel {
+    /// Loads and attaches the programs. They follow every frame and hand nothing over until [`Kernel::follow`].
+    ///
+    /// `buffer` is the size of the ring of records in bytes, a power of two.
+    ///
+    /// # Errors
+    /// When the kernel has no types, refuses BPF to this user, or refuses a program that is needed.
+    pub fn attach(buffer: u32) -> Result<Kernel, Error> {
+        let btf = Btf::from_sys_fs().map_err(|cause| Error::NoTypes(reason(&cause)))?;
+        let calls = calls();
+        let mut programs = EbpfLoader::new()
+            .btf(Some(&btf))
+            .override_global("CALL", &calls, true)
+            .map_max_entries("records", buffer)
+            .load(OBJECT)
+            .map_err(|cause| not_allowed(&cause))?;
+        let (mut missing, mut links) = (Vec::new(), Vec::new());
+        for &(name, probe, needed) in PROGRAMS {
+            match load(&mut programs, name, probe.name(), &btf).and_then(|()| attach(&mut programs, name)) {
+                Ok(link) => links.push((name, link)),
+                Err(cause) if needed => return Err(refused(probe.name(), &cause)),
+                Err(cause) => missing.push((probe.name(), reason(&cause))),
+            }
+        }
+        let function = load_function(&mut programs, Probe::IpSend.name(), &btf)
+            .and_then(|()| attach_function(&mut programs))
+            .map_err(|cause| reason(&cause));
+        let (function, functions) = match function {
+            Ok(link) => (Some(link), Ok(())),
+            Err(cause) => (None, Err(cause)),
+        };
+        let mut take = |name: &str| programs.take_map(name).ok_or_else(|| Error::Maps(format!("there is no {name}")));
+        let (records, frames, cpus) = (take("records")?, take("frames")?, take("cpus")?);
+        let (settings, family) = (take("settings")?, take("family")?);
+        let mut kernel = Kernel {
+            programs: Some(programs),
+            records: RingBuf::try_from(records).map_err(maps)?,
+            frames: Array::try_from(frames).map_err(maps)?,
+            cpus: PerCpuArray::try_from(cpus).map_err(maps)?,
+            settings: Array::try_from(settings).map_err(maps)?,
+            family: HashMap::try_from(family).map_err(maps)?,
+            now: [0; 5],
+            missing,
+            functions,
+            links,
+            function,
+        };
+        kernel.calibrating(false, true)?;
+        Ok(kernel)
+    }
+
+    /// Detaches the programs, which stay loaded.
+    pub(crate) fn rest(&mut self) -> Result<(), Error> {
+        let Some(programs) = &mut self.programs else { return Ok(()) };
+        for (name, link) in self.links.drain(..) {
+            tracepoint(programs, name).and_then(|program| program.detach(link)).map_err(|cause| not_allowed(&cause))?;
+        }
+        if let Some(link) = self.function.take() {
+            function(programs).and_then(|program| program.detach(link)).map_err(|cause| not_allowed(&cause))?;
+        }
+        Ok(())
+    }
+
+    /// Attaches them again.
+    pub(crate) fn resume(&mut self) -> Result<(), Error> {
+        let Some(programs) = &mut self.programs else { return Ok(()) };
+        for &(name, probe, _) in PROGRAMS {
+            if !self.missing.iter().any(|(missing, _)| *missing == probe.name()) {
+                let link = attach(programs, name).map_err(|cause| refused(probe.name(), &cause))?;
+                self.links.push((name, link));
+            }
+        }
+        if self.functions.is_ok() {
+            let link = attach_function(programs).map_err(|cause| refused(Probe::IpSend.name(), &cause))?;
+            self.function = Some(link);
+        }
+        Ok(())
+    }
+
+    /// Which set of probes this is: `tp_btf`, or `fentry` where functions are traced, too.
+    #[must_use]
+    pub fn probes(&self) -> &'static str {
+        if self.functions.is_ok() { "fentry" } else { "tp_btf" }
+    }
+
+    /// Why there are no finer points, if there are none.
+    #[must_use]
+    pub fn why_no_functions(&self) -> Option<&str> {
+        self.functions.as_ref().err().map(String::as_str)
+    }
+
+    /// Probes that this kernel does not have, or refused, and why.
+    #[must_use]
+    pub fn missing(&self) -> &[(&'static str, String)] {
+        &self.missing
+    }
+
+    /// From now on every frame is followed, for the calibration.
+    pub(crate) fn calibrating(&mut self, timing: bool, mute: bool) -> Result<(), Error> {
+        self.set([pair(u32::from(timing), u32::from(mute)), pair(0, Direction::Both as u32), 0, 0, 0])
+    }
+
+    /// From now on the frames that are asked for are followed and handed over; those under way are forgotten.
+    ///
+    /// # Errors
+    /// When a map cannot be written.
+    pub fn follow(&mut self, filter: &Filter) -> Result<(), Error> {
+        let mut name = [0_u8; 16];
+        let comm = filter.comm.as_deref().unwrap_or_default().as_bytes();
+        let length = comm.len().min(15);
+        name[..length].copy_from_slice(&comm[..length]);
+        let half = |at: usize| u64::from_ne_bytes(name[at..at + 8].try_into().expect("eight bytes"));
+        let by_family = u32::from(filter.family || filter.pid.is_some());
+        if let Some(pid) = filter.pid {
+            self.adopt(pid)?;
+        }
+        let ports = pair(u32::from(filter.port.unwrap_or(0)), filter.direction as u32);
+        let names = pair(by_family, u32::from(filter.comm.is_some()));
+        let followed = [0, ports, names, half(0), half(8)];
+        let mut mute = followed;
+        mute[0] = pair(0, 1);
+        self.set(mute)?;
+        self.forget()?;
+        self.set(followed)
+    }
+
+    fn set(&mut self, settings: Settings) -> Result<(), Error> {
+        self.now = settings;
+        self.settings.set(0, settings, 0).map_err(maps)
+    }
+
+    fn forget(&mut self) -> Result<(), Error> {
+        for n in 0..self.frames.len() {
+            self.frames.set(n, [0; SIZE], 0).map_err(maps)?;
+        }
+        while self.records.next().is_some() {}
+        Ok(())
+    }
+
+    /// Counts a process, and those it starts from now on, among the family.
+    ///
+    /// # Errors
+    /// When a map cannot be written.
+    pub fn adopt(&mut self, pid: u32) -> Result<(), Error> {
+        self.family.insert(pid, pid, 0).map_err(maps)
+    }
+
+    /// Takes a process out of the family; those it started stay.
+    ///
+    /// # Errors
+    /// When a map cannot be written.
+    pub fn disown(&mut self, pid: u32) -> Result<(), Error> {
+        match self.family.remove(&pid) {
+            Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
+            Err(cause) => Err(maps(cause)),
+        }
+    }
+
+    /// Gives all records that are there, and says how many.
+    pub fn records(&mut self, mut each: impl FnMut(Record)) -> usize {
+        let mut count = 0;
+        while let Some(bytes) = self.records.next() {
+            if let Some(record) = Record::read(&bytes) {
+                each(record);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Takes the programs out of the kernel and gives the records that are left, with those of frames still under
+    /// way.
+    ///
+    /// # Errors
+    /// When a map cannot be read.
+    pub fn detach(&mut self, mut each: impl FnMut(Record)) -> Result<(), Error> {
+        self.programs = None;
+        self.records(&mut each);
+        let family_only = self.now[2] != 0;
+        for bytes in self.frames.iter() {
+            let bytes = bytes.map_err(maps)?;
+            let end = SIZE - 32;
+            let word = |at: usize| u32::from_ne_bytes(bytes[end + at..end + at + 4].try_into().expect("four bytes"));
+            let (count, flags) = (word(0), word(24));
+            if count == 0 || (family_only && flags == 0) {
+                continue;
+            }
+            if let Some(record) = Record::read(&bytes) {
+                each(Record { ended: Ended::Unfinished, ..record });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the probes counted so far.
+    ///
+    /// # Errors
+    /// When a map cannot be read.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        let values = self.cpus.get(&0, 0).map_err(maps)?;
+        let mut sum = [0_u64; CPU_WORDS];
+        for words in values.iter() {
+            for (sum, word) in sum.iter_mut().zip(words) {
+                *sum = sum.wrapping_add(*word);
+            }
+        }
+        Ok(Counters {
+            hits: sum[..PROBES].to_vec(),
+            spent: sum[PROBES..2 * PROBES].to_vec(),
+            handed: sum[2 * PROBES],
+            full: sum[2 * PROBES + 1],
+            evicted: sum[2 * PROBES + 2],
+            crowded: sum[2 * PROBES + 3],
+        })
+    }
+}
+
+/// Two 32-bit words of memory, in their order, as one of 64 bits.
+fn pair(first: u32, second: u32) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&first.to_ne_bytes());
+    bytes[4..].copy_from_slice(&second.to_ne_bytes());
+    u64::from_ne_bytes(bytes)
+}
+
+/// What each system call does for us.
+fn calls() -> [u8; CALLS] {
+    let mut calls = [0; CALLS];
+    let sends = [
+        libc::SYS_sendto,
+        libc::SYS_sendmsg,
+        libc::SYS_sendmmsg,
+        libc::SYS_write,
+        libc::SYS_writev,
+        libc::SYS_sendfile,
+        libc::SYS_splice,
+    ];
+    let receives = [libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_recvmmsg, libc::SYS_read, libc::SYS_readv];
+    let numbers = sends.iter().map(|n| (n, SENDS)).chain(receives.iter().map(|n| (n, RECEIVES)));
+    for (number, call) in numbers {
+        if let Some(place) = usize::try_from(*number).ok().and_then(|n| calls.get_mut(n)) {
+            *place = call;
+        }
+    }
+    calls
+}
+
+fn tracepoint<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut BtfTracePoint, ProgramError> {
+    programs.program_mut(name).expect("it is in the object that we compiled").try_into()
+}
+
+fn function(programs: &mut Ebpf) -> Result<&mut FEntry, ProgramError> {
+    programs.program_mut("on_ip_send").expect("it is in the object that we compiled").try_into()
+}
+
+fn load(programs: &mut Ebpf, name: &str, at: &str, btf: &Btf) -> Result<(), ProgramError> {
+    tracepoint(programs, name)?.load(at, btf)
+}
+
+fn attach(programs: &mut Ebpf, name: &str) -> Result<BtfTracePointLinkId, ProgramError> {
+    tracepoint(programs, name)?.attach()
+}
+
+fn load_function(programs: &mut Ebpf, at: &str, btf: &Btf) -> Result<(), ProgramError> {
+    function(programs)?.load(at, btf)
+}
+
+fn attach_function(programs: &mut Ebpf) -> Result<FEntryLinkId, ProgramError> {
+    function(programs)?.attach()
+}
+
+/// The innermost cause in one line: what the kernel said, without the verifier's log.
+fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string().lines().next().unwrap_or("no reason given").to_owned()
+}
+
+fn not_allowed(error: &(dyn std::error::Error + 'static)) -> Error {
+    let cause = reason(error);
+    if is_permission(error) { Error::NotAllowed(cause) } else { Error::Maps(cause) }
+}
+
+fn refused(tracepoint: &'static str, error: &ProgramError) -> Error {
+    let cause = reason(error);
+    if is_permission(error) { Error::NotAllowed(cause) } else { Error::Refused { tracepoint, cause } }
+}
+
+fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is for map_err")]
+fn maps(cause: MapError) -> Error {
+    Error::Maps(reason(&cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_written_in_their_order() {
+        assert_eq!(pair(1, 0).to_ne_bytes()[..4], 1_u32.to_ne_bytes());
+        assert_eq!(pair(0, 7).to_ne_bytes()[4..], 7_u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn every_probe_has_a_program() {
+        for probe in Probe::ALL.iter().filter(|probe| **probe != Probe::IpSend) {
+            assert!(PROGRAMS.iter().any(|(_, at, _)| at == probe), "{probe:?}");
+        }
+        let calls = calls();
+        assert_eq!(calls[usize::try_from(libc::SYS_sendto).expect("small")], SENDS);
+        assert_eq!(calls[usize::try_from(libc::SYS_read).expect("small")], RECEIVES);
+    }
+}

@@ -1,0 +1,28 @@
+//! Where a packet's time goes: slices of its way, with what the measuring cost known and subtracted.
+//!
+//! Kernel slices ([`Kernel`]) come from programs at the kernel's own tracepoints; each [`Record`] is one frame with
+//! the stamps of its way. A slice is the time from one stamp to the next ([`Slice`]), so the slices of a frame do not
+//! overlap and their sum is its whole time. [`Book`] gathers them; [`Costs`] holds what a probe costs on this machine.
+//!
+//! The corrections are those of NetSlice (*formulas (1) to (5)* of the paper): see [`formulas`].
+
+mod book;
+mod calibrate;
+mod costs;
+mod error;
+pub mod formulas;
+mod journal;
+mod kernel;
+mod record;
+mod slices;
+mod table;
+
+pub use book::{Book, Loop, Packets, SliceReport, Total};
+pub use calibrate::calibrate;
+pub use costs::{Costs, ProbeCost};
+pub use error::Error;
+pub use journal::{Header, Journal, JournalWriter};
+pub use kernel::{Counters, Direction, Filter, Kernel};
+pub use record::{Ended, Flow, Point, Probe, Record, Stamp};
+pub use slices::Slice;
+pub use table::{line, packet_table, waterfall};

@@ -1,0 +1,306 @@
+//! One frame and the stamps of its way, as the kernel's part hands it over (`bpf/slice.bpf.c`).
+
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Stamps that one frame has room for.
+pub(crate) const POINTS: usize = 32;
+/// Bytes of `struct frame`.
+pub(crate) const SIZE: usize = 8 + 10 * POINTS + 56 + 32;
+
+macro_rules! numbered {
+    ($(#[$doc:meta])* $name:ident: $($(#[$each:meta])* $item:ident = $number:literal, $text:literal;)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name { $(#[doc = $text] $(#[$each])* #[serde(rename = $text)] $item = $number,)* }
+        impl $name {
+            /// All of them.
+            pub const ALL: &[$name] = &[$($name::$item),*];
+            /// Its stable name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $($name::$item => $text),* }
+            }
+            /// The one of that number, if there is one.
+            #[must_use]
+            pub fn of(number: u32) -> Option<$name> {
+                match number { $($number => Some($name::$item),)* _ => None }
+            }
+        }
+    };
+}
+
+numbered! {
+    /// Where a frame was stamped.
+    Point:
+    SendEnter = 1, "send-enter";
+    TcpSend = 2, "tcp-send";
+    Queue = 3, "queue";
+    QdiscIn = 4, "qdisc-in";
+    QdiscOut = 5, "qdisc-out";
+    Transmit = 6, "transmit";
+    TransmitDone = 7, "transmit-done";
+    Arrive = 8, "arrive";
+    Receive = 9, "receive";
+    TcpReceive = 10, "tcp-receive";
+    Ready = 11, "ready";
+    ReceiveEnter = 12, "receive-enter";
+    Copy = 13, "copy";
+    Copied = 14, "copied";
+    ReceiveExit = 15, "receive-exit";
+    IpSend = 16, "ip-send";
+}
+
+numbered! {
+    /// A program in the kernel, by the tracepoint or function it is at.
+    Probe:
+    SysEnter = 0, "sys_enter";
+    SysExit = 1, "sys_exit";
+    TcpSend = 2, "tcp_sendmsg_locked";
+    Queue = 3, "net_dev_queue";
+    QdiscIn = 4, "qdisc_enqueue";
+    QdiscOut = 5, "qdisc_dequeue";
+    Transmit = 6, "net_dev_start_xmit";
+    TransmitDone = 7, "net_dev_xmit";
+    NetifRx = 8, "netif_rx";
+    Gro = 9, "napi_gro_receive_entry";
+    Receive = 10, "netif_receive_skb";
+    TcpReceive = 11, "tcp_probe";
+    Ready = 12, "sk_data_ready";
+    Copy = 13, "skb_copy_datagram_iovec";
+    Copied = 14, "tcp_rcv_space_adjust";
+    ReceiveLength = 15, "sock_recv_length";
+    Fork = 16, "sched_process_fork";
+    IpSend = 17, "__ip_queue_xmit";
+}
+
+impl Point {
+    /// The program whose stamp this is.
+    #[must_use]
+    pub fn probe(self) -> Probe {
+        match self {
+            Point::SendEnter | Point::ReceiveEnter => Probe::SysEnter,
+            Point::TcpSend => Probe::TcpSend,
+            Point::Queue => Probe::Queue,
+            Point::QdiscIn => Probe::QdiscIn,
+            Point::QdiscOut => Probe::QdiscOut,
+            Point::Transmit => Probe::Transmit,
+            Point::TransmitDone => Probe::TransmitDone,
+            Point::Arrive => Probe::NetifRx,
+            Point::Receive => Probe::Receive,
+            Point::TcpReceive => Probe::TcpReceive,
+            Point::Ready => Probe::Ready,
+            Point::Copy => Probe::Copy,
+            Point::Copied => Probe::Copied,
+            Point::ReceiveExit => Probe::SysExit,
+            Point::IpSend => Probe::IpSend,
+        }
+    }
+}
+
+numbered! {
+    /// How the journey of a frame ended, for the probes.
+    Ended:
+    Followed = 1, "followed";
+    Sent = 2, "sent";
+    Reused = 3, "reused";
+    Evicted = 4, "evicted";
+    Unfinished = 5, "unfinished";
+}
+
+/// One stamp: where, when and on which CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Where.
+    pub point: Point,
+    /// When: CLOCK_MONOTONIC, in nanoseconds.
+    pub at: u64,
+    /// On which CPU.
+    pub cpu: u8,
+}
+
+/// Whose packet it is, and how long. These are the header fields of NetSlice's data blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Flow {
+    /// Sender's address.
+    pub source: IpAddr,
+    /// Receiver's address.
+    pub destination: IpAddr,
+    /// Sender's port.
+    pub source_port: u16,
+    /// Receiver's port.
+    pub destination_port: u16,
+    /// 6 is TCP, 17 is UDP.
+    pub protocol: u8,
+    /// Bytes of the IP header.
+    pub ip_header: u8,
+    /// Bytes of the TCP or UDP header.
+    pub transport_header: u8,
+    /// Bytes of the packet, from its IP header on.
+    pub length: u32,
+    /// Bytes of payload.
+    pub payload: u32,
+    /// TCP's sequence number, 0 for UDP.
+    pub sequence: u32,
+}
+
+/// A frame and the stamps of its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Whose.
+    pub flow: Flow,
+    /// The stamps in their order; there is at least one.
+    pub stamps: Vec<Stamp>,
+    /// How it ended.
+    pub ended: Ended,
+    /// The sending process and thread; 0 when it left outside of a call.
+    pub sender: [u32; 2],
+    /// The receiving process and thread; 0 when it was not copied.
+    pub receiver: [u32; 2],
+    /// Stamps for which there was no room.
+    pub beyond: u32,
+}
+
+impl Record {
+    /// Reads `struct frame`; `None` when it is none, or holds no stamp.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Record> {
+        if bytes.len() < SIZE {
+            return None;
+        }
+        let u64_at = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let u16_at = |at: usize| u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("two bytes"));
+        let (points, cpus, flow) = (8 + 8 * POINTS, 8 + 9 * POINTS, 8 + 10 * POINTS);
+        let end = flow + 56;
+        let count = (u32_at(end) as usize).min(POINTS);
+        let address = |at: usize| match u16_at(flow + 36) {
+            0x0800 => {
+                let octets: [u8; 4] = bytes[at..at + 4].try_into().expect("four bytes");
+                IpAddr::V4(Ipv4Addr::from(octets))
+            }
+            _ => {
+                let octets: [u8; 16] = bytes[at..at + 16].try_into().expect("sixteen bytes");
+                IpAddr::V6(Ipv6Addr::from(octets))
+            }
+        };
+        let stamps: Vec<Stamp> = (0..count)
+            .filter_map(|n| {
+                let point = Point::of(u32::from(bytes[points + n]))?;
+                Some(Stamp { point, at: u64_at(8 + 8 * n), cpu: bytes[cpus + n] })
+            })
+            .collect();
+        if stamps.is_empty() {
+            return None;
+        }
+        Some(Record {
+            flow: Flow {
+                source: address(flow),
+                destination: address(flow + 16),
+                source_port: u16_at(flow + 32),
+                destination_port: u16_at(flow + 34),
+                protocol: bytes[flow + 38],
+                ip_header: bytes[flow + 39],
+                transport_header: bytes[flow + 40],
+                sequence: u32_at(flow + 44),
+                payload: u32_at(flow + 48),
+                length: u32_at(flow + 52),
+            },
+            stamps,
+            ended: Ended::of(u32_at(end + 4)).unwrap_or(Ended::Unfinished),
+            sender: [u32_at(end + 8), u32_at(end + 12)],
+            receiver: [u32_at(end + 16), u32_at(end + 20)],
+            beyond: u32_at(end + 28),
+        })
+    }
+
+    /// Whether the frame was seen to its end: at the application, or out of this machine's hands.
+    ///
+    /// One whose buffer was used again after its driver had returned went out by a device that tells no more.
+    #[must_use]
+    pub fn matched(&self) -> bool {
+        match self.ended {
+            Ended::Followed | Ended::Sent => true,
+            _ => self.stamps.last().is_some_and(|last| last.point == Point::TransmitDone),
+        }
+    }
+
+    /// First to last stamp in nanoseconds, nothing subtracted.
+    #[must_use]
+    pub fn whole(&self) -> u64 {
+        match (self.stamps.first(), self.stamps.last()) {
+            (Some(first), Some(last)) => last.at.saturating_sub(first.at),
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A frame of 512 B of TCP on loopback.
+    pub(crate) fn record(points: &[(Point, u64)]) -> Record {
+        Record {
+            flow: Flow {
+                source: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                destination: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                source_port: 40_000,
+                destination_port: 7,
+                protocol: 6,
+                ip_header: 20,
+                transport_header: 32,
+                length: 564,
+                payload: 512,
+                sequence: 1,
+            },
+            stamps: points.iter().map(|(point, at)| Stamp { point: *point, at: *at, cpu: 0 }).collect(),
+            ended: Ended::Followed,
+            sender: [10, 10],
+            receiver: [11, 11],
+            beyond: 0,
+        }
+    }
+
+    #[test]
+    fn a_frame_is_read_as_it_is_written() {
+        let mut bytes = vec![0_u8; SIZE];
+        bytes[8..16].copy_from_slice(&1_000_u64.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&1_250_u64.to_ne_bytes());
+        bytes[8 + 8 * POINTS] = Point::SendEnter as u8;
+        bytes[8 + 8 * POINTS + 1] = Point::Queue as u8;
+        bytes[8 + 9 * POINTS + 1] = 3;
+        let flow = 8 + 10 * POINTS;
+        bytes[flow..flow + 4].copy_from_slice(&[10, 0, 0, 1]);
+        bytes[flow + 16..flow + 20].copy_from_slice(&[10, 0, 0, 2]);
+        bytes[flow + 32..flow + 34].copy_from_slice(&5_000_u16.to_ne_bytes());
+        bytes[flow + 34..flow + 36].copy_from_slice(&53_u16.to_ne_bytes());
+        bytes[flow + 36..flow + 38].copy_from_slice(&0x0800_u16.to_ne_bytes());
+        bytes[flow + 38..flow + 41].copy_from_slice(&[17, 20, 8]);
+        bytes[flow + 48..flow + 52].copy_from_slice(&4_u32.to_ne_bytes());
+        bytes[flow + 52..flow + 56].copy_from_slice(&32_u32.to_ne_bytes());
+        let end = flow + 56;
+        for (at, value) in [(0, 2_u32), (4, 3), (8, 77), (12, 78), (28, 5)] {
+            bytes[end + at..end + at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        let record = Record::read(&bytes).expect("it is a frame");
+        assert_eq!(record.flow.source, IpAddr::from([10, 0, 0, 1]));
+        assert_eq!(record.flow.destination, IpAddr::from([10, 0, 0, 2]));
+        assert_eq!((record.flow.source_port, record.flow.destination_port), (5_000, 53));
+        assert_eq!((record.flow.protocol, record.flow.payload, record.flow.length), (17, 4, 32));
+        assert_eq!((record.sender, record.beyond, record.ended), ([77, 78], 5, Ended::Reused));
+        assert_eq!(record.stamps[1], Stamp { point: Point::Queue, at: 1_250, cpu: 3 });
+        assert_eq!(record.whole(), 250);
+        assert!(!record.matched());
+        assert!(Record::read(&bytes[1..]).is_none(), "a frame cut short is none");
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for point in Point::ALL {
+            assert_eq!(Point::of(*point as u32), Some(*point));
+        }
+        for probe in Probe::ALL {
+            assert_eq!(Probe::of(*probe as u32), Some(*probe));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Slices as people read them.
+
+use crate::book::Book;
+use crate::costs::Costs;
+use crate::record::Record;
+use crate::slices;
+use measure::figures::{brief, share, thousands, time};
+use std::fmt::Write;
+
+/// All slices, one line each; with `raw`, the means as stamped, too.
+#[must_use]
+pub fn packet_table(book: &Book, raw: bool) -> String {
+    let mut out = String::new();
+    let head = if raw { "      as stamped" } else { "" };
+    let _ = writeln!(
+        out,
+        "  {:<16} {:>11} {:>11} {:>11} {:>7} {:>8} {:>10}{head}",
+        "slice", "mean", "median", "p99", "cv", "share", "per packet"
+    );
+    for slice in book.slices() {
+        let name = if slice.top { slice.name.to_owned() } else { format!("· {}", slice.name) };
+        let _ = write!(
+            out,
+            "  {name:<16} {:>11} {:>11} {:>11} {:>7.2} {:>8} {:>10.3}",
+            brief(slice.mean_ns),
+            brief(slice.p50_ns),
+            brief(slice.p99_ns),
+            slice.cv,
+            share(slice.share),
+            slice.per_packet
+        );
+        let _ = if raw { writeln!(out, " {:>15}", brief(slice.raw_mean_ns)) } else { writeln!(out) };
+    }
+    let total = book.total();
+    let _ = write!(
+        out,
+        "  {:<16} {:>11} {:>11} {:>11} {:>7.2} {:>8} {:>10}",
+        "total",
+        brief(total.mean_ns),
+        brief(total.p50_ns),
+        brief(total.p99_ns),
+        total.cv,
+        "",
+        ""
+    );
+    let _ = if raw { writeln!(out, " {:>15}", brief(total.raw_mean_ns)) } else { writeln!(out) };
+    if let Some(rounds) = book.rounds() {
+        let _ = writeln!(
+            out,
+            "  {:<16} {:>11} {:>11}  {} rounds, send call to send call; as stamped {}, median {}",
+            "round",
+            brief(rounds.mean_ns),
+            brief(rounds.p50_ns),
+            thousands(rounds.count),
+            brief(rounds.raw_mean_ns),
+            brief(rounds.raw_p50_ns)
+        );
+    }
+    out
+}
+
+/// A frame in one line, as it comes.
+#[must_use]
+pub fn line(record: &Record, costs: &Costs) -> String {
+    let flow = &record.flow;
+    let mut out = format!(
+        "{}.{:09} {} {}:{} > {}:{} {} B:",
+        record.stamps.first().map_or(0, |s| s.at) / 1_000_000_000,
+        record.stamps.first().map_or(0, |s| s.at) % 1_000_000_000,
+        if flow.protocol == 6 { "tcp" } else { "udp" },
+        flow.source,
+        flow.source_port,
+        flow.destination,
+        flow.destination_port,
+        flow.payload
+    );
+    let parts = slices::parts(record, costs);
+    let mut total = 0.0;
+    let mut n = 0;
+    while n < parts.len() {
+        let slice = parts[n].slice;
+        let mut net = 0.0;
+        while n < parts.len() && parts[n].slice == slice {
+            net += parts[n].net;
+            n += 1;
+        }
+        total += net;
+        let _ = write!(out, " {} {},", slice.name(), brief(net));
+    }
+    let _ = write!(out, " total {}", brief(total));
+    if !record.matched() {
+        let _ = write!(out, " ({})", record.ended.name());
+    }
+    out
+}
+
+/// One frame's way: a bar for each part, to scale.
+#[must_use]
+pub fn waterfall(record: &Record, costs: &Costs) -> String {
+    const WIDTH: f64 = 48.0;
+    let parts = slices::parts(record, costs);
+    let total: f64 = parts.iter().map(|part| part.net).sum();
+    let mut out = String::new();
+    let mut at = 0.0;
+    for (part, stamp) in parts.iter().zip(&record.stamps) {
+        let scale = |ns: f64| if total > 0.0 { (ns / total * WIDTH).round() as usize } else { 0 };
+        let (from, to) = (scale(at), scale(at + part.net));
+        let bar = if to > from { "█".repeat(to - from) } else { "▏".to_owned() };
+        let _ = writeln!(
+            out,
+            "  {:<16} {:>11} at {:>11} cpu {:<3} {}{bar}",
+            part.slice.name(),
+            brief(part.net),
+            time(at.round()),
+            stamp.cpu,
+            " ".repeat(from)
+        );
+        at += part.net;
+    }
+    let _ = writeln!(out, "  {:<16} {:>11}", "total", brief(total));
+    out
+}
