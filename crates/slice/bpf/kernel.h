@@ -19,6 +19,7 @@ typedef _Bool bool;
 #define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_ARRAY 2
 #define BPF_MAP_TYPE_PERCPU_ARRAY 6
+#define BPF_MAP_TYPE_LRU_HASH 9
 #define BPF_MAP_TYPE_RINGBUF 27
 #define BPF_RB_NO_WAKEUP 1
 #define BPF_ANY 0
@@ -32,6 +33,7 @@ struct sock_common {
 
 struct sock {
     struct sock_common __sk_common;
+    __u16 sk_protocol;
 };
 
 struct sk_buff {

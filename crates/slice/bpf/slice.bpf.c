@@ -12,10 +12,14 @@
 #include <bpf/bpf_endian.h>
 
 #define POINTS 32        /* stamps of a frame; a power of two */
-#define FRAMES 16384     /* places for frames under way; a power of two */
-#define FRAME_BITS 14
+#define FRAMES 65536     /* places for frames under way; a power of two */
+#define FRAME_BITS 16
 #define THREADS 65536    /* places for threads within a call; a power of two */
 #define HEADS 8          /* frames that one receive call may copy; a power of two */
+#define WAITING 512      /* datagrams that wait at one socket; a power of two */
+#define SOCKETS 1024     /* UDP sockets that are looked at */
+#define UDP 17
+#define PEEK 2           /* MSG_PEEK */
 #define CALLS 512        /* system call numbers that are looked at */
 
 enum point {
@@ -61,6 +65,11 @@ struct thread {
     __u32 count, pad;
 };
 
+struct waiting {
+    __u64 heads[WAITING];
+    __u32 came, taken;
+};
+
 struct cpu {
     __u64 hits[PROBES], spent[PROBES];
     __u64 handed, full, evicted, crowded;
@@ -83,6 +92,7 @@ struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, THREADS); __type(
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, struct cpu); } cpus SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, struct settings); } settings SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __type(key, __u32); __type(value, __u32); } family SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, SOCKETS); __type(key, __u64); __type(value, struct waiting); } sockets SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 16 << 20); } records SEC(".maps");
 
 /* Set by the loader. */
@@ -141,7 +151,8 @@ static __always_inline struct frame *followed(__u64 head)
     return f && f->head == head ? f : 0;
 }
 
-/* A place for a head: its own, else one that is free, else that of the older frame. */
+/* A place for a head: its own, else one that is free, else that of a frame that nobody asked for so far, else that of
+ * the older frame. */
 static __always_inline struct frame *place_for(__u64 head)
 {
     struct frame *f = followed(head), *g;
@@ -151,7 +162,9 @@ static __always_inline struct frame *place_for(__u64 head)
     g = place(head, 1);
     if (!f || !g || !f->count)
         return f;
-    return g->count && g->at[0] > f->at[0] ? f : g;
+    if (!g->count || !f->flags != !g->flags)
+        return !g->count || f->flags ? g : f;
+    return g->at[0] > f->at[0] ? f : g;
 }
 
 static __always_inline void stamp(struct frame *f, enum point point, __u64 at)
@@ -225,7 +238,7 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
     } else {
         return -1;
     }
-    if (flow->protocol != 6 && flow->protocol != 17)
+    if (flow->protocol != 6 && flow->protocol != UDP)
         return -1;
     if (bpf_probe_read_kernel(header, flow->protocol == 6 ? 16 : 8, (void *)(ip + flow->ip_length)))
         return -1;
@@ -348,7 +361,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
         LEAVE(P_QUEUE);
     struct thread *t = this_thread();
     /* A frame that leaves in a softirq, on top of whatever runs, is not of that thread's call. */
-    if (t && t->call == SENDS && (f->flow.protocol == 17 || t->sk == number(c, sk))) {
+    if (t && t->call == SENDS && (f->flow.protocol == UDP || t->sk == number(c, sk))) {
         __u64 ids = bpf_get_current_pid_tgid();
         stamp(f, SEND_ENTER, t->entered);
         if (t->tcp_send)
@@ -471,6 +484,34 @@ int BPF_PROG(on_tcp_receive, struct sock *sk, struct sk_buff *skb)
     LEAVE(P_TCP_RECEIVE);
 }
 
+/* A datagram waits at a socket; 0 is one that is not followed. */
+static __always_inline void waits(struct cpu *c, struct sock *sk, __u64 head)
+{
+    static const struct waiting none;
+    __u64 key = number(c, sk);
+    struct waiting *w = bpf_map_lookup_elem(&sockets, &key);
+    if (!w) {
+        bpf_map_update_elem(&sockets, &key, &none, BPF_ANY);
+        w = bpf_map_lookup_elem(&sockets, &key);
+    }
+    if (w) {
+        w->heads[w->came & (WAITING - 1)] = head;
+        w->came++;
+    }
+}
+
+/* The datagram that a socket's reader gets next, and no more. */
+static __always_inline __u64 first_waiting(struct cpu *c, struct sock *sk)
+{
+    __u64 key = number(c, sk);
+    struct waiting *w = bpf_map_lookup_elem(&sockets, &key);
+    if (!w || w->taken == w->came)
+        return 0;
+    __u32 n = w->taken++;
+    /* More than there is room for have come since: it is not known any more. */
+    return w->came - n > WAITING ? 0 : w->heads[n & (WAITING - 1)];
+}
+
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(on_ready, struct sock *sk)
 {
@@ -478,7 +519,34 @@ int BPF_PROG(on_ready, struct sock *sk)
     struct frame *f = followed(c->receiving);
     if (f && (last(f) == RECEIVE || last(f) == TCP_RECEIVE) && f->flow.destination_port == sk->__sk_common.skc_num)
         stamp(f, READY, now);
+    else
+        f = 0;
+    if (sk->sk_protocol == UDP)
+        waits(c, sk, f ? f->head : 0);
     LEAVE(P_READY);
+}
+
+/* A receive call takes a frame. */
+static __always_inline void taken(struct cpu *c, struct settings *s, struct thread *t, struct frame *f,
+                                  enum point point, __u64 now)
+{
+    __u64 ids = bpf_get_current_pid_tgid();
+    __u32 n = (f->count - 1) & (POINTS - 1), k = t->count;
+    if (t->entered > f->at[n])
+        stamp(f, RECV_ENTER, t->entered);
+    stamp(f, point, now);
+    f->receiver = ids >> 32;
+    f->receiver_tid = ids;
+    if (asked_for(s))
+        f->flags |= RECEIVER;
+    if (k < HEADS) {
+        t->heads[k & (HEADS - 1)] = f->head;
+        t->count = k + 1;
+    } else {
+        /* One call that empties a long queue: the return is not waited for. */
+        c->crowded++;
+        hand_over(c, s, f, FOLLOWED);
+    }
 }
 
 SEC("tp_btf/skb_copy_datagram_iovec")
@@ -489,28 +557,11 @@ int BPF_PROG(on_copy, struct sk_buff *skb, int length)
     struct thread *t = this_thread();
     struct sock *sk = skb->sk;
     __u32 before = f ? last(f) : 0;
-    /* Other sockets, of captures, may read the same buffer: only its own counts. UDP's say nothing in the buffer. */
+    /* Other sockets, of captures, may read the same buffer: only its own counts. */
+    bool own = f && sk && f->flow.destination_port == sk->__sk_common.skc_num;
     bool at_socket = before == RECEIVE || before == TCP_RECEIVE || before == READY;
-    bool own = f && (!sk || f->flow.destination_port == sk->__sk_common.skc_num);
-    if (own && at_socket && t && t->call == RECEIVES) {
-        __u64 ids = bpf_get_current_pid_tgid();
-        __u32 n = (f->count - 1) & (POINTS - 1), k = t->count;
-        if (t->entered > f->at[n])
-            stamp(f, RECV_ENTER, t->entered);
-        stamp(f, COPY, now);
-        f->receiver = ids >> 32;
-        f->receiver_tid = ids;
-        if (asked_for(s))
-            f->flags |= RECEIVER;
-        if (k < HEADS) {
-            t->heads[k & (HEADS - 1)] = f->head;
-            t->count = k + 1;
-        } else {
-            /* One call that empties a long queue: the return is not waited for. */
-            c->crowded++;
-            hand_over(c, s, f, FOLLOWED);
-        }
-    }
+    if (own && at_socket && t && t->call == RECEIVES)
+        taken(c, s, t, f, COPY, now);
     LEAVE(P_COPY);
 }
 
@@ -533,12 +584,19 @@ int BPF_PROG(on_copied, struct sock *sk)
     LEAVE(P_COPIED);
 }
 
-/* … and UDP here, at the end of the call. */
+/* … and UDP, which copies without telling, only here, at the end of the call: in the order in which frames came. */
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_recv_length, struct sock *sk, int ret, int flags)
 {
     ENTER();
-    copied(now);
+    if (sk->sk_protocol == UDP) {
+        struct frame *f = ret >= 0 && !(flags & PEEK) ? followed(first_waiting(c, sk)) : 0;
+        struct thread *t = this_thread();
+        if (f && last(f) == READY && t && t->call == RECEIVES)
+            taken(c, s, t, f, COPIED, now);
+    } else {
+        copied(now);
+    }
     LEAVE(P_RECV_LENGTH);
 }
 

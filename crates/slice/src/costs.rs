@@ -82,7 +82,9 @@ impl Costs {
             (Point::Arrive, Point::Receive) if same_cpu => self.probe(Probe::TransmitDone),
             (Point::Copied, Point::ReceiveExit) if record.flow.protocol == 6 => self.probe(Probe::ReceiveLength),
             // The sender, on the CPU that its reader waits for, ends its call and waits in the next.
-            (Point::Ready, Point::Copy) if same_cpu && first.point == Point::SendEnter && first.cpu == here.cpu => {
+            (Point::Ready, Point::Copy | Point::Copied)
+                if same_cpu && first.point == Point::SendEnter && first.cpu == here.cpu =>
+            {
                 self.probe(Probe::SysExit) + self.probe(Probe::SysEnter)
             }
             _ => 0.0,

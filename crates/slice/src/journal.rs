@@ -48,7 +48,12 @@ impl JournalWriter {
     /// # Errors
     /// When the file cannot be written.
     pub fn header(&mut self, header: &Header) -> Result<(), Error> {
-        self.line(header)
+        self.line(header)?;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.file.flush().map_err(|cause| problem(&self.path, format!("cannot be written: {cause}")))
     }
 
     /// Writes a record.
@@ -69,7 +74,7 @@ impl JournalWriter {
     /// # Errors
     /// When the file cannot be written.
     pub fn finish(mut self) -> Result<(), Error> {
-        self.file.flush().map_err(|cause| problem(&self.path, format!("cannot be written: {cause}")))
+        self.flush()
     }
 }
 

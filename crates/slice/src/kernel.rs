@@ -10,6 +10,7 @@ use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{BtfTracePoint, FEntry, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 use serde::Serialize;
+use std::os::fd::{AsFd, AsRawFd};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slice.bpf.o"));
 
@@ -92,6 +93,8 @@ pub struct Counters {
     pub evicted: u64,
     /// Frames whose receive call copied so many that its return was not waited for.
     pub crowded: u64,
+    /// Runs that the kernel left out, since a thread was preempted within the same program on that CPU.
+    pub missed: u64,
 }
 
 impl Counters {
@@ -106,6 +109,7 @@ impl Counters {
             full: self.full - before.full,
             evicted: self.evicted - before.evicted,
             crowded: self.crowded - before.crowded,
+            missed: self.missed.saturating_sub(before.missed),
         }
     }
 
@@ -329,6 +333,17 @@ impl Kernel {
         Ok(())
     }
 
+    /// What the kernel says of its programs (since Linux 5.12; before, nothing).
+    fn missed(&self) -> u64 {
+        let Some(programs) = &self.programs else { return 0 };
+        let of = |program: &aya::programs::Program| {
+            let fd = program.fd().ok()?.as_fd().as_raw_fd();
+            let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+            text.lines().find_map(|line| line.strip_prefix("recursion_misses:")?.trim().parse::<u64>().ok())
+        };
+        programs.programs().filter_map(|(_, program)| of(program)).sum()
+    }
+
     /// What the probes counted so far.
     ///
     /// # Errors
@@ -348,6 +363,7 @@ impl Kernel {
             full: sum[2 * PROBES + 1],
             evicted: sum[2 * PROBES + 2],
             crowded: sum[2 * PROBES + 3],
+            missed: self.missed(),
         })
     }
 }

@@ -45,6 +45,8 @@ slices! {
     TcpReceive, "tcp-receive", false, "within ip-tcp-receive: from TCP on";
     WakeUp, "wake-up", true, "the socket has data, to its reader: its copy begins, or the receive call it makes then";
     ReceiveCall, "receive-call", true, "entry of a receive call that came after the data, to its copy";
+    WakeUpCopy, "wake-up-copy", true, "the socket has data, to the end of its copy to the waiting reader (UDP)";
+    ReceiveCopy, "receive-copy", true, "entry of a receive call that came after the data, to the end of its copy (UDP)";
     Copy, "copy", true, "copy to the application";
     SyscallExit, "syscall-exit", true, "end of the copy to the return of the receive call";
 }
@@ -107,7 +109,9 @@ fn top(record: &Record, n: usize) -> Slice {
             _ if tcp => Slice::IpTcpReceive,
             _ => Slice::IpUdpReceive,
         },
+        Point::Ready if next == Point::Copied => Slice::WakeUpCopy,
         Point::Ready => Slice::WakeUp,
+        Point::ReceiveEnter if next == Point::Copied => Slice::ReceiveCopy,
         Point::ReceiveEnter => Slice::ReceiveCall,
         Point::Copy => Slice::Copy,
         Point::Copied | Point::ReceiveExit => Slice::SyscallExit,

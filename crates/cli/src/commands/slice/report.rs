@@ -85,6 +85,14 @@ impl SlicesReport {
             let text = "frames whose receive call copied more than eight: their last slice is not there";
             limits.insert("crowded".into(), serde_json::json!({ "frames": counters.crowded, "meaning": text }));
         }
+        if let Some(counters) = counters.as_ref().filter(|counters| counters.evicted > 0) {
+            let text = "frames of anyone whose place another needed; of those asked for, none is counted that had not met its program before";
+            limits.insert("evicted".into(), serde_json::json!({ "frames": counters.evicted, "meaning": text }));
+        }
+        if let Some(counters) = counters.as_ref().filter(|counters| counters.missed > 0) {
+            let text = "runs of probes that the kernel left out, since a thread was preempted within the same probe: frames may be lost, or not counted at all; the machine has too much to do";
+            limits.insert("missed".into(), serde_json::json!({ "runs": counters.missed, "meaning": text }));
+        }
         let runs = |probe: Probe| counters.as_ref().map(|counters| counters.hits_of(probe));
         let probes = Probe::ALL
             .iter()
@@ -153,6 +161,11 @@ impl SlicesReport {
             brief(cost.tau_o_ns),
             brief(cost.tau_gamma_ns)
         );
+        for (what, limit) in self.limits.iter().filter(|(_, limit)| limit.is_object()) {
+            let count = limit.get("runs").or(limit.get("frames")).and_then(serde_json::Value::as_u64).unwrap_or(0);
+            let meaning = limit.get("meaning").and_then(serde_json::Value::as_str).unwrap_or_default();
+            let _ = writeln!(out, "  {what:<9} {} {meaning}", thousands(count));
+        }
         let _ = writeln!(out, "  probes    {}; {}", self.probes, self.probes_why.join("; "));
         if packets.without_call > 0 {
             let _ = writeln!(
