@@ -61,7 +61,10 @@ def in_lab(name, experiment):
     """Runs an experiment's live part inside a lab of its own, and returns what it found."""
     lab = ["lab", "run", "--name", f"paper-{os.getpid()}", "--clients", experiment.CLIENTS, "--on", "box"]
     inside = [sys.executable, os.path.dirname(os.path.abspath(__file__)), "--inside", name, "--seconds", programs.seconds]
-    found = json.loads(programs.run([programs.NETLATHE, *lab, "--", *inside], wait_s=LIVE_S))
+    try:
+        found = json.loads(programs.run([programs.NETLATHE, *lab, "--", *inside], wait_s=LIVE_S))
+    except Failed as failure:
+        raise Failed(f"what runs in a lab: {str(failure).rsplit('bench-paper: ', maxsplit=1)[-1]}") from None
     for command in found.pop("commands"):
         if command not in programs.commands:
             programs.commands.append(command)

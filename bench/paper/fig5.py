@@ -4,7 +4,7 @@ import json
 
 import gaps
 import plot
-from programs import REPEATS, SERVER_MAC, kept, netlathe, one, received
+from programs import REPEATS, SERVER_MAC, emptied, kept, netlathe, one, received
 from results import middle, record, row
 
 TITLE = "Fig. 5: a constant rate of 5 Gbit/s"
@@ -105,7 +105,7 @@ def result(wire, line=None, veth=None):
     ]
     notes = []
     if line and line["underruns"]:
-        notes.append(f"the line ran empty {line['underruns']} times: this machine was busy with something else")
+        notes.append(emptied(line["underruns"]))
     series = {key: way["curve"] for key, way in ways.items() if way}
     return record("fig5", TITLE, rows, definitions=definitions, notes=notes, series=series)
 

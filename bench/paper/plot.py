@@ -86,7 +86,7 @@ class Chart:
         out.append(f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">'
                    f'{escape(self.y_label)}</text>')
         at = LEFT + wide
-        for name, kind in names:   # from the right, above the plot
+        for name, kind in reversed(names):   # from the right, above the plot
             out.append(f'<text x="{at}" y="{top + 18}" text-anchor="end">{escape(name)}</text>')
             at -= 7 * len(name) + 14
             out.append(f'<rect class="{kind}" x="{at}" y="{top + 9}" width="9" height="9"/>')

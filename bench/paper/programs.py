@@ -71,8 +71,8 @@ def ended(process, command, wait_s, fine=(0,)):
         stop(process)
         raise Failed(f"`{text(command)}` took longer than {wait_s} s") from None
     if process.returncode not in fine:
-        said = (error or out).decode(errors="replace").strip()
-        raise Failed(f"`{text(command)}` ended with {process.returncode}: {said}")
+        said = (error or out).decode(errors="replace").strip().splitlines() or ["nothing"]
+        raise Failed(f"`{text(command)}` ended with {process.returncode}: {said[-1]}")
     return out
 
 
@@ -80,6 +80,12 @@ def run(command, node=None, wait_s=30, fine=(0,)):
     """Runs a program to its end and returns what it printed."""
     process = start(command, node, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     return ended(process, command, wait_s, fine)
+
+
+def emptied(times):
+    """What to say of a line that ran empty."""
+    often = "once" if times == 1 else f"{times:g} times"
+    return f"the line ran empty {often}: this machine was busy with something else"
 
 
 def noted(*arguments):

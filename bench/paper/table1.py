@@ -2,7 +2,7 @@
 
 import gaps
 import plot
-from programs import REPEATS, SERVER_MAC, kept, netlathe, one, received
+from programs import REPEATS, SERVER_MAC, emptied, kept, netlathe, one, received
 from results import middle, ratio, record, row
 
 TITLE = "Table 1 and Fig. 6: 100 000 frames of 64 to 1500 B, one every 10 µs"
@@ -75,7 +75,7 @@ def result(wire, line=None, veth=None):
     ]
     notes = []
     if line and line["underruns"]:
-        notes.append(f"the line ran empty {line['underruns']} times: this machine was busy with something else")
+        notes.append(emptied(line["underruns"]))
     if veth and veth["lost"]:
         notes.append(f"{veth['lost']} of {COUNT} frames did not arrive over veth: gaps there span what was lost")
     return record("table1", TITLE, rows, definitions=definitions, notes=notes,

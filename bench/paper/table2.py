@@ -2,7 +2,7 @@
 
 import gaps
 import plot
-from programs import SERVER_MAC, kept, netlathe, one, received
+from programs import SERVER_MAC, emptied, kept, netlathe, one, received
 from results import ratio, record, row
 
 TITLE = "Table 2: gaps of a law, 100 000 frames of 64 B"
@@ -127,7 +127,7 @@ def result(wire, line=None, veth=None):
     notes = []
     for name, found in (line or {}).items():
         if found["underruns"]:
-            notes.append(f"{name}: the line ran empty {found['underruns']} times: this machine was busy with something else")
+            notes.append(f"{name}: {emptied(found['underruns'])}")
     for name, found in (veth or {}).items():
         if found["lost"]:
             notes.append(f"{name}: {found['lost']} of {COUNT} frames did not arrive over veth")
