@@ -43,7 +43,9 @@ def finish(process, wait_s):
 
 
 def stop(process, wait_s=8):
-    """Ends a program as Ctrl-C would, and returns what it printed."""
+    """Ends a program as Ctrl-C would, and returns what it printed; one that was seen to its end has nothing more to say."""
+    if process not in running:
+        return b"", b""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
     try:
@@ -115,8 +117,8 @@ def one(report):
 class Background:
     """A command of netlathe that runs during a `with` block. Its report is there afterwards."""
 
-    def __init__(self, *arguments, node=None, wait_s=30, until_signal=True):
-        self.arguments, self.node, self.wait_s, self.until_signal = arguments, node, wait_s, until_signal
+    def __init__(self, *arguments, node=None, wait_s=30):
+        self.arguments, self.node, self.wait_s = arguments, node, wait_s
         self.report = None
 
     def __enter__(self):
@@ -129,7 +131,7 @@ class Background:
         if kind is not None:
             stop(self.process)
             return
-        if self.until_signal and self.process.poll() is None:
+        if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         self.report = json.loads(ended(self.process, self.command, self.wait_s, fine=(0, 1)))
 
@@ -142,6 +144,8 @@ class Background:
             finish(asked, 5)
             if asked.returncode == 0:
                 return
+        if self.process.poll() is not None:
+            ended(self.process, self.command, 1)
         raise Failed(f"`{text(self.command)}` carried nothing in ten seconds")
 
 
