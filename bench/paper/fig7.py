@@ -67,7 +67,8 @@ def judged(path):
     last = max(windows) + 1
     rates = {source: [round(windows.get(w, {}).get(source, 0) * 8 / (WINDOW_MS / 1e3) / 1e6, 2) for w in range(last)]
              for source in SOURCES}
-    return {"rounds": rounds, "in_order": in_order, "overlap": shared / len(windows), "frames": sum(map(len, found.values())),
+    return {"rounds": rounds, "in_order": in_order, "overlap": shared / len(windows),
+            "frames": sum(map(len, found.values())),
             "gap_ms": {"least": spaces[0] / 1e9, "median": spaces[len(spaces) // 2] / 1e9, "largest": spaces[-1] / 1e9},
             "mbps": rates}
 
@@ -107,9 +108,9 @@ def run_bursts(*sync):
         shaper.await_way()
         time.sleep(SETTLE_S)
         begin = time.monotonic() + 1.5
-        senders = [programs.start([sys.executable, TRAFFIC, "bursts", os.environ["NETLATHE_SERVER"], begin, ROUNDS], f"client{n + 1}",
-                                  stdout=subprocess.PIPE) for n in range(CLIENTS)]
-        sent = sum(json.loads(programs.ended(sender, ["bursts"], 20))["sent"] for sender in senders)
+        command = [sys.executable, TRAFFIC, "bursts", os.environ["NETLATHE_SERVER"], begin, ROUNDS]
+        senders = [programs.start(command, f"client{n + 1}", stdout=subprocess.PIPE) for n in range(CLIENTS)]
+        sent = sum(json.loads(programs.ended(sender, command, 20))["sent"] for sender in senders)
         time.sleep(2.5)
     return {**judged(kept("live.pcap")), "sent": sent, "drops": one(shaper.report)["drops"]}
 
@@ -140,8 +141,8 @@ def result(wire, live=None):
         rows.append(row(f"{when}: frames that did not arrive", "", asked=0,
                         **{key: way["sent"] - way["frames"] for key, way in ways.items()}))
     definitions = [
-        f"Three clients each send {ROUNDS} bursts, one a second, all beginning together and whatever becomes of them (open loop); "
-        f"`netlathe shape --rate {RATE}` carries them to the server, then the same with `--sync '{SYNC}'`.",
+        f"Three clients each send {ROUNDS} bursts, one a second, all beginning together and whatever becomes of them "
+        f"(open loop); `netlathe shape --rate {RATE}` carries them to the server, then the same with `--sync '{SYNC}'`.",
         f"at once: share of windows of {WINDOW_MS} ms with frames of more than one source, of those with frames at all.",
         "crest: run of one source's frames without a silence of 50 ms; round k has the k-th crest of each source.",
         "model wire: bursts of 240 Mbit/s for 80 ms in a capture, onto a line of 10 Gbit/s, in virtual time. live: bursts of a "
@@ -150,7 +151,7 @@ def result(wire, live=None):
     ]
     notes = [] if "after" in wire else [NO_SYNC]
     shown = live or wire
-    series = {when: {"window_ms": WINDOW_MS, "mbps": shown[when]["mbps"]} for when in ("before", "after") if when in shown}
+    series = {when: {"window_ms": WINDOW_MS, "mbps": way["mbps"]} for when, way in shown.items()}
     for way in (wire, live):
         for found in way.values():
             del found["mbps"]

@@ -73,7 +73,8 @@ def virtual():
 def real():
     found = {}
     for name, law in LAWS.items():
-        report = netlathe("gen", "--out", f"line:10G,slots=65536,frames={kept('line.csv')}", *asked_for(law), "--stream", stream())
+        port = f"line:10G,slots=65536,frames={kept('line.csv')}"
+        report = netlathe("gen", "--out", port, *asked_for(law), "--stream", stream())
         starts = gaps.listed(kept("line.csv"))[0]
         found[name] = {**judged(starts, law, drawn(law)[0]), "underruns": one(report)["line"]["underruns"]}
     return {"line": found}
@@ -88,7 +89,8 @@ def live():
         ideal, _ = drawn(law)
         # Where a frame was lost, the gap asked is that between its neighbours.
         numbers = sorted(stamps)
-        found[name] = {**judged([stamps[n] for n in numbers], law, [ideal[n] for n in numbers]), "lost": COUNT - len(numbers)}
+        found[name] = {**judged([stamps[n] for n in numbers], law, [ideal[n] for n in numbers]),
+                       "lost": COUNT - len(numbers)}
     return {"veth": found}
 
 
@@ -117,10 +119,11 @@ def result(wire, line=None, veth=None):
         f"as in the paper: critical value {critical:.6f} here, 0.006073 there). KS is not for laws of single values (atoms): χ² is.",
         "MSE: mean over the bins of (share of gaps − the law's)²; KL: Σ p·ln(p ÷ q), p of the gaps, q of the law. χ²: 100 equal "
         "bins from 80 to 120 µs (of the law's 1e-4 quantiles for `mean`) and one beyond each end; Poisson: one bin for each atom, "
-        "each gap given to the nearest. KL is infinite where gaps are outside of the law. The paper's bins are unknown, so only ratios compare.",
+        "each gap given to the nearest. KL is infinite where gaps are outside of the law. The paper's bins are unknown, so only "
+        "ratios compare.",
         "Independent draws alone have MSE and KL: about 1e-7 and 5e-4 here. That hides what pacing adds; `even` does not.",
-        "error of a gap: |gap got − gap drawn for it|; live against the model line's gaps, there by the report. An error below 2.2 µs does not move a "
-        "gap to another atom: for Poisson MSE and KL do not see it, but this does.",
+        "error of a gap: |gap got − gap drawn for it|; live against the model line's gaps, there by the report. An error below "
+        "2.2 µs does not move a gap to another atom: for Poisson MSE and KL do not see it, but this does.",
         "model wire, line: by the place of each frame on a line of 10 Gbit/s; line in real time (`line:10G`, fillers, no NIC). "
         "timer, veth: by the clock over a veth pair, by the receiver's kernel stamps. All are judged by `netlathe measure`.",
     ]
