@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo test bench bench-paper lint doc setup
+.PHONY: demo test bench bench-paper bench-receiver lint doc setup
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -15,6 +15,9 @@ bench: setup  ## figures beside a limit or a peer of the same run, ten minutes
 
 bench-paper: setup  ## the LightShaper paper's tables and figures again, beside ours, ten minutes
 	cargo build --release -p netlathe-cli && python3 bench/paper
+
+bench-receiver: setup  ## what a Linux receiver takes, where it loses frames, what its monitor advises, two minutes
+	cargo build --release -p netlathe-cli && python3 bench/receiver.py
 
 lint: setup   ## format and lints, warnings are errors
 	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings

@@ -1,4 +1,5 @@
-//! What an interface does to frames by itself: pause frames stop its sender, offloads change what is sent and received.
+//! What an interface does to frames by itself: pause frames stop its sender, offloads change what is sent and received,
+//! a small ring loses bursts.
 
 use super::{Finding, Machine};
 use crate::output::Failure;
@@ -55,6 +56,7 @@ pub(super) fn look(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, 
     for name in chosen {
         findings.push(pause(name, ethtool(&["-a", name])));
         findings.push(offloads(name, ethtool(&["-k", name])));
+        findings.push(ring(name, ethtool(&["-g", name])));
     }
     Ok(findings)
 }
@@ -130,6 +132,27 @@ fn offloads(name: &str, listing: Result<String, String>) -> Finding {
     Finding::bad(what, found, remedies.join("; "))
 }
 
+/// A small ring loses bursts before any program, or DPDK's drivers over Linux interfaces, can see them.
+fn ring(name: &str, listing: Result<String, String>) -> Finding {
+    let what = format!("{name} ring");
+    let text = match listing {
+        Ok(text) => text,
+        Err(error) if error.contains("not supported") => return Finding::good(what, "no ring that could be set"),
+        Err(error) => return Finding::bad(what, format!("not known ({error})"), format!("ethtool -g {name} as root")),
+    };
+    let mut settings = measure::host::InterfaceSettings::default();
+    settings.read_ring(&text);
+    match (settings.ring, settings.ring_max) {
+        (Some(now), Some(max)) if now < max => Finding::bad(
+            what,
+            format!("{now} of {max} descriptors to receive into: bursts are lost there while processors are idle"),
+            format!("ethtool -G {name} rx {max}"),
+        ),
+        (Some(now), Some(_)) => Finding::good(what, format!("{now} descriptors to receive into, the most it can have")),
+        _ => Finding::good(what, "the driver does not tell the ring's size"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Fake;
@@ -169,6 +192,21 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_that_can_grow_should() {
+        let with = |now: &str| {
+            let text =
+                format!("Pre-set maximums:\nRX:\t\t4096\nTX:\t\t4096\nCurrent hardware settings:\nRX:\t\t{now}\n");
+            ring("eno1", Ok(text))
+        };
+        let small = with("512");
+        assert!(!small.good && small.found.starts_with("512 of 4096 descriptors"), "{small:?}");
+        assert_eq!(small.remedy.as_deref(), Some("ethtool -G eno1 rx 4096"));
+        assert!(with("4096").good && with("n/a").found.contains("does not tell"));
+        assert!(ring("veth0", Err("netlink error: Operation not supported".into())).good);
+        assert!(!ring("eno1", Err("ethtool is not installed".into())).good);
+    }
+
+    #[test]
     fn interfaces_that_are_up_are_looked_at_unless_others_are_named() {
         let state = |name: &str| format!("{FOLDER}/{name}/operstate");
         let (fake, machine) = Fake::new(&[]);
@@ -179,8 +217,11 @@ mod tests {
             let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
             look(&machine, &named).map(|findings| findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>())
         };
-        assert_eq!(names(&[]).ok(), Some(vec!["nl-absent0 pause".to_owned(), "nl-absent0 offloads".to_owned()]));
-        assert_eq!(names(&["nl-absent1"]).ok().map(|found| found.len()), Some(2));
+        assert_eq!(
+            names(&[]).ok(),
+            Some(["pause", "offloads", "ring"].map(|what| format!("nl-absent0 {what}")).to_vec())
+        );
+        assert_eq!(names(&["nl-absent1"]).ok().map(|found| found.len()), Some(3));
         assert!(names(&["nosuch0"]).is_err());
     }
 }

@@ -24,7 +24,7 @@ Examples:
 
 One line for each thing that netlathe can use: there, or what is missing, what that means and the
 command that mends it. Of interfaces it looks at those named, else at all that are up: pause frames,
-and offloads that spoil a run. Nothing is changed or sent. The exit status is 0 also when something
+offloads that spoil a run, and the ring. Nothing is changed or sent. The exit status is 0 also when something
 is missing: virtual time needs nothing of it.")]
 pub(crate) struct Doctor {
     /// Interfaces to look at; all that are up unless given

@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""What a Linux receiver takes and where it loses frames: the experiments of a reference, on veth in a lab of this machine.
+
+The reference sent from one server to another with an X710: one flow, many flows, an IMIX capture; with a small and a large
+ring. Here `netlathe gen` sends from the lab's client, the box routes, and `netlathe measure --host` watches the server. The
+router is there since Linux holds a local sender back until IP has taken its frames; a wire would not. A veth has no ring
+of descriptors; what stands in for it is a CPU's backlog (RPS hands frames from the sender's CPU to it) and the ring of 256
+frames of a veth in NAPI mode. The books are closed for each run:
+
+    sent  =  arrived + lost before the interface (backlog or ring, counted by the sender's veth)
+    arrived  =  read + lost at the socket + thrown away by IP or UDP + what was in flight
+
+Runs itself in a lab that is taken down however it ends; what it sets (RPS, GRO, backlog) is put back.
+"""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RESULTS = os.path.join(ROOT, "bench", "results", "receiver.json")
+NETLATHE = os.environ.get("NETLATHE", "")
+INSIDE = "NETLATHE_BENCH_INSIDE"  # holds the descriptor of the machine's network namespace
+SECONDS = "2s"
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
+HERE, NOWHERE, PORT = "10.77.0.100", "10.77.0.77", 9000
+MAC = "02:77:00:00:00:64"
+CPUS = os.cpu_count() or 1
+# Frames come in bursts of 2000 within some milliseconds, 40 000 a second in the mean.
+BURSTS = "burst 400kpps for 5ms every 50ms"
+BACKLOG = "/proc/sys/net/core/netdev_max_backlog"
+
+
+class Failed(Exception):
+    """A step did not run; the message says which and what it said."""
+
+
+running = []
+ROUTER = ""
+
+
+def start(node, *command, **more):
+    process = subprocess.Popen([NETLATHE, "lab", "run", "--on", node, "--", *map(str, command)],
+                               stdout=subprocess.PIPE, **more)
+    running.append(process)
+    return process
+
+
+def stop(process, wait_s=10):
+    """Ends a program as Ctrl-C would, and returns what it printed."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        out, _ = process.communicate(timeout=wait_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, _ = process.communicate()
+    running.remove(process)
+    return (out or b"").decode(errors="replace")
+
+
+def shell(node, line):
+    done = subprocess.run([NETLATHE, "lab", "run", "--on", node, "--", "sh", "-ec", line],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20)
+    if done.returncode:
+        raise Failed(f"`{line}` on {node}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout.decode()
+
+
+def await_line(stream, word, what):
+    for line in stream:
+        if word in line.decode(errors="replace"):
+            return
+    raise Failed(f"{what} ended before it was ready")
+
+
+def dropped_by_sender():
+    with open("/sys/class/net/s0/statistics/tx_dropped") as file:
+        return int(file.read())
+
+
+def sink(buffer):
+    """A reader of datagrams, one by one, in a process of its own."""
+    program = f"""
+import signal, socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, {buffer})
+s.bind(("", {PORT}))
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print("bound", s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF), flush=True)
+n, room = 0, bytearray(2048)
+try:
+    while True:
+        s.recv_into(room)
+        n += 1
+except KeyboardInterrupt:
+    print(n, flush=True)
+"""
+    process = start("server", sys.executable, "-c", program)
+    await_line(process.stdout, "bound", "the reader")
+    return process
+
+
+def once(stream, rate, buffer):
+    """One run: frames by where they ended, and what the monitor advised."""
+    reader = sink(buffer) if buffer else None
+    monitor = start("server", NETLATHE, "measure", "--host", "eth0", "--json", "-v", stderr=subprocess.PIPE)
+    await_line(monitor.stderr, "watching", "the monitor")
+    before = dropped_by_sender()
+    line = ["gen", "--out", "eth0", "--duration", SECONDS, "--json", "--stream", stream]
+    line += ["--cores", "0"] if CPUS > 1 else []
+    line += ["--rate", rate] if rate else []
+    line = [NETLATHE, "lab", "run", "--on", "client", "--", NETLATHE, *line]
+    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    if done.returncode:
+        raise Failed(f"gen: {done.stderr.decode(errors='replace').strip()}")
+    sent = json.loads(done.stdout)["pipelines"][0]["out"]["frames"]
+    time.sleep(0.5)  # until the last frames are read
+    report = json.loads(stop(monitor))["host"]
+    read = int(stop(reader).split()[-1]) if reader else 0
+    lost = report["lost"]
+    of = report["interfaces"][0]
+    before_interface = dropped_by_sender() - before
+    seconds = float(SECONDS.rstrip("s"))
+    return {
+        "sent": sent,
+        "offered_pps": sent / seconds,
+        "arrived": of["frames"],
+        "lost_before_interface": before_interface,
+        "lost_softnet": lost["softnet"],
+        "lost_ring": lost["ring"],
+        "protocol": lost["protocol"],
+        "lost_socket": lost["socket"],
+        "read": read,
+        "unexplained": sent - of["frames"] - before_interface,
+        "busiest_cpu_share": max(c["processed"] for c in report["cpus"]) / max(1, sum(c["processed"] for c in report["cpus"])),
+        "advice": [advice["name"] for advice in report["advice"]],
+        "commands": [command for advice in report["advice"] for command in advice["commands"]],
+    }
+
+
+def stream(flows, size, to):
+    ports = "1000" if flows == 1 else f"1000-{999 + flows}"
+    return f"udp 10.77.0.1:{ports} > {to}:{PORT} size {size} dmac {{router}}"
+
+
+def route():
+    """Makes the box a router to the server, and gives the address that frames to it bear."""
+    lines = ["ip link set c0 arp on; ip link set s0 arp on", "echo 1 > /proc/sys/net/ipv4/ip_forward"]
+    lines += [f"echo 0 > /proc/sys/net/ipv4/conf/{name}/rp_filter" for name in ("all", "c0")]
+    for address in (HERE, NOWHERE):
+        lines += [f"ip route add {address} dev s0", f"ip neigh replace {address} lladdr {MAC} dev s0 nud permanent"]
+    shell("box", "; ".join(lines))
+    with open("/sys/class/net/c0/address") as file:
+        return file.read().strip()
+
+
+class Set:
+    """A setting of the server's interface for the time of a `with` block."""
+
+    def __init__(self, on, off):
+        self.on, self.off = on, off
+
+    def __enter__(self):
+        shell("server", self.on)
+
+    def __exit__(self, *_):
+        shell("server", self.off)
+
+
+RPS = "/sys/class/net/eth0/queues/rx-0/rps_cpus"
+
+
+def spread(mask):
+    """RPS, which stands for RSS: veth hands all frames to the sender's CPU."""
+    return Set(f"echo {mask:x} > {RPS}", f"echo 0 > {RPS}")
+
+
+def napi():
+    """The veth's own ring of 256 frames, emptied by a thread."""
+    on = "ethtool -K eth0 gro on; echo 1 > /sys/class/net/eth0/threaded"
+    return Set(on, "echo 0 > /sys/class/net/eth0/threaded; ethtool -K eth0 gro off")
+
+
+class Backlog:
+    """The backlog of all CPUs, a setting of the whole machine. Only ever raised: others use it, too."""
+
+    def __init__(self, frames):
+        self.frames = frames
+
+    def __enter__(self):
+        self.before = outside(f"cat {BACKLOG}").strip()
+        outside(f"echo {max(self.frames, int(self.before))} > {BACKLOG}")
+
+    def __exit__(self, *_):
+        outside(f"echo {self.before} > {BACKLOG}")
+
+
+def outside(line):
+    """Runs a line in the network namespace that this was started in, where the machine's settings are."""
+    namespace = int(os.environ[INSIDE])
+    done = subprocess.run(["nsenter", f"--net=/proc/self/fd/{namespace}", "sh", "-ec", line], pass_fds=[namespace],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=10)
+    if done.returncode:
+        raise Failed(done.stderr.decode(errors="replace").strip())
+    return done.stdout.decode()
+
+
+def may_set_backlog():
+    try:
+        outside(f"test -w {BACKLOG} && cat {BACKLOG} > /dev/null")
+        return True
+    except (Failed, OSError):
+        return False
+
+
+def rules(count=2000):
+    """So many routing rules that each frame is compared with: a kernel with work to do, as behind a firewall."""
+    spec = "for i in range(%d): print(f'rule {{}} pref {1000 + i} from 192.0.{i // 250}.{i %% 250} lookup main')" % count
+    lines = lambda verb: f"""{sys.executable} -c "{spec.replace('{{}}', verb)}" | ip -batch -"""
+    return Set(lines("add"), lines("del"))
+
+
+ALL, OTHER = (1 << CPUS) - 1, 2
+SMALL, LARGE = 16 << 10, 8 << 20
+EXPERIMENTS = [
+    # name, stream, rate, socket buffer, settings
+    ("one flow, kernel only", stream(1, "64B", NOWHERE), None, 0, []),
+    ("one flow, RPS over all CPUs", stream(1, "64B", NOWHERE), None, 0, [lambda: spread(ALL)]),
+    ("1000 flows, RPS over all CPUs", stream(1000, "64B", NOWHERE), None, 0, [lambda: spread(ALL)]),
+    ("IMIX, 1000 flows, RPS over all CPUs", stream(1000, "imix", NOWHERE), None, 0, [lambda: spread(ALL)]),
+    ("bursts, small ring (veth's 256)", stream(1, "64B", NOWHERE), BURSTS, 0, [napi]),
+    ("bursts, slow kernel, backlog as it is", stream(1, "64B", NOWHERE), BURSTS, 0, [rules, lambda: spread(OTHER)]),
+    ("bursts, slow kernel, backlog of 10 000", stream(1, "64B", NOWHERE), BURSTS, 0,
+     [rules, lambda: spread(OTHER), lambda: Backlog(10_000)]),
+    ("bursts, reader with 16 KiB", stream(1, "64B", HERE), BURSTS, SMALL, []),
+    ("bursts, reader with 8 MiB", stream(1, "64B", HERE), BURSTS, LARGE, []),
+    ("full rate, reader with 8 MiB", stream(1, "64B", HERE), None, LARGE, []),
+]
+
+
+def experiment(name, spec, rate, buffer, settings):
+    """Some rounds of one, and its middle by losses."""
+    spec = spec.format(router=ROUTER)
+    opened = []
+    try:
+        for setting in settings:
+            setting = setting()
+            setting.__enter__()
+            opened.append(setting)
+        rounds = [once(spec, rate, buffer) for _ in range(ROUNDS)]
+    finally:
+        for setting in reversed(opened):
+            setting.__exit__(None, None, None)
+    share = lambda run: (run["sent"] - run["arrived"] + run["lost_socket"]) / max(1, run["sent"])
+    middle = sorted(rounds, key=share)[len(rounds) // 2]
+    shown = lambda key: f"{middle[key]:>11,}".replace(",", " ")
+    print(f"{name:38} {middle['offered_pps'] / 1e3:>8,.0f} {shown('arrived')} {shown('lost_before_interface')} "
+          f"{shown('lost_socket')} {share(middle):>9.2%} {middle['busiest_cpu_share']:>5.0%}  {', '.join(middle['advice'])}",
+          flush=True)
+    return {"name": name, "stream": spec, "rate": rate or "as fast as the port takes", "socket_buffer": buffer,
+            "lost_share": share(middle), "offered_pps_median": statistics.median(r["offered_pps"] for r in rounds),
+            "middle": middle, "rounds": rounds}
+
+
+def inside():
+    global ROUTER
+    ROUTER = route()
+    print(f"{CPUS} CPUs, load {os.getloadavg()[0]:.1f}; medians of {ROUNDS} rounds of {SECONDS}\n")
+    print(f"{'experiment':38} {'kpps':>8} {'arrived':>11} {'lost before':>11} {'lost at':>11} {'lost':>9} {'most':>5}  advice")
+    print(f"{'':38} {'offered':>8} {'frames':>11} {'interface':>11} {'socket':>11} {'of sent':>9} {'CPU':>5}")
+    results, skipped = [], {}
+    for name, spec, rate, buffer, settings in EXPERIMENTS:
+        if CPUS < 2 and ("RPS" in name or "backlog" in name):
+            skipped[name] = "there is one CPU"
+        elif "10 000" in name and not may_set_backlog():
+            skipped[name] = "netdev_max_backlog is a setting of the whole machine; this user may not change it"
+        if name in skipped:
+            print(f"{name:38} SKIP: {skipped[name]}")
+            continue
+        try:
+            results.append(experiment(name, spec, rate, buffer, settings))
+        except Failed as failure:
+            skipped[name] = str(failure)
+            print(f"{name:38} SKIP: {failure}")
+    off = [r["name"] for r in results for run in r["rounds"] if abs(run["unexplained"]) > 0.001 * run["sent"] + 50]
+    print(f"\nbooks: {'closed in every run' if not off else 'open in ' + ', '.join(off)}: sent = arrived + lost before the interface")
+    os.makedirs(os.path.dirname(RESULTS), exist_ok=True)
+    with open(RESULTS, "w") as file:
+        json.dump({"schema": 1, "bench": "receiver", "kernel": os.uname().release, "cpus": CPUS,
+                   "experiments": results, "skipped": skipped}, file, indent=1)
+        file.write("\n")
+    print(f"results: {os.path.relpath(RESULTS, ROOT)}")
+
+
+def built():
+    line = ["cargo", "metadata", "--no-deps", "--offline", "--format-version", "1"]
+    metadata = subprocess.run(line, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    return os.path.join(json.loads(metadata)["target_directory"], "release", "netlathe")
+
+
+def main():
+    global NETLATHE
+    if os.environ.get(INSIDE):
+        # SIGTERM is like Ctrl-C: settings must be put back.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            inside()
+            return 0
+        except Failed as failure:
+            print(f"bench: {failure}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("bench: interrupted", file=sys.stderr)
+            return 130
+        finally:
+            for process in list(running):
+                stop(process)
+    NETLATHE = os.path.abspath(NETLATHE or built())
+    if not os.access(NETLATHE, os.X_OK):
+        print(f"bench: there is no {NETLATHE}: cargo build --release -p netlathe-cli", file=sys.stderr)
+        return 2
+    namespace = os.open("/proc/self/ns/net", os.O_RDONLY)
+    os.set_inheritable(namespace, True)
+    os.environ.update({INSIDE: str(namespace), "NETLATHE": NETLATHE})
+    line = [NETLATHE, "lab", "run", "--name", f"bench-{os.getpid()}", "--on", "box", "--",
+            sys.executable, os.path.abspath(__file__)]
+    os.execv(NETLATHE, line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
