@@ -30,6 +30,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "3"))
 HERE, NOWHERE, PORT = "10.77.0.100", "10.77.0.77", 9000
 MAC = "02:77:00:00:00:64"
 CPUS = os.cpu_count() or 1
+QUEUES = min(CPUS, 4)
 # Frames come in bursts of 2000 within some milliseconds, 40 000 a second in the mean.
 BURSTS = "burst 400kpps for 5ms every 50ms"
 BACKLOG = "/proc/sys/net/core/netdev_max_backlog"
@@ -137,6 +138,7 @@ def once(stream, rate, buffer):
         "lost_socket": lost["socket"],
         "read": read,
         "unexplained": sent - of["frames"] - before_interface,
+        "queues": [queue["frames"] for queue in of["queues"] or []],
         "busiest_cpu_share": max(c["processed"] for c in report["cpus"]) / max(1, sum(c["processed"] for c in report["cpus"])),
         "advice": [advice["name"] for advice in report["advice"]],
         "commands": [command for advice in report["advice"] for command in advice["commands"]],
@@ -172,16 +174,17 @@ class Set:
         shell("server", self.off)
 
 
-RPS = "/sys/class/net/eth0/queues/rx-0/rps_cpus"
+RPS = "/sys/class/net/eth0/queues/rx-*/rps_cpus"
 
 
 def spread(mask):
     """RPS, which stands for RSS: veth hands all frames to the sender's CPU."""
-    return Set(f"echo {mask:x} > {RPS}", f"echo 0 > {RPS}")
+    every = lambda value: f"for queue in {RPS}; do echo {value} > $queue; done"
+    return Set(every(f"{mask:x}"), every(0))
 
 
 def napi():
-    """The veth's own ring of 256 frames, emptied by a thread."""
+    """The veth's own queues: rings of 256 frames, each emptied by a thread."""
     on = "ethtool -K eth0 gro on; echo 1 > /sys/class/net/eth0/threaded"
     return Set(on, "echo 0 > /sys/class/net/eth0/threaded; ethtool -K eth0 gro off")
 
@@ -230,6 +233,8 @@ SMALL, LARGE = 16 << 10, 8 << 20
 EXPERIMENTS = [
     # name, stream, rate, socket buffer, settings
     ("one flow, kernel only", stream(1, "64B", NOWHERE), None, 0, []),
+    ("one flow, queues with rings of 256", stream(1, "64B", NOWHERE), None, 0, [napi]),
+    ("1000 flows, queues with rings of 256", stream(1000, "64B", NOWHERE), None, 0, [napi]),
     ("one flow, RPS over all CPUs", stream(1, "64B", NOWHERE), None, 0, [lambda: spread(ALL)]),
     ("1000 flows, RPS over all CPUs", stream(1000, "64B", NOWHERE), None, 0, [lambda: spread(ALL)]),
     ("IMIX, 1000 flows, RPS over all CPUs", stream(1000, "imix", NOWHERE), None, 0, [lambda: spread(ALL)]),
@@ -270,7 +275,7 @@ def experiment(name, spec, rate, buffer, settings):
 def inside():
     global ROUTER
     ROUTER = route()
-    print(f"{CPUS} CPUs, load {os.getloadavg()[0]:.1f}; medians of {ROUNDS} rounds of {SECONDS}\n")
+    print(f"{CPUS} CPUs, veth of {QUEUES} queues, load {os.getloadavg()[0]:.1f}; medians of {ROUNDS} rounds of {SECONDS}\n")
     print(f"{'experiment':38} {'kpps':>8} {'arrived':>11} {'lost before':>11} {'lost at':>11} {'lost':>9} {'most':>5}  advice")
     print(f"{'':38} {'offered':>8} {'frames':>11} {'interface':>11} {'socket':>11} {'of sent':>9} {'CPU':>5}")
     results, skipped = [], {}
@@ -291,7 +296,7 @@ def inside():
     print(f"\nbooks: {'closed in every run' if not off else 'open in ' + ', '.join(off)}: sent = arrived + lost before the interface")
     os.makedirs(os.path.dirname(RESULTS), exist_ok=True)
     with open(RESULTS, "w") as file:
-        json.dump({"schema": 1, "bench": "receiver", "kernel": os.uname().release, "cpus": CPUS,
+        json.dump({"schema": 1, "bench": "receiver", "kernel": os.uname().release, "cpus": CPUS, "queues": QUEUES,
                    "experiments": results, "skipped": skipped}, file, indent=1)
         file.write("\n")
     print(f"results: {os.path.relpath(RESULTS, ROOT)}")
@@ -328,7 +333,7 @@ def main():
     namespace = os.open("/proc/self/ns/net", os.O_RDONLY)
     os.set_inheritable(namespace, True)
     os.environ.update({INSIDE: str(namespace), "NETLATHE": NETLATHE})
-    line = [NETLATHE, "lab", "run", "--name", f"bench-{os.getpid()}", "--on", "box", "--",
+    line = [NETLATHE, "lab", "run", "--name", f"bench-{os.getpid()}", "--queues", str(QUEUES), "--on", "box", "--",
             sys.executable, os.path.abspath(__file__)]
     os.execv(NETLATHE, line)
 

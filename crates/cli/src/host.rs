@@ -41,6 +41,14 @@ pub(crate) fn watch(names: &[String], interval: Span, common: &Common) -> Result
     let first = snapshot(&names)?;
     let begin = Instant::now();
     let end = common.duration.map(|duration| begin + duration_of(duration));
+    let missing: Vec<&str> = ["ethtool", "ss"].into_iter().filter(|program| !installed(program)).collect();
+    if !missing.is_empty() {
+        output::note(format_args!(
+            "{} not installed: what it would tell is unknown (rings, queues and drivers' counters by ethtool, programs by ss): \
+             apt-get install ethtool iproute2",
+            missing.join(", ")
+        ));
+    }
     if common.verbose > 0 {
         output::note(format_args!("watching {}", names.join(", ")));
     }
@@ -127,13 +135,20 @@ fn number(path: impl AsRef<Path>) -> Option<u64> {
     read(path)?.trim().parse().ok()
 }
 
+/// PATH with the administrators' folders, which ordinary users' lacks on Debian.
+fn search_path() -> String {
+    format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+}
+
+fn installed(program: &str) -> bool {
+    std::env::split_paths(&search_path()).any(|folder| folder.join(program).is_file())
+}
+
 /// What a program prints; none if it is not there, or fails because driver or kernel have no such thing.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
-    let path = std::env::var("PATH").unwrap_or_default();
     let output = Command::new(program)
         .args(arguments)
-        // Ordinary users' PATH lacks the administrators' folders on Debian.
-        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .env("PATH", search_path())
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .output()

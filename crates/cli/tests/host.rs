@@ -146,6 +146,39 @@ fn softnet_tells_which_cpu_did_the_work() {
     assert!(cpu["received_rps"].is_u64() && cpu["busy"].is_f64(), "{report}");
 }
 
+/// The reference's second experiment: one flow keeps one queue busy, many flows keep all.
+#[test]
+fn one_flow_is_told_from_many() {
+    let Some(bed) = Bed::shared("host-queues", |topology| topology.queues = 2) else { return };
+    // A router picks the queue by flow, as a NIC's hash would; with GRO veth has queues of its own, and counts them.
+    let router = bed.stdout(Node::Box, "cat /sys/class/net/c0/address").trim().to_owned();
+    bed.stdout(
+        Node::Box,
+        "sh -ec 'ip link set c0 arp on; ip link set s0 arp on; echo 1 > /proc/sys/net/ipv4/ip_forward; \
+         echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter; echo 0 > /proc/sys/net/ipv4/conf/c0/rp_filter; \
+         ip route add 10.77.0.100 dev s0; ip neigh replace 10.77.0.100 lladdr 02:77:00:00:00:64 dev s0'",
+    );
+    bed.stdout(Node::Server, "ethtool -K eth0 gro on");
+    let shares = |ports: &str| -> (Vec<f64>, Value) {
+        let monitor = monitor(&bed);
+        let stream = format!("udp 10.77.0.1:{ports} > 10.77.0.100:9 size 64B dmac {router}");
+        bed.run(Node::Client(1), &format!("gen --out eth0 --json --rate 50kpps --count {COUNT} --stream '{stream}'"))
+            .report();
+        let report = monitor.report();
+        let queues = report["host"]["interfaces"][0]["queues"].as_array().expect("queues are counted").clone();
+        let frames: Vec<f64> = queues.iter().map(|queue| queue["frames"].as_f64().expect("a count")).collect();
+        let all: f64 = frames.iter().sum();
+        assert!(all > COUNT as f64 / 2.0, "{report}");
+        (frames.iter().map(|frames| frames / all).collect(), report)
+    };
+    let (one, report) = shares("1000");
+    assert!(one.len() == 2 && one.iter().any(|share| *share > 0.99), "{one:?}");
+    assert!(has_advice(&report, "one-queue"), "{report}");
+    let (many, report) = shares("1000-1999");
+    assert!(many.len() == 2 && many.iter().all(|share| (0.3..0.7).contains(share)), "{many:?}");
+    assert!(!has_advice(&report, "one-queue"), "{report}");
+}
+
 #[test]
 fn an_interface_that_goes_away_ends_it() {
     let Some(bed) = Bed::shared("host-gone", |_| {}) else { return };

@@ -15,7 +15,8 @@ pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     if nics.is_empty() {
         return vec![Finding::good("PCI", "no NIC: ports are Linux interfaces here")];
     }
-    let all = |address: &String| [Some(nic(machine, address)), virtual_functions(machine, address), node(machine, address)];
+    let all =
+        |address: &String| [Some(nic(machine, address)), virtual_functions(machine, address), node(machine, address)];
     nics.iter().flat_map(all).flatten().collect()
 }
 
