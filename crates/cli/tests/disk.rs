@@ -197,6 +197,30 @@ fn random_operations_leave_no_difference() {
 }
 
 #[test]
+fn there_may_be_more_files_than_handles() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::limited(200, &[]);
+    let make = "for d in 1 2 3 4 5 6 7 8; do mkdir -p t/$d/e; for i in $(seq 250); do echo $i > t/$d/e/$i; done; done";
+    shell(make, &disk.path());
+    shell(
+        "cp -a t u; diff -r t u; diff -r u ../backing/t; find u -type f | xargs -n 500 chmod 600; mv u v; rm -r t",
+        &disk.path(),
+    );
+    let left = shell("find v -type f -perm 600 | wc -l; cat v/7/e/249", &disk.path());
+    assert_eq!(left.split_whitespace().collect::<Vec<_>>(), ["2000", "249"]);
+    let mut pair = Pair::new(&disk.path(), &disk.mirror(), 11);
+    for _ in 0..2_000 {
+        pair.step();
+    }
+    drop(pair);
+    shell("rm -r v", &disk.path());
+    assert_eq!(mirror::listing(&disk.backing()), mirror::listing(&disk.mirror()));
+    drop(disk.report());
+}
+
+#[test]
 fn sqlite_works_with_a_write_ahead_log() {
     if !can_mount() || !has("python3") {
         return;

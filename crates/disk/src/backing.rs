@@ -1,10 +1,10 @@
 //! The operations as they are done on the backing directory.
 
-use crate::nodes::{Nodes, ROOT};
+use crate::nodes::Nodes;
 use crate::reading::Reading;
 use fuser::{FileAttr, FileType, INodeNo};
 use rustix::buffer::spare_capacity;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, StatVfs, Timespec, Timestamps, Uid,
     XattrFlags,
@@ -31,7 +31,7 @@ pub(crate) struct Backing {
 
 /// A file or directory that a program has open.
 pub(crate) struct OpenFile {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     /// Where the reading of a directory is.
     pub(crate) reading: Mutex<Reading>,
 }
@@ -61,10 +61,10 @@ type Result<T> = std::result::Result<T, Errno>;
 const PASSED_ON: OFlags = OFlags::RWMODE.union(OFlags::SYNC).union(OFlags::NOATIME);
 
 impl Backing {
-    pub(crate) fn new(root: OwnedFd) -> Result<Self> {
+    pub(crate) fn new(root: OwnedFd, handles: usize) -> Result<Self> {
         let stat = rustix::fs::fstat(&root)?;
         Ok(Backing {
-            nodes: Nodes::new(root, &stat),
+            nodes: Nodes::new(root, &stat, handles),
             files: Mutex::default(),
             handles: AtomicU64::new(1),
             privileged: rustix::process::geteuid().is_root(),
@@ -79,7 +79,7 @@ impl Backing {
 
     fn keep(&self, fd: OwnedFd) -> u64 {
         let handle = self.handles.fetch_add(1, Ordering::Relaxed);
-        let file = Arc::new(OpenFile { fd, reading: Mutex::default() });
+        let file = Arc::new(OpenFile { fd: Arc::new(fd), reading: Mutex::default() });
         self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, file);
         handle
     }
@@ -92,19 +92,21 @@ impl Backing {
 
     /// What the kernel is to know of a name; it knows the file from then on.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr> {
-        let parent = self.nodes.get(parent)?;
-        self.lookup_in(&parent, name)
-    }
-
-    pub(crate) fn lookup_in(&self, parent: impl AsFd, name: &OsStr) -> Result<FileAttr> {
-        let fd = rustix::fs::openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let stat = rustix::fs::fstat(&fd)?;
-        let number = self.nodes.tell(fd, &stat);
+        let directory = self.nodes.get(parent)?;
+        let (stat, number) = self.nodes.tell(parent, directory, name)?;
         Ok(attributes(&stat, number))
     }
 
-    pub(crate) fn getattr(&self, number: u64) -> Result<FileAttr> {
-        let stat = rustix::fs::fstat(self.nodes.get(number)?)?;
+    /// The file of an operation: by what a program has open, if it has, else by its number.
+    fn target(&self, number: u64, handle: Option<u64>) -> Result<Arc<OwnedFd>> {
+        match handle {
+            Some(handle) => Ok(Arc::clone(&self.file(handle)?.fd)),
+            None => self.nodes.get(number),
+        }
+    }
+
+    pub(crate) fn getattr(&self, number: u64, handle: Option<u64>) -> Result<FileAttr> {
+        let stat = rustix::fs::fstat(self.target(number, handle)?)?;
         Ok(attributes(&stat, number))
     }
 
@@ -115,7 +117,7 @@ impl Backing {
         caller: Caller,
         changes: &Changes,
     ) -> Result<FileAttr> {
-        let node = self.nodes.get(number)?;
+        let node = self.target(number, handle)?;
         let here = path_of(&node);
         // The owner first, since a change of it takes set-user-ID away; times last, since all else changes them.
         if changes.uid.is_some() || changes.gid.is_some() {
@@ -127,10 +129,7 @@ impl Backing {
         }
         if let Some(size) = changes.size {
             match handle {
-                Some(handle) => {
-                    let file = self.file(handle)?;
-                    rustix::fs::ftruncate(&file.fd, size)?;
-                }
+                Some(_) => rustix::fs::ftruncate(&node, size)?,
                 None => {
                     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                     let fd = rustix::fs::open(&here, flags, Mode::empty())?;
@@ -145,7 +144,7 @@ impl Backing {
             let times = Timestamps { last_access: timespec(changes.atime), last_modification: timespec(changes.mtime) };
             rustix::fs::utimensat(&node, "", &times, AtFlags::EMPTY_PATH)?;
         }
-        self.getattr(number)
+        self.getattr(number, handle)
     }
 
     pub(crate) fn readlink(&self, number: u64) -> Result<CString> {
@@ -153,41 +152,55 @@ impl Backing {
     }
 
     pub(crate) fn mkdir(&self, parent: u64, name: &OsStr, mode: u32, caller: Caller) -> Result<FileAttr> {
-        let parent = self.nodes.get(parent)?;
-        let mode = masked(&parent, mode, caller);
-        rustix::fs::mkdirat(&parent, name, mode)?;
-        self.give(&parent, name, caller, AtFlags::REMOVEDIR)?;
-        self.lookup_in(&parent, name)
+        let directory = self.nodes.get(parent)?;
+        let mode = masked(&directory, mode, caller);
+        rustix::fs::mkdirat(&directory, name, mode)?;
+        self.give(&directory, name, caller, AtFlags::REMOVEDIR)?;
+        self.lookup(parent, name)
     }
 
     pub(crate) fn mknod(&self, parent: u64, name: &OsStr, mode: u32, device: u32, caller: Caller) -> Result<FileAttr> {
-        let parent = self.nodes.get(parent)?;
+        let directory = self.nodes.get(parent)?;
         let kind = rustix::fs::FileType::from_raw_mode(mode);
-        rustix::fs::mknodat(&parent, name, kind, masked(&parent, mode, caller), device.into())?;
-        self.give(&parent, name, caller, AtFlags::empty())?;
-        self.lookup_in(&parent, name)
+        rustix::fs::mknodat(&directory, name, kind, masked(&directory, mode, caller), device.into())?;
+        self.give(&directory, name, caller, AtFlags::empty())?;
+        self.lookup(parent, name)
     }
 
     pub(crate) fn symlink(&self, parent: u64, name: &OsStr, target: &Path, caller: Caller) -> Result<FileAttr> {
-        let parent = self.nodes.get(parent)?;
-        rustix::fs::symlinkat(target, &parent, name)?;
-        self.give(&parent, name, caller, AtFlags::empty())?;
-        self.lookup_in(&parent, name)
+        let directory = self.nodes.get(parent)?;
+        rustix::fs::symlinkat(target, &directory, name)?;
+        self.give(&directory, name, caller, AtFlags::empty())?;
+        self.lookup(parent, name)
     }
 
     pub(crate) fn link(&self, number: u64, parent: u64, name: &OsStr) -> Result<FileAttr> {
-        let (node, parent) = (self.nodes.get(number)?, self.nodes.get(parent)?);
-        rustix::fs::linkat(CWD, path_of(&node), &parent, name, AtFlags::SYMLINK_FOLLOW)?;
-        self.lookup_in(&parent, name)
+        let (node, directory) = (self.nodes.get(number)?, self.nodes.get(parent)?);
+        rustix::fs::linkat(CWD, path_of(&node), &directory, name, AtFlags::SYMLINK_FOLLOW)?;
+        self.lookup(parent, name)
     }
 
     pub(crate) fn rename(&self, from: u64, name: &OsStr, to: u64, new: &OsStr, flags: u32) -> Result<()> {
-        let (from, to) = (self.nodes.get(from)?, self.nodes.get(to)?);
-        rustix::fs::renameat_with(&from, name, &to, new, RenameFlags::from_bits_retain(flags))
+        let (source, target) = (self.nodes.get(from)?, self.nodes.get(to)?);
+        let flags = RenameFlags::from_bits_retain(flags);
+        let moved = self.nodes.hold(from, &source, name);
+        let replaced = self.nodes.hold(to, &target, new);
+        rustix::fs::renameat_with(&source, name, &target, new, flags)?;
+        self.nodes.place(moved.as_ref(), to, new);
+        if flags.contains(RenameFlags::EXCHANGE) {
+            self.nodes.place(replaced.as_ref(), from, name);
+        } else {
+            self.nodes.displace(replaced.as_ref());
+        }
+        Ok(())
     }
 
     pub(crate) fn unlink(&self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<()> {
-        rustix::fs::unlinkat(self.nodes.get(parent)?, name, flags)
+        let directory = self.nodes.get(parent)?;
+        let removed = self.nodes.hold(parent, &directory, name);
+        rustix::fs::unlinkat(&directory, name, flags)?;
+        self.nodes.displace(removed.as_ref());
+        Ok(())
     }
 
     pub(crate) fn open(&self, number: u64, flags: i32) -> Result<u64> {
@@ -209,18 +222,18 @@ impl Backing {
         flags: i32,
         caller: Caller,
     ) -> Result<(FileAttr, u64)> {
-        let parent = self.nodes.get(parent)?;
+        let directory = self.nodes.get(parent)?;
         let wanted = OFlags::from_bits_retain(flags.cast_unsigned());
-        let mode = masked(&parent, mode, caller);
+        let mode = masked(&directory, mode, caller);
         let opened = wanted & PASSED_ON.union(OFlags::TRUNC) | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = match rustix::fs::openat(&parent, name, opened | OFlags::CREATE | OFlags::EXCL, mode) {
+        let fd = match rustix::fs::openat(&directory, name, opened | OFlags::CREATE | OFlags::EXCL, mode) {
             // Somebody was faster behind our back.
             Err(Errno::EXIST) if !wanted.contains(OFlags::EXCL) => {
-                rustix::fs::openat(&parent, name, opened, Mode::empty())?
+                rustix::fs::openat(&directory, name, opened, Mode::empty())?
             }
             Err(error) => return Err(error),
             Ok(fd) => {
-                self.give(&parent, name, caller, AtFlags::empty())?;
+                self.give(&directory, name, caller, AtFlags::empty())?;
                 if mode.intersects(Mode::SUID | Mode::SGID) {
                     // Being given away has taken them.
                     rustix::fs::fchmod(&fd, mode)?;
@@ -228,7 +241,7 @@ impl Backing {
                 fd
             }
         };
-        let attributes = self.lookup_in(&parent, name)?;
+        let attributes = self.lookup(parent, name)?;
         Ok((attributes, self.keep(fd)))
     }
 
@@ -435,10 +448,4 @@ fn timespec(time: Option<fuser::TimeOrNow>) -> Timespec {
             }
         },
     }
-}
-
-/// The number with which entries of a directory are shown.
-pub(crate) fn shown(nodes: &Nodes, inode: u64) -> u64 {
-    // Zero would end the listing for some programs.
-    nodes.shown(nodes.device(), inode).max(ROOT)
 }

@@ -68,6 +68,11 @@ impl Gate {
         })
     }
 
+    /// Whether this operation is delayed or made to fail.
+    pub(crate) fn concerns(&self, operation: Operation) -> bool {
+        self.operations.contains(operation)
+    }
+
     /// An operation comes.
     pub(crate) fn arrive(&self, operation: Operation) -> Turn {
         let arrived = Instant::now();

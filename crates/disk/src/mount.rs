@@ -22,6 +22,9 @@ use std::thread::JoinHandle;
 /// backing directory they do.
 const THREADS: usize = 8;
 
+/// Handles of files that the kernel knows and no program has open: enough for any tree that is worked in.
+const MOST_HANDLES: usize = 100_000;
+
 /// A mounted directory.
 pub struct Mounted {
     mount: PathBuf,
@@ -62,12 +65,14 @@ pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
     let gate = Arc::new(Gate::new(ask)?);
     let root = openat(CWD, &backing, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?;
-    raise_open_files();
+    // One half for what the kernel knows, one for what programs have open.
+    let handles = (raise_open_files() / 2).clamp(16, MOST_HANDLES);
     // Each operation brings the umask of its program.
     rustix::process::umask(Mode::empty());
     let shared_maps = Arc::new(OnceLock::new());
     let service = Service {
-        backing: Backing::new(root).map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?,
+        backing: Backing::new(root, handles)
+            .map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?,
         gate: Arc::clone(&gate),
         cached: ask.cached,
         shared_maps: Arc::clone(&shared_maps),
@@ -281,16 +286,16 @@ fn refused(mount: &Path, cause: &std::io::Error) -> Error {
     Error::Mount { mount: mount.to_owned(), cause: text }
 }
 
-/// The kernel may know as many files as we may have open.
-fn raise_open_files() {
+/// Raises the limit of open files as far as that goes; says where it is.
+fn raise_open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let most = fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
-    let raised = [most, limit.maximum].into_iter().flatten();
-    for maximum in raised {
+    // Only root may have more than the hard limit, and not in every container.
+    for maximum in [most, limit.maximum].into_iter().flatten() {
         let wanted = Rlimit { current: Some(maximum), maximum: limit.maximum.map(|limit: u64| limit.max(maximum)) };
-        // Only root may have more than the hard limit.
         if setrlimit(Resource::Nofile, wanted).is_ok() {
-            return;
+            break;
         }
     }
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

@@ -1,6 +1,6 @@
 //! What the kernel asks, passed on: each operation through the gate to the backing directory.
 
-use crate::backing::{Attribute, Backing, Caller, Changes, OpenFile, kind, shown};
+use crate::backing::{Attribute, Backing, Caller, Changes, OpenFile, kind};
 use crate::gate::Gate;
 use crate::operations::Operation;
 use fuser::{
@@ -31,6 +31,8 @@ const LONGEST: u32 = 1 << 20;
 const BACKGROUND: u16 = 1_024;
 /// How long the kernel may believe names and attributes without asking, with `cached`.
 const CACHED_FOR: Duration = Duration::from_secs(1);
+/// And without: for as long as one call takes, which may ask for the same several times.
+const ONE_CALL: Duration = Duration::from_millis(10);
 
 /// A reply that can say what went wrong.
 trait Refuse: Send + 'static {
@@ -128,7 +130,13 @@ impl Service {
 
     /// How long the kernel may believe what it is told.
     fn believed(&self) -> Duration {
-        if self.cached { CACHED_FOR } else { Duration::ZERO }
+        if self.cached {
+            CACHED_FOR
+        } else if self.gate.concerns(Operation::Lookup) || self.gate.concerns(Operation::Getattr) {
+            Duration::ZERO
+        } else {
+            ONE_CALL
+        }
     }
 
     fn opened(&self) -> FopenFlags {
@@ -186,12 +194,13 @@ impl Filesystem for Service {
         self.backing.nodes.forget(number.0, times);
     }
 
-    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         let ttl = self.believed();
+        let handle = handle.map(|handle| handle.0);
         self.serve(
             Operation::Getattr,
             reply,
-            |backing| backing.getattr(number.0),
+            |backing| backing.getattr(number.0, handle),
             move |reply, attributes| {
                 reply.attr(&ttl, &attributes);
             },
@@ -405,7 +414,7 @@ impl Filesystem for Service {
         let done = turn.error.map_or(Ok(()), Err).and_then(|()| {
             let directory = self.backing.file(handle.0)?;
             entries(&directory, offset, |entry| {
-                let number = INodeNo(shown(&self.backing.nodes, entry.inode));
+                let number = INodeNo(self.backing.nodes.shown(entry.inode));
                 !reply.add(number, entry.next, kind(entry.kind), &entry.name)
             })
         });
@@ -416,7 +425,14 @@ impl Filesystem for Service {
         });
     }
 
-    fn readdirplus(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
         let ttl = self.believed();
         let turn = self.gate.arrive(Operation::Readdir);
         let done = turn.error.map_or(Ok(()), Err).and_then(|()| {
@@ -425,11 +441,11 @@ impl Filesystem for Service {
                 let dots = entry.name == "." || entry.name == "..";
                 let name = if dots { OsStr::new(".") } else { &entry.name };
                 // What went away since it was listed is not listed.
-                let Ok(mut attributes) = self.backing.lookup_in(directory.fd(), name) else { return true };
+                let Ok(mut attributes) = self.backing.lookup(parent.0, name) else { return true };
                 let number = attributes.ino;
                 if dots {
                     // The kernel takes nothing of these but their names and numbers, and does not count them.
-                    attributes.ino = INodeNo(shown(&self.backing.nodes, entry.inode));
+                    attributes.ino = INodeNo(self.backing.nodes.shown(entry.inode));
                 }
                 let full = reply.add(attributes.ino, entry.next, &entry.name, &ttl, &attributes, Generation(0));
                 if full || dots {

@@ -49,18 +49,35 @@ pub(crate) struct Disk {
 impl Disk {
     /// Mounts a folder with these options.
     pub(crate) fn mounted(options: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        for name in ["backing", "mount", "mirror"] {
-            fs::create_dir(folder.path().join(name)).expect("it is empty");
-        }
-        let mut disk = Disk { folder, child: None };
+        let mut disk = Self::new();
         disk.mount(options);
         disk
     }
 
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["backing", "mount", "mirror"] {
+            fs::create_dir(folder.path().join(name)).expect("it is empty");
+        }
+        Disk { folder, child: None }
+    }
+
     /// Mounts it again.
     pub(crate) fn mount(&mut self, options: &[&str]) {
-        let mut command = netlathe();
+        self.mount_by(netlathe(), options);
+    }
+
+    /// Mounts it by a netlathe that may have `files` files open; root may raise that where it is root indeed.
+    pub(crate) fn limited(files: u32, options: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).stdin(Stdio::null());
+        let mut disk = Self::new();
+        disk.mount_by(command, options);
+        disk
+    }
+
+    fn mount_by(&mut self, mut command: Command, options: &[&str]) {
         command.arg("disk").arg("--backing").arg(self.backing()).arg("--mount").arg(self.path());
         command.args(options).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");

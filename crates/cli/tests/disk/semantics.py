@@ -173,11 +173,13 @@ try:
     fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 25)
     print("locked twice")
 except OSError:
+    print("held", flush=True)
     fcntl.lockf(f, fcntl.LOCK_EX, 10, 20)
     print("got it")
 """
     waiting = subprocess.Popen([sys.executable, "-c", other], stdout=subprocess.PIPE)
-    time.sleep(0.3)
+    assert waiting.stdout.readline() == b"held\n"
+    time.sleep(0.1)
     assert waiting.poll() is None
     fcntl.lockf(a, fcntl.LOCK_UN, 10, 20)
     assert waiting.communicate()[0] == b"got it\n"
