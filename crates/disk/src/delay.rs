@@ -92,7 +92,7 @@ fn without_idle(law: GapLaw) -> Result<GapLaw, ParseError> {
 const REMEDY: &str =
     "write --delay 10ms, --delay 10ms 2ms, --delay 10ms 2ms distribution normal, or a law as 'exp mean 10ms'";
 
-/// `T [J [C]] [distribution NAME]`.
+/// `T [J [C]] [[distribution] NAME] [corr C]`.
 fn as_netem(words: &[&str]) -> Result<How, ParseError> {
     let (mean, mut rest) = words.split_first().ok_or_else(|| ParseError::new("there is no delay", REMEDY))?;
     let mean: Span = mean.parse()?;
@@ -111,14 +111,31 @@ fn as_netem(words: &[&str]) -> Result<How, ParseError> {
             rest = after;
         }
     }
-    if let Some((&"distribution", after)) = rest.split_first() {
-        let (name, after) =
-            after.split_first().ok_or_else(|| ParseError::new("'distribution' has no name behind it", REMEDY))?;
-        distribution = Some(*name);
-        rest = after;
-    }
-    if let Some(word) = rest.first() {
-        return Err(ParseError::new(format!("'{word}' means nothing in a delay"), REMEDY));
+    while let Some((word, after)) = rest.split_first() {
+        let twice = || ParseError::new(format!("'{word}' is said twice"), "leave one out");
+        let next =
+            || after.split_first().ok_or_else(|| ParseError::new(format!("'{word}' has nothing behind it"), REMEDY));
+        match *word {
+            "corr" if correlation.is_some() => return Err(twice()),
+            "corr" => {
+                let (share, after) = next()?;
+                correlation = Some(share.parse()?);
+                rest = after;
+            }
+            _ if distribution.is_some() => {
+                return Err(ParseError::new(format!("'{word}' means nothing in a delay"), REMEDY));
+            }
+            "distribution" => {
+                let (name, after) = next()?;
+                distribution = Some(*name);
+                rest = after;
+            }
+            // As stages have it: 10ms 2ms normal.
+            name => {
+                distribution = Some(name);
+                rest = after;
+            }
+        }
     }
     if jitter == Span::ZERO {
         return match distribution {
@@ -197,6 +214,7 @@ mod tests {
             ("10ms 2ms distribution uniform", 10.0, 2.0 / 3_f64.sqrt()),
             ("10ms 2ms 25%", 10.0, 2.0 / 3_f64.sqrt()),
             ("10ms 2ms distribution normal", 10.0, 2.0),
+            ("10ms 2ms normal corr 25%", 10.0, 2.0),
             ("exp mean 10ms", 10.0, 10.0),
             ("uniform 5ms..15ms", 10.0, 5.0 / 3_f64.sqrt()),
         ] {
@@ -226,6 +244,10 @@ mod tests {
             "10ms 5",
             "10ms 2ms 25",
             "10ms 2ms distribution",
+            "10ms 2ms corr",
+            "10ms 2ms 25% corr 25%",
+            "10ms 2ms normal uniform",
+            "10ms 2ms distribution normal 5",
             "10ms distribution normal",
             "10ms 2ms distribution nromal",
             "10ms 2ms 25% 3ms",

@@ -32,7 +32,7 @@ mod service;
 pub use delay::Delay;
 pub use error::Error;
 pub use fault::Fault;
-pub use mount::{Ended, Mounted, mount, unmount};
+pub use mount::{Ended, Mounted, mount, permitted, unmount};
 pub use operations::{Operation, Operations};
 pub use report::{Tallies, Tally};
 

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 
 /// Threads that take operations from the kernel. They do not wait for what is delayed, but for the
 /// backing directory they do.
-const THREADS: usize = 8;
+const THREADS: usize = 16;
 
 /// Handles of files that the kernel knows and no program has open: enough for any tree that is worked in.
 const MOST_HANDLES: usize = 100_000;
@@ -60,7 +60,7 @@ pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
     if backing.starts_with(&target) || target.starts_with(&backing) {
         return Err(Error::Nested { backing, mount: target });
     }
-    look_for_fuse()?;
+    permitted()?;
     let covers = fs::read_dir(&target).is_ok_and(|mut entries| entries.next().is_some());
     let gate = Arc::new(Gate::new(ask)?);
     let root = openat(CWD, &backing, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -250,7 +250,10 @@ fn directory(path: &Path) -> Result<PathBuf, Error> {
 }
 
 /// Whether this machine lets this user mount a file system of their own.
-fn look_for_fuse() -> Result<(), Error> {
+///
+/// # Errors
+/// No FUSE, no right to use it, nobody to help a user who is not root.
+pub fn permitted() -> Result<(), Error> {
     let device = Path::new("/dev/fuse");
     let opened = fs::OpenOptions::new().read(true).write(true).open(device);
     match opened {

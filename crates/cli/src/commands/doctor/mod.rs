@@ -105,12 +105,26 @@ impl Doctor {
         };
         let mut findings = vec![Finding::good("virtual time", "captures and model lines need nothing of what follows")];
         findings.extend(rights::look(machine));
+        findings.push(slow_disks());
         findings.extend(drivers::look(machine));
         findings.extend(pci::look(machine));
         findings.extend(memory::look(machine));
         findings.extend(processors::look(machine));
         findings.extend(of_interfaces);
         Ok(findings)
+    }
+}
+
+/// Whether `netlathe disk` can mount; what it would say if not is a cause and a remedy.
+fn slow_disks() -> Finding {
+    const WHAT: &str = "slow disks";
+    match disk::permitted() {
+        Ok(()) => Finding::good(WHAT, "/dev/fuse is there, and you can mount"),
+        Err(error) => {
+            let said = error.to_string();
+            let (cause, remedy) = said.rsplit_once(": ").unwrap_or((&said, "run as root"));
+            Finding::bad(WHAT, cause, remedy)
+        }
     }
 }
 
