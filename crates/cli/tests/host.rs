@@ -159,6 +159,8 @@ fn one_flow_is_told_from_many() {
          ip route add 10.77.0.100 dev s0; ip neigh replace 10.77.0.100 lladdr 02:77:00:00:00:64 dev s0'",
     );
     bed.stdout(Node::Server, "ethtool -K eth0 gro on");
+    // A frame that was sent by queue 1 stays on a queue of the kernel's choice whatever its flow: one queue to send by.
+    bed.stdout(Node::Client(1), "ethtool -L eth0 rx 1 tx 1");
     let shares = |ports: &str| -> (Vec<f64>, Value) {
         let monitor = monitor(&bed);
         let stream = format!("udp 10.77.0.1:{ports} > 10.77.0.100:9 size 64B dmac {router}");

@@ -258,7 +258,7 @@ fn backlog(report: &HostReport) -> Option<Advice> {
             thousands(limited)
         ));
     }
-    let mut commands = vec![format!("sysctl -w net.core.netdev_max_backlog={}", larger(now, 10_000))];
+    let mut commands = vec![format!("sysctl -w net.core.netdev_max_backlog={}{}", larger(now, 10_000), or_more(now))];
     if worst.busy.is_some_and(|busy| busy > FULL) {
         seen.push_str("; that CPU had no time left: a longer backlog only outlasts bursts");
         let spread = report.interfaces.iter().filter(|_| !all_full(report)).max_by_key(|interface| interface.frames);
@@ -267,6 +267,11 @@ fn backlog(report: &HostReport) -> Option<Advice> {
         }
     }
     Some(Advice { name: "backlog", place: Place::Softnet, interface: None, frames: Some(lost), seen, commands })
+}
+
+/// What a command says of a limit that cannot be seen.
+fn or_more(now: Option<u64>) -> &'static str {
+    if now.is_some() { "" } else { "     # or twice what it is" }
 }
 
 /// Twice what is set, but at least so much.
@@ -292,9 +297,10 @@ fn budget(report: &HostReport) -> Option<Advice> {
         setting("netdev_budget_usecs", usecs)
     );
     let command = format!(
-        "sysctl -w net.core.netdev_budget={} net.core.netdev_budget_usecs={}",
+        "sysctl -w net.core.netdev_budget={} net.core.netdev_budget_usecs={}{}",
         larger(budget, 600),
-        larger(usecs, 16_000)
+        larger(usecs, 16_000),
+        or_more(budget)
     );
     Some(Advice { name: "budget", place: Place::Softnet, interface: None, frames: None, seen, commands: vec![command] })
 }
