@@ -19,6 +19,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -41,7 +42,7 @@ class Failed(Exception):
 
 
 running = []
-ROUTER = ""
+ROUTER = CAPTURE = ""
 
 
 def start(node, *command, **more):
@@ -112,7 +113,8 @@ def once(stream, rate, buffer):
     monitor = start("server", NETLATHE, "measure", "--host", "eth0", "--json", "-v", stderr=subprocess.PIPE)
     await_line(monitor.stderr, "watching", "the monitor")
     before = dropped_by_sender()
-    line = ["gen", "--out", "eth0", "--duration", SECONDS, "--json", "--stream", stream]
+    line = ["gen", "--out", "eth0", "--duration", SECONDS, "--json"]
+    line += stream if isinstance(stream, list) else ["--stream", stream]
     line += ["--cores", "0"] if CPUS > 1 else []
     line += ["--rate", rate] if rate else []
     line = [NETLATHE, "lab", "run", "--on", "client", "--", NETLATHE, *line]
@@ -241,6 +243,9 @@ EXPERIMENTS = [
     ("one flow, RPS over all CPUs", stream(1, "64B", NOWHERE), None, 0, [lambda: spread(ALL)]),
     ("1000 flows, RPS over all CPUs", stream(1000, "64B", NOWHERE), None, 0, [lambda: spread(ALL)]),
     ("IMIX, 1000 flows, RPS over all CPUs", stream(1000, "imix", NOWHERE), None, 0, [lambda: spread(ALL)]),
+    ("IMIX capture, RPS over all CPUs",
+     ["--pcap", "{capture}", "--loop", "1000000", "--rewrite", f"dst 48.0.0.0/8 > {NOWHERE}, dmac {{router}}"],
+     "200kpps", 0, [lambda: spread(ALL)]),
     ("bursts, small ring (veth's 256)", stream(1, "64B", NOWHERE), BURSTS, 0, [napi]),
     ("bursts, slow kernel, backlog as it is", stream(1, "64B", NOWHERE), BURSTS, 0, [rules, lambda: spread(OTHER)]),
     ("bursts, slow kernel, backlog of 10 000", stream(1, "64B", NOWHERE), BURSTS, 0,
@@ -251,9 +256,21 @@ EXPERIMENTS = [
 ]
 
 
+def capture():
+    """An IMIX capture of 1000 flows between other hosts, to be rewritten as the reference rewrote its own."""
+    file = os.path.join(tempfile.gettempdir(), f"netlathe-bench-{os.getpid()}.pcap")
+    line = [NETLATHE, "gen", "--out", f"pcap:{file}", "-q", "--count", "10000", "--stream",
+            "udp 16.0.0.1:1000-1999 > 48.0.0.1:9000 size imix"]
+    subprocess.run(line, check=True)
+    return file
+
+
 def experiment(name, spec, rate, buffer, settings):
     """Some rounds of one, and its middle by losses."""
-    spec = spec.format(router=ROUTER)
+    if isinstance(spec, list):
+        spec = [word.format(router=ROUTER, capture=CAPTURE) for word in spec]
+    else:
+        spec = spec.format(router=ROUTER)
     opened = []
     try:
         for setting in settings:
@@ -276,8 +293,8 @@ def experiment(name, spec, rate, buffer, settings):
 
 
 def inside():
-    global ROUTER
-    ROUTER = route()
+    global ROUTER, CAPTURE
+    ROUTER, CAPTURE = route(), capture()
     print(f"{CPUS} CPUs, veth of {QUEUES} queues, load {os.getloadavg()[0]:.1f}; medians of {ROUNDS} rounds of {SECONDS}\n")
     print(f"{'experiment':38} {'kpps':>8} {'arrived':>11} {'lost before':>11} {'lost at':>11} {'lost':>9} {'most':>5}  advice")
     print(f"{'':38} {'offered':>8} {'frames':>11} {'interface':>11} {'socket':>11} {'of sent':>9} {'CPU':>5}")
@@ -329,6 +346,8 @@ def main():
         finally:
             for process in list(running):
                 stop(process)
+            if CAPTURE:
+                os.unlink(CAPTURE)
     NETLATHE = os.path.abspath(NETLATHE or built())
     if not os.access(NETLATHE, os.X_OK):
         print(f"bench: there is no {NETLATHE}: cargo build --release -p netlathe-cli", file=sys.stderr)
