@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo test bench bench-paper bench-receiver lint doc setup
+.PHONY: demo test bench bench-paper bench-receiver bench-limit lint doc setup
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -18,6 +18,9 @@ bench-paper: setup  ## the LightShaper paper's tables and figures again, beside 
 
 bench-receiver: setup  ## what a Linux receiver takes, where it loses frames, what its monitor advises, two minutes
 	cargo build --release -p netlathe-cli && python3 bench/receiver.py
+
+bench-limit: setup   ## the experiment of reference 001, in bench/results
+	cargo bench -p netlathe-engine --bench limit && cc -O3 $$(pkg-config --cflags libdpdk) bench/rte_meter.c -o target/rte_meter $$(pkg-config --libs libdpdk) && target/rte_meter | tee bench/results/rte_meter.txt
 
 lint: setup   ## format and lints, warnings are errors
 	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings

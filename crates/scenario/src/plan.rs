@@ -178,13 +178,6 @@ impl PipelineText {
             .map(|(name, texts)| BackPlan { name: name.clone(), stages: classes::stages(texts, problems) });
         let default_class = self.default_class.as_ref().map_or(DEFAULT_CLASS, |name| name.value.as_str()).to_owned();
         let mut classes = classes::resolve(&self.classes, &default_class, problems);
-        for texts in self.classes.iter().map(|class| &class.stages).chain([&self.stages]) {
-            let limits = texts.iter().filter(|text| text.value.split_whitespace().next() == Some(Limit::NAME));
-            if let Some(second) = limits.into_iter().nth(1) {
-                problems
-                    .add(&second.origin, "a class has one stage limit, whose figures are its report: leave one out");
-            }
-        }
         let (source, output, ask) = (source?, output?, ask?);
         let line = self.line(&output, problems);
         let catch_up = self.catch_up.as_ref().and_then(|text| problems.read(text, str::parse)).unwrap_or_default();

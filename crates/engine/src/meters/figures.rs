@@ -12,22 +12,29 @@ const MOST: usize = 5;
 
 /// How near users come to their rates: obtained ÷ asked over windows of 10 ms, 100 ms and 1 s.
 ///
-/// A window of a user counts if the user was held back in it and in the one before: then what it should
-/// have got is its rate × the window, to a frame at either end.
+/// A window of a user counts if the user asked for more than its rate in it and in the one before: where frames
+/// are refused, if some were, and as much came as the rate allows at least; where they wait, if all of them
+/// did. Then what the user should have got is its rate × the window, to a frame at either end.
 #[derive(Debug)]
 pub struct Figures {
     cells: Vec<[Cell; WINDOWS.len()]>,
     ratios: [Ratios; WINDOWS.len()],
     at: Time,
     numbers: [u32; WINDOWS.len()],
+    /// Frames wait, rather than being refused.
+    queues: bool,
 }
 
 /// The window that a user is in.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    bits: u64,
+    got: u64,
+    asked: u64,
     number: u32,
-    limited: bool,
+    /// Something was held back, something was not.
+    held_back: bool,
+    at_once: bool,
+    /// The window before counts.
     limited_before: bool,
 }
 
@@ -60,9 +67,9 @@ pub struct Obtained {
 }
 
 impl Figures {
-    /// For a table of `capacity` users.
+    /// For a table of `capacity` users; `queues` where frames wait.
     #[must_use]
-    pub fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize, queues: bool) -> Self {
         let ratios =
             Ratios { counts: vec![0; MOST * STEPS as usize + 1], windows: 0, least: f64::INFINITY, largest: 0.0 };
         Figures {
@@ -70,6 +77,7 @@ impl Figures {
             ratios: std::array::from_fn(|_| ratios.clone()),
             at: Time::ZERO,
             numbers: [0; WINDOWS.len()],
+            queues,
         }
     }
 
@@ -79,10 +87,11 @@ impl Figures {
         self.cells.len()
     }
 
-    /// At `at` the user in `slot` got `bits` bits through, of a rate of `bps`; `limited` if it was held
-    /// back: something was refused, or had to wait.
+    /// At `at` a frame of `asked` bits of the user in `slot` left, or was refused, and the user `got` so many
+    /// bits of it, at a rate of `bps`; `held_back` if the frame was refused or had to wait. Times of one user
+    /// do not go back.
     #[inline]
-    pub fn record(&mut self, slot: u32, at: Time, bits: u64, bps: u64, limited: bool) {
+    pub fn record(&mut self, slot: u32, at: Time, (asked, got): (u64, u64), bps: u64, held_back: bool) {
         let Some(cells) = self.cells.get_mut(slot as usize) else { return };
         if at != self.at {
             self.at = at;
@@ -90,15 +99,19 @@ impl Figures {
         }
         for (i, cell) in cells.iter_mut().enumerate() {
             if cell.number != self.numbers[i] {
-                if cell.limited && cell.limited_before {
-                    let asked = bps as f64 * WINDOWS[i].1.as_secs_f64();
-                    self.ratios[i].add(cell.bits as f64 / asked);
+                let due = bps as f64 * WINDOWS[i].1.as_secs_f64();
+                let enough = if self.queues { !cell.at_once } else { cell.asked as f64 >= due };
+                let limited = cell.held_back && enough;
+                if limited && cell.limited_before {
+                    self.ratios[i].add(cell.got as f64 / due);
                 }
-                let limited_before = cell.limited && cell.number + 1 == self.numbers[i];
-                *cell = Cell { bits: 0, number: self.numbers[i], limited: false, limited_before };
+                let limited_before = limited && cell.number + 1 == self.numbers[i];
+                *cell = Cell { number: self.numbers[i], limited_before, ..Cell::default() };
             }
-            cell.bits += bits;
-            cell.limited |= limited;
+            cell.got += got;
+            cell.asked += asked;
+            cell.held_back |= held_back;
+            cell.at_once |= !held_back;
         }
     }
 
@@ -160,28 +173,40 @@ mod tests {
 
     #[test]
     fn windows_in_which_a_user_was_held_back_count() {
-        let mut figures = Figures::new(4);
+        let mut figures = Figures::new(4, false);
         // 1 Mbit/s is 10 000 bits in 10 ms. One frame and one refusal in each window but the sixth.
         for window in 0..10_u64 {
             let at = Time::ZERO + Span::from_ms(window * 10 + 1);
-            figures.record(1, at, if window == 3 { 12_000 } else { 10_000 }, 1_000_000, false);
-            figures.record(1, at, 0, 1_000_000, window != 6);
-            figures.record(3, at, 4_000, 1_000_000, false);
+            let got = if window == 3 { 12_000 } else { 8_000 };
+            figures.record(1, at, (got, got), 1_000_000, false);
+            figures.record(1, at, (2_000, 0), 1_000_000, window != 6);
+            figures.record(3, at, (9_000, 4_000), 1_000_000, true);
         }
         let obtained = figures.obtained();
         assert_eq!(obtained.len(), 1, "100 ms never were full");
         let short = obtained[0];
         // Windows 1 to 5 and 8: the first, the sixth and the one after it do not count, the last is not over.
         assert_eq!((short.window, short.windows), ("10ms", 6));
-        assert!((short.median - 1.0).abs() < 1e-9 && (short.largest - 1.2).abs() < 1e-9);
+        assert!((short.median - 0.8).abs() < 1e-9 && (short.largest - 1.2).abs() < 1e-9);
         assert!((short.worst_error - 0.2).abs() < 1e-9 && (short.p99_error - 0.2).abs() < 1e-9);
-        assert!((short.least - 1.0).abs() < 1e-9);
+        assert!((short.least - 0.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn where_frames_wait_all_of_them_must() {
+        let mut figures = Figures::new(1, true);
+        for window in 0..10_u64 {
+            let at = Time::ZERO + Span::from_ms(window * 10 + 1);
+            figures.record(0, at, (5_000, 5_000), 1_000_000, true);
+            figures.record(0, at, (5_000, 5_000), 1_000_000, window != 6);
+        }
+        assert_eq!(figures.obtained()[0].windows, 6);
     }
 
     #[test]
     fn users_beyond_those_that_are_watched_cost_nothing() {
-        let mut figures = Figures::new(2);
-        figures.record(2, Time::ZERO, 1, 1, true);
+        let mut figures = Figures::new(2, false);
+        figures.record(2, Time::ZERO, (1, 1), 1, true);
         assert!(figures.obtained().is_empty());
         assert_eq!(figures.watched(), 2);
     }

@@ -32,9 +32,9 @@ pub(crate) struct Ledger {
 }
 
 impl Limiter {
-    /// Of a table and a meter for it.
+    /// Of a table and a meter for it; `queues` where frames wait.
     #[must_use]
-    pub fn new(users: Users, meter: Box<dyn Meter>, kind: KeyKind) -> Self {
+    pub fn new(users: Users, meter: Box<dyn Meter>, kind: KeyKind, queues: bool) -> Self {
         let ledger = Ledger {
             conforming: Tally::default(),
             exceeding: Tally::default(),
@@ -43,7 +43,7 @@ impl Limiter {
             delayed: 0,
             without_key: 0,
             unmetered: 0,
-            figures: Figures::new(users.capacity()),
+            figures: Figures::new(users.capacity(), queues),
             workers: Vec::new(),
         };
         Limiter { users, meter, kind, ledger: Mutex::new(ledger), reloads: AtomicU64::new(0) }

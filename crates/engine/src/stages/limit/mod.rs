@@ -288,8 +288,9 @@ impl Configuration for Limit {
         // What was read from text was checked.
         let bucket = self.bucket().expect("a bucket that was checked");
         let default = (self.unknown == Unknown::Default).then_some(bucket);
+        let meter = self.algorithm.meter(self.workers, self.users);
         let users = Users::new(self.users, self.idle, default, random.bits());
-        let limiter = Limiter::new(users, self.algorithm.meter(self.workers, self.users), self.key);
+        let limiter = Limiter::new(users, meter, self.key, self.mode == Mode::Shape);
         if let Some(rates) = &self.shared.loaded {
             limiter.users.give(rates).expect("a new table has room for as many as were counted");
         }

@@ -196,9 +196,10 @@ impl<F: Frame> Limiting<F> {
                 limiter.users.count(slot, bytes, got);
                 let users = &limiter.users;
                 let word = users.word(slot).load(std::sync::atomic::Ordering::Relaxed);
-                if let Some(bucket) = users.bucket_of(slot, key, word) {
-                    let at = if let Fate::Waits(departs) = fate { departs } else { item.at };
-                    let bits = if got { bytes * 8 } else { 0 };
+                let at = if let Fate::Waits(departs) = fate { departs } else { item.at };
+                // What was too impatient would have left after what waits: it is no part of a window.
+                if let Some(bucket) = users.bucket_of(slot, key, word).filter(|_| fate != Fate::Impatient) {
+                    let bits = (bytes * 8, if got { bytes * 8 } else { 0 });
                     ledger.figures.record(slot, at, bits, bucket.rate().bps(), fate != Fate::Conforms);
                 }
             }

@@ -1,0 +1,145 @@
+//! `netlathe limit` between live programs: what five destinations got at once, by the receiver's capture. They say
+//! `SKIP: why` where no lab can be made.
+
+#![cfg(feature = "live")]
+
+#[path = "live/bed.rs"]
+#[allow(dead_code, reason = "made for the tests of live ports; this file uses a part")]
+mod bed;
+
+use bed::{Bed, Program, number};
+use lab::Node;
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Destinations by the last byte of their address, and their rates in bit/s. The last one stays under its own.
+const RATES: [(u8, f64); 6] = [(201, 1e6), (202, 2e6), (203, 4e6), (204, 8e6), (205, 16e6), (206, 50e6)];
+
+/// A bed whose server has six more addresses, and a limiter that carries frames.
+fn limited(test: &str, options: &str) -> Option<(Bed, Program)> {
+    let bed = Bed::alone(test, |_| {})?;
+    for (host, _) in RATES {
+        bed.stdout(Node::Server, &format!("ip addr add 10.77.0.{host}/24 dev eth0"));
+    }
+    write_rates(&bed, 1.0);
+    let line = format!("limit --in c0 --out s0 --json --duration 60s --key dst-ip --users 1000 {options}");
+    let limit = bed.start(Node::Box, &line);
+    let start = Instant::now();
+    while !bed.output(Node::Client(1), "ping -c 1 -W 1 10.77.0.206").status.success() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it carries nothing");
+    }
+    Some((bed, limit))
+}
+
+fn write_rates(bed: &Bed, factor: f64) {
+    let line = |(host, bps): &(u8, f64)| format!("10.77.0.{host} {}bps\n", (bps * factor) as u64);
+    fs::write(bed.path("rates"), RATES.iter().map(line).collect::<String>()).expect("it can be written");
+}
+
+/// Runs iperf3 to all six at once for `seconds` and gives the bits a second that each got, with FCS, from `after`
+/// seconds on for `window` of them.
+fn flows(bed: &Bed, udp: bool, seconds: u32, after: u64, window: u64) -> BTreeMap<u8, f64> {
+    let servers: Vec<Program> = RATES
+        .iter()
+        .map(|(host, _)| {
+            let port = format!("5{host}");
+            Program::start(bed.command(
+                Node::Server,
+                "iperf3",
+                &["-s", "-1", "-B", &format!("10.77.0.{host}"), "-p", &port],
+            ))
+        })
+        .collect();
+    let capture = bed.capture("got.pcap");
+    let clients: Vec<Program> = RATES
+        .iter()
+        .map(|(host, bps)| {
+            let offered = if *host == 206 { 4e6 } else { bps * 2.0 };
+            let (to, port) = (format!("10.77.0.{host}"), format!("5{host}"));
+            let (time, rate) = (seconds.to_string(), (offered as u64).to_string());
+            let mut words = vec!["-c", &to, "-p", &port, "-t", &time];
+            if udp {
+                words.extend(["-u", "-l", "1200", "-b", &rate]);
+            } else if *host == 206 {
+                words.extend(["-b", &rate]);
+            }
+            Program::start(bed.command(Node::Client(1), "iperf3", &words))
+        })
+        .collect();
+    for program in clients.into_iter().chain(servers) {
+        let _ = program.wait();
+    }
+    let _ = capture.stop();
+    let (records, _) = bed.records("got.pcap");
+    let of_flow = |bytes: &[u8]| bytes.len() > 200 && bytes[12..14] == [8, 0] && (201..=206).contains(&bytes[33]);
+    let first = records.iter().find(|record| of_flow(&record.bytes)).expect("something came").ns;
+    let from = first + after * 1_000_000_000;
+    let until = from + window * 1_000_000_000;
+    let mut got = BTreeMap::new();
+    for record in records.iter().filter(|record| (from..until).contains(&record.ns) && record.bytes.len() > 34) {
+        if record.bytes[12..14] == [8, 0] && (201..=206).contains(&record.bytes[33]) {
+            *got.entry(record.bytes[33]).or_insert(0.0) +=
+                (record.bytes.len() as f64 + 4.0).max(64.0) * 8.0 / window as f64;
+        }
+    }
+    got
+}
+
+/// Every limited destination within 2 % of its rate, and the median of the errors within 1 %: a machine that is busy with
+/// other things delays what is sent for a moment.
+fn check(got: &BTreeMap<u8, f64>, what: &str) {
+    let mut errors: Vec<f64> = RATES[..5].iter().map(|(host, bps)| (got[host] / bps - 1.0).abs()).collect();
+    println!("{what}: {got:?}, errors {errors:?}");
+    errors.sort_by(f64::total_cmp);
+    assert!(errors[2] < 0.01 && errors[4] < 0.02, "{what}: {got:?} {errors:?}");
+}
+
+#[test]
+fn udp_to_five_destinations_is_policed_and_a_sixth_untouched() {
+    let Some((bed, limit)) = limited("police", "--rate 100Mbps --rates rates") else { return };
+    let got = flows(&bed, true, 15, 3, 10);
+    check(&got, "UDP");
+    let report = limit.stop().report();
+    let sixth =
+        report["limit"]["talkers"].as_array().expect("talkers").iter().find(|user| user["user"] == "10.77.0.206");
+    assert_eq!(sixth.expect("it sent much")["exceeded_bytes"], 0, "under its limit");
+    assert!(number(&report, "/drops/policed") > 1_000);
+}
+
+#[test]
+fn tcp_to_five_destinations_is_shaped() {
+    let Some((bed, limit)) = limited("shape", "--rate 100Mbps --rates rates --mode shape") else { return };
+    check(&flows(&bed, false, 15, 3, 10), "TCP");
+    let report = limit.stop().report();
+    assert!(number(&report, "/limit/delayed") > 1_000);
+}
+
+#[test]
+fn a_signal_changes_rates_under_traffic() {
+    let Some((bed, limit)) = limited("reload", "--rate 100Mbps --rates rates --burst 3036B") else { return };
+    // Half the rates from 8 s on.
+    let (got, signalled) = thread::scope(|scope| {
+        let signalled = scope.spawn(|| {
+            thread::sleep(Duration::from_secs(6));
+            write_rates(&bed, 0.5);
+            limit.signal("HUP");
+        });
+        (flows(&bed, true, 18, 11, 6), signalled.join())
+    });
+    signalled.expect("it was sent");
+    for (host, bps) in &RATES[..5] {
+        assert!((got[host] / (bps / 2.0) - 1.0).abs() < 0.02, "{host}: {got:?}");
+    }
+    fs::write(bed.path("rates"), "10.77.0.201 fast\n").expect("it can be written");
+    limit.signal("HUP");
+    thread::sleep(Duration::from_millis(500));
+    let finished = limit.stop();
+    assert!(finished.stderr.contains("rates of 6 users") && finished.stderr.contains("line 1"), "{}", finished.stderr);
+    let report = finished.report();
+    assert_eq!(number(&report, "/limit/users/reloads"), 1);
+    let sixth =
+        report["limit"]["talkers"].as_array().expect("talkers").iter().find(|user| user["user"] == "10.77.0.206");
+    assert_eq!(sixth.expect("it sent much")["exceeded_bytes"], 0, "no conforming frame is dropped");
+}
