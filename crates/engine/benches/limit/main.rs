@@ -95,9 +95,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
+    // What was run stays, whatever becomes of the rest.
+    fs::write(folder.join("limit-fig6.svg"), figure::svg(&drawn))?;
+    fs::write(folder.join("limit.md"), &text)?;
     let speeds = speed::all(&mut text)?;
     fs::write(folder.join("limit.md"), &text)?;
-    fs::write(folder.join("limit-fig6.svg"), figure::svg(&drawn))?;
     let data: Value = json!({"experiment": rows, "sweep": swept, "speed": speeds});
     fs::write(folder.join("limit.json"), serde_json::to_string_pretty(&data)? + "\n")?;
     println!("{text}");
