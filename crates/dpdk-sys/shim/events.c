@@ -155,6 +155,6 @@ uint16_t shim_event_take(uint8_t device, uint8_t port, struct rte_mbuf **frames,
 void shim_event_flush(uint8_t device, uint8_t port)
 {
 	/* Devices that gather what is enqueued send it on when they are given nothing. */
-	struct rte_event none;
+	struct rte_event none = { 0 };
 	(void)rte_event_enqueue_burst(device, port, &none, 0);
 }

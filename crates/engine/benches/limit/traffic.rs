@@ -33,6 +33,10 @@ impl Frame for Prepared {
     fn length(&self) -> FrameLen {
         FrameLen::new(self.length)
     }
+
+    fn copy(&self) -> Option<Self> {
+        Some(self.clone())
+    }
 }
 
 impl Prepared {

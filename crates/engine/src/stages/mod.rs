@@ -32,7 +32,6 @@ macro_rules! stages {
 
         /// The configuration of a stage.
         #[derive(Clone, Debug, PartialEq)]
-        #[expect(clippy::large_enum_variant, reason = "a run has a handful of them, read once")]
         pub enum StageConfig {
             $(#[expect(missing_docs, reason = "each configuration documents itself")] $config($config),)*
         }
