@@ -120,7 +120,7 @@ fn measure(scheme: &str, users: usize) -> Result<f64, Box<dyn Error>> {
             for _ in 0..BURST {
                 // A generator of one multiplication: whoever draws is not what is measured.
                 drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let user = ((drawn >> 32) * users as u64 >> 32) as u32;
+                let user = (((drawn >> 32) * users as u64) >> 32) as u32;
                 into.push(frame.for_user(0x0a00_0000 + user)).map_err(|_| "the ring is full")?;
             }
             now += Span::from_ns(10 * BURST as u64);
