@@ -18,7 +18,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("dpdk-sys", &[]),
     ("dpdk", &["units", "packet", "dpdk-sys"]),
     ("dataplane", &["units", "packet", "measure", "engine", "dpdk"]),
-    ("slice", &["units", "measure"]),
+    ("probe", &[]),
+    ("slice", &["units", "measure", "probe"]),
     ("page", &["units", "measure"]),
     ("lab", &[]),
     ("disk", &["units", "engine"]),
@@ -35,6 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "dpdk",
             "dataplane",
             "slice",
+            "probe",
             "lab",
             "disk",
         ],
@@ -42,7 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// The crates that may hold unsafe code. All others inherit the workspace's lints, which forbid it.
-const FENCE: [&str; 2] = ["dpdk-sys", "dpdk"];
+const FENCE: [&str; 3] = ["dpdk-sys", "dpdk", "probe"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")

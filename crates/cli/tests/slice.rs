@@ -229,6 +229,66 @@ fn a_command_that_fails_is_said_and_counts() {
     assert_eq!((missing.status, missing.complaints().len()), (Some(2), 1), "{}", missing.stderr);
 }
 
+/// Two sections, one within the other, of a program in C; the inner one waits for about 5 µs.
+#[test]
+fn probes_in_a_program_show_where_its_time_goes() {
+    const PROGRAM: &str = r#"
+#include "netlathe_probe.h"
+int main(int count, char **arguments)
+{
+    struct netlathe_ring ring;
+    if (count != 2 || netlathe_configure(&ring, arguments[1], 1 << 20)) return 1;
+    netlathe_name(&ring, 1, "outer");
+    netlathe_name(&ring, 2, "wait");
+    struct timespec a, b;
+    for (;;) {
+        struct netlathe_block block;
+        netlathe_init(&ring, &block, 17, NETLATHE_SEND);
+        netlathe_start(&block, 1);
+        netlathe_start(&block, 2);
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        do clock_gettime(CLOCK_MONOTONIC, &b);
+        while ((b.tv_sec - a.tv_sec) * 1000000000L + b.tv_nsec - a.tv_nsec < 5000);
+        netlathe_stop(&block, 2);
+        netlathe_stop(&block, 1);
+        netlathe_exit(&ring, &block);
+    }
+}
+"#;
+    let bench = Bench::new();
+    bench.write("program.c", PROGRAM);
+    let header = concat!(env!("CARGO_MANIFEST_DIR"), "/../probe/include");
+    let arguments = ["-O2", "-I", header, "program.c", "-o", "program"];
+    let Ok(compiled) = Command::new("gcc").args(arguments).current_dir(bench.path("")).output() else {
+        println!("SKIP: there is no gcc");
+        return;
+    };
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let nobody = bench.run(["slice", "attach", "ring"]);
+    assert_eq!((nobody.status, nobody.complaints().len()), (Some(2), 1), "{}", nobody.stderr);
+    let mut program = Command::new(bench.path("program")).arg(bench.path("ring")).spawn().expect("it was compiled");
+    while !bench.path("ring").exists() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(Duration::from_millis(200));
+    let finished = bench.run(["slice", "attach", "ring", "--count", "1000", "--json"]);
+    program.kill().expect("it runs for ever");
+    program.wait().expect("it is ours");
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+    assert_eq!(report["received"], 1_000);
+    let median = |n: usize, name: &str| {
+        let section = &report["sections"][n];
+        assert_eq!(section["name"], name);
+        number(&section["p50_ns"])
+    };
+    let (outer, wait) = (median(0, "outer"), median(1, "wait"));
+    assert!((wait / 5_000.0 - 1.0).abs() < 0.05, "{report}");
+    assert!((outer / wait - 1.0).abs() < 0.01, "less the pair within, the outer is no longer: {report}");
+    let round = number(&report["loop"]["p50_ns"]);
+    assert!((round / wait - 1.0).abs() < 0.05, "less what the probes cost, the rest takes no time: {report}");
+}
+
 #[test]
 fn nothing_is_left_in_the_kernel_after_kill_9() {
     let Some((bench, _turn)) = bench() else { return };

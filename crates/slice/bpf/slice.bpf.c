@@ -286,23 +286,25 @@ static __always_inline struct thread *this_thread(void)
     return t && t->tid == tid ? t : 0;
 }
 
+/* All calls of the machine come by here, and a thread that is preempted within the program keeps it from running for
+ * others on its CPU: what is of no interest leaves at once, uncounted. */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 {
-    ENTER();
     __u32 call = (__u64)id < CALLS ? CALL[id & (CALLS - 1)] : NO_CALL;
-    if (call != NO_CALL) {
-        __u32 tid = bpf_get_current_pid_tgid(), index = tid & (THREADS - 1);
-        struct thread *t = bpf_map_lookup_elem(&threads, &index);
-        if (t) {
-            t->tid = tid;
-            t->call = call;
-            t->entered = now;
-            t->tcp_send = 0;
-            t->ip_send = 0;
-            t->sk = 0;
-            t->count = 0;
-        }
+    if (call == NO_CALL)
+        return 0;
+    ENTER();
+    __u32 tid = bpf_get_current_pid_tgid(), index = tid & (THREADS - 1);
+    struct thread *t = bpf_map_lookup_elem(&threads, &index);
+    if (t) {
+        t->tid = tid;
+        t->call = call;
+        t->entered = now;
+        t->tcp_send = 0;
+        t->ip_send = 0;
+        t->sk = 0;
+        t->count = 0;
     }
     LEAVE(P_SYS_ENTER);
 }
@@ -310,21 +312,21 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 {
-    ENTER();
     struct thread *t = this_thread();
-    if (t && t->call != NO_CALL) {
-        t->call = NO_CALL;
-        for (__u32 i = 0; i < HEADS; i++) {
-            if (i >= t->count)
-                break;
-            struct frame *f = followed(t->heads[i]);
-            if (f) {
-                stamp(f, RECV_EXIT, now);
-                hand_over(c, s, f, FOLLOWED);
-            }
+    if (!t || t->call == NO_CALL)
+        return 0;
+    ENTER();
+    t->call = NO_CALL;
+    for (__u32 i = 0; i < HEADS; i++) {
+        if (i >= t->count)
+            break;
+        struct frame *f = followed(t->heads[i]);
+        if (f) {
+            stamp(f, RECV_EXIT, now);
+            hand_over(c, s, f, FOLLOWED);
         }
-        t->count = 0;
     }
+    t->count = 0;
     LEAVE(P_SYS_EXIT);
 }
 

@@ -84,7 +84,7 @@ pub struct Packets {
     pub without_call: u64,
 }
 
-struct Tally {
+pub(crate) struct Tally {
     raw: f64,
     net: f64,
     squares: f64,
@@ -92,38 +92,38 @@ struct Tally {
 }
 
 impl Tally {
-    fn new() -> Tally {
+    pub(crate) fn new() -> Tally {
         let mut quantiles = Histogram::new(3).expect("one to five digits are possible");
         quantiles.auto(true);
         Tally { raw: 0.0, net: 0.0, squares: 0.0, quantiles }
     }
 
-    fn count(&mut self, raw: f64, net: f64) {
+    pub(crate) fn count(&mut self, raw: f64, net: f64) {
         self.raw += raw;
         self.net += net;
         self.squares += net * net;
         self.quantiles.record(net.max(0.0).round() as u64).expect("the histogram grows to any value");
     }
 
-    fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.quantiles.len()
     }
 
-    fn mean(&self) -> f64 {
+    pub(crate) fn mean(&self) -> f64 {
         self.net / self.len().max(1) as f64
     }
 
-    fn raw_mean(&self) -> f64 {
+    pub(crate) fn raw_mean(&self) -> f64 {
         self.raw / self.len().max(1) as f64
     }
 
-    fn cv(&self) -> f64 {
+    pub(crate) fn cv(&self) -> f64 {
         let mean = self.mean();
         let variance = (self.squares / self.len().max(1) as f64 - mean * mean).max(0.0);
         if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
     }
 
-    fn quantile(&self, of_one: f64) -> f64 {
+    pub(crate) fn quantile(&self, of_one: f64) -> f64 {
         self.quantiles.value_at_quantile(of_one) as f64
     }
 }

@@ -83,7 +83,7 @@ fn parse_name(text: &str) -> Result<String, units::ParseError> {
     Ok(text.to_owned())
 }
 
-fn parse_buffer(text: &str) -> Result<u32, units::ParseError> {
+pub(super) fn parse_buffer(text: &str) -> Result<u32, units::ParseError> {
     let size = units::parse_size(text)?;
     let wrong =
         || units::ParseError::new(format!("'{text}' is no size of a ring"), "write a power of two from 64KiB to 1GiB");

@@ -4,6 +4,7 @@ use crate::output::Failure;
 use clap::Subcommand;
 use std::process::ExitCode;
 
+mod attach;
 mod kernel;
 mod report;
 
@@ -12,7 +13,8 @@ mod report;
 #[command(after_help = "\
 Examples:
   netlathe slice kernel --port 8080 --duration 10s
-  netlathe slice kernel --json -- ./ping-pong 127.0.0.1 1000")]
+  netlathe slice kernel --json -- ./ping-pong 127.0.0.1 1000
+  netlathe slice attach /dev/shm/server.probes --duration 10s")]
 pub(crate) struct Slice {
     #[command(subcommand)]
     action: Action,
@@ -21,12 +23,14 @@ pub(crate) struct Slice {
 #[derive(Subcommand)]
 enum Action {
     Kernel(kernel::KernelSlices),
+    Attach(attach::Attach),
 }
 
 impl Slice {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.action {
             Action::Kernel(command) => command.run(),
+            Action::Attach(command) => command.run(),
         }
     }
 }

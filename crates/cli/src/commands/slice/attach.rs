@@ -1,0 +1,187 @@
+use super::kernel::parse_buffer;
+use crate::commands::{parse, parse_count};
+use crate::output::{self, Failure, brief, thousands};
+use crate::stop::Stop;
+use serde::Serialize;
+use slice::{ProgramBook, ProgramReport};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Sections of a program that carries probes: turn them on, read them, show them
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe slice attach /dev/shm/server.probes --duration 10s
+  netlathe slice attach /dev/shm/server.probes --each lines --count 100
+  netlathe slice attach new.probes --buffer 64MiB --json
+
+RING is the file that the program gives to Ring::configure (Rust) or netlathe_configure (C); with --buffer it is
+made for a program to come. The probes are on from now to the end of this command. docs/reference/slice.md has the
+probes and the report.")]
+pub(crate) struct Attach {
+    /// The ring, a file
+    #[arg(value_name = "RING")]
+    ring: PathBuf,
+    /// Make the ring if it is not there, of this size: a block takes 288 B
+    #[arg(long, value_name = "SIZE", value_parser = parse_buffer)]
+    buffer: Option<u32>,
+    /// End after this time, such as 10s
+    #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
+    duration: Option<units::Span>,
+    /// End after so many blocks
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    count: Option<u64>,
+    /// Print the report as one JSON object, and nothing else, on stdout
+    #[arg(long, conflicts_with = "each")]
+    json: bool,
+    /// Show the figures as stamped, too
+    #[arg(long)]
+    raw: bool,
+    /// Print each block as it comes, in one line
+    #[arg(long, value_name = "FORM", value_parser = ["lines"])]
+    each: Option<String>,
+    /// Print no report for people
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Between two looks at the ring.
+const LOOK: Duration = Duration::from_millis(10);
+/// For the rate of the time-stamp counter: good to some ppm.
+const CLOCK: Duration = Duration::from_millis(100);
+
+/// The object of `--json`; the names are a contract.
+#[derive(Serialize)]
+struct AttachReport {
+    schema: u32,
+    command: &'static str,
+    #[serde(flatten)]
+    program: ProgramReport,
+}
+
+/// Nanoseconds per tick, measured. Of readings that an interruption parted, the rate would be wrong: the tightest count.
+fn ns_per_tick() -> f64 {
+    let moment = || {
+        (0..32)
+            .map(|_| {
+                let before = probe::ticks();
+                let now = Instant::now();
+                let after = probe::ticks();
+                (after - before, before + (after - before) / 2, now)
+            })
+            .min_by_key(|(width, ..)| *width)
+            .expect("there are 32")
+    };
+    let (_, first, begun) = moment();
+    thread::sleep(CLOCK);
+    let (_, last, ended) = moment();
+    (ended - begun).as_nanos() as f64 / (last - first) as f64
+}
+
+impl Attach {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let problem = |cause: std::io::Error| {
+            let hint = if cause.kind() == std::io::ErrorKind::NotFound {
+                ": start the program first, or make the ring with --buffer 16MiB"
+            } else {
+                ""
+            };
+            Failure::new(format!("{}: {cause}{hint}", self.ring.display()))
+        };
+        let stop = Stop::on_signals()?;
+        let open = |path: &Path| match self.buffer {
+            Some(bytes) => probe::Reader::open_or_create(path, bytes as usize),
+            None => probe::Reader::open(path),
+        };
+        let mut reader = open(&self.ring).map_err(problem)?;
+        let ns_per_tick = ns_per_tick();
+        reader.forget();
+        reader.enable(true);
+        let end = self.duration.map(|duration| Instant::now() + Duration::from_nanos(duration.as_ps() / 1_000));
+        let mut book: Option<ProgramBook> = None;
+        let mut left = self.count.unwrap_or(u64::MAX);
+        loop {
+            let last = stop.asked() || end.is_some_and(|end| Instant::now() >= end);
+            if last {
+                reader.enable(false);
+            }
+            while left > 0 {
+                let Some(block) = reader.next_block() else { break };
+                // A program that came after us has measured its costs by its first block.
+                let book = book.get_or_insert_with(|| ProgramBook::new(reader.costs(), ns_per_tick));
+                book.add(&block);
+                left -= 1;
+                if self.each.is_some() {
+                    output::print(&(book.line(&block, |id| reader.name(id)) + "\n"))?;
+                }
+            }
+            if last || left == 0 {
+                break;
+            }
+            thread::sleep(LOOK);
+        }
+        let book = book.unwrap_or_else(|| ProgramBook::new(reader.costs(), ns_per_tick));
+        let program = book.report(reader.dropped(), |id| reader.name(id));
+        if self.json {
+            let report = AttachReport { schema: 1, command: "slice attach", program };
+            output::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
+        } else if !self.quiet {
+            output::print(&text(&program, self.raw))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn text(report: &ProgramReport, raw: bool) -> String {
+    let mut out = "slice attach\n".to_owned();
+    // Writing to a string cannot fail.
+    let (received, dropped) = (thousands(report.received), thousands(report.dropped));
+    let _ = writeln!(out, "  blocks    {received} received, {dropped} dropped since the ring was full");
+    let head = if raw { "      as stamped" } else { "" };
+    let _ = writeln!(
+        out,
+        "  {:<20} {:>11} {:>11} {:>11} {:>7} {:>10}{head}",
+        "section", "mean", "median", "p99", "cv", "per block"
+    );
+    for section in &report.sections {
+        let name = section.name.clone().unwrap_or_else(|| section.id.to_string());
+        let _ = write!(
+            out,
+            "  {name:<20} {:>11} {:>11} {:>11} {:>7.2} {:>10.3}",
+            brief(section.mean_ns),
+            brief(section.p50_ns),
+            brief(section.p99_ns),
+            section.cv,
+            section.per_block
+        );
+        let _ = if raw { writeln!(out, " {:>15}", brief(section.raw_mean_ns)) } else { writeln!(out) };
+    }
+    if let Some(rounds) = &report.rounds {
+        let _ = writeln!(
+            out,
+            "  {:<20} {:>11} {:>11}  {} rounds, block to block; as stamped {}, median {}",
+            "round",
+            brief(rounds.mean_ns),
+            brief(rounds.p50_ns),
+            thousands(rounds.count),
+            brief(rounds.raw_mean_ns),
+            brief(rounds.raw_p50_ns)
+        );
+    }
+    if report.beyond > 0 {
+        let _ = writeln!(out, "  beyond    {} sections, for which a block had no room", thousands(report.beyond));
+    }
+    let cost = &report.overhead;
+    let _ = writeln!(
+        out,
+        "  subtracted init {}, start+stop {}, inside {}, exit {}",
+        brief(cost.alpha),
+        brief(cost.beta),
+        brief(cost.inside),
+        brief(cost.gamma)
+    );
+    out
+}

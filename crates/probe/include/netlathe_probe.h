@@ -1,0 +1,275 @@
+/* netlathe probes for C: sections of a program's own code, measured block by block.
+ *
+ * NetSlice's five operations. Nothing to link: include this header (C11 or gnu99, gcc or clang, Linux).
+ *
+ *     struct netlathe_ring ring;
+ *     if (netlathe_configure(&ring, "/dev/shm/server.probes", 16 << 20))
+ *         perror("probes");                       // the operations then do nothing
+ *     netlathe_name(&ring, 1, "parse");
+ *     …
+ *     struct netlathe_block block;
+ *     netlathe_init(&ring, &block, 6, NETLATHE_RECEIVE);
+ *     netlathe_start(&block, 1);
+ *     …                                           // the measured code
+ *     netlathe_stop(&block, 1);
+ *     netlathe_exit(&ring, &block);
+ *
+ * `netlathe slice attach /dev/shm/server.probes` turns the probes on, reads them and shows them; until then each
+ * operation costs a branch. Sections are numbered 0 to 31 and may enclose others; a block has room for 16. Several
+ * threads may share a ring, not a block. The ring's layout is that of crates/probe/src/layout.rs.
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef NETLATHE_PROBE_H
+#define NETLATHE_PROBE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NETLATHE_SECTIONS 16
+#define NETLATHE_IDS 32
+#define NETLATHE_SEND 0
+#define NETLATHE_RECEIVE 1
+
+enum {
+    NETLATHE_AT_VERSION = 1, NETLATHE_AT_SLOTS = 2, NETLATHE_AT_ENABLED = 3, NETLATHE_AT_COSTS = 4,
+    NETLATHE_AT_WRITTEN = 8, NETLATHE_AT_READ = 16, NETLATHE_AT_DROPPED = 24, NETLATHE_AT_NAMES = 64,
+    NETLATHE_NAME_WORDS = 7, NETLATHE_FIRST_SLOT = 512, NETLATHE_HEADER_WORDS = 4,
+    NETLATHE_SLOT_WORDS = NETLATHE_HEADER_WORDS + 2 * NETLATHE_SECTIONS, NETLATHE_VERSION = 1,
+};
+
+struct netlathe_ring {
+    uint64_t *words; /* NULL when it could not be configured */
+    uint64_t slots;
+};
+
+struct netlathe_block {
+    uint64_t header, start;
+    uint32_t on, count, beyond;
+    uint64_t open[NETLATHE_IDS];
+    struct { uint64_t first, length; } section[NETLATHE_SECTIONS];
+};
+
+static inline __attribute__((always_inline)) uint64_t netlathe_ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
+static inline uint64_t netlathe_magic(void)
+{
+    uint64_t magic;
+    /* In memory as the letters read on a little-endian machine; the number counts, as everywhere in the ring. */
+    const unsigned char letters[8] = {'N', 'L', 'P', 'R', 'O', 'B', 'E', '1'};
+    magic = 0;
+    for (int i = 7; i >= 0; i--)
+        magic = magic << 8 | letters[i];
+    return magic;
+}
+
+static inline void netlathe_begin(struct netlathe_block *block, int on, uint64_t header)
+{
+    block->on = (uint32_t)on;
+    block->count = block->beyond = 0;
+    if (on) {
+        block->header = header;
+        memset(block->open, 0, sizeof(block->open));
+        block->start = netlathe_ticks();
+    }
+}
+
+/* Begins the block of a packet. `protocol` is the transport's number: 6 is TCP, 17 is UDP. */
+static inline void netlathe_init(const struct netlathe_ring *ring, struct netlathe_block *block, uint8_t protocol,
+                                 int direction)
+{
+    int on = ring->words && __atomic_load_n(&ring->words[NETLATHE_AT_ENABLED], __ATOMIC_RELAXED) != 0;
+    netlathe_begin(block, on, (uint64_t)protocol | (uint64_t)(direction & 1) << 8);
+}
+
+/* The packet's lengths in bytes: transport header, IP header, all of it. */
+static inline void netlathe_lengths(struct netlathe_block *block, uint8_t transport, uint8_t ip, uint16_t length)
+{
+    block->header = (block->header & 0xffffffffu) | (uint64_t)transport << 32 | (uint64_t)ip << 40 | (uint64_t)length << 48;
+}
+
+static inline __attribute__((always_inline)) void netlathe_start(struct netlathe_block *block, unsigned id)
+{
+    if (block->on)
+        block->open[id % NETLATHE_IDS] = netlathe_ticks();
+}
+
+static inline __attribute__((always_inline)) void netlathe_stop(struct netlathe_block *block, unsigned id)
+{
+    if (block->on) {
+        uint64_t now = netlathe_ticks(), started = block->open[id % NETLATHE_IDS], after;
+        block->open[id % NETLATHE_IDS] = 0;
+        if (!started)
+            return;
+        if (block->count >= NETLATHE_SECTIONS) {
+            block->beyond++;
+            return;
+        }
+        after = started - block->start;
+        if (after > 0xffffffffu)
+            after = 0xffffffffu;
+        block->section[block->count].first = id % NETLATHE_IDS | (uint64_t)0x511CE << 8 | after << 32;
+        block->section[block->count].length = now - started;
+        block->count++;
+    }
+}
+
+static inline void netlathe_write_slot(uint64_t *slot, const struct netlathe_block *block, uint64_t number)
+{
+    static __thread uint32_t thread;
+    uint64_t beyond = block->beyond > 0xffff ? 0xffff : block->beyond;
+    if (!thread)
+        thread = (uint32_t)syscall(SYS_gettid);
+    __atomic_store_n(&slot[1], block->header, __ATOMIC_RELAXED);
+    __atomic_store_n(&slot[2], block->start, __ATOMIC_RELAXED);
+    __atomic_store_n(&slot[3], thread | (uint64_t)block->count << 32 | beyond << 48, __ATOMIC_RELAXED);
+    for (uint32_t i = 0; i < block->count; i++) {
+        __atomic_store_n(&slot[NETLATHE_HEADER_WORDS + 2 * i], block->section[i].first, __ATOMIC_RELAXED);
+        __atomic_store_n(&slot[NETLATHE_HEADER_WORDS + 2 * i + 1], block->section[i].length, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&slot[0], number + 1, __ATOMIC_RELEASE);
+}
+
+/* Ends a block: it goes into the ring, or if that is full, counts as dropped. */
+static inline void netlathe_exit(const struct netlathe_ring *ring, const struct netlathe_block *block)
+{
+    uint64_t *w = ring->words, number;
+    if (!block->on)
+        return;
+    number = __atomic_load_n(&w[NETLATHE_AT_WRITTEN], __ATOMIC_RELAXED);
+    do {
+        if (number - __atomic_load_n(&w[NETLATHE_AT_READ], __ATOMIC_ACQUIRE) >= ring->slots) {
+            __atomic_fetch_add(&w[NETLATHE_AT_DROPPED], 1, __ATOMIC_RELAXED);
+            return;
+        }
+    } while (!__atomic_compare_exchange_n(&w[NETLATHE_AT_WRITTEN], &number, number + 1, 1, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+    netlathe_write_slot(w + NETLATHE_FIRST_SLOT + number % ring->slots * NETLATHE_SLOT_WORDS, block, number);
+}
+
+/* Names a section, for people: up to 55 bytes. */
+static inline void netlathe_name(const struct netlathe_ring *ring, unsigned id, const char *name)
+{
+    char text[NETLATHE_NAME_WORDS * 8] = {0};
+    if (!ring->words || id >= NETLATHE_IDS)
+        return;
+    strncpy(text, name, sizeof(text) - 1);
+    memcpy(&ring->words[NETLATHE_AT_NAMES + id * NETLATHE_NAME_WORDS], text, sizeof(text));
+}
+
+static inline uint64_t netlathe_median(uint64_t *values, int count)
+{
+    for (int i = 1; i < count; i++) {
+        uint64_t value = values[i];
+        int k = i;
+        for (; k > 0 && values[k - 1] > value; k--)
+            values[k] = values[k - 1];
+        values[k] = value;
+    }
+    return values[count / 2];
+}
+
+/* What each operation costs here, medians of many tries, in 1/1024 of a tick. */
+static inline void netlathe_calibrate(const struct netlathe_ring *ring)
+{
+    enum { TRIES = 501, PAIRS = 8 };
+    uint64_t took[5][TRIES], slot[NETLATHE_SLOT_WORDS], median[5];
+    for (int i = 0; i < TRIES; i++) {
+        struct netlathe_block block;
+        uint64_t t[5], inside = 0;
+        t[0] = netlathe_ticks();
+        netlathe_begin(&block, 1, 6);
+        t[1] = netlathe_ticks();
+        for (unsigned id = 0; id < PAIRS; id++) { /* several: one is not much longer than reading the clock */
+            netlathe_start(&block, id);
+            netlathe_stop(&block, id);
+        }
+        t[2] = netlathe_ticks();
+        netlathe_write_slot(slot, &block, 0);
+        __asm__ volatile("" : : "r"(slot) : "memory");
+        t[3] = netlathe_ticks();
+        t[4] = netlathe_ticks();
+        for (int k = 0; k < 4; k++)
+            took[k][i] = (t[k + 1] - t[k]) << 10;
+        for (uint32_t k = 0; k < block.count; k++)
+            inside += block.section[k].length;
+        took[4][i] = (inside << 10) / PAIRS;
+    }
+    for (int k = 0; k < 5; k++)
+        median[k] = netlathe_median(took[k], TRIES);
+    /* Of the time between two readings of the clock, one reading is the clock's. */
+    for (int k = 0; k < 3; k++)
+        median[k] = median[k] > median[3] ? median[k] - median[3] : 0;
+    ring->words[NETLATHE_AT_COSTS] = median[0];
+    ring->words[NETLATHE_AT_COSTS + 1] = median[1] / PAIRS;
+    ring->words[NETLATHE_AT_COSTS + 2] = median[4];
+    ring->words[NETLATHE_AT_COSTS + 3] = median[2];
+}
+
+/* Opens the ring in a file, or makes one of about `bytes`. 0, or -1 and errno; EPROTO when the file is no ring. */
+static inline int netlathe_configure(struct netlathe_ring *ring, const char *path, size_t bytes)
+{
+    uint64_t *w, slots = bytes / 8 > NETLATHE_FIRST_SLOT ? (bytes / 8 - NETLATHE_FIRST_SLOT) / NETLATHE_SLOT_WORDS : 0;
+    uint64_t version = NETLATHE_VERSION | (uint64_t)NETLATHE_SLOT_WORDS << 32;
+    struct stat stat;
+    int made = 1, error = 0, fd;
+    ring->words = NULL;
+    ring->slots = 0;
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EEXIST) {
+        made = 0;
+        fd = open(path, O_RDWR | O_CLOEXEC);
+    }
+    if (fd < 0)
+        return -1;
+    if (made && !slots)
+        error = EINVAL;
+    else if (made)
+        error = posix_fallocate(fd, 0, (off_t)((NETLATHE_FIRST_SLOT + slots * NETLATHE_SLOT_WORDS) * 8));
+    if (!error && fstat(fd, &stat))
+        error = errno;
+    if (!error && stat.st_size < (off_t)((NETLATHE_FIRST_SLOT + NETLATHE_SLOT_WORDS) * 8))
+        error = EPROTO;
+    if (error) {
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    w = (uint64_t *)mmap(NULL, (size_t)stat.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (w == MAP_FAILED)
+        return -1;
+    if (made) {
+        w[NETLATHE_AT_VERSION] = version;
+        w[NETLATHE_AT_SLOTS] = slots;
+        __atomic_store_n(&w[0], netlathe_magic(), __ATOMIC_RELEASE);
+    }
+    slots = w[NETLATHE_AT_SLOTS];
+    if (__atomic_load_n(&w[0], __ATOMIC_ACQUIRE) != netlathe_magic() || w[NETLATHE_AT_VERSION] != version || !slots ||
+        slots > ((uint64_t)stat.st_size / 8 - NETLATHE_FIRST_SLOT) / NETLATHE_SLOT_WORDS) {
+        munmap(w, (size_t)stat.st_size);
+        errno = EPROTO;
+        return -1;
+    }
+    ring->words = w;
+    ring->slots = slots;
+    netlathe_calibrate(ring);
+    return 0;
+}
+
+#endif

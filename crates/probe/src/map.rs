@@ -1,0 +1,116 @@
+//! A file as words that processes share, and the time-stamp counter. All unsafe code of the crate.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::AtomicU64;
+
+/// A mapped file; its words are atomic, since other processes write them too.
+#[derive(Debug)]
+pub(crate) struct Map {
+    start: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the memory belongs to no thread, and is only reached as atomics.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Opens the file, or makes one of this many words, all zero. Says whether it was made.
+    pub(crate) fn open_or_create(path: &Path, words: usize) -> io::Result<(Map, bool)> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        match options.clone().create_new(true).mode(0o600).open(path) {
+            Ok(file) => {
+                let bytes = words.checked_mul(8).ok_or_else(|| io::Error::other("the ring is too large"))?;
+                // Its pages are found now: a full disk is an error here, not a signal later.
+                allocate(&file, bytes)?;
+                Ok((Map::of(&file, words)?, true))
+            }
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
+                let file = options.open(path)?;
+                Ok((Map::whole(&file)?, false))
+            }
+            Err(cause) => Err(cause),
+        }
+    }
+
+    /// Opens a file that is there.
+    pub(crate) fn open(path: &Path) -> io::Result<Map> {
+        Map::whole(&OpenOptions::new().read(true).write(true).open(path)?)
+    }
+
+    fn whole(file: &File) -> io::Result<Map> {
+        let words = usize::try_from(file.metadata()?.len() / 8).map_err(io::Error::other)?;
+        if words == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
+        }
+        Map::of(file, words)
+    }
+
+    fn of(file: &File, words: usize) -> io::Result<Map> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, of a file that is open; nothing of ours lies there.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), words * 8, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        Ok(Map { start, words })
+    }
+
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: page-aligned, `words` of it are mapped as long as we live, and nobody has them as anything but
+        // atomics; the file is not made shorter by us (a program that does so ends itself by a signal).
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: it is our mapping, and no slice of it outlives us. Nothing can be done should it fail.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * 8) };
+    }
+}
+
+fn allocate(file: &File, bytes: usize) -> io::Result<()> {
+    let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
+    // SAFETY: the file is open.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// The time-stamp counter: ticks at a constant rate. It is not ordered with the code around it, which would cost more
+/// than most sections take (as in NetSlice, section 2.3).
+#[inline(always)]
+#[must_use]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 CPU has the instruction, and Linux lets user space use it.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the clock exists everywhere; a timespec is written.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+}
+
+pub(crate) fn thread_id() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    let id = unsafe { libc::gettid() };
+    id.cast_unsigned()
+}

@@ -1,0 +1,171 @@
+//! The other side: who enables the probes and reads the blocks.
+
+use crate::layout::{
+    AT_COSTS, AT_DROPPED, AT_ENABLED, AT_NAMES, AT_READ, AT_WRITTEN, FIRST_SLOT, HEADER_WORDS, IDS, NAME_WORDS,
+    RECORD_MAGIC, SECTIONS, SLOT_WORDS,
+};
+use crate::map::Map;
+use crate::ring::{Direction, check, create};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+/// A section of a block, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// Its number.
+    pub id: u8,
+    /// Its start, after the block's.
+    pub after: u64,
+    /// Its length.
+    pub length: u64,
+}
+
+/// A data block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// The transport's number.
+    pub protocol: u8,
+    /// Which way the packet went.
+    pub direction: Direction,
+    /// What was measured; 0 is time.
+    pub event: u16,
+    /// Bytes of the transport header.
+    pub transport_header: u8,
+    /// Bytes of the IP header.
+    pub ip_header: u8,
+    /// Bytes of the packet.
+    pub length: u16,
+    /// The block's start, in ticks.
+    pub start: u64,
+    /// The thread.
+    pub thread: u32,
+    /// Its sections in the order in which they stopped.
+    pub sections: Vec<Section>,
+    /// Sections for which there was no room.
+    pub beyond: u16,
+}
+
+/// What the operations cost in the program, in ticks: NetSlice's τα, τβ, τo, τγ. All 0 before it has configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Costs {
+    /// init.
+    pub alpha: f64,
+    /// start and stop.
+    pub beta: f64,
+    /// What of that lies between the two stamps.
+    pub inside: f64,
+    /// exit.
+    pub gamma: f64,
+}
+
+/// Reads a ring. There is one reader of a ring; its probes are on as long as it lives.
+#[derive(Debug)]
+pub struct Reader {
+    map: Map,
+    slots: u64,
+}
+
+impl Reader {
+    /// Opens the ring of a program.
+    ///
+    /// # Errors
+    /// When there is none, or it is no ring.
+    pub fn open(path: &Path) -> io::Result<Reader> {
+        let map = Map::open(path)?;
+        let slots = check(&map)?;
+        Ok(Reader { map, slots })
+    }
+
+    /// Opens the ring, or makes one of about this many bytes for a program to come.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or made, or is no ring.
+    pub fn open_or_create(path: &Path, bytes: usize) -> io::Result<Reader> {
+        let (map, slots) = create(path, bytes)?;
+        Ok(Reader { map, slots })
+    }
+
+    /// Turns the probes on or off: blocks that are begun from now on are measured, or not.
+    pub fn enable(&self, on: bool) {
+        self.map.words()[AT_ENABLED].store(u64::from(on), Ordering::Relaxed);
+    }
+
+    /// Forgets the blocks that are there, and how many were dropped.
+    pub fn forget(&self) {
+        let words = self.map.words();
+        words[AT_READ].store(words[AT_WRITTEN].load(Ordering::Relaxed), Ordering::Release);
+        words[AT_DROPPED].store(0, Ordering::Relaxed);
+    }
+
+    /// The next block, if one is there.
+    pub fn next_block(&mut self) -> Option<Data> {
+        let words = self.map.words();
+        let number = words[AT_READ].load(Ordering::Relaxed);
+        let at = FIRST_SLOT + (number % self.slots) as usize * SLOT_WORDS;
+        let slot = &words[at..at + SLOT_WORDS];
+        if slot[0].load(Ordering::Acquire) != number + 1 {
+            return None;
+        }
+        let word = |n: usize| slot[n].load(Ordering::Relaxed);
+        let (header, thread) = (word(1), word(3));
+        let count = ((thread >> 32) as u16 as usize).min(SECTIONS);
+        let section = |n: usize| {
+            let (first, length) = (word(HEADER_WORDS + 2 * n), word(HEADER_WORDS + 2 * n + 1));
+            let sound = first >> 8 & 0xff_ffff == RECORD_MAGIC;
+            sound.then_some(Section { id: first as u8, after: first >> 32, length })
+        };
+        let data = Data {
+            protocol: header as u8,
+            direction: if header >> 8 & 1 == 0 { Direction::Send } else { Direction::Receive },
+            event: (header >> 16) as u16,
+            transport_header: (header >> 32) as u8,
+            ip_header: (header >> 40) as u8,
+            length: (header >> 48) as u16,
+            start: word(2),
+            thread: thread as u32,
+            sections: (0..count).filter_map(section).collect(),
+            beyond: (thread >> 48) as u16,
+        };
+        words[AT_READ].store(number + 1, Ordering::Release);
+        Some(data)
+    }
+
+    /// Blocks that the program dropped, since the ring was full.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.map.words()[AT_DROPPED].load(Ordering::Relaxed)
+    }
+
+    /// Blocks that the ring has room for.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        self.slots
+    }
+
+    /// What the operations cost, as the program measured when it configured.
+    #[must_use]
+    pub fn costs(&self) -> Costs {
+        let word = |n: usize| self.map.words()[AT_COSTS + n].load(Ordering::Relaxed) as f64 / 1_024.0;
+        Costs { alpha: word(0), beta: word(1), inside: word(2), gamma: word(3) }
+    }
+
+    /// The name of a section, if the program gave it one.
+    #[must_use]
+    pub fn name(&self, id: u8) -> Option<String> {
+        let at = AT_NAMES + usize::from(id) * NAME_WORDS;
+        if usize::from(id) >= IDS {
+            return None;
+        }
+        let words = self.map.words()[at..at + NAME_WORDS].iter();
+        let bytes: Vec<u8> = words.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
+        let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.enable(false);
+    }
+}

@@ -1,0 +1,240 @@
+//! The program's side: configure, init, start, stop, exit.
+
+use crate::layout::{
+    AT_COSTS, AT_DROPPED, AT_ENABLED, AT_MAGIC, AT_NAMES, AT_READ, AT_SLOTS, AT_VERSION, AT_WRITTEN, FIRST_SLOT,
+    HEADER_WORDS, IDS, MAGIC, NAME_WORDS, RECORD_MAGIC, SECTIONS, SLOT_WORDS, VERSION,
+};
+use crate::map::{Map, thread_id, ticks};
+use std::cell::Cell;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Which way the packet of a block goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// It is being sent.
+    Send = 0,
+    /// It is being received.
+    Receive = 1,
+}
+
+/// A ring of data blocks in a file, shared with whoever reads it. Threads may share it.
+#[derive(Debug)]
+pub struct Ring {
+    map: Map,
+    slots: u64,
+}
+
+/// The sections of one packet, in this program's own memory until [`Ring::exit`].
+#[derive(Clone, Debug)]
+pub struct Block {
+    on: bool,
+    header: u64,
+    start: u64,
+    count: usize,
+    beyond: u64,
+    open: [u64; IDS],
+    sections: [(u64, u64); SECTIONS],
+}
+
+thread_local! {
+    /// Asked of the kernel once per thread.
+    static THREAD: Cell<u32> = const { Cell::new(0) };
+}
+
+pub(crate) fn create(path: &Path, bytes: usize) -> io::Result<(Map, u64)> {
+    let slots = (bytes / 8).saturating_sub(FIRST_SLOT) / SLOT_WORDS;
+    if slots == 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a ring needs 8 KiB at least"));
+    }
+    let (map, made) = Map::open_or_create(path, FIRST_SLOT + slots * SLOT_WORDS)?;
+    let words = map.words();
+    if made {
+        words[AT_VERSION].store(VERSION | (SLOT_WORDS as u64) << 32, Ordering::Relaxed);
+        words[AT_SLOTS].store(slots as u64, Ordering::Relaxed);
+        // Last: whoever sees it sees the rest.
+        words[AT_MAGIC].store(MAGIC, Ordering::Release);
+    }
+    let slots = check(&map)?;
+    Ok((map, slots))
+}
+
+/// Whether it is a ring of this version, whole, and of how many slots.
+pub(crate) fn check(map: &Map) -> io::Result<u64> {
+    let words = map.words();
+    let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    if words.len() < FIRST_SLOT + SLOT_WORDS || words[AT_MAGIC].load(Ordering::Acquire) != MAGIC {
+        return wrong("it is no ring of probes");
+    }
+    if words[AT_VERSION].load(Ordering::Relaxed) != VERSION | (SLOT_WORDS as u64) << 32 {
+        return wrong("it is a ring of another version of the probes");
+    }
+    let slots = words[AT_SLOTS].load(Ordering::Relaxed);
+    let room = ((words.len() - FIRST_SLOT) / SLOT_WORDS) as u64;
+    if slots == 0 || slots > room { wrong("it is a ring that was cut short") } else { Ok(slots) }
+}
+
+impl Ring {
+    /// Opens the ring in a file, or makes one of about this many bytes, and measures what the operations cost here
+    /// (about a millisecond). A ring that is there keeps its size: who made it decided. Probes do nothing until
+    /// `netlathe slice attach` enables them.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or made, or is no ring.
+    pub fn configure(path: impl AsRef<Path>, bytes: usize) -> io::Result<Ring> {
+        let (map, slots) = create(path.as_ref(), bytes)?;
+        let ring = Ring { map, slots };
+        ring.calibrate();
+        Ok(ring)
+    }
+
+    /// Names a section, for people: up to 55 bytes. Numbers from 32 on have none.
+    pub fn name(&self, id: u8, name: &str) {
+        if usize::from(id) >= IDS {
+            return;
+        }
+        let mut bytes = [0_u8; NAME_WORDS * 8];
+        let length = name.len().min(bytes.len() - 1);
+        bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+        let at = AT_NAMES + usize::from(id) * NAME_WORDS;
+        for (word, bytes) in self.map.words()[at..].iter().zip(bytes.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")), Ordering::Relaxed);
+        }
+    }
+
+    /// Begins the block of a packet. `protocol` is the transport's number, 6 for TCP, 17 for UDP.
+    #[inline]
+    #[must_use]
+    pub fn init(&self, protocol: u8, direction: Direction) -> Block {
+        let on = self.map.words()[AT_ENABLED].load(Ordering::Relaxed) != 0;
+        Block::new(on, u64::from(protocol) | (direction as u64) << 8)
+    }
+
+    /// Ends a block: it goes into the ring, or if that is full, counts as dropped.
+    #[inline]
+    pub fn exit(&self, block: Block) {
+        if block.on {
+            self.put(&block);
+        }
+    }
+
+    fn put(&self, block: &Block) {
+        let words = self.map.words();
+        let mut number = words[AT_WRITTEN].load(Ordering::Relaxed);
+        loop {
+            if number.wrapping_sub(words[AT_READ].load(Ordering::Acquire)) >= self.slots {
+                words[AT_DROPPED].fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            let taken =
+                words[AT_WRITTEN].compare_exchange_weak(number, number + 1, Ordering::Relaxed, Ordering::Relaxed);
+            match taken {
+                Ok(_) => break,
+                Err(now) => number = now,
+            }
+        }
+        let at = FIRST_SLOT + (number % self.slots) as usize * SLOT_WORDS;
+        write_slot(&words[at..at + SLOT_WORDS], block, number);
+    }
+
+    /// What each operation costs here, medians of many tries, in 1/1024 of a tick.
+    fn calibrate(&self) {
+        const TRIES: usize = 501;
+        // Several: one is not much longer than reading the clock.
+        const PAIRS: u8 = 8;
+        let mut took = [const { Vec::new() }; 5];
+        let slot = [const { AtomicU64::new(0) }; SLOT_WORDS];
+        for _ in 0..TRIES {
+            let begin = ticks();
+            let mut block = Block::new(true, 6);
+            let begun = ticks();
+            for id in 0..PAIRS {
+                block.start(id);
+                block.stop(id);
+            }
+            let stopped = ticks();
+            write_slot(&slot, std::hint::black_box(&block), 0);
+            let written = ticks();
+            let end = ticks();
+            let pairs = u64::from(PAIRS);
+            let inside = block.sections[..block.count].iter().map(|(_, length)| length).sum::<u64>();
+            let fine = |ticks: u64| ticks << 10;
+            let each = [begun - begin, stopped - begun, written - stopped, end - written].map(fine);
+            for (took, each) in took.iter_mut().zip(each.into_iter().chain([fine(inside) / pairs])) {
+                took.push(each);
+            }
+        }
+        let [alpha, pairs, gamma, clock, inside] = took.map(|mut took| {
+            took.sort_unstable();
+            took[TRIES / 2]
+        });
+        // Of the time between two readings of the clock, one reading is the clock's.
+        let less = |taken: u64| taken.saturating_sub(clock);
+        let costs = [less(alpha), less(pairs) / u64::from(PAIRS), inside, less(gamma)];
+        for (word, cost) in self.map.words()[AT_COSTS..].iter().zip(costs) {
+            word.store(cost, Ordering::Relaxed);
+        }
+    }
+}
+
+#[inline]
+fn write_slot(slot: &[AtomicU64], block: &Block, number: u64) {
+    let thread = THREAD.get();
+    let thread = if thread == 0 {
+        THREAD.set(thread_id());
+        THREAD.get()
+    } else {
+        thread
+    };
+    slot[1].store(block.header, Ordering::Relaxed);
+    slot[2].store(block.start, Ordering::Relaxed);
+    let count = (block.count as u64) << 32;
+    slot[3].store(u64::from(thread) | count | block.beyond.min(0xffff) << 48, Ordering::Relaxed);
+    for (words, (first, length)) in slot[HEADER_WORDS..].chunks_exact(2).zip(&block.sections[..block.count]) {
+        words[0].store(*first, Ordering::Relaxed);
+        words[1].store(*length, Ordering::Relaxed);
+    }
+    slot[0].store(number + 1, Ordering::Release);
+}
+
+impl Block {
+    fn new(on: bool, header: u64) -> Block {
+        let start = if on { ticks() } else { 0 };
+        Block { on, header, start, count: 0, beyond: 0, open: [0; IDS], sections: [(0, 0); SECTIONS] }
+    }
+
+    /// The packet's lengths: transport header, IP header, whole packet in bytes.
+    #[inline]
+    pub fn lengths(&mut self, transport: u8, ip: u8, length: u16) {
+        self.header &= 0xffff_ffff;
+        self.header |= u64::from(transport) << 32 | u64::from(ip) << 40 | u64::from(length) << 48;
+    }
+
+    /// A section begins: number 0 to 31. Others may begin before it stops.
+    #[inline(always)]
+    pub fn start(&mut self, id: u8) {
+        if self.on {
+            self.open[usize::from(id) % IDS] = ticks();
+        }
+    }
+
+    /// The section of that number ends. One that was not started, or has stopped, is left out.
+    #[inline(always)]
+    pub fn stop(&mut self, id: u8) {
+        if self.on {
+            let now = ticks();
+            let id = usize::from(id) % IDS;
+            let started = std::mem::take(&mut self.open[id]);
+            match self.sections.get_mut(self.count) {
+                Some(section) if started != 0 => {
+                    let after = (started - self.start).min(0xffff_ffff);
+                    *section = (id as u64 | RECORD_MAGIC << 8 | after << 32, now - started);
+                    self.count += 1;
+                }
+                Some(_) => {}
+                None => self.beyond += 1,
+            }
+        }
+    }
+}

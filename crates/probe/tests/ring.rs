@@ -1,0 +1,192 @@
+//! Rings by both writers, Rust's and C's, as the reader finds them.
+
+use probe::{Direction, Reader, Ring, ticks};
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+#[test]
+fn blocks_come_as_they_were_written() {
+    let folder = folder();
+    let path = folder.path().join("ring");
+    let ring = Ring::configure(&path, 64 << 10).expect("it is made");
+    ring.name(3, "outer");
+    let mut reader = Reader::open(&path).expect("it is there");
+    reader.enable(true);
+    let before = ticks();
+    let mut block = ring.init(17, Direction::Receive);
+    block.lengths(8, 20, 1_028);
+    block.start(3);
+    block.start(4);
+    block.stop(4);
+    block.stop(3);
+    block.stop(9); // never started
+    ring.exit(block);
+    let data = reader.next_block().expect("one block");
+    assert_eq!(reader.next_block(), None);
+    assert_eq!((data.protocol, data.direction, data.event), (17, Direction::Receive, 0));
+    assert_eq!((data.transport_header, data.ip_header, data.length), (8, 20, 1_028));
+    assert!(data.start >= before && data.thread != 0);
+    let ids: Vec<u8> = data.sections.iter().map(|section| section.id).collect();
+    assert_eq!(ids, [4, 3], "in the order in which they stopped");
+    let (inner, outer) = (data.sections[0], data.sections[1]);
+    assert!(outer.after <= inner.after && inner.length <= outer.length, "{data:?}");
+    assert_eq!((reader.name(3).as_deref(), reader.name(4)), (Some("outer"), None));
+    let costs = reader.costs();
+    assert!(costs.inside > 0.0 && costs.inside <= costs.beta, "{costs:?}");
+}
+
+#[test]
+fn nothing_is_written_unless_somebody_reads() {
+    let folder = folder();
+    let path = folder.path().join("ring");
+    let ring = Ring::configure(&path, 64 << 10).expect("it is made");
+    let put = || {
+        let mut block = ring.init(6, Direction::Send);
+        block.start(0);
+        block.stop(0);
+        ring.exit(block);
+    };
+    put();
+    let mut reader = Reader::open(&path).expect("it is there");
+    assert_eq!(reader.next_block(), None, "it was off");
+    reader.enable(true);
+    put();
+    assert!(reader.next_block().is_some());
+    drop(reader);
+    put();
+    let mut reader = Reader::open(&path).expect("it is there");
+    assert_eq!(reader.next_block(), None, "it is off again when its reader has gone");
+}
+
+#[test]
+fn a_full_ring_drops_and_counts() {
+    let folder = folder();
+    let path = folder.path().join("ring");
+    let mut reader = Reader::open_or_create(&path, 8 << 10).expect("it is made");
+    let ring = Ring::configure(&path, 1 << 20).expect("it keeps its size");
+    reader.enable(true);
+    let slots = reader.slots();
+    assert!(slots > 0 && slots < 20, "{slots}");
+    for round in 0..3 {
+        for _ in 0..slots + 5 {
+            ring.exit(ring.init(6, Direction::Send));
+        }
+        let mut got = 0;
+        while reader.next_block().is_some() {
+            got += 1;
+        }
+        assert_eq!((got, reader.dropped()), (slots, 5 * (round + 1)));
+    }
+    reader.forget();
+    assert_eq!(reader.dropped(), 0);
+}
+
+#[test]
+fn sections_beyond_the_room_are_counted() {
+    let folder = folder();
+    let path = folder.path().join("ring");
+    let ring = Ring::configure(&path, 64 << 10).expect("it is made");
+    let mut reader = Reader::open(&path).expect("it is there");
+    reader.enable(true);
+    let mut block = ring.init(6, Direction::Send);
+    for _ in 0..20 {
+        block.start(1);
+        block.stop(1);
+    }
+    ring.exit(block);
+    let data = reader.next_block().expect("one block");
+    assert_eq!((data.sections.len(), data.beyond), (16, 4));
+}
+
+#[test]
+fn threads_share_a_ring() {
+    let folder = folder();
+    let path = folder.path().join("ring");
+    let ring = Ring::configure(&path, 4 << 20).expect("it is made");
+    let mut reader = Reader::open(&path).expect("it is there");
+    reader.enable(true);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    ring.exit(ring.init(6, Direction::Send));
+                }
+            });
+        }
+    });
+    let mut threads = std::collections::BTreeMap::new();
+    while let Some(data) = reader.next_block() {
+        *threads.entry(data.thread).or_insert(0) += 1;
+    }
+    assert_eq!(threads.into_values().collect::<Vec<_>>(), [500; 4]);
+}
+
+#[test]
+fn what_is_no_ring_is_refused() {
+    let folder = folder();
+    for (name, content) in [("empty", Vec::new()), ("short", vec![1; 100]), ("other", vec![7; 100_000])] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).expect("it can be written");
+        assert!(Reader::open(&path).is_err() && Ring::configure(&path, 1 << 20).is_err(), "{name}");
+    }
+    assert!(Reader::open(&folder.path().join("none")).is_err());
+    assert!(Ring::configure(folder.path().join("tiny"), 100).is_err());
+}
+
+/// The same by a program in C, which includes nothing but the header.
+#[test]
+fn the_header_for_c_writes_the_same_ring() {
+    const PROGRAM: &str = r#"
+#include "netlathe_probe.h"
+#include <stdio.h>
+int main(int count, char **argv)
+{
+    struct netlathe_ring ring;
+    if (count != 2 || netlathe_configure(&ring, argv[1], 64 << 10)) { perror("configure"); return 1; }
+    netlathe_name(&ring, 5, "written in C");
+    for (int i = 0; i < 10; i++) {
+        struct netlathe_block block;
+        netlathe_init(&ring, &block, 6, NETLATHE_SEND);
+        netlathe_lengths(&block, 32, 20, 180);
+        netlathe_start(&block, 5);
+        for (uint64_t t = netlathe_ticks(); netlathe_ticks() - t < 20000;) {}
+        netlathe_stop(&block, 5);
+        netlathe_exit(&ring, &block);
+    }
+    return 0;
+}
+"#;
+    let folder = folder();
+    let (source, binary, path) = (folder.path().join("p.c"), folder.path().join("p"), folder.path().join("ring"));
+    std::fs::write(&source, PROGRAM).expect("it can be written");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let compiled = Command::new("gcc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-std=gnu11", "-I"])
+        .args([&include, &source])
+        .arg("-o")
+        .arg(&binary)
+        .output();
+    let Ok(compiled) = compiled else {
+        println!("SKIP: there is no gcc");
+        return;
+    };
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let mut reader = Reader::open_or_create(&path, 64 << 10).expect("it is made");
+    reader.enable(true);
+    assert!(Command::new(&binary).arg(&path).status().expect("it runs").success());
+    for _ in 0..10 {
+        let data = reader.next_block().expect("ten blocks");
+        assert_eq!((data.protocol, data.direction, data.length), (6, Direction::Send, 180));
+        assert_eq!((data.sections.len(), data.sections[0].id), (1, 5));
+        assert!(data.sections[0].length >= 20_000, "{data:?}");
+    }
+    assert_eq!((reader.next_block(), reader.dropped()), (None, 0));
+    assert_eq!(reader.name(5).as_deref(), Some("written in C"));
+    let costs = reader.costs();
+    assert!(costs.inside > 0.0 && costs.beta < 10_000.0, "{costs:?}");
+}

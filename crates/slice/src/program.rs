@@ -1,0 +1,200 @@
+//! Sections of a program that carries probes, by the paper's formulas.
+
+use crate::book::{Loop, Tally};
+use crate::formulas::Overhead;
+use hdrhistogram::Histogram;
+use probe::{Costs, Data, Section};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+
+/// One section over all blocks; times in nanoseconds, by formulas (1) and (3).
+#[derive(Clone, Debug, Serialize)]
+pub struct SectionReport {
+    /// Its number.
+    pub id: u8,
+    /// Its name, if the program gave it one.
+    pub name: Option<String>,
+    /// How often it came.
+    pub count: u64,
+    /// Mean, less what the probes cost.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: f64,
+    /// 99 % quantile.
+    pub p99_ns: f64,
+    /// Coefficient of variation.
+    pub cv: f64,
+    /// Occurrences per block.
+    pub per_block: f64,
+    /// Mean as stamped.
+    pub raw_mean_ns: f64,
+}
+
+/// What became of the blocks, and what is in them.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgramReport {
+    /// Blocks that were read.
+    pub received: u64,
+    /// Blocks that the program dropped, since the ring was full.
+    pub dropped: u64,
+    /// Sections for which a block had no room.
+    pub beyond: u64,
+    /// The sections, by their numbers.
+    pub sections: Vec<SectionReport>,
+    /// From a thread's block to its next, by formula (5).
+    #[serde(rename = "loop")]
+    pub rounds: Option<Loop>,
+    /// τα, τβ, τo, τγ of the program, in nanoseconds.
+    pub overhead: Overhead,
+}
+
+/// Gathers blocks.
+pub struct ProgramBook {
+    overhead: Overhead,
+    ns_per_tick: f64,
+    received: u64,
+    beyond: u64,
+    sections: BTreeMap<u8, Tally>,
+    last: HashMap<u32, (u64, u32)>,
+    rounds: Tally,
+    raw_rounds: Histogram<u64>,
+}
+
+/// Sections that lie within the one at `n`: they stopped before it and began after it.
+fn within(sections: &[Section], n: usize) -> u32 {
+    let inside = sections[..n].iter().filter(|section| section.after >= sections[n].after).count();
+    u32::try_from(inside).unwrap_or(u32::MAX)
+}
+
+impl ProgramBook {
+    /// A book for blocks of a program whose costs and clock these are.
+    #[must_use]
+    pub fn new(costs: Costs, ns_per_tick: f64) -> ProgramBook {
+        let Costs { alpha, beta, inside, gamma } = costs;
+        let [alpha, beta, inside, gamma] = [alpha, beta, inside, gamma].map(|ticks| ticks * ns_per_tick);
+        ProgramBook {
+            overhead: Overhead { alpha, beta, inside, gamma },
+            ns_per_tick,
+            received: 0,
+            beyond: 0,
+            sections: BTreeMap::new(),
+            last: HashMap::new(),
+            rounds: Tally::new(),
+            raw_rounds: Histogram::new(3).expect("one to five digits are possible"),
+        }
+    }
+
+    /// Blocks so far.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// What a section lasted, in ns: as stamped, and less what the probes cost.
+    fn lengths(&self, data: &Data, n: usize) -> (f64, f64) {
+        let raw = data.sections[n].length as f64 * self.ns_per_tick;
+        (raw, self.overhead.enclosing(raw, within(&data.sections, n)).max(0.0))
+    }
+
+    /// Takes a block in.
+    pub fn add(&mut self, data: &Data) {
+        self.received += 1;
+        self.beyond += u64::from(data.beyond);
+        for (n, section) in data.sections.iter().enumerate() {
+            let (raw, net) = self.lengths(data, n);
+            self.sections.entry(section.id).or_insert_with(Tally::new).count(raw, net);
+        }
+        let pairs = u32::try_from(data.sections.len()).unwrap_or(u32::MAX) + u32::from(data.beyond);
+        if let Some((start, before)) = self.last.insert(data.thread, (data.start, pairs)) {
+            let raw = data.start.saturating_sub(start) as f64 * self.ns_per_tick;
+            self.rounds.count(raw, self.overhead.round(raw, &[before]).max(0.0));
+            // Above what a histogram of an hour holds, the value counts as that.
+            self.raw_rounds.saturating_record(raw.round() as u64);
+        }
+    }
+
+    /// A block in one line.
+    #[must_use]
+    pub fn line(&self, data: &Data, name: impl Fn(u8) -> Option<String>) -> String {
+        let way = if data.direction == probe::Direction::Send { "send" } else { "receive" };
+        let sections = data.sections.iter().enumerate().map(|(n, section)| {
+            let name = name(section.id).unwrap_or_else(|| section.id.to_string());
+            format!("{name} {}", measure::figures::brief(self.lengths(data, n).1))
+        });
+        let sections: Vec<String> = sections.collect();
+        format!("{} thread {} {way} {} B: {}", data.start, data.thread, data.length, sections.join(", "))
+    }
+
+    /// All figures.
+    #[must_use]
+    pub fn report(&self, dropped: u64, name: impl Fn(u8) -> Option<String>) -> ProgramReport {
+        let section = |(id, tally): (&u8, &Tally)| SectionReport {
+            id: *id,
+            name: name(*id),
+            count: tally.len(),
+            mean_ns: tally.mean(),
+            p50_ns: tally.quantile(0.5),
+            p99_ns: tally.quantile(0.99),
+            cv: tally.cv(),
+            per_block: tally.len() as f64 / self.received.max(1) as f64,
+            raw_mean_ns: tally.raw_mean(),
+        };
+        ProgramReport {
+            received: self.received,
+            dropped,
+            beyond: self.beyond,
+            sections: self.sections.iter().map(section).collect(),
+            rounds: (self.rounds.len() > 0).then(|| Loop {
+                count: self.rounds.len(),
+                mean_ns: self.rounds.mean(),
+                p50_ns: self.rounds.quantile(0.5),
+                raw_mean_ns: self.rounds.raw_mean(),
+                raw_p50_ns: self.raw_rounds.value_at_quantile(0.5) as f64,
+            }),
+            overhead: self.overhead,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(start: u64, sections: &[(u8, u64, u64)]) -> Data {
+        let section = |&(id, after, length): &(u8, u64, u64)| Section { id, after, length };
+        Data {
+            protocol: 6,
+            direction: probe::Direction::Send,
+            event: 0,
+            transport_header: 0,
+            ip_header: 0,
+            length: 0,
+            start,
+            thread: 1,
+            sections: sections.iter().map(section).collect(),
+            beyond: 0,
+        }
+    }
+
+    /// Ticks of half a nanosecond; a pair costs 20 ns, of which 10 lie inside.
+    #[test]
+    fn sections_loops_and_what_they_hold() {
+        let costs = Costs { alpha: 10.0, beta: 40.0, inside: 20.0, gamma: 60.0 };
+        let mut book = ProgramBook::new(costs, 0.5);
+        // X holds A and B; C comes after.
+        let sections = [(1, 100, 1_020), (2, 2_000, 2_020), (9, 50, 5_100), (3, 6_000, 420)];
+        for n in 0..10 {
+            book.add(&block(n * 20_000, &sections));
+        }
+        let report = book.report(7, |id| (id == 9).then(|| "X".to_owned()));
+        let mean = |id| report.sections.iter().find(|s| s.id == id).expect("it came").mean_ns;
+        assert!((mean(1) - 500.0).abs() < 1e-9, "formula (1)");
+        assert!((mean(9) - (2_550.0 - 10.0 - 2.0 * 20.0)).abs() < 1e-9, "formula (3), K = 2");
+        assert!((mean(3) - 200.0).abs() < 1e-9);
+        let rounds = report.rounds.expect("there are rounds");
+        assert_eq!(rounds.count, 9);
+        assert!((rounds.mean_ns - (10_000.0 - 5.0 - 30.0 - 4.0 * 20.0)).abs() < 1e-9, "formula (5), K = 4");
+        assert_eq!((report.received, report.dropped), (10, 7));
+        assert_eq!(report.sections[3].name.as_deref(), Some("X"));
+    }
+}
