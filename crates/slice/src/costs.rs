@@ -77,16 +77,17 @@ impl Costs {
         let own = self.after(record, n) + (self.way(here.point.probe()) + self.way(next.point.probe())) / 2.0;
         let first = record.stamps[0];
         let same_cpu = here.cpu == next.cpu;
+        let on_the_senders = same_cpu && first.point == Point::SendEnter && first.cpu == here.cpu;
         // Programs that run meanwhile on the same CPU, and stamp nothing of this frame.
         let others = match (here.point, next.point) {
             (Point::Arrive, Point::Receive) if same_cpu => self.probe(Probe::TransmitDone),
             (Point::Copied, Point::ReceiveExit) if record.flow.protocol == 6 => self.probe(Probe::ReceiveLength),
             // The sender, on the CPU that its reader waits for, ends its call and waits in the next.
-            (Point::Ready, Point::Copy | Point::Copied)
-                if same_cpu && first.point == Point::SendEnter && first.cpu == here.cpu =>
-            {
+            (Point::Ready, Point::Copy | Point::Copied) if on_the_senders => {
                 self.probe(Probe::SysExit) + self.probe(Probe::SysEnter)
             }
+            // The reader, preempted in a call of its own, ends that before it makes the next.
+            (Point::Ready, Point::ReceiveEnter) if on_the_senders => self.probe(Probe::SysExit),
             _ => 0.0,
         };
         own + others
@@ -145,6 +146,24 @@ pub(crate) mod tests {
         assert!((of(&record, 3) - (12.0 + 20.0)).abs() < 1e-9, "but not on another CPU");
         let whole = 80.0 + 120.0 + 30.0 + 32.0 + 40.0 + 10.0 + 13.0 + 200.0;
         assert!((costs.whole(&record) - whole).abs() < 1e-9, "{}", costs.whole(&record));
+    }
+
+    #[test]
+    fn a_reader_on_the_senders_cpu_waits_for_its_calls() {
+        let costs = costs();
+        let mut record = record(&[(Point::SendEnter, 0), (Point::Ready, 1_000), (Point::Copy, 9_000)]);
+        let alone = costs.between(&Record { stamps: with_cpu(&record, 2, 1), ..record.clone() }, 1);
+        let (enter, exit) = (30.0 + 80.0, 40.0 + 80.0);
+        assert!((costs.between(&record, 1) - alone - enter - exit).abs() < 1e-9, "the sender's two");
+        record.stamps[2].point = Point::ReceiveEnter;
+        let alone = costs.between(&Record { stamps: with_cpu(&record, 2, 1), ..record.clone() }, 1);
+        assert!((costs.between(&record, 1) - alone - exit).abs() < 1e-9, "the reader's own");
+    }
+
+    fn with_cpu(record: &Record, n: usize, cpu: u8) -> Vec<crate::record::Stamp> {
+        let mut stamps = record.stamps.clone();
+        stamps[n].cpu = cpu;
+        stamps
     }
 
     #[test]
