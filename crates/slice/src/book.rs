@@ -98,6 +98,11 @@ impl Tally {
         Tally { raw: 0.0, net: 0.0, squares: 0.0, quantiles }
     }
 
+    /// An empty histogram that grows.
+    pub(crate) fn into_quantiles(self) -> Histogram<u64> {
+        self.quantiles
+    }
+
     pub(crate) fn count(&mut self, raw: f64, net: f64) {
         self.raw += raw;
         self.net += net;
@@ -163,7 +168,7 @@ impl Book {
             packets: Packets::default(),
             conversations: HashMap::new(),
             rounds: Tally::new(),
-            raw_rounds: Tally::new().quantiles,
+            raw_rounds: Tally::new().into_quantiles(),
         }
     }
 
