@@ -45,16 +45,27 @@ impl PageFolder {
         Ok(folder)
     }
 
+    /// Writes the page of slices, and its report.
+    #[cfg(feature = "slice")]
+    pub(crate) fn write_slices(&mut self, title: &str, slices: &page::Slices, json: String) -> Result<(), Failure> {
+        let about =
+            About { command_line: command_line(std::env::args_os()), when: utc(SystemTime::now()), ..About::default() };
+        self.put([page::slices(title, slices, &about), json])
+    }
+
     /// Writes both files.
     pub(crate) fn write(&mut self, report: &Report, verdicts: &[Verdict]) -> Result<(), Failure> {
-        self.made.clear();
         let about = About {
             command_line: command_line(std::env::args_os()),
             when: utc(SystemTime::now()),
             facts: facts(report),
             verdicts: verdicts.to_vec(),
         };
-        let contents = [page::html(report, &about), with_plots(report)?];
+        self.put([page::html(report, &about), with_plots(report)?])
+    }
+
+    fn put(&mut self, contents: [String; 2]) -> Result<(), Failure> {
+        self.made.clear();
         for (file, content) in FILES.into_iter().zip(contents) {
             let path = self.path.join(file);
             fs::write(&path, content)

@@ -214,6 +214,12 @@ fn records_are_written_and_read_again() {
     assert!(near(&live["loop"]["mean_ns"], &read["loop"]["mean_ns"]), "{live}\n{read}");
     let lines = bench.run(["slice", "kernel", "-q", "--each", "lines", "--count", "3", "-r", "records.jsonl"]);
     assert_eq!(lines.stdout.lines().count(), 3, "{}", lines.stdout);
+    let page = bench.run(["slice", "kernel", "-q", "-r", "records.jsonl", "--report", "page"]);
+    assert_eq!(page.status, Some(0), "{}", page.stderr);
+    let html = fs::read_to_string(bench.path("page/report.html")).expect("the page");
+    assert!(html.contains("Where the time goes") && html.contains("ip-tcp-receive") && html.contains("One packet"));
+    let json: Value = serde_json::from_slice(&bench.read("page/report.json")).expect("one object");
+    assert_eq!(json["packets"], live["packets"]);
     let bad = bench.run(["slice", "kernel", "-r", "ping-pong.py"]);
     assert_eq!((bad.status, bad.complaints().len()), (Some(2), 1), "{}", bad.stderr);
 }

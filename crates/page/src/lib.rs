@@ -6,7 +6,10 @@
 mod chart;
 mod pipeline;
 mod plots;
+mod slices;
 mod text;
+
+pub use slices::{Slices, slices};
 
 use measure::Report;
 use serde_json::Value;

@@ -27,4 +27,4 @@ pub use kernel::{Counters, Direction, Filter, Kernel};
 pub use program::{ProgramBook, ProgramReport, SectionReport};
 pub use record::{Ended, Flow, Point, Probe, Record, Stamp};
 pub use slices::Slice;
-pub use table::{line, packet_table, waterfall};
+pub use table::{line, packet_table, waterfall, way};

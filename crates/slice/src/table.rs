@@ -94,6 +94,12 @@ pub fn line(record: &Record, costs: &Costs) -> String {
     out
 }
 
+/// A frame's top slices, in the order of its way: name, and length in ns less what the probes cost.
+#[must_use]
+pub fn way(record: &Record, costs: &Costs) -> Vec<(&'static str, f64)> {
+    slices::parts(record, costs).iter().map(|part| (part.slice.name(), part.net)).collect()
+}
+
 /// One frame's way: a bar for each part, to scale.
 #[must_use]
 pub fn waterfall(record: &Record, costs: &Costs) -> String {

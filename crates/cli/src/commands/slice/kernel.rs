@@ -1,6 +1,7 @@
 use super::report::{Set, SlicesReport};
 use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure};
+use crate::page_folder::PageFolder;
 use crate::stop::Stop;
 use slice::{Book, Direction, Filter, Header, Journal, JournalWriter, Kernel, Record};
 use std::ffi::OsString;
@@ -59,6 +60,9 @@ pub(crate) struct KernelSlices {
     /// Read packets from such a file instead of the kernel
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "duration", "write", "buffer", "program"])]
     read: Option<PathBuf>,
+    /// Write the report as a page, DIR/report.html, with its data in DIR/report.json
+    #[arg(long = "report", value_name = "DIR")]
+    folder: Option<PathBuf>,
     /// Room for records that are not read yet; a packet takes 424 B
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_buffer)]
     buffer: u32,
@@ -93,38 +97,49 @@ pub(super) fn parse_buffer(text: &str) -> Result<u32, units::ParseError> {
 
 impl KernelSlices {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
         match &self.read {
             Some(path) => {
                 let journal = Journal::open(path).map_err(Failure::new)?;
-                self.read_file(journal)
+                self.read_file(journal, folder)
             }
-            None => self.follow(),
+            None => self.follow(folder),
         }
     }
 
-    fn read_file(&self, journal: Journal) -> Result<ExitCode, Failure> {
+    fn read_file(&self, journal: Journal, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
         let header = journal.header().clone();
         let mut book = Book::new(header.costs);
+        let mut first = Vec::new();
         for record in journal.take(self.limit()) {
-            self.take(&record.map_err(Failure::new)?, &mut book)?;
+            let record = record.map_err(Failure::new)?;
+            self.take(&record, &mut book)?;
+            keep(&mut first, &record);
         }
         let why = vec!["the records were read from a file".to_owned()];
-        self.report(&book, Set { probes: header.probes, why, counters: None }, None)
+        let set = Set { probes: header.probes, why, counters: None };
+        self.report(&book, set, None, folder.map(|folder| (folder, first)))
     }
 
     fn limit(&self) -> usize {
         self.count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX)
     }
 
-    fn follow(&self) -> Result<ExitCode, Failure> {
+    fn follow(&self, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
         let mut journal = self.write.as_deref().map(JournalWriter::create).transpose().map_err(Failure::new)?;
         let stop = Stop::on_signals()?;
         let (mut kernel, costs) = slice::calibrate(self.buffer).map_err(Failure::new)?;
         if let Some(journal) = &mut journal {
             journal.header(&Header::new(costs.clone(), kernel.probes())).map_err(Failure::new)?;
         }
-        let mut run =
-            Run { asked: self, book: Book::new(costs), journal, left: self.count.unwrap_or(u64::MAX), failure: None };
+        let mut run = Run {
+            asked: self,
+            book: Book::new(costs),
+            journal,
+            left: self.count.unwrap_or(u64::MAX),
+            failure: None,
+            first: Vec::new(),
+        };
         let filter = Filter {
             port: self.port,
             pid: self.pid,
@@ -166,7 +181,8 @@ impl KernelSlices {
         if let Some(journal) = run.journal {
             journal.finish().map_err(Failure::new)?;
         }
-        self.report(&run.book, set, status)
+        let page = folder.map(|folder| (folder, run.first));
+        self.report(&run.book, set, status, page)
     }
 
     /// Starts the command, if there is one, so that it belongs to the family from its first instruction on.
@@ -201,11 +217,22 @@ impl KernelSlices {
         }
     }
 
-    fn report(&self, book: &Book, set: Set, status: Option<ExitStatus>) -> Result<ExitCode, Failure> {
+    fn report(
+        &self,
+        book: &Book,
+        set: Set,
+        status: Option<ExitStatus>,
+        page: Option<(PageFolder, Vec<Record>)>,
+    ) -> Result<ExitCode, Failure> {
         let code = status.map(|status| status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(128));
         let report = SlicesReport::new(book, set, code);
+        let json = serde_json::to_string(&report).map_err(Failure::new)? + "\n";
+        if let Some((mut folder, first)) = page {
+            let shown = report.page(typical(&first, book));
+            folder.write_slices("slice kernel", &shown, json.clone())?;
+        }
         if self.json {
-            output::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
+            output::print(&json)?;
         } else if !self.quiet {
             output::print(&report.text(book, self.raw))?;
         }
@@ -242,6 +269,28 @@ fn end_program(program: &mut Child) -> Result<(), Failure> {
     program.wait().map(drop).map_err(waiting)
 }
 
+/// Packets of which one is drawn.
+const FIRST: usize = 1_000;
+
+fn keep(first: &mut Vec<Record>, record: &Record) {
+    if first.len() < FIRST && record.matched() {
+        first.push(record.clone());
+    }
+}
+
+/// The packet whose whole way is nearest to the median, what it is and its slices.
+fn typical(records: &[Record], book: &Book) -> Option<(String, Vec<(&'static str, f64)>)> {
+    let median = book.total().p50_ns;
+    let off = |record: &Record| {
+        let whole: f64 = slice::way(record, book.costs()).iter().map(|(_, ns)| ns).sum();
+        (whole - median).abs()
+    };
+    let record = records.iter().min_by(|a, b| off(a).total_cmp(&off(b)))?;
+    let line = slice::line(record, book.costs());
+    let what = line.split_once(" B:").map_or("", |(what, _)| what);
+    Some((format!("{what} B"), slice::way(record, book.costs())))
+}
+
 /// Where records go.
 struct Run<'a> {
     asked: &'a KernelSlices,
@@ -249,6 +298,7 @@ struct Run<'a> {
     journal: Option<JournalWriter>,
     left: u64,
     failure: Option<Failure>,
+    first: Vec<Record>,
 }
 
 impl Run<'_> {
@@ -261,6 +311,9 @@ impl Run<'_> {
             return;
         }
         self.left -= 1;
+        if self.asked.folder.is_some() {
+            keep(&mut self.first, record);
+        }
         let written = self.journal.as_mut().map_or(Ok(()), |journal| journal.write(record)).map_err(Failure::new);
         if let Err(failure) = written.and_then(|()| self.asked.take(record, &mut self.book)) {
             self.failure = Some(failure);

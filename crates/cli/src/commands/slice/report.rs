@@ -124,6 +124,68 @@ impl SlicesReport {
         }
     }
 
+    /// What the page shows.
+    pub(crate) fn page(&self, packet: Option<(String, Vec<(&'static str, f64)>)>) -> page::Slices {
+        let meaning =
+            |name: &str| slice::Slice::ALL.iter().find(|slice| slice.name() == name).map(|slice| slice.meaning());
+        let top = self.slices.iter().filter(|slice| slice.top);
+        let row = |slice: &SliceReport| {
+            vec![
+                if slice.top { slice.name.to_owned() } else { format!("· {}", slice.name) },
+                brief(slice.mean_ns),
+                brief(slice.p50_ns),
+                brief(slice.p99_ns),
+                format!("{:.2}", slice.cv),
+                output::share(slice.share),
+                format!("{:.3}", slice.per_packet),
+                brief(slice.raw_mean_ns),
+            ]
+        };
+        let packets = &self.packets;
+        let cost = &self.overhead;
+        let mut notes = vec![
+            format!(
+                "{} packets seen, {} matched, {} lost ({} reused, {} evicted, {} unfinished)",
+                thousands(packets.seen),
+                thousands(packets.matched),
+                thousands(packets.lost),
+                thousands(packets.reused),
+                thousands(packets.evicted),
+                thousands(packets.unfinished)
+            ),
+            format!(
+                "{} per packet subtracted ({}); init {}, start+stop {}, inside {}, exit {}",
+                brief(cost.per_packet_ns),
+                output::share(cost.share),
+                brief(cost.tau_alpha_ns),
+                brief(cost.tau_beta_ns),
+                brief(cost.tau_o_ns),
+                brief(cost.tau_gamma_ns)
+            ),
+            format!("probes: {}; {}", self.probes, self.probes_why.join("; ")),
+        ];
+        if let Some(rounds) = &self.rounds {
+            let (mean, raw) = (brief(rounds.mean_ns), brief(rounds.raw_mean_ns));
+            notes.push(format!(
+                "{} rounds, send call to send call: mean {mean}, as stamped {raw}",
+                thousands(rounds.count)
+            ));
+        }
+        page::Slices {
+            means: top
+                .map(|slice| {
+                    let each = slice.mean_ns * slice.per_packet;
+                    (slice.name.to_owned(), each, meaning(slice.name).unwrap_or_default().to_owned())
+                })
+                .collect(),
+            packet: packet
+                .map(|(what, parts)| (what, parts.into_iter().map(|(name, ns)| (name.to_owned(), ns)).collect())),
+            head: vec!["slice", "mean", "median", "p99", "cv", "share", "per packet", "mean as stamped"],
+            rows: self.slices.iter().map(row).collect(),
+            notes,
+        }
+    }
+
     /// The report for people.
     pub(crate) fn text(&self, book: &Book, raw: bool) -> String {
         let mut out = "slice kernel\n".to_owned();
