@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo test bench bench-paper bench-receiver bench-limit lint doc setup
+.PHONY: demo weak-network test bench bench-paper bench-receiver bench-limit lint doc setup
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -9,9 +9,12 @@ test: setup   ## every test; labs say SKIP where the machine does not permit the
 demo: setup   ## unmodified programs through netlathe, asked against got, in under a minute
 	cargo build --release -p netlathe-cli && python3 scripts/demo.py
 
+weak-network: setup  ## ping, iperf3 and downloads over bad networks in a lab, three minutes
+	cargo build --release -p netlathe-cli && python3 scripts/weak_network.py
+
 bench: setup  ## figures beside a limit or a peer of the same run, ten minutes
 	cargo bench -p netlathe-cli --bench virtual_time --bench real_time
-	cargo bench -p netlathe-engine --bench classes
+	cargo bench -p netlathe-engine --bench classes --bench held
 
 bench-paper: setup  ## the LightShaper paper's tables and figures again, beside ours, ten minutes
 	cargo build --release -p netlathe-cli && python3 bench/paper

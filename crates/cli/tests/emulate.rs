@@ -100,6 +100,7 @@ fn shape_delays_and_reorders_each_flow() {
     assert!(u32::abs_diff(reordered, 12_500) < 387, "{reordered}");
     let told = report["reorder"]["reordered"].as_u64().expect("a count");
     assert_eq!(told, u64::from(reordered));
+    assert_eq!(report["reorder"]["frames"], FRAMES);
     assert_eq!(report["delay"]["mean_ns"], 3_000_000.0);
 }
 

@@ -65,6 +65,7 @@ impl<F: Frame> Lane<F> {
     pub(crate) fn wake(&mut self, now: Time, total: &mut Books) {
         for i in 0..self.stages.len() {
             if self.stages[i].deadline().is_some_and(|deadline| deadline <= now) {
+                self.outlet.effects.told_by(i);
                 self.stages[i].wake(now, &mut self.outlet);
                 self.collect(total);
                 self.run(now, i + 1, total);
@@ -75,10 +76,11 @@ impl<F: Frame> Lane<F> {
 
     /// Runs the batch through the stages from number `first` on.
     fn run(&mut self, now: Time, first: usize, total: &mut Books) {
-        for stage in &mut self.stages[first..] {
+        for (i, stage) in self.stages.iter_mut().enumerate().skip(first) {
             if self.batch.is_empty() {
                 return;
             }
+            self.outlet.effects.told_by(i);
             stage.push(now, &mut self.batch, &mut self.outlet);
             debug_assert!(self.batch.is_empty(), "a stage takes the whole batch");
             book(&mut self.outlet, [&mut self.books, total]);

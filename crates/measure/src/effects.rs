@@ -49,7 +49,9 @@ effects! {
 pub struct Effects {
     counts: [u64; Effect::ALL.len()],
     delays: Option<Box<Delays>>,
-    order: Option<Box<Order>>,
+    /// Which stage speaks, and what each made of the order.
+    stage: usize,
+    orders: Vec<Order>,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +61,18 @@ struct Delays {
 }
 
 impl Effects {
+    /// What follows is told by stage number `stage` of its chain.
+    pub fn told_by(&mut self, stage: usize) {
+        self.stage = stage;
+    }
+
+    fn order(&mut self) -> &mut Order {
+        if self.orders.len() <= self.stage {
+            self.orders.resize_with(self.stage + 1, Order::default);
+        }
+        &mut self.orders[self.stage]
+    }
+
     /// Counts an effect.
     pub fn count(&mut self, effect: Effect) {
         self.counts[effect as usize] += 1;
@@ -79,12 +93,12 @@ impl Effects {
 
     /// The frame that came as number `number` leaves a stage that may change the order.
     pub fn leaves(&mut self, number: u64) {
-        self.order.get_or_insert_default().leaves(number);
+        self.order().leaves(number);
     }
 
     /// A frame leaves, of whose flow `after` later frames have left before it.
     pub fn leaves_after(&mut self, after: u64) {
-        let order = self.order.get_or_insert_default();
+        let order = self.order();
         order.frames += 1;
         order.reordered += u64::from(after > 0);
         order.max_extent = order.max_extent.max(after);
@@ -113,10 +127,12 @@ impl Effects {
         })
     }
 
-    /// What became of the order, if a stage may have changed it.
+    /// What became of the order, if a stage may have changed it; of several, behind that which reordered
+    /// most.
     #[must_use]
     pub fn reorder(&self) -> Option<ReorderReport> {
-        self.order.as_ref().map(|order| ReorderReport {
+        let may = self.orders.iter().filter(|order| order.frames > 0);
+        may.max_by_key(|order| order.reordered).map(|order| ReorderReport {
             frames: order.frames,
             reordered: order.reordered,
             ratio: if order.frames == 0 { 0.0 } else { order.reordered as f64 / order.frames as f64 },
@@ -242,6 +258,19 @@ mod tests {
         }
         let report = effects.reorder().expect("an order");
         assert_eq!((report.frames, report.reordered, report.max_extent), (8, 2, 2));
+    }
+
+    #[test]
+    fn stages_are_told_apart() {
+        let mut effects = Effects::default();
+        for number in 0..10 {
+            effects.told_by(0);
+            effects.leaves(number + 1_000);
+            effects.told_by(1);
+            effects.leaves_after(u64::from(number == 5));
+        }
+        let report = effects.reorder().expect("an order");
+        assert_eq!((report.frames, report.reordered, report.max_extent), (10, 1, 1));
     }
 
     #[test]

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Weak-network testing in a lab on this machine: what each impairment does to ping, iperf3 and a download.
+
+Runs itself inside a lab of its own (`netlathe lab run`), which is taken down however this ends. The client is behind c0,
+the server behind s0, so that forward is client to server and backward is server to client. Takes about three minutes;
+`--short` leaves out half of each flow.
+"""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NETLATHE = os.environ.get("NETLATHE", os.path.join(ROOT, "target/release/netlathe"))
+INSIDE = "NETLATHE_WEAK_INSIDE"
+SERVER = "10.77.0.100"
+FILE_BYTES = 8 * 1024 * 1024
+FLOW_S = 4 if "--short" in sys.argv else 8
+running = []
+
+
+class Failed(Exception):
+    """A step did not run; the message says which and what it said."""
+
+
+def start(node, *command, **more):
+    process = subprocess.Popen([NETLATHE, "lab", "run", "--on", node, "--", *map(str, command)], **more)
+    running.append(process)
+    return process
+
+
+def run(node, *command, wait_s=60, may_fail=False):
+    """Runs a program in a node to its end and returns what it printed."""
+    process = start(node, *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        out, error = process.communicate(timeout=wait_s)
+    except subprocess.TimeoutExpired:
+        end(process)
+        raise Failed(f"`{' '.join(map(str, command))}` on {node} took longer than {wait_s} s") from None
+    running.remove(process)
+    if process.returncode and not may_fail:
+        said = (error or out).decode(errors="replace").strip()
+        raise Failed(f"`{' '.join(map(str, command))}` on {node} gave {process.returncode}: {said}")
+    return out.decode(errors="replace")
+
+
+def end(process):
+    """Ends a program as Ctrl-C would, and returns what it printed."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        out, _ = process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, _ = process.communicate()
+    if process in running:
+        running.remove(process)
+    return (out or b"").decode(errors="replace")
+
+
+class Emulation:
+    """netlathe emulate between client and server, for as long as a block."""
+
+    def __init__(self, *words):
+        self.words = words or ("--both", "delay 0ms")
+        self.report = {}
+
+    def __enter__(self):
+        self.process = start("box", NETLATHE, "emulate", "--between", "c0", "s0", *self.words, "--json",
+                             "--progress", "never", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for _ in range(40):
+            if "1 received" in run("client", "ping", "-c1", "-W1", SERVER, may_fail=True):
+                return self
+            if self.process.poll() is not None:
+                break
+        raise Failed(f"nothing passes `emulate {' '.join(self.words)}`")
+
+    def __exit__(self, *_):
+        out = end(self.process)
+        if out.strip():
+            self.report = {pipeline["name"]: pipeline for pipeline in json.loads(out)["pipelines"]}
+
+
+def ping(count=20):
+    out = run("client", "ping", "-c", count, "-i", "0.1", "-q", SERVER, may_fail=True)
+    lost = re.search(r"([\d.]+)% packet loss", out)
+    times = re.search(r"= ([\d.]+)/([\d.]+)/([\d.]+)/", out)
+    low, mean, high = times.groups() if times else ("-",) * 3
+    return f"ping {low} / {mean} / {high} ms (min/mean/max), {lost.group(1) if lost else '?'} % lost"
+
+
+def iperf(*words, seconds=None, udp=False):
+    """Mbit/s at the receiver, and retransmissions."""
+    seconds = seconds or FLOW_S
+    out = run("client", "iperf3", "-c", SERVER, "-t", seconds, "-O", min(2, seconds // 2), "-J", *words,
+              wait_s=seconds + 90, may_fail=True)
+    try:
+        ended = json.loads(out)["end"]
+        rate = ended["sum_received"]["bits_per_second"] / 1e6
+        again = ended["sum_sent"].get("retransmits", 0)
+        return f"iperf3 {' '.join(words)}{' ' if words else ''}{rate:.3f} Mbit/s, {again} retransmissions"
+    except (KeyError, ValueError):
+        return "iperf3 " + (json.loads(out).get("error", "failed") if out.strip().startswith("{") else "failed")
+
+
+def sent_again():
+    """Segments that the server has sent again so far."""
+    lines = [line.split() for line in run("server", "cat", "/proc/net/snmp").splitlines() if line.startswith("Tcp:")]
+    return int(dict(zip(lines[0], lines[1]))["RetransSegs"])
+
+
+def download(folder):
+    before = sent_again()
+    name = os.path.join(folder, "got")
+    run("client", "curl", "-s", "-m", "60", "-o", name, f"http://{SERVER}:8000/file", wait_s=90, may_fail=True)
+    with open(name, "rb") as got, open(os.path.join(folder, "file"), "rb") as sent:
+        got, sent = got.read(), sent.read()
+    wrong = sum(a != b for a, b in zip(got, sent)) + abs(len(got) - len(sent))
+    same = hashlib.md5(got).hexdigest() == hashlib.md5(sent).hexdigest()
+    return f"download of 8 MiB: md5 {'the same' if same else 'DIFFERENT'}, {wrong} bytes wrong, " \
+           f"{sent_again() - before} segments sent again"
+
+
+def hit(emulation):
+    """Which direction was hit, and by what."""
+    said = []
+    for name, pipeline in emulation.report.items():
+        done = {**pipeline["drops"], **pipeline.get("effects", {})}
+        what = ", ".join(f"{n} {reason}" for reason, n in done.items()) or "untouched"
+        said.append(f"{name}: {pipeline['in']['frames']} frames, {what}")
+    return "; ".join(said)
+
+
+def experiment(title, words, *steps):
+    print(f"\n{title}" + (f"\n  emulate {' '.join(repr(w) if ' ' in w else w for w in words)}" if words else ""))
+    emulation = Emulation(*words)
+    with emulation:
+        for step in steps:
+            print(f"    {step()}", flush=True)
+    if words:
+        print(f"    report: {hit(emulation)}", flush=True)
+
+
+def inside():
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "file"), "wb") as file:
+            file.write(os.urandom(FILE_BYTES))
+        start("server", "iperf3", "-s", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        start("server", sys.executable, "-m", "http.server", "-d", folder, "8000", stdout=subprocess.DEVNULL,
+              stderr=subprocess.DEVNULL)
+        cubic = ("-C", "cubic")
+        experiment("Nothing asked: the baseline", (), ping, iperf, lambda: download(folder))
+        experiment("10 ± 5 ms", ("--backward", "delay 10ms 5ms"), ping)
+        experiment("300 ± 50 ms", ("--backward", "delay 300ms 50ms keep-order"), lambda: ping(10), iperf)
+        experiment("20 % loss of the data", ("--forward", "loss 20%"), ping, lambda: iperf(*cubic))
+        experiment("20 % loss of the ACKs", ("--backward", "loss 20%"), ping, lambda: iperf(*cubic))
+        experiment("corruption that checksums find", ("--backward", "corrupt 1%"), lambda: download(folder))
+        experiment("corruption that they do not", ("--backward", "corrupt 0.1% mode checksum-valid"),
+                   lambda: download(folder))
+        experiment("10 Mbit/s", ("--forward", "rate 10mbit limit 100"), lambda: iperf(*cubic, seconds=2 * FLOW_S))
+        experiment("1 Mbit/s", ("--forward", "rate 1mbit limit 50"), lambda: iperf(*cubic, seconds=2 * FLOW_S))
+        experiment("a short queue", ("--forward", "rate 10mbit limit 5"), lambda: iperf(*cubic))
+        experiment("10 kbit/s", ("--forward", "rate 10kbit limit 20"), lambda: iperf(*cubic, seconds=4 * FLOW_S))
+
+
+def main():
+    if os.environ.get(INSIDE):
+        try:
+            inside()
+        finally:
+            for process in list(running):
+                end(process)
+        return 0
+    environment = {**os.environ, INSIDE: "1", "NETLATHE": NETLATHE}
+    lab = [NETLATHE, "lab", "run", "--", sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
+    return subprocess.run(lab, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failed as failed:
+        print(f"weak_network: {failed}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
