@@ -98,4 +98,5 @@ def exact(ms):
 def losses(live):
     if not live:
         return []
-    return [f"{way}: lost on the way: {lost}" for way, lost in live["lost"].items() if lost]
+    return [f"{way}: lost on the way: " + ", ".join(f"{frames} frames ({where})" for where, frames in lost.items())
+            for way, lost in live["lost"].items() if lost]
