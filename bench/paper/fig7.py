@@ -144,7 +144,8 @@ def result(wire, live=None):
         f"Three clients each send {ROUNDS} bursts, one a second, all beginning together and whatever becomes of them "
         f"(open loop); `netlathe shape --rate {RATE}` carries them to the server, then the same with `--sync '{SYNC}'`.",
         f"at once: share of windows of {WINDOW_MS} ms with frames of more than one source, of those with frames at all.",
-        "crest: run of one source's frames without a silence of 50 ms; round k has the k-th crest of each source.",
+        "crest: run of one source's frames without a silence of 50 ms; round k has the k-th crest of each source. A crest ends "
+        "here with the start of its last frame, which lasts 0.8 µs on the model line.",
         "model wire: bursts of 240 Mbit/s for 80 ms in a capture, onto a line of 10 Gbit/s, in virtual time. live: bursts of a "
         "program (`bench/paper/traffic.py`), half a wave of a sine of 80 ms each, over veth, by the receiver's kernel stamps.",
         "The paper has curves only, no figures, and does not say what it shaped to.",
