@@ -71,7 +71,7 @@ fn measure<Q: Queue>(mut queue: Q, held: u64, law: Law) -> (f64, f64) {
     const GAP: u64 = 10_000;
     let mean = held * GAP;
     let mut random = Random::stream(7, "bench");
-    let mut delay = |random: &mut Random| match law {
+    let delay = |random: &mut Random| match law {
         Law::Fixed => mean,
         Law::Uniform => random.below(2 * mean),
     };
