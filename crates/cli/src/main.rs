@@ -19,6 +19,7 @@ mod page_folder;
 mod progress;
 mod resolution;
 mod stop;
+mod trials;
 mod virtual_time;
 
 use clap::Parser;

@@ -20,6 +20,7 @@ pub mod meters;
 mod pipeline;
 pub mod random;
 pub mod schedules;
+pub mod search;
 pub mod sources;
 pub mod stages;
 

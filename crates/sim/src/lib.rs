@@ -7,6 +7,7 @@
 mod capture;
 mod driver;
 mod error;
+mod offered;
 mod replay;
 mod sink;
 mod source;
@@ -15,6 +16,7 @@ mod wire;
 pub use capture::{CaptureReader, CaptureWriter, Record};
 pub use driver::{Limits, Run, Watch, run};
 pub use error::SimError;
+pub use offered::{CountingSink, OfferedSource};
 pub use replay::ReplaySource;
 pub use sink::{NullSink, PcapSink, Sink};
 pub use source::{PcapSource, Source, StreamSource};

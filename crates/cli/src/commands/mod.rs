@@ -17,6 +17,7 @@ mod limit;
 mod manual;
 pub(crate) mod measure;
 mod run;
+pub(crate) mod search;
 mod shape;
 #[cfg(feature = "slice")]
 mod slice;
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     Gen(generate::Generate),
     Limit(limit::Limit),
     Measure(measure::Measure),
+    Search(search::Search),
     Run(run::Run),
     Check(check::Check),
     #[cfg(feature = "slice")]
@@ -49,6 +51,7 @@ impl Command {
             Command::Gen(command) => command.run(),
             Command::Limit(command) => command.run(),
             Command::Measure(command) => command.run(),
+            Command::Search(command) => command.run(),
             Command::Run(command) => command.run(),
             Command::Check(command) => command.run(),
             #[cfg(feature = "slice")]

@@ -1,0 +1,206 @@
+//! The trials of a search: run in virtual time or on ports, kept in a file to go on from.
+
+use crate::commands::search::frames;
+use crate::output::Failure;
+use engine::Pipeline;
+use engine::schedules::{Ask, Draw};
+use engine::search::{Outcome, Trial};
+use engine::sources::{Streams, StreamSpec};
+use engine::stages::StageConfig;
+use serde_json::{Value, json};
+use sim::{CountingSink, Limits, OfferedSource, Watch};
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use units::{Rate, Span, Time};
+
+/// What is tried.
+#[derive(Debug)]
+pub(crate) enum Device {
+    /// Stages, in virtual time.
+    Stages(Vec<String>),
+    /// Whatever is between two ports.
+    Ports {
+        out: String,
+        input: String,
+        /// As they were written, without sizes.
+        streams: Vec<String>,
+    },
+}
+
+/// What was seen in a trial.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) outcome: Outcome,
+    /// One-way delays, as reports have them.
+    pub(crate) delay: Option<Value>,
+}
+
+/// Nobody looks at a trial.
+struct Unwatched;
+
+impl Watch for Unwatched {
+    fn go_on(&mut self, _: u64, _: Time) -> bool {
+        true
+    }
+}
+
+impl Device {
+    /// Runs a trial.
+    pub(crate) fn run(&self, specs: &[StreamSpec], trial: &Trial, seed: u64) -> Result<Measured, Failure> {
+        match self {
+            Device::Stages(stages) => in_virtual_time(stages, specs, trial, seed),
+            Device::Ports { out, input, streams } => on_ports(out, input, streams, specs, trial, seed),
+        }
+    }
+}
+
+fn in_virtual_time(stages: &[String], specs: &[StreamSpec], trial: &Trial, seed: u64) -> Result<Measured, Failure> {
+    let count = frames(trial);
+    let schedule = |ask: &Ask| {
+        let draw = Draw { seed, path: "search", frames: Some(count) };
+        ask.schedule(None, draw).map_err(|error| Failure::new(format!("{error}")))
+    };
+    let streams = Streams::new(specs, seed, 0).map_err(Failure::new)?;
+    let mut source = OfferedSource::new(streams, schedule(&Ask::Rate(Rate::Frames(trial.load)))?, count);
+    let mut built = Vec::new();
+    for (i, text) in stages.iter().enumerate() {
+        // Read anew: a stage may keep what it learnt.
+        let stage = StageConfig::parse(text).map_err(|error| Failure::new(format!("--dut: {error}")))?;
+        built.push(stage.build(seed, &format!("dut/{i}")));
+    }
+    let mut pipeline = Pipeline::new(built, schedule(&Ask::Nothing)?);
+    let mut sink = CountingSink::default();
+    let limits = Limits { duration: None, window: Span::from_ms(100), asked_gap: None };
+    let run = sim::run(&mut source, &mut pipeline, &mut sink, limits, &mut Unwatched);
+    if let Some(failure) = run.failure {
+        return Err(Failure::new(failure));
+    }
+    let streams = sink.streams.report(&[]);
+    let received = streams.iter().filter_map(|stream| stream.received.as_ref());
+    // Copies that the device made are not frames that came.
+    let came: u64 = received.clone().map(|received| received.received).sum();
+    let delay = received.max_by_key(|received| received.received).map(|received| json!(received.delay));
+    let outcome = Outcome { sent: count, lost: count - came.min(count), took: trial.duration, missed: 0 };
+    Ok(Measured { outcome, delay })
+}
+
+/// Runs `netlathe gen` for the trial: a process of its own, so that none is left by the one before.
+fn on_ports(
+    out: &str,
+    input: &str,
+    streams: &[String],
+    specs: &[StreamSpec],
+    trial: &Trial,
+    seed: u64,
+) -> Result<Measured, Failure> {
+    let program = std::env::current_exe().map_err(|cause| Failure::new(format!("cannot find netlathe: {cause}")))?;
+    let mut command = Command::new(program);
+    command.args(["gen", "--json", "--out", out, "--in", input, "--rate", &trial.load.to_string()]);
+    command.args(["--count", &frames(trial).to_string(), "--seed", &seed.to_string()]);
+    for (stream, spec) in streams.iter().zip(specs) {
+        let size = spec.size.as_ref().map_or(String::new(), |size| format!(" size {size}"));
+        command.args(["--stream", &format!("{stream}{size}")]);
+    }
+    // Twice its time is an overrun by any measure.
+    let limit = trial.duration * 2 + Span::from_ms(1_000);
+    command.args(["--duration", &limit.to_string()]);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|cause| Failure::new(format!("cannot run netlathe gen: {cause}")))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).map_err(|_| {
+        let lines = said.lines().map(|line| line.trim_start_matches("netlathe: ")).collect::<Vec<_>>();
+        Failure::new(lines.join("\n"))
+    })?;
+    let pipeline = &report["pipelines"][0];
+    let number = |pointer: &str| pipeline.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    let streams = pipeline["streams"].as_array().cloned().unwrap_or_default();
+    let lost = streams.iter().filter_map(|stream| stream["lost"].as_u64()).sum();
+    let delay = streams.into_iter().max_by_key(|stream| stream["received"].as_u64()).map(|mut stream| stream["delay"].take());
+    let sent = number("/out/frames");
+    let mean = pipeline.pointer("/gap/mean_ns").and_then(Value::as_f64).unwrap_or(0.0);
+    let took = Span::from_ps((mean * 1_000.0 * sent as f64) as u64);
+    Ok(Measured { outcome: Outcome { sent, lost, took, missed: number("/flow/kernel_drops") }, delay })
+}
+
+/// The file of trials: a line of JSON each, after one that says what they are trials of.
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: Option<File>,
+    known: VecDeque<Value>,
+}
+
+impl Journal {
+    /// Opens the file, or makes it. Trials of another search are not gone on from.
+    pub(crate) fn open(path: Option<&Path>, key: &str) -> Result<Self, Failure> {
+        let Some(path) = path else {
+            return Ok(Journal { path: PathBuf::new(), file: None, known: VecDeque::new() });
+        };
+        let failed = |cause: std::io::Error| Failure::new(format!("--trials: {}: {cause}: name a file that can be written", path.display()));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(cause) => return Err(failed(cause)),
+        };
+        // A line that was cut when the search ended is left out.
+        let mut known: VecDeque<Value> = text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
+        let other = || Failure::new(format!("--trials: {} has trials of another search: name another file", path.display()));
+        match known.pop_front() {
+            Some(head) if head["search"] != key => return Err(other()),
+            None if !text.is_empty() => return Err(other()),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(path).map_err(failed)?;
+        let head = json!({"search": key});
+        let lines = std::iter::once(&head).chain(&known).map(|line| format!("{line}\n")).collect::<String>();
+        file.write_all(lines.as_bytes()).map_err(failed)?;
+        Ok(Journal { path: path.to_owned(), file: Some(file), known })
+    }
+
+    /// What came of this trial, if it is the next one in the file. The first that is not ends what is known.
+    pub(crate) fn next(&mut self, size: &str, trial: &Trial) -> Result<Option<Measured>, Failure> {
+        let Some(line) = self.known.pop_front() else { return Ok(None) };
+        let number = |name: &str| line[name].as_u64();
+        let same = line["size"] == size
+            && number("load_mfps") == Some(trial.load.millis())
+            && number("duration_ps") == Some(trial.duration.as_ps());
+        let outcome = || {
+            Some(Outcome {
+                sent: number("sent")?,
+                lost: number("lost")?,
+                took: Span::from_ps(number("took_ps")?),
+                missed: number("missed")?,
+            })
+        };
+        match outcome().filter(|_| same) {
+            Some(outcome) => {
+                let delay = Some(line["delay"].clone()).filter(|delay| !delay.is_null());
+                Ok(Some(Measured { outcome, delay }))
+            }
+            None => Err(Failure::new(format!(
+                "--trials: {} goes on otherwise than this search, whose goals differ: name another file",
+                self.path.display()
+            ))),
+        }
+    }
+
+    /// Keeps a trial.
+    pub(crate) fn add(&mut self, size: &str, trial: &Trial, measured: &Measured) -> Result<(), Failure> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let Measured { outcome, delay } = measured;
+        let line = json!({
+            "size": size,
+            "load_mfps": trial.load.millis(),
+            "duration_ps": trial.duration.as_ps(),
+            "sent": outcome.sent,
+            "lost": outcome.lost,
+            "took_ps": outcome.took.as_ps(),
+            "missed": outcome.missed,
+            "delay": delay,
+        });
+        let written = file.write_all(format!("{line}\n").as_bytes());
+        written.map_err(|cause| Failure::new(format!("--trials: {}: {cause}", self.path.display())))
+    }
+}

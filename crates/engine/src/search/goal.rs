@@ -1,0 +1,106 @@
+use super::Run;
+use units::{Share, Span};
+
+/// What a load must do to be within the goal (RFC 9971, section 4.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// Goal loss ratio: a trial with more is a bad one.
+    pub loss: Share,
+    /// Goal exceed ratio: the share of the time that may go to bad trials; less than one half and a bit.
+    pub exceed: Share,
+    /// Goal final trial duration.
+    pub trial: Span,
+    /// Goal duration sum: trials of one load, together, until it is settled.
+    pub sum: Span,
+    /// Goal width: how close the bounds are to be, as a share of the upper one.
+    pub width: Share,
+    /// Goal initial trial duration: shorter trials come first, to find the region.
+    pub initial: Span,
+}
+
+/// What a load is to a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Within it.
+    Lower,
+    /// Beyond it.
+    Upper,
+}
+
+impl Goal {
+    /// The goal of RFC 2544, section 26.1: one trial decides.
+    #[must_use]
+    pub const fn rfc2544(loss: Share, trial: Span, width: Share) -> Self {
+        Goal { loss, exceed: Share::from_ppb(0), trial, sum: trial, width, initial: trial }
+    }
+
+    /// From short trials and a coarse width to the goal itself, doubling the time and halving the width.
+    pub(super) fn phases(self) -> impl Iterator<Item = Goal> {
+        let mut phases = vec![self];
+        let mut earlier = self;
+        while earlier.trial > self.initial && phases.len() < 8 {
+            let trial = Span::from_ps(earlier.trial.as_ps() / 2).max(self.initial);
+            let width = Share::from_ppb((u64::from(earlier.width.ppb()) * 2).min(500_000_000) as u32);
+            earlier = Goal { trial, sum: trial, width, ..earlier };
+            phases.push(earlier);
+        }
+        phases.into_iter().rev()
+    }
+
+    /// Trials of the full duration that settle a load at the earliest.
+    pub(super) fn least_trials(&self) -> u32 {
+        let (sum, trial) = (self.sum.as_ps(), self.trial.as_ps().max(1));
+        // The good ones alone must make up what may not exceed.
+        let good = (sum as f64 * (1.0 - self.exceed.as_f64())).ceil() as u64;
+        u32::try_from(good.div_ceil(trial)).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Classifies a load by its trials: `None` while more of them could still turn it (RFC 9971, Appendix A).
+    pub(super) fn bound<'a>(&self, runs: impl Iterator<Item = &'a Run>) -> Option<Bound> {
+        let (mut full_low, mut full_high, mut short_low, mut short_high) = (0.0, 0.0, 0.0, 0.0);
+        for run in runs {
+            let seconds = run.trial.duration.as_secs_f64();
+            *match (run.trial.duration >= self.trial, run.within(self)) {
+                (true, true) => &mut full_low,
+                (true, false) => &mut full_high,
+                (false, true) => &mut short_low,
+                (false, false) => &mut short_high,
+            } += seconds;
+        }
+        let exceed = self.exceed.as_f64();
+        // Short trials count against a load only as far as short good ones do not balance them.
+        let balance = short_low * exceed / (1.0 - exceed).max(1e-9);
+        let high: f64 = full_high + f64::max(0.0, short_high - balance);
+        let whole = f64::max(full_low + high, self.sum.as_secs_f64());
+        // What is not measured yet taken for good, and for bad.
+        let optimistic = high / whole;
+        let pessimistic = (whole - full_low) / whole;
+        // Sums of durations are not exact.
+        const NOTHING: f64 = 1e-9;
+        if optimistic > exceed + NOTHING {
+            Some(Bound::Upper)
+        } else if pessimistic <= exceed + NOTHING {
+            Some(Bound::Lower)
+        } else {
+            None
+        }
+    }
+
+    /// The loss that a load does not exceed in all but the share of time that may go (RFC 9971, Appendix B).
+    pub(super) fn conditional_loss<'a>(&self, runs: impl Iterator<Item = &'a Run>) -> f64 {
+        let mut trials: Vec<(f64, f64)> = runs
+            .filter(|run| run.trial.duration >= self.trial)
+            .map(|run| (run.loss(), run.trial.duration.as_secs_f64()))
+            .collect();
+        trials.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let all: f64 = trials.iter().map(|(_, seconds)| seconds).sum();
+        let mut left = f64::max(all, self.sum.as_secs_f64()) * (1.0 - self.exceed.as_f64());
+        for (loss, seconds) in &trials {
+            left -= seconds;
+            if left <= 1e-9 {
+                return *loss;
+            }
+        }
+        trials.last().map_or(1.0, |(loss, _)| *loss)
+    }
+}

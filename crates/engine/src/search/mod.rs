@@ -1,0 +1,381 @@
+//! The highest load without more loss than a goal allows: which trial to run next, and what all of
+//! them say together.
+//!
+//! A [`Search`] is asked for the next [`Trial`] and told its [`Outcome`], until there is none. It runs
+//! nothing itself. RFC 2544 section 26.1 is a goal of one trial for each load; MLRsearch (RFC 9971) is a
+//! goal that trials of one load may miss for a share of the time, tried first with short trials.
+//!
+//! A trial at which the tester did not offer the load, or took longer than it should, says nothing of
+//! the device under test: it is run again, and if that fails the load counts as beyond the tester. No
+//! load is reported that was not really offered.
+
+mod goal;
+
+pub use goal::{Bound, Goal};
+
+use units::{FrameRate, Share, Span};
+
+/// A trial to be run: a constant load for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// Intended load.
+    pub load: FrameRate,
+    /// Intended duration.
+    pub duration: Span,
+}
+
+/// What came of a trial.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames that did not come back.
+    pub lost: u64,
+    /// How long sending took, from the first frame to when the one after the last would have been due.
+    pub took: Span,
+    /// Frames that the tester's own receiver lost.
+    pub missed: u64,
+}
+
+/// Why a trial says nothing of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// The tester sent less than the load.
+    Shortfall,
+    /// The trial took longer than it should have.
+    Overrun,
+    /// The tester's receiver lost frames itself.
+    Receiver,
+}
+
+impl Flaw {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Flaw::Shortfall => "shortfall",
+            Flaw::Overrun => "overrun",
+            Flaw::Receiver => "receiver",
+        }
+    }
+}
+
+/// A trial that was run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// What was asked.
+    pub trial: Trial,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why it does not count, if it does not.
+    pub flaw: Option<Flaw>,
+}
+
+impl Run {
+    /// Share of the frames that were lost.
+    #[must_use]
+    pub fn loss(&self) -> f64 {
+        if self.outcome.sent == 0 { 0.0 } else { self.outcome.lost as f64 / self.outcome.sent as f64 }
+    }
+
+    fn within(&self, goal: &Goal) -> bool {
+        // In whole numbers: a loss of exactly the goal is within it.
+        let billion = u128::from(Share::ONE.ppb());
+        u128::from(self.outcome.lost) * billion <= u128::from(self.outcome.sent) * u128::from(goal.loss.ppb())
+    }
+}
+
+/// What limits the result of a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// More than this the device loses.
+    DutLimited,
+    /// More than this the tester does not offer, or take.
+    TesterLimited,
+    /// The most that was to be searched is within the goal.
+    NotLimited,
+    /// The device does now one thing and now the other at the same loads.
+    Unstable,
+    /// Even the least load is beyond the goal.
+    BelowLeast,
+}
+
+impl Verdict {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verdict::DutLimited => "DUT-limited",
+            Verdict::TesterLimited => "tester-limited",
+            Verdict::NotLimited => "not-limited",
+            Verdict::Unstable => "unstable",
+            Verdict::BelowLeast => "below-least",
+        }
+    }
+}
+
+/// What was found for a goal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// Relevant lower bound: the highest load within the goal, below all that are not.
+    pub lower: Option<FrameRate>,
+    /// Relevant upper bound: the lowest load beyond the goal.
+    pub upper: Option<FrameRate>,
+    /// Conditional throughput in frames/s: what is forwarded at the lower bound in all but the share
+    /// of time that the goal lets go (RFC 9971).
+    pub throughput: f64,
+    /// What limits it.
+    pub verdict: Verdict,
+}
+
+/// How a search is done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Goals, found one after the other.
+    pub goals: Vec<Goal>,
+    /// Loads that are tried: not less,
+    pub least: FrameRate,
+    /// and not more.
+    pub most: FrameRate,
+    /// How far the rate or the duration of a trial may be off.
+    pub tolerance: Share,
+    /// More trials at each bound, once it is found, to see whether it stays one.
+    pub confirm: u32,
+}
+
+/// A search that is under way.
+#[derive(Clone, Debug)]
+pub struct Search {
+    settings: Settings,
+    runs: Vec<Run>,
+    /// The lowest load that the tester could not do.
+    beyond: Option<FrameRate>,
+    /// Of each goal: lower bounds that did not stay ones.
+    fallen: Vec<u32>,
+}
+
+/// How often a trial is run that the tester did badly.
+const ATTEMPTS: usize = 3;
+/// So many lower bounds of a goal may fall before the device counts as unstable.
+const MOST_FALLEN: u32 = 2;
+/// More trials than any search needs: bounds halve, and each load is settled by a sum of durations.
+const MOST_TRIALS: usize = 10_000;
+
+impl Search {
+    /// A search that begins.
+    ///
+    /// # Panics
+    /// If there is no goal.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        assert!(!settings.goals.is_empty(), "a search has a goal");
+        let fallen = vec![0; settings.goals.len()];
+        Search { settings, runs: Vec::new(), beyond: None, fallen }
+    }
+
+    /// All trials so far.
+    #[must_use]
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// The next trial, or `None` when all goals are found.
+    #[must_use]
+    pub fn next_trial(&self) -> Option<Trial> {
+        if self.runs.len() >= MOST_TRIALS {
+            return None;
+        }
+        // What the tester did badly is tried again first.
+        if let Some(last) = self
+            .runs
+            .last()
+            .filter(|last| last.flaw.is_some() && self.beyond.is_none_or(|beyond| last.trial.load < beyond))
+        {
+            return Some(last.trial);
+        }
+        (0..self.settings.goals.len()).find_map(|number| self.next_of(number))
+    }
+
+    /// Takes what came of a trial.
+    pub fn tell(&mut self, trial: Trial, outcome: Outcome) {
+        let before: Vec<_> = self.settings.goals.iter().map(|goal| self.bounds(goal).0).collect();
+        let flaw = self.flaw(&trial, &outcome);
+        self.runs.push(Run { trial, outcome, flaw });
+        if flaw.is_some() {
+            let again = self.runs.iter().rev().take(ATTEMPTS);
+            if again.filter(|run| run.flaw.is_some() && run.trial.load == trial.load).count() == ATTEMPTS {
+                self.beyond = Some(self.beyond.map_or(trial.load, |beyond| beyond.min(trial.load)));
+            }
+            return;
+        }
+        for (number, lower) in before.into_iter().enumerate() {
+            let goal = &self.settings.goals[number];
+            let stays = lower.is_none_or(|lower| goal.bound(self.at(lower)) == Some(Bound::Lower));
+            self.fallen[number] += u32::from(!stays);
+        }
+    }
+
+    fn flaw(&self, trial: &Trial, outcome: &Outcome) -> Option<Flaw> {
+        let tolerance = self.settings.tolerance.as_f64();
+        let wanted = trial.load.millis() as f64 / 1_000.0 * trial.duration.as_secs_f64();
+        let took = outcome.took.as_secs_f64();
+        let asked = trial.duration.as_secs_f64();
+        // One frame is what rounding a duration to whole frames makes.
+        let frame = 1.0 / wanted.max(1.0);
+        if outcome.missed > 0 && outcome.lost > 0 {
+            Some(Flaw::Receiver)
+        } else if (outcome.sent as f64) < wanted * (1.0 - tolerance - frame) {
+            Some(Flaw::Shortfall)
+        } else if took > asked * (1.0 + tolerance + frame) {
+            // All were sent, but slower than asked: the load was not offered.
+            Some(if took > asked * 1.5 { Flaw::Overrun } else { Flaw::Shortfall })
+        } else {
+            None
+        }
+    }
+
+    /// Trials of a load that count.
+    fn at(&self, load: FrameRate) -> impl Iterator<Item = &Run> + Clone {
+        self.runs.iter().filter(move |run| run.flaw.is_none() && run.trial.load == load)
+    }
+
+    /// The relevant bounds of a goal: the highest lower bound below the lowest upper bound. What the tester
+    /// cannot do bounds the loads from above, too.
+    fn bounds(&self, goal: &Goal) -> (Option<FrameRate>, Option<FrameRate>) {
+        let mut loads: Vec<FrameRate> =
+            self.runs.iter().filter(|run| run.flaw.is_none()).map(|run| run.trial.load).collect();
+        loads.sort_unstable();
+        loads.dedup();
+        let upper = loads.iter().copied().find(|load| goal.bound(self.at(*load)) == Some(Bound::Upper));
+        let below = loads.iter().copied().filter(|load| upper.is_none_or(|upper| *load < upper));
+        let lower = below.filter(|load| goal.bound(self.at(*load)) == Some(Bound::Lower)).max();
+        let above = upper.into_iter().chain(self.beyond).min();
+        (lower.filter(|lower| above.is_none_or(|above| *lower < above)), above)
+    }
+
+    fn next_of(&self, number: usize) -> Option<Trial> {
+        let goal = &self.settings.goals[number];
+        if self.fallen[number] > MOST_FALLEN {
+            return None;
+        }
+        let mut hints = (None, None);
+        for phase in goal.phases() {
+            let (lower, upper) = self.bounds(&phase);
+            if let Some(load) = self.candidate(&phase, (lower, upper), hints) {
+                return Some(Trial { load, duration: phase.trial });
+            }
+            hints = (lower, upper);
+        }
+        // They stay so? A device that changes its mind shows it when it is asked again.
+        let full = |load: FrameRate| self.at(load).filter(|run| run.trial.duration >= goal.trial).count() as u64;
+        let again = |load: FrameRate, settled: u32| {
+            let wanted = u64::from(settled) + u64::from(self.settings.confirm);
+            (full(load) < wanted).then_some(Trial { load, duration: goal.trial })
+        };
+        let lower = hints.0.and_then(|lower| again(lower, goal.least_trials()));
+        let upper = hints.1.filter(|upper| Some(*upper) != self.beyond);
+        lower.or_else(|| upper.and_then(|upper| again(upper, 1)))
+    }
+
+    /// The load that tells most next; `None` when the bounds are close enough.
+    fn candidate(
+        &self,
+        goal: &Goal,
+        (lower, upper): (Option<FrameRate>, Option<FrameRate>),
+        (below, above): (Option<FrameRate>, Option<FrameRate>),
+    ) -> Option<FrameRate> {
+        let (least, most) = (self.settings.least, self.settings.most);
+        // A load that was begun is settled first.
+        let open = |load: &FrameRate| {
+            goal.bound(self.at(*load)).is_none() && self.at(*load).any(|run| run.trial.duration >= goal.trial)
+        };
+        let between =
+            |load: FrameRate| lower.is_none_or(|lower| load > lower) && upper.is_none_or(|upper| load < upper);
+        if let Some(load) =
+            self.runs.iter().map(|run| run.trial.load).find(|load| between(*load) && *load <= most && open(load))
+        {
+            return Some(load);
+        }
+        let as_rate = |millis: f64| FrameRate::from_millis(millis as u64);
+        match (lower, upper) {
+            (Some(lower), _) if lower >= most => None,
+            (None, None) => Some(above.or(below).unwrap_or(most).clamp(least, most)),
+            (Some(lower), None) => {
+                let wider = as_rate(lower.millis() as f64 * (1.0 + 4.0 * goal.width.as_f64()));
+                Some(
+                    above
+                        .filter(|above| *above > lower)
+                        .unwrap_or_else(|| wider.max(as_rate(lower.millis() as f64 + 1.0)))
+                        .min(most),
+                )
+            }
+            (None, Some(upper)) if upper <= least => None,
+            (None, Some(upper)) => {
+                // What came back there is about what can be.
+                let there = self.runs.iter().filter(|run| run.trial.load == upper);
+                let came = there.map(|run| {
+                    let seconds = run.outcome.took.max(run.trial.duration).as_secs_f64();
+                    run.outcome.sent.saturating_sub(run.outcome.lost) as f64 * 1_000.0 / seconds.max(1e-9)
+                });
+                let came = came.fold(f64::INFINITY, f64::min);
+                let guess = below.filter(|below| *below < upper).unwrap_or_else(|| as_rate(came));
+                let mut failed: Vec<FrameRate> =
+                    self.runs.iter().filter(|run| !run.within(goal)).map(|run| run.trial.load).collect();
+                failed.sort_unstable();
+                failed.dedup();
+                // Guesses that keep failing go down by more and more.
+                let factor = 1.0 - (goal.width.as_f64() * f64::powi(2.0, failed.len().min(30) as i32)).min(0.5);
+                let next = guess.min(as_rate(upper.millis() as f64 * factor.max(0.5)));
+                Some(next.max(least).min(upper))
+            }
+            (Some(lower), Some(upper)) => {
+                let (low, high) = (lower.millis() as f64, upper.millis() as f64);
+                let wide = high - low > high * goal.width.as_f64() && upper.millis() - lower.millis() > 1;
+                let middle = as_rate((low * high).sqrt());
+                let middle = if middle <= lower { FrameRate::from_millis(lower.millis() + 1) } else { middle };
+                (wide && middle < upper).then_some(middle.min(most)).filter(|middle| *middle > lower)
+            }
+        }
+    }
+
+    /// What was found for each goal, so far.
+    #[must_use]
+    pub fn found(&self) -> Vec<Found> {
+        let of = |(goal, fallen): (&Goal, &u32)| {
+            let (lower, upper) = self.bounds(goal);
+            let unsure = self.is_inverted(goal, upper) || upper.is_some_and(|upper| self.is_mixed(goal, upper));
+            let by_tester = upper.is_some() && upper == self.beyond;
+            let verdict = match (lower, upper) {
+                _ if *fallen > MOST_FALLEN || unsure => Verdict::Unstable,
+                (_, Some(_)) if by_tester => Verdict::TesterLimited,
+                (None, Some(_)) => Verdict::BelowLeast,
+                (_, Some(_)) => Verdict::DutLimited,
+                _ => Verdict::NotLimited,
+            };
+            // What was not offered is no bound of the device.
+            let upper = upper.filter(|_| !by_tester);
+            let throughput = lower
+                .map_or(0.0, |lower| lower.millis() as f64 / 1_000.0 * (1.0 - goal.conditional_loss(self.at(lower))));
+            Found { lower, upper, throughput, verdict }
+        };
+        self.settings.goals.iter().zip(&self.fallen).map(of).collect()
+    }
+
+    /// A load that is beyond the goal is within it at least every other time.
+    fn is_mixed(&self, goal: &Goal, upper: FrameRate) -> bool {
+        let full = self.at(upper).filter(|run| run.trial.duration >= goal.trial);
+        let (good, all) = full.fold((0, 0), |(good, all), run| (good + u32::from(run.within(goal)), all + 1));
+        all > 1 && 2 * good >= all
+    }
+
+    /// A load well above one that the device does not take was taken.
+    fn is_inverted(&self, goal: &Goal, upper: Option<FrameRate>) -> bool {
+        let Some(upper) = upper else { return false };
+        let clear = upper.millis() as f64 * (1.0 + 2.0 * goal.width.as_f64());
+        let above = self.runs.iter().filter(|run| run.flaw.is_none() && run.trial.load.millis() as f64 > clear);
+        above.map(|run| run.trial.load).any(|load| goal.bound(self.at(load)) == Some(Bound::Lower))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+use super::*;
+use crate::random::Random;
+use proptest::prelude::*;
+
+const S: Span = Span::from_ms(1_000);
+
+fn rate(fps: f64) -> FrameRate {
+    FrameRate::from_millis((fps * 1_000.0) as u64)
+}
+
+fn percent(percent: f64) -> Share {
+    Share::from_ppb((percent * 1e7) as u32)
+}
+
+fn settings(goals: Vec<Goal>) -> Settings {
+    Settings { goals, least: rate(100.0), most: rate(14_880_952.0), tolerance: percent(0.1), confirm: 2 }
+}
+
+fn mlr(loss: f64) -> Goal {
+    let sum = Span::from_ms(5_000);
+    Goal { loss: percent(loss), exceed: percent(50.0), trial: S, sum, width: percent(0.5), initial: Span::from_ms(125) }
+}
+
+/// A device as a function of the load and the number of the trial: share lost. The tester offers up to `tester`.
+fn run(settings: Settings, tester: f64, mut device: impl FnMut(f64, usize) -> f64) -> Search {
+    let mut search = Search::new(settings);
+    let mut number = 0;
+    while let Some(trial) = search.next_trial() {
+        let load = trial.load.millis() as f64 / 1_000.0;
+        let sent = (load * trial.duration.as_secs_f64()).round();
+        let lost = (sent * device(load.min(tester), number)).ceil();
+        let took =
+            if load > tester { trial.duration.as_secs_f64() * load / tester } else { trial.duration.as_secs_f64() };
+        let took = Span::from_ps((took * 1e12) as u64);
+        search.tell(trial, Outcome { sent: sent as u64, lost: lost as u64, took, missed: 0 });
+        number += 1;
+        assert!(number < 2_000, "it does not end");
+    }
+    search
+}
+
+fn hard(limit: f64) -> impl FnMut(f64, usize) -> f64 {
+    move |load, _| if load > limit { 1.0 - limit / load } else { 0.0 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_hard_limit_is_found_within_the_width(limit in 200.0..14_000_000.0_f64) {
+        for goals in [vec![Goal::rfc2544(percent(0.0), S, percent(0.5))], vec![mlr(0.0), mlr(0.5)]] {
+            let search = run(settings(goals.clone()), 1e9, hard(limit));
+            let found = search.found();
+            for (goal, found) in goals.iter().zip(&found) {
+                let (lower, upper) = (found.lower.expect("a lower bound"), found.upper.expect("an upper bound"));
+                let most = limit / (1.0 - goal.loss.as_f64());
+                let lower = lower.millis() as f64 / 1_000.0;
+                prop_assert!(lower <= most + 0.002, "{lower} is above {most}");
+                // A frame of a short trial is a large share of it.
+                let frame = limit.min(1.0 / goal.trial.as_secs_f64());
+                prop_assert!(lower >= most * (1.0 - 0.0051) - frame - 0.01, "{lower} is far below {most}");
+                prop_assert!(upper.millis() as f64 / 1_000.0 > lower);
+                prop_assert_eq!(found.verdict, Verdict::DutLimited);
+                prop_assert!(found.throughput <= limit + 1.0);
+            }
+            prop_assert!(search.runs().len() < 200, "{} trials", search.runs().len());
+        }
+    }
+
+    #[test]
+    fn a_tester_that_cannot_offer_the_load_says_so(tester in 10_000.0..1_000_000.0_f64, factor in 1.1..4.0_f64) {
+        let search = run(settings(vec![mlr(0.0)]), tester, hard(tester * factor));
+        let found = search.found()[0];
+        prop_assert_eq!(found.verdict, Verdict::TesterLimited);
+        let lower = found.lower.expect("what it did offer").millis() as f64 / 1_000.0;
+        prop_assert!(lower <= tester * 1.0011, "{lower} was never offered, {tester} was");
+        prop_assert!(lower >= tester * 0.98, "{lower} of {tester}");
+    }
+
+    #[test]
+    fn a_soft_knee_has_a_bound_for_each_goal(knee in 10_000.0..1_000_000.0_f64, seed in any::<u64>()) {
+        // From the knee on the loss rises by 1 % for each 10 % of load, with noise in the trials.
+        let mut random = Random::stream(seed, "knee");
+        let device = move |load: f64, _| {
+            let excess = load / knee - 1.0;
+            let noise = random.below(1_000) as f64 / 1e7;
+            if excess > 0.0 { (excess * 0.1 + noise).min(0.9) } else { 0.0 }
+        };
+        let search = run(settings(vec![mlr(0.0), mlr(0.5)]), 1e9, device);
+        let found = search.found();
+        let bounds: Vec<f64> = found.iter().map(|found| found.lower.expect("a bound").millis() as f64 / 1_000.0).collect();
+        prop_assert_eq!([found[0].verdict, found[1].verdict], [Verdict::DutLimited; 2]);
+        prop_assert!((bounds[0] / knee - 1.0).abs() < 0.011, "{bounds:?} {knee}");
+        prop_assert!((bounds[1] / (knee * 1.05) - 1.0).abs() < 0.011, "{bounds:?} {knee}");
+    }
+}
+
+#[test]
+fn a_device_that_takes_all_is_not_limited() {
+    let search = run(settings(vec![mlr(0.0)]), 1e9, |_, _| 0.0);
+    assert_eq!((search.found()[0].verdict, search.found()[0].lower), (Verdict::NotLimited, Some(rate(14_880_952.0))));
+}
+
+#[test]
+fn a_device_that_always_loses_is_below_the_least() {
+    let search = run(settings(vec![mlr(0.0)]), 1e9, |_, _| 0.1);
+    assert_eq!((search.found()[0].verdict, search.found()[0].lower), (Verdict::BelowLeast, None));
+}
+
+#[test]
+fn a_device_that_changes_its_mind_is_unstable() {
+    // It takes a million frames a second in one trial and a tenth of it in the next.
+    let device = |load: f64, trial: usize| hard(if trial.is_multiple_of(2) { 1e6 } else { 1e5 })(load, trial);
+    // What is within the goal nine times in ten is the lesser; but what is beyond it is not so for sure.
+    for goals in [vec![Goal::rfc2544(percent(0.0), S, percent(0.5))], vec![Goal { exceed: percent(10.0), ..mlr(0.0) }]]
+    {
+        let search = run(settings(goals), 1e9, device);
+        assert_eq!(search.found()[0].verdict, Verdict::Unstable, "{:?}", search.found());
+    }
+}
+
+#[test]
+fn losses_of_the_receiver_are_not_the_devices() {
+    let mut search = Search::new(settings(vec![mlr(0.0)]));
+    let mut trials = 0;
+    while let Some(trial) = search.next_trial() {
+        let load = trial.load.millis() as f64 / 1_000.0;
+        let sent = (load * trial.duration.as_secs_f64()) as u64;
+        // Above 50 000 frames/s the tester's own receiver drops.
+        let missed = if load > 50_000.0 { sent / 10 } else { 0 };
+        search.tell(trial, Outcome { sent, lost: missed, took: trial.duration, missed });
+        trials += 1;
+        assert!(trials < 5_000);
+    }
+    let found = search.found()[0];
+    assert_eq!(found.verdict, Verdict::TesterLimited);
+    assert!(found.lower.is_some_and(|lower| lower <= rate(50_000.0)));
+}
+
+#[test]
+fn loads_are_classified_on_both_sides_of_each_edge() {
+    let goal = mlr(0.5);
+    let of = |list: &[(u64, u64)]| {
+        let runs: Vec<Run> = list
+            .iter()
+            .map(|(ms, lost)| Run {
+                trial: Trial { load: rate(1e5), duration: Span::from_ms(*ms) },
+                outcome: Outcome { sent: 100_000, lost: *lost, took: Span::from_ms(*ms), missed: 0 },
+                flaw: None,
+            })
+            .collect();
+        goal.bound(runs.iter())
+    };
+    // A loss of 0.5 % is within the goal; 5 s in all, half of which may be bad.
+    assert_eq!(of(&[(1_000, 500); 2]), None);
+    assert_eq!(of(&[(1_000, 500); 3]), Some(Bound::Lower));
+    assert_eq!(of(&[(1_000, 501); 2]), None);
+    assert_eq!(of(&[(1_000, 501); 3]), Some(Bound::Upper));
+    assert_eq!(of(&[(1_000, 500), (1_000, 501), (1_000, 500), (1_000, 501)]), None);
+    // Short trials cannot make a lower bound, but an upper one.
+    assert_eq!(of(&[(500, 0); 20]), None);
+    assert_eq!(of(&[(500, 501); 6]), Some(Bound::Upper));
+}
