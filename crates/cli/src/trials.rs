@@ -5,7 +5,7 @@ use crate::output::Failure;
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use engine::search::{Outcome, Trial};
-use engine::sources::{Streams, StreamSpec};
+use engine::sources::{StreamSpec, Streams};
 use engine::stages::StageConfig;
 use serde_json::{Value, json};
 use sim::{CountingSink, Limits, OfferedSource, Watch};
@@ -118,7 +118,8 @@ fn on_ports(
     let number = |pointer: &str| pipeline.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
     let streams = pipeline["streams"].as_array().cloned().unwrap_or_default();
     let lost = streams.iter().filter_map(|stream| stream["lost"].as_u64()).sum();
-    let delay = streams.into_iter().max_by_key(|stream| stream["received"].as_u64()).map(|mut stream| stream["delay"].take());
+    let delay =
+        streams.into_iter().max_by_key(|stream| stream["received"].as_u64()).map(|mut stream| stream["delay"].take());
     let sent = number("/out/frames");
     let mean = pipeline.pointer("/gap/mean_ns").and_then(Value::as_f64).unwrap_or(0.0);
     let took = Span::from_ps((mean * 1_000.0 * sent as f64) as u64);
@@ -138,7 +139,9 @@ impl Journal {
         let Some(path) = path else {
             return Ok(Journal { path: PathBuf::new(), file: None, known: VecDeque::new() });
         };
-        let failed = |cause: std::io::Error| Failure::new(format!("--trials: {}: {cause}: name a file that can be written", path.display()));
+        let failed = |cause: std::io::Error| {
+            Failure::new(format!("--trials: {}: {cause}: name a file that can be written", path.display()))
+        };
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -146,7 +149,8 @@ impl Journal {
         };
         // A line that was cut when the search ended is left out.
         let mut known: VecDeque<Value> = text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
-        let other = || Failure::new(format!("--trials: {} has trials of another search: name another file", path.display()));
+        let other =
+            || Failure::new(format!("--trials: {} has trials of another search: name another file", path.display()));
         match known.pop_front() {
             Some(head) if head["search"] != key => return Err(other()),
             None if !text.is_empty() => return Err(other()),

@@ -105,9 +105,8 @@ impl Search {
         let mut journal = Journal::open(self.trials.as_deref(), &self.key(&device))?;
         let mut searched = Vec::new();
         for (size, specs, mean_wire) in sized {
-            let line = FrameRate::from_millis(
-                (u128::from(self.line_rate.bps()) * 1_000 / (u128::from(mean_wire) * 8)) as u64,
-            );
+            let line =
+                FrameRate::from_millis((u128::from(self.line_rate.bps()) * 1_000 / (u128::from(mean_wire) * 8)) as u64);
             let most = self.max.unwrap_or(line);
             if most < self.min {
                 return Err(Failure::new(format!("--max: {most} is below --min {}: write more", self.min)));
@@ -160,7 +159,8 @@ impl Search {
                     let read = problems.read(&Text::option(option, port.clone()), PortSpec::parse);
                     if let Some(port) = read.filter(|port| port.is_virtual() || *port == PortSpec::Null) {
                         let text = Text::option(option, "");
-                        problems.add(&text.origin, format!("'{port}' is no live port: name an interface, or use --dut"));
+                        problems
+                            .add(&text.origin, format!("'{port}' is no live port: name an interface, or use --dut"));
                     }
                 }
                 Device::Ports { out: out.clone(), input: input.clone(), streams: self.streams.clone() }
@@ -209,10 +209,14 @@ impl Search {
     fn goals(&self) -> Result<Vec<Goal>, Failure> {
         let sum = self.sum.unwrap_or(self.trial * 21);
         if self.width == Share::default() || self.trial == Span::ZERO {
-            return Err(Failure::new("--width: bounds of no width and trials of no length never end: write 0.5% and 1s"));
+            return Err(Failure::new(
+                "--width: bounds of no width and trials of no length never end: write 0.5% and 1s",
+            ));
         }
         if sum < self.trial || self.exceed >= Share::ONE {
-            return Err(Failure::new("--sum: it is shorter than a trial, or all may be bad: write --sum 21s --exceed 50%"));
+            return Err(Failure::new(
+                "--sum: it is shorter than a trial, or all may be bad: write --sum 21s --exceed 50%",
+            ));
         }
         let goal = |loss: &Share| match self.method.as_str() {
             "rfc2544" => Goal::rfc2544(*loss, self.trial, self.width),
@@ -297,12 +301,14 @@ impl Search {
 
 /// The delay of the last of the longest trials at a load.
 fn delay_at(one: &Searched, load: FrameRate) -> Option<&Value> {
-    let at = one.machine.runs().iter().zip(&one.measured).filter(|(run, _)| run.trial.load == load && run.flaw.is_none());
+    let at =
+        one.machine.runs().iter().zip(&one.measured).filter(|(run, _)| run.trial.load == load && run.flaw.is_none());
     at.max_by_key(|(run, _)| run.trial.duration.as_ps()).and_then(|(_, measured)| measured.delay.as_ref())
 }
 
 fn table(searched: &[Searched], goals: &[Goal]) -> String {
-    let mut text = format!("{:<14}{:>9}{:>18}{:>18}{:>16}  verdict\n", "size", "loss", "frames/s", "not at", "median delay");
+    let mut text =
+        format!("{:<14}{:>9}{:>18}{:>18}{:>16}  verdict\n", "size", "loss", "frames/s", "not at", "median delay");
     for one in searched {
         for (goal, found) in goals.iter().zip(&one.found) {
             let rate = |rate: Option<FrameRate>| {
@@ -326,7 +332,6 @@ fn table(searched: &[Searched], goals: &[Goal]) -> String {
     }
     text
 }
-
 
 /// Frames of a trial: as many as are due in its time, one at least.
 pub(crate) fn frames(trial: &Trial) -> u64 {
