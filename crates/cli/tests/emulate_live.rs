@@ -1,0 +1,70 @@
+//! `emulate` between two live ports: each direction is hit by what it was given, and told apart. Each test has a lab of
+//! its own, and says `SKIP: why` where the machine permits none.
+
+#![cfg(feature = "live")]
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+#[path = "live/bed.rs"]
+mod bed;
+
+use bed::{Bed, Program, number};
+use lab::Node;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+const CLIENT: Node = Node::Client(1);
+
+/// `emulate` in the box, once it carries small frames there and back.
+fn emulate(bed: &Bed, words: &str) -> Program {
+    let program = bed.start(Node::Box, &format!("emulate --between c0 s0 --json --duration 60s {words}"));
+    let start = Instant::now();
+    while !bed.output(CLIENT, "ping -c 1 -W 1 10.77.0.100").status.success() {
+        assert!(start.elapsed() < Duration::from_secs(40), "emulate carries nothing");
+    }
+    program
+}
+
+/// What ping prints, whether it succeeds or not.
+fn ping(bed: &Bed, words: &str) -> String {
+    let output = bed.output(CLIENT, &format!("ping {words} 10.77.0.100"));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The two directions of a report.
+fn directions(report: &Value) -> (&Value, &Value) {
+    let pipelines = report["pipelines"].as_array().expect("pipelines");
+    assert_eq!((&pipelines[0]["name"], &pipelines[1]["name"]), (&"forward".into(), &"backward".into()));
+    (&pipelines[0], &pipelines[1])
+}
+
+#[test]
+fn effect_only_the_direction_named_is_hit() {
+    let Some(bed) = Bed::shared("emulate-direction", |_| {}) else { return };
+    for (option, hit, other) in [("--forward", 0, 1), ("--backward", 1, 0)] {
+        let emulation = emulate(&bed, &format!("{option} 'mtu 200'"));
+        let said = ping(&bed, "-c 5 -i 0.2 -W 1 -s 500");
+        assert!(said.contains("5 packets transmitted, 0 received"), "large packets pass: {said}");
+        let report = emulation.stop().whole_report();
+        let (forward, backward) = directions(&report);
+        let pipelines = [forward, backward];
+        assert_eq!(number(pipelines[hit], "/drops/mtu"), 5, "{report}");
+        assert!(pipelines[other]["drops"].as_object().is_some_and(serde_json::Map::is_empty), "{report}");
+    }
+}
+
+#[test]
+fn effect_delays_of_both_directions_add_up() {
+    let Some(bed) = Bed::shared("emulate-delay", |_| {}) else { return };
+    let emulation = emulate(&bed, "--forward 'delay 20ms' --backward 'delay 30ms duplicate 100%'");
+    let said = ping(&bed, "-c 20 -i 0.1 -W 5");
+    let time = |line: &str| line.split("time=").nth(1)?.split(' ').next()?.parse::<f64>().ok();
+    let times: Vec<f64> = said.lines().filter_map(time).collect();
+    assert!(times.len() >= 10, "{said}");
+    // No answer can be earlier, however busy the machine; ping rounds to three digits.
+    assert!(times.iter().all(|ms| *ms >= 49.9), "{said}");
+    assert!(said.contains("DUP!"), "answers are there twice: {said}");
+    let report = emulation.stop().whole_report();
+    let (forward, backward) = directions(&report);
+    assert_eq!(forward["delay"]["mean_ns"], 20_000_000.0);
+    assert_eq!(number(backward, "/copies"), number(backward, "/in/frames"));
+}
