@@ -19,18 +19,24 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
     let stages = |configs: &[StageConfig], path: &str| stages(configs, path, seed);
     let default = (stages(&plan.stages, &plan.name), schedule(plan.classes.len(), &plan.ask, &plan.name)?);
     let pipeline = if plan.classes.is_empty() {
-        Pipeline::new(default.0, default.1)
+        let pipeline = Pipeline::new(default.0, default.1).buffering(plan.buffer);
+        match &plan.sync {
+            Some(sync) => pipeline.synchronising(sync.clone(), plan.line),
+            None => pipeline,
+        }
     } else {
         let mut classes = Vec::new();
-        for (i, ClassPlan { name, rule, ask, stages: configs }) in plan.classes.iter().enumerate() {
+        for (i, class) in plan.classes.iter().enumerate() {
+            let ClassPlan { name, rule, ask, stages: configs, sync, buffer } = class;
             // The default class keeps the draws that it has without other classes.
             let path = format!("{}/{name}", plan.name);
             let schedule = schedule(i, ask, &path)?;
             let name = class_name(name, Some(rule), ask);
-            classes.push(Class { name, stages: stages(configs, &path), schedule });
+            classes.push(Class { name, stages: stages(configs, &path), schedule, sync: sync.clone(), buffer: *buffer });
         }
         let name = class_name(&plan.default_class, None, &plan.ask);
-        classes.push(Class { name, stages: default.0, schedule: default.1 });
+        let (stages, schedule) = default;
+        classes.push(Class { name, stages, schedule, sync: plan.sync.clone(), buffer: plan.buffer });
         Pipeline::of_classes(classifier(plan)?, classes, plan.line)
     };
     Ok(pipeline.catching_up(plan.catch_up, tolerance(plan)))

@@ -384,7 +384,12 @@ fn so_far(passed: Duration, rate_bps: f64, counters: &Counters, asked: bool) -> 
     let mut text = format!("{} s  {rate}  {} waiting", passed.as_secs(), figure(&counters.depth));
     if asked {
         let (median, max) = (ns(&counters.late_median_ns), ns(&counters.late_max_ns));
-        text += &format!("  {} starved  late {median}, max {max}", figure(&counters.starved));
+        let starved = figure(&counters.starved);
+        let wave = match counters.width_ns.load(Ordering::Relaxed) {
+            0 => String::new(),
+            width => format!(", wave {} wide", output::brief(width as f64)),
+        };
+        text += &format!("  {starved} starved{wave}  late {median}, max {max}");
     }
     text + &format!("  {} out", figure(&counters.left))
 }

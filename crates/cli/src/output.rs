@@ -207,6 +207,30 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(starved) = report.starved.filter(|starved| *starved > 0) {
         writeln!(out, "  starved   {} times: no frame was ready when one was due", thousands(starved))?;
     }
+    if let Some(buffer) = report.buffer.filter(|buffer| buffer.asked_ns > 0.0 || !buffer.enough) {
+        let enough = if buffer.enough { "enough" } else { "too little" };
+        writeln!(
+            out,
+            "  buffer    {}, {enough}: the wave is {} wide, which is the --buffer that starves no departure",
+            time(buffer.asked_ns),
+            time(buffer.width_ns)
+        )?;
+    }
+    for source in &report.sources {
+        writeln!(
+            out,
+            "  source    {}: {} frames in, {} out; {} crests, {} missed; skew mean {}, max {}; overlap {} in, {} out",
+            source.source,
+            thousands(source.came.frames),
+            thousands(source.left.frames),
+            thousands(source.crests),
+            thousands(source.missed),
+            time(source.skew.mean_ns),
+            time(source.skew.max_ns),
+            time(source.overlap.in_ns),
+            time(source.overlap.out_ns)
+        )?;
+    }
     if let Some(forgiven) = report.forgiven.as_ref().filter(|forgiven| forgiven.times > 0) {
         writeln!(
             out,

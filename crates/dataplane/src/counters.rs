@@ -17,6 +17,8 @@ pub struct Counters {
     pub depth: AtomicU64,
     /// Times that the schedule was starved.
     pub starved: AtomicU64,
+    /// The width of the wave so far in ns: the buffer with which nothing would have been starved.
+    pub width_ns: AtomicU64,
     /// The median lateness so far in ns, to an eighth.
     pub late_median_ns: AtomicU64,
     /// The largest lateness so far in ns.
@@ -34,6 +36,7 @@ impl Counters {
             (&self.left_bytes, books.left.bytes),
             (&self.depth, pipeline.held()),
             (&self.starved, pipeline.starved()),
+            (&self.width_ns, pipeline.width().map_or(0, |width| width.as_ps() / units::PS_PER_NS)),
             (&self.late_median_ns, median),
             (&self.late_max_ns, max),
         ] {
@@ -50,6 +53,7 @@ impl Counters {
             (&self.left, &departing.left),
             (&self.left_bytes, &departing.left_bytes),
             (&self.starved, &departing.starved),
+            (&self.width_ns, &departing.width_ns),
             (&self.late_median_ns, &departing.late_median_ns),
             (&self.late_max_ns, &departing.late_max_ns),
         ] {

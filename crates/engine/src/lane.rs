@@ -1,11 +1,13 @@
+use crate::Line;
 use crate::catch_up::Forgiveness;
 use crate::pipeline::Departure;
 use crate::schedules::{AsReady, Lengths, Schedule};
 use crate::stages::{Item, Outlet, Stage};
-use measure::{Books, DropReason};
+use crate::sync::{SyncSpec, Synchroniser};
+use measure::{Books, BufferReport, DropReason};
 use packet::Frame;
 use std::collections::VecDeque;
-use units::Time;
+use units::{FrameLen, Span, Time};
 
 /// The way of one class: its stages, the queue of what is ready, its schedule, and its books.
 pub(crate) struct Lane<F> {
@@ -13,6 +15,11 @@ pub(crate) struct Lane<F> {
     stages: Vec<Box<dyn Stage<F>>>,
     pub(crate) schedule: Box<dyn Schedule>,
     pub(crate) forgiveness: Forgiveness,
+    /// Keeps frames of sources back until their turn.
+    pub(crate) sync: Option<Box<Synchroniser<F>>>,
+    /// The schedule starts so long after the first frame is ready, and when that is.
+    pub(crate) buffer: Span,
+    opens: Option<Time>,
     ready: VecDeque<Item<F>>,
     /// The next departure, once it is settled.
     head: Option<Departure<F>>,
@@ -31,6 +38,9 @@ impl<F: Frame> Lane<F> {
             stages,
             schedule,
             forgiveness: Forgiveness::default(),
+            sync: None,
+            buffer: Span::ZERO,
+            opens: None,
             ready: VecDeque::new(),
             head: None,
             books: Books::default(),
@@ -44,8 +54,18 @@ impl<F: Frame> Lane<F> {
     /// The stages, which give what is ready at once, and the schedule, each by itself.
     pub(crate) fn split(self) -> (Self, Self) {
         let stages = Lane { outlet: self.outlet, ..Lane::new(self.class, self.stages, Box::new(AsReady)) };
-        let schedule = Lane { forgiveness: self.forgiveness, ..Lane::new(self.class, Vec::new(), self.schedule) };
+        let schedule = Lane {
+            forgiveness: self.forgiveness,
+            sync: self.sync,
+            buffer: self.buffer,
+            ..Lane::new(self.class, Vec::new(), self.schedule)
+        };
         (stages, schedule)
+    }
+
+    /// Frames are kept back and let go as `spec` says, on an output with this line, if it has one.
+    pub(crate) fn synchronise(&mut self, spec: SyncSpec, line: Option<Line>) {
+        self.sync = Some(Box::new(Synchroniser::new(spec, line)));
     }
 
     /// A frame came in at `at`. What becomes of it is booked here and in `total`.
@@ -53,7 +73,13 @@ impl<F: Frame> Lane<F> {
         self.books.came.add(frame.length());
         let item = Item { frame, at };
         if self.stages.is_empty() {
-            self.ready.push_back(item);
+            match &mut self.sync {
+                None => self.ready.push_back(item),
+                Some(sync) => {
+                    sync.push(item, &mut self.ready);
+                    sync.release(now, &mut self.ready);
+                }
+            }
         } else {
             self.batch.push(item);
             self.run(now, 0, total);
@@ -71,6 +97,9 @@ impl<F: Frame> Lane<F> {
                 self.run(now, i + 1, total);
             }
         }
+        if let Some(sync) = &mut self.sync {
+            sync.release(now, &mut self.ready);
+        }
         self.depth = self.depth.max(self.waiting());
     }
 
@@ -86,7 +115,15 @@ impl<F: Frame> Lane<F> {
             book(&mut self.outlet, [&mut self.books, total]);
             std::mem::swap(&mut self.batch, &mut self.outlet.released);
         }
-        self.ready.extend(self.batch.drain(..));
+        match &mut self.sync {
+            None => self.ready.extend(self.batch.drain(..)),
+            Some(sync) => {
+                for item in self.batch.drain(..) {
+                    sync.push(item, &mut self.ready);
+                }
+                sync.release(now, &mut self.ready);
+            }
+        }
     }
 
     /// Makes what a stage released the batch of the next one.
@@ -97,7 +134,11 @@ impl<F: Frame> Lane<F> {
 
     /// When it must be woken next, if anything waits for time to pass.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.stages.iter().filter_map(|stage| stage.deadline()).min()
+        let stages = self.stages.iter().filter_map(|stage| stage.deadline()).min();
+        match &self.sync {
+            None => stages,
+            Some(sync) => stages.into_iter().chain(sync.deadline()).min(),
+        }
     }
 
     /// When the next departure is due; asks the schedule if that is not settled yet.
@@ -110,7 +151,8 @@ impl<F: Frame> Lane<F> {
     }
 
     fn settle(&mut self) {
-        let Some(Item { frame, at: ready }) = self.ready.pop_front() else { return };
+        let Some(Item { frame, at }) = self.ready.pop_front() else { return };
+        let ready = at.max(*self.opens.get_or_insert(at + self.buffer));
         let length = frame.length();
         let packet = if self.schedule.counts_packets() {
             packet::ip_length(frame.bytes()).unwrap_or(length.bytes() - 18)
@@ -128,6 +170,9 @@ impl<F: Frame> Lane<F> {
         if self.head.is_none() {
             self.settle();
         }
+        if self.head.is_some() && self.schedule.watches_depth() {
+            self.schedule.waiting(self.ready.len() as u64);
+        }
         self.head.take()
     }
 
@@ -143,15 +188,38 @@ impl<F: Frame> Lane<F> {
 
     /// The frame that was asked to depart at `ask` starts at `start`.
     #[inline]
-    pub(crate) fn departed(&mut self, ask: Time, start: Time) {
+    pub(crate) fn departed(&mut self, length: FrameLen, ask: Time, start: Time) {
+        if let Some(sync) = &mut self.sync {
+            sync.departed(length, start);
+        }
         if let Some(late) = self.forgiveness.departed(ask, start) {
             self.schedule.forgive(late);
         }
     }
 
-    /// Frames in the stages and ready.
+    /// The next frame that was taken will not depart.
+    pub(crate) fn lost(&mut self) {
+        if let Some(sync) = &mut self.sync {
+            sync.lost();
+        }
+    }
+
+    /// Frames in the stages, kept back and ready.
     pub(crate) fn held(&self) -> usize {
-        self.stages.iter().map(|stage| stage.held()).sum::<usize>() + self.waiting()
+        let kept = self.sync.as_ref().map_or(0, |sync| sync.held());
+        self.stages.iter().map(|stage| stage.held()).sum::<usize>() + kept + self.waiting()
+    }
+
+    /// With how long a buffer no departure would have been starved, by what has come so far: the width of
+    /// the wave. `None` where nothing is asked, and where crests are kept apart on purpose.
+    pub(crate) fn width(&self) -> Option<Span> {
+        self.schedule.short().filter(|_| self.sync.is_none()).map(|short| self.buffer + short)
+    }
+
+    /// What was waited for, and what would have been enough.
+    pub(crate) fn buffer(&self) -> Option<BufferReport> {
+        let width = self.width()?;
+        Some(BufferReport { asked_ns: self.buffer.as_ns_f64(), width_ns: width.as_ns_f64(), enough: self.starved == 0 })
     }
 }
 

@@ -23,6 +23,7 @@ pub mod schedules;
 pub mod search;
 pub mod sources;
 pub mod stages;
+pub mod sync;
 
 pub use catch_up::CatchUp;
 pub use line::Line;

@@ -119,9 +119,9 @@ impl Merge {
         departure
     }
 
-    /// Every class has a settled departure.
+    /// Every class has a settled departure, and none goes by how many wait.
     pub(crate) fn settled<F: Frame>(&self, lanes: &[Lane<F>]) -> bool {
-        self.settled == lanes.len()
+        self.settled == lanes.len() && !lanes.iter().any(|lane| lane.schedule.watches_depth())
     }
 
     /// Frames that all classes hold.

@@ -5,6 +5,7 @@ use crate::lane::Lane;
 use crate::merge::Merge;
 use crate::schedules::Schedule;
 use crate::stages::{Log, Stage};
+use crate::sync::SyncSpec;
 use measure::{Books, DepartureMeter, DropReason, PipelineReport};
 use packet::Frame;
 use units::{FrameLen, Span, Time};
@@ -31,6 +32,10 @@ pub struct Class<F> {
     pub stages: Vec<Box<dyn Stage<F>>>,
     /// When its frames depart.
     pub schedule: Box<dyn Schedule>,
+    /// How frames of several sources follow each other, if that is asked.
+    pub sync: Option<SyncSpec>,
+    /// How long after its first frame the schedule starts.
+    pub buffer: Span,
 }
 
 /// How a class is called, and what was asked of it.
@@ -86,10 +91,30 @@ impl<F: Frame> Pipeline<F> {
         let mut lanes = Vec::new();
         let mut names = Vec::new();
         for (i, class) in classes.into_iter().enumerate() {
-            lanes.push(Lane::new(i as u32, class.stages, class.schedule));
+            let mut lane = Lane::new(i as u32, class.stages, class.schedule);
+            lane.buffer = class.buffer;
+            if let Some(spec) = class.sync {
+                lane.synchronise(spec, line);
+            }
+            lanes.push(lane);
             names.push(class.name);
         }
         Pipeline { lanes, classifier: Some(classifier), classes: names, merge, books: Books::default() }
+    }
+
+    /// The schedule starts so long after the first frame is ready; with one class.
+    #[must_use]
+    pub fn buffering(mut self, buffer: Span) -> Self {
+        self.lanes[0].buffer = buffer;
+        self
+    }
+
+    /// Frames of sources are kept back and let go as `spec` says; `line` is that of the output, if it has
+    /// one. With one class.
+    #[must_use]
+    pub fn synchronising(mut self, spec: SyncSpec, line: Option<Line>) -> Self {
+        self.lanes[0].synchronise(spec, line);
+        self
     }
 
     /// What becomes of the schedules when frames depart late, by more than `tolerance`; without, they are
@@ -174,7 +199,8 @@ impl<F: Frame> Pipeline<F> {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         match &self.lanes[..] {
-            [lane] => lane.is_settled(),
+            // Who goes by how many wait has to know of all that came.
+            [lane] => lane.is_settled() && !lane.schedule.watches_depth(),
             lanes => self.merge.settled(lanes),
         }
     }
@@ -200,7 +226,10 @@ impl<F: Frame> Pipeline<F> {
     #[inline]
     pub fn departed(&mut self, class: u32, length: FrameLen, ask: Time, start: Time) {
         let lane = &mut self.lanes[class as usize];
-        lane.departed(ask, start);
+        lane.departed(length, ask, start);
+        if lane.sync.is_some() {
+            self.merge.touched(lane);
+        }
         if !self.classes.is_empty() {
             self.merge.departed(class, length, ask, start);
         }
@@ -216,7 +245,10 @@ impl<F: Frame> Pipeline<F> {
     /// A frame of a class whose departure was settled could not leave.
     pub fn lost(&mut self, class: u32, reason: DropReason) {
         self.books.drop_one(reason);
-        self.lanes[class as usize].books.drop_one(reason);
+        let lane = &mut self.lanes[class as usize];
+        lane.books.drop_one(reason);
+        lane.lost();
+        self.merge.touched(lane);
     }
 
     /// A frame of `length` came and was dropped before it reached the stages, and before anybody saw of
@@ -284,8 +316,20 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Adds what is known of each class, by the meter that [`Pipeline::meter`] made.
+    /// With how long a buffer no departure would have been starved, by what has come so far: the width of
+    /// the wave, the widest of all classes. `None` where nothing is asked.
+    #[must_use]
+    pub fn width(&self) -> Option<Span> {
+        self.lanes.iter().filter_map(Lane::width).max()
+    }
+
+    /// Adds what is known of buffers, of sources, and of each class by the meter that [`Pipeline::meter`]
+    /// made.
     pub fn report_classes(&self, meter: &DepartureMeter, report: &mut PipelineReport) {
+        if let [lane] = &self.lanes[..] {
+            report.buffer = lane.buffer();
+            report.sources = lane.sync.as_ref().map_or_else(Vec::new, |sync| sync.report());
+        }
         for (lane, class) in self.lanes.iter().zip(&self.classes) {
             let held = lane.books.should_hold();
             let mut of_class = match meter.class(lane.class) {
@@ -299,6 +343,8 @@ impl<F: Frame> Pipeline<F> {
             of_class.forfeited_share = lane.schedule.forfeited();
             of_class.forgiven = lane.forgiveness.total().map(Into::into);
             of_class.depth = Some(measure::DepthReport { max: lane.depth as u64 });
+            of_class.buffer = lane.buffer();
+            of_class.sources = lane.sync.as_ref().map_or_else(Vec::new, |sync| sync.report());
             of_class.contended = Some(self.merge.contended(lane.class));
             if class.free {
                 of_class.forget_ask();

@@ -36,8 +36,9 @@ pub use moments::Moments;
 pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{
-    ConformanceReport, Contended, DepthReport, Flow, Forgiven, GapError, GapReport, Hiccups, LatenessReport,
-    LineReport, PipelineReport, RateReport, Report, ReturnReport, Shortfall,
+    BufferReport, ConformanceReport, Contended, DepthReport, Flow, Forgiven, GapError, GapReport, Hiccups,
+    LatenessReport, LineReport, Overlap, PipelineReport, RateReport, Report, ReturnReport, Shortfall, Skew,
+    SourceReport,
 };
 pub use streams::{IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};
 pub use timeline::Timeline;

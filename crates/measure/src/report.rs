@@ -79,6 +79,9 @@ pub struct PipelineReport {
     /// Times the schedule found no frame ready when one should have departed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starved: Option<u64>,
+    /// What the schedule waited for at its start, and what would have been enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<BufferReport>,
     /// Lateness that was not made good, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forgiven: Option<Forgiven>,
@@ -112,6 +115,9 @@ pub struct PipelineReport {
     /// What came by flow of a measured port, where there is more than the frames themselves to say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flow: Option<Flow>,
+    /// Each source by itself, where they were synchronised.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceReport>,
     /// Each class by itself, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<PipelineReport>,
@@ -327,6 +333,54 @@ pub struct LineReport {
     pub displaced: u64,
     /// How far the worst of them was off.
     pub max_off_ns: f64,
+}
+
+/// Buffering before a schedule starts.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct BufferReport {
+    /// How long the schedule waited after the first frame.
+    pub asked_ns: f64,
+    /// The width of the wave: with a buffer this long no departure would have been starved.
+    pub width_ns: f64,
+    /// No departure was starved.
+    pub enough: bool,
+}
+
+/// One of several sources that were synchronised.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SourceReport {
+    /// Its address or prefix.
+    pub source: String,
+    /// Its frames that came.
+    #[serde(rename = "in")]
+    pub came: Tally,
+    /// Its frames that left.
+    #[serde(rename = "out")]
+    pub left: Tally,
+    /// Rounds in which it had a crest.
+    pub crests: u64,
+    /// Rounds that went without it.
+    pub missed: u64,
+    /// How long after the first frame of a round its first one came.
+    pub skew: Skew,
+    /// For how long its crests shared the time with those of other sources, in all.
+    pub overlap: Overlap,
+}
+
+/// Delay of a source against the first one of each round, in ns.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub struct Skew {
+    pub mean_ns: f64,
+    pub max_ns: f64,
+}
+
+/// Time that crests of several sources shared, in ns: as frames came, and as they left.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub struct Overlap {
+    pub in_ns: f64,
+    pub out_ns: f64,
 }
 
 /// Departures of a class that waited since the line was busy with a frame of another one.

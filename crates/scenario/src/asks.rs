@@ -1,7 +1,7 @@
 use crate::problem::nearest;
-use engine::schedules::Ask;
 use engine::schedules::laws::{GapLaw, Law};
 use engine::schedules::waves::Wave;
+use engine::schedules::{Ask, FollowDepth};
 use std::sync::Arc;
 use units::{ParseError, Rate, Span};
 
@@ -60,6 +60,9 @@ fn fixed_gap(time: &str) -> Result<Span, ParseError> {
 /// No rate, a bare number, an unknown waveform, or one that cannot be had.
 pub fn parse_wave(text: &str) -> Result<Ask, ParseError> {
     let text = text.trim();
+    if text.split_whitespace().next() == Some(FollowDepth::NAME) {
+        return text.parse().map(Ask::Depth);
+    }
     if let Some(wave) = Wave::parse(text) {
         return wave.map(|wave| Ask::Wave(Arc::new(wave)));
     }
@@ -69,9 +72,9 @@ pub fn parse_wave(text: &str) -> Result<Ask, ParseError> {
         return Err(ParseError::new("a rate is missing", "write 5Gbps, 1.2Mpps or 50%"));
     }
     if rate.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        let names: Vec<&str> = std::iter::once("const").chain(Wave::KINDS.iter().map(|kind| kind.name)).collect();
+        let known = ["const", FollowDepth::NAME].into_iter();
+        let names: Vec<&str> = known.chain(Wave::KINDS.iter().map(|kind| kind.name)).collect();
         let remedy = match nearest(first, &names) {
-            _ if first == "follow-depth" => "this version does not follow the depth: write ramp or steps".to_owned(),
             Some(meant) => format!("write {meant}, if that was meant"),
             None => format!("write 5Gbps, or one of {}", names.join(", ")),
         };
@@ -91,6 +94,7 @@ mod tests {
         assert_eq!(parse_gap("fixed 10us idle"), Ok(Ask::IdleGap(Span::from_us(10))));
         assert_eq!(parse_wave("const 5Gbps"), parse_wave("5Gbps"));
         assert!(parse_wave("5Gbps wire").is_ok());
+        assert!(matches!(parse_wave("follow-depth 1Gbps..2Gbps"), Ok(Ask::Depth(_))));
     }
 
     #[test]
@@ -111,7 +115,7 @@ mod tests {
             "burst",
             "burst 8Gbps",
             "ramp 1Gbps",
-            "follow-depth 1Gbps..2Gbps",
+            "follow-depth 2Gbps..1Gbps",
         ] {
             let error = parse_wave(text).expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");

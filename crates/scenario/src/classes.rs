@@ -6,6 +6,8 @@ use crate::problem::{Origin, Problems, Text, nearest};
 use engine::classes::{Classifier, Rule, Unusable};
 use engine::schedules::Ask;
 use engine::stages::StageConfig;
+use engine::sync::SyncSpec;
+use units::Span;
 
 /// A class as it was written.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +24,10 @@ pub struct ClassText {
     pub gap: Option<Text>,
     /// Stages, first to last.
     pub stages: Vec<Text>,
+    /// An order of sources.
+    pub sync: Option<Text>,
+    /// How long the schedule waits.
+    pub buffer: Option<Text>,
 }
 
 /// A class that frames are found for by a rule.
@@ -35,7 +41,14 @@ pub struct ClassPlan {
     pub ask: Ask,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
+    /// How frames of several sources follow each other, if that is asked.
+    pub sync: Option<SyncSpec>,
+    /// How long after its first frame the schedule starts.
+    pub buffer: Span,
 }
+
+/// The longest buffer that makes sense within a run of 213 days.
+const LONGEST_BUFFER: Span = Span::from_ms(86_400_000);
 
 /// The name of the default class where it has none.
 pub const DEFAULT_CLASS: &str = "default";
@@ -56,8 +69,10 @@ pub(crate) fn resolve(texts: &[ClassText], default: &str, problems: &mut Problem
         let rule = text.rule.as_ref().and_then(|rule| problems.read(rule, str::parse::<Rule>));
         let ask = ask(text.rate.as_ref(), text.gap.as_ref(), problems);
         let stages = stages(&text.stages, problems);
+        let sync = text.sync.as_ref().and_then(|text| problems.read(text, str::parse));
         if let (Some(rule), Some(ask)) = (rule, ask) {
-            plans.push(ClassPlan { name, rule, ask, stages });
+            let buffer = buffer(text.buffer.as_ref(), &ask, problems);
+            plans.push(ClassPlan { name, rule, ask, stages, sync, buffer });
         }
     }
     if problems.0.len() == before {
@@ -82,6 +97,20 @@ pub(crate) fn ask(rate: Option<&Text>, gap: Option<&Text>, problems: &mut Proble
             None
         }
     }
+}
+
+/// How long a schedule waits.
+pub(crate) fn buffer(text: Option<&Text>, ask: &Ask, problems: &mut Problems) -> Span {
+    let Some(text) = text else { return Span::ZERO };
+    if *ask == Ask::Nothing {
+        let what = "a buffer fills before a schedule starts, and there is none: add a rate or a gap, or leave it out";
+        problems.add(&text.origin, what);
+    }
+    let buffer = problems.read(text, str::parse::<Span>).unwrap_or_default();
+    if buffer > LONGEST_BUFFER {
+        problems.add(&text.origin, format!("a buffer of {buffer} is longer than a day: write at most 86400s"));
+    }
+    buffer
 }
 
 /// Notes the rules that no frame can ever reach.
@@ -144,6 +173,10 @@ pub struct ClassOptions {
     /// Stages by options of their own, behind the others: the option, the name of the stage, and what
     /// follows the name, or `NAME=` and that.
     pub named_stages: Vec<(&'static str, &'static str, String)>,
+    /// An order of sources, or `NAME=…`.
+    pub syncs: Vec<String>,
+    /// `TIME`, or `NAME=TIME`.
+    pub buffers: Vec<String>,
 }
 
 impl ClassOptions {
@@ -162,7 +195,13 @@ impl ClassOptions {
                 ),
             }
         }
-        for (option, texts) in [("--rate", &self.rates), ("--gap", &self.gaps), ("--stage", &self.stages)] {
+        for (option, texts) in [
+            ("--rate", &self.rates),
+            ("--gap", &self.gaps),
+            ("--stage", &self.stages),
+            ("--sync", &self.syncs),
+            ("--buffer", &self.buffers),
+        ] {
             for text in texts {
                 put(pipeline, (option, ""), text, problems);
             }
@@ -170,6 +209,32 @@ impl ClassOptions {
         for (option, stage, text) in &self.named_stages {
             put(pipeline, (option, stage), text, problems);
         }
+    }
+}
+
+/// Where options of a class go.
+struct Place<'p> {
+    rate: &'p mut Option<Text>,
+    gap: &'p mut Option<Text>,
+    stages: &'p mut Vec<Text>,
+    sync: &'p mut Option<Text>,
+    buffer: &'p mut Option<Text>,
+}
+
+impl Place<'_> {
+    /// Puts a value where it belongs. True if there was one already, and can be one only.
+    fn take(&mut self, option: &str, value: Text) -> bool {
+        let one = match option {
+            "--rate" => &mut *self.rate,
+            "--gap" => &mut *self.gap,
+            "--sync" => &mut *self.sync,
+            "--buffer" => &mut *self.buffer,
+            _ => {
+                self.stages.push(value);
+                return false;
+            }
+        };
+        one.replace(value).is_some()
     }
 }
 
@@ -182,12 +247,18 @@ fn put(
 ) {
     let (name, value) = assignment(text).map_or((None, text), |(name, value)| (Some(name), value));
     let value = Text::option(option, if stage.is_empty() { value.to_owned() } else { format!("{stage} {value}") });
-    let (rate, gap, stages) = match name {
-        None | Some(DEFAULT_CLASS) => (&mut pipeline.rate, &mut pipeline.gap, &mut pipeline.stages),
+    let mut place = match name {
+        None | Some(DEFAULT_CLASS) => Place {
+            rate: &mut pipeline.rate,
+            gap: &mut pipeline.gap,
+            stages: &mut pipeline.stages,
+            sync: &mut pipeline.sync,
+            buffer: &mut pipeline.buffer,
+        },
         Some(name) => {
             let known = |class: &&mut ClassText| class.name.as_ref().is_some_and(|known| known.value == name);
             match pipeline.classes.iter_mut().find(known) {
-                Some(class) => (&mut class.rate, &mut class.gap, &mut class.stages),
+                Some(ClassText { rate, gap, stages, sync, buffer, .. }) => Place { rate, gap, stages, sync, buffer },
                 None => {
                     let names = pipeline.classes.iter().filter_map(|class| class.name.as_ref());
                     let names: Vec<&str> = names.map(|name| name.value.as_str()).collect();
@@ -202,14 +273,7 @@ fn put(
             }
         }
     };
-    let twice = match option {
-        "--rate" => rate.replace(value).is_some(),
-        "--gap" => gap.replace(value).is_some(),
-        _ => {
-            stages.push(value);
-            false
-        }
-    };
+    let twice = place.take(option, value);
     if twice {
         let of = name.map_or_else(String::new, |name| format!(" of class '{name}'"));
         problems.add(&Origin::Option(option), format!("this is said twice{of}: leave one out"));
@@ -222,13 +286,8 @@ mod tests {
 
     fn options(classes: &[&str], rates: &[&str], gaps: &[&str]) -> Result<PipelineText, String> {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        let options = ClassOptions {
-            classes: owned(classes),
-            rates: owned(rates),
-            gaps: owned(gaps),
-            stages: Vec::new(),
-            named_stages: Vec::new(),
-        };
+        let options =
+            ClassOptions { classes: owned(classes), rates: owned(rates), gaps: owned(gaps), ..ClassOptions::default() };
         let mut pipeline = PipelineText {
             input: Some(Text::option("--in", "pcap:in.pcap")),
             output: Some(Text::option("--out", "wire:10G")),
@@ -262,6 +321,7 @@ mod tests {
             (&["api = tcp"], &["api=1Gbps", "api=2Gbps"], &[], "twice"),
             (&["api = tcp"], &["api=1Gbps"], &["api=10us"], "both set"),
             (&["api = tcp"], &["api=11Gbps"], &[], "above the line rate"),
+            (&["a = tcp"], &["a=follow-depth 1Gbps..11Gbps"], &[], "above the line rate"),
             (&["a = tcp", "b = dport 80 tcp"], &[], &[], "'a' takes all"),
             (&["a = tcp udp"], &[], &[], "exclude each other"),
         ] {

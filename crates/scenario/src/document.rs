@@ -119,6 +119,8 @@ impl Reader<'_> {
                 "line-rate",
                 "catch-up",
                 "stages",
+                "sync",
+                "buffer",
                 "one-way",
                 "return",
                 "class",
@@ -143,6 +145,8 @@ impl Reader<'_> {
             line_rate: self.text(table, "line-rate"),
             catch_up: self.text(table, "catch-up"),
             stages: self.texts(table, "stages"),
+            sync: self.text(table, "sync"),
+            buffer: self.text(table, "buffer"),
             classes: Vec::new(),
             default_class: None,
             options: ClassOptions::default(),
@@ -163,7 +167,7 @@ impl Reader<'_> {
         }
         let mut default = false;
         for (span, class) in self.tables(table, "class") {
-            self.check_keys(class, &["name", "match", "stages", "rate", "gap"]);
+            self.check_keys(class, &["name", "match", "stages", "rate", "gap", "sync", "buffer"]);
             if default {
                 self.add(span, "this class can never match: the class without match is the last, put it at the end");
             } else if class.contains_key("match") {
@@ -186,16 +190,20 @@ impl Reader<'_> {
             rate: self.text(table, "rate"),
             gap: self.text(table, "gap"),
             stages: self.texts(table, "stages"),
+            sync: self.text(table, "sync"),
+            buffer: self.text(table, "buffer"),
         }
     }
 
     /// The class without a rule, which takes every frame that no other takes.
     fn default_class(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
         pipeline.default_class = self.text(table, "name");
-        for key in ["rate", "gap", "stages"] {
+        for key in ["rate", "gap", "stages", "sync", "buffer"] {
             let twice = match key {
                 "rate" => pipeline.rate.is_some(),
                 "gap" => pipeline.gap.is_some(),
+                "sync" => pipeline.sync.is_some(),
+                "buffer" => pipeline.buffer.is_some(),
                 _ => !pipeline.stages.is_empty(),
             };
             if let Some(value) = table.get(key).filter(|_| twice) {
@@ -204,6 +212,8 @@ impl Reader<'_> {
         }
         pipeline.rate = pipeline.rate.take().or_else(|| self.text(table, "rate"));
         pipeline.gap = pipeline.gap.take().or_else(|| self.text(table, "gap"));
+        pipeline.sync = pipeline.sync.take().or_else(|| self.text(table, "sync"));
+        pipeline.buffer = pipeline.buffer.take().or_else(|| self.text(table, "buffer"));
         pipeline.stages.extend(self.texts(table, "stages"));
     }
 

@@ -6,8 +6,9 @@ use crate::stream::parse_stream;
 use engine::schedules::{Ask, Files, Impossible};
 use engine::sources::{Stack, StreamSpec};
 use engine::stages::{Limit, StageConfig};
+use engine::sync::SyncSpec;
 use engine::{CatchUp, Line};
-use units::ParseError;
+use units::{ParseError, Span};
 
 /// A pipeline as it was written: texts, and where each stands.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +49,10 @@ pub struct PipelineText {
     pub catch_up: Option<Text>,
     /// Stages, first to last.
     pub stages: Vec<Text>,
+    /// An order of sources.
+    pub sync: Option<Text>,
+    /// How long the schedule waits.
+    pub buffer: Option<Text>,
     /// Classes with a rule, in order; what is said above is of the one without.
     pub classes: Vec<ClassText>,
     /// The name of the class without a rule.
@@ -82,6 +87,10 @@ pub struct PipelinePlan {
     pub catch_up: CatchUp,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
+    /// How frames of several sources follow each other, if that is asked.
+    pub sync: Option<SyncSpec>,
+    /// How long after its first frame the schedule starts.
+    pub buffer: Span,
     /// Classes with a rule, in order; what is asked above is of the one without.
     pub classes: Vec<ClassPlan>,
     /// The name of the class without a rule.
@@ -176,6 +185,7 @@ impl PipelineText {
             .back
             .as_ref()
             .map(|(name, texts)| BackPlan { name: name.clone(), stages: classes::stages(texts, problems) });
+        let sync = self.sync.as_ref().and_then(|text| problems.read(text, str::parse));
         let default_class = self.default_class.as_ref().map_or(DEFAULT_CLASS, |name| name.value.as_str()).to_owned();
         let mut classes = classes::resolve(&self.classes, &default_class, problems);
         let (source, output, ask) = (source?, output?, ask?);
@@ -191,6 +201,7 @@ impl PipelineText {
         for (text, class) in self.classes.iter().zip(&classes) {
             check_ask(text.rate.as_ref().or(text.gap.as_ref()), &class.ask, line, problems);
         }
+        let buffer = classes::buffer(self.buffer.as_ref(), &ask, problems);
         // The capture's own timing is something to keep, too.
         let timed = matches!(source, SourcePlan::Replay(Replay { speed: Speed::Times(_), .. }));
         let nothing = !timed && ask == Ask::Nothing && classes.iter().all(|class| class.ask == Ask::Nothing);
@@ -214,6 +225,8 @@ impl PipelineText {
             line,
             catch_up,
             stages,
+            sync,
+            buffer,
             classes,
             default_class,
             one_way: self.one_way,

@@ -6,8 +6,10 @@ use crate::ports::{Driver, FillerSpec, PortSpec};
 use engine::CatchUp;
 use engine::schedules::Ask;
 use engine::stages::StageConfig;
+use engine::sync::SyncSpec;
 use packet::FillerKind;
 use std::fmt;
+use units::Span;
 
 impl fmt::Display for PortSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,7 +108,7 @@ impl fmt::Display for PipelinePlan {
         }
         writeln!(f, "out = {}", Quoted(&self.output))?;
         if self.classes.is_empty() {
-            departures(f, &self.ask, &self.stages)?;
+            departures(f, &self.ask, &self.stages, self.sync.as_ref(), self.buffer)?;
         }
         if self.pacer != Pacer::Stamps {
             writeln!(f, "pacer = {}", Quoted(self.pacer.name()))?;
@@ -130,29 +132,42 @@ impl fmt::Display for PipelinePlan {
         for class in &self.classes {
             writeln!(f, "\n[[pipeline.class]]\nname = {}", Quoted(&class.name))?;
             writeln!(f, "match = {}", Quoted(&class.rule))?;
-            departures(f, &class.ask, &class.stages)?;
+            departures(f, &class.ask, &class.stages, class.sync.as_ref(), class.buffer)?;
         }
         if !self.classes.is_empty() {
             writeln!(f, "\n[[pipeline.class]]\nname = {}", Quoted(&self.default_class))?;
-            departures(f, &self.ask, &self.stages)?;
+            departures(f, &self.ask, &self.stages, self.sync.as_ref(), self.buffer)?;
         }
         Ok(())
     }
 }
 
 /// What happens to the frames of a class.
-fn departures(f: &mut fmt::Formatter<'_>, ask: &Ask, stages: &[StageConfig]) -> fmt::Result {
+fn departures(
+    f: &mut fmt::Formatter<'_>,
+    ask: &Ask,
+    stages: &[StageConfig],
+    sync: Option<&SyncSpec>,
+    buffer: Span,
+) -> fmt::Result {
     match ask {
         Ask::Nothing => {}
         Ask::Gap(gap) => writeln!(f, "gap = \"fixed {gap}\"")?,
         Ask::IdleGap(gap) => writeln!(f, "gap = \"fixed {gap} idle\"")?,
         Ask::Law(law) => writeln!(f, "gap = {}", Quoted(law))?,
+        Ask::Depth(follow) => writeln!(f, "rate = {}", Quoted(follow))?,
         Ask::Wave(wave) => writeln!(f, "rate = {}", Quoted(wave))?,
         Ask::Rate(rate) => writeln!(f, "rate = \"const {rate}\"")?,
     }
     if !stages.is_empty() {
         let stages: Vec<String> = stages.iter().map(|stage| Quoted(stage).to_string()).collect();
         writeln!(f, "stages = [{}]", stages.join(", "))?;
+    }
+    if let Some(sync) = sync {
+        writeln!(f, "sync = {}", Quoted(sync))?;
+    }
+    if buffer > Span::ZERO {
+        writeln!(f, "buffer = {}", Quoted(buffer))?;
     }
     Ok(())
 }
@@ -225,9 +240,12 @@ mod tests {
             stages = ['delay 1ms']
             [[pipeline.class]]
             match = 'not ip or flags syn,!ack'
+            rate = 'follow-depth 1Gbps..9Gbps'
+            buffer = '5ms'
             [[pipeline.class]]
             name = 'rest'
             gap = '10us'
+            sync = 'order 10.0.0.1,10.0.0.2 gap 5ms'
             [[pipeline]]
             name = 'again'
             replay = 'a.pcap'

@@ -155,6 +155,43 @@ fn laws_and_waveforms() {
 }
 
 #[test]
+fn rules_orders_and_depths() {
+    let rules = [
+        "tcp dport 8080 src 10.0.0.0/8 payload \"GET /v1\" at 0",
+        "not host 2001:db8::/32,10.0.0.1 or vlan 1-100,200 dscp ef flags syn,!ack",
+        "bytes 40/f0 at 14 payload \"a\\\"\\x00é\" and not proto 47",
+    ];
+    let orders = ["order 10.0.0.1,10.1.0.0/16 gap 5ms wait 1s silence 1ms", "round-robin 10.0.0.1,2001:db8::1 gap 3us"];
+    let depths = ["follow-depth 1Gbps..9Gbps wire over 64 frames", "follow-depth 10%..90%"];
+    let rule = |text: &str| {
+        let read = text.parse::<engine::classes::Rule>();
+        if let Ok(rule) = &read {
+            assert_eq!(rule.to_string().parse().as_ref(), Ok(rule), "{text:?}");
+            // Whatever can be written can be compiled, or is refused.
+            let _ = engine::classes::Classifier::new(&[rule]);
+        }
+        read
+    };
+    let order = |text: &str| {
+        let read = text.parse::<engine::sync::SyncSpec>();
+        if let Ok(order) = &read {
+            assert_eq!(order.to_string().parse().as_ref(), Ok(order), "{text:?}");
+        }
+        read
+    };
+    let depth = |text: &str| {
+        let read = text.parse::<engine::schedules::FollowDepth>();
+        if let Ok(depth) = &read {
+            assert_eq!(depth.to_string().parse().as_ref(), Ok(depth), "{text:?}");
+        }
+        read
+    };
+    never_panics(8, &rules, rule);
+    never_panics(9, &orders, order);
+    never_panics(10, &depths, depth);
+}
+
+#[test]
 fn streams() {
     let good = [
         "udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B",

@@ -292,7 +292,7 @@ impl Measure {
                 let p = report.fit.as_ref().map_or(0.0, measure::FitReport::p);
                 return (p < LEAST_P).then(|| format!("gaps of this law are so far from it with p = {p:.2e} only"));
             }
-            Ask::Nothing | Ask::IdleGap(_) | Ask::Wave(_) | Ask::Rate(Rate::Line(_)) => return None,
+            Ask::Nothing | Ask::IdleGap(_) | Ask::Wave(_) | Ask::Depth(_) | Ask::Rate(Rate::Line(_)) => return None,
         };
         let off = (got - asked).abs() / asked;
         if off > self.tolerance.as_f64() {

@@ -14,7 +14,8 @@ Examples:
   netlathe shape --in pcap:in.pcap --out pcap:out.pcap --delay '20ms 2ms normal corr 25%' --reorder '25% extent 3'
   netlathe shape --in eth0 --out eth1 --rate 50Mbps --duration 10s --json
   netlathe shape --in eth0 --out eth1 --class 'api = tcp dport 8080 payload \"GET\" at 0' --rate api=50Mbps \\
-      --stage 'api=delay 20ms' --gap 'chi2 df 6 in 80us..120us'")]
+      --stage 'api=delay 20ms' --gap 'chi2 df 6 in 80us..120us'
+  netlathe shape --in eth0 --out eth1 --sync 'order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms'")]
 pub(crate) struct Shape {
     /// Port that frames come from
     #[arg(long = "in", value_name = "PORT")]
@@ -37,6 +38,13 @@ pub(crate) struct Shape {
     /// Let a share of each flow's frames leave after later ones: 25%, '25% extent 3', '25% hold 2ms'
     #[arg(long = "reorder", value_name = "[CLASS=]REORDER", allow_hyphen_values = true)]
     reorders: Vec<String>,
+    /// Let frames of several sources go crest by crest: 'order 10.0.0.1,10.0.0.2 gap 5ms [wait 1s]
+    /// [silence 1ms]', 'order A,B offset 5ms', 'round-robin A,B [gap T]'
+    #[arg(long = "sync", value_name = "[CLASS=]ORDER")]
+    syncs: Vec<String>,
+    /// Start the schedule so long after the first frame, so that it is not starved
+    #[arg(long = "buffer", value_name = "[CLASS=]TIME", allow_hyphen_values = true)]
+    buffers: Vec<String>,
     /// Carry nothing back from --out to --in
     #[arg(long)]
     one_way: bool,
@@ -56,6 +64,8 @@ impl Shape {
                 classes: self.classes,
                 stages: self.stages,
                 named_stages: delays.chain(reorders).collect(),
+                syncs: self.syncs,
+                buffers: self.buffers,
                 ..departures.options
             },
             one_way: self.one_way,

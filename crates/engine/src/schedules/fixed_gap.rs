@@ -8,19 +8,20 @@ pub struct FixedGap {
     gap: Span,
     idle_on: Option<Line>,
     next: Option<Time>,
+    short: Span,
 }
 
 impl FixedGap {
     /// A schedule with this inter-departure time.
     #[must_use]
     pub fn new(gap: Span) -> Self {
-        FixedGap { gap, idle_on: None, next: None }
+        FixedGap { gap, idle_on: None, next: None, short: Span::ZERO }
     }
 
     /// A schedule with this time from the end of a frame on `line` to the start of the next.
     #[must_use]
     pub fn idle(gap: Span, line: Option<Line>) -> Self {
-        FixedGap { gap, idle_on: line, next: None }
+        FixedGap { gap, idle_on: line, next: None, short: Span::ZERO }
     }
 }
 
@@ -28,6 +29,7 @@ impl Schedule for FixedGap {
     fn depart(&mut self, ready: Time, lengths: &Lengths) -> Due {
         let due = self.next.unwrap_or(ready);
         let starved = ready > due;
+        self.short = self.short + ready.since(due);
         let at = due.max(ready);
         self.next = Some(wire_end(at, self.idle_on, lengths) + self.gap);
         Due { at, starved }
@@ -35,6 +37,10 @@ impl Schedule for FixedGap {
 
     fn forgive(&mut self, late: Span) {
         self.next = self.next.map(|next| next + late);
+    }
+
+    fn short(&self) -> Option<Span> {
+        Some(self.short)
     }
 }
 

@@ -7,11 +7,13 @@
 //! Laws of gaps are in [`laws`], waveforms in [`waves`].
 
 mod fixed_gap;
+mod follow_depth;
 pub mod laws;
 mod rate;
 pub mod waves;
 
 pub use fixed_gap::FixedGap;
+pub use follow_depth::{DepthSchedule, FollowDepth};
 use laws::{GapLaw, LawSchedule};
 pub use rate::ConstantRate;
 use waves::{Wave, WaveSchedule};
@@ -64,6 +66,20 @@ pub trait Schedule: Send {
         None
     }
 
+    /// How much later the first departure should have been for none to be starved, by what was asked so
+    /// far; `None` where that cannot be told.
+    fn short(&self) -> Option<Span> {
+        None
+    }
+
+    /// True if the rate depends on how many frames wait.
+    fn watches_depth(&self) -> bool {
+        false
+    }
+
+    /// So many frames wait behind the one that departs now; told to those who watch the depth.
+    fn waiting(&mut self, _frames: u64) {}
+
     /// The law that gaps are drawn from, to judge them by.
     fn law(&self) -> Option<Arc<dyn measure::Reference>> {
         None
@@ -86,6 +102,8 @@ pub enum Ask {
     Rate(Rate),
     /// A rate that changes with time.
     Wave(Arc<Wave>),
+    /// A rate that follows the number of frames waiting.
+    Depth(FollowDepth),
 }
 
 /// Where asks read the files that they name: the engine itself opens nothing.
@@ -156,6 +174,7 @@ impl Ask {
             Ask::IdleGap(gap) => Box::new(FixedGap::idle(*gap, line)),
             Ask::Law(law) => Box::new(LawSchedule::new(law, line, draw).map_err(Impossible::Law)?),
             Ask::Wave(wave) => Box::new(WaveSchedule::new(wave, line)?),
+            Ask::Depth(follow) => Box::new(DepthSchedule::new(*follow, line)),
             Ask::Rate(Rate::Bits(rate, layer)) => Box::new(ConstantRate::bits(*rate, *layer)),
             Ask::Rate(Rate::Frames(rate)) => Box::new(ConstantRate::frames(*rate)),
             Ask::Rate(Rate::Line(share)) => {
@@ -172,6 +191,7 @@ impl Ask {
         match self {
             Ask::Rate(rate) => fits(*rate, line),
             Ask::Wave(wave) => wave.check(line),
+            Ask::Depth(follow) => follow.check(line),
             Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Law(_) => Ok(()),
         }
     }
@@ -184,7 +204,7 @@ impl Ask {
         match self {
             Ask::Law(law) => Arc::make_mut(law).load(files),
             Ask::Wave(wave) => Arc::make_mut(wave).load(files),
-            Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Rate(_) => Ok(()),
+            Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Rate(_) | Ask::Depth(_) => Ok(()),
         }
     }
 

@@ -12,6 +12,7 @@ pub struct ConstantRate {
     denominator: u128,
     remainder: u128,
     next: Option<Time>,
+    short: Span,
 }
 
 /// What a rate counts.
@@ -50,6 +51,7 @@ impl ConstantRate {
             denominator: denominator / divisor,
             remainder: 0,
             next: None,
+            short: Span::ZERO,
         }
     }
 }
@@ -63,6 +65,7 @@ impl Schedule for ConstantRate {
         let due = self.next.unwrap_or(ready);
         let starved = ready > due;
         if starved {
+            self.short = self.short + ready.since(due);
             self.remainder = 0;
         }
         let at = due.max(ready);
@@ -82,6 +85,10 @@ impl Schedule for ConstantRate {
 
     fn forgive(&mut self, late: Span) {
         self.next = self.next.map(|next| next + late);
+    }
+
+    fn short(&self) -> Option<Span> {
+        Some(self.short)
     }
 
     fn counts_packets(&self) -> bool {

@@ -17,6 +17,7 @@ pub struct LawSchedule {
     idle_on: Option<Line>,
     carry: f64,
     next: Option<Time>,
+    short: Span,
 }
 
 /// Where gaps come from.
@@ -51,7 +52,7 @@ impl LawSchedule {
             Sampling::Independent => Draws::Independent(random, sampler),
         };
         let idle_on = line.filter(|_| gap.idle);
-        Ok(LawSchedule { law: Arc::new(law), draws, idle_on, carry: 0.0, next: None })
+        Ok(LawSchedule { law: Arc::new(law), draws, idle_on, carry: 0.0, next: None, short: Span::ZERO })
     }
 
     /// The next gap in ps.
@@ -68,6 +69,7 @@ impl Schedule for LawSchedule {
     fn depart(&mut self, ready: Time, lengths: &Lengths) -> Due {
         let due = self.next.unwrap_or(ready);
         let starved = ready > due;
+        self.short = self.short + ready.since(due);
         let at = due.max(ready);
         let exact = self.draw() + self.carry;
         let whole = exact as u64;
@@ -79,6 +81,10 @@ impl Schedule for LawSchedule {
 
     fn forgive(&mut self, late: Span) {
         self.next = self.next.map(|next| next + late);
+    }
+
+    fn short(&self) -> Option<Span> {
+        Some(self.short)
     }
 
     fn law(&self) -> Option<Arc<dyn measure::Reference>> {

@@ -13,6 +13,9 @@ pub struct WaveSchedule {
     counts: Counts,
     start: Option<Time>,
     forfeited: u128,
+    /// The waveform as it would be if nothing had been forfeited, and how far frames fell behind that.
+    whole: Profile,
+    short: Span,
 }
 
 impl WaveSchedule {
@@ -23,7 +26,8 @@ impl WaveSchedule {
     pub fn new(wave: &Wave, line: Option<Line>) -> Result<Self, Impossible> {
         let unread = || Impossible::Law(ParseError::new(format!("the file of '{wave}' was not read"), "read it first"));
         let (profile, counts) = wave.profile(line).ok_or_else(unread)?;
-        Ok(WaveSchedule { profile, counts, start: None, forfeited: 0 })
+        let whole = profile.clone();
+        Ok(WaveSchedule { profile, counts, start: None, forfeited: 0, whole, short: Span::ZERO })
     }
 }
 
@@ -49,12 +53,20 @@ impl Schedule for WaveSchedule {
             Counts::Line => u128::from(counted(Layer::Wire, lengths)) * 8,
             Counts::Frames => 1,
         };
-        self.profile.advance(amount(units * 1_000));
+        let amount = amount(units * 1_000);
+        self.profile.advance(amount);
+        let unhindered = after(&mut self.whole, start);
+        self.short = self.short.max(ready.since(unhindered));
+        self.whole.advance(amount);
         Due { at: at.max(ready), starved }
     }
 
     fn forgive(&mut self, late: Span) {
         self.start = self.start.map(|start| start + late);
+    }
+
+    fn short(&self) -> Option<Span> {
+        Some(self.short)
     }
 
     fn counts_packets(&self) -> bool {

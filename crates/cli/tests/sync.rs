@@ -1,0 +1,252 @@
+//! Sources that are put in order, schedules that wait for a buffer, and rates that follow the depth: from lists of
+//! frames and captures, without the code under test.
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, Dialect, Listed, Record};
+use serde_json::Value;
+
+const BYTE_PS: u64 = 800;
+const MS: u64 = 1_000_000_000;
+
+/// A frame of IPv4 from `10.0.0.source`, with a number in it. Each source has a length of its own, so that lists
+/// tell them apart.
+fn frame(ns: u64, source: u8, number: u32) -> Record {
+    let mut record = Record::new(ns, length(source) as u32, 0);
+    record.bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+    record.bytes[14..34].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, source, 10, 9, 9, 9]);
+    let total = record.bytes.len() as u16 - 14;
+    record.bytes[16..18].copy_from_slice(&total.to_be_bytes());
+    record.bytes[42..46].copy_from_slice(&number.to_be_bytes());
+    record
+}
+
+fn length(source: u8) -> u64 {
+    100 * u64::from(source)
+}
+
+/// Crests of `frames` frames each: (source, start in µs, time between frames in µs).
+fn crests(frames: u32, crests: &[(u8, u64, u64)]) -> Vec<Record> {
+    let mut records = Vec::new();
+    for (source, start, step) in crests {
+        let first = records.len() as u32;
+        records.extend((0..frames).map(|i| frame((start + u64::from(i) * step) * 1_000, *source, first + i)));
+    }
+    records.sort_by_key(|record| record.ns);
+    records
+}
+
+/// The frames of each crest in a list: (source, first start, end of the last, frames), where another length begins
+/// another crest.
+fn listed_crests(frames: &[Listed]) -> Vec<(u64, u64, u64, usize)> {
+    let mut crests: Vec<(u64, u64, u64, usize)> = Vec::new();
+    for frame in frames {
+        // 8 bytes of preamble, then the frame with its FCS.
+        let end = frame.start_ps + (frame.length + 8) * BYTE_PS;
+        match crests.last_mut() {
+            Some(last) if last.0 == frame.length / 100 => (last.2, last.3) = (end, last.3 + 1),
+            _ => crests.push((frame.length / 100, frame.start_ps, end, 1)),
+        }
+    }
+    crests
+}
+
+/// Numbers in frames of each source, in the order in which they left.
+fn assert_in_source_order(bench: &Bench, count: usize) {
+    let records = bench.records("out.pcap");
+    assert_eq!(records.len(), count, "no frame is lost");
+    for source in 1..=9 {
+        let of_source = records.iter().filter(|record| record.bytes[29] == source);
+        let numbers: Vec<u32> =
+            of_source.map(|record| u32::from_be_bytes(record.bytes[42..46].try_into().expect("four bytes"))).collect();
+        assert!(numbers.is_sorted(), "source {source}: {numbers:?}");
+    }
+}
+
+fn source<'r>(report: &'r Value, address: &str) -> &'r Value {
+    let sources = report["sources"].as_array().expect("sources");
+    sources.iter().find(|source| source["source"] == address).unwrap_or_else(|| panic!("no {address} in {report}"))
+}
+
+fn shape(bench: &Bench, more: &[&str]) -> Value {
+    let common = ["shape", "--in", "pcap:in.pcap", "--out", "wire:10G,frames=out.csv,pcap=out.pcap"];
+    bench.report(common.iter().chain(more))
+}
+
+#[test]
+fn overlapping_crests_become_disjoint_in_order_at_the_gap() {
+    for schedule in [&[][..], &["--rate", "200Mbps"], &["--gap", "uniform 1us..9us"]] {
+        let bench = Bench::new();
+        // Three rounds; the sources come in another order each time, and over each other.
+        let mut all = Vec::new();
+        for (round, order) in [[3, 1, 2], [1, 2, 3], [2, 3, 1]].iter().enumerate() {
+            let start = round as u64 * 60_000;
+            all.extend([(order[0], start, 20), (order[1], start + 300, 25), (order[2], start + 1_100, 15)]);
+        }
+        let records = crests(100, &all);
+        bench.capture("in.pcap", Dialect::USUAL, &records);
+        let more = ["--sync", "order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms"];
+        let report = shape(&bench, &more.iter().chain(schedule).copied().collect::<Vec<_>>());
+        let listed = bench.listed("out.csv");
+        let found = listed_crests(&listed);
+        let sources: Vec<u64> = found.iter().map(|crest| crest.0).collect();
+        assert_eq!(sources, [1, 2, 3, 1, 2, 3, 1, 2, 3], "{schedule:?}");
+        assert!(found.iter().all(|crest| crest.3 == 100));
+        for (i, pair) in found.windows(2).enumerate() {
+            let gap = pair[1].1 - pair[0].2;
+            // Between rounds there may be nothing to send for longer.
+            if i % 3 == 2 { assert!(gap >= 5 * MS) } else { assert_eq!(gap, 5 * MS, "{schedule:?}") }
+        }
+        if schedule.is_empty() {
+            // Within a crest all is as it came.
+            let second: Vec<&Listed> = listed.iter().filter(|frame| frame.length == 200).take(100).collect();
+            assert!(second.windows(2).all(|pair| pair[1].start_ps - pair[0].start_ps == 15_000_000));
+        }
+        assert_in_source_order(&bench, 900);
+        let (one, two) = (source(&report, "10.0.0.1"), source(&report, "10.0.0.2"));
+        assert_eq!(
+            (&one["in"]["frames"], &one["out"]["frames"], &one["crests"]),
+            (&300.into(), &300.into(), &3.into())
+        );
+        assert_eq!(two["missed"], 0);
+        // 300 us, 0 and 1100 us after the first of the round; 300, 1100 and 0 of the other.
+        assert_eq!((&one["skew"]["max_ns"], &two["skew"]["max_ns"]), (&1_100_000.0.into(), &1_100_000.0.into()));
+        assert!(one["overlap"]["in_ns"].as_f64().is_some_and(|ns| ns > 3_000_000.0), "{one}");
+        assert_eq!(one["overlap"]["out_ns"], 0.0);
+    }
+}
+
+#[test]
+fn a_late_source_is_waited_for_and_a_missing_one_is_gone_without() {
+    let bench = Bench::new();
+    let order = "order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms wait 100ms";
+    // The second source is 80 ms late.
+    bench.capture("in.pcap", Dialect::USUAL, &crests(50, &[(1, 0, 10), (3, 200, 10), (2, 80_000, 10)]));
+    let report = shape(&bench, &["--sync", order]);
+    let found = listed_crests(&bench.listed("out.csv"));
+    assert_eq!(found.iter().map(|crest| crest.0).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(found.windows(2).all(|pair| pair[1].1 - pair[0].2 == 5 * MS));
+    assert_eq!(found[0].1, 80 * MS, "the round opens when the last source has begun");
+    assert_eq!(source(&report, "10.0.0.2")["missed"], 0);
+    // It never comes: after 100 ms the others go without.
+    bench.capture("in.pcap", Dialect::USUAL, &crests(50, &[(1, 0, 10), (3, 200, 10)]));
+    let report = shape(&bench, &["--sync", order]);
+    let found = listed_crests(&bench.listed("out.csv"));
+    assert_eq!(found.iter().map(|crest| crest.0).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!((found[0].1, found[1].1 - found[0].2), (100 * MS, 5 * MS));
+    assert_eq!(
+        (&source(&report, "10.0.0.2")["missed"], &source(&report, "10.0.0.1")["missed"]),
+        (&1.into(), &0.into())
+    );
+    assert_in_source_order(&bench, 100);
+    // It comes too late: its crest is in a round of its own.
+    bench.capture("in.pcap", Dialect::USUAL, &crests(50, &[(1, 0, 10), (3, 200, 10), (2, 150_000, 10)]));
+    let report = shape(&bench, &["--sync", order]);
+    let found = listed_crests(&bench.listed("out.csv"));
+    assert_eq!(found.iter().map(|crest| crest.0).collect::<Vec<_>>(), [1, 3, 2]);
+    assert_eq!(found[2].1, 250 * MS, "it waited for the others in turn");
+    assert_eq!(
+        (&source(&report, "10.0.0.2")["crests"], &source(&report, "10.0.0.1")["missed"]),
+        (&1.into(), &1.into())
+    );
+    assert_in_source_order(&bench, 150);
+}
+
+#[test]
+fn offsets_and_turns_place_crests_and_frames() {
+    let bench = Bench::new();
+    bench.capture("in.pcap", Dialect::USUAL, &crests(50, &[(2, 0, 10), (1, 300, 10), (9, 100, 7)]));
+    shape(&bench, &["--sync", "order 10.0.0.1,10.0.0.2 offset 4ms"]);
+    let listed = bench.listed("out.csv");
+    let first = |length: u64| listed.iter().find(|frame| frame.length == length).expect("a frame").start_ps;
+    assert_eq!((first(100), first(200)), (300_000_000, 300_000_000 + 4 * MS));
+    assert_eq!(first(900), 100_000_000, "what is of no source passes at once");
+    shape(&bench, &["--sync", "round-robin 10.0.0.1,10.0.0.2 gap 3us"]);
+    let turns: Vec<Listed> = bench.listed("out.csv").into_iter().filter(|frame| frame.length < 900).collect();
+    assert!(turns.chunks(2).all(|pair| pair[0].length == 100 && pair[1].length == 200), "one of each in turn");
+    assert_in_source_order(&bench, 150);
+}
+
+#[test]
+fn one_class_may_be_in_order_while_others_pass() {
+    let bench = Bench::new();
+    let records = crests(50, &[(1, 0, 10), (2, 100, 10), (5, 0, 20)]);
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let report =
+        shape(&bench, &["--class", "pair = src 10.0.0.0/30", "--sync", "pair=order 10.0.0.2,10.0.0.1 gap 2ms"]);
+    let pair: Vec<Listed> = bench.listed("out.csv").into_iter().filter(|frame| frame.length < 500).collect();
+    let found = listed_crests(&pair);
+    assert_eq!(found.iter().map(|crest| crest.0).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(found[1].1 - found[0].2, 2 * MS);
+    assert_eq!(source(&report["classes"][0], "10.0.0.2")["crests"], 1);
+    assert_eq!(report["classes"][1]["out"]["frames"], 50);
+    assert_in_source_order(&bench, 150);
+}
+
+#[test]
+fn what_cannot_be_in_order_is_told_before_anything_starts() {
+    let bench = Bench::new();
+    bench.capture("in.pcap", Dialect::USUAL, &[frame(0, 1, 0)]);
+    for (arguments, word) in [
+        (&["--sync", "order 10.0.0.1,foo gap 5ms"][..], "'foo' is no source"),
+        (&["--sync", "order 10.0.0.1,10.0.0.2"], "nothing says when"),
+        (&["--sync", "order 10.0.0.0/8,10.0.0.2 gap 5ms"], "not apart"),
+        (&["--buffer", "5ms"], "add a rate or a gap"),
+        (&["--buffer", "5", "--gap", "1us"], "unit"),
+        (&["--rate", "follow-depth 1Gbps..11Gbps"], "above the line rate"),
+        (&["--rate", "follow-depth 9Gbps..1Gbps"], "do not go up"),
+    ] {
+        let common = ["shape", "--in", "pcap:in.pcap", "--out", "wire:10G,pcap=out.pcap"];
+        let finished = bench.run(common.iter().chain(arguments));
+        assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
+        assert!(finished.stderr.contains(word) && !bench.path("out.pcap").exists(), "{}", finished.stderr);
+    }
+}
+
+#[test]
+fn the_buffer_that_is_recommended_is_enough_and_less_is_not() {
+    let bench = Bench::new();
+    // Bursts of 10 frames every 100 us, to be sent one every 10 us, or as fast in waves; the first comes alone.
+    let records: Vec<Record> =
+        (0..1_001_u32).map(|i| frame(if i == 0 { 0 } else { u64::from((i + 9) / 10) * 100_000 }, 1, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    for schedule in [
+        ["--gap", "10us"],
+        ["--gap", "uniform 9us..11us"],
+        ["--rate", "80Mbps"],
+        ["--rate", "burst 160Mbps for 50us every 100us"],
+        ["--rate", "ramp 60Mbps..100Mbps over 20ms repeat"],
+    ] {
+        let run = |buffer: f64| {
+            let buffer = format!("{}ns", buffer as u64);
+            let report = shape(&bench, &[schedule[0], schedule[1], "--buffer", &buffer]);
+            (report["starved"].as_u64().expect("a count"), report["buffer"]["width_ns"].as_f64().expect("a width"))
+        };
+        let (starved, width) = run(0.0);
+        assert!(starved > 0 && width > 50_000.0, "{schedule:?}: {starved}, {width} ns");
+        assert_eq!(run(width.ceil()).0, 0, "{schedule:?}: {width} ns is enough");
+        assert!(run(width - 1_000.0).0 > 0, "{schedule:?}: less than {width} ns is not");
+        let first = bench.listed("out.csv")[0].start_ps;
+        assert!(first.abs_diff((width - 1_000.0) as u64 * 1_000) <= 2_000, "it starts after the wait: {first} ps");
+    }
+}
+
+#[test]
+fn the_rate_follows_what_waits() {
+    let bench = Bench::new();
+    // 1000 frames of 100 B at once: 8 us each at 100 Mbit/s, 1 us at 800 Mbit/s.
+    let records: Vec<Record> = (0..1_000).map(|i| frame(0, 1, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    shape(&bench, &["--rate", "follow-depth 100Mbps..800Mbps over 700 frames"]);
+    let starts: Vec<u64> = bench.listed("out.csv").iter().map(|frame| frame.start_ps).collect();
+    assert_eq!(starts.len(), 1_000);
+    let mut due = 0.0;
+    for (k, start) in starts.iter().enumerate() {
+        let late = *start as f64 - due;
+        assert!(late.abs() <= 43.0 * BYTE_PS as f64, "frame {k} is off by {late} ps");
+        // Behind frame k wait 999 − k.
+        let waiting = (999.0 - k as f64).min(700.0);
+        due += 800.0 / (100.0 + waiting) * 1e6;
+    }
+}

@@ -1,0 +1,210 @@
+use super::{Due, Impossible, Lengths, Schedule, counted};
+use crate::Line;
+use std::fmt;
+use std::str::FromStr;
+use units::{Layer, PS_PER_S, ParseError, Rate, Share, Span, Time};
+
+/// A rate that follows the number of frames waiting, as LightShaper's decision thread sets it (§3.1): the
+/// lowest with none, the highest with `full` or more, and evenly in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FollowDepth {
+    /// The rate when nothing waits, and when `full` frames do.
+    pub rates: (Rate, Rate),
+    /// Frames from which on the rate is the highest.
+    pub full: u64,
+}
+
+const EXAMPLE: &str = "follow-depth 1Gbps..9Gbps over 1000 frames";
+/// Frames that make the rate the highest, if that is not said.
+const FULL: u64 = 1_000;
+
+impl FollowDepth {
+    /// The word that names it.
+    pub const NAME: &'static str = "follow-depth";
+    /// How it is written.
+    pub const GRAMMAR: &'static str = "follow-depth RATE..RATE [wire|ip] [over N frames]";
+
+    /// Whether both rates can be had on `line`.
+    ///
+    /// # Errors
+    /// When one is above the line rate, or a share of a line that is not there.
+    pub fn check(&self, line: Option<Line>) -> Result<(), Impossible> {
+        super::fits(self.rates.0, line)?;
+        super::fits(self.rates.1, line)
+    }
+}
+
+impl FromStr for FollowDepth {
+    type Err = ParseError;
+
+    /// Reads `follow-depth LOW..HIGH [wire|ip] [over N frames]`.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = || ParseError::new(format!("'{text}' follows no depth"), format!("write {EXAMPLE}"));
+        let mut words: Vec<&str> = text.split_whitespace().collect();
+        let full = match words[..] {
+            [.., "over", number, "frames"] => {
+                words.truncate(words.len() - 3);
+                let number = number.parse().ok().filter(|n| (1..=1 << 32).contains(n) && !number.starts_with('+'));
+                number.ok_or_else(|| ParseError::new("that is no number of frames", "write over 1000 frames"))?
+            }
+            _ => FULL,
+        };
+        let (range, layer) = match words[..] {
+            [Self::NAME, range] => (range, ""),
+            [Self::NAME, range, layer @ ("wire" | "ip")] => (range, layer),
+            _ => return Err(wrong()),
+        };
+        let (low, high) = range.split_once("..").ok_or_else(wrong)?;
+        let read = |rate: &str| format!("{rate} {layer}").trim_end().parse::<Rate>();
+        let rates = (read(low)?, read(high)?);
+        let (a, b) = match rates {
+            (Rate::Bits(a, _), Rate::Bits(b, _)) => (a.bps(), b.bps()),
+            (Rate::Frames(a), Rate::Frames(b)) => (a.millis(), b.millis()),
+            (Rate::Line(a), Rate::Line(b)) => (u64::from(a.ppb()), u64::from(b.ppb())),
+            _ => {
+                let remedy = "write both in bits, in frames, or as shares of the line";
+                return Err(ParseError::new(format!("the rates of '{range}' do not count the same"), remedy));
+            }
+        };
+        if a > b || a == 0 {
+            let what = format!("the rates of '{range}' do not go up from above zero");
+            return Err(ParseError::new(what, format!("write the lower one first, {EXAMPLE}")));
+        }
+        Ok(FollowDepth { rates, full })
+    }
+}
+
+impl fmt::Display for FollowDepth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let low = self.rates.0.to_string();
+        // The layer is said once, behind both.
+        let low = low.split_whitespace().next().unwrap_or_default();
+        write!(f, "{} {low}..{} over {} frames", Self::NAME, self.rates.1, self.full)
+    }
+}
+
+/// Departures at a rate that follows the depth: the time after each frame is set by how many wait when it
+/// departs. Rounded to a picosecond, with the rest carried.
+#[derive(Clone, Debug)]
+pub struct DepthSchedule {
+    follow: FollowDepth,
+    /// Thousandths of what is counted, per second.
+    low: u128,
+    high: u128,
+    waiting: u64,
+    /// When the last frame was due, and what of it counts.
+    last: Option<(Time, u128)>,
+    /// Parts of a picosecond, of 2³² each.
+    carry: u128,
+}
+
+impl DepthSchedule {
+    /// The schedule on `line`, if the output has one.
+    #[must_use]
+    pub fn new(follow: FollowDepth, line: Option<Line>) -> Self {
+        let millis = |rate: Rate| match rate {
+            Rate::Bits(rate, _) => u128::from(rate.bps()) * 1_000,
+            Rate::Frames(rate) => u128::from(rate.millis()),
+            Rate::Line(share) => {
+                let bps = line.map_or(0, |line| line.rate().bps());
+                u128::from(bps) * u128::from(share.ppb()) / u128::from(Share::ONE.ppb() / 1_000)
+            }
+        };
+        let (low, high) = (millis(follow.rates.0).max(1), millis(follow.rates.1).max(1));
+        DepthSchedule { follow, low, high, waiting: 0, last: None, carry: 0 }
+    }
+
+    /// What the time after a frame is, in 2⁻³² ps.
+    fn after(&self, amount: u128) -> u128 {
+        let full = u128::from(self.follow.full);
+        let rate = self.low * full + (self.high - self.low) * u128::from(self.waiting).min(full);
+        // Thousandths times ps per second, times `full` as in the rate.
+        ((amount * 1_000 * u128::from(PS_PER_S) * full) << 32) / rate
+    }
+}
+
+impl Schedule for DepthSchedule {
+    fn depart(&mut self, ready: Time, lengths: &Lengths) -> Due {
+        let mut due = ready;
+        if let Some((last, amount)) = self.last {
+            let exact = self.after(amount) + self.carry;
+            self.carry = exact & 0xffff_ffff;
+            due = last + Span::from_ps(u64::try_from(exact >> 32).unwrap_or(u64::MAX));
+        }
+        let starved = ready > due;
+        if starved {
+            self.carry = 0;
+        }
+        let at = due.max(ready);
+        let amount = match self.follow.rates.0 {
+            Rate::Bits(_, layer) => u128::from(counted(layer, lengths)) * 8,
+            Rate::Line(_) => u128::from(counted(Layer::Wire, lengths)) * 8,
+            Rate::Frames(_) => 1,
+        };
+        self.last = Some((at, amount));
+        Due { at, starved }
+    }
+
+    fn forgive(&mut self, late: Span) {
+        self.last = self.last.map(|(last, amount)| (last + late, amount));
+    }
+
+    fn counts_packets(&self) -> bool {
+        matches!(self.follow.rates.0, Rate::Bits(_, Layer::Ip))
+    }
+
+    fn watches_depth(&self) -> bool {
+        true
+    }
+
+    fn waiting(&mut self, frames: u64) {
+        self.waiting = frames;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::{BitRate, FrameLen};
+
+    #[test]
+    fn the_rate_goes_evenly_with_what_waits() {
+        let follow: FollowDepth = "follow-depth 100Mbps..900Mbps over 80 frames".parse().expect("good");
+        let mut schedule = DepthSchedule::new(follow, None);
+        let lengths = Lengths { frame: FrameLen::new(1_000), packet: 982 };
+        let mut last = schedule.depart(Time::ZERO, &lengths).at;
+        // 1000 B are 80 us at 100 Mbit/s.
+        for (waiting, ns) in [(0, 80_000), (10, 40_000), (30, 20_000), (80, 8_888), (5_000, 8_889), (0, 80_000)] {
+            schedule.waiting(waiting);
+            let at = schedule.depart(Time::ZERO, &lengths).at;
+            assert_eq!((at.since(last).as_ps() + 111) / 1_000, ns, "{waiting}");
+            last = at;
+        }
+        let late = last + Span::from_ms(1);
+        assert_eq!(schedule.depart(late, &lengths), Due { at: late, starved: true });
+    }
+
+    #[test]
+    fn texts() {
+        for text in ["follow-depth 1Gbps..9Gbps wire over 64 frames", "follow-depth 10%..90% over 1000 frames"] {
+            assert_eq!(text.parse::<FollowDepth>().expect(text).to_string(), text);
+        }
+        let follow: FollowDepth = "follow-depth 1kpps..2kpps".parse().expect("good");
+        assert_eq!(follow.full, 1_000);
+        let line = Some(Line::new(BitRate::from_gbps(1)));
+        assert!(follow.check(line).is_ok());
+        assert!("follow-depth 1Gbps..9Gbps".parse::<FollowDepth>().is_ok_and(|follow| follow.check(line).is_err()));
+        for text in [
+            "follow-depth",
+            "follow-depth 1Gbps",
+            "follow-depth 9Gbps..1Gbps",
+            "follow-depth 1Gbps..2kpps",
+            "follow-depth 1Gbps..9Gbps over 0 frames",
+            "follow-depth 1Gbps..9Gbps over 10",
+            "follow-depth 1..9",
+        ] {
+            let error = text.parse::<FollowDepth>().expect_err(text).to_string();
+            assert!(error.contains("write"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+use super::{How, SyncSpec};
+use crate::Line;
+use crate::stages::Item;
+use measure::SourceReport;
+use packet::{Frame, Headers};
+use std::collections::VecDeque;
+use units::{FrameLen, Span, Time};
+
+/// Bytes of preamble and delimiter ahead of a frame.
+const PREAMBLE: u64 = 8;
+
+/// Keeps frames of sources back and lets them go in rounds. Frames of no source pass at once.
+///
+/// What comes in next is not known, nor when the last frame of a crest will have left: so it is told of
+/// every departure, and asks to be woken when it can decide.
+pub(crate) struct Synchroniser<F> {
+    spec: SyncSpec,
+    /// What the output's line takes for a frame; none where a frame takes no time.
+    line: Option<Line>,
+    /// A crest is held back for so long that its end is known before the next one is to start.
+    hold: Span,
+    sources: Vec<Source<F>>,
+    /// Crests under way, in the order in which they start. With gaps only the first one is.
+    members: VecDeque<Member>,
+    /// The next round, or the next crest of this one, does not start before.
+    free: Time,
+    /// Whose frames were let go and have not departed, in order; frames of no source among them.
+    away: VecDeque<Option<usize>>,
+    /// Frames of sources among these.
+    outstanding: usize,
+    /// The end of the last departure of a source.
+    end: Time,
+    /// The last look at what may go.
+    now: Time,
+}
+
+struct Source<F> {
+    queue: VecDeque<Item<F>>,
+    report: SourceReport,
+    skew_sum: f64,
+    /// Its crest in this round: from the first to the last arrival, and from the first start to the last end.
+    came: Option<(Time, Time)>,
+    left: Option<(Time, Time)>,
+}
+
+/// A source whose turn it is, or will be in this round.
+struct Member {
+    source: usize,
+    /// When its crest starts; not known yet if those before it have not ended.
+    start: Option<Time>,
+    /// The arrival of its first frame, and of the last one that was let go.
+    first: Time,
+    last: Option<Time>,
+}
+
+impl<F: Frame> Synchroniser<F> {
+    /// What `spec` asks, of an output with this line, if it has one.
+    pub(crate) fn new(spec: SyncSpec, line: Option<Line>) -> Self {
+        let hold = match spec.how {
+            How::Gap(gap) => Span::from_ps(spec.silence.as_ps().saturating_sub(gap.as_ps())),
+            How::Offset(_) | How::RoundRobin(_) => Span::ZERO,
+        };
+        let sources = spec.sources.iter().map(|source| Source {
+            queue: VecDeque::new(),
+            report: SourceReport { source: source.to_string(), ..SourceReport::default() },
+            skew_sum: 0.0,
+            came: None,
+            left: None,
+        });
+        Synchroniser {
+            sources: sources.collect(),
+            spec,
+            line,
+            hold,
+            members: VecDeque::new(),
+            free: Time::ZERO,
+            away: VecDeque::new(),
+            outstanding: 0,
+            end: Time::ZERO,
+            now: Time::ZERO,
+        }
+    }
+
+    /// A frame came.
+    pub(crate) fn push(&mut self, item: Item<F>, ready: &mut VecDeque<Item<F>>) {
+        match self.source_of(item.frame.bytes()) {
+            Some(source) => {
+                let source = &mut self.sources[source];
+                source.report.came.add(item.frame.length());
+                source.queue.push_back(item);
+            }
+            None => {
+                self.away.push_back(None);
+                ready.push_back(item);
+            }
+        }
+    }
+
+    fn source_of(&self, frame: &[u8]) -> Option<usize> {
+        let address = Headers::of(frame)?.ip?.source(frame)?;
+        self.spec.sources.iter().position(|source| source.holds(address))
+    }
+
+    /// Lets go what may go by `now`, in order.
+    pub(crate) fn release(&mut self, now: Time, ready: &mut VecDeque<Item<F>>) {
+        self.now = self.now.max(now);
+        loop {
+            if self.members.is_empty() && !self.open(now) {
+                return;
+            }
+            self.let_go(now, ready);
+            if !self.go_on(now) {
+                return;
+            }
+        }
+    }
+
+    /// When it must be woken next.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        if self.members.is_empty() {
+            return self.opening();
+        }
+        if self.may_go_on(self.now) {
+            return Some(self.next_start());
+        }
+        let next = self.members.iter().filter_map(|member| match self.next_release(member) {
+            Some(at) => Some(at),
+            None if !self.is_over(member, self.now) => member.last.map(|last| last + self.spec.silence),
+            // It is over, but its frames have not left: then somebody will tell.
+            None => None,
+        });
+        next.min()
+    }
+
+    /// When the next round may open, by what has come so far.
+    fn opening(&self) -> Option<Time> {
+        let fronts = || self.sources.iter().filter_map(|source| source.queue.front().map(|item| item.at));
+        let (first, last) = (fronts().min()?, fronts().max()?);
+        let complete = self.sources.iter().all(|source| !source.queue.is_empty());
+        let begun = if complete { last } else { last.max(first + self.spec.wait) };
+        Some(self.free.max(last + self.hold).max(begun))
+    }
+
+    /// Opens a round if it is time to.
+    fn open(&mut self, now: Time) -> bool {
+        let Some(at) = self.opening().filter(|at| *at <= now) else { return false };
+        let fronts = self.sources.iter().filter_map(|source| source.queue.front().map(|item| item.at));
+        let first = fronts.min().unwrap_or(at);
+        for (number, source) in self.sources.iter_mut().enumerate() {
+            (source.came, source.left) = (None, None);
+            let Some(front) = source.queue.front() else {
+                source.report.missed += 1;
+                continue;
+            };
+            source.report.crests += 1;
+            let skew = front.at.since(first).as_ns_f64();
+            source.skew_sum += skew;
+            source.report.skew.max_ns = source.report.skew.max_ns.max(skew);
+            let start = match &self.spec.how {
+                How::Offset(offsets) => Some(at + offsets[number]),
+                How::Gap(_) | How::RoundRobin(_) => self.members.is_empty().then_some(at),
+            };
+            self.members.push_back(Member { source: number, start, first: front.at, last: None });
+        }
+        true
+    }
+
+    /// When the next frame of a crest is to go; `None` if none is there or the crest has not started.
+    fn next_release(&self, member: &Member) -> Option<Time> {
+        let front = self.sources[member.source].queue.front()?;
+        let start = member.start?;
+        let belongs = member.last.is_none_or(|last| self.belongs(last, front.at));
+        belongs.then(|| start + front.at.since(member.first))
+    }
+
+    /// Whether a frame that came at `at` is of the same crest as the one that came at `last`.
+    fn belongs(&self, last: Time, at: Time) -> bool {
+        !matches!(self.spec.how, How::RoundRobin(_)) && at.since(last) < self.spec.silence
+    }
+
+    /// Whether no more frames of a crest will come, as far as is known at `now`.
+    fn is_over(&self, member: &Member, now: Time) -> bool {
+        let Some(last) = member.last else { return false };
+        match self.sources[member.source].queue.front() {
+            Some(front) => !self.belongs(last, front.at),
+            None => matches!(self.spec.how, How::RoundRobin(_)) || now >= last + self.spec.silence,
+        }
+    }
+
+    /// How many members are under way.
+    fn current(&self) -> usize {
+        match self.spec.how {
+            How::Offset(_) => self.members.len(),
+            How::Gap(_) | How::RoundRobin(_) => 1,
+        }
+    }
+
+    /// True if all crests under way are over and have left.
+    fn may_go_on(&self, now: Time) -> bool {
+        self.outstanding == 0 && self.members.iter().take(self.current()).all(|member| self.is_over(member, now))
+    }
+
+    /// When the next crest may start after the last one that left.
+    fn next_start(&self) -> Time {
+        match self.spec.how {
+            How::Gap(gap) | How::RoundRobin(gap) => self.end + gap,
+            How::Offset(_) => self.end,
+        }
+    }
+
+    fn let_go(&mut self, now: Time, ready: &mut VecDeque<Item<F>>) {
+        loop {
+            let next = self.members.iter().enumerate().filter_map(|(i, member)| Some((self.next_release(member)?, i)));
+            let Some((at, i)) = next.min().filter(|(at, _)| *at <= now) else { return };
+            let member = &mut self.members[i];
+            let source = &mut self.sources[member.source];
+            let Some(item) = source.queue.pop_front() else { return };
+            member.last = Some(item.at);
+            source.came = Some((member.first, item.at));
+            self.away.push_back(Some(member.source));
+            self.outstanding += 1;
+            ready.push_back(Item { frame: item.frame, at });
+        }
+    }
+
+    /// Goes on to the next crest or closes the round, once all before has left. True if there is more to
+    /// look at.
+    fn go_on(&mut self, now: Time) -> bool {
+        if !self.may_go_on(now) {
+            return false;
+        }
+        self.members.drain(..self.current());
+        self.free = self.next_start();
+        match self.members.front_mut() {
+            Some(next) => next.start = Some(self.free),
+            None => self.close(),
+        }
+        true
+    }
+
+    /// A round is over: how its crests lay to each other.
+    fn close(&mut self) {
+        let crests = |of: fn(&Source<F>) -> Option<(Time, Time)>| -> Vec<Option<(Time, Time)>> {
+            self.sources.iter().map(of).collect()
+        };
+        let (came, left) = (crests(|source| source.came), crests(|source| source.left));
+        for (i, source) in self.sources.iter_mut().enumerate() {
+            source.report.overlap.in_ns += shared(&came, i).as_ns_f64();
+            source.report.overlap.out_ns += shared(&left, i).as_ns_f64();
+        }
+    }
+
+    /// The next frame of those that were let go left at `start`.
+    pub(crate) fn departed(&mut self, length: FrameLen, start: Time) {
+        let Some(Some(source)) = self.away.pop_front() else { return };
+        self.outstanding -= 1;
+        let taken = self.line.map_or(Span::ZERO, |line| line.span(u64::from(length.bytes()) + PREAMBLE));
+        self.end = self.end.max(start + taken);
+        let source = &mut self.sources[source];
+        source.report.left.add(length);
+        source.left = Some((source.left.map_or(start, |(first, _)| first), start + taken));
+    }
+
+    /// The next frame of those that were let go will never leave.
+    pub(crate) fn lost(&mut self) {
+        if let Some(Some(_)) = self.away.pop_front() {
+            self.outstanding -= 1;
+        }
+    }
+
+    /// Frames that are kept back.
+    pub(crate) fn held(&self) -> usize {
+        self.sources.iter().map(|source| source.queue.len()).sum()
+    }
+
+    /// What became of each source.
+    pub(crate) fn report(&self) -> Vec<SourceReport> {
+        let report = |source: &Source<F>| {
+            let mut report = source.report.clone();
+            report.skew.mean_ns = source.skew_sum / report.crests.max(1) as f64;
+            report
+        };
+        self.sources.iter().map(report).collect()
+    }
+}
+
+/// For how long of crest number `i` at least one other was under way.
+fn shared(crests: &[Option<(Time, Time)>], i: usize) -> Span {
+    let Some((from, to)) = crests[i] else { return Span::ZERO };
+    let others = crests.iter().enumerate().filter(|(other, _)| *other != i).filter_map(|(_, crest)| *crest);
+    let mut others: Vec<(Time, Time)> = others.map(|(a, b)| (a.max(from), b.min(to))).filter(|(a, b)| a < b).collect();
+    others.sort_unstable();
+    let (mut total, mut reached) = (Span::ZERO, from);
+    for (a, b) in others {
+        let a = a.max(reached);
+        if a < b {
+            total = total + b.since(a);
+            reached = b;
+        }
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::HeapFrame;
+
+    fn frame(source: u8) -> HeapFrame {
+        let mut bytes = vec![0; 60];
+        bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+        bytes[14..16].copy_from_slice(&[0x45, 0]);
+        bytes[17] = 46;
+        bytes[26..30].copy_from_slice(&[10, 0, 0, source]);
+        HeapFrame::new(bytes)
+    }
+
+    fn us(us: u64) -> Time {
+        Time::from_ps(us * 1_000_000)
+    }
+
+    /// Lets frames come at these times (source, µs) and each depart when it was let go. Gives the same of
+    /// departures, and the reports.
+    fn run(spec: &str, came: &[(u8, u64)]) -> (Vec<(u8, u64)>, Vec<SourceReport>) {
+        let mut sync = Synchroniser::new(spec.parse().expect(spec), None);
+        let mut ready = VecDeque::new();
+        let mut left = Vec::new();
+        let mut came = came.iter().peekable();
+        loop {
+            while let Some(item) = ready.pop_front() {
+                let Item { frame, at }: Item<HeapFrame> = item;
+                sync.departed(frame.length(), at);
+                left.push((frame.bytes()[29], at.as_ps() / 1_000_000));
+            }
+            let deadline = sync.deadline();
+            match came.peek() {
+                Some((source, at)) if deadline.is_none_or(|deadline| us(*at) <= deadline) => {
+                    sync.push(Item { frame: frame(*source), at: us(*at) }, &mut ready);
+                    sync.release(us(*at), &mut ready);
+                    came.next();
+                }
+                _ => {
+                    let Some(deadline) = deadline else { break };
+                    sync.release(deadline, &mut ready);
+                }
+            }
+        }
+        assert_eq!((sync.held(), sync.outstanding, came.count()), (0, 0, 0));
+        (left, sync.report())
+    }
+
+    #[test]
+    fn overlapping_crests_come_apart_in_order_and_at_the_gap() {
+        let came = [(3, 0), (1, 10), (2, 20), (1, 110), (3, 150), (2, 320), (1, 5_000), (2, 5_000), (3, 5_010)];
+        let (left, sources) = run("order 10.0.0.1,10.0.0.2,10.0.0.3 gap 2ms", &came);
+        assert_eq!(
+            left,
+            [(1, 20), (1, 120), (2, 2_120), (2, 2_420), (3, 4_420), (3, 4_570), (1, 6_570), (2, 8_570), (3, 10_570)]
+        );
+        assert_eq!(sources.iter().map(|source| (source.crests, source.missed)).collect::<Vec<_>>(), [(2, 0); 3]);
+        assert!((sources[1].skew.max_ns - 20_000.0).abs() < 1e-9 && (sources[1].skew.mean_ns - 10_000.0).abs() < 1e-9);
+        // 1 ran from 10 to 110, 2 from 20 to 320, 3 from 0 to 150.
+        assert!((sources[0].overlap.in_ns - 100_000.0).abs() < 1e-9, "{sources:?}");
+        assert!((sources[1].overlap.in_ns - 130_000.0).abs() < 1e-9 && sources[1].overlap.out_ns.abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_gap_shorter_than_the_silence_is_exact_too() {
+        let (left, _) = run("order 10.0.0.1,10.0.0.2 gap 10us silence 1ms", &[(1, 0), (2, 0), (2, 50), (1, 900)]);
+        assert_eq!(left, [(1, 990), (1, 1_890), (2, 1_900), (2, 1_950)]);
+    }
+
+    #[test]
+    fn a_late_source_is_waited_for_and_a_missing_one_for_no_longer_than_said() {
+        let spec = "order 10.0.0.1,10.0.0.2,10.0.0.3 gap 1ms wait 50ms";
+        let (left, sources) = run(spec, &[(1, 0), (3, 5), (2, 40_000)]);
+        assert_eq!(left, [(1, 40_000), (2, 41_000), (3, 42_000)]);
+        assert!(sources.iter().all(|source| source.missed == 0));
+        let (left, sources) = run(spec, &[(1, 0), (3, 5), (2, 60_000)]);
+        assert_eq!(left, [(1, 50_000), (3, 51_000), (2, 110_000)], "the late crest is in the next round");
+        assert_eq!(sources.iter().map(|source| source.missed).collect::<Vec<_>>(), [1, 1, 1]);
+    }
+
+    #[test]
+    fn offsets_are_from_the_start_of_the_round() {
+        let (left, _) =
+            run("order 10.0.0.1,10.0.0.2 offset 3ms", &[(2, 0), (1, 100), (2, 200), (1, 5_000), (2, 5_000)]);
+        assert_eq!(left, [(1, 100), (2, 3_100), (2, 3_300), (1, 5_000), (2, 8_000)]);
+    }
+
+    #[test]
+    fn round_robin_takes_one_of_each() {
+        let came = [(1, 0), (1, 1), (1, 2), (2, 10), (2, 11), (2, 12), (9, 13)];
+        let (left, sources) = run("round-robin 10.0.0.1,10.0.0.2 gap 5us", &came);
+        assert_eq!(left, [(1, 10), (9, 13), (2, 15), (1, 20), (2, 25), (1, 30), (2, 35)], "9 is none of them");
+        assert_eq!(sources[0].came.frames + sources[1].left.frames, 6);
+        let (left, _) = run("round-robin 10.0.0.1,10.0.0.2 wait 100us", &[(1, 0), (1, 1), (2, 10)]);
+        assert_eq!(left, [(1, 10), (2, 10), (1, 101)], "each round waits");
+    }
+}

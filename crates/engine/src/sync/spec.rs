@@ -1,0 +1,222 @@
+use crate::classes::Prefix;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use units::{ParseError, Span};
+
+/// What is asked of sources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncSpec {
+    /// Source addresses, in order; none within another.
+    pub sources: Vec<Prefix>,
+    /// How their crests follow each other.
+    pub how: How,
+    /// How long a round waits for a source, from the first frame of the round on.
+    pub wait: Span,
+    /// A source that says nothing for so long has ended its crest.
+    pub silence: Span,
+}
+
+/// How crests follow each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// So long after the end of a crest's last frame the next one starts.
+    Gap(Span),
+    /// Each starts so long after the start of the round; one for each source.
+    Offset(Vec<Span>),
+    /// One frame of each source in turn, with this time from the end of one to the start of the next.
+    RoundRobin(Span),
+}
+
+impl SyncSpec {
+    /// How long a round waits if that is not said.
+    pub const WAIT: Span = Span::from_ms(1_000);
+    /// What ends a crest if that is not said.
+    pub const SILENCE: Span = Span::from_ms(1);
+}
+
+const EXAMPLE: &str = "order 10.0.0.1,10.0.0.2 gap 5ms";
+/// Times beyond this make no sense between crests.
+const LONGEST: Span = Span::from_ms(86_400_000);
+
+impl FromStr for SyncSpec {
+    type Err = ParseError;
+
+    /// Reads `order A,B,… gap TIME|offset TIME|offset TIME,TIME,… [wait TIME] [silence TIME]` or
+    /// `round-robin A,B,… [gap TIME] [wait TIME]`.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let mut words = text.split_whitespace();
+        let in_turn = match words.next() {
+            Some("order") => false,
+            Some("round-robin") => true,
+            _ => {
+                let what = format!("'{text}' says no order of sources");
+                return Err(ParseError::new(what, format!("write {EXAMPLE} or round-robin 10.0.0.1,10.0.0.2")));
+            }
+        };
+        let sources = sources(words.next().unwrap_or_default())?;
+        let (mut gap, mut offset, mut wait, mut silence) = (None, None, None, None);
+        while let Some(key) = words.next() {
+            let Some(value) = words.next() else {
+                return Err(ParseError::new(format!("'{key}' has no value"), format!("write {key} 5ms")));
+            };
+            let twice = match key {
+                "gap" => gap.replace(time(value)?).is_some(),
+                "offset" if !in_turn => offset.replace(offsets(value, sources.len())?).is_some(),
+                "wait" => wait.replace(time(value)?).is_some(),
+                "silence" if !in_turn => silence.replace(time(value)?).is_some(),
+                "offset" | "silence" => {
+                    let what = format!("'{key}' is of crests, and round-robin goes by single frames");
+                    return Err(ParseError::new(what, "leave it out, or write order"));
+                }
+                _ => {
+                    let what = format!("'{key}' means nothing here");
+                    return Err(ParseError::new(what, "write gap, offset, wait or silence, each with a time"));
+                }
+            };
+            if twice {
+                return Err(ParseError::new(format!("'{key}' is said twice"), "leave one of them out"));
+            }
+        }
+        let how = match (in_turn, gap, offset) {
+            (true, gap, _) => How::RoundRobin(gap.unwrap_or(Span::ZERO)),
+            (false, Some(gap), None) => How::Gap(gap),
+            (false, None, Some(offsets)) => How::Offset(offsets),
+            (false, Some(_), Some(_)) => {
+                return Err(ParseError::new("a gap and an offset both place the crests", "leave one of them out"));
+            }
+            (false, None, None) => {
+                return Err(ParseError::new("nothing says when the next crest comes", format!("write {EXAMPLE}")));
+            }
+        };
+        let silence = silence.unwrap_or(Self::SILENCE);
+        if silence == Span::ZERO {
+            return Err(ParseError::new("a silence of no length ends every crest", "write 1ms, or round-robin"));
+        }
+        Ok(SyncSpec { sources, how, wait: wait.unwrap_or(Self::WAIT), silence })
+    }
+}
+
+fn time(text: &str) -> Result<Span, ParseError> {
+    let time: Span = text.parse()?;
+    if time > LONGEST {
+        return Err(ParseError::new(format!("{time} is longer than a day"), "write at most 86400s"));
+    }
+    Ok(time)
+}
+
+fn offsets(text: &str, sources: usize) -> Result<Vec<Span>, ParseError> {
+    let times = text.split(',').map(time).collect::<Result<Vec<_>, _>>()?;
+    match times[..] {
+        [step] => {
+            let offset = |i: usize| Span::from_ps(step.as_ps().saturating_mul(i as u64));
+            Ok((0..sources).map(offset).collect())
+        }
+        _ if times.len() == sources => Ok(times),
+        _ => Err(ParseError::new(
+            format!("{} offsets are not one for each of {sources} sources", times.len()),
+            "write one for each, or a single step",
+        )),
+    }
+}
+
+fn sources(text: &str) -> Result<Vec<Prefix>, ParseError> {
+    let mut sources: Vec<Prefix> = Vec::new();
+    for name in text.split(',') {
+        let source: Prefix = name.parse().map_err(|_| {
+            let remedy = format!("write addresses or prefixes that frames come from, {EXAMPLE}");
+            ParseError::new(format!("'{name}' is no source"), remedy)
+        })?;
+        if let Some(other) = sources.iter().find(|other| other.holds(source.address) || source.holds(other.address)) {
+            let what = format!("the sources {other} and {source} are not apart");
+            return Err(ParseError::new(what, "write each once, and none within another"));
+        }
+        sources.push(source);
+    }
+    if sources.len() < 2 {
+        return Err(ParseError::new("one source alone has no order", format!("write two or more, {EXAMPLE}")));
+    }
+    Ok(sources)
+}
+
+impl Prefix {
+    /// True if an address is within it.
+    #[must_use]
+    pub fn holds(&self, address: IpAddr) -> bool {
+        let length = u32::from(self.length);
+        match (self.address, address) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                (u32::from(network) ^ u32::from(address)).checked_shr(32 - length).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                (u128::from(network) ^ u128::from(address)).checked_shr(128 - length).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for SyncSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |texts: Vec<String>| texts.join(",");
+        f.write_str(if matches!(self.how, How::RoundRobin(_)) { "round-robin " } else { "order " })?;
+        f.write_str(&list(self.sources.iter().map(ToString::to_string).collect()))?;
+        match &self.how {
+            How::Gap(gap) | How::RoundRobin(gap) => write!(f, " gap {gap}")?,
+            How::Offset(offsets) => write!(f, " offset {}", list(offsets.iter().map(ToString::to_string).collect()))?,
+        }
+        write!(f, " wait {}", self.wait)?;
+        if matches!(self.how, How::RoundRobin(_)) { Ok(()) } else { write!(f, " silence {}", self.silence) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_read_back() {
+        for (text, whole) in [
+            ("order 10.0.0.1,10.0.0.2 gap 5ms", "order 10.0.0.1,10.0.0.2 gap 5ms wait 1s silence 1ms"),
+            (
+                "order 10.0.1.0/24,2001:db8::1,10.0.0.2 offset 5ms wait 2s",
+                "order 10.0.1.0/24,2001:db8::1,10.0.0.2 offset 0ms,5ms,10ms wait 2s silence 1ms",
+            ),
+            (
+                "order 10.0.0.1,10.0.0.2 offset 0ms,7ms silence 3us",
+                "order 10.0.0.1,10.0.0.2 offset 0ms,7ms wait 1s silence 3us",
+            ),
+            ("round-robin 10.0.0.1,10.0.0.2", "round-robin 10.0.0.1,10.0.0.2 gap 0ms wait 1s"),
+        ] {
+            let spec: SyncSpec = text.parse().expect(text);
+            assert_eq!(spec.to_string(), whole);
+            assert_eq!(whole.parse(), Ok(spec));
+        }
+    }
+
+    #[test]
+    fn what_is_no_order_says_how_to_write_one() {
+        for text in [
+            "",
+            "order",
+            "order 10.0.0.1 gap 5ms",
+            "order 10.0.0.1,10.0.0.2",
+            "order 10.0.0.1,foo gap 5ms",
+            "order 10.0.0.1,10.0.0.1 gap 5ms",
+            "order 10.0.0.0/8,10.0.0.1 gap 5ms",
+            "order 10.0.0.1,10.0.0.2 gap 5",
+            "order 10.0.0.1,10.0.0.2 gap 5ms gap 6ms",
+            "order 10.0.0.1,10.0.0.2 gap 5ms offset 6ms",
+            "order 10.0.0.1,10.0.0.2,10.0.0.3 offset 6ms,7ms",
+            "order 10.0.0.1,10.0.0.2 gap 5ms silence 0ms",
+            "order 10.0.0.1,10.0.0.2 gap",
+            "order 10.0.0.1,10.0.0.2 pause 5ms",
+            "order 10.0.0.1,10.0.0.2 gap 99999s",
+            "round-robin 10.0.0.1,10.0.0.2 silence 1ms",
+            "random 10.0.0.1,10.0.0.2",
+        ] {
+            let error = text.parse::<SyncSpec>().expect_err(text).to_string();
+            assert!(["write", "leave"].iter().any(|remedy| error.contains(remedy)), "{text}: {error}");
+        }
+    }
+}
