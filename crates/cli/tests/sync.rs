@@ -209,7 +209,7 @@ fn the_buffer_that_is_recommended_is_enough_and_less_is_not() {
     let bench = Bench::new();
     // Bursts of 10 frames every 100 us, to be sent one every 10 us, or as fast in waves; the first comes alone.
     let records: Vec<Record> =
-        (0..1_001_u32).map(|i| frame(if i == 0 { 0 } else { u64::from((i + 9) / 10) * 100_000 }, 1, i)).collect();
+        (0..1_001_u32).map(|i| frame(if i == 0 { 0 } else { u64::from(i.div_ceil(10)) * 100_000 }, 1, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
     for schedule in [
         ["--gap", "10us"],
