@@ -172,12 +172,20 @@ impl Users {
         self.sets[(name >> SET) as usize].get()?.get((name & ((1 << SET) - 1)) as usize)
     }
 
-    /// Counts what became of a frame.
+    /// Counts what became of a frame: for one thread at a time, such as the one that holds the figures. Adding
+    /// in one step, which several threads could do, would have each frame of a burst wait for memory in turn.
     #[inline]
     pub fn count(&self, slot: u32, bytes: u64, passed: bool) {
         let count = &self.counts[slot as usize];
         let counter = if passed { &count.passed } else { &count.refused };
-        counter.fetch_add(bytes, Ordering::Relaxed);
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
+    }
+
+    /// Asks memory for what [`Users::count`] will need, as [`Users::touch`] does.
+    #[must_use]
+    #[inline]
+    pub fn touch_count(&self, slot: u32) -> u64 {
+        self.counts[slot as usize].passed.load(Ordering::Relaxed)
     }
 
     /// The two rows and the tag of a key.

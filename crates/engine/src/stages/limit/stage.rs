@@ -118,12 +118,16 @@ impl<F: Frame> Limiting<F> {
 
     /// Second time through: where their users are.
     fn find(&mut self, frames: &[Item<F>]) {
+        let mut touched = 0;
         for (i, Item { at, .. }) in frames.iter().enumerate() {
             if let Some(key) = self.looks[i].key {
                 let moment = self.moment(*at);
-                self.looks[i].slot = self.limiter.users.find_or_add(key, &moment);
+                let slot = self.limiter.users.find_or_add(key, &moment);
+                touched ^= slot.map_or(0, |slot| self.limiter.users.touch_count(slot));
+                self.looks[i].slot = slot;
             }
         }
+        black_box(touched);
     }
 
     /// Decides on frame number `i`, which came at `at`, on a worker.
