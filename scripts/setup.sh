@@ -12,7 +12,7 @@ libc6-dev|has_header stdio.h|the C library, for the shim
 make|have make|runs the Makefile
 pkg-config|have pkg-config|finds DPDK
 clang|have clang|compiles the part of slice that runs in the kernel
-libbpf-dev|has_header bpf/bpf_helpers.h|its headers, for the kernel's part of slice
+libbpf-dev|has_header bpf/bpf_helpers.h|headers for the same
 libdpdk-dev|pkg-config --atleast-version=22.11 libdpdk|DPDK 22.11 or later, with all its drivers
 iproute2|have ip|builds labs
 ethtool|have ethtool|turns offloads off in labs
