@@ -473,7 +473,9 @@ fn labs_run_side_by_side() {
         assert!(start.elapsed() < Duration::from_secs(20), "the second carries nothing");
     }
     one.stdout(CLIENT, "ping -c 2 -i 0.2 -W 1 10.77.0.100");
-    assert!(number(&other.wait().report(), "/out/frames") >= 2);
+    let other = other.wait();
+    // Of two echoes the first may have come before the second lab's shape was there.
+    assert!(number(&other.report(), "/out/frames") >= 1, "{other:?}");
     shape.stop().report();
 }
 
