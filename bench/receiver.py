@@ -15,7 +15,6 @@ Runs itself in a lab that is taken down however it ends; what it sets (RPS, GRO,
 
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -23,9 +22,11 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+from inlab import INSIDE, Failed, await_line, binary, run, start, stop, within
+
 RESULTS = os.path.join(ROOT, "bench", "results", "receiver.json")
-NETLATHE = os.environ.get("NETLATHE", "")
-INSIDE = "NETLATHE_BENCH_INSIDE"  # holds the descriptor of the machine's network namespace
+OUTSIDE = "NETLATHE_BENCH_OUTSIDE"  # holds the descriptor of the machine's network namespace
 SECONDS = "2s"
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 HERE, NOWHERE, PORT = "10.77.0.100", "10.77.0.77", 9000
@@ -37,47 +38,11 @@ BURSTS = "burst 400kpps for 5ms every 50ms"
 BACKLOG = "/proc/sys/net/core/netdev_max_backlog"
 
 
-class Failed(Exception):
-    """A step did not run; the message says which and what it said."""
-
-
-running = []
 ROUTER = CAPTURE = ""
 
 
-def start(node, *command, **more):
-    process = subprocess.Popen([NETLATHE, "lab", "run", "--on", node, "--", *map(str, command)],
-                               stdout=subprocess.PIPE, **more)
-    running.append(process)
-    return process
-
-
-def stop(process, wait_s=10):
-    """Ends a program as Ctrl-C would, and returns what it printed."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-    try:
-        out, _ = process.communicate(timeout=wait_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, _ = process.communicate()
-    running.remove(process)
-    return (out or b"").decode(errors="replace")
-
-
 def shell(node, line):
-    done = subprocess.run([NETLATHE, "lab", "run", "--on", node, "--", "sh", "-ec", line],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20)
-    if done.returncode:
-        raise Failed(f"`{line}` on {node}: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout.decode()
-
-
-def await_line(stream, word, what):
-    for line in stream:
-        if word in line.decode(errors="replace"):
-            return
-    raise Failed(f"{what} ended before it was ready")
+    return run(["sh", "-ec", line], node).decode()
 
 
 def dropped_by_sender():
@@ -102,7 +67,7 @@ try:
 except KeyboardInterrupt:
     print(n, flush=True)
 """
-    process = start("server", sys.executable, "-c", program)
+    process = start([sys.executable, "-c", program], "server", stdout=subprocess.PIPE)
     await_line(process.stdout, "bound", "the reader")
     return process
 
@@ -110,21 +75,18 @@ except KeyboardInterrupt:
 def once(stream, rate, buffer):
     """One run: frames by where they ended, and what the monitor advised."""
     reader = sink(buffer) if buffer else None
-    monitor = start("server", NETLATHE, "measure", "--host", "eth0", "--json", "-v", stderr=subprocess.PIPE)
+    monitor = start([binary(), "measure", "--host", "eth0", "--json", "-v"], "server", stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE)
     await_line(monitor.stderr, "watching", "the monitor")
     before = dropped_by_sender()
     line = ["gen", "--out", "eth0", "--duration", SECONDS, "--json"]
     line += stream if isinstance(stream, list) else ["--stream", stream]
     line += ["--cores", "0"] if CPUS > 1 else []
     line += ["--rate", rate] if rate else []
-    line = [NETLATHE, "lab", "run", "--on", "client", "--", NETLATHE, *line]
-    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
-    if done.returncode:
-        raise Failed(f"gen: {done.stderr.decode(errors='replace').strip()}")
-    sent = json.loads(done.stdout)["pipelines"][0]["out"]["frames"]
+    sent = json.loads(run([binary(), *line], "client", wait_s=60))["pipelines"][0]["out"]["frames"]
     time.sleep(0.5)  # until the last frames are read
-    report = json.loads(stop(monitor))["host"]
-    read = int(stop(reader).split()[-1]) if reader else 0
+    report = json.loads(stop(monitor)[0])["host"]
+    read = int(stop(reader)[0].split()[-1]) if reader else 0
     lost = report["lost"]
     of = report["interfaces"][0]
     before_interface = dropped_by_sender() - before
@@ -210,7 +172,7 @@ class Backlog:
 
 def outside(line):
     """Runs a line in the network namespace that this was started in, where the machine's settings are."""
-    namespace = int(os.environ[INSIDE])
+    namespace = int(os.environ[OUTSIDE])
     done = subprocess.run(["nsenter", f"--net=/proc/self/fd/{namespace}", "sh", "-ec", line], pass_fds=[namespace],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=10)
     if done.returncode:
@@ -259,9 +221,9 @@ EXPERIMENTS = [
 def capture():
     """An IMIX capture of 1000 flows between other hosts, to be rewritten as the reference rewrote its own."""
     file = os.path.join(tempfile.gettempdir(), f"netlathe-bench-{os.getpid()}.pcap")
-    line = [NETLATHE, "gen", "--out", f"pcap:{file}", "-q", "--count", "10000", "--stream",
+    line = [binary(), "gen", "--out", f"pcap:{file}", "-q", "--count", "10000", "--stream",
             "udp 16.0.0.1:1000-1999 > 48.0.0.1:9000 size imix"]
-    subprocess.run(line, check=True)
+    run(line)
     return file
 
 
@@ -322,42 +284,16 @@ def inside():
     print(f"results: {os.path.relpath(RESULTS, ROOT)}")
 
 
-def built():
-    line = ["cargo", "metadata", "--no-deps", "--offline", "--format-version", "1"]
-    metadata = subprocess.run(line, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-    return os.path.join(json.loads(metadata)["target_directory"], "release", "netlathe")
-
-
 def main():
-    global NETLATHE
-    if os.environ.get(INSIDE):
-        # SIGTERM is like Ctrl-C: settings must be put back.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            inside()
-            return 0
-        except Failed as failure:
-            print(f"bench: {failure}", file=sys.stderr)
-            return 2
-        except KeyboardInterrupt:
-            print("bench: interrupted", file=sys.stderr)
-            return 130
-        finally:
-            for process in list(running):
-                stop(process)
-            if CAPTURE:
-                os.unlink(CAPTURE)
-    NETLATHE = os.path.abspath(NETLATHE or built())
-    if not os.access(NETLATHE, os.X_OK):
-        print(f"bench: there is no {NETLATHE}: cargo build --release -p netlathe-cli", file=sys.stderr)
-        return 2
-    namespace = os.open("/proc/self/ns/net", os.O_RDONLY)
-    os.set_inheritable(namespace, True)
-    os.environ.update({INSIDE: str(namespace), "NETLATHE": NETLATHE})
-    line = [NETLATHE, "lab", "run", "--name", f"bench-{os.getpid()}", "--queues", str(QUEUES), "--on", "box", "--",
-            sys.executable, os.path.abspath(__file__)]
-    os.execv(NETLATHE, line)
+    if INSIDE not in os.environ:
+        namespace = os.open("/proc/self/ns/net", os.O_RDONLY)
+        os.set_inheritable(namespace, True)
+        os.environ[OUTSIDE] = str(namespace)
+    try:
+        return within("bench-receiver", inside, "--queues", str(QUEUES))
+    finally:
+        if CAPTURE:
+            os.unlink(CAPTURE)
 
 
 if __name__ == "__main__":

@@ -10,58 +10,21 @@ import hashlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-NETLATHE = os.environ.get("NETLATHE", os.path.join(ROOT, "target/release/netlathe"))
-INSIDE = "NETLATHE_WEAK_INSIDE"
+from inlab import Failed, await_way, binary, run, serve, start, stop, text, within
+
 SERVER = "10.77.0.100"
 FILE_BYTES = 8 * 1024 * 1024
+TOO_LONG = 28                # curl's status when its time is up: what came by then is compared
 FLOW_S = 4 if "--short" in sys.argv else 8
-running = []
 
 
-class Failed(Exception):
-    """A step did not run; the message says which and what it said."""
-
-
-def start(node, *command, **more):
-    process = subprocess.Popen([NETLATHE, "lab", "run", "--on", node, "--", *map(str, command)], **more)
-    running.append(process)
-    return process
-
-
-def run(node, *command, wait_s=60, may_fail=False):
-    """Runs a program in a node to its end and returns what it printed."""
-    process = start(node, *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        out, error = process.communicate(timeout=wait_s)
-    except subprocess.TimeoutExpired:
-        end(process)
-        raise Failed(f"`{' '.join(map(str, command))}` on {node} took longer than {wait_s} s") from None
-    running.remove(process)
-    if process.returncode and not may_fail:
-        said = (error or out).decode(errors="replace").strip()
-        raise Failed(f"`{' '.join(map(str, command))}` on {node} gave {process.returncode}: {said}")
-    return out.decode(errors="replace")
-
-
-def end(process):
-    """Ends a program as Ctrl-C would, and returns what it printed."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-    try:
-        out, _ = process.communicate(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, _ = process.communicate()
-    if process in running:
-        running.remove(process)
-    return (out or b"").decode(errors="replace")
+def client(*command, wait_s=60, fine=(0,)):
+    """What a program on the client printed."""
+    return run(command, "client", wait_s, fine).decode(errors="replace")
 
 
 class Emulation:
@@ -72,23 +35,21 @@ class Emulation:
         self.report = {}
 
     def __enter__(self):
-        self.process = start("box", NETLATHE, "emulate", "--between", "c0", "s0", *self.words, "--json",
-                             "--progress", "never", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        for _ in range(40):
-            if "1 received" in run("client", "ping", "-c1", "-W1", SERVER, may_fail=True):
-                return self
-            if self.process.poll() is not None:
-                break
-        raise Failed(f"nothing passes `emulate {' '.join(self.words)}`")
+        line = [binary(), "emulate", "--between", "c0", "s0", *self.words, "--json", "--progress", "never"]
+        self.process = start(line, "box", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if await_way(lambda: self.process.poll() is None):
+            return self
+        _, error = stop(self.process)
+        raise Failed(f"`emulate {text(self.words)}` carried nothing: {error.decode(errors='replace').strip()}")
 
     def __exit__(self, *_):
-        out = end(self.process)
+        out, _ = stop(self.process)
         if out.strip():
             self.report = {pipeline["name"]: pipeline for pipeline in json.loads(out)["pipelines"]}
 
 
 def ping(count=20):
-    out = run("client", "ping", "-c", count, "-i", "0.1", "-q", SERVER, may_fail=True)
+    out = client("ping", "-c", count, "-i", "0.1", "-q", SERVER, fine=(0, 1))
     lost = re.search(r"([\d.]+)% packet loss", out)
     times = re.search(r"= ([\d.]+)/([\d.]+)/([\d.]+)/", out)
     low, mean, high = times.groups() if times else ("-",) * 3
@@ -98,8 +59,8 @@ def ping(count=20):
 def iperf(*words, seconds=None, udp=False):
     """Mbit/s at the receiver, and retransmissions."""
     seconds = seconds or FLOW_S
-    out = run("client", "iperf3", "-c", SERVER, "-t", seconds, "-O", min(2, seconds // 2), "-J", *words,
-              wait_s=seconds + 90, may_fail=True)
+    out = client("iperf3", "-c", SERVER, "-t", seconds, "-O", min(2, seconds // 2), "-J", *words, wait_s=seconds + 90,
+                 fine=(0, 1))
     try:
         ended = json.loads(out)["end"]
         rate = ended["sum_received"]["bits_per_second"] / 1e6
@@ -111,14 +72,14 @@ def iperf(*words, seconds=None, udp=False):
 
 def sent_again():
     """Segments that the server has sent again so far."""
-    lines = [line.split() for line in run("server", "cat", "/proc/net/snmp").splitlines() if line.startswith("Tcp:")]
+    lines = [line.split() for line in run(["cat", "/proc/net/snmp"], "server").decode().splitlines() if line.startswith("Tcp:")]
     return int(dict(zip(lines[0], lines[1]))["RetransSegs"])
 
 
 def download(folder):
     before = sent_again()
     name = os.path.join(folder, "got")
-    run("client", "curl", "-s", "-m", "60", "-o", name, f"http://{SERVER}:8000/file", wait_s=90, may_fail=True)
+    client("curl", "-s", "-m", "60", "-o", name, f"http://{SERVER}:8000/file", wait_s=90, fine=(0, TOO_LONG))
     with open(name, "rb") as got, open(os.path.join(folder, "file"), "rb") as sent:
         got, sent = got.read(), sent.read()
     wrong = sum(a != b for a, b in zip(got, sent)) + abs(len(got) - len(sent))
@@ -151,9 +112,7 @@ def inside():
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "file"), "wb") as file:
             file.write(os.urandom(FILE_BYTES))
-        start("server", "iperf3", "-s", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        start("server", sys.executable, "-m", "http.server", "-d", folder, "8000", stdout=subprocess.DEVNULL,
-              stderr=subprocess.DEVNULL)
+        serve(folder)
         cubic = ("-C", "cubic")
         experiment("Nothing asked: the baseline", (), ping, iperf, lambda: download(folder))
         experiment("10 ± 5 ms", ("--backward", "delay 10ms 5ms"), ping)
@@ -169,24 +128,5 @@ def inside():
         experiment("10 kbit/s", ("--forward", "rate 10kbit limit 20"), lambda: iperf(*cubic, seconds=4 * FLOW_S))
 
 
-def main():
-    if os.environ.get(INSIDE):
-        try:
-            inside()
-        finally:
-            for process in list(running):
-                end(process)
-        return 0
-    environment = {**os.environ, INSIDE: "1", "NETLATHE": NETLATHE}
-    lab = [NETLATHE, "lab", "run", "--", sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
-    return subprocess.run(lab, env=environment, check=False).returncode
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Failed as failed:
-        print(f"weak_network: {failed}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(within("weak-network", inside))

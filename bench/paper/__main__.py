@@ -8,18 +8,18 @@ import argparse
 import importlib
 import json
 import os
-import shutil
-import signal
 import sys
 import tempfile
 import time
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+
 import pages
 import programs
 import results
-from programs import Failed
+from inlab import Failed, binary, guarded, run
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EXPERIMENTS = ("fig5", "table1", "table2", "fig7", "table3", "table4")
 LIVE_S = 300   # the longest that a live part may take
 
@@ -51,18 +51,12 @@ def arguments():
     return given
 
 
-def built():
-    """Where cargo puts the binary: the target folder may be anywhere."""
-    line = ["cargo", "metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path", f"{ROOT}/Cargo.toml"]
-    return os.path.join(json.loads(programs.run(line))["target_directory"], "release", "netlathe")
-
-
 def in_lab(name, experiment):
     """Runs an experiment's live part inside a lab of its own, and returns what it found."""
     lab = ["lab", "run", "--name", f"paper-{os.getpid()}", "--clients", experiment.CLIENTS, "--on", "box"]
     inside = [sys.executable, os.path.dirname(os.path.abspath(__file__)), "--inside", name, "--seconds", programs.seconds]
     try:
-        found = json.loads(programs.run([programs.NETLATHE, *lab, "--", *inside], wait_s=LIVE_S))
+        found = json.loads(run([binary(), *lab, "--", *inside], wait_s=LIVE_S))
     except Failed as failure:
         raise Failed(f"what runs in a lab: {str(failure).rsplit('bench-paper: ', maxsplit=1)[-1]}") from None
     for command in found.pop("commands"):
@@ -120,42 +114,30 @@ def bench(given):
     return 1 if failed else 0
 
 
+def experiments(given):
+    programs.seconds = given.seconds
+    if given.inside:
+        programs.work = os.environ["NETLATHE_PAPER_WORK"]
+        return inside(given.inside)
+    if given.check:
+        return check(given.results)
+    if given.from_results:
+        return bench(given)
+    with tempfile.TemporaryDirectory(prefix="netlathe-paper-") as programs.work:
+        os.environ.update({"NETLATHE": binary(), "NETLATHE_PAPER_WORK": programs.work})
+        return bench(given)
+
+
 def main():
     given = arguments()
-    # SIGTERM is like Ctrl-C: the `finally` below must run. Both are handled even if they came ignored.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    programs.seconds = given.seconds
     try:
-        if given.inside:
-            programs.work = os.environ["NETLATHE_PAPER_WORK"]
-            inside(given.inside)
-            return 0
-        if given.check:
-            return check(given.results)
-        if not given.from_results:
-            programs.NETLATHE = programs.NETLATHE or built()
-            if not os.access(programs.NETLATHE, os.X_OK):
-                raise Failed(f"there is no {programs.NETLATHE}: cargo build --release -p netlathe-cli")
-        programs.work = tempfile.mkdtemp(prefix="netlathe-paper-")
-        os.environ.update({"NETLATHE": programs.NETLATHE, "NETLATHE_PAPER_WORK": programs.work})
-        return bench(given)
-    except Failed as failure:
-        print(f"bench-paper: {failure}", file=sys.stderr)
-        return 2
+        return guarded("bench-paper", lambda: experiments(given))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # whoever read us has seen enough
         return 0
     except FileNotFoundError as missing:
         print(f"bench-paper: {missing.filename}: {missing.strerror}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("bench-paper: interrupted", file=sys.stderr)
-        return 130
-    finally:
-        programs.stop_all()
-        if not given.inside and programs.work != tempfile.gettempdir():
-            shutil.rmtree(programs.work, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import time
 
 import gaps
 import plot
-import programs
-from programs import CLIENT_IP, SETTLE_S, Background, Failed, has_option, kept, netlathe, one
+from inlab import Failed, ended, start
+from programs import CLIENT_IP, SETTLE_S, Background, has_option, kept, netlathe, one
 from results import record, row
 from transport import TRAFFIC, Served
 
@@ -109,8 +109,8 @@ def run_bursts(*sync):
         time.sleep(SETTLE_S)
         begin = time.monotonic() + 1.5
         command = [sys.executable, TRAFFIC, "bursts", os.environ["NETLATHE_SERVER"], begin, ROUNDS]
-        senders = [programs.start(command, f"client{n + 1}", stdout=subprocess.PIPE) for n in range(CLIENTS)]
-        sent = sum(json.loads(programs.ended(sender, command, 20))["sent"] for sender in senders)
+        senders = [start(command, f"client{n + 1}", stdout=subprocess.PIPE) for n in range(CLIENTS)]
+        sent = sum(json.loads(ended(sender, command, 20))["sent"] for sender in senders)
         time.sleep(2.5)
     return {**judged(kept("live.pcap")), "sent": sent, "drops": one(shaper.report)["drops"]}
 

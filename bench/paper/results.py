@@ -8,6 +8,7 @@ import statistics
 import subprocess
 
 import programs
+from inlab import binary
 
 SCHEMA = 1
 AS_THEY_ARE = ("curve", "bands", "lost")   # parts of a run that have no median
@@ -59,7 +60,7 @@ def machine():
         "cpu": cpu,
         "cpus": os.cpu_count(),
         "kernel": platform.release(),
-        "netlathe": said(programs.NETLATHE, "--version"),
+        "netlathe": said(binary(), "--version"),
         "commit": said(*git, "rev-parse", "--short", "HEAD"),
         "python": platform.python_version(),
         "load_1_min": round(os.getloadavg()[0], 2),

@@ -6,7 +6,8 @@ import time
 
 import gaps
 import programs
-from programs import REPEATS, SETTLE_S, Background, has_stage, kept, netlathe, one, run
+from inlab import run
+from programs import REPEATS, SETTLE_S, Background, has_stage, kept, netlathe, one
 from results import middle, record, row
 from table4 import losses
 from transport import Served, capture, large_buffers, missed, through

@@ -7,7 +7,8 @@ import time
 
 import gaps
 import programs
-from programs import SETTLE_S, kept, netlathe, run
+from inlab import run
+from programs import SETTLE_S, kept, netlathe
 from results import record, row
 from transport import TRAFFIC, answering, capture, large_buffers, missed, through
 

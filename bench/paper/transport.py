@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 
-import programs
-from programs import Background, Failed, kept, netlathe, run, start
+from inlab import Failed, run, start, stop, text
+from programs import Background, kept, netlathe
 
 BUFFER = 32 << 20
 TRAFFIC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "traffic.py")
@@ -30,10 +30,10 @@ class Served:
         for line in self.process.stdout:
             if self.ready in line.decode(errors="replace"):
                 return self
-        raise Failed(f"`{programs.text(self.command)}` did not start")
+        raise Failed(f"`{text(self.command)}` did not start")
 
     def __exit__(self, *_):
-        programs.stop(self.process)
+        stop(self.process)
 
 
 def answering():
