@@ -55,11 +55,11 @@ fn cannot_write(path: &Path, cause: &io::Error) -> Failure {
     Failure::new(format!("cannot write {}: {cause}: name a file in a folder that can be written", path.display()))
 }
 
-/// The file of one of two directions: `log.csv` becomes `log-backward.csv`.
-pub(crate) fn of_direction(path: &Path, direction: &str) -> PathBuf {
+/// The file of one of two directions, or of a class: `log.csv` becomes `log-backward.csv`.
+pub(crate) fn beside(path: &Path, name: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
-    path.with_file_name(format!("{stem}-{direction}{extension}"))
+    path.with_file_name(format!("{stem}-{name}{extension}"))
 }
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn directions_have_files_of_their_own() {
-        assert_eq!(of_direction(Path::new("a/log.csv"), "backward"), Path::new("a/log-backward.csv"));
-        assert_eq!(of_direction(Path::new("log"), "forward"), Path::new("log-forward"));
+        assert_eq!(beside(Path::new("a/log.csv"), "backward"), Path::new("a/log-backward.csv"));
+        assert_eq!(beside(Path::new("log"), "forward"), Path::new("log-forward"));
     }
 }

@@ -3,12 +3,15 @@
 use crate::commands::Common;
 use crate::decisions::{self, DecisionFile};
 use crate::files::OnDisk;
+use crate::on::On;
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::stop::Stop;
 use crate::virtual_time;
+use engine::Pipeline;
 use engine::stages::StageConfig;
 use measure::{DropReason, PipelineReport, Report};
+use packet::Frame;
 use page::Verdict;
 use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan};
 use serde_json::{Map, Value, json};
@@ -22,6 +25,8 @@ pub(crate) struct Request {
     pub(crate) expectations: Vec<Expectation>,
     /// Where what was done to each frame is written, if anywhere.
     pub(crate) decisions: Option<PathBuf>,
+    /// The interface whose frames are led through the ports of the only pipeline.
+    pub(crate) on: Option<On>,
     pub(crate) common: Common,
 }
 
@@ -39,13 +44,25 @@ impl Request {
         self.common.seed.unwrap_or(1)
     }
 
-    /// The log of decisions of the direction `name` of `plan`, if there is to be one.
-    pub(crate) fn log_of(&self, plan: &PipelinePlan, name: &str) -> Result<Option<DecisionFile>, Failure> {
-        let path = self.decisions.as_ref().map(|path| match plan.back {
-            Some(_) => decisions::of_direction(path, name),
-            None => path.clone(),
-        });
-        path.as_deref().map(DecisionFile::create).transpose()
+    /// Has the decisions of the direction `name` of `plan` written, if that is wanted: of each class to a file
+    /// of its own.
+    pub(crate) fn log<F: Frame>(
+        &self,
+        plan: &PipelinePlan,
+        name: &str,
+        pipeline: &mut Pipeline<F>,
+    ) -> Result<Vec<DecisionFile>, Failure> {
+        let Some(path) = &self.decisions else { return Ok(Vec::new()) };
+        let path = if plan.back.is_some() { decisions::beside(path, name) } else { path.clone() };
+        let classes = if name == plan.name { &plan.classes[..] } else { &[] };
+        let paths = classes.iter().map(|class| decisions::beside(&path, &class.name));
+        let mut files = Vec::new();
+        for (class, path) in paths.chain([path.clone()]).enumerate() {
+            let file = DecisionFile::create(&path)?;
+            pipeline.tell(class, file.log());
+            files.push(file);
+        }
+        Ok(files)
     }
 
     /// A request of one pipeline, given by options.
@@ -54,7 +71,7 @@ impl Request {
         let plan = text.resolve(&mut problems);
         let mut plan = problems.unless_any(plan).map_err(Failure::new)?;
         plan.load(&OnDisk).map_err(Failure::new)?;
-        Ok(Request { command, pipelines: vec![plan], expectations: Vec::new(), decisions: None, common })
+        Ok(Request { command, pipelines: vec![plan], expectations: Vec::new(), decisions: None, on: None, common })
     }
 }
 

@@ -7,6 +7,7 @@ use crate::decisions::DecisionFile;
 use crate::execute::{Outcome, Request};
 use crate::far_end::FarEnd;
 use crate::limits::{self, Reload};
+use crate::on::On;
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::resolution;
@@ -286,7 +287,7 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
         (Pacer::LaunchTime, _) => Pacing::Deadline(LaunchTime::Required),
         _ => Pacing::AsReady,
     };
-    Ok(Config {
+    let mut config = Config {
         name: plan.name.clone(),
         feed,
         output: device(&plan.output)?,
@@ -297,7 +298,14 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
         window: request.common.window,
         duration: request.common.duration,
         room: plan.all_stages().map(StageConfig::room).sum(),
-    })
+        on: None,
+    };
+    if let Some(On { interface, host, wire }) = &request.on {
+        config.feed = Feed::Device(Device::Detour(host.clone()));
+        config.output = Device::Detour(wire.clone());
+        config.on = Some(interface.clone());
+    }
+    Ok(config)
 }
 
 fn open(
@@ -314,10 +322,7 @@ fn open(
         ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
     };
     let mut logged = |mut pipeline: Pipeline<Mbuf>, name: &str| {
-        if let Some(log) = request.log_of(plan, name)? {
-            pipeline.tell(log.log());
-            logs.push(log);
-        }
+        logs.extend(request.log(plan, name, &mut pipeline)?);
         Ok::<_, Failure>(pipeline)
     };
     let pipeline = assemble::pipeline(plan, request.seed(), |_, ask, path| schedule(ask, path))?;

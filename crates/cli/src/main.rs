@@ -14,6 +14,7 @@ mod host;
 mod limits;
 #[cfg(feature = "live")]
 mod live;
+mod on;
 mod output;
 mod page_folder;
 mod progress;

@@ -37,10 +37,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         let mut pipeline = assemble::pipeline(plan, request.seed(), |class, ask, path| {
             schedule(plan, ask, path, request.seed(), frames[class])
         })?;
-        let log = request.log_of(plan, &plan.name)?;
-        if let Some(log) = &log {
-            pipeline.tell(log.log());
-        }
+        let logs = request.log(plan, &plan.name, &mut pipeline)?;
         let limits = Limits {
             duration: request.common.duration,
             window: request.common.window,
@@ -49,7 +46,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         let mut watch = Onlooker { stop, progress: Progress::new(&request.common, [plan.name.as_str()]) };
         let run = sim::run(source.as_mut(), &mut pipeline, sink.as_mut(), limits, &mut watch);
         drop(watch);
-        if let Some(log) = log {
+        for log in logs {
             log.finish()?;
         }
         let mut report = run.report;

@@ -1,4 +1,4 @@
-use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
+use dpdk::{Burst, Mbuf, RxQueue, TscClock, TxQueue};
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use measure::{DepartureMeter, DropReason, PipelineReport, ReturnReport};
@@ -10,6 +10,7 @@ use units::{FrameLen, Span, Time};
 pub(crate) struct Back {
     queues: Vec<RxQueue>,
     turn: usize,
+    clock: TscClock,
     tx: TxQueue,
     pipeline: Pipeline<Mbuf>,
     /// Its name and figures, if it is a direction of its own.
@@ -31,7 +32,7 @@ pub(crate) struct BackStages {
 }
 
 impl Back {
-    pub(crate) fn new(queues: Vec<RxQueue>, tx: TxQueue, stages: Option<BackStages>) -> Self {
+    pub(crate) fn new(queues: Vec<RxQueue>, tx: TxQueue, stages: Option<BackStages>, clock: TscClock) -> Self {
         let (pipeline, direction, limit) = match stages {
             Some(BackStages { name, pipeline, window, limit }) => {
                 (pipeline, Some((name, DepartureMeter::new(None, None, window))), limit)
@@ -43,17 +44,21 @@ impl Back {
             }
         };
         let (received, burst) = (Burst::new(), Burst::new());
-        Back { queues, turn: 0, tx, pipeline, direction, limit, received, burst, asks: Vec::new() }
+        Back { queues, turn: 0, clock, tx, pipeline, direction, limit, received, burst, asks: Vec::new() }
     }
 
     /// Carries up to `most` frames of what has arrived and what the stages let go. While the input takes
     /// nothing, nothing more is read: the driver's ring is the queue, and what it loses is in its own
     /// counters. Gives how many frames were touched.
-    pub(crate) fn carry(&mut self, now: Time, most: usize) -> usize {
+    pub(crate) fn carry(&mut self, mut now: Time, most: usize) -> usize {
         let mut came = 0;
         if self.burst.is_empty() {
             came = self.queues[self.turn].poll_up_to(&mut self.received, most);
             self.turn = (self.turn + 1) % self.queues.len();
+            if came > 0 {
+                // A frame may have come since `now`, and must not be held for less than was asked.
+                now = now.max(self.clock.now());
+            }
             for frame in self.received.drain() {
                 if self.pipeline.held() >= self.limit {
                     self.pipeline.refuse(frame.length(), DropReason::Pool);

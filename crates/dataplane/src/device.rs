@@ -15,6 +15,9 @@ pub enum Device {
     },
     /// A TAP device made by us.
     Tap(String),
+    /// A TAP device made by us, for an interface whose frames are led through it: the kernel sends nothing
+    /// of its own there.
+    Detour(String),
     /// A NIC bound to DPDK, by its PCI address.
     Pci(String),
     /// Any EAL device.
@@ -59,7 +62,12 @@ impl Device {
     pub(crate) fn mtu(&self) -> Result<u32, Error> {
         match self {
             Device::Interface { name, .. } => Ok(dpdk::link(name)?.mtu),
-            Device::Tap(_) | Device::Pci(_) | Device::Vdev(_) | Device::Null | Device::Line { .. } => Ok(1_500),
+            Device::Tap(_)
+            | Device::Detour(_)
+            | Device::Pci(_)
+            | Device::Vdev(_)
+            | Device::Null
+            | Device::Line { .. } => Ok(1_500),
         }
     }
 
@@ -109,6 +117,12 @@ impl Device {
                 }
             }
             Device::Tap(name) => start(Vdev::tap(name).as_str(), &config),
+            Device::Detour(tap) => {
+                let port = Port::open(eal, Vdev::tap(tap), pool, &config)?;
+                // Before its link is up, or IPv6 would already have spoken there.
+                dpdk::seclude(tap)?;
+                started(port)
+            }
             Device::Pci(address) => start(address, &config),
             Device::Vdev(arguments) => start(arguments, &config),
             Device::Null => start(Vdev::null().as_str(), &config),

@@ -1,4 +1,4 @@
-use dpdk::{BURST, Burst, Mbuf, Pool, RxQueue};
+use dpdk::{BURST, Burst, Mbuf, Pool, RxQueue, TscClock};
 use engine::Pipeline;
 use engine::sources::Streams;
 use measure::DropReason;
@@ -19,7 +19,7 @@ pub(crate) struct Intake {
 }
 
 enum From {
-    Port { queues: Vec<RxQueue>, turn: usize },
+    Port { queues: Vec<RxQueue>, turn: usize, clock: TscClock },
     Stream { stream: Box<Streams>, left: u64, pool: Pool, start: Option<Time> },
     Replay { ring: rtrb::Consumer<Read>, ahead: bool, start: Option<Time> },
     Thread { ring: rtrb::Consumer<Ready>, made: bool },
@@ -49,8 +49,8 @@ impl Read {
 
 impl Intake {
     /// Takes from the queues of a port, in turn.
-    pub(crate) fn of_port(queues: Vec<RxQueue>, limit: u64) -> Self {
-        Intake::new(From::Port { queues, turn: 0 }, limit)
+    pub(crate) fn of_port(queues: Vec<RxQueue>, limit: u64, clock: TscClock) -> Self {
+        Intake::new(From::Port { queues, turn: 0, clock }, limit)
     }
 
     /// Makes `count` frames of a stream in buffers of `pool`. All are ready from the first look on.
@@ -153,7 +153,7 @@ impl Intake {
                 }
                 came
             }
-            From::Port { queues, turn } => {
+            From::Port { queues, turn, clock } => {
                 let most = most.min(BURST);
                 let mut came = 0;
                 for _ in 0..queues.len() {
@@ -169,6 +169,8 @@ impl Intake {
                 }
                 self.segmented = segmented;
                 if came > 0 {
+                    // A frame may have come since `now`, and must not be held for less than was asked.
+                    let now = now.max(clock.now());
                     self.admit(now, elsewhere, pipeline);
                 }
                 came

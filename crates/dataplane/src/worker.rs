@@ -11,7 +11,7 @@ use crate::line::{LineEnd, OnLine};
 use crate::outlet::Outlet;
 use crate::replay::{self, Supply};
 use crate::rounds::{Ends, Rounds};
-use dpdk::{Eal, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
+use dpdk::{Detour, Eal, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
 use engine::filler::FillerPlanner;
 use engine::sources::Streams;
 use engine::{Line, Pipeline};
@@ -48,6 +48,9 @@ pub struct Config {
     pub duration: Option<Span>,
     /// Frames that the stages of both directions may have to hold.
     pub room: u64,
+    /// The interface whose frames are led through the ports: the input has what the host sends, the output
+    /// what arrives. They are [`Device::Detour`].
+    pub on: Option<String>,
 }
 
 /// Where frames come from.
@@ -148,6 +151,8 @@ pub struct Worker {
     /// The input port and its queues; none for a stream.
     input: Option<Opened>,
     output: Opened,
+    /// Leads an interface's frames through them.
+    detour: Option<Detour>,
 }
 
 impl Worker {
@@ -199,7 +204,11 @@ impl Worker {
         // Both directions hold frames of one pool.
         let limit = u64::from(frames - reserve) / if back.is_some() { 2 } else { 1 };
         let back = back.map(|(name, pipeline)| BackStages { name, pipeline, window: config.window, limit });
-        Ok(Worker { config, pipeline, back, pool, blanks, limit, input, output })
+        let detour = match (&config.on, &config.feed, &config.output) {
+            (Some(on), Feed::Device(Device::Detour(host)), Device::Detour(wire)) => Some(Detour::open(on, host, wire)?),
+            _ => None,
+        };
+        Ok(Worker { config, pipeline, back, pool, blanks, limit, input, output, detour })
     }
 
     /// Frames of a pool of small buffers: what may wait for the schedule or in the stages.
@@ -235,7 +244,7 @@ impl Worker {
     pub fn run(self, eal: &'static Eal, stop: &AtomicBool, counters: &Counters) -> Result<Finished, Error> {
         let _registered = eal.register_thread()?;
         let clock = TscClock::new(eal);
-        let Worker { config, pipeline, back: back_stages, pool, blanks, limit, input, output } = self;
+        let Worker { config, pipeline, back: back_stages, pool, blanks, limit, input, output, detour } = self;
         pin(config.cpus.first())?;
         let mut ports = Vec::new();
         let mut queues = |opened: Opened| -> (Vec<RxQueue>, Vec<TxQueue>) {
@@ -252,7 +261,7 @@ impl Worker {
             matches!(&config.feed, Feed::Stream(streams, _) if streams.stamped()).then(|| clock.wall_at_zero());
         let mut reader = None;
         let intake = match config.feed {
-            Feed::Device(_) => Intake::of_port(input_rx, limit),
+            Feed::Device(_) => Intake::of_port(input_rx, limit, clock),
             Feed::Stream(stream, count) => Intake::of_stream(stream, count, pool, limit),
             Feed::Replay { supply, ahead } => {
                 let (read, ring) = rtrb::RingBuffer::new((limit / 2) as usize);
@@ -269,7 +278,7 @@ impl Worker {
         let ends = Ends { duration: config.duration, stop };
         let back = match input_tx.into_iter().next() {
             Some(tx) if !config.one_way && config.output.gives() => {
-                Some(Back::new(std::mem::take(&mut output_rx), tx, back_stages))
+                Some(Back::new(std::mem::take(&mut output_rx), tx, back_stages, clock))
             }
             _ => None,
         };
@@ -330,6 +339,8 @@ impl Worker {
                 }
             }
         };
+        // From here on the interface's frames go their own way again.
+        drop(detour);
         report.name = config.name;
         if let Some(line) = far_end {
             // It knows; from the near end an underrun can only be inferred.

@@ -126,6 +126,14 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// The kernel cannot lead an interface's frames elsewhere.
+    #[error("{what} failed: {why}")]
+    NoDetour {
+        /// What was tried.
+        what: String,
+        /// What is missing.
+        why: &'static str,
+    },
     /// The kernel does not permit it.
     #[error("{what} is not permitted; run as root, or in a namespace of your own: `unshare -Urn`")]
     Permission {

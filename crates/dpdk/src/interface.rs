@@ -58,6 +58,31 @@ impl Interface {
         Ok(mtu.max(0) as u32)
     }
 
+    /// Sets how many frames wait in its queue.
+    pub(crate) fn set_queue_length(&self, frames: u32) -> Result<()> {
+        let mut request = self.request();
+        // The kernel reads the number where the MTU would be.
+        request.ifr_ifru.ifru_mtu = frames as i32;
+        let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
+        // SAFETY: the kernel reads an ifreq.
+        let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFTXQLEN as _, &raw mut request) };
+        if rc < 0 { Err(Error::system(format!("lengthening the queue of {}", self.name))) } else { Ok(()) }
+    }
+
+    /// Whether it carries Ethernet frames, by the type of its address.
+    pub(crate) fn is_ethernet(&self) -> Result<bool> {
+        let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
+        let mut request = self.request();
+        // SAFETY: the kernel reads and writes an ifreq.
+        let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR as _, &raw mut request) };
+        if rc < 0 {
+            return Err(Error::system(format!("asking {} for its address", self.name)));
+        }
+        // SAFETY: that is the member which SIOCGIFHWADDR writes.
+        let family = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
+        Ok(family == libc::ARPHRD_ETHER)
+    }
+
     /// Whether it is set up, and whether it has a carrier besides.
     pub(crate) fn state(&self) -> Result<(bool, bool)> {
         let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
@@ -124,6 +149,10 @@ pub struct Link {
     pub carrier: bool,
     /// Receive queues.
     pub rx_queues: u16,
+    /// Its number in this network namespace.
+    pub index: u32,
+    /// It carries Ethernet frames; `lo` and tunnels of packets do not.
+    pub ethernet: bool,
 }
 
 /// Looks at an interface of the calling thread's network namespace.
@@ -133,7 +162,14 @@ pub struct Link {
 pub fn link(name: &str) -> Result<Link> {
     let interface = Interface::named(name)?;
     let (up, carrier) = interface.state()?;
-    Ok(Link { mtu: interface.mtu()?, up, carrier, rx_queues: interface.rx_queues()? })
+    Ok(Link {
+        mtu: interface.mtu()?,
+        up,
+        carrier,
+        rx_queues: interface.rx_queues()?,
+        index: interface.index,
+        ethernet: interface.is_ethernet()?,
+    })
 }
 
 pub(crate) fn socket(family: i32, kind: i32) -> Result<OwnedFd> {

@@ -8,6 +8,7 @@
 //!   once. The port stops and goes when it and the last of its queues are dropped.
 //! - [`EventDevice`] deals frames to workers so that those of a flow are with one at a time, in order.
 //! - [`TscClock`] reads the time-stamp counter in picoseconds, at the kernel's rate.
+//! - [`Detour`] leads the frames of an interface through two TAP devices and back.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
 //!
@@ -16,6 +17,7 @@
 
 mod burst;
 mod clock;
+mod detour;
 mod eal;
 mod error;
 mod events;
@@ -31,6 +33,7 @@ mod vdev;
 
 pub use burst::{BURST, Burst, Drain};
 pub use clock::TscClock;
+pub use detour::{Detour, seclude};
 pub use eal::{Eal, EalConfig, HugePages, LogLevel, WorkerGuard};
 pub use error::Error;
 pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, EventWorker};

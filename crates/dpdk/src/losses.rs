@@ -48,6 +48,15 @@ impl Sockets {
     }
 }
 
+/// Frames that the kernel wanted to send through a TAP device and found no room for: its driver tells
+/// of none.
+pub(crate) fn of_tap(name: &str) -> u64 {
+    let devices = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let line = devices.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'));
+    // Eight columns of what came, then bytes, frames, errors and drops of what was to go.
+    line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok()).unwrap_or(0)
+}
+
 /// What the kernel may write.
 ///
 /// # Safety

@@ -325,7 +325,7 @@ impl Port {
             tx_frames: raw.opackets,
             rx_bytes: raw.ibytes,
             tx_bytes: raw.obytes,
-            rx_missed: raw.imissed + self.inner.sockets.lost(),
+            rx_missed: raw.imissed + self.inner.lost(),
             rx_errors: raw.ierrors,
             tx_errors: raw.oerrors,
             rx_no_buffer: raw.rx_nombuf,
@@ -473,6 +473,13 @@ fn text(name: &[std::ffi::c_char]) -> String {
 }
 
 impl PortInner {
+    /// Frames that were lost before the driver saw them, as far as it does not tell.
+    fn lost(&self) -> u64 {
+        let tap = self.interface.as_ref().filter(|_| self.device.starts_with("net_tap"));
+        let of_tap = tap.map_or(0, |tap| losses::of_tap(&tap.name));
+        self.sockets.lost() + of_tap
+    }
+
     pub(crate) fn number(&self) -> u16 {
         self.number
     }

@@ -286,11 +286,10 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Tells `log` of every decision about frames of the class without a rule from now on.
-    pub fn tell(&mut self, log: Log) {
-        if let Some(lane) = self.lanes.last_mut() {
-            lane.outlet.log = Some(log);
-        }
+    /// Tells `log` of every decision about frames of a class from now on; the class without a rule is the
+    /// last, and the only one where there are no others.
+    pub fn tell(&mut self, class: usize, log: Log) {
+        self.lanes[class].outlet.log = Some(log);
     }
 
     /// Adds what stages did to frames that they did not drop; of several classes how often only, the rest

@@ -1,6 +1,7 @@
 use super::Common;
 use crate::decisions;
 use crate::execute::{self, Request};
+use crate::on::On;
 use crate::output::Failure;
 use scenario::{ClassOptions, PipelineText, Text};
 use std::path::{Path, PathBuf};
@@ -13,9 +14,11 @@ Examples:
   netlathe emulate --in pcap:in.pcap --out pcap:out.pcap --forward 'delay 10ms 2ms distribution normal loss 1%'
   netlathe emulate --between eth0 eth1 --forward 'rate 10mbit' --backward 'loss 20%' --duration 60s
   netlathe emulate --between eth0 eth1 --class 'web = tcp dport 80' --forward web='loss 5%' --forward 'delay 20ms'
+  netlathe emulate --on eth0 --forward 'rate 2mbit' --backward 'delay 40ms loss 1%' --duration 60s
   netlathe emulate --between eth0 eth1 --both 'delay 150ms 25ms 25% corrupt 0.1% mode checksum-valid'
 
-Forward is what arrives on A (or --in) and leaves by B (or --out); backward is the other way.
+Forward is what arrives on A (or --in) and leaves by B (or --out); backward is the other way. With --on, forward is
+what this host sends on the interface, backward what arrives there for it.
 SPEC is tc-netem's grammar, with tc's units and tc's lengths (a frame without its FCS):
   limit FRAMES|BYTES|TIME        delay TIME [JITTER [CORR%]]      distribution NAME|FILE.dist   keep-order
   loss P% [CORR%] | loss state P13 [P31 [P32 [P23 [P14]]]] | loss gemodel P [R [1-H [1-K]]] | loss pattern 0b1011|FILE
@@ -27,18 +30,25 @@ pub(crate) struct Emulate {
     /// Two live ports, both directions between which are carried
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["input", "output"])]
     between: Option<Vec<String>>,
+    /// One interface of this host, both directions of which are carried: what its programs send and get. Nothing of
+    /// its settings is changed, and all is as before when netlathe ends, however it ends
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["between", "input", "output", "one_way"])]
+    on: Option<String>,
+    /// With --on: also where the SSH session that you type in may be cut off
+    #[arg(long, requires = "on")]
+    yes: bool,
     /// Port that frames come from
-    #[arg(long = "in", value_name = "PORT", required_unless_present = "between")]
+    #[arg(long = "in", value_name = "PORT", required_unless_present_any = ["between", "on"])]
     input: Option<String>,
     /// Port that frames leave by
-    #[arg(long = "out", value_name = "PORT", required_unless_present = "between")]
+    #[arg(long = "out", value_name = "PORT", required_unless_present_any = ["between", "on"])]
     output: Option<String>,
     /// What happens to frames from A to B, or from --in to --out
     #[arg(long, value_name = "[CLASS=]SPEC", conflicts_with = "both")]
     forward: Vec<String>,
     /// A class of forward frames by a name and a rule, 'api = tcp dport 8080'; then --forward api=SPEC, and
     /// without a name for all others
-    #[arg(long = "class", value_name = "NAME = RULE", requires = "forward")]
+    #[arg(long = "class", value_name = "NAME = RULE")]
     classes: Vec<String>,
     /// What happens to frames from B to A, or from --out to --in
     #[arg(long, value_name = "SPEC", conflicts_with = "both")]
@@ -46,7 +56,8 @@ pub(crate) struct Emulate {
     /// What happens to frames of either direction, each by itself
     #[arg(long, value_name = "SPEC")]
     both: Option<String>,
-    /// Write what was done to each frame; of two directions to FILE-forward and FILE-backward
+    /// Write what was done to each frame; of two directions to FILE-forward and FILE-backward, of a class to
+    /// FILE-CLASS
     #[arg(long, value_name = "FILE")]
     decisions: Option<PathBuf>,
     /// Do again what such a file says, instead of a SPEC
@@ -64,26 +75,43 @@ const BACKWARD: &str = "backward";
 
 impl Emulate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let two_ways = self.between.is_some() || self.backward.is_some();
+        let two_ways = self.between.is_some() || self.on.is_some() || self.backward.is_some();
         if self.forward.is_empty() && self.backward.is_none() && self.both.is_none() && self.replay.is_none() {
             return Err(Failure::new(
                 "nothing is to be done to any frame: give --forward, --backward or --both, such as --forward 'loss 1%'",
             ));
         }
-        if self.both.is_some() && !two_ways {
-            return Err(Failure::new("--both: there is one direction only: write --forward, or --between A B"));
+        if !self.classes.is_empty() && self.forward.is_empty() && self.replay.is_none() {
+            return Err(Failure::new("--class: nothing is to be done to forward frames: give --forward CLASS=SPEC"));
         }
-        let (input, output) = match self.between {
-            Some(ports) => {
+        if self.both.is_some() && !two_ways {
+            return Err(Failure::new(
+                "--both: there is one direction only: write --forward, or --between A B, or --on INTERFACE",
+            ));
+        }
+        let on = self.on.as_deref().map(On::check).transpose()?;
+        if let Some(peer) =
+            on.as_ref().filter(|_| !self.yes && self.common.duration.is_none()).and_then(On::carries_session)
+        {
+            return Err(Failure::new(format!(
+                "--on: the SSH session with {peer} would be hit too, and might not live to end this: give --duration, or --yes"
+            )));
+        }
+        let (input, output) = match (self.between, &on) {
+            (_, Some(on)) => {
+                let port = |tap: &String| Some(Text::option("--on", format!("tap:{tap}")));
+                (port(&on.host), port(&on.wire))
+            }
+            (Some(ports), None) => {
                 let mut ports = ports.into_iter().map(|port| Text::option("--between", port));
                 (ports.next(), ports.next())
             }
-            None => {
+            (None, None) => {
                 (self.input.map(|port| Text::option("--in", port)), self.output.map(|port| Text::option("--out", port)))
             }
         };
         let again = |file: &Path, direction| {
-            let file = if two_ways { decisions::of_direction(file, direction) } else { file.to_owned() };
+            let file = if two_ways { decisions::beside(file, direction) } else { file.to_owned() };
             format!("{}", file.display())
         };
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
@@ -92,6 +120,14 @@ impl Emulate {
         for (direction, stages) in [(FORWARD, &mut forward), (BACKWARD, &mut backward)] {
             stages.extend(self.both.iter().map(|spec| ("--both", "netem", spec.clone())));
             stages.extend(self.replay.iter().map(|file| ("--replay", "replay", again(file, direction))));
+        }
+        // Each class has a log of its own.
+        if let Some(file) = &self.replay {
+            for class in &self.classes {
+                let name = class.split_once('=').map_or(class.as_str(), |(name, _)| name).trim();
+                let of_class = decisions::beside(Path::new(&again(file, FORWARD)), name);
+                forward.push(("--replay", "replay", format!("{name}={}", of_class.display())));
+            }
         }
         let text =
             |(option, stage, value): (&'static str, &str, String)| Text::option(option, format!("{stage} {value}"));
@@ -105,6 +141,6 @@ impl Emulate {
             ..PipelineText::default()
         };
         let request = Request::of_pipeline("emulate", &pipeline, self.common)?;
-        execute::run(&Request { decisions: self.decisions, ..request })
+        execute::run(&Request { decisions: self.decisions, on, ..request })
     }
 }

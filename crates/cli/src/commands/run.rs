@@ -34,6 +34,7 @@ impl Run {
             pipelines: scenario.pipelines,
             expectations: scenario.expectations,
             decisions: None,
+            on: None,
             common,
         })
     }

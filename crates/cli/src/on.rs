@@ -1,0 +1,97 @@
+//! One interface of this host, whose frames are led through netlathe and back.
+
+use crate::output::Failure;
+use std::path::Path;
+use std::process::Command;
+
+/// The longest packet that DPDK's TAP devices carry, in bytes.
+#[cfg(feature = "live")]
+const MTU: u32 = 1_500;
+
+/// An interface and the TAP devices that its frames pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct On {
+    pub(crate) interface: String,
+    /// What the host sends comes out here.
+    pub(crate) host: String,
+    /// What arrives comes out here.
+    pub(crate) wire: String,
+}
+
+impl On {
+    /// Looks whether it can be done, before anything is.
+    #[cfg(feature = "live")]
+    pub(crate) fn check(interface: &str) -> Result<On, Failure> {
+        let link = dpdk::link(interface).map_err(Failure::new)?;
+        if !link.ethernet {
+            return Err(Failure::new(format!(
+                "--on {interface}: it carries no Ethernet frames to a wire: name an Ethernet interface, or build a network with netlathe lab up"
+            )));
+        }
+        if !link.up {
+            return Err(Failure::new(dpdk::Error::InterfaceDown { name: interface.to_owned() }));
+        }
+        if link.mtu > MTU {
+            return Err(Failure::new(format!(
+                "--on {interface}: its MTU is {}, and DPDK's TAP devices carry {MTU} at most: ip link set {interface} mtu {MTU}",
+                link.mtu
+            )));
+        }
+        // By its number, so that no two runs may be on one interface.
+        let [host, wire] = ["nlh", "nlw"].map(|side| format!("{side}{}", link.index));
+        if dpdk::link(&host).is_ok() || dpdk::link(&wire).is_ok() {
+            return Err(Failure::new(format!(
+                "--on {interface}: another netlathe is on it, through {host} and {wire}: end that one first"
+            )));
+        }
+        Ok(On { interface: interface.to_owned(), host, wire })
+    }
+
+    #[cfg(not(feature = "live"))]
+    pub(crate) fn check(_: &str) -> Result<On, Failure> {
+        Err(Failure::new("this netlathe was built without live ports: build it with the default features"))
+    }
+
+    /// Whether whoever types may be cut off: the other end of an SSH session that this process descends
+    /// from, if the route to it leaves by the interface, or by one that cannot be told.
+    pub(crate) fn carries_session(&self) -> Option<String> {
+        let far = ssh_peer()?;
+        let route = Command::new("ip").args(["route", "get", &far]).output().ok();
+        let text = route.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        device_of(&text).is_none_or(|device| device == self.interface).then_some(far)
+    }
+}
+
+/// What stands behind `dev` in what `ip route get` prints.
+fn device_of(route: &str) -> Option<&str> {
+    route.split_whitespace().skip_while(|word| *word != "dev").nth(1)
+}
+
+/// The far end's address of the SSH session that this process or one of its ancestors was started in: `sudo`
+/// takes the variable away.
+fn ssh_peer() -> Option<String> {
+    let mut process = std::process::id();
+    while process > 1 {
+        let folder = Path::new("/proc").join(process.to_string());
+        let variables = std::fs::read(folder.join("environ")).unwrap_or_default();
+        let found = variables.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"SSH_CONNECTION="));
+        if let Some(peer) = found.and_then(|value| value.split(|byte| *byte == b' ').next()) {
+            return Some(String::from_utf8_lossy(peer).into_owned());
+        }
+        // The name, in brackets, may have spaces; the state and the parent follow it.
+        let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
+        process = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interface_of_a_route_is_read() {
+        assert_eq!(device_of("192.0.2.7 via 10.0.0.1 dev eth0 src 10.0.0.2 uid 0 \n    cache"), Some("eth0"));
+        assert_eq!(device_of("RTNETLINK answers: Network is unreachable"), None);
+    }
+}

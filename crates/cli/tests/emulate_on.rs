@@ -1,0 +1,155 @@
+//! `emulate --on`: one interface of a host, both directions named, and nothing left of it however it ends. The host is
+//! the client of a lab, whose box is a bridge. Each test says `SKIP: why` where the machine permits none.
+
+#![cfg(feature = "live")]
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+#[path = "live/bed.rs"]
+mod bed;
+
+use bed::{Bed, Program, number};
+use lab::Node;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const HOST: Node = Node::Client(1);
+
+/// A lab in which the host reaches the server by itself. None, and the reason printed, where there are no labs or the
+/// kernel has no links at tc.
+fn bed(test: &str) -> Option<Bed> {
+    let bed = Bed::shared(test, |_| {})?;
+    for line in ["link add br0 type bridge", "link set c0 master br0", "link set s0 master br0", "link set br0 up"] {
+        bed.stdout(Node::Box, &format!("ip {line}"));
+    }
+    let start = Instant::now();
+    while !bed.output(HOST, "ping -c 1 -W 1 10.77.0.100").status.success() {
+        assert!(start.elapsed() < Duration::from_secs(40), "the bridge carries nothing");
+    }
+    let tried = bed.run(HOST, "emulate --on eth0 --forward 'loss 0%' --duration 10ms -q");
+    if tried.stderr.contains("TCX") || tried.stderr.contains("takes root") {
+        println!("SKIP: {}", tried.stderr);
+        return None;
+    }
+    assert_eq!(tried.status.code(), Some(0), "{tried:?}");
+    Some(bed)
+}
+
+/// All that is set of the host's interfaces.
+fn settings(bed: &Bed) -> Vec<String> {
+    let shown =
+        ["ip -d link", "ip addr", "ip route", "ip -6 route", "ip neigh", "ip rule", "tc qdisc", "ethtool -k eth0"];
+    shown.iter().map(|line| bed.stdout(HOST, line)).collect()
+}
+
+/// Once frames of the host pass it.
+fn emulate(bed: &Bed, words: &str) -> Program {
+    let program = bed.start(HOST, &format!("emulate --on eth0 --json --duration 60s {words}"));
+    let start = Instant::now();
+    while !bed.stdout(HOST, "ip link").contains("nlw") {
+        assert!(start.elapsed() < Duration::from_secs(40), "emulate does not begin");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // The programs on the interface come last: frames show that they are there.
+    while !passed(bed) {
+        assert!(start.elapsed() < Duration::from_secs(40), "no frame passes");
+        bed.output(HOST, "ping -c 1 -W 1 10.77.0.100");
+    }
+    program
+}
+
+/// Whether anything of the host was led away.
+fn passed(bed: &Bed) -> bool {
+    let shown = bed.stdout(HOST, "ip -s -j link");
+    let links: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    let host = links
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|link| link["ifname"].as_str().is_some_and(|n| n.starts_with("nlh")));
+    host.is_some_and(|link| link["stats64"]["tx"]["packets"].as_u64().is_some_and(|n| n > 0))
+}
+
+/// Round trips in milliseconds.
+fn ping(bed: &Bed, from: Node, to: &str) -> Vec<f64> {
+    let said = bed.output(from, &format!("ping -c 20 -i 0.05 -W 2 {to}"));
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    said.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok()).collect()
+}
+
+#[test]
+fn effect_both_directions_are_hit_as_named_and_all_is_as_before() {
+    let Some(bed) = bed("on-effect") else { return };
+    let before = settings(&bed);
+    let emulation = emulate(&bed, "--forward 'delay 20ms' --backward 'delay 30ms loss 50%'");
+    // Who asks makes no difference: each way is passed once.
+    for (from, to) in [(HOST, "10.77.0.100"), (Node::Server, "10.77.0.1"), (HOST, "fd77::100")] {
+        let times = ping(&bed, from, to);
+        assert!((1..20).contains(&times.len()), "a half is lost: {times:?}");
+        // No answer can be earlier, however busy the machine; ping rounds to three digits.
+        assert!(times.iter().all(|ms| *ms >= 49.9), "{times:?}");
+    }
+    let report = emulation.stop().whole_report();
+    let (forward, backward) = (&report["pipelines"][0], &report["pipelines"][1]);
+    assert_eq!((&forward["name"], &backward["name"]), (&"forward".into(), &"backward".into()));
+    assert!(forward["drops"].as_object().is_some_and(serde_json::Map::is_empty), "{report}");
+    assert!(number(backward, "/drops/loss") > 5, "{report}");
+    assert_eq!(forward["delay"]["mean_ns"], 20_000_000.0);
+    assert_eq!(settings(&bed), before);
+    assert_eq!(ping(&bed, HOST, "10.77.0.100").len(), 20);
+}
+
+#[test]
+fn super_frames_of_the_host_are_cut_to_frames() {
+    let Some(bed) = bed("on-offload") else { return };
+    bed.stdout(HOST, "ethtool -K eth0 tx on sg on tso on gso on");
+    let before = settings(&bed);
+    let server = bed.command(Node::Server, "iperf3", &["-s", "-1"]);
+    let server = Program::start(server);
+    while !bed.stdout(Node::Server, "ss -Hltn sport = 5201").contains("5201") {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let emulation = emulate(&bed, "--forward 'rate 50mbit'");
+    bed.stdout(HOST, "iperf3 -c 10.77.0.100 -n 8M");
+    drop(server);
+    let report = emulation.stop().whole_report();
+    let forward = &report["pipelines"][0];
+    let (frames, bytes) = (number(forward, "/in/frames"), number(forward, "/in/bytes"));
+    assert!(bytes > 2 << 20 && bytes / frames <= 1_518, "{report}");
+    assert!(forward["drops"].as_object().is_some_and(|drops| !drops.contains_key("too-long")), "{report}");
+    assert_eq!(settings(&bed), before);
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_and_the_next_one_starts() {
+    let Some(bed) = bed("on-kill") else { return };
+    let before = settings(&bed);
+    for _ in 0..2 {
+        let emulation = emulate(&bed, "--forward 'loss 100%'");
+        assert!(ping(&bed, HOST, "10.77.0.100").is_empty(), "all is lost");
+        emulation.signal("KILL");
+        emulation.wait();
+        let start = Instant::now();
+        while settings(&bed) != before {
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?} is not {before:?}", settings(&bed));
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(ping(&bed, HOST, "10.77.0.100").len(), 20);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_done() {
+    let Some(bed) = bed("on-refused") else { return };
+    let first = emulate(&bed, "--forward 'delay 1ms'");
+    let run = |words: &str| bed.run(HOST, &format!("emulate --forward 'delay 1ms' --duration 1s {words}"));
+    run("--on eth0").assert_refused(&["--on eth0", "another netlathe"]);
+    run("--on eth9").assert_refused(&["eth9", "ip link"]);
+    run("--on lo").assert_refused(&["--on lo", "no Ethernet"]);
+    first.stop();
+    bed.stdout(HOST, "ip link set eth0 mtu 1600");
+    run("--on eth0").assert_refused(&["1600", "ip link set eth0 mtu 1500"]);
+    bed.stdout(HOST, "ip link set eth0 mtu 1500");
+    let mut typed = bed.netlathe(HOST, "emulate --on eth0 --forward 'delay 1ms'");
+    typed.env("SSH_CONNECTION", "10.77.0.100 50000 10.77.0.1 22");
+    Program::start(typed).wait().assert_refused(&["10.77.0.100", "--duration", "--yes"]);
+}
