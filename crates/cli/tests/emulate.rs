@@ -87,6 +87,56 @@ fn what_was_decided_is_logged_and_done_again() {
 }
 
 #[test]
+fn each_class_has_a_log_of_its_own_and_all_are_done_again() {
+    let bench = Bench::new();
+    capture(&bench, 128);
+    let run = |out: &str, more: &[&str]| {
+        let out = format!("pcap:{out}");
+        let arguments = ["emulate", "--in", "pcap:in.pcap", "--out", &out, "--class", "fourth = bytes 00/03 at 17"];
+        bench.report(arguments.iter().chain(more))
+    };
+    let specs = ["--forward", "fourth=loss 10% delay 5ms 1ms", "--forward", "loss 1% corrupt 2%"];
+    let report = run("out.pcap", &[&specs[..], &["--decisions", "log.csv"]].concat());
+    let again = run("again.pcap", &["--replay", "log.csv"]);
+    assert!(bench.records("again.pcap") == bench.records("out.pcap"), "the same frames at the same instants");
+    assert_eq!(again["drops"], report["drops"]);
+    let lines = |name: &str| std::fs::read_to_string(bench.path(name)).expect("a log").lines().count() as u32 - 1;
+    assert_eq!((lines("log-fourth.csv"), lines("log.csv")), (FRAMES / 4, FRAMES - FRAMES / 4));
+}
+
+#[test]
+fn chances_are_reported_asked_and_got() {
+    let bench = Bench::new();
+    capture(&bench, 64);
+    let (report, out) = emulate(&bench, "loss gemodel 1% 9% corrupt 5%", &[]);
+    let loss = &report["choices"]["loss"];
+    assert_eq!((&loss["frames"], &loss["hits"]), (&FRAMES.into(), &report["drops"]["loss"]));
+    assert!((loss["asked"].as_f64().expect("a share") - 0.1).abs() < 1e-9, "{report}");
+    let corrupt = &report["choices"]["corrupt"];
+    assert_eq!((&corrupt["frames"], &corrupt["hits"]), (&out.len().into(), &report["effects"]["corrupted"]));
+}
+
+#[test]
+fn tables_of_tc_are_found_where_this_system_has_them() {
+    let bench = Bench::new();
+    capture(&bench, 64);
+    let arguments = ["emulate", "--in", "pcap:in.pcap", "--out", "pcap:out.pcap", "--json", "--forward"];
+    let finished = bench.run(arguments.iter().copied().chain(["delay 10ms 2ms distribution experimental"]));
+    if finished.status != Some(0) {
+        // Without iproute2 there is none, and the places that were looked at are told.
+        assert!(
+            finished.stderr.contains("experimental.dist") && finished.stderr.contains("/usr/lib/tc"),
+            "{}",
+            finished.stderr
+        );
+        println!("SKIP: {}", finished.stderr);
+        return;
+    }
+    let (report, _) = emulate(&bench, "delay 10ms 2ms distribution experimental", &[]);
+    assert!(report["delay"]["std_ns"].as_f64().is_some_and(|sd| (1.5e6..2.5e6).contains(&sd)), "{report}");
+}
+
+#[test]
 fn shape_delays_and_reorders_each_flow() {
     let bench = Bench::new();
     capture(&bench, 64);

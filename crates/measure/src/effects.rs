@@ -1,5 +1,6 @@
 use crate::histogram::Tallies;
 use crate::moments::Moments;
+use crate::plots::GapPlot;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use std::collections::VecDeque;
@@ -43,11 +44,70 @@ effects! {
     Unlogged      "unlogged"      "beyond the log of decisions that was replayed, and passed unchanged";
 }
 
+/// What a stage decides of each frame by a chance that was asked for. The names are stable, and netem's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// It is lost, or marked instead.
+    Loss,
+    /// Its bytes are changed.
+    Corrupt,
+    /// It is sent twice.
+    Duplicate,
+    /// It is sent ahead of those that are delayed.
+    Reorder,
+}
+
+impl Choice {
+    const ALL: [(Choice, &'static str); 4] = [
+        (Choice::Loss, "loss"),
+        (Choice::Corrupt, "corrupt"),
+        (Choice::Duplicate, "duplicate"),
+        (Choice::Reorder, "reorder"),
+    ];
+}
+
+/// A chance that was asked for, and what came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ChoiceReport {
+    /// The share asked, in the long run.
+    pub asked: f64,
+    /// Frames of which it was decided.
+    pub frames: u64,
+    /// Those that were hit.
+    pub hits: u64,
+    /// Their share.
+    pub share: f64,
+}
+
+/// Choices that were made; serialises as a map by their names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChoiceReports([Option<ChoiceReport>; Choice::ALL.len()]);
+
+impl ChoiceReports {
+    /// Each by its name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, ChoiceReport)> + '_ {
+        Choice::ALL.iter().zip(self.0).filter_map(|((_, name), report)| Some((*name, report?)))
+    }
+
+    /// None was made.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+}
+
+impl Serialize for ChoiceReports {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
 /// What stages did to frames that they did not drop: how often, how long they held them, and what
 /// became of the order.
 #[derive(Debug, Default)]
 pub struct Effects {
     counts: [u64; Effect::ALL.len()],
+    choices: [Option<ChoiceReport>; Choice::ALL.len()],
     delays: Option<Box<Delays>>,
     /// Which stage speaks, and what each made of the order.
     stage: usize,
@@ -58,6 +118,8 @@ pub struct Effects {
 struct Delays {
     moments: Moments,
     tallies: Tallies,
+    /// The delays that were asked, in even steps of probability.
+    asked: Option<Tallies>,
 }
 
 impl Effects {
@@ -82,6 +144,35 @@ impl Effects {
     #[must_use]
     pub fn counted(&self, effect: Effect) -> u64 {
         self.counts[effect as usize]
+    }
+
+    /// A stage decided of a frame by a chance of `asked`.
+    #[inline]
+    pub fn chose(&mut self, choice: Choice, asked: f64, hit: bool) {
+        let report = self.choices[choice as usize].get_or_insert_default();
+        report.asked = asked;
+        report.frames += 1;
+        report.hits += u64::from(hit);
+    }
+
+    /// What came of each chance; of several stages with the same one, of all together and as the last asked.
+    #[must_use]
+    pub fn choices(&self) -> ChoiceReports {
+        let share = |report: ChoiceReport| ChoiceReport { share: report.hits as f64 / report.frames as f64, ..report };
+        ChoiceReports(self.choices.map(|report| report.map(share)))
+    }
+
+    /// Delays that were asked, in ps and even steps of probability, to be drawn beside those that were had.
+    pub fn asks_delays(&mut self, delays: impl IntoIterator<Item = u64>) {
+        let asked = self.delays.get_or_insert_default().asked.get_or_insert_default();
+        delays.into_iter().for_each(|delay| asked.count(delay));
+    }
+
+    /// Delays had and asked, to be drawn.
+    #[must_use]
+    pub fn delay_plot(&self) -> Option<GapPlot> {
+        let delays = self.delays.as_ref()?;
+        GapPlot::of(&delays.tallies.all(), delays.asked.as_ref().map(Tallies::all).as_ref())
     }
 
     /// A stage settled for how long it holds a frame.
@@ -113,7 +204,7 @@ impl Effects {
     /// For how long frames were held, if a stage that holds them settled that.
     #[must_use]
     pub fn delay(&self) -> Option<DelayReport> {
-        let delays = self.delays.as_ref()?;
+        let delays = self.delays.as_ref().filter(|delays| delays.moments.count() > 0)?;
         let all = delays.tallies.all();
         let quantile = |q: f64| all.value_at_quantile(q) as f64 / 1_000.0;
         Some(DelayReport {

@@ -28,7 +28,7 @@ pub use books::{Books, DropReason, Drops, Tally};
 pub use buckets::Buckets;
 pub use conformance::ConformanceMeter;
 pub use departures::{ClassAsk, DepartureMeter};
-pub use effects::{DelayReport, Effect, EffectCounts, Effects, ReorderReport};
+pub use effects::{Choice, ChoiceReport, ChoiceReports, DelayReport, Effect, EffectCounts, Effects, ReorderReport};
 pub use fit::{FitMeter, FitReport, Reference};
 pub use gaps::GapMeter;
 pub use limit::{LimitReport, LimitWindow, LimitedUser, UserTable, WorkerLoad};

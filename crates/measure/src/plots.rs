@@ -15,6 +15,9 @@ pub struct Plots {
     /// Inter-departure times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<GapPlot>,
+    /// For how long stages held frames: in bins, as gaps are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<GapPlot>,
     /// Gaps by |obtained − asked|, in ten steps a decade.
     #[serde(skip_serializing_if = "Buckets::is_empty")]
     pub gap_error: Buckets,
@@ -72,6 +75,7 @@ impl Plots {
         Plots {
             rate: timeline.report(),
             gap: GapPlot::of(&gaps.histogram(), conformance.map(ConformanceMeter::asked).as_ref()),
+            delay: None,
             gap_error: conformance.map(ConformanceMeter::errors).unwrap_or_default(),
         }
     }
@@ -95,7 +99,7 @@ const BINS: u64 = 64;
 const TAILS: (f64, f64) = (0.001, 0.01);
 
 impl GapPlot {
-    fn of(got: &Histogram<u64>, asked: Option<&Histogram<u64>>) -> Option<GapPlot> {
+    pub(crate) fn of(got: &Histogram<u64>, asked: Option<&Histogram<u64>>) -> Option<GapPlot> {
         if got.is_empty() {
             return None;
         }

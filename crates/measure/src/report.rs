@@ -1,6 +1,6 @@
 use crate::books::{Drops, Tally};
 use crate::buckets::Buckets;
-use crate::effects::{DelayReport, EffectCounts, Effects, ReorderReport};
+use crate::effects::{ChoiceReports, DelayReport, EffectCounts, Effects, ReorderReport};
 use crate::fit::FitReport;
 use crate::limit::LimitReport;
 use crate::plots::Plots;
@@ -50,6 +50,9 @@ pub struct PipelineReport {
     /// What stages did to frames that they did not drop, and how often.
     #[serde(skip_serializing_if = "EffectCounts::is_empty")]
     pub effects: EffectCounts,
+    /// Chances that were asked for, and what came of them.
+    #[serde(skip_serializing_if = "ChoiceReports::is_empty")]
+    pub choices: ChoiceReports,
     /// For how long stages held frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<DelayReport>,
@@ -139,6 +142,10 @@ impl PipelineReport {
     /// Adds what stages did.
     pub fn add_effects(&mut self, effects: &Effects) {
         (self.effects, self.delay, self.reorder) = (effects.counts(), effects.delay(), effects.reorder());
+        self.choices = effects.choices();
+        if let Some(plots) = &mut self.plots {
+            plots.delay = effects.delay_plot();
+        }
     }
 
     /// Leaves out what compares with an ask, for a run that asked nothing.

@@ -13,6 +13,7 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
     out.push_str("<div class=\"grid\">\n");
     out.push_str(&plots::figures(report, i));
     out.push_str(&conformance(report));
+    out.push_str(&effects(report));
     out.push_str("</div>\n<div class=\"stack\" style=\"margin-top:14px\">\n");
     out.push_str(&accounting(report));
     out.push_str(&figures(report));
@@ -96,6 +97,35 @@ fn conformance(report: &PipelineReport) -> String {
     }
     let caption = format!("{} gaps, each against the gap asked just there", thousands(conformance.count));
     format!("<div class=\"card\"><h3>Conformance</h3>\n{}</div>\n", table(&caption, &[], &rows))
+}
+
+/// What stages did to the frames of this direction, asked and got.
+fn effects(report: &PipelineReport) -> String {
+    let mut rows = Vec::new();
+    for (name, choice) in report.choices.iter() {
+        let frames = format!("{} of {}", thousands(choice.hits), thousands(choice.frames));
+        rows.push(vec![name.to_owned(), share(choice.asked), share(choice.share), frames]);
+    }
+    for (effect, frames) in report.effects.iter() {
+        rows.push(vec![effect.meaning().to_owned(), "–".to_owned(), "–".to_owned(), thousands(frames)]);
+    }
+    if let Some(order) = &report.reorder {
+        let frames = format!("{} of {}", thousands(order.reordered), thousands(order.frames));
+        rows.push(vec!["left after a later one (RFC 4737)".to_owned(), "–".to_owned(), share(order.ratio), frames]);
+    }
+    let asked = report.plots.as_ref().and_then(|plots| plots.delay.as_ref()).is_some_and(|delay| delay.asked.is_some());
+    if let Some(delay) = &report.delay {
+        let more = if asked { "drawn beside" } else { "–" };
+        for (name, value) in [("mean delay", delay.mean_ns), ("deviation of delays", delay.std_ns)] {
+            rows.push(vec![name.to_owned(), more.to_owned(), time(digits(value, 6)), thousands(delay.count)]);
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let caption = format!("Direction {}: what happened to its frames", report.name);
+    let table = table(&caption, &["", "asked", "got", "frames"], &rows);
+    format!("<div class=\"card\"><h3>Impairments</h3>\n{table}</div>\n")
 }
 
 /// Where every frame went.

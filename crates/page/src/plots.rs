@@ -19,10 +19,14 @@ pub(crate) fn figures(report: &PipelineReport, i: usize) -> String {
     });
     match &plots.gap {
         Some(gap) => {
-            out.push_str(&gaps(gap, i));
+            out.push_str(&histogram(gap, i, &GAPS, ""));
             out.push_str(&distribution(gap, i));
         }
         None => out.push_str(&absent("Gaps", "No gap: fewer than two frames left.")),
+    }
+    if let Some(delay) = &plots.delay {
+        let about = "; asked is the delay alone, got has what frames waited for a rate besides";
+        out.push_str(&histogram(delay, i, &DELAYS, about));
     }
     if let (Some(conformance), false) = (&report.conformance, plots.gap_error.is_empty()) {
         out.push_str(&errors(&plots.gap_error, conformance.count, i));
@@ -32,6 +36,17 @@ pub(crate) fn figures(report: &PipelineReport, i: usize) -> String {
     }
     out
 }
+
+/// What a histogram is of.
+struct Of {
+    id: &'static str,
+    title: &'static str,
+    one: &'static str,
+    many: &'static str,
+}
+
+const GAPS: Of = Of { id: "gaps", title: "Gaps", one: "gap", many: "gaps" };
+const DELAYS: Of = Of { id: "delays", title: "Delays", one: "delay", many: "delays" };
 
 fn absent(title: &str, why: &str) -> String {
     format!("<div class=\"card\"><h3>{}</h3>\n<p class=\"note\">{}</p></div>\n", escape(title), escape(why))
@@ -126,17 +141,19 @@ fn edges(plot: &GapPlot) -> impl Iterator<Item = (f64, f64)> + '_ {
 }
 
 /// What lies outside of the bins, in words.
-fn outside(bins: &Bins) -> String {
+fn outside(bins: &Bins, many: &str) -> String {
     match (bins.below, bins.above) {
         (0, 0) => String::new(),
-        (below, above) => format!("; {} gaps are below and {} above what is drawn", thousands(below), thousands(above)),
+        (below, above) => {
+            format!("; {} {many} are below and {} above what is drawn", thousands(below), thousands(above))
+        }
     }
 }
 
-fn gap_axis(plot: &GapPlot) -> Axis {
+fn gap_axis(plot: &GapPlot, one: &str) -> Axis {
     let end = plot.first_ns + plot.width_ns * plot.got.counts.len() as f64;
     let (scale, unit) = time_unit(end);
-    Axis::linear(plot.first_ns, end, scale, format!("gap, {unit}"))
+    Axis::linear(plot.first_ns, end, scale, format!("{one}, {unit}"))
 }
 
 fn gap_rows(plot: &GapPlot, cell: impl Fn(&Bins, usize) -> String) -> Vec<Vec<String>> {
@@ -152,11 +169,11 @@ fn gap_rows(plot: &GapPlot, cell: impl Fn(&Bins, usize) -> String) -> Vec<Vec<St
         .collect()
 }
 
-fn head(plot: &GapPlot) -> &'static [&'static str] {
-    if plot.asked.is_some() { &["gap", "got", "asked"] } else { &["gap", "got"] }
+fn head<'a>(plot: &GapPlot, one: &'a str) -> Vec<&'a str> {
+    if plot.asked.is_some() { vec![one, "got", "asked"] } else { vec![one, "got"] }
 }
 
-fn gaps(plot: &GapPlot, i: usize) -> String {
+fn histogram(plot: &GapPlot, i: usize, of: &Of, about: &str) -> String {
     let percent = |bins: &Bins, n: usize| bins.counts[n] as f64 / bins.total().max(1) as f64 * 100.0;
     let bars =
         |bins: &Bins| edges(plot).enumerate().map(|(n, (from, to))| (from, to, percent(bins, n))).collect::<Vec<_>>();
@@ -166,24 +183,31 @@ fn gaps(plot: &GapPlot, i: usize) -> String {
     if let Some(asked) = &plot.asked {
         marks.extend(outline(&bars(asked)).into_iter().map(|points| Mark::Line { class: "asked", points }));
     }
-    let caption =
-        format!("{} gaps in bins of {}{}", thousands(plot.got.total()), time(plot.width_ns), outside(&plot.got));
+    let caption = format!(
+        "{} {} in bins of {}{}{about}",
+        thousands(plot.got.total()),
+        of.many,
+        time(plot.width_ns),
+        outside(&plot.got, of.many)
+    );
     let modal = (0..plot.got.counts.len()).max_by_key(|n| plot.got.counts[*n]).unwrap_or(0);
     let (from, to) = edges(plot).nth(modal).unwrap_or_default();
     let chart = Chart {
-        id: format!("p{i}-gaps"),
+        id: format!("p{i}-{}", of.id),
         description: format!(
-            "Histogram of gaps. {caption}. Most, {:.1} %, are from {} to {}.",
+            "Histogram of {}. {caption}. Most, {:.1} %, are from {} to {}.",
+            of.many,
             percent(&plot.got, modal),
             time(from),
             time(to)
         ),
-        x: gap_axis(plot),
-        y: Axis::linear(0.0, most * 1.08, 1.0, "share of gaps, %"),
+        x: gap_axis(plot, of.one),
+        y: Axis::linear(0.0, most * 1.08, 1.0, format!("share of {}, %", of.many)),
         marks,
     };
     let rows = gap_rows(plot, |bins, n| thousands(bins.counts[n]));
-    figure("Gaps", &caption, &chart, plot.asked.is_some(), &table("Bins that hold anything", head(plot), &rows))
+    let data = table("Bins that hold anything", &head(plot, of.one), &rows);
+    figure(of.title, &caption, &chart, plot.asked.is_some(), &data)
 }
 
 /// The outlines of bars that stand side by side; where there is none, there is no line.
@@ -228,7 +252,7 @@ fn distribution(plot: &GapPlot, i: usize) -> String {
     let chart = Chart {
         id: format!("p{i}-distribution"),
         description: format!("Cumulative distribution of gaps. {caption}."),
-        x: gap_axis(plot),
+        x: gap_axis(plot, GAPS.one),
         y: Axis::linear(0.0, 100.0, 1.0, "share of gaps, %"),
         marks,
     };
@@ -238,7 +262,7 @@ fn distribution(plot: &GapPlot, i: usize) -> String {
         &caption,
         &chart,
         plot.asked.is_some(),
-        &table("Share up to the end of each bin", head(plot), &rows),
+        &table("Share up to the end of each bin", &head(plot, GAPS.one), &rows),
     )
 }
 

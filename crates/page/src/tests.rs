@@ -129,3 +129,21 @@ fn names_and_commands_are_text() {
     assert!(text.contains("a &lt; b</code> <span class=\"verdict good\">met") && text.contains("it is &lt;1&gt;"));
     assert!(text.contains("a &lt;gap&gt;"));
 }
+
+#[test]
+fn impairments_are_shown_asked_and_got_with_their_direction() {
+    let mut effects = measure::Effects::default();
+    effects.asks_delays((0..1_000).map(|i| 1_000_000_000 + i * 1_000_000));
+    for i in 0..2_000_u64 {
+        effects.chose(measure::Choice::Loss, 0.2, i % 4 == 0);
+        effects.delayed(Span::from_ns(1_000_000 + i % 1_000 * 1_000));
+    }
+    let mut backward = pipeline(2_000, Span::from_us(10), |_| 0);
+    backward.name = "backward".into();
+    backward.add_effects(&effects);
+    let text = page(vec![pipeline(40, Span::from_us(10), |_| 0), backward]);
+    checked(&text);
+    assert_eq!(text.matches("<h3>Impairments</h3>").count(), 1, "the other direction is untouched");
+    assert!(text.contains("Direction backward") && text.contains("20.00 %") && text.contains("25.00 %"));
+    assert!(text.contains("p1-delays") && text.contains("500 of 2 000"));
+}

@@ -51,7 +51,7 @@ pub struct Correlation(i32);
 
 impl Correlation {
     /// So many parts per billion.
-    pub(crate) const fn of_share(share: Share) -> Self {
+    pub const fn of_share(share: Share) -> Self {
         Correlation(share.ppb().cast_signed())
     }
 

@@ -45,7 +45,7 @@ impl Values {
     ///
     /// # Errors
     /// A correlation that the law does not reach.
-    pub(crate) fn of_distribution(
+    pub fn of_distribution(
         distribution: &Distribution,
         mean: Span,
         jitter: Span,
@@ -54,6 +54,13 @@ impl Values {
     ) -> Result<Self, ParseError> {
         let placed = Placed::of_table(distribution.table(), mean, jitter, correlation)?;
         Ok(Self::of(&placed, correlation.is_some(), random))
+    }
+
+    /// What [`of_distribution`](Self::of_distribution) draws, in ps and in 4 096 even steps of probability.
+    pub(crate) fn evenly(distribution: &Distribution, mean: Span, jitter: Span) -> Vec<u64> {
+        let Ok(placed) = Placed::of_table(distribution.table(), mean, jitter, None) else { return Vec::new() };
+        let sampler = Sampler::new(&placed);
+        (0..1 << 12).map(|i: u64| sampler.gap(i << 52 | 1 << 51) as u64).collect()
     }
 
     fn of(law: &Placed, correlated: bool, random: Random) -> Self {
@@ -77,6 +84,14 @@ impl Values {
         self.carry = if whole == u64::MAX { 0.0 } else { exact - whole as f64 };
         Span::from_ps(whole)
     }
+}
+
+/// Where iproute2 has its tables.
+const TABLES: [&str; 5] =
+    ["/usr/lib/tc", "/usr/lib/x86_64-linux-gnu/tc", "/usr/lib/aarch64-linux-gnu/tc", "/usr/lib64/tc", "/usr/share/tc"];
+
+fn in_folder(folder: &str, name: &str) -> PathBuf {
+    PathBuf::from(format!("{folder}/{name}.dist"))
 }
 
 /// A law of iproute2's tables: values of mean 0 in units of the jitter, more or less.
@@ -112,7 +127,7 @@ impl Distribution {
             "pareto" => Distribution::Pareto,
             "paretonormal" => Distribution::ParetoNormal,
             file if file.contains('/') || file.ends_with(".dist") => Distribution::File(Table::of_file(file.into())),
-            other => Distribution::File(Table::of_file(PathBuf::from(format!("/usr/lib/tc/{other}.dist")))),
+            other => Distribution::File(Table::of_file(in_folder(TABLES[0], other))),
         }
     }
 
@@ -122,7 +137,24 @@ impl Distribution {
     /// A file that cannot be read, or is no table.
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         match self {
-            Distribution::File(table) => table.load(files),
+            Distribution::File(table) => {
+                let path = table.file.path();
+                let of_tc =
+                    path.starts_with(TABLES[0]).then(|| path.file_stem()?.to_str().map(str::to_owned)).flatten();
+                let Some(name) = of_tc else { return table.load(files) };
+                // Where the tables are differs from system to system.
+                let found = TABLES
+                    .iter()
+                    .map(|folder| Table::of_file(in_folder(folder, &name)))
+                    .find_map(|mut found| found.load(files).is_ok().then_some(found));
+                *table = found.ok_or_else(|| {
+                    ParseError::new(
+                        format!("there is no table {name}.dist of tc in {}", TABLES.join(", ")),
+                        format!("install iproute2, write {}, or give a file as ./{name}.dist", Self::NAMES.join(", ")),
+                    )
+                })?;
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

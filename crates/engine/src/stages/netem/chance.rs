@@ -25,6 +25,8 @@ pub(super) struct Decisions {
     after_hit: u64,
     after_miss: u64,
     last: Option<bool>,
+    /// The share that was asked.
+    pub(super) asked: f64,
 }
 
 /// One, in the unit of the thresholds.
@@ -35,7 +37,7 @@ impl Decisions {
         let one = u64::from(Share::ONE.ppb());
         let (p, c) = (u64::from(chance.share.ppb()), u64::from(chance.correlation.ppb()));
         let (after_hit, after_miss) = (p * one + c * (one - p), p * (one - c));
-        Decisions { random, first: p * one, after_hit, after_miss, last: None }
+        Decisions { random, first: p * one, after_hit, after_miss, last: None, asked: chance.share.as_f64() }
     }
 
     pub(super) fn next(&mut self) -> bool {

@@ -18,7 +18,7 @@ mod units_of_tc;
 use super::{Configuration, Kind, Stage};
 use crate::random::Random;
 use crate::schedules::Files;
-use crate::schedules::laws::{Correlation, Distribution};
+use crate::schedules::laws::{Correlation, Distribution, Values};
 pub(crate) use change::mark;
 pub use chance::Chance;
 pub use change::Mode;
@@ -77,6 +77,16 @@ pub struct Delayed {
     pub correlation: Share,
     /// By which law.
     pub distribution: Distribution,
+}
+
+impl Delayed {
+    /// The delays in ps, in even steps of probability.
+    fn evenly(&self) -> Vec<u64> {
+        match self.jitter {
+            Span::ZERO => vec![self.mean.as_ps()],
+            jitter => Values::evenly(&self.distribution, self.mean, jitter),
+        }
+    }
 }
 
 impl Netem {

@@ -1,11 +1,11 @@
 use super::chance::Decisions;
-use super::loss::Losing;
+use super::loss::{Losing, LossModel};
 use super::queue::{QueueLimit, Serving, Slots};
 use super::{Delayed, Mode, Netem, mark};
 use crate::random::Random;
 use crate::schedules::laws::Values;
 use crate::stages::{Change, Decision, Fate, Item, Outlet, Stage, Timed};
-use measure::{DropReason, Effect};
+use measure::{Choice, DropReason, Effect};
 use packet::{Frame, Headers};
 use units::{Span, Time};
 
@@ -14,6 +14,8 @@ pub(super) struct Emulation<F> {
     number: u64,
     duplicate: Option<Decisions>,
     losing: Losing,
+    /// The share to be lost, if any is.
+    lost: Option<f64>,
     ecn: bool,
     corrupt: Option<(Decisions, Mode, Random)>,
     down: Option<(Span, Span)>,
@@ -25,6 +27,8 @@ pub(super) struct Emulation<F> {
     delayed: u32,
     mean: Span,
     jitter: Option<Box<Values>>,
+    /// The delays that were asked, until they are told.
+    asked: Vec<u64>,
     keep_order: bool,
     serving: Serving,
     slots: Option<Slots>,
@@ -55,6 +59,7 @@ impl<F: Frame> Emulation<F> {
             number: 0,
             duplicate: config.duplicate.map(|chance| decisions(chance, "duplicate")),
             losing: Losing::new(&config.loss, random.child("loss")),
+            lost: (config.loss != LossModel::None).then(|| config.loss.share()),
             ecn: config.ecn,
             corrupt: config.corrupt.map(|chance| (decisions(chance, "corrupt"), config.mode, random.child("change"))),
             down: config.down,
@@ -65,6 +70,7 @@ impl<F: Frame> Emulation<F> {
             delayed: 0,
             mean: config.delay.as_ref().map_or(Span::ZERO, |delay| delay.mean),
             jitter,
+            asked: config.delay.as_ref().map(Delayed::evenly).unwrap_or_default(),
             keep_order: config.keep_order,
             serving: Serving::new(config.rate.as_ref()),
             slots: config.slot.as_ref().map(|slot| Slots::new(slot, random.child("slot"))),
@@ -85,9 +91,9 @@ impl<F: Frame> Emulation<F> {
         if self.is_too_long(&frame) {
             return drop_it(frame, number, 0, DropReason::Mtu, out);
         }
-        let twice = self.duplicate.as_mut().is_some_and(Decisions::next);
+        let twice = self.duplicate.as_mut().is_some_and(|chance| choose(chance, Choice::Duplicate, out));
         let mut fate = Fate::Pass;
-        if self.losing.next() {
+        if self.loses(out) {
             if self.ecn && mark(&mut frame) {
                 out.effects.count(Effect::Marked);
                 fate = Fate::Mark;
@@ -105,10 +111,18 @@ impl<F: Frame> Emulation<F> {
         self.corrupt(frame, at, (number, 0, fate), out);
     }
 
+    fn loses(&mut self, out: &mut Outlet<F>) -> bool {
+        let hit = self.losing.next();
+        if let Some(asked) = self.lost {
+            out.effects.chose(Choice::Loss, asked, hit);
+        }
+        hit
+    }
+
     /// The copy enters where its frame did, ahead of it, but is not duplicated again.
     fn arrive_copy(&mut self, mut copy: F, at: Time, number: u64, out: &mut Outlet<F>) {
         let mut fate = Fate::Pass;
-        if self.losing.next() {
+        if self.loses(out) {
             if !(self.ecn && mark(&mut copy)) {
                 return drop_it(copy, number, 1, DropReason::Loss, out);
             }
@@ -121,7 +135,7 @@ impl<F: Frame> Emulation<F> {
     fn corrupt(&mut self, mut frame: F, at: Time, (number, copy, fate): (u64, u32, Fate), out: &mut Outlet<F>) {
         let mut change = None;
         if let Some((decisions, mode, random)) = &mut self.corrupt
-            && decisions.next()
+            && choose(decisions, Choice::Corrupt, out)
         {
             change = mode.draw(frame.bytes(), random);
             if let Some(change) = change {
@@ -151,7 +165,7 @@ impl<F: Frame> Emulation<F> {
         let told = |delay| move || Decision { frame: number, copy, fate, delay, change };
         if let Some(reorder) = &mut self.reorder
             && self.delayed + 1 >= self.gap
-            && reorder.next()
+            && choose(reorder, Choice::Reorder, out)
         {
             self.delayed = 0;
             out.effects.count(Effect::Hastened);
@@ -214,6 +228,12 @@ impl<F: Frame> Emulation<F> {
     }
 }
 
+fn choose<F>(chance: &mut Decisions, choice: Choice, out: &mut Outlet<F>) -> bool {
+    let hit = chance.next();
+    out.effects.chose(choice, chance.asked, hit);
+    hit
+}
+
 fn drop_it<F>(frame: F, number: u64, copy: u32, reason: DropReason, out: &mut Outlet<F>) {
     out.decided(|| Decision { frame: number, copy, fate: Fate::Drop(reason), delay: Span::ZERO, change: None });
     out.discard(frame, reason);
@@ -221,6 +241,9 @@ fn drop_it<F>(frame: F, number: u64, copy: u32, reason: DropReason, out: &mut Ou
 
 impl<F: Frame + Send> Stage<F> for Emulation<F> {
     fn push(&mut self, now: Time, batch: &mut Vec<Item<F>>, out: &mut Outlet<F>) {
+        if !self.asked.is_empty() {
+            out.effects.asks_delays(std::mem::take(&mut self.asked));
+        }
         for Item { frame, at } in batch.drain(..) {
             // Who leaves first makes room.
             self.release(at, out);
