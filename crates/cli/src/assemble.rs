@@ -1,9 +1,11 @@
 //! Makes the pipeline of a plan: its stages, its schedules, its classes.
 
+use crate::commands::{Common, Every};
 use crate::output::Failure;
 use crate::virtual_time::tolerance;
 use engine::classes::{Classifier, Rule};
 use engine::schedules::{Ask, Schedule};
+use engine::slices::Sampling;
 use engine::stages::StageConfig;
 use engine::{Class, ClassName, Pipeline, Stage};
 use packet::Frame;
@@ -50,6 +52,24 @@ pub(crate) fn stages<F: Frame + Send + 'static>(
 ) -> Vec<Box<dyn Stage<F>>> {
     let build = |(i, stage): (usize, &StageConfig)| stage.build(seed, &format!("{path}/{i}"));
     configs.iter().enumerate().map(build).collect()
+}
+
+/// Which frames are followed, if that was asked for; `backlog` says that all are there from the start.
+pub(crate) fn sampling(common: &Common, backlog: bool) -> Option<Sampling> {
+    let Every(every) = common.slices?;
+    Some(Sampling { every, backlog, listener: common.listener.hears.clone() })
+}
+
+/// Names of the stages of each class, as slices are called; the default class is last.
+pub(crate) fn stage_names(plan: &PipelinePlan) -> Vec<Vec<String>> {
+    let classes = plan.classes.iter().map(|class| &class.stages).chain([&plan.stages]);
+    classes.map(|stages| names(stages)).collect()
+}
+
+/// The kinds of stages, as slices are called.
+pub(crate) fn names(stages: &[StageConfig]) -> Vec<String> {
+    let kind = |stage: &StageConfig| stage.to_string().split(' ').next().unwrap_or_default().to_owned();
+    stages.iter().map(kind).collect()
 }
 
 /// Tells the classes of a plan apart.

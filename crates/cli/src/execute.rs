@@ -93,6 +93,11 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&PortSpec>) -> Result
     say_what_is_not_stamped(request)?;
     let stop = Stop::on_signals()?;
     let virtual_clock = request.pipelines.iter().all(is_virtual);
+    if request.common.listener.concludes.is_some() && (virtual_clock || request.pipelines.len() != 1) {
+        return Err(Failure::new(
+            "slice pipeline --kernel follows packets through one live pipeline: give it ports of this machine",
+        ));
+    }
     let mut outcome = if virtual_clock {
         virtual_time::run(request, &stop)?
     } else if request.pipelines.iter().any(is_virtual) {
@@ -100,11 +105,13 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&PortSpec>) -> Result
     } else {
         live(request, receiver, &stop)?
     };
+    let end_to_end = request.common.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
     note_samples(&outcome.reports, &mut outcome.limits);
     let report = Report {
         schema: Report::SCHEMA,
         command: request.command,
         pipelines: outcome.reports,
+        end_to_end,
         limits: with_definitions(outcome.limits),
     };
     let mut verdicts = judge(&report, &request.expectations)?;

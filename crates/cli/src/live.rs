@@ -326,11 +326,20 @@ fn open(
         Ok::<_, Failure>(pipeline)
     };
     let pipeline = assemble::pipeline(plan, request.seed(), |_, ask, path| schedule(ask, path))?;
-    let pipeline = logged(pipeline, &plan.name)?;
+    let mut pipeline = logged(pipeline, &plan.name)?;
+    let backlog = matches!(plan.source, SourcePlan::Streams { .. });
+    let sampling = assemble::sampling(&request.common, backlog);
+    if let Some(sampling) = &sampling {
+        pipeline = pipeline.slicing(&assemble::stage_names(plan), sampling);
+    }
     let mut back = None;
     if let Some(BackPlan { name, stages }) = &plan.back {
+        let names = [assemble::names(stages)];
         let stages = assemble::stages(stages, name, request.seed());
-        let pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name)?);
+        let mut pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name)?);
+        if let Some(sampling) = &sampling {
+            pipeline = pipeline.slicing(&names, sampling);
+        }
         back = Some((name.clone(), logged(pipeline, name)?));
     }
     let worker = Worker::open(eal, config, pipeline, back).map_err(Failure::new)?;

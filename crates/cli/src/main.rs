@@ -46,9 +46,9 @@ When every port is a capture, the model line or null, time is virtual: no privil
 the same command gives the same output to the bit.
 
 Exit status: 0 done; 1 ran but an expectation was missed; 2 usage, configuration or system error.")]
-struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: commands::Command,
+    pub(crate) command: commands::Command,
 }
 
 fn main() -> ExitCode {
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
 }
 
 /// A usage error, which clap spreads over paragraphs: what is wrong, and the tip if there is one.
-fn in_one_line(error: &clap::Error) -> String {
+pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let mut paragraphs = text.split("\n\n").map(|lines| lines.split_whitespace().collect::<Vec<_>>().join(" "));
     let what = paragraphs.next().unwrap_or_default();

@@ -84,6 +84,9 @@ pub(crate) fn table(report: &Report) -> String {
             );
         }
     }
+    if let Some(end_to_end) = &report.end_to_end {
+        text.push_str(&end_to_end.table());
+    }
     text
 }
 
@@ -288,6 +291,9 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     let told = report.streams.len() > 1 || report.streams.iter().any(|stream| stream.received.is_some());
     for stream in report.streams.iter().filter(|_| told) {
         stream_lines(out, stream)?;
+    }
+    if let Some(slices) = &report.slices {
+        out.push_str(&slices.table(false));
     }
     if let Some(flow) = &report.flow {
         writeln!(

@@ -68,3 +68,29 @@ fn effect_delays_of_both_directions_add_up() {
     assert_eq!(forward["delay"]["mean_ns"], 20_000_000.0);
     assert_eq!(number(backward, "/copies"), number(backward, "/in/frames"));
 }
+
+#[test]
+fn effect_a_planted_delay_shows_in_its_slice_of_either_direction() {
+    let Some(bed) = Bed::alone("emulate-slices", |_| {}) else { return };
+    let emulation = emulate(&bed, "--forward 'delay 200us' --backward 'delay 1ms' --slices 1/1");
+    ping(&bed, "-c 300 -i 0.002 -W 5");
+    let report = emulation.stop().whole_report();
+    let (forward, backward) = directions(&report);
+    for (direction, asked) in [(forward, 200_000.0), (backward, 1_000_000.0)] {
+        let slices = direction["slices"]["slices"].as_array().expect("slices");
+        let of = |name: &str, figure: &str| {
+            let slice = slices.iter().find(|slice| slice["name"] == name).expect("a slice");
+            slice.pointer(figure).and_then(Value::as_f64).expect("a figure")
+        };
+        assert!(number(direction, "/slices/packets/matched") >= 200, "{direction}");
+        assert!((of("netem", "/intended_mean_ns") - asked).abs() < 1e-6, "{direction}");
+        // By medians: a busy machine delays single frames as it likes, but none leaves early.
+        // The stage counts from the look at the port, which is where rx begins.
+        let (held, total) =
+            (of("netem", "/p50_ns"), direction["slices"]["total"]["p50_ns"].as_f64().expect("a figure"));
+        assert!(held + of("rx", "/p50_ns") >= asked * 0.99 && held > asked * 0.8, "{direction}");
+        assert!(["rx", "queueing", "pacer", "tx"].iter().all(|name| of(name, "/p50_ns") < held / 2.0), "{direction}");
+        assert!(held / total > 0.7, "{direction}");
+        assert!(direction["slices"]["overhead"]["tau_o_ns"].as_f64().is_some_and(|ns| ns > 0.0), "{direction}");
+    }
+}

@@ -20,7 +20,7 @@ pub(crate) struct Back {
     received: Burst,
     /// Frames that the input did not take yet, when they were due and how long they are.
     burst: Burst,
-    asks: Vec<(Time, u32, FrameLen)>,
+    asks: Vec<(Time, u32, FrameLen, u32)>,
 }
 
 /// Stages of the way back.
@@ -73,9 +73,11 @@ impl Back {
                 && let Some(departure) = self.pipeline.next_departure()
             {
                 if self.tx.carries(&departure.frame) {
+                    let tag = self.pipeline.tag_of(departure.class, &departure.frame);
                     self.burst.push(departure.frame).expect("there is room");
-                    self.asks.push((departure.at, departure.class, departure.length));
+                    self.asks.push((departure.at, departure.class, departure.length, tag));
                 } else {
+                    self.pipeline.unfollow(departure.class, &departure.frame);
                     self.pipeline.lost(departure.class, DropReason::TooLong);
                 }
             }
@@ -83,9 +85,13 @@ impl Back {
         if self.burst.is_empty() {
             return came;
         }
+        let start = if self.pipeline.is_slicing() { self.clock.now() } else { now };
         let sent = self.tx.send(&mut self.burst);
-        for (ask, class, length) in self.asks.drain(..sent) {
+        for (ask, class, length, tag) in self.asks.drain(..sent) {
             self.pipeline.sent(class, length);
+            if tag != 0 {
+                self.pipeline.sliced(class, tag, ask, start);
+            }
             if let Some((_, meter)) = &mut self.direction {
                 meter.record(ask, now, length);
             }
@@ -107,6 +113,7 @@ impl Back {
         if let Some((name, meter)) = &self.direction {
             let mut backward = PipelineReport { name: name.clone(), lateness: None, ..meter.report(books, held) };
             self.pipeline.report_effects(&mut backward);
+            backward.slices = self.pipeline.slices();
             return PipelineReport { backward: Some(Box::new(backward)), ..report };
         }
         let back = ReturnReport { came: books.came, left: books.left, drops: books.drops(), held };

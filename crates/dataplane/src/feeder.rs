@@ -38,7 +38,8 @@ impl<'a> Feeder<'a> {
             while !self.ready.is_full()
                 && let Some(departure) = rounds.pipeline.next_departure()
             {
-                let item = Ready { frame: departure.frame, at: departure.ready, class: departure.class };
+                let way = rounds.pipeline.way_of(departure.class, &departure.frame);
+                let item = Ready { frame: departure.frame, at: departure.ready, class: departure.class, way };
                 self.ready.push(item).expect("there is room, and nobody else adds");
                 self.handed += 1;
             }
@@ -74,6 +75,7 @@ pub(crate) fn joined(mut receiving: PipelineReport, handed: u64, mut departing: 
 fn both(receiving: PipelineReport, departing: PipelineReport) -> PipelineReport {
     let mut drops = receiving.drops;
     drops.add_all(&departing.drops);
+    let slices = departing.slices.map(|slices| slices.arrived_by(receiving.slices.as_ref()));
     PipelineReport {
         came: receiving.came,
         copies: receiving.copies,
@@ -84,6 +86,7 @@ fn both(receiving: PipelineReport, departing: PipelineReport) -> PipelineReport 
         back: receiving.back,
         backward: receiving.backward,
         depth: receiving.depth,
+        slices,
         ..departing
     }
 }

@@ -261,12 +261,18 @@ impl FillerPacer {
                 break;
             }
             if !self.tx.carries(&departure.frame) {
+                pipeline.unfollow(departure.class, &departure.frame);
                 pipeline.lost(departure.class, DropReason::TooLong);
                 continue;
             }
             let slot = self.planner.place(departure.at, departure.ready, departure.length.on_wire());
             let start = self.planner.line().time(slot.position);
             pipeline.departed(departure.class, departure.length, departure.at, start);
+            let tag = pipeline.tag_of(departure.class, &departure.frame);
+            if tag != 0 {
+                // Its place on the line is settled, and when it is handed over changes nothing about it.
+                pipeline.sliced(departure.class, tag, departure.at, start);
+            }
             self.carried += u64::from(slot.carried);
             self.crowded += u64::from(slot.crowded);
             self.fill = slot.fill;

@@ -1,5 +1,6 @@
 use dpdk::{BURST, Burst, Mbuf, Pool, RxQueue, TscClock};
 use engine::Pipeline;
+use engine::slices::Way;
 use engine::sources::Streams;
 use measure::DropReason;
 use packet::Frame;
@@ -30,6 +31,8 @@ pub(crate) struct Ready {
     pub(crate) frame: Mbuf,
     pub(crate) at: Time,
     pub(crate) class: u32,
+    /// Its way so far, if it is followed.
+    pub(crate) way: Option<Box<Way>>,
 }
 
 /// A frame of a capture, ready at a time counted from the start, or the length of one that no buffer holds.
@@ -145,10 +148,10 @@ impl Intake {
             From::Thread { ring, .. } => {
                 let mut came = 0;
                 while came < most
-                    && let Ok(Ready { frame, at, class }) = ring.pop()
+                    && let Ok(Ready { frame, at, class, way }) = ring.pop()
                 {
                     // This thread's look at the clock may be older than the other's.
-                    pipeline.push_to(class as usize, now.max(at), at, frame);
+                    pipeline.push_on(class as usize, now.max(at), at, frame, way);
                     came += 1;
                 }
                 came

@@ -17,6 +17,7 @@ mod line;
 mod outlet;
 mod replay;
 mod rounds;
+mod slices;
 mod worker;
 
 pub use counters::Counters;

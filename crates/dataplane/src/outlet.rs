@@ -1,5 +1,6 @@
 use crate::launch::{LEAD, Launch};
 use dpdk::{Burst, Mbuf, TxQueue};
+use engine::slices::Reading;
 use engine::{Departure, Pipeline};
 use measure::{DepartureMeter, DropReason, SentStreams, StreamReport};
 use packet::{Frame, Stamp};
@@ -20,6 +21,8 @@ pub(crate) struct Outlet {
     /// Frames are stamped: the UNIX time in ns at which the clock began.
     stamps: Option<u64>,
     sent: SentStreams,
+    /// Read before each hand-over where frames are followed.
+    clock: Option<Reading>,
 }
 
 struct Lane {
@@ -35,19 +38,26 @@ struct Ask {
     length: FrameLen,
     class: u32,
     stream: Option<u16>,
+    /// Of a frame that is followed.
+    tag: u32,
 }
 
 impl Outlet {
     pub(crate) fn new(queues: Vec<TxQueue>, launch: Option<Launch>) -> Self {
         let lane = |tx| Lane { tx, burst: Burst::new(), asks: VecDeque::new() };
         let lanes = queues.into_iter().map(lane).collect();
-        Outlet { lanes, waiting: 0, launch, last: Time::ZERO, stamps: None, sent: SentStreams::default() }
+        Outlet { lanes, waiting: 0, launch, last: Time::ZERO, stamps: None, sent: SentStreams::default(), clock: None }
     }
 
     /// Writes into each frame when it departs, by the wall clock: `wall_at_zero` is the UNIX time in ns
     /// at which the run's clock began, if frames are stamped.
     pub(crate) fn stamping(self, wall_at_zero: Option<u64>) -> Self {
         Outlet { stamps: wall_at_zero, ..self }
+    }
+
+    /// Frames are followed by `clock`, if they are.
+    pub(crate) fn slicing(self, clock: Option<Reading>) -> Self {
+        Outlet { clock, ..self }
     }
 
     /// How many frames of each stream were sent.
@@ -91,6 +101,7 @@ impl Outlet {
         };
         let lane = &mut self.lanes[lane];
         if !lane.tx.carries(&frame) {
+            pipeline.unfollow(class, &frame);
             pipeline.lost(class, DropReason::TooLong);
             return;
         }
@@ -99,8 +110,9 @@ impl Outlet {
             self.last = self.last.max(at);
         }
         let stream = self.stamps.and_then(|_| Stamp::of(frame.bytes())).map(|stamp| stamp.stream);
+        let tag = pipeline.tag_of(class, &frame);
         lane.burst.push(frame).expect("frames are added while there is room");
-        lane.asks.push_back(Ask { at, length, class, stream });
+        lane.asks.push_back(Ask { at, length, class, stream, tag });
         self.waiting += 1;
     }
 
@@ -123,13 +135,17 @@ impl Outlet {
                     }
                 }
             }
+            let read = self.clock.as_ref().map(|clock| clock());
             let sent = lane.tx.send(&mut lane.burst);
-            for Ask { at: ask, length, class, stream } in lane.asks.drain(..sent) {
+            for Ask { at: ask, length, class, stream, tag } in lane.asks.drain(..sent) {
                 pipeline.sent(class, length);
                 stream.into_iter().for_each(|stream| self.sent.add(stream));
                 // What a NIC was given in time departs when it was asked to, by all that can be seen here.
                 let start = if self.launch.is_some() { at.max(ask) } else { at };
                 pipeline.departed(class, length, ask, start);
+                if tag != 0 {
+                    pipeline.sliced(class, tag, ask, read.map_or(start, |read| start.max(read)));
+                }
                 meter.record_of(class, ask, start, length);
             }
             taken += sent;

@@ -48,7 +48,7 @@ pub(crate) fn read(
                 thread::sleep(Duration::from_micros(20));
             };
             let read = match frame.copy_from(next.bytes()) {
-                Ok(()) => Read::Frame(Ready { frame, class: 0, at }),
+                Ok(()) => Read::Frame(Ready { frame, class: 0, at, way: None }),
                 Err(_) => Read::TooLong(next.length()),
             };
             // There is room, and nobody else adds.

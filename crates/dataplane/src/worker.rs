@@ -11,6 +11,7 @@ use crate::line::{LineEnd, OnLine};
 use crate::outlet::Outlet;
 use crate::replay::{self, Supply};
 use crate::rounds::{Ends, Rounds};
+use crate::slices;
 use dpdk::{Detour, Eal, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
 use engine::filler::FillerPlanner;
 use engine::sources::Streams;
@@ -244,8 +245,18 @@ impl Worker {
     pub fn run(self, eal: &'static Eal, stop: &AtomicBool, counters: &Counters) -> Result<Finished, Error> {
         let _registered = eal.register_thread()?;
         let clock = TscClock::new(eal);
-        let Worker { config, pipeline, back: back_stages, pool, blanks, limit, input, output, detour } = self;
+        let Worker { config, mut pipeline, back: mut back_stages, pool, blanks, limit, input, output, detour } = self;
         pin(config.cpus.first())?;
+        if pipeline.is_slicing() {
+            let (clock, cost) = slices::reading(clock);
+            // With fillers the time of a frame is its place on the line, which the schedule reckons with.
+            if !matches!(config.pacing, Pacing::Filler { .. }) {
+                pipeline.slice_by(&clock, cost);
+            }
+            if let Some(back) = &mut back_stages {
+                back.pipeline.slice_by(&clock, cost);
+            }
+        }
         let mut ports = Vec::new();
         let mut queues = |opened: Opened| -> (Vec<RxQueue>, Vec<TxQueue>) {
             let Opened { started, driver } = opened;
@@ -287,7 +298,7 @@ impl Worker {
         let mut report = match config.pacing {
             Pacing::AsReady | Pacing::Deadline(_) => {
                 let paced = config.pacing != Pacing::AsReady;
-                let outlet = Outlet::new(output_tx, launch).stamping(stamps);
+                let outlet = Outlet::new(output_tx, launch).stamping(stamps).slicing(pipeline.slice_clock());
                 if let Some(cpu) = config.cpus.get(1) {
                     let (stages, schedule) = pipeline.split();
                     let (ready, other) = rtrb::RingBuffer::new(limit as usize);

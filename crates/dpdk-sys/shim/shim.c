@@ -44,6 +44,7 @@ _Static_assert(offsetof(struct rte_mbuf, port) == SHIM_MBUF_PORT, "port moved");
 _Static_assert(offsetof(struct rte_mbuf, ol_flags) == SHIM_MBUF_OL_FLAGS, "ol_flags moved");
 _Static_assert(offsetof(struct rte_mbuf, pkt_len) == SHIM_MBUF_PKT_LEN, "pkt_len moved");
 _Static_assert(offsetof(struct rte_mbuf, data_len) == SHIM_MBUF_DATA_LEN, "data_len moved");
+_Static_assert(offsetof(struct rte_mbuf, hash.usr) == SHIM_MBUF_USR, "hash.usr moved");
 _Static_assert(offsetof(struct rte_mbuf, buf_len) == SHIM_MBUF_BUF_LEN, "buf_len moved");
 _Static_assert(RTE_PKTMBUF_HEADROOM == SHIM_HEADROOM, "DPDK built with another headroom");
 

@@ -21,6 +21,7 @@ const _: () = {
     assert!(offset_of!(MbufHead, ol_flags) == SHIM_MBUF_OL_FLAGS);
     assert!(offset_of!(MbufHead, pkt_len) == SHIM_MBUF_PKT_LEN);
     assert!(offset_of!(MbufHead, data_len) == SHIM_MBUF_DATA_LEN);
+    assert!(offset_of!(MbufHead, usr) == SHIM_MBUF_USR);
     assert!(offset_of!(MbufHead, buf_len) == SHIM_MBUF_BUF_LEN);
 };
 
@@ -48,7 +49,9 @@ pub struct MbufHead {
     /// Bytes in this segment.
     pub data_len: u16,
     reserved_vlan: u16,
-    reserved_hash: [u32; 2],
+    /// Whatever who owns the frame wants to keep with it.
+    pub usr: u32,
+    reserved_hash: u32,
     reserved_vlan_outer: u16,
     /// Bytes of the buffer, headroom included.
     pub buf_len: u16,

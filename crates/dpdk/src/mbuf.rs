@@ -120,6 +120,14 @@ impl packet::Frame for Mbuf {
         // SAFETY: a copy of one segment into an equally large buffer is one segment, and nobody else's.
         NonNull::new(raw).map(|raw| unsafe { Mbuf::from_raw(raw) })
     }
+
+    fn tag(&self) -> u32 {
+        self.head().usr
+    }
+
+    fn set_tag(&mut self, tag: u32) {
+        self.head_mut().usr = tag;
+    }
 }
 
 impl Drop for Mbuf {

@@ -2,6 +2,7 @@ use crate::Line;
 use crate::catch_up::Forgiveness;
 use crate::pipeline::Departure;
 use crate::schedules::{AsReady, Lengths, Schedule};
+use crate::slices::{self, Slices};
 use crate::stages::{Item, Outlet, Stage};
 use crate::sync::{SyncSpec, Synchroniser};
 use measure::{Books, BufferReport, DropReason};
@@ -29,6 +30,8 @@ pub(crate) struct Lane<F> {
     pub(crate) depth: usize,
     batch: Vec<Item<F>>,
     pub(crate) outlet: Outlet<F>,
+    /// Frames that are followed, if any are.
+    pub(crate) slices: Option<Box<Slices>>,
 }
 
 impl<F: Frame> Lane<F> {
@@ -48,16 +51,20 @@ impl<F: Frame> Lane<F> {
             depth: 0,
             batch: Vec::new(),
             outlet: Outlet::default(),
+            slices: None,
         }
     }
 
     /// The stages, which give what is ready at once, and the schedule, each by itself.
     pub(crate) fn split(self) -> (Self, Self) {
-        let stages = Lane { outlet: self.outlet, ..Lane::new(self.class, self.stages, Box::new(AsReady)) };
+        let departing = self.slices.as_ref().map(|slices| Box::new(slices.departing()));
+        let stages =
+            Lane { outlet: self.outlet, slices: self.slices, ..Lane::new(self.class, self.stages, Box::new(AsReady)) };
         let schedule = Lane {
             forgiveness: self.forgiveness,
             sync: self.sync,
             buffer: self.buffer,
+            slices: departing,
             ..Lane::new(self.class, Vec::new(), self.schedule)
         };
         (stages, schedule)
@@ -68,9 +75,18 @@ impl<F: Frame> Lane<F> {
         self.sync = Some(Box::new(Synchroniser::new(spec, line)));
     }
 
+    /// Frames that are followed, if any are: one branch, or none where that is not compiled.
+    #[inline]
+    pub(crate) fn slices(&mut self) -> Option<&mut Slices> {
+        if slices::COMPILED { self.slices.as_deref_mut() } else { None }
+    }
+
     /// A frame came in at `at`. What becomes of it is booked here and in `total`.
-    pub(crate) fn push(&mut self, now: Time, at: Time, frame: F, total: &mut Books) {
+    pub(crate) fn push(&mut self, now: Time, at: Time, mut frame: F, total: &mut Books) {
         self.books.came.add(frame.length());
+        if let Some(slices) = self.slices() {
+            slices.arrived(&mut frame, now, at);
+        }
         let item = Item { frame, at };
         if self.stages.is_empty() {
             match &mut self.sync {
@@ -93,6 +109,7 @@ impl<F: Frame> Lane<F> {
             if self.stages[i].deadline().is_some_and(|deadline| deadline <= now) {
                 self.outlet.effects.told_by(i);
                 self.stages[i].wake(now, &mut self.outlet);
+                self.followed();
                 self.collect(total);
                 self.run(now, i + 1, total);
             }
@@ -105,12 +122,13 @@ impl<F: Frame> Lane<F> {
 
     /// Runs the batch through the stages from number `first` on.
     fn run(&mut self, now: Time, first: usize, total: &mut Books) {
-        for (i, stage) in self.stages.iter_mut().enumerate().skip(first) {
+        for i in first..self.stages.len() {
             if self.batch.is_empty() {
                 return;
             }
             self.outlet.effects.told_by(i);
-            stage.push(now, &mut self.batch, &mut self.outlet);
+            self.stages[i].push(now, &mut self.batch, &mut self.outlet);
+            self.followed();
             debug_assert!(self.batch.is_empty(), "a stage takes the whole batch");
             book(&mut self.outlet, [&mut self.books, total]);
             std::mem::swap(&mut self.batch, &mut self.outlet.released);
@@ -123,6 +141,17 @@ impl<F: Frame> Lane<F> {
                 }
                 sync.release(now, &mut self.ready);
             }
+        }
+    }
+
+    /// A stage has released and dropped frames, of which some may be followed.
+    #[inline]
+    fn followed(&mut self) {
+        if slices::COMPILED
+            && let Some(slices) = &mut self.slices
+        {
+            slices.passed(&self.outlet.released);
+            self.outlet.dropped.iter().for_each(|(frame, _)| slices.lost(frame.tag()));
         }
     }
 
@@ -161,6 +190,10 @@ impl<F: Frame> Lane<F> {
         };
         let due = self.schedule.depart(ready, &Lengths { frame: length, packet });
         self.starved += u64::from(due.starved);
+        if let Some(slices) = self.slices() {
+            slices.headed(frame.tag(), at);
+            slices.taken(due.at);
+        }
         self.head = Some(Departure { frame, length, class: self.class, ready, at: due.at });
     }
 

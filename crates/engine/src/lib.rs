@@ -21,6 +21,7 @@ mod pipeline;
 pub mod random;
 pub mod schedules;
 pub mod search;
+pub mod slices;
 pub mod sources;
 pub mod stages;
 pub mod sync;

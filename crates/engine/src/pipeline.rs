@@ -4,9 +4,10 @@ use crate::classes::Classifier;
 use crate::lane::Lane;
 use crate::merge::Merge;
 use crate::schedules::Schedule;
+use crate::slices::{Reading, Sampling, Slices, Way};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
-use measure::{Books, DepartureMeter, DropReason, PipelineReport};
+use measure::{Books, DepartureMeter, DropReason, PipelineReport, PipelineSlices};
 use packet::Frame;
 use units::{FrameLen, Span, Time};
 
@@ -117,6 +118,22 @@ impl<F: Frame> Pipeline<F> {
         self
     }
 
+    /// One frame in some is followed; `stages` are the names of each class's stages.
+    #[must_use]
+    pub fn slicing(mut self, stages: &[Vec<String>], sampling: &Sampling) -> Self {
+        for (lane, stages) in self.lanes.iter_mut().zip(stages) {
+            lane.slices = Some(Box::new(Slices::new(stages, sampling.clone())));
+        }
+        self
+    }
+
+    /// Frames are followed by this clock, of which a reading takes `cost`; without, by what the stages reckon with.
+    pub fn slice_by(&mut self, clock: &Reading, cost: Span) {
+        for slices in self.lanes.iter_mut().filter_map(Lane::slices) {
+            slices.read_by(Reading::clone(clock), cost);
+        }
+    }
+
     /// What becomes of the schedules when frames depart late, by more than `tolerance`; without, they are
     /// absolute.
     #[must_use]
@@ -165,6 +182,60 @@ impl<F: Frame> Pipeline<F> {
         let lane = &mut self.lanes[class];
         lane.push(now, at, frame, &mut self.books);
         self.merge.touched(lane);
+    }
+
+    /// A frame came from another thread, with its way so far if it is followed.
+    ///
+    /// # Panics
+    /// If there is no such class.
+    pub fn push_on(&mut self, class: usize, now: Time, at: Time, mut frame: F, way: Option<Box<Way>>) {
+        if let Some(slices) = self.lanes[class].slices() {
+            slices.put(&mut frame, way);
+        }
+        self.push_to(class, now, at, frame);
+    }
+
+    /// The way of a frame that goes on to another thread, if it is followed.
+    pub fn way_of(&mut self, class: u32, frame: &F) -> Option<Box<Way>> {
+        self.lanes[class as usize].slices()?.take(frame.tag())
+    }
+
+    /// The number of a frame that is followed; 0 if it is not.
+    #[inline]
+    pub fn tag_of(&mut self, class: u32, frame: &F) -> u32 {
+        self.lanes[class as usize].slices().map_or(0, |_| frame.tag())
+    }
+
+    /// A frame that is followed departed at `start` instead of `ask`, and is now handed over.
+    pub fn sliced(&mut self, class: u32, tag: u32, ask: Time, start: Time) {
+        if let Some(slices) = self.lanes[class as usize].slices() {
+            slices.departed(tag, ask, start);
+        }
+    }
+
+    /// Whether frames are followed.
+    #[must_use]
+    pub fn is_slicing(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.slices.is_some())
+    }
+
+    /// Slices of a pipeline of one class, if frames are followed.
+    #[must_use]
+    pub fn slices(&self) -> Option<PipelineSlices> {
+        self.lanes[0].slices.as_ref().map(|slices| slices.report())
+    }
+
+    /// The clock by which frames are followed, if they are.
+    #[must_use]
+    pub fn slice_clock(&self) -> Option<Reading> {
+        self.lanes[0].slices.as_ref().and_then(|slices| slices.clock())
+    }
+
+    /// A frame that may be followed will not depart.
+    pub fn unfollow(&mut self, class: u32, frame: &F) {
+        if let Some(slices) = self.lanes[class as usize].slices() {
+            slices.lost(frame.tag());
+        }
     }
 
     /// Lets the stages release what is due by `now`.
@@ -327,6 +398,7 @@ impl<F: Frame> Pipeline<F> {
     pub fn report_classes(&self, meter: &DepartureMeter, report: &mut PipelineReport) {
         if let [lane] = &self.lanes[..] {
             report.buffer = lane.buffer();
+            report.slices = lane.slices.as_ref().map(|slices| slices.report());
             report.sources = lane.sync.as_ref().map_or_else(Vec::new, |sync| sync.report());
         }
         for (lane, class) in self.lanes.iter().zip(&self.classes) {
@@ -343,6 +415,7 @@ impl<F: Frame> Pipeline<F> {
             of_class.forgiven = lane.forgiveness.total().map(Into::into);
             of_class.depth = Some(measure::DepthReport { max: lane.depth as u64 });
             of_class.buffer = lane.buffer();
+            of_class.slices = lane.slices.as_ref().map(|slices| slices.report());
             of_class.sources = lane.sync.as_ref().map_or_else(Vec::new, |sync| sync.report());
             of_class.contended = Some(self.merge.contended(lane.class));
             if class.free {

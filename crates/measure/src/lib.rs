@@ -20,6 +20,7 @@ mod moments;
 mod plots;
 mod rates;
 mod report;
+pub mod slices;
 pub mod special;
 mod streams;
 mod timeline;
@@ -40,5 +41,6 @@ pub use report::{
     LatenessReport, LineReport, Overlap, PipelineReport, RateReport, Report, ReturnReport, Shortfall, Skew,
     SourceReport,
 };
+pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter};
 pub use streams::{IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};
 pub use timeline::Timeline;

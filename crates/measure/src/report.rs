@@ -4,6 +4,7 @@ use crate::effects::{ChoiceReports, DelayReport, EffectCounts, Effects, ReorderR
 use crate::fit::FitReport;
 use crate::limit::LimitReport;
 use crate::plots::Plots;
+use crate::slices::{EndToEnd, PipelineSlices};
 use crate::streams::StreamReport;
 use serde::Serialize;
 use units::Span;
@@ -17,6 +18,9 @@ pub struct Report {
     pub command: &'static str,
     /// One entry for each pipeline.
     pub pipelines: Vec<PipelineReport>,
+    /// Packets' way from program to program, where the kernel was followed, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_to_end: Option<EndToEnd>,
     /// What this run could not resolve, and what the figures mean.
     pub limits: serde_json::Map<String, serde_json::Value>,
 }
@@ -130,6 +134,9 @@ pub struct PipelineReport {
     /// Streams that are stamped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamReport>,
+    /// Where sampled frames spent their time, with `--slices`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slices: Option<PipelineSlices>,
     /// The way back as a direction of its own, to be reported beside this one.
     #[serde(skip)]
     pub backward: Option<Box<PipelineReport>>,

@@ -16,6 +16,14 @@ pub trait Frame {
     where
         Self: Sized;
 
+    /// A number that goes with the frame for whoever follows it. Until it was set it may be any.
+    fn tag(&self) -> u32 {
+        0
+    }
+
+    /// Sets that number.
+    fn set_tag(&mut self, _tag: u32) {}
+
     /// Length on the line, FCS included and padded to the minimum, also of what a capture cut off.
     fn length(&self) -> FrameLen {
         FrameLen::of_captured(self.bytes().len() as u32)
@@ -27,6 +35,7 @@ pub trait Frame {
 pub struct HeapFrame {
     bytes: Vec<u8>,
     original: u32,
+    tag: u32,
 }
 
 impl HeapFrame {
@@ -34,7 +43,7 @@ impl HeapFrame {
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         let original = bytes.len() as u32;
-        HeapFrame { bytes, original }
+        HeapFrame { bytes, original, tag: 0 }
     }
 
     /// Makes the frame so many bytes long, to be written. Keeps the allocation that it already has.
@@ -78,6 +87,14 @@ impl Frame for HeapFrame {
 
     fn copy(&self) -> Option<Self> {
         Some(self.clone())
+    }
+
+    fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    fn set_tag(&mut self, tag: u32) {
+        self.tag = tag;
     }
 
     fn length(&self) -> FrameLen {

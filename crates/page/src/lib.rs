@@ -83,6 +83,7 @@ pub fn html(report: &Report, about: &About) -> String {
     for (i, pipeline) in report.pipelines.iter().enumerate() {
         out.push_str(&pipeline::section(pipeline, i));
     }
+    out.push_str(&report.end_to_end.as_ref().map_or_else(String::new, slices::end_to_end));
     out.push_str(&limits(report));
     out.push_str("<section class=\"stack\"><h2 id=\"terms\">What the figures mean</h2>\n<div class=\"card\"><dl class=\"terms\">\n");
     for (term, meaning) in TERMS {

@@ -1,5 +1,6 @@
 //! What one pipeline did: the figures that matter first, drawings, where every frame went, every figure.
 
+use crate::slices::{stacked, waterfall};
 use crate::text::{details, escape, table};
 use crate::{flatten, plots};
 use measure::figures::{bits, brief, digits, share, thousands, time};
@@ -18,7 +19,40 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
     out.push_str(&accounting(report));
     out.push_str(&figures(report));
     out.push_str("</div></section>\n");
+    for report in [report].into_iter().chain(&report.classes) {
+        out.push_str(&slices(report));
+    }
     out
+}
+
+/// Where frames spent their time, if that was followed: the mean as a bar, one frame as a waterfall, all figures.
+fn slices(report: &PipelineReport) -> String {
+    let Some(slices) = report.slices.as_ref().filter(|slices| slices.packets.matched > 0) else { return String::new() };
+    let of = |slice: &measure::slices::PipelineSlice| {
+        (slice.name.clone(), slice.mean_ns, measure::slices::meaning(&slice.name).to_owned())
+    };
+    let means: Vec<_> = slices.slices.iter().map(of).collect();
+    let parts: Vec<_> = slices.typical.iter().map(|part| (part.name.clone(), part.length_ns)).collect();
+    let row = |slice: &measure::slices::PipelineSlice| {
+        let times = [slice.mean_ns, slice.p50_ns, slice.p99_ns, slice.intended_mean_ns];
+        let errors = [slice.error.mean_ns, slice.error.p50, slice.error.p99, slice.error.max_ns];
+        let figures = times.into_iter().chain(errors).map(brief);
+        [slice.name.clone()].into_iter().chain(figures).collect()
+    };
+    let rows: Vec<Vec<String>> = slices.slices.iter().map(row).collect();
+    let head = ["slice", "mean", "median", "p99", "intended", "mean error", "error p50", "error p99", "error max"];
+    let caption = format!(
+        "{}: 1 frame in {}, {} departed; error is what it was less what it was meant to be",
+        report.name,
+        thousands(slices.every),
+        thousands(slices.packets.matched)
+    );
+    format!(
+        "{}{}<section class=\"stack\"><div class=\"card\">{}</div></section>\n",
+        stacked(&means),
+        waterfall(&format!("A frame of {}", report.name), &parts, &means),
+        table(&caption, &head, &rows)
+    )
 }
 
 /// The figures that are looked for first.

@@ -56,7 +56,7 @@ pub fn slices(title: &str, slices: &Slices, about: &About) -> String {
     out
 }
 
-fn stacked(means: &[(String, f64, String)]) -> String {
+pub(crate) fn stacked(means: &[(String, f64, String)]) -> String {
     let total: f64 = means.iter().map(|(_, ns, _)| ns).sum();
     let scale = if total > 0.0 { WIDTH / total } else { 0.0 };
     let mut bars = String::new();
@@ -92,7 +92,7 @@ fn stacked(means: &[(String, f64, String)]) -> String {
     )
 }
 
-fn waterfall(what: &str, parts: &[(String, f64)], means: &[(String, f64, String)]) -> String {
+pub(crate) fn waterfall(what: &str, parts: &[(String, f64)], means: &[(String, f64, String)]) -> String {
     let total: f64 = parts.iter().map(|(_, ns)| ns).sum();
     let scale = if total > 0.0 { (WIDTH - NAMES - 90.0) / total } else { 0.0 };
     let mut bars = String::new();
@@ -120,6 +120,19 @@ fn waterfall(what: &str, parts: &[(String, f64)], means: &[(String, f64, String)
         escape(what),
         brief(total)
     )
+}
+
+/// The way from program to program.
+pub(crate) fn end_to_end(report: &measure::EndToEnd) -> String {
+    if report.packets.matched == 0 {
+        return String::new();
+    }
+    let of = |slice: &measure::slices::EndToEndSlice| {
+        (slice.name.clone(), slice.mean_ns * slice.per_packet, format!("median {}", brief(slice.p50_ns)))
+    };
+    let means: Vec<_> = report.slices.iter().map(of).collect();
+    let parts: Vec<_> = report.typical.iter().map(|part| (part.name.clone(), part.length_ns)).collect();
+    format!("{}{}", stacked(&means), waterfall("From program to program", &parts, &means))
 }
 
 #[cfg(test)]

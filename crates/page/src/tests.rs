@@ -16,7 +16,7 @@ fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport
 }
 
 fn page(pipelines: Vec<PipelineReport>) -> String {
-    let report = Report { schema: 1, command: "shape", pipelines, limits: serde_json::Map::new() };
+    let report = Report { schema: 1, command: "shape", pipelines, end_to_end: None, limits: serde_json::Map::new() };
     html(&report, &About::default())
 }
 
@@ -119,7 +119,8 @@ fn names_and_commands_are_text() {
     let about = About { command_line: "netlathe shape --name '<b>'".into(), verdicts, ..About::default() };
     let mut limits = serde_json::Map::new();
     limits.insert("warnings".into(), serde_json::json!(["a <gap>"]));
-    let report = Report { schema: 1, command: "run", pipelines: vec![report.clone(), report], limits };
+    let report =
+        Report { schema: 1, command: "run", pipelines: vec![report.clone(), report], end_to_end: None, limits };
     let text = html(&report, &about);
     assert_eq!(
         checked(&text).matches("&lt;script&gt;").count(),

@@ -129,6 +129,10 @@ pub fn run(
                 }
                 pipeline.sent(class, length);
                 pipeline.departed(class, length, at, start);
+                let tag = pipeline.tag_of(class, &departure.frame);
+                if tag != 0 {
+                    pipeline.sliced(class, tag, at, start);
+                }
                 meter.record_of(class, at, start, length);
             }
             Err(error) => {

@@ -42,7 +42,7 @@ struct flow {
     __u16 source_port, destination_port;    /* host order */
     __u16 ethertype;                        /* host order */
     __u8 protocol, ip_length, transport_length, pad[3];
-    __u32 sequence;                         /* TCP's, or 0 */
+    __u32 sequence;                         /* TCP's; of UDP a digest, as packet::digest has it */
     __u32 payload;
     __u32 length;                           /* of the packet, from the IP header on */
 };
@@ -85,6 +85,8 @@ struct settings {
     __u32 by_family;                        /* only frames with an end in `family` */
     __u32 by_name;                          /* only frames with an end whose thread is called `name` */
     __u64 name[2];
+    __u32 few;                              /* system calls are not traced, nor all of the way */
+    __u32 pad;
 };
 
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, FRAMES); __type(key, __u32); __type(value, struct frame); } frames SEC(".maps");
@@ -120,8 +122,11 @@ static __always_inline int done(struct cpu *c, struct settings *s, enum probe pr
     return 0;
 }
 
-/* Each program begins with the stamp, so that its own work lies behind it: what comes before is the way into it. */
-#define ENTER() __u64 now = bpf_ktime_get_ns(); struct cpu *c = this_cpu(); struct settings *s = set(); if (!c || !s) return 0
+/* Each program begins with the stamp, so that its own work lies behind it: what comes before is the way into it. Where
+ * only a frame that is followed matters, that is asked first: the clock is half of what a program costs. */
+#define MAPS() struct cpu *c = this_cpu(); struct settings *s = set(); if (!c || !s) return 0
+#define STAMP() __u64 now = bpf_ktime_get_ns()
+#define ENTER() STAMP(); MAPS()
 #define LEAVE(probe) return done(c, s, probe, now)
 
 /* An address as a number to reckon with. To the verifier it stays a pointer, of which it allows little, until it has
@@ -215,7 +220,7 @@ static __always_inline void hand_over(struct cpu *c, struct settings *s, struct 
 /* Reads the packet's headers, of which the IP header lies at `ip`; 0 if it has a payload of TCP or UDP. */
 static __always_inline int read_flow(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 ip, struct flow *flow)
 {
-    __u8 header[40];
+    __u8 header[40] __attribute__((aligned(8)));
     __u32 before = ip - number(c, skb->data), transport;
     flow->ethertype = bpf_ntohs(skb->protocol);
     flow->length = skb->len - before;
@@ -240,7 +245,9 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
     }
     if (flow->protocol != 6 && flow->protocol != UDP)
         return -1;
-    if (bpf_probe_read_kernel(header, flow->protocol == 6 ? 16 : 8, (void *)(ip + flow->ip_length)))
+    /* Of a datagram, the first eight bytes of payload, too; where it is shorter, what lies behind it is cut off below. */
+    __u16 id = flow->ethertype == 0x0800 ? header[4] << 8 | header[5] : 0;
+    if (bpf_probe_read_kernel(header, 16, (void *)(ip + flow->ip_length)))
         return -1;
     flow->source_port = header[0] << 8 | header[1];
     flow->destination_port = header[2] << 8 | header[3];
@@ -252,8 +259,16 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
         flow->sequence = (__u32)header[4] << 24 | header[5] << 16 | header[6] << 8 | header[7];
     }
     transport = flow->ip_length + flow->transport_length;
+    if (flow->length <= transport)
+        return -1;
     flow->payload = flow->length - transport;
-    return flow->length > transport ? 0 : -1;
+    if (flow->protocol == UDP) {
+        __u64 first = bpf_be64_to_cpu(*(__u64 *)(header + 8));
+        if (flow->payload < 8)
+            first &= ~0ULL << (8 * (8 - flow->payload));
+        flow->sequence = ((first ^ (__u64)id << 48) * 0x9E3779B97F4A7C15ULL) >> 32;
+    }
+    return 0;
 }
 
 /* Begins to follow a frame; what was in its place is given up. */
@@ -334,12 +349,22 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(on_tcp_send, struct sock *sk, struct msghdr *msg, struct sk_buff *skb, int goal)
 {
-    ENTER();
-    struct thread *t = this_thread();
-    if (t && t->call == SENDS && t->sk != number(c, sk)) {
-        t->sk = number(c, sk);
-        t->tcp_send = now;
+    MAPS();
+    __u32 tid = bpf_get_current_pid_tgid(), index = tid & (THREADS - 1);
+    struct thread *t = bpf_map_lookup_elem(&threads, &index);
+    if (!t)
+        return 0;
+    if (s->few && t->tid != tid) {
+        /* Nobody told of its call: it is one that sends, or it would not come by. */
+        t->tid = tid;
+        t->call = SENDS;
+        t->entered = t->ip_send = t->sk = 0;
     }
+    if (t->tid != tid || t->call != SENDS || t->sk == number(c, sk))
+        return 0;
+    STAMP();
+    t->sk = number(c, sk);
+    t->tcp_send = now;
     LEAVE(P_TCP_SEND);
 }
 
@@ -363,7 +388,22 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
         LEAVE(P_QUEUE);
     struct thread *t = this_thread();
     /* A frame that leaves in a softirq, on top of whatever runs, is not of that thread's call. */
-    if (t && t->call == SENDS && (f->flow.protocol == UDP || t->sk == number(c, sk))) {
+    if (s->few) {
+        /* The call is known by TCP's stamp alone, which counts for the packet behind it. A datagram is sent by who
+         * runs. */
+        bool called = t && t->call == SENDS && t->sk == number(c, sk);
+        __u64 ids = bpf_get_current_pid_tgid();
+        if (called) {
+            stamp(f, TCP_SEND, t->tcp_send);
+            t->sk = 0;
+        }
+        if (called || f->flow.protocol == UDP) {
+            f->sender = ids >> 32;
+            f->sender_tid = ids;
+            if (asked_for(s))
+                f->flags |= SENDER;
+        }
+    } else if (t && t->call == SENDS && (f->flow.protocol == UDP || t->sk == number(c, sk))) {
         __u64 ids = bpf_get_current_pid_tgid();
         stamp(f, SEND_ENTER, t->entered);
         if (t->tcp_send)
@@ -382,34 +422,40 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
 SEC("tp_btf/qdisc_enqueue")
 int BPF_PROG(on_qdisc_in, struct Qdisc *qdisc, struct netdev_queue *txq, struct sk_buff *skb)
 {
-    ENTER();
+    MAPS();
     struct frame *f = followed(number(c, skb->head));
-    if (f)
-        stamp(f, QDISC_IN, now);
+    if (!f)
+        return 0;
+    STAMP();
+    stamp(f, QDISC_IN, now);
     LEAVE(P_QDISC_IN);
 }
 
 SEC("tp_btf/qdisc_dequeue")
 int BPF_PROG(on_qdisc_out, struct Qdisc *qdisc, struct netdev_queue *txq, int packets, struct sk_buff *skb)
 {
-    ENTER();
-    if (skb) {
-        struct frame *f = followed(number(c, skb->head));
-        if (f && last(f) == QDISC_IN)
-            stamp(f, QDISC_OUT, now);
-    }
+    if (!skb)
+        return 0;
+    MAPS();
+    struct frame *f = followed(number(c, skb->head));
+    if (!f || last(f) != QDISC_IN)
+        return 0;
+    STAMP();
+    stamp(f, QDISC_OUT, now);
     LEAVE(P_QDISC_OUT);
 }
 
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
 {
-    ENTER();
+    MAPS();
     __u64 head = number(c, skb->head);
     struct frame *f = followed(head);
-    if (f)
-        stamp(f, XMIT, now);
-    c->sending = head;
+    c->sending = f ? head : 0;
+    if (!f)
+        return 0;
+    STAMP();
+    stamp(f, XMIT, now);
     LEAVE(P_XMIT);
 }
 
@@ -418,10 +464,13 @@ int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
 SEC("tp_btf/net_dev_xmit")
 int BPF_PROG(on_xmit_done, struct sk_buff *skb, int rc, struct net_device *dev, unsigned int length)
 {
-    ENTER();
+    MAPS();
     struct frame *f = followed(c->sending);
     c->sending = 0;
-    if (f && last(f) == XMIT) {
+    if (!f)
+        return 0;
+    STAMP();
+    if (last(f) == XMIT) {
         stamp(f, XMIT_DONE, now);
         if (s->direction == TX)
             hand_over(c, s, f, SENT);
@@ -477,12 +526,14 @@ int BPF_PROG(on_receive, struct sk_buff *skb)
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_tcp_receive, struct sock *sk, struct sk_buff *skb)
 {
-    ENTER();
+    MAPS();
     __u64 head = number(c, skb->head);
     struct frame *f = followed(head);
-    if (f && last(f) == RECEIVE)
-        stamp(f, TCP_RECEIVE, now);
-    c->receiving = head;
+    c->receiving = f ? head : 0;
+    if (!f || last(f) != RECEIVE)
+        return 0;
+    STAMP();
+    stamp(f, TCP_RECEIVE, now);
     LEAVE(P_TCP_RECEIVE);
 }
 
@@ -517,8 +568,11 @@ static __always_inline __u64 first_waiting(struct cpu *c, struct sock *sk)
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(on_ready, struct sock *sk)
 {
-    ENTER();
+    MAPS();
     struct frame *f = followed(c->receiving);
+    if (!f && sk->sk_protocol != UDP)
+        return 0;
+    STAMP();
     if (f && (last(f) == RECEIVE || last(f) == TCP_RECEIVE) && f->flow.destination_port == sk->__sk_common.skc_num)
         stamp(f, READY, now);
     else
@@ -551,38 +605,58 @@ static __always_inline void taken(struct cpu *c, struct settings *s, struct thre
     }
 }
 
+/* A receive call takes a frame, of which no more is looked at. */
+static __always_inline void taken_at_once(struct cpu *c, struct settings *s, struct frame *f, enum point point, __u64 now)
+{
+    __u64 ids = bpf_get_current_pid_tgid();
+    stamp(f, point, now);
+    f->receiver = ids >> 32;
+    f->receiver_tid = ids;
+    if (asked_for(s))
+        f->flags |= RECEIVER;
+    hand_over(c, s, f, FOLLOWED);
+}
+
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(on_copy, struct sk_buff *skb, int length)
 {
-    ENTER();
+    MAPS();
     struct frame *f = followed(number(c, skb->head));
+    if (!f)
+        return 0;
+    STAMP();
     struct thread *t = this_thread();
     struct sock *sk = skb->sk;
-    __u32 before = f ? last(f) : 0;
+    __u32 before = last(f);
     /* Other sockets, of captures, may read the same buffer: only its own counts. */
-    bool own = f && sk && f->flow.destination_port == sk->__sk_common.skc_num;
+    bool own = sk && f->flow.destination_port == sk->__sk_common.skc_num;
     bool at_socket = before == RECEIVE || before == TCP_RECEIVE || before == READY;
-    if (own && at_socket && t && t->call == RECEIVES)
+    if (own && at_socket && s->few)
+        taken_at_once(c, s, f, COPY, now);
+    else if (own && at_socket && t && t->call == RECEIVES)
         taken(c, s, t, f, COPY, now);
     LEAVE(P_COPY);
 }
 
-static __always_inline void copied(__u64 now)
+/* The frame that this thread copies. */
+static __always_inline struct frame *copying(void)
 {
     struct thread *t = this_thread();
     if (!t || t->call != RECEIVES || !t->count || t->count > HEADS)
-        return;
-    struct frame *f = followed(t->heads[(t->count - 1) & (HEADS - 1)]);
-    if (f && last(f) == COPY)
-        stamp(f, COPIED, now);
+        return 0;
+    return followed(t->heads[(t->count - 1) & (HEADS - 1)]);
 }
 
 /* TCP comes by here after each buffer that it has copied … */
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(on_copied, struct sock *sk)
 {
+    struct frame *f = copying();
+    if (!f)
+        return 0;
     ENTER();
-    copied(now);
+    if (last(f) == COPY)
+        stamp(f, COPIED, now);
     LEAVE(P_COPIED);
 }
 
@@ -590,15 +664,22 @@ int BPF_PROG(on_copied, struct sock *sk)
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_recv_length, struct sock *sk, int ret, int flags)
 {
-    ENTER();
-    if (sk->sk_protocol == UDP) {
-        struct frame *f = ret >= 0 && !(flags & PEEK) ? followed(first_waiting(c, sk)) : 0;
-        struct thread *t = this_thread();
-        if (f && last(f) == READY && t && t->call == RECEIVES)
-            taken(c, s, t, f, COPIED, now);
-    } else {
-        copied(now);
+    if (sk->sk_protocol != UDP) {
+        struct frame *f = copying();
+        if (!f)
+            return 0;
+        ENTER();
+        if (last(f) == COPY)
+            stamp(f, COPIED, now);
+        LEAVE(P_RECV_LENGTH);
     }
+    ENTER();
+    struct frame *f = ret >= 0 && !(flags & PEEK) ? followed(first_waiting(c, sk)) : 0;
+    struct thread *t = this_thread();
+    if (f && last(f) == READY && s->few)
+        taken_at_once(c, s, f, COPIED, now);
+    else if (f && last(f) == READY && t && t->call == RECEIVES)
+        taken(c, s, t, f, COPIED, now);
     LEAVE(P_RECV_LENGTH);
 }
 
@@ -625,5 +706,5 @@ int BPF_PROG(on_ip_send, struct sock *sk)
 
 _Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
 _Static_assert(sizeof(struct cpu) == 8 * (2 * PROBES + 7), "src/kernel.rs reads it");
-_Static_assert(sizeof(struct settings) == 40, "src/kernel.rs writes it");
+_Static_assert(sizeof(struct settings) == 48, "src/kernel.rs writes it");
 _Static_assert(sizeof(struct frame) == 8 + 10 * POINTS + 56 + 32, "src/record.rs reads it");

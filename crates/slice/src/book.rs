@@ -204,7 +204,8 @@ impl Book {
         let net: f64 = parts.iter().map(|part| part.net).sum();
         self.total.count(record.whole() as f64, net);
         self.added += record.whole() as f64 - net;
-        let started = record.stamps.first().filter(|first| first.point == Point::SendEnter);
+        let begins = |point| matches!(point, Point::SendEnter | Point::TcpSend);
+        let started = record.stamps.first().filter(|first| begins(first.point));
         match started {
             Some(first) => self.round(record, first.at),
             None if record.stamps.first().is_some_and(|first| first.point == Point::Queue) => {

@@ -6,7 +6,7 @@
 use crate::costs::{Costs, ProbeCost};
 use crate::error::Error;
 use crate::formulas::Overhead;
-use crate::kernel::{Counters, Kernel};
+use crate::kernel::{Counters, Kernel, Points};
 use crate::record::Probe;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -87,12 +87,12 @@ fn median(values: &mut [f64]) -> f64 {
 ///
 /// # Errors
 /// As [`Kernel::attach`], and when there is no loopback to try on.
-pub fn calibrate(buffer: u32) -> Result<(Kernel, Costs), Error> {
+pub fn calibrate(buffer: u32, points: Points) -> Result<(Kernel, Costs), Error> {
     // The work is done in a thread of its own: it may need a network namespace of its own.
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let mut bench = bench()?;
-            measure(&mut bench, buffer)
+            measure(&mut bench, buffer, points)
         });
         thread.join().unwrap_or_else(|_| Err(failed("the thread of the calibration")(io::Error::other("it panicked"))))
     })
@@ -116,11 +116,11 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |cause| Error::Calibration { what, cause }
 }
 
-fn measure(bench: &mut Bench, buffer: u32) -> Result<(Kernel, Costs), Error> {
+fn measure(bench: &mut Bench, buffer: u32, points: Points) -> Result<(Kernel, Costs), Error> {
     let failed = failed("TCP over 127.0.0.1");
     let turn = |bench: &mut Bench| bench.rounds().map_err(&failed);
     turn(bench)?; // to get warm
-    let mut kernel = Kernel::attach(buffer)?;
+    let mut kernel = Kernel::attach(buffer, points)?;
     turn(bench)?;
     // Differences of neighbours, of which the median counts: what slows the machine down slows both.
     let (mut round, mut exit, mut call) = (Vec::new(), Vec::new(), Vec::new());
@@ -190,7 +190,8 @@ fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
         }
     }
     let call_bodies = body(calls, Probe::SysEnter) + body(calls, Probe::SysExit);
-    let call_way = ((added.call - call_bodies) / 2.0).max(0.0);
+    // Where no call is traced, the difference is noise.
+    let call_way = if call_bodies > 0.0 { ((added.call - call_bodies) / 2.0).max(0.0) } else { 0.0 };
     // Of the network's probes in one round: how many, and how long they run. The rest of the difference is the ways.
     let network = |probe: &&Probe| !matches!(**probe, Probe::SysEnter | Probe::SysExit | Probe::Fork);
     // Not those of others' frames, which only the machine's idle time pays for.
@@ -199,7 +200,9 @@ fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
     let bodies: f64 = Probe::ALL.iter().filter(network).map(|p| count(*p) * body(rounds, *p)).sum();
     let in_calls = CALLS * (body(rounds, Probe::SysEnter) + body(rounds, Probe::SysExit) + 2.0 * call_way);
     let way = if hits > 0.0 { ((added.round - in_calls - bodies) / hits).max(0.0) } else { 0.0 };
-    let plain = body(rounds, Probe::Transmit);
+    // A probe that only stamps; of the few points, the one at the receive path.
+    let plain = [Probe::Transmit, Probe::Receive].map(|probe| body(rounds, probe)).into_iter().find(|ns| *ns > 0.0);
+    let plain = plain.unwrap_or(0.0);
     let stamp = plain + way;
     Costs {
         overhead: Overhead {

@@ -62,7 +62,7 @@ impl Costs {
         let first = before.iter().all(|s| matches!(s.point, Point::SendEnter | Point::TcpSend | Point::IpSend));
         match point {
             _ if first => self.body(Probe::Queue),
-            Point::Queue => self.body(Probe::Transmit),
+            Point::Queue if self.probes.contains_key(&Probe::Transmit) => self.body(Probe::Transmit),
             _ => self.body(point.probe()),
         }
     }

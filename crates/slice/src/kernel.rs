@@ -23,25 +23,25 @@ const CALLS: usize = 512;
 const SENDS: u8 = 1;
 const RECEIVES: u8 = 2;
 
-/// A program, where it goes, and whether there are no slices without it.
-const PROGRAMS: &[(&str, Probe, bool)] = &[
-    ("on_sys_enter", Probe::SysEnter, true),
-    ("on_sys_exit", Probe::SysExit, true),
-    ("on_tcp_send", Probe::TcpSend, false),
-    ("on_queue", Probe::Queue, true),
-    ("on_qdisc_in", Probe::QdiscIn, false),
-    ("on_qdisc_out", Probe::QdiscOut, false),
-    ("on_xmit", Probe::Transmit, true),
-    ("on_xmit_done", Probe::TransmitDone, false),
-    ("on_netif_rx", Probe::NetifRx, true),
-    ("on_gro", Probe::Gro, false),
-    ("on_receive", Probe::Receive, true),
-    ("on_tcp_receive", Probe::TcpReceive, false),
-    ("on_ready", Probe::Ready, false),
-    ("on_copy", Probe::Copy, true),
-    ("on_copied", Probe::Copied, false),
-    ("on_recv_length", Probe::ReceiveLength, false),
-    ("on_fork", Probe::Fork, true),
+/// A program, where it goes, whether there are no slices without it, and whether it is one of the few.
+const PROGRAMS: &[(&str, Probe, bool, bool)] = &[
+    ("on_sys_enter", Probe::SysEnter, true, false),
+    ("on_sys_exit", Probe::SysExit, true, false),
+    ("on_tcp_send", Probe::TcpSend, false, true),
+    ("on_queue", Probe::Queue, true, true),
+    ("on_qdisc_in", Probe::QdiscIn, false, false),
+    ("on_qdisc_out", Probe::QdiscOut, false, false),
+    ("on_xmit", Probe::Transmit, true, false),
+    ("on_xmit_done", Probe::TransmitDone, false, false),
+    ("on_netif_rx", Probe::NetifRx, true, false),
+    ("on_gro", Probe::Gro, false, false),
+    ("on_receive", Probe::Receive, true, true),
+    ("on_tcp_receive", Probe::TcpReceive, false, false),
+    ("on_ready", Probe::Ready, false, true),
+    ("on_copy", Probe::Copy, true, true),
+    ("on_copied", Probe::Copied, false, false),
+    ("on_recv_length", Probe::ReceiveLength, false, true),
+    ("on_fork", Probe::Fork, true, true),
 ];
 
 /// Which half of a packet's way is looked at.
@@ -120,8 +120,17 @@ impl Counters {
     }
 }
 
-/// Words of `struct settings`: timing and mute, port and direction, family and name, the name.
-type Settings = [u64; 5];
+/// Words of `struct settings`: timing and mute, port and direction, family and name, the name, few.
+type Settings = [u64; 6];
+
+/// At how many points a packet is stamped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Points {
+    /// All that this kernel has, system calls among them.
+    All,
+    /// No system calls, and five points of the way: a third of the cost.
+    Few,
+}
 
 /// The probes, attached.
 pub struct Kernel {
@@ -135,6 +144,7 @@ pub struct Kernel {
     now: Settings,
     missing: Vec<(&'static str, String)>,
     functions: Result<(), String>,
+    points: Points,
     links: Vec<(&'static str, BtfTracePointLinkId)>,
     function: Option<FEntryLinkId>,
 }
@@ -146,7 +156,7 @@ impl Kernel {
     ///
     /// # Errors
     /// When the kernel has no types, refuses BPF to this user, or refuses a program that is needed.
-    pub fn attach(buffer: u32) -> Result<Kernel, Error> {
+    pub fn attach(buffer: u32, points: Points) -> Result<Kernel, Error> {
         let btf = Btf::from_sys_fs().map_err(|cause| Error::NoTypes(reason(&cause)))?;
         let calls = calls();
         let mut programs = EbpfLoader::new()
@@ -156,16 +166,19 @@ impl Kernel {
             .load(OBJECT)
             .map_err(|cause| not_allowed(&cause))?;
         let (mut missing, mut links) = (Vec::new(), Vec::new());
-        for &(name, probe, needed) in PROGRAMS {
+        for &(name, probe, needed, _) in PROGRAMS.iter().filter(|program| program.3 || points == Points::All) {
             match load(&mut programs, name, probe.name(), &btf).and_then(|()| attach(&mut programs, name)) {
                 Ok(link) => links.push((name, link)),
                 Err(cause) if needed => return Err(refused(probe.name(), &cause)),
                 Err(cause) => missing.push((probe.name(), reason(&cause))),
             }
         }
-        let function = load_function(&mut programs, Probe::IpSend.name(), &btf)
-            .and_then(|()| attach_function(&mut programs))
-            .map_err(|cause| reason(&cause));
+        let function = match points {
+            Points::Few => Err("few points are asked for".to_owned()),
+            Points::All => load_function(&mut programs, Probe::IpSend.name(), &btf)
+                .and_then(|()| attach_function(&mut programs))
+                .map_err(|cause| reason(&cause)),
+        };
         let (function, functions) = match function {
             Ok(link) => (Some(link), Ok(())),
             Err(cause) => (None, Err(cause)),
@@ -180,9 +193,10 @@ impl Kernel {
             cpus: PerCpuArray::try_from(cpus).map_err(maps)?,
             settings: Array::try_from(settings).map_err(maps)?,
             family: HashMap::try_from(family).map_err(maps)?,
-            now: [0; 5],
+            now: [0; 6],
             missing,
             functions,
+            points,
             links,
             function,
         };
@@ -205,7 +219,8 @@ impl Kernel {
     /// Attaches them again.
     pub(crate) fn resume(&mut self) -> Result<(), Error> {
         let Some(programs) = &mut self.programs else { return Ok(()) };
-        for &(name, probe, _) in PROGRAMS {
+        let points = self.points;
+        for &(name, probe, ..) in PROGRAMS.iter().filter(|program| program.3 || points == Points::All) {
             if !self.missing.iter().any(|(missing, _)| *missing == probe.name()) {
                 let link = attach(programs, name).map_err(|cause| refused(probe.name(), &cause))?;
                 self.links.push((name, link));
@@ -236,9 +251,20 @@ impl Kernel {
         &self.missing
     }
 
+    /// At which points packets are stamped.
+    #[must_use]
+    pub fn points(&self) -> Points {
+        self.points
+    }
+
+    /// The last word of the settings.
+    fn few(&self) -> u64 {
+        pair(u32::from(self.points == Points::Few), 0)
+    }
+
     /// From now on every frame is followed, for the calibration.
     pub(crate) fn calibrating(&mut self, timing: bool, mute: bool) -> Result<(), Error> {
-        self.set([pair(u32::from(timing), u32::from(mute)), pair(0, Direction::Both as u32), 0, 0, 0])
+        self.set([pair(u32::from(timing), u32::from(mute)), pair(0, Direction::Both as u32), 0, 0, 0, self.few()])
     }
 
     /// From now on the frames that are asked for are followed and handed over; those under way are forgotten.
@@ -257,7 +283,7 @@ impl Kernel {
         }
         let ports = pair(u32::from(filter.port.unwrap_or(0)), filter.direction as u32);
         let names = pair(by_family, u32::from(filter.comm.is_some()));
-        let followed = [0, ports, names, half(0), half(8)];
+        let followed = [0, ports, names, half(0), half(8), self.few()];
         let mut mute = followed;
         mute[0] = pair(0, 1);
         self.set(mute)?;
@@ -470,7 +496,7 @@ mod tests {
     #[test]
     fn every_probe_has_a_program() {
         for probe in Probe::ALL.iter().filter(|probe| **probe != Probe::IpSend) {
-            assert!(PROGRAMS.iter().any(|(_, at, _)| at == probe), "{probe:?}");
+            assert!(PROGRAMS.iter().any(|(_, at, ..)| at == probe), "{probe:?}");
         }
         let calls = calls();
         assert_eq!(calls[usize::try_from(libc::SYS_sendto).expect("small")], SENDS);

@@ -140,7 +140,7 @@ pub struct Flow {
     pub length: u32,
     /// Bytes of payload.
     pub payload: u32,
-    /// TCP's sequence number, 0 for UDP.
+    /// TCP's sequence number; of UDP a digest of the IP identification and the first eight bytes of payload.
     pub sequence: u32,
 }
 

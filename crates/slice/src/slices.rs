@@ -35,6 +35,7 @@ slices! {
     SyscallTcpIp, "syscall-tcp-ip", true, "entry of the send call to the device's queue (TCP, older kernels)";
     SyscallUdpIp, "syscall-udp-ip", true, "entry of the send call to the device's queue (UDP)";
     Link, "link", true, "the device's queue to its driver: queueing discipline";
+    LinkDriver, "link-driver", true, "the device's queue to the receive path: queueing discipline, driver, softirq (few points)";
     Qdisc, "qdisc", false, "within link: the wait in the queueing discipline";
     Driver, "driver", true, "the driver, up to the receiver's queue or its return";
     Softirq, "receive-softirq", true, "the receiver's queue to the receive path: the wait for the softirq";
@@ -99,6 +100,7 @@ fn top(record: &Record, n: usize) -> Slice {
         Point::SendEnter if tcp => Slice::SyscallTcpIp,
         Point::SendEnter => Slice::SyscallUdpIp,
         Point::TcpSend | Point::IpSend => Slice::TcpIp,
+        Point::Queue if matches!(next, Point::Receive) => Slice::LinkDriver,
         Point::Queue | Point::QdiscIn | Point::QdiscOut => Slice::Link,
         Point::Transmit => Slice::Driver,
         Point::TransmitDone | Point::Arrive => Slice::Softirq,

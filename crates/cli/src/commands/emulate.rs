@@ -67,7 +67,7 @@ pub(crate) struct Emulate {
     #[arg(long, conflicts_with_all = ["between", "backward"])]
     one_way: bool,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 const FORWARD: &str = "forward";

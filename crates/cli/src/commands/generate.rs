@@ -51,7 +51,7 @@ pub(crate) struct Generate {
     #[command(flatten)]
     departures: Departures,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 impl Generate {

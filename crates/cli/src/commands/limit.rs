@@ -77,7 +77,7 @@ pub(crate) struct Limit {
     #[arg(long)]
     one_way: bool,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 impl Limit {

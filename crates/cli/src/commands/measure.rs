@@ -23,6 +23,7 @@ use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Share, Span, Time, WireLen
 
 /// Measure gaps and rates of what arrives
 #[derive(clap::Args)]
+#[command(mut_arg("slices", |option| option.hide(true)))]
 #[command(after_help = "\
 Examples:
   netlathe measure --pcap out.pcap --expect 'fixed 10us'
@@ -202,6 +203,9 @@ impl Measure {
             let second = Span::from_ps(PS_PER_S);
             return crate::host::watch(names, self.interval.unwrap_or(second), &self.common);
         }
+        if self.common.slices.is_some() {
+            return Err(Failure::new("--slices: measure has no stages to follow frames through: leave it out"));
+        }
         let mut problems = Problems::default();
         let port = match (&self.input, &self.pcap) {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
@@ -266,8 +270,13 @@ impl Measure {
         }
         let failure = outcome.failure.take();
         execute::note_samples(std::slice::from_ref(&report), &mut outcome.limits);
-        let report =
-            Report { schema: Report::SCHEMA, command: "measure", pipelines: vec![report], limits: outcome.limits };
+        let report = Report {
+            schema: Report::SCHEMA,
+            command: "measure",
+            pipelines: vec![report],
+            end_to_end: None,
+            limits: outcome.limits,
+        };
         let verdict = expected.zip(self.expect.as_ref()).map(|(expected, text)| Verdict {
             expected: text.clone(),
             missed: self.miss(&expected, &report.pipelines[0]),

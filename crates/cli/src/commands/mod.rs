@@ -65,6 +65,21 @@ impl Command {
     }
 }
 
+impl Command {
+    /// The options of a command that moves frames through a pipeline.
+    #[cfg(feature = "slice")]
+    pub(crate) fn common_mut(&mut self) -> Option<&mut Common> {
+        match self {
+            Command::Shape(command) => Some(&mut command.common),
+            Command::Emulate(command) => Some(&mut command.common),
+            Command::Gen(command) => Some(&mut command.common),
+            Command::Limit(command) => Some(&mut command.common),
+            Command::Run(command) => Some(&mut command.common),
+            _ => None,
+        }
+    }
+}
+
 /// Options that every command which moves frames has.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Common {
@@ -90,6 +105,12 @@ pub(crate) struct Common {
     /// receiving and stages on the first, departures alone on the second
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub(crate) cores: Option<Cores>,
+    /// Follow one frame in N through the stages and report where its time went; 1/64 when no share is given
+    #[arg(long, value_name = "1/N", num_args = 0..=1, default_missing_value = "1/64", value_parser = parse_sampling)]
+    pub(crate) slices: Option<Every>,
+    /// Who hears of each frame that is followed.
+    #[arg(skip)]
+    pub(crate) listener: SliceListener,
     /// Say more: what was chosen and why, and what DPDK says
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
@@ -184,6 +205,29 @@ fn parse_cores(text: &str) -> Result<Cores, units::ParseError> {
     Ok(Cores(cores))
 }
 
+/// One frame in so many is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Every(pub(crate) u64);
+
+/// Who hears of each frame that is followed, if anybody, and what he makes of all of them.
+#[derive(Clone, Default)]
+pub(crate) struct SliceListener {
+    pub(crate) hears: Option<engine::slices::Listener>,
+    /// Asked once, when the run has ended.
+    pub(crate) concludes: Option<Conclusion>,
+}
+
+/// Whole ways of packets, at the end of a run.
+pub(crate) type Conclusion = std::sync::Arc<dyn Fn() -> Result<::measure::EndToEnd, Failure> + Send + Sync>;
+
+pub(crate) fn parse_sampling(text: &str) -> Result<Every, units::ParseError> {
+    let every = text.strip_prefix("1/").unwrap_or(text).parse().ok().filter(|every| *every > 0);
+    let every = every.filter(|every| text.starts_with("1/") || *every == 1);
+    every.map(Every).ok_or_else(|| {
+        units::ParseError::new(format!("'{text}' is no share of frames to follow"), "write 1/64, or 1/1 for all")
+    })
+}
+
 fn parse_window(text: &str) -> Result<units::Span, units::ParseError> {
     let window: units::Span = text.parse()?;
     if window == units::Span::ZERO {
@@ -195,6 +239,15 @@ fn parse_window(text: &str) -> Result<units::Span, units::ParseError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_are_one_in_some() {
+        assert_eq!(parse_sampling("1/64"), Ok(Every(64)));
+        assert_eq!((parse_sampling("1"), parse_sampling("1/1")), (Ok(Every(1)), Ok(Every(1))));
+        for text in ["", "64", "0", "1/0", "2/3", "1/x", "25%", "1/"] {
+            assert!(parse_sampling(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn cores_are_numbers_and_ranges() {

@@ -18,7 +18,7 @@ pub(crate) struct Run {
     #[arg(value_name = "SCENARIO.toml")]
     file: PathBuf,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 impl Run {

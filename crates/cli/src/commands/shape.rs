@@ -49,7 +49,7 @@ pub(crate) struct Shape {
     #[arg(long)]
     one_way: bool,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 impl Shape {

@@ -210,7 +210,9 @@ impl<F: Frame> Outlet<F> {
     /// in any case: without a free buffer as one that was dropped for want of it, and there is none.
     pub fn copy(&mut self, frame: &F) -> Option<F> {
         self.copies += 1;
-        let copy = frame.copy();
+        let mut copy = frame.copy();
+        // Nobody follows a copy: it did not arrive.
+        copy.iter_mut().for_each(|copy| copy.set_tag(0));
         self.not_copied += u64::from(copy.is_none());
         copy
     }

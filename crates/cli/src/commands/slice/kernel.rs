@@ -3,7 +3,7 @@ use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::stop::Stop;
-use slice::{Book, Direction, Filter, Header, Journal, JournalWriter, Kernel, Record};
+use slice::{Book, Direction, Filter, Header, Journal, JournalWriter, Kernel, Points, Record};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -39,6 +39,9 @@ pub(crate) struct KernelSlices {
     /// Which part of the way: tx ends at the driver, rx begins at the receiver's queue
     #[arg(long, value_name = "WAY", default_value = "both", value_parser = ["tx", "rx", "both"])]
     direction: String,
+    /// Stamp at all points that this kernel has, or at few: no system calls, five points, a third of the cost
+    #[arg(long, value_name = "SET", default_value = "all", value_parser = ["all", "few"])]
+    points: String,
     /// End after this time, such as 10s
     #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
     duration: Option<units::Span>,
@@ -58,7 +61,7 @@ pub(crate) struct KernelSlices {
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Read packets from such a file instead of the kernel
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "duration", "write", "buffer", "program"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "points", "duration", "write", "buffer", "program"])]
     read: Option<PathBuf>,
     /// Write the report as a page, DIR/report.html, with its data in DIR/report.json
     #[arg(long = "report", value_name = "DIR")]
@@ -128,7 +131,8 @@ impl KernelSlices {
     fn follow(&self, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
         let mut journal = self.write.as_deref().map(JournalWriter::create).transpose().map_err(Failure::new)?;
         let stop = Stop::on_signals()?;
-        let (mut kernel, costs) = slice::calibrate(self.buffer).map_err(Failure::new)?;
+        let points = if self.points == "few" { Points::Few } else { Points::All };
+        let (mut kernel, costs) = slice::calibrate(self.buffer, points).map_err(Failure::new)?;
         if let Some(journal) = &mut journal {
             journal.header(&Header::new(costs.clone(), kernel.probes())).map_err(Failure::new)?;
         }

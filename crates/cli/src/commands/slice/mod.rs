@@ -5,7 +5,9 @@ use clap::Subcommand;
 use std::process::ExitCode;
 
 mod attach;
+mod end_to_end;
 mod kernel;
+mod pipeline;
 mod report;
 
 /// Show where a packet's time goes, with what the measuring cost known and subtracted
@@ -14,6 +16,7 @@ mod report;
 Examples:
   netlathe slice kernel --port 8080 --duration 10s
   netlathe slice kernel --json -- ./ping-pong 127.0.0.1 1000
+  netlathe slice pipeline -- emulate --in pcap:in.pcap --out pcap:out.pcap --forward 'delay 200us'
   netlathe slice attach /dev/shm/server.probes --duration 10s")]
 pub(crate) struct Slice {
     #[command(subcommand)]
@@ -23,6 +26,7 @@ pub(crate) struct Slice {
 #[derive(Subcommand)]
 enum Action {
     Kernel(kernel::KernelSlices),
+    Pipeline(pipeline::PipelineSlices),
     Attach(attach::Attach),
 }
 
@@ -30,6 +34,7 @@ impl Slice {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.action {
             Action::Kernel(command) => command.run(),
+            Action::Pipeline(command) => command.run(),
             Action::Attach(command) => command.run(),
         }
     }

@@ -65,6 +65,9 @@ impl Set {
     pub(crate) fn of(kernel: &Kernel) -> Set {
         let mut why = Vec::new();
         match kernel.why_no_functions() {
+            Some(_) if kernel.points() == slice::Points::Few => {
+                why.push("few points are used, as asked: no system calls, and no details".to_owned());
+            }
             Some(reason) => why.push(format!("fentry is not used, the kernel refuses it: {reason}")),
             None => why.push("fentry is used: this kernel lets functions be traced".to_owned()),
         }

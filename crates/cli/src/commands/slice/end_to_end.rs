@@ -1,0 +1,123 @@
+//! Packets from program to program through a pipeline of ours: what the kernel saw at both ends, put together with
+//! what the pipeline saw.
+
+use crate::commands::SliceListener;
+use crate::output::{self, Failure};
+use measure::{EndToEnd, EndToEndMeter};
+use packet::Identity;
+use slice::{Carried, Costs, Ends, Filter, Kernel, Key, Points, Record};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use units::{PS_PER_NS, Time};
+
+/// Room for records that are not read yet.
+const BUFFER: u32 = 16 << 20;
+/// Between two looks at the records.
+const LOOK: Duration = Duration::from_millis(20);
+/// Records that are kept: a minute of 10 000 packets a second each way.
+const RECORDS: usize = 1_200_000;
+/// Packets on either side whose comparison of the clocks counts for one: the tightest is the best.
+const NEIGHBOURS: usize = 50;
+
+/// A packet that the pipeline followed, by the pipeline's clock.
+struct Seen {
+    identity: Identity,
+    arrived: Time,
+    slices: Vec<(String, f64)>,
+    departed: Time,
+    /// CLOCK_MONOTONIC less the pipeline's clock, in ns; too large by what came between the two readings.
+    ahead: i64,
+}
+
+/// What is being gathered.
+struct Gathering {
+    seen: mpsc::Receiver<Seen>,
+    stop: Arc<AtomicBool>,
+    kernel: JoinHandle<Result<Vec<Record>, slice::Error>>,
+    costs: Costs,
+    probes: &'static str,
+}
+
+/// Attaches the probes, follows packets from now on, and puts their ways together when the run has ended.
+pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
+    let (mut kernel, costs) = slice::calibrate(BUFFER, Points::All).map_err(Failure::new)?;
+    kernel.follow(&Filter { port, ..Filter::default() }).map_err(Failure::new)?;
+    let probes = kernel.probes();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let kernel = thread::spawn(move || gather(kernel, &stopped));
+    let (tell, seen) = mpsc::channel();
+    let hears: engine::slices::Listener = Arc::new(move |way, meter, now| {
+        let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+        let (Some(identity), Ok(monotonic)) = (way.identity, monotonic) else { return };
+        let ns = monotonic.tv_sec() * 1_000_000_000 + monotonic.tv_nsec();
+        let ahead = ns - (now.as_ps() / PS_PER_NS).cast_signed();
+        // The hand-over to the driver is where the kernel's stamps go on.
+        let Some((_hand_over, parts)) =
+            meter.parts(&way.marks).split_last().map(|(last, rest)| (last.clone(), rest.to_vec()))
+        else {
+            return;
+        };
+        let (Some(first), Some(departed)) = (way.marks.first(), way.marks.iter().nth_back(1)) else { return };
+        let slices = parts.into_iter().map(|part| (part.name, part.length_ns)).collect();
+        // When the end of the run has been reached nobody listens any more.
+        let _late = tell.send(Seen { identity, arrived: first.at, slices, departed: departed.at, ahead });
+    });
+    let gathering = Mutex::new(Some(Gathering { seen, stop, kernel, costs, probes }));
+    let concludes = move || {
+        let gathering = gathering.lock().unwrap_or_else(PoisonError::into_inner).take();
+        gathering.map_or_else(|| Err(Failure::new("slices were put together already")), conclude)
+    };
+    Ok(SliceListener { hears: Some(hears), concludes: Some(Arc::new(concludes)) })
+}
+
+/// Reads records until it is told to stop, then all that are left.
+fn gather(mut kernel: Kernel, stop: &AtomicBool) -> Result<Vec<Record>, slice::Error> {
+    let mut records = Vec::new();
+    let mut beyond: u64 = 0;
+    let mut keep = |record: Record| if records.len() < RECORDS { records.push(record) } else { beyond += 1 };
+    while !stop.load(Ordering::Relaxed) {
+        thread::sleep(LOOK);
+        kernel.records(&mut keep);
+    }
+    kernel.detach(&mut keep)?;
+    if beyond > 0 {
+        output::note(format!(
+            "{} records of the kernel were too many to be kept: give --port",
+            output::thousands(beyond)
+        ));
+    }
+    Ok(records)
+}
+
+fn conclude(gathering: Gathering) -> Result<EndToEnd, Failure> {
+    let Gathering { seen, stop, kernel, costs, probes } = gathering;
+    stop.store(true, Ordering::Relaxed);
+    let records =
+        kernel.join().map_err(|_| Failure::new("the thread that reads records failed"))?.map_err(Failure::new)?;
+    let seen: Vec<Seen> = seen.try_iter().collect();
+    let ends = Ends::new(&records, &costs);
+    let mut meter = EndToEndMeter::default();
+    for (n, packet) in seen.iter().enumerate() {
+        let near = &seen[n.saturating_sub(NEIGHBOURS)..(n + NEIGHBOURS).min(seen.len())];
+        let ahead = near.iter().map(|packet| packet.ahead).min().unwrap_or(packet.ahead);
+        meter.add(ends.journey(&packet.carried(ahead)).as_deref());
+    }
+    Ok(meter.report(probes))
+}
+
+impl Seen {
+    /// By the kernel's clock, which is `ahead` ns ahead.
+    fn carried(&self, ahead: i64) -> Carried {
+        let Identity { source, destination, source_port, destination_port, protocol, number, payload } = self.identity;
+        let instant = |time: Time| ((time.as_ps() / PS_PER_NS).cast_signed() + ahead).max(0).unsigned_abs();
+        Carried {
+            key: Key { source, destination, source_port, destination_port, protocol, number, payload },
+            arrived: instant(self.arrived),
+            slices: self.slices.clone(),
+            departed: instant(self.departed),
+        }
+    }
+}

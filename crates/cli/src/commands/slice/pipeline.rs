@@ -1,0 +1,138 @@
+use super::end_to_end;
+use crate::commands::{Command, Every, SliceListener, parse_sampling};
+use crate::output::{self, Failure};
+use clap::Parser;
+use measure::slices::{SlicePart, waterfall};
+use packet::Identity;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use units::Time;
+
+/// Slices of netlathe's own pipelines: arrival, each stage, queue, pacer, driver
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe slice pipeline -- emulate --in pcap:in.pcap --out pcap:out.pcap --forward 'delay 200us'
+  netlathe slice pipeline --every 1/64 -- emulate --between eth0 eth1 --both 'delay 10ms' --duration 10s
+  netlathe slice pipeline --kernel --port 7 -- emulate --between c0 s0 --forward 'delay 200us' --duration 5s
+  netlathe slice pipeline --each waterfall -- shape --in pcap:in.pcap --out wire:10G --gap 10us
+
+Runs COMMAND, which is shape, emulate, limit, gen or run with its options, and adds the slices to its report:
+as --slices there does. docs/reference/slice.md says what each slice is.")]
+pub(crate) struct PipelineSlices {
+    /// Follow one frame in N
+    #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = parse_sampling)]
+    every: Every,
+    /// Print each frame as it departs: one line, one JSON line, or a waterfall
+    #[arg(long, value_name = "FORM", value_parser = ["lines", "json", "waterfall"])]
+    each: Option<String>,
+    /// Follow the packets in the kernel, too, from the sender's program to the receiver's on this machine
+    #[arg(long)]
+    kernel: bool,
+    /// With --kernel, only packets from or to this port
+    #[arg(long, value_name = "N", requires = "kernel", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// A command of netlathe, and its options
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// A frame that departed.
+pub(super) struct Departed {
+    pub(super) at: Time,
+    pub(super) identity: Option<Identity>,
+    pub(super) length: u32,
+    pub(super) parts: Vec<SlicePart>,
+}
+
+impl PipelineSlices {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let mut command = self.inner()?;
+        let common = command.common_mut().ok_or_else(|| {
+            Failure::new(
+                "slice pipeline follows frames of shape, emulate, limit, gen and run: write one of them behind --",
+            )
+        })?;
+        if common.json && self.each.is_some() {
+            return Err(Failure::new("--each prints on stdout, where --json prints one object: leave one of them out"));
+        }
+        common.slices = Some(self.every);
+        if self.kernel {
+            if self.each.is_some() {
+                return Err(Failure::new("--kernel puts ways together when the run has ended: leave --each out"));
+            }
+            common.listener = end_to_end::listener(self.port)?;
+            return command.run();
+        }
+        let Some(form) = self.each else { return command.run() };
+        let (listener, frames) = listener();
+        common.listener = listener;
+        let printing = thread::spawn(move || frames.iter().try_for_each(|frame| print(&form, &frame)));
+        let status = command.run()?;
+        printing.join().map_err(|_| Failure::new("the thread that prints frames failed"))??;
+        Ok(status)
+    }
+
+    /// The command behind `--`.
+    fn inner(&self) -> Result<Command, Failure> {
+        let words = [OsString::from("netlathe")].into_iter().chain(self.command.iter().cloned());
+        match crate::Arguments::try_parse_from(words) {
+            Ok(arguments) => Ok(arguments.command),
+            Err(error) => Err(Failure::new(format!("behind --: {}", crate::in_one_line(&error)))),
+        }
+    }
+}
+
+/// Hears of frames, and passes them on to whoever takes his time.
+pub(super) fn listener() -> (SliceListener, mpsc::Receiver<Departed>) {
+    let (tell, hear) = mpsc::channel();
+    let listener: engine::slices::Listener = Arc::new(move |way, meter, _| {
+        let frame = Departed {
+            at: way.marks.first().map_or(Time::ZERO, |mark| mark.at),
+            identity: way.identity,
+            length: way.length,
+            parts: meter.parts(&way.marks),
+        };
+        // Nobody listens any more: the reader of our output went away, which is told there.
+        let _gone = tell.send(frame);
+    });
+    (SliceListener { hears: Some(listener), concludes: None }, hear)
+}
+
+/// What a frame is.
+pub(super) fn who(identity: Option<&Identity>, length: u32) -> String {
+    match identity {
+        None => format!("frame of {} B", length),
+        Some(identity) => format!(
+            "{} {}:{} > {}:{} {} B",
+            if identity.protocol == 6 { "tcp" } else { "udp" },
+            identity.source,
+            identity.source_port,
+            identity.destination,
+            identity.destination_port,
+            identity.payload
+        ),
+    }
+}
+
+fn print(form: &str, frame: &Departed) -> Result<(), Failure> {
+    let seconds = frame.at.as_ps() / units::PS_PER_S;
+    let rest = frame.at.as_ps() % units::PS_PER_S / units::PS_PER_NS;
+    let what = who(frame.identity.as_ref(), frame.length);
+    match form {
+        "json" => {
+            let object = serde_json::json!({ "at_ns": frame.at.as_ps() / units::PS_PER_NS, "packet": what, "slices": frame.parts });
+            output::print(&format!("{object}\n"))
+        }
+        "waterfall" => output::print(&format!("{seconds}.{rest:09} {what}\n{}\n", waterfall(&frame.parts))),
+        _ => {
+            let total: f64 = frame.parts.iter().map(|part| part.length_ns).sum();
+            let parts: Vec<String> =
+                frame.parts.iter().map(|part| format!("{} {}", part.name, output::brief(part.length_ns))).collect();
+            let total = output::brief(total);
+            output::print(&format!("{seconds}.{rest:09} {what}: {}, total {total}\n", parts.join(", ")))
+        }
+    }
+}

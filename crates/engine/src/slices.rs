@@ -1,0 +1,237 @@
+//! Slices of a pipeline: sampled frames are followed from their arrival to the driver.
+//!
+//! A frame that is followed carries a number ([`Frame::tag`]); its marks lie in a table of its class. A mark holds when
+//! the frame was there and when it should have been, which is what stages and schedule reckon with. Without a clock
+//! both are the same: virtual time is exact. A driver in real time gives a reading of its clock, which is taken for
+//! sampled frames only.
+
+use crate::stages::Item;
+use measure::{Mark, PipelineSlices, SliceMeter};
+use packet::{Frame, Identity};
+use std::sync::Arc;
+use units::{Span, Time};
+
+/// Without the feature no frame is followed, and nothing asks whether one is.
+pub(crate) const COMPILED: bool = cfg!(feature = "slices");
+
+/// A reading of a driver's clock.
+pub type Reading = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// Hears of each frame that departed, and what the clock of the marks read a moment ago.
+pub type Listener = Arc<dyn Fn(&Way, &SliceMeter, Time) + Send + Sync>;
+
+/// Which frames are followed, and how.
+#[derive(Clone)]
+pub struct Sampling {
+    /// One frame in so many of each class, the first one included.
+    pub every: u64,
+    /// All frames are there from the start: they arrive when the one before departs.
+    pub backlog: bool,
+    /// Who hears of each frame that departed. Frames are then identified.
+    pub listener: Option<Listener>,
+}
+
+/// The way of one frame.
+#[derive(Clone, Debug, Default)]
+pub struct Way {
+    /// Its marks so far: at the arrival, before the stages, behind each of them, first in the queue, at the
+    /// departure, and behind the hand-over.
+    pub marks: Vec<Mark>,
+    /// Which packet it is, if somebody listens and it is one of TCP or UDP.
+    pub identity: Option<Identity>,
+    /// Its bytes with FCS when it arrived.
+    pub length: u32,
+}
+
+/// The frames of one class that are followed.
+pub(crate) struct Slices {
+    sampling: Sampling,
+    /// That of a run in real time.
+    clock: Option<Reading>,
+    /// Frames come with their tag: another thread has begun to follow them.
+    continued: bool,
+    /// Frames until the next that is followed.
+    left: u64,
+    ways: Vec<Way>,
+    free: Vec<u32>,
+    meter: SliceMeter,
+    /// When the last frame was to depart.
+    last: Time,
+}
+
+impl Slices {
+    /// For a class with stages of these names.
+    pub(crate) fn new(stages: &[String], sampling: Sampling) -> Slices {
+        let mut names = vec!["rx".to_owned()];
+        for (i, stage) in stages.iter().enumerate() {
+            let before = stages[..i].iter().filter(|other| *other == stage).count();
+            names.push(if before == 0 { stage.clone() } else { format!("{stage}.{}", before + 1) });
+        }
+        names.extend(["queueing", "pacer", "tx"].map(str::to_owned));
+        Slices {
+            meter: SliceMeter::new(names, sampling.every),
+            sampling,
+            clock: None,
+            continued: false,
+            left: 1,
+            ways: Vec::new(),
+            free: Vec::new(),
+            last: Time::ZERO,
+        }
+    }
+
+    /// Time is real: it is read by `clock`, which takes `cost`.
+    pub(crate) fn read_by(&mut self, clock: Reading, cost: Span) {
+        self.clock = Some(clock);
+        self.meter.costs(cost);
+    }
+
+    /// For the thread that makes the departures of frames which `self` sees arriving.
+    pub(crate) fn departing(&self) -> Slices {
+        Slices {
+            sampling: self.sampling.clone(),
+            clock: self.clock.clone(),
+            continued: true,
+            left: 1,
+            ways: Vec::new(),
+            free: Vec::new(),
+            meter: self.meter.another(),
+            last: Time::ZERO,
+        }
+    }
+
+    /// A frame arrived at `at`; the driver looked at `now`.
+    #[inline]
+    pub(crate) fn arrived<F: Frame>(&mut self, frame: &mut F, now: Time, at: Time) {
+        if self.continued {
+            return;
+        }
+        self.left -= 1;
+        if self.left > 0 {
+            frame.set_tag(0);
+        } else {
+            self.left = self.sampling.every;
+            self.begin(frame, now, at);
+        }
+    }
+
+    #[cold]
+    fn begin<F: Frame>(&mut self, frame: &mut F, now: Time, at: Time) {
+        self.meter.seen();
+        let (from, entered) = match &self.clock {
+            Some(clock) => {
+                let read = clock();
+                // A frame that was read ahead of its time has not arrived later than it is looked at.
+                (now.min(read), read)
+            }
+            None => {
+                let from = if self.sampling.backlog { at.max(self.last) } else { at };
+                (from, from)
+            }
+        };
+        let identity = self.sampling.listener.is_some().then(|| Identity::of(frame.bytes())).flatten();
+        let length = frame.length().bytes();
+        let way = self.place(frame);
+        way.marks.clear();
+        way.marks.extend([Mark { at: from, intended: from }, Mark { at: entered, intended: from }]);
+        (way.identity, way.length) = (identity, length);
+    }
+
+    /// A place in the table, which the frame's tag says from now on.
+    fn place<F: Frame>(&mut self, frame: &mut F) -> &mut Way {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.ways.push(Way::default());
+            self.ways.len() as u32 - 1
+        });
+        frame.set_tag(slot + 1);
+        &mut self.ways[slot as usize]
+    }
+
+    /// The frame with `tag` is at the end of a slice, where it should have been at `intended`.
+    fn mark(&mut self, tag: u32, intended: Time) {
+        let Some(way) = (tag as usize).checked_sub(1).and_then(|slot| self.ways.get_mut(slot)) else { return };
+        let before = way.marks.last().map_or(Time::ZERO, |mark| mark.intended);
+        // What should have been before the frame came is due at once.
+        let intended = intended.max(before);
+        let at = self.clock.as_ref().map_or(intended, |clock| clock());
+        way.marks.push(Mark { at, intended });
+    }
+
+    /// Frames have left a stage.
+    #[inline]
+    pub(crate) fn passed<F: Frame>(&mut self, items: &[Item<F>]) {
+        for item in items {
+            if item.frame.tag() != 0 {
+                self.mark(item.frame.tag(), item.at);
+            }
+        }
+    }
+
+    /// A frame that was ready at `ready` is the next of its class to depart.
+    #[inline]
+    pub(crate) fn headed(&mut self, tag: u32, ready: Time) {
+        if tag != 0 {
+            self.mark(tag, ready.max(self.last));
+        }
+    }
+
+    /// A frame is to depart at `ask`.
+    #[inline]
+    pub(crate) fn taken(&mut self, ask: Time) {
+        if ask < Time::MAX {
+            self.last = ask;
+        }
+    }
+
+    /// A frame that is followed departed at `start` instead of `ask`, and is handed over.
+    pub(crate) fn departed(&mut self, tag: u32, ask: Time, start: Time) {
+        let Some(slot) = (tag as usize).checked_sub(1).filter(|slot| *slot < self.ways.len()) else { return };
+        let way = &mut self.ways[slot];
+        let before = way.marks.last().copied().unwrap_or_default();
+        let intended = before.intended.max(ask);
+        let (start, end) = match &self.clock {
+            // The driver's look at the clock may be older than ours.
+            Some(clock) => (start.max(before.at), clock().max(start)),
+            None => (start, start),
+        };
+        way.marks.extend([Mark { at: start, intended }, Mark { at: end.max(start), intended }]);
+        self.meter.record(&way.marks);
+        if let Some(listener) = &self.sampling.listener {
+            listener(way, &self.meter, end);
+        }
+        self.free.push(slot as u32);
+    }
+
+    /// A frame will not depart.
+    #[inline]
+    pub(crate) fn lost(&mut self, tag: u32) {
+        if (1..=self.ways.len()).contains(&(tag as usize)) {
+            self.free.push(tag - 1);
+        }
+    }
+
+    /// Takes out the way of a frame that goes on to another thread.
+    pub(crate) fn take(&mut self, tag: u32) -> Option<Box<Way>> {
+        let slot = (tag as usize).checked_sub(1).filter(|slot| *slot < self.ways.len())?;
+        self.free.push(slot as u32);
+        Some(Box::new(std::mem::take(&mut self.ways[slot])))
+    }
+
+    /// Goes on with the way of a frame that came from another thread, if it is followed.
+    pub(crate) fn put<F: Frame>(&mut self, frame: &mut F, way: Option<Box<Way>>) {
+        match way {
+            Some(way) => *self.place(frame) = *way,
+            None => frame.set_tag(0),
+        }
+    }
+
+    /// The clock, if there is one.
+    pub(crate) fn clock(&self) -> Option<Reading> {
+        self.clock.clone()
+    }
+
+    /// The figures.
+    pub(crate) fn report(&self) -> PipelineSlices {
+        self.meter.report()
+    }
+}

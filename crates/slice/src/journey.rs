@@ -1,0 +1,199 @@
+//! One way from the sender's program through a pipeline in user space to the receiver's program.
+//!
+//! A pipeline copies frames, so their buffers end and begin at it. Their identity goes through: addresses, ports,
+//! TCP's sequence number or a datagram's digest, length. Of records with the same identity, times tell which is which.
+
+use crate::costs::Costs;
+use crate::record::{Point, Record};
+use crate::slices;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// What tells a packet from others, wherever it is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Sender's address.
+    pub source: IpAddr,
+    /// Receiver's address.
+    pub destination: IpAddr,
+    /// Sender's port.
+    pub source_port: u16,
+    /// Receiver's port.
+    pub destination_port: u16,
+    /// 6 is TCP, 17 is UDP.
+    pub protocol: u8,
+    /// TCP's sequence number, or a datagram's digest.
+    pub number: u32,
+    /// Bytes of payload.
+    pub payload: u32,
+}
+
+impl Key {
+    /// That of a record.
+    #[must_use]
+    pub fn of(record: &Record) -> Key {
+        let flow = &record.flow;
+        Key {
+            source: flow.source,
+            destination: flow.destination,
+            source_port: flow.source_port,
+            destination_port: flow.destination_port,
+            protocol: flow.protocol,
+            number: flow.sequence,
+            payload: flow.payload,
+        }
+    }
+}
+
+/// A packet that a pipeline carried; instants are of CLOCK_MONOTONIC, in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Carried {
+    /// Which.
+    pub key: Key,
+    /// When the pipeline had it.
+    pub arrived: u64,
+    /// Its slices there up to its departure: name and length in ns.
+    pub slices: Vec<(String, f64)>,
+    /// When it departed.
+    pub departed: u64,
+}
+
+/// The whole way of one packet: slices in their order, names and lengths in ns. Those of the kernel are less what the
+/// probes cost.
+pub type Journey = Vec<(String, f64)>;
+
+/// How far two clocks of one machine may be apart, in ns.
+const CLOCKS: u64 = 2_000;
+
+/// Records by what they are of.
+pub struct Ends<'a> {
+    records: HashMap<Key, Vec<&'a Record>>,
+    costs: &'a Costs,
+}
+
+impl<'a> Ends<'a> {
+    /// Of these records, in any order.
+    #[must_use]
+    pub fn new(records: &'a [Record], costs: &'a Costs) -> Ends<'a> {
+        let mut by_key: HashMap<Key, Vec<&Record>> = HashMap::new();
+        for record in records.iter().filter(|record| !record.stamps.is_empty()) {
+            by_key.entry(Key::of(record)).or_default().push(record);
+        }
+        Ends { records: by_key, costs }
+    }
+
+    /// The whole way of a packet; `None` when its sender's or its receiver's end was not seen.
+    #[must_use]
+    pub fn journey(&self, carried: &Carried) -> Option<Journey> {
+        let records = self.records.get(&carried.key)?;
+        // The last that began before: an earlier one is of a packet that was sent again since.
+        let sent = records.iter().filter(|record| record.stamps[0].at < carried.arrived && is_sent(record));
+        let sent = sent.max_by_key(|record| record.stamps[0].at)?;
+        let first = |record: &Record| record.stamps.iter().position(|stamp| is_network(stamp.point));
+        let after = records.iter().filter_map(|record| Some((*record, first(record)?)));
+        let after = after.filter(|(record, n)| {
+            !std::ptr::eq(*record, *sent) && record.stamps[*n].at + CLOCKS > carried.departed && is_received(record)
+        });
+        let (received, n) = after.min_by_key(|(record, n)| record.stamps[*n].at)?;
+
+        let mut journey = Journey::new();
+        let until = sent.stamps.iter().take_while(|stamp| stamp.at <= carried.arrived).count();
+        let left = sent.stamps[until.max(1) - 1].at;
+        for part in slices::parts(sent, self.costs).into_iter().take(until.max(1) - 1) {
+            add(&mut journey, format!("client {}", part.slice.name()), part.net);
+        }
+        add(&mut journey, "to netlathe".to_owned(), carried.arrived as f64 - left as f64);
+        for (name, ns) in &carried.slices {
+            add(&mut journey, format!("netlathe {name}"), *ns);
+        }
+        add(&mut journey, "from netlathe".to_owned(), received.stamps[n].at as f64 - carried.departed as f64);
+        for part in slices::parts(received, self.costs).into_iter().skip(n) {
+            add(&mut journey, format!("server {}", part.slice.name()), part.net);
+        }
+        Some(journey)
+    }
+}
+
+/// It left a program: its send call, or TCP on behalf of one, was seen.
+fn is_sent(record: &Record) -> bool {
+    matches!(record.stamps[0].point, Point::SendEnter | Point::TcpSend | Point::Queue)
+}
+
+/// A program took it.
+fn is_received(record: &Record) -> bool {
+    record.receiver[0] != 0 && record.matched()
+}
+
+/// A stamp of the network, not of a call.
+fn is_network(point: Point) -> bool {
+    !matches!(point, Point::SendEnter | Point::TcpSend | Point::IpSend)
+}
+
+/// A slice in several pieces is one.
+fn add(journey: &mut Journey, name: String, ns: f64) {
+    match journey.last_mut() {
+        Some((last, length)) if *last == name => *length += ns,
+        _ => journey.push((name, ns)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Ended;
+    use crate::record::tests::record;
+
+    fn sent(at: u64) -> Record {
+        let points = [(Point::SendEnter, 0), (Point::TcpSend, 300), (Point::Queue, 1_300), (Point::Transmit, 1_400)];
+        let mut record = record(&points.map(|(point, after)| (point, at + after)));
+        (record.ended, record.receiver) = (Ended::Reused, [0, 0]);
+        record
+    }
+
+    fn received(at: u64) -> Record {
+        // The pipeline's own send call is at the head of it.
+        let points = [(Point::SendEnter, 0), (Point::Queue, 500), (Point::Receive, 900), (Point::Copy, 2_900)];
+        record(&points.map(|(point, after)| (point, at + after)))
+    }
+
+    fn carried(arrived: u64, departed: u64) -> Carried {
+        let hold = (departed - arrived) as f64;
+        Carried { key: Key::of(&sent(0)), arrived, slices: vec![("netem".into(), hold)], departed }
+    }
+
+    #[test]
+    fn the_parts_of_a_way_are_put_together() {
+        let records = [received(202_000), sent(1_000)];
+        let costs = Costs::default();
+        let ends = Ends::new(&records, &costs);
+        let journey = ends.journey(&carried(3_000, 202_100)).expect("both ends are there");
+        let expected = [
+            ("client syscall", 300.0),
+            ("client tcp-ip", 1_000.0),
+            ("client link", 100.0),
+            ("to netlathe", 600.0),
+            ("netlathe netem", 199_100.0),
+            ("from netlathe", 400.0),
+            ("server link-driver", 400.0),
+            ("server ip-tcp-receive", 2_000.0),
+        ];
+        assert_eq!(journey, expected.map(|(name, ns)| (name.to_owned(), ns)));
+        let whole: f64 = journey.iter().map(|(_, ns)| ns).sum();
+        assert!((whole - (202_000.0 + 2_900.0 - 1_000.0)).abs() < 1e-9, "nothing is left out, nothing counts twice");
+    }
+
+    #[test]
+    fn of_packets_sent_again_times_tell_which_is_which() {
+        let records = [sent(1_000), received(12_000), sent(500_000), received(511_000)];
+        let costs = Costs::default();
+        let ends = Ends::new(&records, &costs);
+        for (arrived, departed) in [(3_000, 12_100), (502_000, 511_100)] {
+            let journey = ends.journey(&carried(arrived, departed)).expect("both ends are there");
+            assert_eq!(journey[3], ("to netlathe".into(), 600.0));
+            assert_eq!(journey[5], ("from netlathe".into(), 400.0));
+        }
+        assert_eq!(ends.journey(&carried(600_000, 700_000)), None, "it was lost behind the pipeline");
+        let other = Carried { key: Key { number: 9, ..Key::of(&sent(0)) }, ..carried(3_000, 12_100) };
+        assert_eq!(ends.journey(&other), None);
+    }
+}
