@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo weak-network test bench bench-paper bench-receiver bench-limit lint doc setup
+.PHONY: demo weak-network test bench bench-paper bench-receiver bench-limit bench-slices lint doc setup
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -24,6 +24,10 @@ bench-receiver: setup  ## what a Linux receiver takes, where it loses frames, wh
 
 bench-limit: setup   ## the experiment of reference 001, in bench/results
 	cargo bench -p netlathe-engine --bench limit && cc -O3 $$(pkg-config --cflags libdpdk) bench/rte_meter.c -o target/rte_meter $$(pkg-config --libs libdpdk) && target/rte_meter | tee bench/results/rte_meter.txt
+
+bench-slices: setup  ## what slices cost and how exact they are, in bench/results/slices.json, four minutes
+	cargo build --release -p netlathe-cli && for part in loops probes cost-one cost-two throughput; do python3 bench/slices.py $$part || exit 1; done
+	with=$$(cargo bench -p netlathe-engine --bench slices --no-run 2>&1 | grep -o 'target/[^)]*') && cp $$with target/slices-with && without=$$(cargo bench -p netlathe-engine --no-default-features --bench slices --no-run 2>&1 | grep -o 'target/[^)]*') && cp $$without target/slices-without && python3 bench/slices.py pipeline target/slices-with target/slices-without
 
 lint: setup   ## format and lints, warnings are errors
 	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings

@@ -89,11 +89,14 @@ impl<'a> Ends<'a> {
         // The last that began before: an earlier one is of a packet that was sent again since.
         let sent = records.iter().filter(|record| record.stamps[0].at < carried.arrived && is_sent(record));
         let sent = sent.max_by_key(|record| record.stamps[0].at)?;
-        let first = |record: &Record| record.stamps.iter().position(|stamp| is_network(stamp.point));
-        let after = records.iter().filter_map(|record| Some((*record, first(record)?)));
-        let after = after.filter(|(record, n)| {
-            !std::ptr::eq(*record, *sent) && record.stamps[*n].at + CLOCKS > carried.departed && is_received(record)
-        });
+        // The pipeline's copy may lie in the buffer that the sender's packet had, and then goes on in its record.
+        let behind = |at: u64| at + CLOCKS > carried.departed && at > carried.arrived;
+        let first = |record: &&'a Record| {
+            let n = record.stamps.iter().position(|stamp| is_network(stamp.point) && behind(stamp.at))?;
+            let own = std::ptr::eq(*record, *sent);
+            (own || record.stamps[..n].iter().all(|stamp| !is_network(stamp.point))).then_some((*record, n))
+        };
+        let after = records.iter().filter(|record| is_received(record)).filter_map(first);
         let (received, n) = after.min_by_key(|(record, n)| record.stamps[*n].at)?;
 
         let mut journey = Journey::new();
@@ -193,6 +196,12 @@ mod tests {
             assert_eq!(journey[5], ("from netlathe".into(), 400.0));
         }
         assert_eq!(ends.journey(&carried(600_000, 700_000)), None, "it was lost behind the pipeline");
+        // A pipeline that used the sender's buffer for its copy.
+        let mut one = sent(1_000);
+        one.stamps.extend(received(12_000).stamps.into_iter().skip(1));
+        let (records, received) = ([Record { receiver: [9, 9], ..one }], costs.clone());
+        let journey = Ends::new(&records, &received).journey(&carried(3_000, 12_100)).expect("both ends are there");
+        assert_eq!((journey.len(), journey[5].clone()), (8, ("from netlathe".into(), 400.0)));
         let other = Carried { key: Key { number: 9, ..Key::of(&sent(0)) }, ..carried(3_000, 12_100) };
         assert_eq!(ends.journey(&other), None);
     }

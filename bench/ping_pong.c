@@ -1,0 +1,166 @@
+/* What slices are tried on. All over loopback; times in ns, by CLOCK_MONOTONIC.
+ *
+ * ping_pong tcp SIZE ROUNDS CPU CPU [RING]   a message there and back; prints median and mean of the round trips. With
+ *                                            RING, each round is a data block with two sections, "send" and "receive".
+ * ping_pong udp SIZE RATE MILLISECONDS       that many datagrams a second; prints how many were sent and received.
+ */
+#define _GNU_SOURCE
+#include "../crates/probe/include/netlathe_probe.h"
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char buffer[65536];
+
+static long now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    long x = *(const long *)a, y = *(const long *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void pin(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+static int whole(int s, int size)
+{
+    for (int got = 0; got < size;) {
+        int n = recv(s, buffer + got, size - got, 0);
+        if (n <= 0)
+            return -1;
+        got += n;
+    }
+    return 0;
+}
+
+static int open_port(int type, struct sockaddr_in *at)
+{
+    socklen_t length = sizeof *at;
+    int s = socket(AF_INET, type, 0);
+    memset(at, 0, sizeof *at);
+    at->sin_family = AF_INET;
+    at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(s, (void *)at, length) || getsockname(s, (void *)at, &length))
+        exit(2);
+    return s;
+}
+
+static int tcp(int c, char **v)
+{
+    int size = atoi(v[2]), rounds = atoi(v[3]), one = 1;
+    struct sockaddr_in at;
+    int listener = open_port(SOCK_STREAM, &at);
+    listen(listener, 1);
+    if (!fork()) {
+        pin(atoi(v[5]));
+        int s = accept(listener, 0, 0);
+        setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        while (!whole(s, size))
+            send(s, buffer, size, 0);
+        _exit(0);
+    }
+    pin(atoi(v[4]));
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(s, (void *)&at, sizeof at))
+        return 2;
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    struct netlathe_ring ring;
+    struct netlathe_block block;
+    int probes = c > 6;
+    if (probes) {
+        if (netlathe_configure(&ring, v[6], 16 << 20))
+            return 2;
+        netlathe_name(&ring, 1, "send");
+        netlathe_name(&ring, 2, "receive");
+    }
+    long *times = malloc(rounds * sizeof *times), sum = 0;
+    for (int i = -200; i < rounds; i++) {
+        long begun = now();
+        if (probes) {
+            netlathe_init(&ring, &block, 6, NETLATHE_SEND);
+            netlathe_start(&block, 1);
+            send(s, buffer, size, 0);
+            netlathe_stop(&block, 1);
+            netlathe_start(&block, 2);
+            whole(s, size);
+            netlathe_stop(&block, 2);
+            netlathe_exit(&ring, &block);
+        } else {
+            send(s, buffer, size, 0);
+            whole(s, size);
+        }
+        if (i >= 0)
+            sum += times[i] = now() - begun;
+    }
+    qsort(times, rounds, sizeof *times, ascending);
+    printf("%ld %ld\n", times[rounds / 2], sum / rounds);
+    return 0;
+}
+
+static int udp(char **v)
+{
+    int size = atoi(v[2]), up[2];
+    long gap = 1000000000L / atol(v[3]), received = 0, sent = 0;
+    struct sockaddr_in at;
+    int receiver = open_port(SOCK_DGRAM, &at), room = 1 << 23;
+    struct timeval patience = {.tv_usec = 300000};
+    setsockopt(receiver, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    if (pipe(up))
+        return 2;
+    if (!fork()) {
+        pin(1);
+        setsockopt(receiver, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        sleep(0);
+        recv(receiver, buffer, sizeof buffer, 0);
+        for (received = 1; recv(receiver, buffer, sizeof buffer, 0) > 0;)
+            received++;
+        if (write(up[1], &received, sizeof received) < 0)
+            _exit(2);
+        _exit(0);
+    }
+    pin(0);
+    int s = socket(AF_INET, SOCK_DGRAM, 0);
+    if (connect(s, (void *)&at, sizeof at))
+        return 2;
+    long begun = now(), end = begun + atol(v[4]) * 1000000L, due = begun, t;
+    /* What is late is not made good: the rate that is reached shows what a datagram takes. */
+    while ((t = now()) < end)
+        if (t >= due) {
+            send(s, buffer, size, 0);
+            sent++;
+            due = due + gap < t - 1000000 ? t : due + gap;
+        }
+    if (read(up[0], &received, sizeof received) < 0)
+        return 2;
+    wait(0);
+    printf("%ld %ld\n", sent * 1000 / atol(v[4]), received * 1000 / atol(v[4]));
+    return 0;
+}
+
+int main(int c, char **v)
+{
+    if (c >= 6 && !strcmp(v[1], "tcp"))
+        return tcp(c, v);
+    if (c == 5 && !strcmp(v[1], "udp"))
+        return udp(v);
+    fprintf(stderr, "ping_pong tcp SIZE ROUNDS CPU CPU [RING] | ping_pong udp SIZE RATE MILLISECONDS\n");
+    return 2;
+}
