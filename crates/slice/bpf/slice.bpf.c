@@ -129,7 +129,7 @@ static __always_inline int done(struct cpu *c, struct settings *s, enum probe pr
 #define ENTER() STAMP(); MAPS()
 #define LEAVE(probe) return done(c, s, probe, now)
 
-/* A socket's address as a number to reckon with. To the verifier it stays a pointer, of which it allows little, until
+/* An address as a number to reckon with. To the verifier it stays a pointer, of which it allows little, until
  * it has been in memory. An interrupt may write there between, with programs of its own: hence twice, and if the two
  * differ once more. */
 static __always_inline __u64 number_once(struct cpu *c, void *pointer)
@@ -228,7 +228,7 @@ static __always_inline void hand_over(struct cpu *c, struct settings *s, struct 
 static __always_inline int read_flow(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 ip, struct flow *flow)
 {
     __u8 header[40] __attribute__((aligned(8)));
-    __u32 before = ip - (__u64)skb->data, transport;
+    __u32 before = ip - number(c, skb->data), transport;
     flow->ethertype = bpf_ntohs(skb->protocol);
     flow->length = skb->len - before;
     if (flow->ethertype == 0x0800) {
@@ -376,7 +376,7 @@ SEC("tp_btf/net_dev_queue")
 int BPF_PROG(on_queue, struct sk_buff *skb)
 {
     ENTER();
-    __u64 head = (__u64)skb->head;
+    __u64 head = number(c, skb->head);
     struct sock *sk = skb->sk;
     struct frame *f = followed(head);
     /* Without a socket it is on its way through a bridge or router; right after a driver took it, a device within
@@ -428,7 +428,7 @@ SEC("tp_btf/qdisc_enqueue")
 int BPF_PROG(on_qdisc_in, struct Qdisc *qdisc, struct netdev_queue *txq, struct sk_buff *skb)
 {
     MAPS();
-    struct frame *f = followed((__u64)skb->head);
+    struct frame *f = followed(number(c, skb->head));
     if (!f)
         return 0;
     STAMP();
@@ -442,7 +442,7 @@ int BPF_PROG(on_qdisc_out, struct Qdisc *qdisc, struct netdev_queue *txq, int pa
     if (!skb)
         return 0;
     MAPS();
-    struct frame *f = followed((__u64)skb->head);
+    struct frame *f = followed(number(c, skb->head));
     if (!f || last(f) != QDISC_IN)
         return 0;
     STAMP();
@@ -454,7 +454,7 @@ SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
 {
     MAPS();
-    __u64 head = (__u64)skb->head;
+    __u64 head = number(c, skb->head);
     struct frame *f = followed(head);
     c->sending = f ? head : 0;
     if (!f)
@@ -485,7 +485,7 @@ int BPF_PROG(on_xmit_done, struct sk_buff *skb, int rc, struct net_device *dev, 
 
 static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk_buff *skb, enum point point, __u64 now)
 {
-    __u64 head = (__u64)skb->head;
+    __u64 head = number(c, skb->head);
     struct frame *f = followed(head);
     if (f && s->direction == TX) {
         /* The receiver's queue on this machine is where the driver's work ends. */
@@ -502,7 +502,7 @@ static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk
     /* One that its driver has returned from may come by its NAPI, or be gone and its buffer another's. */
     if (!f || before == XMIT_DONE) {
         struct flow flow = {};
-        if (read_flow(c, s, skb, (__u64)skb->data, &flow))
+        if (read_flow(c, s, skb, number(c, skb->data), &flow))
             return;
         if (!f || f->flow.sequence != flow.sequence || f->flow.payload != flow.payload ||
             f->flow.source_port != flow.source_port || f->flow.destination_port != flow.destination_port)
@@ -533,7 +533,7 @@ int BPF_PROG(on_receive, struct sk_buff *skb)
 {
     ENTER();
     arrives(c, s, skb, RECEIVE, now);
-    c->receiving = (__u64)skb->head;
+    c->receiving = number(c, skb->head);
     LEAVE(P_RECEIVE);
 }
 
@@ -541,7 +541,7 @@ SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_tcp_receive, struct sock *sk, struct sk_buff *skb)
 {
     MAPS();
-    __u64 head = (__u64)skb->head;
+    __u64 head = number(c, skb->head);
     struct frame *f = followed(head);
     c->receiving = f ? head : 0;
     if (!f || last(f) != RECEIVE)
@@ -635,7 +635,7 @@ SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(on_copy, struct sk_buff *skb, int length)
 {
     MAPS();
-    struct frame *f = followed((__u64)skb->head);
+    struct frame *f = followed(number(c, skb->head));
     if (!f)
         return 0;
     STAMP();

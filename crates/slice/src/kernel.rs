@@ -470,7 +470,8 @@ fn refused(tracepoint: &'static str, error: &ProgramError) -> Error {
 fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
+        // Without the rights it is EPERM; EACCES is the kernel's verifier, which no right persuades.
+        if error.downcast_ref::<std::io::Error>().is_some_and(|e| e.raw_os_error() == Some(libc::EPERM)) {
             return true;
         }
         cause = error.source();
