@@ -326,6 +326,7 @@ fn open(
         Ok::<_, Failure>(pipeline)
     };
     let pipeline = assemble::pipeline(plan, request.seed(), |_, ask, path| schedule(ask, path))?;
+    let pipeline = if plan.all_stages().any(StageConfig::answers) { pipeline.answering() } else { pipeline };
     let mut pipeline = logged(pipeline, &plan.name)?;
     let backlog = matches!(plan.source, SourcePlan::Streams { .. });
     let sampling = assemble::sampling(&request.common, backlog);
@@ -336,7 +337,7 @@ fn open(
     if let Some(BackPlan { name, stages }) = &plan.back {
         let names = [assemble::names(stages)];
         let stages = assemble::stages(stages, name, request.seed());
-        let mut pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name)?);
+        let mut pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name)?).answering();
         if let Some(sampling) = &sampling {
             pipeline = pipeline.slicing(&names, sampling);
         }

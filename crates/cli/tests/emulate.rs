@@ -164,6 +164,7 @@ fn bad_words_are_told_with_their_place_and_nothing_is_written() {
         ("delay 10ms losss 1%", "did you mean loss?"),
         ("reorder 25%", "nothing is delayed"),
         ("loss pattern nowhere.txt", "nowhere.txt"),
+        ("mtu 1300 icmp", "nothing is carried back"),
     ] {
         let finished = bench.run(["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap", "--forward", spec]);
         assert_eq!(finished.status, Some(2), "{spec}");

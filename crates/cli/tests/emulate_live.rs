@@ -94,3 +94,40 @@ fn effect_a_planted_delay_shows_in_its_slice_of_either_direction() {
         assert!(direction["slices"]["overhead"]["tau_o_ns"].as_f64().is_some_and(|ns| ns > 0.0), "{direction}");
     }
 }
+
+#[test]
+fn senders_learn_an_mtu_that_they_are_told_and_no_other() {
+    let Some(bed) = Bed::shared("emulate-mtu", |_| {}) else { return };
+    // What the client knows of the way to the server, once it has sent too long a packet.
+    let learnt = |address: &str| bed.stdout(CLIENT, &format!("ip route get {address}")).contains("mtu 1300");
+    for address in ["10.77.0.100", "fd77::100"] {
+        let emulation = emulate(&bed, "--forward 'mtu 1300'");
+        bed.output(CLIENT, &format!("ping -M do -c 2 -i 0.2 -W 1 -s 1400 {address}"));
+        assert!(!learnt(address), "a black hole tells nobody");
+        assert_eq!(number(&emulation.stop().whole_report(), "/pipelines/0/drops/mtu"), 2);
+        let emulation = emulate(&bed, "--forward 'mtu 1300 icmp'");
+        let said = bed.output(CLIENT, &format!("ping -M do -c 2 -i 0.2 -W 1 -s 1400 {address}"));
+        assert!(learnt(address), "{}", String::from_utf8_lossy(&said.stdout));
+        let report = emulation.stop().whole_report();
+        let (forward, backward) = directions(&report);
+        let told = number(forward, "/effects/answered");
+        assert!(told >= 1 && number(forward, "/drops/mtu") == told, "{report}");
+        assert!(number(backward, "/out/frames") >= told, "{report}");
+    }
+}
+
+#[test]
+fn tcp_gets_through_a_small_mtu_when_it_is_told() {
+    let Some(bed) = Bed::shared("emulate-pmtud", |_| {}) else { return };
+    let emulation = emulate(&bed, "--forward 'mtu 1300 icmp'");
+    let server = Program::start(bed.command(Node::Server, "iperf3", &["-s", "-1"]));
+    while !bed.stdout(Node::Server, "ss -Hltn sport = 5201").contains("5201") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let said: Value = serde_json::from_str(&bed.stdout(CLIENT, "iperf3 -c 10.77.0.100 -n 4M -J")).expect("JSON");
+    drop(server);
+    let received = said["end"]["sum_received"]["bytes"].as_u64().expect("a count");
+    assert!(received >= 1_000_000, "a black hole lets next to nothing through: {said}");
+    let report = emulation.stop().whole_report();
+    assert!(number(&report, "/pipelines/0/effects/answered") >= 1, "{report}");
+}

@@ -47,6 +47,17 @@ impl Back {
         Back { queues, turn: 0, clock, tx, pipeline, direction, limit, received, burst, asks: Vec::new() }
     }
 
+    /// Gives each direction what stages of the other one answer with, as if it had come there; the forward
+    /// direction's clock reads `there`.
+    pub(crate) fn exchange(&mut self, now: Time, there: Time, forward: &mut Pipeline<Mbuf>) {
+        for answer in forward.take_answers() {
+            self.pipeline.push(now, now, answer);
+        }
+        for answer in self.pipeline.take_answers() {
+            forward.push(there, there, answer);
+        }
+    }
+
     /// Carries up to `most` frames of what has arrived and what the stages let go. While the input takes
     /// nothing, nothing more is read: the driver's ring is the queue, and what it loses is in its own
     /// counters. Gives how many frames were touched.

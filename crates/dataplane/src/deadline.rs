@@ -54,6 +54,8 @@ impl DeadlinePacer {
             let rest = most.saturating_sub(touched).max(if spare.is_none() { BURST / 4 } else { 0 });
             if let Some(back) = self.back.as_mut().filter(|_| rest > 0) {
                 touched += back.carry(now, rest);
+                let now = rounds.clock.now();
+                back.exchange(now, now, &mut rounds.pipeline);
             }
             if touched > 0 {
                 self.cost.learn(touched, rounds.clock.now().since(now));

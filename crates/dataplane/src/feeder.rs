@@ -45,6 +45,8 @@ impl<'a> Feeder<'a> {
             }
             if let Some(back) = &mut self.back {
                 back.carry(now, BURST);
+                let now = rounds.clock.now();
+                back.exchange(now, now, &mut rounds.pipeline);
             }
             let done = rounds.intake.ended() && rounds.pipeline.held() == 0;
             // The other thread ends by itself when its schedule has.

@@ -139,6 +139,7 @@ impl FillerPacer {
             rounds.intake.take(head, BURST, self.holds(), &mut rounds.pipeline);
             if let Some(back) = &mut back {
                 back.carry(now, BURST);
+                back.exchange(rounds.clock.now(), head, &mut rounds.pipeline);
             }
             self.fill(now, &mut rounds);
             let done = rounds.pipeline.due().is_none() && rounds.pipeline.deadline().is_none();

@@ -114,6 +114,10 @@ impl packet::Frame for Mbuf {
         unsafe { std::slice::from_raw_parts_mut(self.data(), self.len()) }
     }
 
+    fn replace(&mut self, bytes: &[u8]) -> bool {
+        self.copy_from(bytes).is_ok()
+    }
+
     fn copy(&self) -> Option<Self> {
         // SAFETY: the frame is ours and stays as it is.
         let raw = unsafe { sys::shim_copy(self.raw.as_ptr()) };

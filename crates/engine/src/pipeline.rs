@@ -363,6 +363,20 @@ impl<F: Frame> Pipeline<F> {
         self.lanes[class].outlet.log = Some(log);
     }
 
+    /// There is a way back for frames that stages answer with: [`Pipeline::take_answers`] gives them from now on.
+    #[must_use]
+    pub fn answering(mut self) -> Self {
+        for lane in &mut self.lanes {
+            lane.outlet.answers = Some(Vec::new());
+        }
+        self
+    }
+
+    /// Frames that stages want to send back to where others came from.
+    pub fn take_answers(&mut self) -> impl Iterator<Item = F> + '_ {
+        self.lanes.iter_mut().filter_map(|lane| lane.outlet.answers.as_mut()).flat_map(|answers| answers.drain(..))
+    }
+
     /// Adds what stages did to frames that they did not drop; of several classes how often only, the rest
     /// is told of each.
     pub fn report_effects(&self, report: &mut PipelineReport) {

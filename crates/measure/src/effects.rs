@@ -41,6 +41,7 @@ effects! {
     Hastened      "hastened"      "sent ahead of the delayed ones, as netem's reorder does";
     Chosen        "chosen"        "chosen to be reordered";
     Missed        "missed"        "chosen to be reordered, but no later frame of the flow came in time";
+    Answered      "answered"      "longer than the MTU, of which its sender was told (ICMP)";
     Unlogged      "unlogged"      "beyond the log of decisions that was replayed, and passed unchanged";
 }
 

@@ -24,6 +24,9 @@ pub trait Frame {
     /// Sets that number.
     fn set_tag(&mut self, _tag: u32) {}
 
+    /// Makes it a whole frame of other bytes. False if there is no room for them; it is then as it was.
+    fn replace(&mut self, bytes: &[u8]) -> bool;
+
     /// Length on the line, FCS included and padded to the minimum, also of what a capture cut off.
     fn length(&self) -> FrameLen {
         FrameLen::of_captured(self.bytes().len() as u32)
@@ -95,6 +98,11 @@ impl Frame for HeapFrame {
 
     fn set_tag(&mut self, tag: u32) {
         self.tag = tag;
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> bool {
+        self.refill(bytes, 0);
+        true
     }
 
     fn length(&self) -> FrameLen {

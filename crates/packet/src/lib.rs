@@ -13,6 +13,7 @@ mod marking;
 mod rewrite;
 mod stamp;
 mod template;
+mod too_big;
 
 pub use checksum::internet_checksum;
 pub use filler::{FillerKind, is_filler};
@@ -25,3 +26,4 @@ pub use marking::{set_congestion, set_dscp};
 pub use rewrite::{End, Prefix, Rewrite};
 pub use stamp::Stamp;
 pub use template::{Protocol, Sums, Template};
+pub use too_big::packet_too_big;

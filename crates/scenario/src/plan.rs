@@ -197,6 +197,13 @@ impl PipelineText {
         }
         self.check_ports(&source, &output, problems);
         self.check_back(&source, &output, problems);
+        let mut forward = stages.iter().chain(classes.iter().flat_map(|class| &class.stages));
+        if forward.any(StageConfig::answers) && !self.carries_back(&source, &output) {
+            problems.add(
+                &self.stages.first().map_or(Origin::Option("--forward"), |text| text.origin.clone()),
+                "mtu … icmp: nothing is carried back here that could tell the sender: name two live ports, or leave icmp out",
+            );
+        }
         check_ask(self.rate.as_ref().or(self.gap.as_ref()), &ask, line, problems);
         for (text, class) in self.classes.iter().zip(&classes) {
             check_ask(text.rate.as_ref().or(text.gap.as_ref()), &class.ask, line, problems);
@@ -311,13 +318,17 @@ impl PipelineText {
     }
 
     /// Something must come back for stages of the way back to do anything.
-    fn check_back(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {
-        let Some(text) = self.back.as_ref().and_then(|(_, texts)| texts.first()) else { return };
-        let comes_back = !self.one_way
+    /// What arrives at the output is carried back to the input.
+    fn carries_back(&self, source: &SourcePlan, output: &PortSpec) -> bool {
+        !self.one_way
             && !output.is_virtual()
             && !matches!(output, PortSpec::Line(_))
-            && matches!(source, SourcePlan::Port(port) if !port.is_virtual());
-        if !comes_back {
+            && matches!(source, SourcePlan::Port(port) if !port.is_virtual())
+    }
+
+    fn check_back(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {
+        let Some(text) = self.back.as_ref().and_then(|(_, texts)| texts.first()) else { return };
+        if !self.carries_back(source, output) {
             problems.add(
                 &text.origin,
                 "nothing is carried back here: name two live ports and leave one-way out, or run a pipeline for each direction",

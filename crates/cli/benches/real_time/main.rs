@@ -1,14 +1,16 @@
 //! Real time on this machine, each figure beside a limit of the same run. Nothing here passes or
 //! fails, and everything is bounded in time.
 //!
-//! `cargo bench -p netlathe-cli --bench real_time -- [headroom] [line] [gaps] [box] [--rounds N]`
+//! `cargo bench -p netlathe-cli --bench real_time -- [headroom] [line] [gaps] [box] [emulate] [--rounds N]`
 //!
 //! - `headroom`: wire time that one core fills, as a multiple of line rates
 //! - `line`: filler pacing on a line in real time, by depth of the queue
 //! - `gaps`: deadline pacing on veth beside the bare floor loop
 //! - `box`: what a frame that only passes through takes
+//! - `emulate`: TCP throughput and round trip with no impairment, beside the same wires without netlathe
 
 mod bed;
+mod emulate;
 mod gaps;
 mod headroom;
 mod line;
@@ -32,7 +34,7 @@ fn main() -> Outcome {
     let parts: Vec<&str> = arguments
         .iter()
         .map(String::as_str)
-        .filter(|word| ["headroom", "line", "gaps", "box"].contains(word))
+        .filter(|word| ["headroom", "line", "gaps", "box", "emulate"].contains(word))
         .collect();
     let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
     let cpus = std::thread::available_parallelism()?;
@@ -42,6 +44,9 @@ fn main() -> Outcome {
     }
     if wanted("box") {
         pass::run()?;
+    }
+    if wanted("emulate") {
+        emulate::run(rounds.unwrap_or(3))?;
     }
     if wanted("headroom") || wanted("line") {
         // The largest line has 65 536 slots.

@@ -95,7 +95,7 @@ fn zero_loss(bed: &Bed) -> Result<f64, Box<dyn Error>> {
 }
 
 /// What one TCP flow moves, in bits per second.
-fn tcp(bed: &Bed) -> Result<f64, Box<dyn Error>> {
+pub(crate) fn tcp(bed: &Bed) -> Result<f64, Box<dyn Error>> {
     let server = bed.command(Node::Server, "iperf3")?.args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
     thread::sleep(Duration::from_millis(300));
     let text = bed.sh(Node::Client(1), "iperf3 -c 10.77.0.100 -t 3 -J")?;

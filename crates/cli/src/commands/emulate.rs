@@ -23,7 +23,7 @@ SPEC is tc-netem's grammar, with tc's units and tc's lengths (a frame without it
   limit FRAMES|BYTES|TIME        delay TIME [JITTER [CORR%]]      distribution NAME|FILE.dist   keep-order
   loss P% [CORR%] | loss state P13 [P31 [P32 [P23 [P14]]]] | loss gemodel P [R [1-H [1-K]]] | loss pattern 0b1011|FILE
   ecn                            corrupt P% [CORR%] [mode bit|byte|checksum-valid]              duplicate P% [CORR%]
-  reorder P% [CORR%] [gap N]     rate RATE [OVERHEAD [CELL [CELLOVERHEAD]]] | rate trace FILE   mtu BYTES
+  reorder P% [CORR%] [gap N]     rate RATE [OVERHEAD [CELL [CELLOVERHEAD]]] | rate trace FILE   mtu BYTES [icmp]
   slot MIN [MAX] [packets N] [bytes N]                             down TIME every TIME          seed N   profile NAME
 Profiles: geo-satellite, 3g-down, 3g-up, 4g, lte, dsl-down, dsl-up, cable-down, cable-up.")]
 pub(crate) struct Emulate {

@@ -37,6 +37,10 @@ impl Frame for Prepared {
     fn copy(&self) -> Option<Self> {
         Some(self.clone())
     }
+
+    fn replace(&mut self, _: &[u8]) -> bool {
+        false
+    }
 }
 
 impl Prepared {

@@ -74,6 +74,14 @@ macro_rules! stages {
                 }
             }
 
+            /// It sends frames back to where others came from.
+            #[must_use]
+            pub fn answers(&self) -> bool {
+                match self {
+                    $(StageConfig::$config(config) => config.answers(),)*
+                }
+            }
+
             /// What another tool would have made of the same words, where that differs.
             #[must_use]
             pub fn elsewhere(&self) -> Vec<String> {
@@ -166,6 +174,8 @@ pub struct Outlet<F> {
     /// What was done to frames that were not dropped.
     pub effects: Effects,
     pub(crate) log: Option<Log>,
+    /// Frames for the other direction, if there is one.
+    pub(crate) answers: Option<Vec<F>>,
 }
 
 impl<F> Default for Outlet<F> {
@@ -177,6 +187,7 @@ impl<F> Default for Outlet<F> {
             not_copied: 0,
             effects: Effects::default(),
             log: None,
+            answers: None,
         }
     }
 }
@@ -206,6 +217,20 @@ impl<F> Outlet<F> {
 }
 
 impl<F: Frame> Outlet<F> {
+    /// Sends another frame than `frame` back to where it came from: what `write` writes, if it writes anything. It
+    /// is booked where it goes. False if there is no way back, or no buffer.
+    pub fn answer(&mut self, frame: &F, write: impl FnOnce(&[u8], &mut Vec<u8>) -> bool) -> bool {
+        let Some(answers) = &mut self.answers else { return false };
+        let mut bytes = Vec::new();
+        if !write(frame.bytes(), &mut bytes) {
+            return false;
+        }
+        let answer = frame.copy().and_then(|mut answer| answer.replace(&bytes).then_some(answer));
+        let made = answer.is_some();
+        answers.extend(answer);
+        made
+    }
+
     /// Another frame of the same bytes, which the stage must release or discard. It is booked as a copy
     /// in any case: without a free buffer as one that was dropped for want of it, and there is none.
     pub fn copy(&mut self, frame: &F) -> Option<F> {
@@ -260,6 +285,10 @@ trait Configuration: Sized + Clone + fmt::Display {
     /// What whoever runs it should know of how it was read.
     fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+    /// It sends frames back to where others came from.
+    fn answers(&self) -> bool {
+        false
     }
     /// What another tool would have made of the same words, where that differs.
     fn elsewhere(&self) -> Vec<String> {

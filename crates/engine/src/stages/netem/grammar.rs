@@ -143,6 +143,10 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
                     number.ok_or_else(|| ("is no MTU".into(), "write 68 to 65535, the longest IP packet in bytes".into()))
                 };
                 netem.mtu = Some(cursor.value(bytes, "a length such as 1400")?);
+                netem.icmp = cursor.peek() == Some("icmp");
+                if netem.icmp {
+                    cursor.next();
+                }
             }
             "seed" => {
                 let number = |word: &str| word.parse().map_err(|_| ("is no seed".into(), "write a whole number".into()));

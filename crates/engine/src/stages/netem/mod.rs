@@ -60,6 +60,8 @@ pub struct Netem {
     pub down: Option<(Span, Span)>,
     /// Longer packets vanish.
     pub mtu: Option<u32>,
+    /// Their senders are told.
+    pub icmp: bool,
     /// Beats the run's seed.
     pub seed: Option<u64>,
     /// A rate was written in bytes, as tc reads `mbps`.
@@ -108,6 +110,19 @@ impl Netem {
     fn longest_delay(&self) -> Span {
         let delay = |delay: &Delayed| delay.mean + delay.jitter * 4;
         self.delay.as_ref().map_or(Span::ZERO, delay)
+    }
+
+    /// Says so where the queue is so long that no program waits for what it holds.
+    fn long_queue(&self) -> Option<String> {
+        const FULL_BITS: u64 = 1_514 * 8;
+        const PATIENCE_S: u64 = 30;
+        let (Some(Bottleneck::Rate { rate, .. }), Some(QueueLimit::Frames(frames))) = (&self.rate, self.limit) else {
+            return None;
+        };
+        let seconds = frames.saturating_mul(FULL_BITS) / rate.bps().max(1);
+        (seconds > PATIENCE_S).then(|| {
+            format!("limit {frames}: so many full frames wait for {seconds} s at {rate}: a limit of 20, or of 2s, drops sooner")
+        })
     }
 
     /// Frames of 64 B that wait at `rate` for the longest delay, 1000 at least.
@@ -167,7 +182,11 @@ impl Configuration for Netem {
 
     fn notes(&self) -> Vec<String> {
         let note = |word: &String| format!("'{word}' is bytes a second, as tc reads it: write {} for bits", word.to_lowercase().replace("bps", "bit"));
-        self.bytes_rate.iter().map(note).collect()
+        self.bytes_rate.iter().map(note).chain(self.long_queue()).collect()
+    }
+
+    fn answers(&self) -> bool {
+        self.icmp
     }
 
     fn elsewhere(&self) -> Vec<String> {
@@ -216,7 +235,7 @@ impl fmt::Display for Netem {
             write!(f, " down {down} every {every}")?;
         }
         if let Some(mtu) = self.mtu {
-            write!(f, " mtu {mtu}")?;
+            write!(f, " mtu {mtu}{}", if self.icmp { " icmp" } else { "" })?;
         }
         self.seed.map_or(Ok(()), |seed| write!(f, " seed {seed}"))
     }

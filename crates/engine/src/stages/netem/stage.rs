@@ -20,6 +20,7 @@ pub(super) struct Emulation<F> {
     corrupt: Option<(Decisions, Mode, Random)>,
     down: Option<(Span, Span)>,
     mtu: Option<u32>,
+    icmp: bool,
     limit: Option<QueueLimit>,
     reorder: Option<Decisions>,
     gap: u32,
@@ -64,6 +65,7 @@ impl<F: Frame> Emulation<F> {
             corrupt: config.corrupt.map(|chance| (decisions(chance, "corrupt"), config.mode, random.child("change"))),
             down: config.down,
             mtu: config.mtu,
+            icmp: config.icmp,
             limit: config.limit,
             reorder: config.reorder.map(|chance| decisions(chance, "reorder")),
             gap: config.gap,
@@ -88,7 +90,10 @@ impl<F: Frame> Emulation<F> {
         if self.is_down(at) {
             return drop_it(frame, number, 0, DropReason::Outage, out);
         }
-        if self.is_too_long(&frame) {
+        if let Some(mtu) = self.mtu.filter(|mtu| is_longer(&frame, *mtu)) {
+            if self.icmp && out.answer(&frame, |frame, answer| packet::packet_too_big(frame, mtu, answer)) {
+                out.effects.count(Effect::Answered);
+            }
             return drop_it(frame, number, 0, DropReason::Mtu, out);
         }
         let twice = self.duplicate.as_mut().is_some_and(|chance| choose(chance, Choice::Duplicate, out));
@@ -217,15 +222,13 @@ impl<F: Frame> Emulation<F> {
     fn is_down(&self, at: Time) -> bool {
         self.down.is_some_and(|(down, every)| at.as_ps() % every.as_ps() >= (every - down).as_ps())
     }
+}
 
-    fn is_too_long(&self, frame: &F) -> bool {
-        let packet = || {
-            let headers = Headers::of(frame.bytes());
-            let ip = headers.and_then(|headers| headers.ip).map(|ip| (ip.end - ip.start) as u32);
-            ip.unwrap_or(length(frame) - 14)
-        };
-        self.mtu.is_some_and(|mtu| packet() > mtu)
-    }
+/// Whether its IP packet, or what else it carries, is longer than `mtu` bytes.
+fn is_longer<F: Frame>(frame: &F, mtu: u32) -> bool {
+    let headers = Headers::of(frame.bytes());
+    let ip = headers.and_then(|headers| headers.ip).map(|ip| (ip.end - ip.start) as u32);
+    ip.unwrap_or(length(frame) - 14) > mtu
 }
 
 fn choose<F>(chance: &mut Decisions, choice: Choice, out: &mut Outlet<F>) -> bool {

@@ -75,6 +75,7 @@ fn every_line_of_the_grammar_reads_back() {
         "seed 18446744073709551615",
         "down 2s every 30s",
         "mtu 1400",
+        "mtu 1400 icmp",
         "profile lte",
         "profile 3g-down loss 1%",
     ] {
@@ -207,6 +208,31 @@ fn effect_of_outages_and_of_a_black_hole() {
 }
 
 #[test]
+fn effect_of_icmp_is_an_answer_for_each_packet_that_may_not_be_cut() {
+    let frame = |dont_fragment: bool| {
+        let mut bytes = vec![0; 1_514];
+        bytes[..15].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45]);
+        bytes[16..18].copy_from_slice(&1_500_u16.to_be_bytes());
+        (bytes[20], bytes[23]) = (if dont_fragment { 0x40 } else { 0 }, 17);
+        bytes[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        Item { frame: HeapFrame::new(bytes), at: Time::ZERO }
+    };
+    let answered = |spec: &str, way_back: bool| {
+        let mut stage = Netem::parse_spec(spec).expect(spec).build::<HeapFrame>(Random::stream(1, "test"));
+        let mut out = Outlet { answers: way_back.then(Vec::new), ..Outlet::default() };
+        stage.push(Time::ZERO, &mut vec![frame(true), frame(false)], &mut out);
+        assert_eq!(dropped(&out, DropReason::Mtu), 2);
+        let answers = out.answers.take().unwrap_or_default();
+        assert_eq!(out.effects.counted(Effect::Answered), answers.len() as u64);
+        answers
+    };
+    let answers = answered("mtu 1400 icmp", true);
+    assert_eq!(answers.len(), 1);
+    assert_eq!((answers[0].bytes().len(), &answers[0].bytes()[40..42]), (590, &1_400_u16.to_be_bytes()[..]));
+    assert!(answered("mtu 1400", true).is_empty() && answered("mtu 1400 icmp", false).is_empty());
+}
+
+#[test]
 fn effect_of_corruption_is_one_bit() {
     let out = run("corrupt 10%", 20_000, 60);
     let wrong = |item: &&Item<HeapFrame>| item.frame.bytes()[22..].iter().chain(&item.frame.bytes()[..14]).any(|b| *b != 0);
@@ -229,4 +255,15 @@ fn the_limit_follows_the_rate_and_the_line() {
     assert_eq!(settled("delay 100ms", None), None);
     assert_eq!(settled("rate 10mbit", Some(10_000_000_000)), Some(QueueLimit::Frames(1_000)));
     assert_eq!(settled("limit 7 rate 10mbit", None), Some(QueueLimit::Frames(7)));
+}
+
+#[test]
+fn a_queue_that_nobody_waits_for_is_told() {
+    let notes = |spec: &str| {
+        let mut netem = Netem::parse_spec(spec).expect(spec);
+        netem.settle(None);
+        netem.notes()
+    };
+    assert!(notes("rate 10kbit")[0].contains("1211 s"), "{:?}", notes("rate 10kbit"));
+    assert!(notes("rate 10kbit limit 20").is_empty() && notes("rate 1mbit").is_empty());
 }
