@@ -38,6 +38,10 @@ const LIGHT: &str = "light-lock batch 1500B depth 3000B idle expire 20ms";
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/results");
     fs::create_dir_all(&folder)?;
+    if std::env::args().any(|argument| argument == "speed") {
+        speed::all(&mut String::new())?;
+        return Ok(());
+    }
     let mut text = String::from("# Limit: the experiment of reference 001\n\nWritten by `make bench-limit`, ");
     let part = std::env::args().any(|argument| argument == "part");
     let mix = if part { &SIXTEENTH } else { &WHOLE };

@@ -1,14 +1,13 @@
 //! Frames a second on one core: prepared frames of 64 B out of one ring, through the stage, into another.
 
 use crate::traffic::Prepared;
-use engine::meters::{Answer, Bucket, Gcra, Key, KeyKind, Meter, Moment, Users};
+use engine::meters::{Answer, Bucket, Gcra, Key, KeyKind, Meter, Moment, Sought, Users};
 use engine::stages::{Item, StageConfig};
 use engine::{Outlet, Stage};
-use packet::{Frame, Headers};
+use packet::Frame;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::fmt::Write as _;
-use std::hint::black_box;
 use units::{BitRate, Span, Time};
 
 const BURST: usize = 32;
@@ -61,35 +60,35 @@ fn rate(users: usize) -> u64 {
 /// The least that meters.
 struct Bare {
     users: Users,
-    slots: Vec<(Option<Key>, u32)>,
+    keys: Vec<Key>,
+    sought: Vec<Sought>,
 }
 
 impl Bare {
     fn new(users: usize) -> Result<Self, Box<dyn Error>> {
         let bucket = Bucket::new(BitRate::from_bps(rate(users)), 128)?;
-        Ok(Bare { users: Users::new(users, Span::from_ms(10_000), Some(bucket), 7), slots: Vec::new() })
+        Ok(Bare {
+            users: Users::new(users, Span::from_ms(10_000), Some(bucket), 7),
+            keys: Vec::new(),
+            sought: Vec::new(),
+        })
     }
 }
 
 impl Stage<Prepared> for Bare {
     fn push(&mut self, now: Time, batch: &mut Vec<Item<Prepared>>, out: &mut Outlet<Prepared>) {
         let at = Moment::of(now);
-        self.slots.clear();
-        let mut touched = 0;
-        for item in batch.iter() {
-            let key =
-                Headers::of(item.frame.bytes()).and_then(|headers| KeyKind::DstIp.key(&headers, item.frame.bytes()));
-            touched ^= key.map_or(0, |key| self.users.touch(key));
-            self.slots.push((key, 0));
+        self.keys.clear();
+        self.sought.clear();
+        for key in batch.iter().filter_map(|item| KeyKind::DstIp.of_frame(item.frame.bytes())) {
+            self.keys.push(key);
+            self.sought.push(self.users.seek(key));
         }
-        black_box(touched);
-        for (key, slot) in &mut self.slots {
-            *slot = key.and_then(|key| self.users.find_or_add(key, &at).ok()).unwrap_or_default();
-        }
-        for ((key, slot), item) in self.slots.iter().zip(batch.drain(..)) {
-            let Some(key) = key else { continue };
+        self.users.find_all(&mut self.sought);
+        for ((key, sought), item) in self.keys.iter().zip(&self.sought).zip(batch.drain(..)) {
+            let Ok(slot) = self.users.settle(sought, &at) else { continue };
             let bits = u64::from(item.frame.length().bytes()) * 8;
-            if Gcra.charge(&self.users, 0, *slot, *key, &at, bits) == Answer::Conforms {
+            if Gcra.charge(&self.users, 0, slot, *key, &at, bits) == Answer::Conforms {
                 out.release(item);
             }
         }

@@ -2,9 +2,11 @@ use units::{Span, Time};
 
 /// Users that are watched: those in the first slots. What all get together is counted for all.
 const WATCHED: usize = 1 << 16;
-/// Windows over which what users obtain is held against what they asked.
+/// Windows over which what users obtain is held against what they asked, each ten of the one before.
 const WINDOWS: [(&str, Span); 3] =
     [("10ms", Span::from_ms(10)), ("100ms", Span::from_ms(100)), ("1s", Span::from_ms(1_000))];
+/// Windows in the next longer one.
+const IN_LONGER: u32 = 10;
 /// Steps of a histogram in a whole.
 const STEPS: f64 = 10_000.0;
 /// The largest ratio that has a step of its own.
@@ -15,22 +17,42 @@ const MOST: usize = 5;
 /// A window of a user counts if the user asked for more than its rate in it and in the one before: where frames
 /// are refused, if some were, and as much came as the rate allows at least; where they wait, if all of them
 /// did. Then what the user should have got is its rate × the window, to a frame at either end.
+///
+/// A frame touches 16 bytes, the user's shortest window; when that is over it is added to the longer ones.
 #[derive(Debug)]
 pub struct Figures {
-    cells: Vec<[Cell; WINDOWS.len()]>,
+    cells: Vec<Cell>,
+    longer: Vec<[Longer; WINDOWS.len() - 1]>,
     ratios: [Ratios; WINDOWS.len()],
     at: Time,
-    numbers: [u32; WINDOWS.len()],
+    number: u32,
     /// Frames wait, rather than being refused.
     queues: bool,
 }
 
-/// The window that a user is in.
+/// The shortest window that a user is in. No line carries 4 GB in it; where many frames come at one instant,
+/// what is beyond is not counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
+    /// Bytes.
+    got: u32,
+    asked: u32,
+    number: u32,
+    state: State,
+}
+
+/// A longer window of a user.
+#[derive(Clone, Copy, Debug, Default)]
+struct Longer {
     got: u64,
     asked: u64,
     number: u32,
+    state: State,
+}
+
+/// What happened in a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
     /// Something was held back, something was not.
     held_back: bool,
     at_once: bool,
@@ -72,11 +94,13 @@ impl Figures {
     pub fn new(capacity: usize, queues: bool) -> Self {
         let ratios =
             Ratios { counts: vec![0; MOST * STEPS as usize + 1], windows: 0, least: f64::INFINITY, largest: 0.0 };
+        let watched = capacity.min(WATCHED);
         Figures {
-            cells: vec![[Cell::default(); WINDOWS.len()]; capacity.min(WATCHED)],
+            cells: vec![Cell::default(); watched],
+            longer: vec![Default::default(); watched],
             ratios: std::array::from_fn(|_| ratios.clone()),
             at: Time::ZERO,
-            numbers: [0; WINDOWS.len()],
+            number: 0,
             queues,
         }
     }
@@ -87,32 +111,76 @@ impl Figures {
         self.cells.len()
     }
 
-    /// At `at` a frame of `asked` bits of the user in `slot` left, or was refused, and the user `got` so many
-    /// bits of it, at a rate of `bps`; `held_back` if the frame was refused or had to wait. Times of one user
-    /// do not go back.
+    /// Asks memory for what [`Figures::record`] will need. Gives a number that means nothing but must be used.
+    #[must_use]
     #[inline]
-    pub fn record(&mut self, slot: u32, at: Time, (asked, got): (u64, u64), bps: u64, held_back: bool) {
-        let Some(cells) = self.cells.get_mut(slot as usize) else { return };
+    pub fn touch(&self, slot: u32) -> u32 {
+        self.cells.get(slot as usize).map_or(0, |cell| cell.number)
+    }
+
+    /// At `at` a frame of `asked` bytes of the user in `slot` left, or was refused, and the user `got` so many
+    /// bytes of it; `held_back` if the frame was refused or had to wait. `bps` tells the user's rate. What comes
+    /// with a time of a window that is over is counted in the present one.
+    #[inline]
+    pub fn record(
+        &mut self,
+        slot: u32,
+        at: Time,
+        (asked, got): (u32, u32),
+        bps: impl FnOnce() -> Option<u64>,
+        held_back: bool,
+    ) {
+        let Some(cell) = self.cells.get_mut(slot as usize) else { return };
         if at != self.at {
             self.at = at;
-            self.numbers = WINDOWS.map(|(_, window)| (at.as_ps() / window.as_ps()) as u32);
+            self.number = (at.as_ps() / WINDOWS[0].1.as_ps()) as u32;
         }
-        for (i, cell) in cells.iter_mut().enumerate() {
-            if cell.number != self.numbers[i] {
-                let due = bps as f64 * WINDOWS[i].1.as_secs_f64();
-                let enough = if self.queues { !cell.at_once } else { cell.asked as f64 >= due };
-                let limited = cell.held_back && enough;
-                if limited && cell.limited_before {
-                    self.ratios[i].add(cell.got as f64 / due);
-                }
-                let limited_before = limited && cell.number + 1 == self.numbers[i];
-                *cell = Cell { number: self.numbers[i], limited_before, ..Cell::default() };
+        if self.number > cell.number {
+            let over = std::mem::replace(cell, Cell { number: self.number, ..Cell::default() });
+            let limited_before = bps().is_some_and(|bps| self.over(slot as usize, &over, bps));
+            self.cells[slot as usize].state.limited_before = limited_before;
+        }
+        let cell = &mut self.cells[slot as usize];
+        cell.got = cell.got.saturating_add(got);
+        cell.asked = cell.asked.saturating_add(asked);
+        cell.state.held_back |= held_back;
+        cell.state.at_once |= !held_back;
+    }
+
+    /// Takes account of a window that is over, and of the longer ones that are over with it. True if it counts
+    /// for the one that follows at once.
+    #[cold]
+    fn over(&mut self, slot: usize, cell: &Cell, bps: u64) -> bool {
+        let mut now = self.number;
+        let mut done =
+            Longer { got: cell.got.into(), asked: cell.asked.into(), number: cell.number, state: cell.state };
+        let mut first = false;
+        for (i, (_, window)) in WINDOWS.iter().enumerate() {
+            let due = bps as f64 * window.as_secs_f64() / 8.0;
+            let enough = if self.queues { !done.state.at_once } else { done.asked as f64 >= due };
+            let limited = done.state.held_back && enough;
+            if limited && done.state.limited_before {
+                self.ratios[i].add(done.got as f64 / due);
             }
-            cell.got += got;
-            cell.asked += asked;
-            cell.held_back |= held_back;
-            cell.at_once |= !held_back;
+            let before = limited && done.number + 1 == now;
+            if i == 0 {
+                first = before;
+            } else {
+                let state = State { limited_before: before, ..State::default() };
+                self.longer[slot][i - 1] = Longer { number: now, state, ..Longer::default() };
+            }
+            let Some(longer) = self.longer[slot].get_mut(i) else { break };
+            longer.got += done.got;
+            longer.asked += done.asked;
+            longer.state.held_back |= done.state.held_back;
+            longer.state.at_once |= done.state.at_once;
+            now /= IN_LONGER;
+            if now <= longer.number {
+                break;
+            }
+            done = *longer;
         }
+        first
     }
 
     /// What was obtained, for each length of windows in which any user was held back.
@@ -174,13 +242,13 @@ mod tests {
     #[test]
     fn windows_in_which_a_user_was_held_back_count() {
         let mut figures = Figures::new(4, false);
-        // 1 Mbit/s is 10 000 bits in 10 ms. One frame and one refusal in each window but the sixth.
+        // 1 Mbit/s is 1 250 B in 10 ms. One frame and one refusal in each window but the sixth.
         for window in 0..10_u64 {
             let at = Time::ZERO + Span::from_ms(window * 10 + 1);
-            let got = if window == 3 { 12_000 } else { 8_000 };
-            figures.record(1, at, (got, got), 1_000_000, false);
-            figures.record(1, at, (2_000, 0), 1_000_000, window != 6);
-            figures.record(3, at, (9_000, 4_000), 1_000_000, true);
+            let got = if window == 3 { 1_500 } else { 1_000 };
+            figures.record(1, at, (got, got), || Some(1_000_000), false);
+            figures.record(1, at, (250, 0), || Some(1_000_000), window != 6);
+            figures.record(3, at, (1_125, 500), || Some(1_000_000), true);
         }
         let obtained = figures.obtained();
         assert_eq!(obtained.len(), 1, "100 ms never were full");
@@ -193,12 +261,37 @@ mod tests {
     }
 
     #[test]
+    fn longer_windows_are_the_sums_of_the_short_ones() {
+        let mut figures = Figures::new(1, false);
+        // 1 Mbit/s is 625 B in 5 ms: 618 of 703 are granted.
+        let (asked, got) = (703, 618);
+        for frame in 0..1_000_u64 {
+            let at = Time::ZERO + Span::from_ms(frame * 5);
+            figures.record(0, at, (asked, got), || Some(1_000_000), true);
+        }
+        let obtained = figures.obtained();
+        let seen: Vec<_> = obtained.iter().map(|window| (window.window, window.windows)).collect();
+        // 5 s: the first window of each length has none before it, the last is not over.
+        assert_eq!(seen, [("10ms", 498), ("100ms", 48), ("1s", 3)]);
+        for window in &obtained {
+            assert!((window.least - 0.988_8).abs() < 1e-9 && (window.largest - 0.988_8).abs() < 1e-9, "{window:?}");
+        }
+        // A pause: the windows after it have none before them.
+        let later = Time::ZERO + Span::from_ms(60_000);
+        figures.record(0, later, (asked, got), || Some(1_000_000), true);
+        figures.record(0, later + Span::from_ms(5), (asked, got), || Some(1_000_000), true);
+        figures.record(0, later + Span::from_ms(10), (asked, got), || Some(1_000_000), true);
+        let windows: Vec<_> = figures.obtained().iter().map(|window| window.windows).collect();
+        assert_eq!(windows, [499, 49, 4], "those before the pause, and none since");
+    }
+
+    #[test]
     fn where_frames_wait_all_of_them_must() {
         let mut figures = Figures::new(1, true);
         for window in 0..10_u64 {
             let at = Time::ZERO + Span::from_ms(window * 10 + 1);
-            figures.record(0, at, (5_000, 5_000), 1_000_000, true);
-            figures.record(0, at, (5_000, 5_000), 1_000_000, window != 6);
+            figures.record(0, at, (625, 625), || Some(1_000_000), true);
+            figures.record(0, at, (625, 625), || Some(1_000_000), window != 6);
         }
         assert_eq!(figures.obtained()[0].windows, 6);
     }
@@ -206,7 +299,7 @@ mod tests {
     #[test]
     fn users_beyond_those_that_are_watched_cost_nothing() {
         let mut figures = Figures::new(2, false);
-        figures.record(2, Time::ZERO, (1, 1), 1, true);
+        figures.record(2, Time::ZERO, (1, 1), || Some(1), true);
         assert!(figures.obtained().is_empty());
         assert_eq!(figures.watched(), 2);
     }

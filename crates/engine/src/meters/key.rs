@@ -53,6 +53,25 @@ impl Key {
 }
 
 impl KeyKind {
+    /// The user that a frame belongs to, as [`KeyKind::key`] has it. Most frames are plain IPv4: they are not parsed
+    /// for more than it takes.
+    #[must_use]
+    #[inline]
+    pub fn of_frame(self, frame: &[u8]) -> Option<Key> {
+        let (at, bits) = match self {
+            KeyKind::DstIp => (30, 32),
+            KeyKind::SrcIp => (26, 32),
+            KeyKind::DstPrefix(bits) => (30, bits),
+            KeyKind::SrcPrefix(bits) => (26, bits),
+            KeyKind::FiveTuple | KeyKind::Vlan => return self.key(&Headers::of(frame)?, frame),
+        };
+        match frame.get(12..34) {
+            // The EtherType of IPv4, its version, and a header of at least five words.
+            Some([8, 0, 0x45..=0x4f, ..]) => Some(address(&frame[at..at + 4], bits)),
+            _ => self.key(&Headers::of(frame)?, frame),
+        }
+    }
+
     /// The user that a frame belongs to; `None` if it has no such field, as ARP has no IP address.
     #[must_use]
     #[inline]
@@ -262,6 +281,14 @@ mod tests {
         ] {
             let kind: KeyKind = kind.parse().expect(kind);
             let key = kind.key(&headers, &frame).expect("a key");
+            assert_eq!(kind.of_frame(&frame), Some(key), "tagged");
+            let plain = [&frame[..12], &frame[16..]].concat();
+            let headers = Headers::of(&plain).expect("headers");
+            assert_eq!(kind.of_frame(&plain), kind.key(&headers, &plain), "plain");
+            for length in 0..plain.len() {
+                let cut = &plain[..length];
+                assert_eq!(kind.of_frame(cut), Headers::of(cut).and_then(|headers| kind.key(&headers, cut)));
+            }
             assert_eq!(kind.parse(text), Ok(key), "{text}");
             assert_eq!(kind.show(key), text);
             assert_eq!(kind.to_string().parse(), Ok(kind));

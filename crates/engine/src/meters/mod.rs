@@ -17,6 +17,7 @@ mod bucket;
 mod colours;
 mod figures;
 mod gcra;
+mod index;
 mod key;
 mod light_lock;
 mod limiter;
@@ -35,7 +36,7 @@ pub use light_lock::{Idle, LightLock, Prefetch};
 pub use limiter::Limiter;
 pub use mutex::Mutexed;
 pub use rates::{Rates, UserRate};
-pub use users::{Full, Users};
+pub use users::{Full, Sought, Users};
 pub use workers::{Dispatch, Load as WorkerStats, Workers};
 
 use std::fmt;

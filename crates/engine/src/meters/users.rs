@@ -1,14 +1,12 @@
 use super::gcra::{SIDE, VACANT, Word};
+use super::index::{Index, Place};
 use super::{Bucket, Key, Moment, Rates};
 use std::collections::HashMap;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use units::{Span, Time};
 
-/// Entries of the index for each user that there may be, times two.
-const SPREAD: usize = 3;
-/// Entries of a row: one cache line.
-const ROW: usize = 8;
 /// Slots that a new user looks at for idle ones, once the table fills.
 const STEPS: usize = 8;
 /// Slots that it looks at when there is no other room.
@@ -22,22 +20,20 @@ const SET: u32 = 22;
 
 /// The users: from a key to a dense slot, for millions, on many threads.
 ///
-/// An index of rows of eight entries, one cache line each; a key may be in one of two rows, so that a
-/// look takes two lines at most and the slot's own. Looking up and charging take no lock. Making room for a
-/// new user does: one lock, held for some hundred instructions.
+/// An index whose looks take one cache line, seldom two, and the slot's own, which also has the user's counters.
+/// Looking up and charging take no lock. Making room for a new user does: one lock, held for some hundred
+/// instructions. Bursts are looked up together, so that their waits for memory overlap.
 ///
 /// Memory is bounded and taken at once: [`Users::BYTES_PER_USER`]. A user whose bucket has been full for
 /// the idle time is like a new one to the meter, so its slot may be given away and nothing is forgotten that
 /// matters. That is done a few slots at a time, by new users; there is no pause.
 pub struct Users {
-    rows: Vec<Row>,
+    index: Index,
     slots: Vec<Slot>,
-    counts: Vec<Count>,
     /// Sets of buckets, one for each time that rates were given; set 0 is the default's.
     sets: Vec<OnceLock<Box<[Bucket]>>>,
     room: Mutex<Room>,
     idle: Span,
-    seed: u64,
     /// Users that came, that were reclaimed, and frames that found no room.
     created: AtomicU64,
     reclaimed: AtomicU64,
@@ -46,12 +42,7 @@ pub struct Users {
     latest: AtomicU64,
 }
 
-#[repr(align(64))]
-#[derive(Default)]
-struct Row([AtomicU64; ROW]);
-
-/// What a frame of a user needs, in half a cache line.
-#[repr(align(32))]
+/// What a frame of a user needs.
 struct Slot {
     high: AtomicU64,
     low: AtomicU64,
@@ -59,13 +50,21 @@ struct Slot {
     word: AtomicU64,
     /// Names of the two buckets: the one in use, and the one that a change of rates prepares.
     buckets: [AtomicU32; 2],
-}
-
-#[derive(Default)]
-struct Count {
+    /// Bytes.
     passed: AtomicU64,
     refused: AtomicU64,
 }
+
+/// A key that is looked up together with others.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought {
+    key: Key,
+    place: Place,
+    slot: u32,
+}
+
+/// The number of no slot.
+const NONE: u32 = u32::MAX;
 
 /// What only the holder of the lock may look at.
 struct Room {
@@ -89,9 +88,9 @@ pub enum Full {
 }
 
 impl Users {
-    /// Bytes of memory for each user that there may be: 32 of a slot, 16 of its counters, 12 of the index
-    /// and 4 of the list of free slots. Distinct rates take 24 each besides.
-    pub const BYTES_PER_USER: usize = size_of::<Slot>() + size_of::<Count>() + size_of::<u64>() * SPREAD / 2 + 4;
+    /// Bytes of memory for each user that there may be: 48 of a slot with its counters, 12 of the index and 4 of
+    /// the list of free slots. Distinct rates take 24 each besides.
+    pub const BYTES_PER_USER: usize = size_of::<Slot>() + Index::BYTES_FOR_TWO / 2 + 4;
 
     /// Room for `capacity` users; `default` is the bucket of those whose rate is not given. `seed` keeps
     /// others from guessing which keys share a row.
@@ -102,9 +101,8 @@ impl Users {
     pub fn new(capacity: usize, idle: Span, default: Option<Bucket>, seed: u64) -> Self {
         assert!((1..=1 << 31).contains(&capacity), "a table has room for 1 to 2^31 users");
         let users = Users {
-            rows: (0..(capacity * SPREAD / 2).div_ceil(ROW) + 1).map(|_| Row::default()).collect(),
+            index: Index::new(capacity, seed),
             slots: (0..capacity).map(|_| Slot::default()).collect(),
-            counts: (0..capacity).map(|_| Count::default()).collect(),
             sets: (0..SETS).map(|_| OnceLock::new()).collect(),
             room: Mutex::new(Room {
                 free: Vec::new(),
@@ -115,7 +113,6 @@ impl Users {
                 default: None,
             }),
             idle,
-            seed: mix(seed, 0x9e37_79b9_7f4a_7c15) | 1,
             created: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
             full: AtomicU64::new(0),
@@ -162,8 +159,7 @@ impl Users {
     #[inline]
     pub fn bucket_of(&self, slot: u32, key: Key, word: u64) -> Option<&Bucket> {
         let slot = &self.slots[slot as usize];
-        let same = slot.high.load(Ordering::Relaxed) == key.high && slot.low.load(Ordering::Relaxed) == key.low;
-        if word == VACANT || !same { None } else { self.bucket(slot, word) }
+        if word == VACANT || !slot.is(key) { None } else { self.bucket(slot, word) }
     }
 
     #[inline]
@@ -176,54 +172,57 @@ impl Users {
     /// in one step, which several threads could do, would have each frame of a burst wait for memory in turn.
     #[inline]
     pub fn count(&self, slot: u32, bytes: u64, passed: bool) {
-        let count = &self.counts[slot as usize];
-        let counter = if passed { &count.passed } else { &count.refused };
+        let slot = &self.slots[slot as usize];
+        let counter = if passed { &slot.passed } else { &slot.refused };
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
     }
 
-    /// Asks memory for what [`Users::count`] will need, as [`Users::touch`] does.
-    #[must_use]
+    /// A key that is to be looked up by [`Users::find_all`].
     #[inline]
-    pub fn touch_count(&self, slot: u32) -> u64 {
-        self.counts[slot as usize].passed.load(Ordering::Relaxed)
+    #[must_use]
+    pub fn seek(&self, key: Key) -> Sought {
+        Sought { key, place: self.index.place(key), slot: NONE }
     }
 
-    /// The two rows and the tag of a key.
-    #[inline]
-    fn places(&self, key: Key) -> ([usize; 2], u64) {
-        let first = mix(key.high ^ self.seed, key.low ^ 0xa076_1d64_78bd_642f);
-        let second = mix(first ^ 0xe703_7ed1_a0b4_28db, self.seed);
-        let row = |hash: u64| ((u128::from(hash) * self.rows.len() as u128) >> 64) as usize;
-        ([row(first), row(second)], first << 32)
+    /// Looks up a burst of keys. What each needs of memory is asked for before any of it is used: many of these
+    /// overlap, where look-ups one by one would wait for each other.
+    pub fn find_all(&self, sought: &mut [Sought]) {
+        let touched = sought.iter().fold(0, |all, sought| all ^ self.index.touch(sought.place));
+        let mut missing = 0;
+        for sought in sought.iter_mut() {
+            sought.slot = self.index.guess(sought.place).unwrap_or(NONE);
+            missing += usize::from(sought.slot == NONE);
+        }
+        let mut also = 0;
+        if missing > 0 {
+            for sought in sought.iter().filter(|sought| sought.slot == NONE) {
+                also ^= self.index.touch_second(sought.place);
+            }
+            for sought in sought.iter_mut().filter(|sought| sought.slot == NONE) {
+                sought.slot = self.index.guess_second(sought.place).unwrap_or(NONE);
+            }
+        }
+        let slots = sought.iter().filter_map(|sought| self.slots.get(sought.slot as usize));
+        black_box(slots.fold(touched ^ also, |all, slot| all ^ slot.word.load(Ordering::Relaxed)));
     }
 
-    /// Asks memory for what [`Users::find`] will need, for bursts: many of these overlap, where lookups
-    /// would wait for each other. Gives a number that means nothing but must be used.
-    #[must_use]
+    /// The slot of a key that was looked up; a new one if need be, as [`Users::find_or_add`] makes it.
+    ///
+    /// # Errors
+    /// As [`Users::find_or_add`].
     #[inline]
-    pub fn touch(&self, key: Key) -> u64 {
-        let ([row, _], _) = self.places(key);
-        self.rows[row].0[0].load(Ordering::Relaxed)
+    pub fn settle(&self, sought: &Sought, at: &Moment) -> Result<u32, Full> {
+        match self.slots.get(sought.slot as usize) {
+            Some(slot) if slot.is(sought.key) => Ok(sought.slot),
+            _ => self.find_or_add(sought.key, at),
+        }
     }
 
     /// The slot of a user, if it has one.
     #[must_use]
     #[inline]
     pub fn find(&self, key: Key) -> Option<u32> {
-        let (rows, tag) = self.places(key);
-        for row in rows {
-            for entry in &self.rows[row].0 {
-                let entry = entry.load(Ordering::Acquire);
-                if entry & !u64::from(u32::MAX) == tag && entry as u32 != 0 {
-                    let number = entry as u32 - 1;
-                    let slot = &self.slots[number as usize];
-                    if slot.high.load(Ordering::Relaxed) == key.high && slot.low.load(Ordering::Relaxed) == key.low {
-                        return Some(number);
-                    }
-                }
-            }
-        }
-        None
+        self.index.find(self.index.place(key), |slot| self.slots[slot as usize].is(key))
     }
 
     /// The slot of a user, a new one if need be: with the default rate and a full bucket.
@@ -269,14 +268,6 @@ impl Users {
             }
             None => return Err(Full::NoRoom),
         };
-        let (rows, tag) = self.places(key);
-        let vacant =
-            |row: &usize| self.rows[*row].0.iter().filter(|entry| entry.load(Ordering::Relaxed) as u32 == 0).count();
-        let row = if vacant(&rows[1]) > vacant(&rows[0]) { rows[1] } else { rows[0] };
-        let Some(entry) = self.rows[row].0.iter().find(|entry| entry.load(Ordering::Relaxed) as u32 == 0) else {
-            room.free.push(number);
-            return Err(Full::NoRoom);
-        };
         let slot = &self.slots[number as usize];
         slot.high.store(key.high, Ordering::Relaxed);
         slot.low.store(key.low, Ordering::Relaxed);
@@ -286,7 +277,11 @@ impl Users {
         let since = Time::from_ps(at.time().as_ps().saturating_sub(self.idle.as_ps().min(1_000_000_000) / 2));
         let word = self.bucket(slot, 0).map_or(0, |bucket| bucket.around(&Moment::of(since)).0);
         slot.word.store(word, Ordering::Release);
-        entry.store(tag | (u64::from(number) + 1), Ordering::Release);
+        if !self.index.put(self.index.place(key), number) {
+            slot.word.store(VACANT, Ordering::Release);
+            room.free.push(number);
+            return Err(Full::NoRoom);
+        }
         self.created.fetch_add(1, Ordering::Relaxed);
         Ok(number)
     }
@@ -318,16 +313,9 @@ impl Users {
             return false;
         }
         let key = Key::new(slot.high.load(Ordering::Relaxed), slot.low.load(Ordering::Relaxed));
-        for row in self.places(key).0 {
-            for entry in &self.rows[row].0 {
-                if entry.load(Ordering::Relaxed) as u32 == number + 1 {
-                    entry.store(0, Ordering::Release);
-                }
-            }
-        }
-        let count = &self.counts[number as usize];
-        count.passed.store(0, Ordering::Relaxed);
-        count.refused.store(0, Ordering::Relaxed);
+        self.index.remove(self.index.place(key), number);
+        slot.passed.store(0, Ordering::Relaxed);
+        slot.refused.store(0, Ordering::Relaxed);
         self.reclaimed.fetch_add(1, Ordering::Relaxed);
         true
     }
@@ -435,11 +423,11 @@ impl Users {
 
     /// Every user that there is: key, bucket, bytes passed and bytes refused.
     pub fn all(&self) -> impl Iterator<Item = (Key, Bucket, u64, u64)> + '_ {
-        self.slots.iter().zip(&self.counts).filter_map(|(slot, count)| {
+        self.slots.iter().filter_map(|slot| {
             let word = slot.word.read();
             let bucket = if word == VACANT { None } else { self.bucket(slot, word) }?;
             let key = Key::new(slot.high.load(Ordering::Relaxed), slot.low.load(Ordering::Relaxed));
-            Some((key, *bucket, count.passed.load(Ordering::Relaxed), count.refused.load(Ordering::Relaxed)))
+            Some((key, *bucket, slot.passed.load(Ordering::Relaxed), slot.refused.load(Ordering::Relaxed)))
         })
     }
 }
@@ -451,15 +439,17 @@ impl Default for Slot {
             low: AtomicU64::new(0),
             word: AtomicU64::new(VACANT),
             buckets: [AtomicU32::new(0), AtomicU32::new(0)],
+            passed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         }
     }
 }
 
-/// Both halves of a product, folded: each bit of the result depends on most of both.
-#[inline]
-fn mix(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product >> 64) as u64 ^ product as u64
+impl Slot {
+    #[inline]
+    fn is(&self, key: Key) -> bool {
+        self.high.load(Ordering::Relaxed) == key.high && self.low.load(Ordering::Relaxed) == key.low
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod timed;
 use crate::random::Random;
 use crate::schedules::Files;
 pub use decision::{Change, Decision, Fate, Log};
+pub use limit::{Look, Metering, Settling};
 use measure::{DropReason, Effects};
 use packet::Frame;
 use std::fmt;

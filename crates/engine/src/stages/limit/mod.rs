@@ -1,9 +1,14 @@
 //! Limits each of many users to its rate: drops, delays or marks what exceeds.
 
+mod metering;
+mod settling;
 mod stage;
 #[cfg(test)]
 mod tests;
 mod text;
+
+pub use metering::{Look, Metering};
+pub use settling::Settling;
 
 use super::{Configuration, Kind, Stage};
 use crate::meters::{Algorithm, Bucket, Colours, KeyKind, Limiter, Rates, Seconds, Users};
@@ -265,6 +270,32 @@ impl Limit {
         })
     }
 
+    /// The parts of the stage for `workers` threads, which share the table: what each of them does, and what the one
+    /// does that collects. `seed` keeps others from guessing which users share a row of the table.
+    ///
+    /// # Panics
+    /// If this was not read from text: then its parts may not go together. With colours, for more workers than one.
+    #[must_use]
+    pub fn parts<F: Frame>(&self, workers: usize, seed: u64) -> (Vec<Metering>, Settling<F>) {
+        let bucket = self.bucket().expect("a bucket that was checked");
+        let default = (self.unknown == Unknown::Default).then_some(bucket);
+        let meter = self.algorithm.meter(workers.max(self.workers), self.users);
+        let users = Users::new(self.users, self.idle, default, seed);
+        let limiter = Limiter::new(users, meter, self.key, self.mode == Mode::Shape);
+        if let Some(rates) = &self.shared.loaded {
+            limiter.users.give(rates).expect("a new table has room for as many as were counted");
+        }
+        let limiter = Arc::new(limiter);
+        *self.shared.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(limiter.clone());
+        assert!(workers == 1 || self.colours.is_none(), "second buckets are for one thread");
+        let seconds = || {
+            let colours = self.colours?;
+            Some(Seconds::new(colours, colours.check(&bucket).expect("a marker that was checked"), self.users))
+        };
+        let meters = (0..workers).map(|_| Metering::new(self, limiter.clone(), seconds())).collect();
+        (meters, Settling::new(self, limiter))
+    }
+
     fn running(&self) -> Option<Arc<Limiter>> {
         self.shared.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -285,21 +316,9 @@ impl Configuration for Limit {
     }
 
     fn build<F: Frame + Send + 'static>(&self, mut random: Random) -> Box<dyn Stage<F>> {
-        // What was read from text was checked.
-        let bucket = self.bucket().expect("a bucket that was checked");
-        let default = (self.unknown == Unknown::Default).then_some(bucket);
-        let meter = self.algorithm.meter(self.workers, self.users);
-        let users = Users::new(self.users, self.idle, default, random.bits());
-        let limiter = Limiter::new(users, meter, self.key, self.mode == Mode::Shape);
-        if let Some(rates) = &self.shared.loaded {
-            limiter.users.give(rates).expect("a new table has room for as many as were counted");
-        }
-        let limiter = Arc::new(limiter);
-        *self.shared.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(limiter.clone());
-        let seconds = self.colours.map(|colours| {
-            Seconds::new(colours, colours.check(&bucket).expect("a marker that was checked"), self.users)
-        });
-        Box::new(stage::Limiting::new(self, limiter, seconds, random))
+        let (mut meters, settling) = self.parts(1, random.bits());
+        let metering = meters.pop().expect("one was asked for");
+        Box::new(stage::Limiting::new(self, metering, settling, random))
     }
 }
 

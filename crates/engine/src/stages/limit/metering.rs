@@ -1,0 +1,157 @@
+use super::{Limit, Mode, Unknown};
+use crate::meters::{Answer, Colour, Full, Key, KeyKind, Limiter, Moment, Seconds, Sought, reserve};
+use crate::stages::Item;
+use measure::DropReason;
+use packet::{Frame, Headers};
+use std::sync::Arc;
+use units::{Layer, Span, Time};
+
+/// Whose frames these are and whether they conform: what each of several workers does, on any thread.
+///
+/// A burst is gone through in passes, so that the memory that its frames need is fetched for all of them at
+/// once: keys, index, users, and only then decisions.
+pub struct Metering {
+    pub(super) limiter: Arc<Limiter>,
+    kind: KeyKind,
+    layer: Layer,
+    shapes: bool,
+    unknown: Unknown,
+    pass_when_full: bool,
+    patience: Span,
+    seconds: Option<Seconds>,
+    sought: Vec<Sought>,
+    moment: Moment,
+}
+
+/// What was found out about a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    pub(super) key: Option<Key>,
+    pub(super) slot: Result<u32, Full>,
+    /// Length as the rate counts it.
+    pub(super) bytes: u32,
+    pub(super) fate: Fate,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// No user has it, or the user is not metered.
+    Unmetered,
+    Conforms,
+    Waits(Time),
+    Exceeds,
+    Impatient,
+    Yellow,
+    Drop(DropReason),
+}
+
+impl Metering {
+    pub(super) fn new(limit: &Limit, limiter: Arc<Limiter>, seconds: Option<Seconds>) -> Self {
+        Metering {
+            limiter,
+            kind: limit.key,
+            layer: limit.layer,
+            shapes: limit.mode == Mode::Shape,
+            unknown: limit.unknown,
+            pass_when_full: limit.pass_when_full,
+            patience: limit.patience(),
+            seconds,
+            sought: Vec::new(),
+            moment: Moment::of(Time::ZERO),
+        }
+    }
+
+    /// Meters a burst as worker number `worker` and adds what was found out of each frame, in order.
+    pub fn meter<F: Frame>(&mut self, worker: usize, frames: &[Item<F>], looks: &mut Vec<Look>) {
+        let first = looks.len();
+        self.look(frames, looks);
+        for (look, item) in looks[first..].iter_mut().zip(frames) {
+            self.decide(look, item, worker);
+        }
+    }
+
+    /// Finds the users of a burst.
+    pub(super) fn look<F: Frame>(&mut self, frames: &[Item<F>], looks: &mut Vec<Look>) {
+        let first = looks.len();
+        self.sought.clear();
+        for Item { frame, .. } in frames {
+            let key = self.kind.of_frame(frame.bytes());
+            if let Some(key) = key {
+                self.sought.push(self.limiter.users.seek(key));
+            }
+            let bytes = self.bytes(frame);
+            looks.push(Look { key, slot: Err(Full::Unknown), bytes, fate: Fate::Unmetered });
+        }
+        self.limiter.users.find_all(&mut self.sought);
+        let mut sought = self.sought.iter();
+        for (look, item) in looks[first..].iter_mut().zip(frames) {
+            if look.key.is_some()
+                && let Some(sought) = sought.next()
+            {
+                if self.moment.time() != item.at {
+                    self.moment = Moment::of(item.at);
+                }
+                look.slot = self.limiter.users.settle(sought, &self.moment);
+            }
+        }
+    }
+
+    #[inline]
+    fn bytes<F: Frame>(&self, frame: &F) -> u32 {
+        let length = frame.length();
+        match self.layer {
+            Layer::Frame => length.bytes(),
+            Layer::Wire => length.on_wire().bytes(),
+            Layer::Ip => Headers::of(frame.bytes())
+                .and_then(|headers| headers.ip)
+                .map_or(length.bytes().saturating_sub(18), |ip| (ip.end - ip.start) as u32),
+        }
+    }
+
+    /// Decides on a frame that was looked at, on a worker.
+    #[inline]
+    pub(super) fn decide<F>(&mut self, look: &mut Look, item: &Item<F>, worker: usize) {
+        let Some(key) = look.key else { return };
+        let at = item.at;
+        if self.moment.time() != at {
+            self.moment = Moment::of(at);
+        }
+        look.fate = loop {
+            let number = match look.slot {
+                Ok(number) => number,
+                Err(Full::NoRoom) if !self.pass_when_full => break Fate::Drop(DropReason::NoRoom),
+                Err(Full::Unknown) if self.unknown == Unknown::Drop => break Fate::Drop(DropReason::Unknown),
+                Err(_) => break Fate::Unmetered,
+            };
+            let bits = u64::from(look.bytes) * 8;
+            let Limiter { users, meter, .. } = &*self.limiter;
+            let fate = if let Some(seconds) = &mut self.seconds {
+                seconds.colour(users, number, key, &self.moment, bits).map(|colour| match colour {
+                    Colour::Green => Fate::Conforms,
+                    Colour::Yellow => Fate::Yellow,
+                    Colour::Red => Fate::Exceeds,
+                })
+            } else if self.shapes {
+                let bucket = |word| users.bucket_of(number, key, word);
+                match reserve(users.word(number), bucket, &self.moment, bits, self.patience) {
+                    Ok(departs) if departs == at => Some(Fate::Conforms),
+                    Ok(departs) => Some(Fate::Waits(departs)),
+                    Err(Answer::Gone) => None,
+                    Err(_) => Some(Fate::Impatient),
+                }
+            } else {
+                match meter.charge(users, worker, number, key, &self.moment, bits) {
+                    Answer::Conforms => Some(Fate::Conforms),
+                    Answer::Exceeds => Some(Fate::Exceeds),
+                    Answer::Gone => None,
+                }
+            };
+            match fate {
+                Some(fate) => break fate,
+                // It was idle and made room just now.
+                None => look.slot = users.find_or_add(key, &self.moment),
+            }
+        };
+    }
+}

@@ -1,0 +1,154 @@
+use super::metering::{Fate, Look};
+use super::{Limit, Marking, Mode};
+use crate::meters::{Limiter, WorkerStats};
+use crate::stages::{Item, Outlet};
+use measure::DropReason;
+use packet::{Frame, Headers, set_congestion, set_dscp};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::hint::black_box;
+use std::sync::Arc;
+use units::Time;
+
+/// Sends frames that were metered where they go and keeps the figures: on one thread, whoever metered them.
+pub struct Settling<F> {
+    limiter: Arc<Limiter>,
+    mode: Mode,
+    marking: Marking,
+    /// Frames that wait until they conform.
+    held: BinaryHeap<Reverse<Due<F>>>,
+    arrivals: u64,
+}
+
+/// A frame that leaves at `item.at`.
+struct Due<F> {
+    item: Item<F>,
+    /// Its number, since equal times leave in order.
+    number: u64,
+}
+
+impl<F: Frame> Settling<F> {
+    pub(super) fn new(limit: &Limit, limiter: Arc<Limiter>) -> Self {
+        Settling { limiter, mode: limit.mode, marking: limit.marking, held: BinaryHeap::new(), arrivals: 0 }
+    }
+
+    /// Writes the figures and sends each frame where it goes, in order. `workers` tells what each worker did,
+    /// where there are several.
+    pub fn settle(
+        &mut self,
+        looks: &mut Vec<Look>,
+        frames: &mut Vec<Item<F>>,
+        workers: &[WorkerStats],
+        out: &mut Outlet<F>,
+    ) {
+        let Settling { limiter, mode, marking, held, arrivals } = self;
+        let users = &limiter.users;
+        let mut ledger = limiter.ledger();
+        let slots = looks.iter().filter_map(|look| look.slot.ok());
+        black_box(slots.fold(0, |all, slot| all ^ ledger.figures.touch(slot)));
+        for (look, mut item) in looks.drain(..).zip(frames.drain(..)) {
+            let length = item.frame.length();
+            let mut fate = look.fate;
+            match fate {
+                Fate::Conforms | Fate::Waits(_) => ledger.conforming.add(length),
+                Fate::Exceeds | Fate::Impatient => ledger.exceeding.add(length),
+                Fate::Yellow => {
+                    ledger.exceeding.add(length);
+                    ledger.yellow.add(length);
+                }
+                Fate::Unmetered if look.key.is_none() => ledger.without_key += 1,
+                Fate::Unmetered => ledger.unmetered += 1,
+                Fate::Drop(_) => {}
+            }
+            // What a mark does to a frame that exceeds is no matter of its rate.
+            if let (Ok(slot), Some(key), false) = (look.slot, look.key, matches!(fate, Fate::Drop(_))) {
+                let got = matches!(fate, Fate::Conforms | Fate::Waits(_) | Fate::Yellow);
+                users.count(slot, look.bytes.into(), got);
+                // What was too impatient would have left after what waits: it is no part of a window.
+                if fate != Fate::Impatient {
+                    let at = if let Fate::Waits(departs) = fate { departs } else { item.at };
+                    let bytes = (look.bytes, if got { look.bytes } else { 0 });
+                    let bps = || {
+                        let word = users.word(slot).load(std::sync::atomic::Ordering::Relaxed);
+                        users.bucket_of(slot, key, word).map(|bucket| bucket.rate().bps())
+                    };
+                    ledger.figures.record(slot, at, bytes, bps, fate != Fate::Conforms);
+                }
+            }
+            if fate == Fate::Yellow || fate == Fate::Exceeds && *mode == Mode::Mark {
+                let red = fate == Fate::Exceeds;
+                let marked = Headers::of(item.frame.bytes()).is_some_and(|headers| match *marking {
+                    Marking::Dscp(yellow, other) => {
+                        set_dscp(item.frame.bytes_mut(), &headers, if red { other } else { yellow })
+                    }
+                    Marking::Ecn => set_congestion(item.frame.bytes_mut(), &headers),
+                });
+                ledger.marked += u64::from(marked);
+                // Who does not know ECN would not slow down (RFC 3168, section 5).
+                fate = if marked || *marking != Marking::Ecn { Fate::Conforms } else { Fate::Exceeds };
+            }
+            match fate {
+                Fate::Unmetered | Fate::Conforms | Fate::Yellow => out.release(item),
+                Fate::Waits(departs) => {
+                    ledger.delayed += 1;
+                    item.at = departs;
+                    held.push(Reverse(Due { item, number: *arrivals }));
+                    *arrivals += 1;
+                }
+                Fate::Exceeds => out.discard(item.frame, DropReason::Policed),
+                Fate::Impatient => out.discard(item.frame, DropReason::Impatient),
+                Fate::Drop(reason) => out.discard(item.frame, reason),
+            }
+        }
+        if !workers.is_empty() {
+            ledger.workers.clear();
+            ledger.workers.extend_from_slice(workers);
+        }
+    }
+
+    /// Lets go what has waited until `now`.
+    pub fn release_due(&mut self, now: Time, out: &mut Outlet<F>) {
+        while self.held.peek().is_some_and(|Reverse(due)| due.item.at <= now) {
+            if let Some(Reverse(due)) = self.held.pop() {
+                out.release(due.item);
+            }
+        }
+    }
+
+    /// When the next frame that waits may leave.
+    #[must_use]
+    pub fn due(&self) -> Option<Time> {
+        self.held.peek().map(|Reverse(due)| due.item.at)
+    }
+
+    /// Frames that wait.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Tells what the clock shows, for changes of rates from outside.
+    pub fn seen(&self, now: Time) {
+        self.limiter.users.seen(now);
+    }
+}
+
+impl<F> PartialEq for Due<F> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<F> Eq for Due<F> {}
+
+impl<F> PartialOrd for Due<F> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<F> Ord for Due<F> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.item.at, self.number).cmp(&(other.item.at, other.number))
+    }
+}
