@@ -11,15 +11,15 @@ use engine::{Class, ClassName, Pipeline, Stage};
 use packet::Frame;
 use scenario::{ClassPlan, PipelinePlan};
 
-/// The pipeline of a plan. `schedule` makes that of a class, by its number, what it asks, and the path
-/// that its draws are keyed by.
+/// The pipeline of a plan. `build` makes a stage, by the path that its draws are keyed by; `schedule` that of a
+/// class, by its number, what it asks, and that path.
 pub(crate) fn pipeline<F: Frame + Send + 'static>(
     plan: &PipelinePlan,
-    seed: u64,
+    build: impl Fn(&StageConfig, &str) -> Result<Box<dyn Stage<F>>, Failure>,
     schedule: impl Fn(usize, &Ask, &str) -> Result<Box<dyn Schedule>, Failure>,
 ) -> Result<Pipeline<F>, Failure> {
-    let stages = |configs: &[StageConfig], path: &str| stages(configs, path, seed);
-    let default = (stages(&plan.stages, &plan.name), schedule(plan.classes.len(), &plan.ask, &plan.name)?);
+    let stages = |configs: &[StageConfig], path: &str| stages(configs, path, &build);
+    let default = (stages(&plan.stages, &plan.name)?, schedule(plan.classes.len(), &plan.ask, &plan.name)?);
     let pipeline = if plan.classes.is_empty() {
         let pipeline = Pipeline::new(default.0, default.1).buffering(plan.buffer);
         match &plan.sync {
@@ -34,7 +34,13 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
             let path = format!("{}/{name}", plan.name);
             let schedule = schedule(i, ask, &path)?;
             let name = class_name(name, Some(rule), ask);
-            classes.push(Class { name, stages: stages(configs, &path), schedule, sync: sync.clone(), buffer: *buffer });
+            classes.push(Class {
+                name,
+                stages: stages(configs, &path)?,
+                schedule,
+                sync: sync.clone(),
+                buffer: *buffer,
+            });
         }
         let name = class_name(&plan.default_class, None, &plan.ask);
         let (stages, schedule) = default;
@@ -45,13 +51,12 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
 }
 
 /// Stages, each with a random stream named by its place in `path`.
-pub(crate) fn stages<F: Frame + Send + 'static>(
+pub(crate) fn stages<F: Frame>(
     configs: &[StageConfig],
     path: &str,
-    seed: u64,
-) -> Vec<Box<dyn Stage<F>>> {
-    let build = |(i, stage): (usize, &StageConfig)| stage.build(seed, &format!("{path}/{i}"));
-    configs.iter().enumerate().map(build).collect()
+    build: impl Fn(&StageConfig, &str) -> Result<Box<dyn Stage<F>>, Failure>,
+) -> Result<Vec<Box<dyn Stage<F>>>, Failure> {
+    configs.iter().enumerate().map(|(i, stage)| build(stage, &format!("{path}/{i}"))).collect()
 }
 
 /// Which frames are followed, if that was asked for; `backlog` says that all are there from the start.

@@ -45,4 +45,9 @@ impl Files for OnDisk {
         }
         Err(ParseError::new(format!("{} has {read} frames, not {number}", path.display()), "name one of them"))
     }
+
+    #[cfg(feature = "live")]
+    fn memory(&self) -> Option<engine::schedules::Advise> {
+        Some(dpdk::prefer_huge_pages)
+    }
 }

@@ -2,7 +2,7 @@
 
 use measure::PipelineReport;
 #[cfg(feature = "live")]
-pub(crate) use reload::Reload;
+pub(crate) use reload::{Reload, check_live};
 use scenario::PipelinePlan;
 
 /// Adds what the stages of a plan did to the report of their pipeline or class.
@@ -20,8 +20,26 @@ mod reload {
     use crate::execute::Request;
     use crate::files::OnDisk;
     use crate::output::{self, Failure};
+    use dataplane::MOST_LIVE_WORKERS;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Whether live ports can have the workers that are asked for.
+    pub(crate) fn check_live(request: &Request) -> Result<(), Failure> {
+        for (plan, limit) in
+            request.pipelines.iter().flat_map(|plan| plan.limits().map(move |(_, limit)| (plan, limit)))
+        {
+            let refused = if limit.service.is_some() {
+                "service is of modelled workers, and on live ports they are threads: leave it out".to_owned()
+            } else if limit.workers > MOST_LIVE_WORKERS {
+                format!("{} workers are too many threads: write {MOST_LIVE_WORKERS} or fewer", limit.workers)
+            } else {
+                continue;
+            };
+            return Err(Failure::new(format!("{}: limit: {refused}", plan.name)));
+        }
+        Ok(())
+    }
 
     /// Whether rates are to be read again.
     pub(crate) struct Reload(Arc<AtomicBool>);

@@ -14,6 +14,7 @@ use crate::resolution;
 use crate::stop::Stop;
 use crate::virtual_time;
 use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Supply, Worker};
+use dataplane::{has_threads, limit_stage};
 use dpdk::{Eal, EalConfig, LogLevel, Mbuf, PacketRing, RingConfig, TscClock};
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
@@ -34,6 +35,7 @@ const LISTED: usize = 4_194_304;
 
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
 pub(crate) fn run(request: &Request, receiver: Option<&PortSpec>, stop: &Stop) -> Result<Outcome, Failure> {
+    limits::check_live(request)?;
     let mut configs = request.pipelines.iter().map(|plan| config(plan, request)).collect::<Result<Vec<_>, _>>()?;
     place(&mut configs, request)?;
     let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
@@ -261,6 +263,10 @@ fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Fai
                 config = config.pci(address);
             }
         }
+        // An event device in hardware is told by its address, as a NIC is.
+        for device in plan.limits().filter_map(|(_, limit)| limit.device.as_deref()).filter(|name| name.contains(':')) {
+            config = config.pci(device);
+        }
     }
     Eal::init(&config).map_err(Failure::new)
 }
@@ -311,7 +317,7 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
 fn open(
     eal: &'static Eal,
     plan: &PipelinePlan,
-    config: Config,
+    mut config: Config,
     request: &Request,
     logs: &mut Vec<DecisionFile>,
 ) -> Result<Worker, Failure> {
@@ -325,7 +331,18 @@ fn open(
         logs.extend(request.log(plan, name, &mut pipeline)?);
         Ok::<_, Failure>(pipeline)
     };
-    let pipeline = assemble::pipeline(plan, request.seed(), |_, ask, path| schedule(ask, path))?;
+    // The pipeline's own threads come first.
+    let meters =
+        plan.limits().filter(|(_, limit)| has_threads(limit)).map(|(_, limit)| limit.workers).max().unwrap_or(0);
+    let own = if config.cpus.len() > meters { config.cpus.len() - meters } else { 0 };
+    let meter_cpus = if own > 0 { config.cpus.split_off(own) } else { Vec::new() };
+    let build = |stage: &StageConfig, path: &str| match stage {
+        StageConfig::Limit(limit) if has_threads(limit) => {
+            limit_stage(eal, limit, (request.seed(), path), &meter_cpus).map_err(Failure::new)
+        }
+        _ => Ok(stage.build(request.seed(), path)),
+    };
+    let pipeline = assemble::pipeline(plan, build, |_, ask, path| schedule(ask, path))?;
     let pipeline = if plan.all_stages().any(StageConfig::answers) { pipeline.answering() } else { pipeline };
     let mut pipeline = logged(pipeline, &plan.name)?;
     let backlog = matches!(plan.source, SourcePlan::Streams { .. });
@@ -336,7 +353,7 @@ fn open(
     let mut back = None;
     if let Some(BackPlan { name, stages }) = &plan.back {
         let names = [assemble::names(stages)];
-        let stages = assemble::stages(stages, name, request.seed());
+        let stages = assemble::stages(stages, name, build)?;
         let mut pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name)?).answering();
         if let Some(sampling) = &sampling {
             pipeline = pipeline.slicing(&names, sampling);

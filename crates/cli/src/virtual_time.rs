@@ -11,6 +11,7 @@ use engine::Line;
 use engine::schedules::laws::Sampling;
 use engine::schedules::{Ask, Draw, Schedule};
 use engine::sources::Streams;
+use engine::stages::StageConfig;
 use measure::PipelineReport;
 use packet::{Frame, HeapFrame};
 use scenario::{Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Speed, WireSpec};
@@ -34,7 +35,8 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
         let mut sink = open_sink(plan, source.epoch_ns())?;
         let frames = frames(plan)?;
-        let mut pipeline = assemble::pipeline(plan, request.seed(), |class, ask, path| {
+        let build = |stage: &StageConfig, path: &str| Ok(stage.build(request.seed(), path));
+        let mut pipeline = assemble::pipeline(plan, build, |class, ask, path| {
             schedule(plan, ask, path, request.seed(), frames[class])
         })?;
         if let Some(sampling) = assemble::sampling(&request.common, source.is_backlog()) {

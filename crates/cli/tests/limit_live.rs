@@ -114,6 +114,24 @@ fn udp_to_five_destinations_is_policed_and_a_sixth_untouched() {
 }
 
 #[test]
+fn several_threads_share_what_users_have() {
+    for scheme in ["gcra", "static", "atomic-queue"] {
+        let options = format!("--rate 100Mbps --rates rates --workers 2 --algorithm {scheme}");
+        let Some((bed, limit)) = limited(&format!("threads-{scheme}"), &options) else { return };
+        let got = flows(&bed, true, 9, 2, 6);
+        check(&got, scheme);
+        let report = limit.stop().report();
+        let workers = report["limit"]["workers"].as_array().expect("workers");
+        let frames: Vec<u64> = workers.iter().map(|load| load["frames"].as_u64().expect("frames")).collect();
+        assert!(frames.len() == 2 && frames.iter().sum::<u64>() > 5_000, "{scheme}: {frames:?}");
+        assert_eq!(number(&report, "/held"), 0, "{scheme}: nothing is left with a worker");
+        let sixth =
+            report["limit"]["talkers"].as_array().expect("talkers").iter().find(|user| user["user"] == "10.77.0.206");
+        assert_eq!(sixth.expect("it sent much")["exceeded_bytes"], 0, "{scheme}: under its limit");
+    }
+}
+
+#[test]
 fn tcp_to_five_destinations_is_shaped() {
     let Some((bed, limit)) = limited("shape", "--rate 100Mbps --rates rates --mode shape") else { return };
     check(&flows(&bed, false, 15, 3, 10), "TCP");

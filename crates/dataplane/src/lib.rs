@@ -14,6 +14,7 @@ mod floor;
 mod intake;
 mod launch;
 mod line;
+mod metered;
 mod outlet;
 mod replay;
 mod rounds;
@@ -25,6 +26,7 @@ pub use device::{Device, Driver};
 pub use dpdk::LaunchTime;
 pub use floor::Floor;
 pub use line::OnLine;
+pub use metered::{MOST_LIVE_WORKERS, has_threads, limit_stage};
 pub use replay::Supply;
 pub use worker::{Config, Feed, Finished, Pacing, PortSummary, Worker};
 
@@ -43,6 +45,9 @@ pub enum Error {
         /// The kernel's answer.
         cause: &'static str,
     },
+    /// No more threads.
+    #[error("cannot start a thread: {0}: ask for fewer workers, or see ulimit -u")]
+    Thread(String),
     /// The worker's thread ended by a panic.
     #[error("the worker of pipeline {0} failed: this is a defect of netlathe, please report it with what is above")]
     Worker(String),

@@ -25,6 +25,7 @@ mod interface;
 mod launch;
 mod losses;
 mod mbuf;
+mod memory;
 mod packet_ring;
 mod packet_sender;
 mod pool;
@@ -40,6 +41,7 @@ pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, Event
 pub use interface::{Link, link};
 pub use launch::{LaunchField, LaunchTime, NicClock};
 pub use mbuf::Mbuf;
+pub use memory::prefer_huge_pages;
 pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};
 pub use packet_sender::PacketSender;
 pub use pool::Pool;

@@ -14,6 +14,7 @@ Examples:
   netlathe limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate 1Mbps --burst 3036B
   netlathe limit --in eth0 --out eth1 --key dst-prefix/24 --rate 10Mbps --rates users.txt
   netlathe limit --in eth0 --out eth1 --key src-ip --rate 5Mbps --mode shape --queue 200ms
+  netlathe limit --in eth0 --out eth1 --key dst-ip --rate 1Mbps --workers 4 --cores 1,2,3,4,5
   netlathe limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --workers 64 \\
       --algorithm 'light-lock batch 1500B depth 6000B idle expire 10ms'
 
@@ -67,7 +68,11 @@ pub(crate) struct Limit {
     /// gcra, atomic-queue, static, mutex, or 'light-lock batch SIZE depth SIZE idle keep|expire TIME'
     #[arg(long, default_value = "gcra", value_parser = parse::<Algorithm>)]
     algorithm: Algorithm,
-    /// Workers that are modelled, in virtual time
+    /// Event device of atomic-queue on live ports: event_dsw, event_sw, or the PCI address of a DLB [default: the first
+    /// of these in software that is there]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Workers: threads on live ports, 64 at most; modelled in virtual time
     #[arg(long, value_name = "N", default_value = "1")]
     workers: String,
     /// How long a modelled worker is busy with a frame; what finds 512 waiting is dropped
@@ -105,6 +110,7 @@ impl Limit {
             ("unknown", Some(self.unknown.as_str())),
             ("users", Some(self.users.as_str())),
             ("full", Some(self.full.as_str())),
+            ("device", self.device.as_deref()),
             ("workers", Some(self.workers.as_str())),
         ];
         for (word, value) in pairs {
@@ -112,6 +118,9 @@ impl Limit {
                 // Writing to a string cannot fail.
                 let _ = write!(text, " {word} {value}");
             }
+        }
+        if let Some(device) = self.device.as_ref().filter(|device| device.contains(char::is_whitespace)) {
+            return Err(ParseError::new(format!("--device: '{device}' is no device"), "write event_dsw or event_sw"));
         }
         if let Some(file) = &self.rates {
             if file.contains('"') || file.contains("  ") {

@@ -1,4 +1,6 @@
 use super::Key;
+use super::users::vacant;
+use crate::schedules::Advise;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries of the index for each user that there may be, times two.
@@ -34,9 +36,9 @@ impl Index {
     pub(super) const BYTES_FOR_TWO: usize = size_of::<u64>() * SPREAD;
 
     /// For so many slots. `seed` keeps others from guessing which keys share a row.
-    pub(super) fn new(slots: usize, seed: u64) -> Self {
+    pub(super) fn new(slots: usize, seed: u64, advise: Option<Advise>) -> Self {
         let rows = (slots * SPREAD / 2).div_ceil(ROW) + 1;
-        Index { rows: (0..rows).map(|_| Row::default()).collect(), seed: mix(seed, 0x9e37_79b9_7f4a_7c15) | 1 }
+        Index { rows: vacant(rows, advise), seed: mix(seed, 0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
     #[inline]

@@ -46,6 +46,13 @@ impl Key {
         u128::from(self.high) << 64 | u128::from(self.low)
     }
 
+    /// 32 bits that depend on all of it, to deal users out to workers.
+    #[must_use]
+    pub fn hash(self) -> u32 {
+        // Fibonacci hashing: users in a row spread evenly.
+        ((self.high.rotate_left(32) ^ self.low).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    }
+
     /// 64 bits that depend on all of it and are not zero.
     pub(crate) fn mixed(self) -> u64 {
         (self.high.rotate_left(32) ^ self.low) | 1 << 63

@@ -1,6 +1,7 @@
 use super::gcra::{SIDE, VACANT, Word};
 use super::index::{Index, Place};
 use super::{Bucket, Key, Moment, Rates};
+use crate::schedules::Advise;
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -99,10 +100,19 @@ impl Users {
     /// If `capacity` is 0 or more than 2³¹.
     #[must_use]
     pub fn new(capacity: usize, idle: Span, default: Option<Bucket>, seed: u64) -> Self {
+        Users::in_memory(capacity, idle, default, seed, None)
+    }
+
+    /// The same, in memory of which `advise` is told first.
+    ///
+    /// # Panics
+    /// As [`Users::new`].
+    #[must_use]
+    pub fn in_memory(capacity: usize, idle: Span, default: Option<Bucket>, seed: u64, advise: Option<Advise>) -> Self {
         assert!((1..=1 << 31).contains(&capacity), "a table has room for 1 to 2^31 users");
         let users = Users {
-            index: Index::new(capacity, seed),
-            slots: (0..capacity).map(|_| Slot::default()).collect(),
+            index: Index::new(capacity, seed, advise),
+            slots: vacant(capacity, advise),
             sets: (0..SETS).map(|_| OnceLock::new()).collect(),
             room: Mutex::new(Room {
                 free: Vec::new(),
@@ -430,6 +440,17 @@ impl Users {
             Some((key, *bucket, slot.passed.load(Ordering::Relaxed), slot.refused.load(Ordering::Relaxed)))
         })
     }
+}
+
+/// So many vacant ones, in memory of which `advise` is told before it is used.
+pub(super) fn vacant<T: Default>(count: usize, advise: Option<Advise>) -> Vec<T> {
+    let mut all: Vec<T> = Vec::with_capacity(count);
+    if let Some(advise) = advise {
+        let start = all.as_ptr();
+        advise(start.cast()..start.wrapping_add(count).cast());
+    }
+    all.resize_with(count, T::default);
+    all
 }
 
 impl Default for Slot {

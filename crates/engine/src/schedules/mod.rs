@@ -125,7 +125,16 @@ pub trait Files {
     /// # Errors
     /// The file cannot be read, is no capture, or has fewer frames.
     fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError>;
+
+    /// What is to be told of memory that will be large and read at random, before it is used: a machine may have
+    /// larger pages for it. Nothing, unless there is something to tell.
+    fn memory(&self) -> Option<Advise> {
+        None
+    }
 }
+
+/// Is told where large memory begins and ends; changes nothing that is in it.
+pub type Advise = fn(std::ops::Range<*const u8>);
 
 /// What draws are keyed by and how many there will be.
 #[derive(Clone, Copy, Debug)]

@@ -46,6 +46,73 @@ pub(super) enum Fate {
     Drop(DropReason),
 }
 
+/// Stands for no slot in writing.
+const NO_SLOT: u32 = u32::MAX;
+
+impl Look {
+    /// Bytes that it takes in writing.
+    pub const BYTES: usize = 48;
+
+    /// The slot of the frame's user, a number below the table's capacity; `None` where there is no user or no room.
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        self.slot.ok()
+    }
+
+    /// Whether the user was found to exceed.
+    #[must_use]
+    pub fn exceeds(&self) -> bool {
+        matches!(self.fate, Fate::Exceeds | Fate::Impatient | Fate::Yellow)
+    }
+
+    /// Writes down what was found out of a frame that has a user and came at `at`.
+    ///
+    /// # Panics
+    /// If there is no room for [`Look::BYTES`].
+    pub fn write(&self, at: Time, into: &mut [u8]) {
+        let key = self.key.unwrap_or(Key::new(0, 0));
+        let (fate, departs) = match self.fate {
+            Fate::Unmetered => (0, 0),
+            Fate::Drop(DropReason::Unknown) => (6, 0),
+            // A table without room is the only other reason that a decision has.
+            Fate::Drop(_) => (7, 0),
+            Fate::Conforms => (1, 0),
+            Fate::Exceeds => (2, 0),
+            Fate::Impatient => (3, 0),
+            Fate::Yellow => (4, 0),
+            Fate::Waits(departs) => (5, departs.as_ps()),
+        };
+        let numbers = u64::from(self.slot.unwrap_or(NO_SLOT)) << 32 | u64::from(self.bytes);
+        for (word, place) in
+            [at.as_ps(), key.high, key.low, numbers, fate, departs].into_iter().zip(into[..Look::BYTES].chunks_exact_mut(8))
+        {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    /// Reads what was written, and when the frame came.
+    ///
+    /// # Panics
+    /// If there are not [`Look::BYTES`].
+    #[must_use]
+    pub fn read(from: &[u8]) -> (Look, Time) {
+        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| from[i * 8 + byte]));
+        let fate = match word(4) {
+            1 => Fate::Conforms,
+            2 => Fate::Exceeds,
+            3 => Fate::Impatient,
+            4 => Fate::Yellow,
+            5 => Fate::Waits(Time::from_ps(word(5))),
+            6 => Fate::Drop(DropReason::Unknown),
+            7 => Fate::Drop(DropReason::NoRoom),
+            _ => Fate::Unmetered,
+        };
+        let slot = Some((word(3) >> 32) as u32).filter(|slot| *slot != NO_SLOT).ok_or(Full::NoRoom);
+        let look = Look { key: Some(Key::new(word(1), word(2))), slot, bytes: word(3) as u32, fate };
+        (look, Time::from_ps(word(0)))
+    }
+}
+
 impl Metering {
     pub(super) fn new(limit: &Limit, limiter: Arc<Limiter>, seconds: Option<Seconds>) -> Self {
         Metering {
@@ -67,12 +134,12 @@ impl Metering {
         let first = looks.len();
         self.look(frames, looks);
         for (look, item) in looks[first..].iter_mut().zip(frames) {
-            self.decide(look, item, worker);
+            self.decide(look, item.at, worker);
         }
     }
 
-    /// Finds the users of a burst.
-    pub(super) fn look<F: Frame>(&mut self, frames: &[Item<F>], looks: &mut Vec<Look>) {
+    /// Finds the users of a burst and adds what was found out of each frame, in order; nothing is decided yet.
+    pub fn look<F: Frame>(&mut self, frames: &[Item<F>], looks: &mut Vec<Look>) {
         let first = looks.len();
         self.sought.clear();
         for Item { frame, .. } in frames {
@@ -109,11 +176,10 @@ impl Metering {
         }
     }
 
-    /// Decides on a frame that was looked at, on a worker.
+    /// Decides on a frame that came at `at` and was looked at, on a worker.
     #[inline]
-    pub(super) fn decide<F>(&mut self, look: &mut Look, item: &Item<F>, worker: usize) {
+    pub fn decide(&mut self, look: &mut Look, at: Time, worker: usize) {
         let Some(key) = look.key else { return };
-        let at = item.at;
         if self.moment.time() != at {
             self.moment = Moment::of(at);
         }
@@ -153,5 +219,25 @@ impl Metering {
                 None => look.slot = users.find_or_add(key, &self.moment),
             }
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let at = Time::from_ps(7);
+        let drops = [DropReason::NoRoom, DropReason::Unknown].map(Fate::Drop);
+        let others = [Fate::Unmetered, Fate::Conforms, Fate::Exceeds, Fate::Impatient, Fate::Yellow, Fate::Waits(at)];
+        for fate in drops.into_iter().chain(others) {
+            let slot = if fate == drops[0] { Err(Full::NoRoom) } else { Ok(u32::MAX - 1) };
+            let look = Look { key: Some(Key::new(1 << 60, 3)), slot, bytes: 1_518, fate };
+            let mut bytes = [0xff; Look::BYTES];
+            look.write(at, &mut bytes);
+            let (read, when) = Look::read(&bytes);
+            assert_eq!((read.key, read.slot, read.bytes, read.fate, when), (look.key, look.slot, 1_518, fate, at));
+        }
     }
 }

@@ -13,7 +13,7 @@ pub use settling::Settling;
 use super::{Configuration, Kind, Stage};
 use crate::meters::{Algorithm, Bucket, Colours, KeyKind, Limiter, Rates, Seconds, Users};
 use crate::random::Random;
-use crate::schedules::Files;
+use crate::schedules::{Advise, Files};
 use measure::LimitReport;
 use packet::Frame;
 use std::fmt;
@@ -95,7 +95,10 @@ pub struct Limit {
     pub pass_when_full: bool,
     /// The scheme.
     pub algorithm: Algorithm,
-    /// Workers that are modelled.
+    /// The event device of `atomic-queue` on live ports: a driver in software, or the PCI address of one in hardware;
+    /// the driver that is there, unless said.
+    pub device: Option<String>,
+    /// Workers: threads on live ports, modelled elsewhere.
     pub workers: usize,
     /// How long a modelled worker takes for a frame.
     pub service: Option<Span>,
@@ -106,6 +109,7 @@ pub struct Limit {
 #[derive(Clone, Default)]
 struct Shared {
     loaded: Option<Arc<Rates>>,
+    advise: Option<Advise>,
     running: Arc<Mutex<Option<Arc<Limiter>>>>,
 }
 
@@ -165,6 +169,7 @@ impl Limit {
             idle: IDLE,
             pass_when_full: false,
             algorithm: Algorithm::Gcra,
+            device: None,
             workers: 1,
             service: None,
             shared: Shared::default(),
@@ -205,6 +210,9 @@ impl Limit {
                 "leave the others out",
             );
         }
+        if self.device.is_some() && self.algorithm != Algorithm::AtomicQueue {
+            return refuse("only atomic-queue has a device", "add algorithm atomic-queue, or leave the device out");
+        }
         if self.queue.is_some() && self.mode != Mode::Shape {
             return refuse("only shape has a queue", "add mode shape or leave the queue out");
         }
@@ -222,6 +230,7 @@ impl Limit {
     /// # Errors
     /// It cannot be read, or lines of it cannot, by their numbers.
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
+        self.shared.advise = files.memory();
         if let Some(path) = &self.rates {
             let text = files.text(path)?;
             let rates = Rates::parse(self.key, &text, &|rate| self.burst.unwrap_or_else(|| Self::default_burst(rate)));
@@ -280,7 +289,7 @@ impl Limit {
         let bucket = self.bucket().expect("a bucket that was checked");
         let default = (self.unknown == Unknown::Default).then_some(bucket);
         let meter = self.algorithm.meter(workers.max(self.workers), self.users);
-        let users = Users::new(self.users, self.idle, default, seed);
+        let users = Users::in_memory(self.users, self.idle, default, seed, self.shared.advise);
         let limiter = Limiter::new(users, meter, self.key, self.mode == Mode::Shape);
         if let Some(rates) = &self.shared.loaded {
             limiter.users.give(rates).expect("a new table has room for as many as were counted");
@@ -306,7 +315,7 @@ impl Configuration for Limit {
         name: Limit::NAME,
         grammar: "limit key dst-ip|src-ip|5-tuple|vlan|dst-prefix/N rate RATE [burst SIZE] [mode police|shape|mark] \
                   [mark dscp YELLOW RED|ecn] [colours …] [queue TIME] [rates FILE] [unknown default|pass|drop] \
-                  [users N] [idle TIME] [full drop|pass] [algorithm …] [workers N] [service TIME]",
+                  [users N] [idle TIME] [full drop|pass] [algorithm …] [device NAME] [workers N] [service TIME]",
         summary: "holds each user to its rate",
         example: "limit key dst-ip rate 1Mbps burst 3036B users 1000",
     };

@@ -40,13 +40,13 @@ impl<F: Frame> Limiting<F> {
         let users: Vec<(u32, Time)> = metered.iter().map(|(_, slot, at)| (*slot, *at)).collect();
         for (worker, number) in workers.order(&users) {
             let (i, ..) = metered[number];
-            self.metering.decide(&mut looks[i], &frames[i], worker);
+            self.metering.decide(&mut looks[i], frames[i].at, worker);
             if looks[i].fate == Fate::Exceeds {
                 workers.exceeded(worker);
             }
         }
         for (look, item) in looks.iter_mut().zip(frames).filter(|(look, _)| look.slot.is_err()) {
-            self.metering.decide(look, item, 0);
+            self.metering.decide(look, item.at, 0);
         }
         self.settling.settle(looks, &mut self.together, workers.loads(), out);
     }

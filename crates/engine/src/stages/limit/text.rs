@@ -58,6 +58,7 @@ pub(super) fn parse(words: &[&str]) -> Result<Limit, ParseError> {
                 };
             }
             "algorithm" => limit.algorithm = Algorithm::take(&mut words)?,
+            "device" => limit.device = Some(value(&mut words, "device", "device event_dsw")?.to_owned()),
             "workers" => limit.workers = number(value(&mut words, "workers", "workers 8")?, "workers", MOST_WORKERS)?,
             "service" => {
                 limit.service = Some(positive(value(&mut words, "service", "service 400ns")?, "a service time")?);
@@ -67,7 +68,7 @@ pub(super) fn parse(words: &[&str]) -> Result<Limit, ParseError> {
                     other,
                     "setting of limit",
                     "key, rate, burst, mode, mark, colours, queue, rates, unknown, users, idle, full, algorithm, \
-                     workers or service",
+                     device, workers or service",
                 ));
             }
         }
@@ -184,6 +185,9 @@ pub(super) fn print(limit: &Limit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if limit.algorithm != Algorithm::Gcra {
         write!(f, " algorithm {}", limit.algorithm)?;
     }
+    if let Some(device) = &limit.device {
+        write!(f, " device {device}")?;
+    }
     if limit.workers != 1 {
         write!(f, " workers {}", limit.workers)?;
     }
@@ -203,6 +207,7 @@ mod tests {
             "limit key dst-prefix/24 rate 1Gbps rates \"a b.txt\" unknown drop users 10000000 idle 1s full pass",
             "limit key src-ip rate 1Mbps algorithm light-lock batch 1500B depth 6000B idle expire 10ms workers 64",
             "limit key src-ip rate 1Mbps algorithm static workers 8 service 100ns",
+            "limit key src-ip rate 1Mbps algorithm atomic-queue device event_sw workers 8",
             "limit key src-ip rate 1Mbps mode mark mark dscp 0 63 colours rfc2698 pir 2Mbps pbs 9000B",
             "limit key src-ip rate 1Mbps colours rfc2697 ebs 9000B",
             "limit key src-ip rate 1Mbps colours rfc4115 eir 9kbps ebs 9000B",
@@ -235,6 +240,7 @@ mod tests {
             "limit key dst-ip rate 1Mbps mark ecn",
             "limit key dst-ip rate 1Mbps mode mark mark dscp 64 1",
             "limit key dst-ip rate 1Mbps workers 0",
+            "limit key dst-ip rate 1Mbps device event_dsw",
             "limit key dst-ip rate 1Mbps workers 4 mode shape",
             "limit key dst-ip rate 1Mbps unknown drop",
             "limit key dst-ip rate 1Mbps users 0",
