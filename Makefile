@@ -23,7 +23,7 @@ bench-receiver: setup  ## what a Linux receiver takes, where it loses frames, wh
 	cargo build --release -p netlathe-cli && python3 bench/receiver.py
 
 bench-limit: setup   ## the experiment of reference 001, in bench/results
-	cargo bench -p netlathe-engine --bench limit && cc -O3 $$(pkg-config --cflags libdpdk) bench/rte_meter.c -o target/rte_meter $$(pkg-config --libs libdpdk) && target/rte_meter | tee bench/results/rte_meter.txt
+	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 cargo bench -p netlathe-engine --bench limit && cc -O3 $$(pkg-config --cflags libdpdk) bench/rte_meter.c -o target/rte_meter $$(pkg-config --libs libdpdk) && target/rte_meter | tee bench/results/rte_meter.txt
 
 bench-slices: setup  ## what slices cost and how exact they are, in bench/results/slices.json, four minutes
 	cargo build --release -p netlathe-cli && for part in loops probes cost-one cost-two throughput; do python3 bench/slices.py $$part || exit 1; done

@@ -84,16 +84,4 @@ impl Samples {
     pub(crate) fn worst(&self) -> f64 {
         self.mbps().iter().map(|mbps| (mbps * 1e6 / LIMIT - 1.0).abs()).fold(0.0, f64::max)
     }
-
-    pub(crate) fn range(&self) -> (f64, f64) {
-        let mbps = self.mbps();
-        (mbps.iter().copied().fold(f64::INFINITY, f64::min), mbps.iter().copied().fold(0.0, f64::max))
-    }
-
-    /// Most ÷ mean of what workers did.
-    pub(crate) fn balance(&self, of: impl Fn(&WorkerLoad) -> u64) -> f64 {
-        let most = self.loads.iter().map(&of).max().unwrap_or(1);
-        let all: u64 = self.loads.iter().map(of).sum();
-        if all == 0 { 1.0 } else { most as f64 * self.loads.len() as f64 / all as f64 }
-    }
 }

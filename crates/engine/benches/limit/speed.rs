@@ -7,7 +7,6 @@ use engine::{Outlet, Stage};
 use packet::Frame;
 use serde_json::{Value, json};
 use std::error::Error;
-use std::fmt::Write as _;
 use units::{BitRate, Span, Time};
 
 const BURST: usize = 32;
@@ -20,12 +19,7 @@ const LIGHT: &str = "light-lock batch 64B depth 128B";
 const BARE: &str = "gcra without accounting";
 
 /// Every scheme at each number of users, and the same rings without a stage.
-pub(crate) fn all(text: &mut String) -> Result<Vec<Value>, Box<dyn Error>> {
-    text.push_str(
-        "\n## Frames a second on one core\n\n64 B frames, prepared but for the address, from ring to ring in bursts of 32, users drawn at random, half of \
-         the frames conform; medians of 5 rounds of 4 M frames, by the time that the thread ran (`/proc/thread-self/schedstat`).\n\n\
-         | scheme | users | M frames/s | ns per frame |\n|---|---|---|---|\n",
-    );
+pub(crate) fn all() -> Result<Value, Box<dyn Error>> {
     let mut rows = Vec::new();
     for users in [20_481, 1_000_000, 10_000_000] {
         for scheme in ["", BARE, "gcra", "mutex", LIGHT] {
@@ -36,13 +30,11 @@ pub(crate) fn all(text: &mut String) -> Result<Vec<Value>, Box<dyn Error>> {
             let seconds = measure(scheme, users)?;
             let (rate, ns) = (FRAMES as f64 / seconds / 1e6, seconds / FRAMES as f64 * 1e9);
             let name = if scheme.is_empty() { "rings alone" } else { scheme };
-            writeln!(text, "| {name} | {users} | {rate:.2} | {ns:.1} |")?;
-            println!("{name} {users} {rate:.2} M frames/s");
+            eprintln!("{name} {users} {rate:.2} M frames/s");
             rows.push(json!({"scheme": name, "users": users, "mframes_per_s": rate, "ns_per_frame": ns}));
         }
     }
-    text.push_str("\n`static` and `atomic-queue` run the code of `gcra`; what their dispatch costs is not in it.\n");
-    Ok(rows)
+    Ok(Value::Array(rows))
 }
 
 /// How long this thread has run, in ns: others that use the machine too do not count, but for what they do to the

@@ -3,7 +3,7 @@
 use super::{Finding, Machine};
 
 pub(super) fn look(machine: &Machine) -> Vec<Finding> {
-    vec![huge_pages(machine), iommu(machine)]
+    vec![huge_pages(machine), large_tables(machine), iommu(machine)]
 }
 
 /// What a pipeline without fillers asks DPDK for, in MiB (`dataplane::Worker::memory_mib`). With less than that free,
@@ -31,6 +31,22 @@ fn huge_pages(machine: &Machine) -> Finding {
         some => format!("{some} MiB free, less than the {PIPELINE_MIB} MiB of a pipeline: ordinary pages are used"),
     };
     Finding::bad(WHAT, found, format!("echo {} > /proc/sys/vm/nr_hugepages", PIPELINE_MIB.div_ceil(2)))
+}
+
+/// Whether the kernel gives large pages to the tables of `limit`, which asks for them.
+fn large_tables(machine: &Machine) -> Finding {
+    const WHAT: &str = "pages of large tables";
+    const FILE: &str = "sys/kernel/mm/transparent_hugepage/enabled";
+    let enabled = machine.read(FILE).unwrap_or_default();
+    let chosen = enabled.split_once('[').and_then(|(_, rest)| Some(rest.split_once(']')?.0));
+    match chosen {
+        Some(chosen @ ("always" | "madvise")) => Finding::good(WHAT, format!("large where asked for ({chosen})")),
+        _ => Finding::bad(
+            WHAT,
+            "small: limit is slower with a million users and more",
+            format!("echo madvise > /{FILE}"),
+        ),
+    }
 }
 
 fn iommu(machine: &Machine) -> Finding {
@@ -66,6 +82,14 @@ mod tests {
         fake.write("sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "2");
         let enough = huge_pages(&machine);
         assert!(enough.good && enough.found.starts_with("2050 MiB free"), "{enough:?}");
+    }
+
+    #[test]
+    fn tables_have_large_pages_where_the_kernel_permits() {
+        let (fake, machine) = Fake::new(&[("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never")]);
+        assert_eq!(large_tables(&machine).found, "large where asked for (madvise)");
+        fake.write("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]");
+        assert!(!large_tables(&machine).good);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! it. Files of the kernel are read below a root folder, which is `/` except in tests; one file here per concern.
 
 mod drivers;
+mod events;
 #[cfg(feature = "live")]
 mod interfaces;
 mod memory;
@@ -108,6 +109,7 @@ impl Doctor {
         findings.push(slow_disks());
         findings.extend(drivers::look(machine));
         findings.extend(pci::look(machine));
+        findings.extend(events::look(machine));
         findings.extend(memory::look(machine));
         findings.extend(processors::look(machine));
         findings.extend(of_interfaces);
