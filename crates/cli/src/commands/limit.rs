@@ -44,7 +44,7 @@ pub(crate) struct Limit {
     #[arg(long, value_name = "MARK")]
     mark: Option<String>,
     /// Three colours: 'rfc2697 ebs 10kB', 'rfc2698 pir 2Mbps pbs 10kB', 'rfc4115 eir 1Mbps ebs 10kB';
-    /// yellow frames are marked and pass
+    /// yellow frames are marked and pass; with 'aware' at the end the DSCP that a frame comes with counts
     #[arg(long, value_name = "MARKER")]
     colours: Option<String>,
     /// How long a frame may wait in mode shape [default: 100 ms, four frames of 1518 B at least]

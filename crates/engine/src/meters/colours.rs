@@ -3,10 +3,18 @@ use super::{Bucket, Key, Moment, Users, parse_depth, value};
 use std::fmt;
 use units::{BitRate, ParseError};
 
-/// The three-colour markers of the RFCs, in their colour-blind mode. The committed rate and burst are the
-/// limiter's own.
+/// A three-colour marker of the RFCs. The committed rate and burst are the limiter's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Colours {
+pub struct Colours {
+    /// Its second bucket.
+    pub marker: Marker,
+    /// The colour that a frame comes with counts (their colour-aware mode); else all are taken for green.
+    pub aware: bool,
+}
+
+/// The second bucket of a three-colour marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marker {
     /// One rate, a second bucket that takes what the first one cannot hold (RFC 2697).
     Rfc2697 {
         /// Bytes of the excess bucket.
@@ -67,16 +75,17 @@ impl Colours {
                 Err(error) => Err(error),
             }
         };
-        match name {
-            "rfc2697" => Ok(Colours::Rfc2697 { excess_burst: parse_depth(setting("ebs")?)? }),
-            "rfc2698" => {
-                Ok(Colours::Rfc2698 { peak: setting("pir")?.parse()?, peak_burst: parse_depth(setting("pbs")?)? })
-            }
+        let marker = match name {
+            "rfc2697" => Marker::Rfc2697 { excess_burst: parse_depth(setting("ebs")?)? },
+            "rfc2698" => Marker::Rfc2698 { peak: setting("pir")?.parse()?, peak_burst: parse_depth(setting("pbs")?)? },
             "rfc4115" => {
-                Ok(Colours::Rfc4115 { excess: setting("eir")?.parse()?, excess_burst: parse_depth(setting("ebs")?)? })
+                Marker::Rfc4115 { excess: setting("eir")?.parse()?, excess_burst: parse_depth(setting("ebs")?)? }
             }
-            other => Err(ParseError::new(format!("'{other}' is no marker"), format!("write {EXAMPLE}"))),
-        }
+            other => return Err(ParseError::new(format!("'{other}' is no marker"), format!("write {EXAMPLE}"))),
+        };
+        let aware = words.first() == Some(&"aware");
+        *words = &words[usize::from(aware)..];
+        Ok(Colours { marker, aware })
     }
 
     /// Whether it goes with this committed bucket.
@@ -84,25 +93,26 @@ impl Colours {
     /// # Errors
     /// A peak below the committed rate, or a bucket that cannot be had.
     pub(crate) fn check(&self, committed: &Bucket) -> Result<Option<Bucket>, ParseError> {
-        match *self {
-            Colours::Rfc2697 { excess_burst } => Bucket::new(committed.rate(), excess_burst).map(|_| None),
-            Colours::Rfc2698 { peak, .. } if peak < committed.rate() => Err(ParseError::new(
+        match self.marker {
+            Marker::Rfc2697 { excess_burst } => Bucket::new(committed.rate(), excess_burst).map(|_| None),
+            Marker::Rfc2698 { peak, .. } if peak < committed.rate() => Err(ParseError::new(
                 format!("a peak rate of {peak} is below the rate of {}", committed.rate()),
                 "write a pir of at least the rate",
             )),
-            Colours::Rfc2698 { peak: rate, peak_burst: burst }
-            | Colours::Rfc4115 { excess: rate, excess_burst: burst } => Bucket::new(rate, burst).map(Some),
+            Marker::Rfc2698 { peak: rate, peak_burst: burst }
+            | Marker::Rfc4115 { excess: rate, excess_burst: burst } => Bucket::new(rate, burst).map(Some),
         }
     }
 }
 
 impl fmt::Display for Colours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Colours::Rfc2697 { excess_burst } => write!(f, "rfc2697 ebs {excess_burst}B"),
-            Colours::Rfc2698 { peak, peak_burst } => write!(f, "rfc2698 pir {peak} pbs {peak_burst}B"),
-            Colours::Rfc4115 { excess, excess_burst } => write!(f, "rfc4115 eir {excess} ebs {excess_burst}B"),
-        }
+        match self.marker {
+            Marker::Rfc2697 { excess_burst } => write!(f, "rfc2697 ebs {excess_burst}B"),
+            Marker::Rfc2698 { peak, peak_burst } => write!(f, "rfc2698 pir {peak} pbs {peak_burst}B"),
+            Marker::Rfc4115 { excess, excess_burst } => write!(f, "rfc4115 eir {excess} ebs {excess_burst}B"),
+        }?;
+        if self.aware { f.write_str(" aware") } else { Ok(()) }
     }
 }
 
@@ -112,8 +122,21 @@ impl Seconds {
         Seconds { colours, bucket, words: vec![0; capacity], owners: vec![0; capacity] }
     }
 
-    /// The colour of a frame, which is charged for it; `None` if the user has gone.
-    pub(crate) fn colour(&mut self, users: &Users, slot: u32, key: Key, at: &Moment, bits: u64) -> Option<Colour> {
+    /// Whether the colour that frames come with counts.
+    pub(crate) fn aware(&self) -> bool {
+        self.colours.aware
+    }
+
+    /// The colour of a frame that came with one, which is charged for it; `None` if the user has gone. It never
+    /// becomes better.
+    pub(crate) fn colour(
+        &mut self,
+        users: &Users,
+        (slot, key): (u32, Key),
+        at: &Moment,
+        bits: u64,
+        came: Colour,
+    ) -> Option<Colour> {
         let word = users.word(slot);
         let number = slot as usize;
         if self.owners[number] != key.mixed() {
@@ -126,29 +149,31 @@ impl Seconds {
             let (side, tat) = (seen & SIDE, seen & !SIDE);
             let (below, above) = bucket.around(at);
             let cost = bucket.cost(bits);
-            let committed = cost <= bucket.depth() && tat.max(below) + cost <= below + bucket.depth();
+            let committed =
+                came == Colour::Green && cost <= bucket.depth() && tat.max(below) + cost <= below + bucket.depth();
             let charged = side | (tat.max(above) + cost);
-            let (colour, first, second) = match self.colours {
-                Colours::Rfc2697 { excess_burst } => {
+            let (colour, first, second) = match self.colours.marker {
+                Marker::Rfc2697 { excess_burst } => {
                     // What the first bucket could not hold since it was full went to the second.
                     let lacks = self.words[number].saturating_sub(below.saturating_sub(tat));
                     let full = side | tat.max(below);
                     if committed {
                         (Colour::Green, charged, lacks)
-                    } else if lacks.saturating_add(cost) <= bucket.cost(excess_burst * 8) {
+                    } else if came != Colour::Red && lacks.saturating_add(cost) <= bucket.cost(excess_burst * 8) {
                         (Colour::Yellow, full, lacks + cost)
                     } else {
                         (Colour::Red, full, lacks)
                     }
                 }
-                Colours::Rfc2698 { .. } | Colours::Rfc4115 { .. } => {
+                Marker::Rfc2698 { .. } | Marker::Rfc4115 { .. } => {
                     let other = self.bucket.as_ref().expect("both have a second rate");
                     let tat = self.words[number];
                     let (below, above) = other.around(at);
                     let cost = other.cost(bits);
-                    let conforms = cost <= other.depth() && tat.max(below) + cost <= below + other.depth();
+                    let conforms =
+                        came != Colour::Red && cost <= other.depth() && tat.max(below) + cost <= below + other.depth();
                     let after = tat.max(above) + cost;
-                    let peak = matches!(self.colours, Colours::Rfc2698 { .. });
+                    let peak = matches!(self.colours.marker, Marker::Rfc2698 { .. });
                     match (committed, conforms) {
                         (true, true) if peak => (Colour::Green, charged, after),
                         (true, _) if !peak => (Colour::Green, charged, tat),
@@ -173,6 +198,12 @@ mod tests {
 
     /// Colours of frames of these bytes at these milliseconds: committed 1 Mbit/s (125 B/ms), 1 000 B.
     fn colours(text: &str, frames: &[(u64, u64)]) -> String {
+        let green: Vec<(u64, u64, Colour)> = frames.iter().map(|(ms, bytes)| (*ms, *bytes, Colour::Green)).collect();
+        coloured(text, &green)
+    }
+
+    /// The same of frames that come with a colour.
+    fn coloured(text: &str, frames: &[(u64, u64, Colour)]) -> String {
         let words: Vec<&str> = text.split_whitespace().collect();
         let colours = Colours::take(&mut words.as_slice()).expect(text);
         assert_eq!(colours.to_string().replace("000B", "kB"), text.replace("000B", "kB"));
@@ -182,9 +213,9 @@ mod tests {
         let key = Key::new(0, 1);
         let start = Moment::of(Time::ZERO);
         let slot = users.find_or_add(key, &start).expect("room");
-        let colour = |(ms, bytes): &(u64, u64)| {
+        let colour = |(ms, bytes, came): &(u64, u64, Colour)| {
             let at = Moment::of(Time::ZERO + Span::from_ms(*ms));
-            match seconds.colour(&users, slot, key, &at, bytes * 8).expect("there") {
+            match seconds.colour(&users, (slot, key), &at, bytes * 8, *came).expect("there") {
                 Colour::Green => 'g',
                 Colour::Yellow => 'y',
                 Colour::Red => 'r',
@@ -221,6 +252,20 @@ mod tests {
     }
 
     #[test]
+    fn colours_that_frames_come_with_never_become_better() {
+        use Colour::{Green, Red, Yellow};
+        // Yellow frames take nothing out of the committed bucket, red ones nothing at all.
+        let frames =
+            [(0, 500, Red), (0, 1_500, Yellow), (0, 501, Yellow), (0, 1_000, Green), (0, 500, Green), (0, 1, Green)];
+        assert_eq!(coloured("rfc2697 ebs 2000B aware", &frames), "ryrgyr");
+        assert_eq!(coloured("rfc4115 eir 2Mbps ebs 2000B aware", &frames), "ryrgyr");
+        // In RFC 2698 green frames take from the peak too.
+        let frames =
+            [(0, 500, Red), (0, 600, Yellow), (0, 1_000, Green), (0, 401, Green), (0, 400, Yellow), (0, 1, Green)];
+        assert_eq!(coloured("rfc2698 pir 2Mbps pbs 2000B aware", &frames), "rygryr");
+    }
+
+    #[test]
     fn what_is_no_marker() {
         for text in ["", "rfc2697", "rfc2697 ebs", "rfc2697 ebs 10", "rfc2698 pbs 10kB", "rfc9999 ebs 1B"] {
             let words: Vec<&str> = text.split_whitespace().collect();
@@ -228,7 +273,8 @@ mod tests {
             assert!(error.contains("write"), "{text}: {error}");
         }
         let committed = Bucket::new(BitRate::from_bps(2_000_000), 1_000).expect("a bucket");
-        let low = Colours::Rfc2698 { peak: BitRate::from_bps(1_000_000), peak_burst: 1_000 };
+        let marker = Marker::Rfc2698 { peak: BitRate::from_bps(1_000_000), peak_burst: 1_000 };
+        let low = Colours { marker, aware: false };
         assert!(low.check(&committed).is_err());
     }
 }

@@ -28,7 +28,7 @@ mod workers;
 
 pub use bucket::{Bucket, Moment};
 pub(crate) use colours::Seconds;
-pub use colours::{Colour, Colours};
+pub use colours::{Colour, Colours, Marker};
 pub use figures::{Figures, Obtained};
 pub use gcra::{Answer, Gcra, Word, charge, reserve};
 pub use key::{Key, KeyKind};

@@ -1,4 +1,4 @@
-use super::{Limit, Mode, Unknown};
+use super::{Limit, Marking, Mode, Unknown};
 use crate::meters::{Answer, Colour, Full, Key, KeyKind, Limiter, Moment, Seconds, Sought, reserve};
 use crate::stages::Item;
 use measure::DropReason;
@@ -19,6 +19,8 @@ pub struct Metering {
     pass_when_full: bool,
     patience: Span,
     seconds: Option<Seconds>,
+    /// The DSCPs of frames that come yellow and red.
+    dscp: Option<(u8, u8)>,
     sought: Vec<Sought>,
     moment: Moment,
 }
@@ -30,6 +32,8 @@ pub struct Look {
     pub(super) slot: Result<u32, Full>,
     /// Length as the rate counts it.
     pub(super) bytes: u32,
+    /// The colour that it came with.
+    pub(super) came: Colour,
     pub(super) fate: Fate,
 }
 
@@ -65,7 +69,8 @@ impl Look {
         matches!(self.fate, Fate::Exceeds | Fate::Impatient | Fate::Yellow)
     }
 
-    /// Writes down what was found out of a frame that has a user and came at `at`.
+    /// Writes down what was found out of a frame that has a user and came at `at`. Not the colour that it came with:
+    /// colours are for one thread.
     ///
     /// # Panics
     /// If there is no room for [`Look::BYTES`].
@@ -108,7 +113,7 @@ impl Look {
             _ => Fate::Unmetered,
         };
         let slot = Some((word(3) >> 32) as u32).filter(|slot| *slot != NO_SLOT).ok_or(Full::NoRoom);
-        let look = Look { key: Some(Key::new(word(1), word(2))), slot, bytes: word(3) as u32, fate };
+        let look = Look { key: Some(Key::new(word(1), word(2))), slot, bytes: word(3) as u32, came: Colour::Green, fate };
         (look, Time::from_ps(word(0)))
     }
 }
@@ -123,6 +128,10 @@ impl Metering {
             unknown: limit.unknown,
             pass_when_full: limit.pass_when_full,
             patience: limit.patience(),
+            dscp: match limit.marking {
+                Marking::Dscp(yellow, red) if seconds.as_ref().is_some_and(Seconds::aware) => Some((yellow, red)),
+                _ => None,
+            },
             seconds,
             sought: Vec::new(),
             moment: Moment::of(Time::ZERO),
@@ -148,7 +157,8 @@ impl Metering {
                 self.sought.push(self.limiter.users.seek(key));
             }
             let bytes = self.bytes(frame);
-            looks.push(Look { key, slot: Err(Full::Unknown), bytes, fate: Fate::Unmetered });
+            let came = self.dscp.map_or(Colour::Green, |dscp| colour_of(frame.bytes(), dscp));
+            looks.push(Look { key, slot: Err(Full::Unknown), bytes, came, fate: Fate::Unmetered });
         }
         self.limiter.users.find_all(&mut self.sought);
         let mut sought = self.sought.iter();
@@ -193,7 +203,7 @@ impl Metering {
             let bits = u64::from(look.bytes) * 8;
             let Limiter { users, meter, .. } = &*self.limiter;
             let fate = if let Some(seconds) = &mut self.seconds {
-                seconds.colour(users, number, key, &self.moment, bits).map(|colour| match colour {
+                seconds.colour(users, (number, key), &self.moment, bits, look.came).map(|colour| match colour {
                     Colour::Green => Fate::Conforms,
                     Colour::Yellow => Fate::Yellow,
                     Colour::Red => Fate::Exceeds,
@@ -222,6 +232,16 @@ impl Metering {
     }
 }
 
+/// The colour that a frame comes with: what is neither yellow nor red is green.
+fn colour_of(frame: &[u8], (yellow, red): (u8, u8)) -> Colour {
+    let class = Headers::of(frame).and_then(|headers| headers.ip).map(|ip| ip.traffic_class >> 2);
+    match class {
+        Some(class) if class == red => Colour::Red,
+        Some(class) if class == yellow => Colour::Yellow,
+        _ => Colour::Green,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,7 +253,7 @@ mod tests {
         let others = [Fate::Unmetered, Fate::Conforms, Fate::Exceeds, Fate::Impatient, Fate::Yellow, Fate::Waits(at)];
         for fate in drops.into_iter().chain(others) {
             let slot = if fate == drops[0] { Err(Full::NoRoom) } else { Ok(u32::MAX - 1) };
-            let look = Look { key: Some(Key::new(1 << 60, 3)), slot, bytes: 1_518, fate };
+            let look = Look { key: Some(Key::new(1 << 60, 3)), slot, bytes: 1_518, came: Colour::Green, fate };
             let mut bytes = [0xff; Look::BYTES];
             look.write(at, &mut bytes);
             let (read, when) = Look::read(&bytes);

@@ -199,6 +199,15 @@ impl Limit {
         let bucket = self.bucket()?;
         if let Some(colours) = &self.colours {
             colours.check(&bucket)?;
+            match self.marking {
+                Marking::Ecn if colours.aware => {
+                    return refuse("ECN tells no colour that a frame comes with", "write mark dscp YELLOW RED");
+                }
+                Marking::Dscp(yellow, red) if colours.aware && yellow == red => {
+                    return refuse("one DSCP cannot tell yellow from red", "write mark dscp 12 14");
+                }
+                _ => {}
+            }
         }
         let plain = self.algorithm == Algorithm::Gcra && self.workers == 1 && self.service.is_none();
         if self.mode == Mode::Shape && !plain {

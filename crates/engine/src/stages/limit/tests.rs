@@ -102,6 +102,20 @@ fn colours_mark_the_yellow_and_drop_the_red() {
 }
 
 #[test]
+fn colours_count_that_frames_came_with() {
+    let config = config("limit key dst-ip rate 1Mbps burst 1000B users 10 colours rfc2697 ebs 500B aware");
+    let mut stage = config.build::<HeapFrame>(1, "test");
+    let mut out = Outlet::default();
+    // Red, yellow, green, by the DSCPs that frames would be marked with.
+    for (class, length) in [(14 << 2, 64), (12 << 2, 500), (0, 1_000)] {
+        stage.push(Time::ZERO, &mut vec![Item { frame: frame(1, length, class), at: Time::ZERO }], &mut out);
+    }
+    let left: Vec<u8> = out.released.iter().map(|item| item.frame.bytes()[15]).collect();
+    assert_eq!((left, out.dropped.len()), (vec![12 << 2, 0], 1));
+    assert_eq!(report(&config).yellow.map(|yellow| yellow.bytes), Some(500));
+}
+
+#[test]
 fn other_layers_count_other_bytes() {
     // An IP packet is 18 B less than its frame, the wire takes 20 more.
     for (layer, passes) in [("", 1_000), (" ip", 1_018), (" wire", 980)] {

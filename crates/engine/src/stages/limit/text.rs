@@ -210,6 +210,7 @@ mod tests {
             "limit key src-ip rate 1Mbps algorithm atomic-queue device event_sw workers 8",
             "limit key src-ip rate 1Mbps mode mark mark dscp 0 63 colours rfc2698 pir 2Mbps pbs 9000B",
             "limit key src-ip rate 1Mbps colours rfc2697 ebs 9000B",
+            "limit key src-ip rate 1Mbps colours rfc2697 ebs 9000B aware users 5",
             "limit key src-ip rate 1Mbps colours rfc4115 eir 9kbps ebs 9000B",
         ] {
             let config = StageConfig::parse(text).expect(text);
@@ -248,6 +249,8 @@ mod tests {
             "limit key dst-ip rate 1Mbps algorithm light-lock batch 9kB depth 1kB",
             "limit key dst-ip rate 2Mbps colours rfc2698 pir 1Mbps pbs 9kB",
             "limit key dst-ip rate 1Mbps colours rfc2697 ebs 9kB algorithm mutex",
+            "limit key dst-ip rate 1Mbps colours rfc2697 ebs 9kB aware mark ecn",
+            "limit key dst-ip rate 1Mbps colours rfc2697 ebs 9kB aware mark dscp 3 3",
             "limit key dst-ip rate 1Mbps fast",
         ] {
             let error = StageConfig::parse(text).expect_err(text).to_string();
