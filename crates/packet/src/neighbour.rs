@@ -1,0 +1,405 @@
+//! What makes a port a neighbour on its link: answers to those who look for its addresses or ping them,
+//! and questions for the hardware addresses of others. ARP (RFC 826), neighbour discovery (RFC 4861),
+//! echoes of ICMP (RFC 792) and ICMPv6 (RFC 4443).
+
+use crate::checksum::internet_checksum;
+use crate::headers::Headers;
+use crate::key::{ICMP, ICMPV6};
+use crate::mac::MacAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const ARP: u16 = 0x0806;
+const ECHO_REQUEST: u8 = 8;
+const ECHO_REQUEST_V6: u8 = 128;
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+/// Bytes of a solicitation or an advertisement with the one option that they have here: a hardware address.
+const DISCOVERY: usize = 32;
+/// What Ethernet pads to, without FCS.
+const SHORTEST: usize = 60;
+/// The hop limit that shows a neighbour to be one: nobody has forwarded the packet.
+const NEIGHBOUR_HOPS: u8 = 255;
+
+/// What a frame asked for that was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// An ARP request.
+    Arp,
+    /// A neighbour solicitation.
+    Solicitation,
+    /// An echo request of ICMP or ICMPv6: a ping.
+    Echo,
+}
+
+/// Who asks: the port's own side of a question to a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// Its hardware address.
+    pub mac: MacAddr,
+    /// Its address, of the same version as the neighbour's.
+    pub address: IpAddr,
+    /// Identifiers of the VLAN tags it sends with, outermost first.
+    pub vlans: [Option<u16>; 2],
+}
+
+/// Answers a frame, if it asks for an address that is ours: `owner` gives the hardware address that has it,
+/// told the identifiers of the frame's VLAN tags, outermost first. The answer, without FCS, replaces what
+/// `reply` held.
+///
+/// Answered are ARP requests, neighbour solicitations and echo requests that are whole, unfragmented and
+/// have right checksums, and that were sent to that hardware address or to a group. The answer has the tags
+/// of what it answers.
+#[must_use]
+pub fn answer(
+    frame: &[u8],
+    owner: impl Fn(IpAddr, [Option<u16>; 2]) -> Option<MacAddr>,
+    reply: &mut Vec<u8>,
+) -> Option<Answered> {
+    let headers = Headers::of(frame)?;
+    let tags = headers.tags.map(|tag| tag.map(|tag| tag & 0x0fff));
+    let own = |address: IpAddr| {
+        let mac = owner(address, tags)?;
+        let group = frame[0] & 1 == 1;
+        (group || frame[..6] == mac.0).then_some(mac)
+    };
+    reply.clear();
+    let answered = if headers.ether_type == ARP {
+        arp_reply(frame, headers.network, own, reply)?
+    } else {
+        let ip = headers.ip.filter(|ip| !ip.fragment && ip.end <= frame.len())?;
+        let (source, destination) = (ip.source(frame)?, ip.destination(frame)?);
+        let at = ip.transport?;
+        let message = frame.get(at..ip.end).filter(|message| message.len() >= 8)?;
+        match (ip.version, ip.protocol) {
+            (4, ICMP) => {
+                let whole = internet_checksum(&[frame.get(ip.start..at)?]) == 0 && internet_checksum(&[message]) == 0;
+                let mac = own(destination).filter(|_| whole && message[..2] == [ECHO_REQUEST, 0])?;
+                echo_reply(frame, ip.start, at, ip.end, mac, reply);
+                Answered::Echo
+            }
+            (6, ICMPV6) if sum_v6(source, destination, message)? == 0 => match message[0] {
+                ECHO_REQUEST_V6 if message[1] == 0 => {
+                    let mac = own(destination)?;
+                    echo_reply(frame, ip.start, at, ip.end, mac, reply);
+                    Answered::Echo
+                }
+                SOLICITATION if message[1] == 0 && message.len() >= 24 && frame[ip.start + 7] == NEIGHBOUR_HOPS => {
+                    let target: [u8; 16] = message[8..24].try_into().ok()?;
+                    let target = Ipv6Addr::from(target);
+                    let mac = own(IpAddr::V6(target))?;
+                    let IpAddr::V6(asker) = source else { return None };
+                    advertisement(frame, ip.start, mac, target, asker, reply);
+                    Answered::Solicitation
+                }
+                _ => return None,
+            },
+            _ => return None,
+        }
+    };
+    reply.resize(reply.len().max(SHORTEST), 0);
+    Some(answered)
+}
+
+/// Asks who has `neighbour`: an ARP request, or a neighbour solicitation. Without FCS.
+///
+/// # Panics
+/// If the addresses of both sides are not of one version.
+#[must_use]
+pub fn question(asker: &Asker, neighbour: IpAddr) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(SHORTEST + 30);
+    match (asker.address, neighbour) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            ethernet(&mut frame, [0xff; 6], asker, ARP);
+            arp(&mut frame, 1, (asker.mac.0, from.octets()), ([0; 6], to.octets()));
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            // The group that every owner of an address with these last three bytes listens to (RFC 4291).
+            let [.., a, b, c] = to.octets();
+            let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
+            ethernet(&mut frame, [0x33, 0x33, 0xff, a, b, c], asker, 0x86dd);
+            discovery(&mut frame, SOLICITATION, 0, (from, group), to, (1, asker.mac));
+        }
+        _ => panic!("an asker has an address of its neighbour's version"),
+    }
+    frame.resize(frame.len().max(SHORTEST), 0);
+    frame
+}
+
+/// The hardware address of `neighbour`, if the frame tells it: an ARP packet that it sent, or an
+/// advertisement of it.
+#[must_use]
+pub fn told(frame: &[u8], neighbour: IpAddr) -> Option<MacAddr> {
+    let headers = Headers::of(frame)?;
+    match neighbour {
+        IpAddr::V4(neighbour) if headers.ether_type == ARP => {
+            let packet = frame.get(headers.network..headers.network + 28)?;
+            let sender: [u8; 6] = packet[8..14].try_into().ok()?;
+            (packet[..6] == [0, 1, 8, 0, 6, 4] && packet[6..8] == [0, 2] && packet[14..18] == neighbour.octets())
+                .then_some(MacAddr(sender))
+        }
+        IpAddr::V6(neighbour) => {
+            let ip = headers.ip.filter(|ip| ip.version == 6 && ip.protocol == ICMPV6 && ip.end <= frame.len())?;
+            let message = frame.get(ip.transport?..ip.end).filter(|message| message.len() >= 24)?;
+            let right = sum_v6(ip.source(frame)?, ip.destination(frame)?, message)? == 0
+                && frame[ip.start + 7] == NEIGHBOUR_HOPS
+                && message[..2] == [ADVERTISEMENT, 0]
+                && message[8..24] == neighbour.octets();
+            // Options are type, length in eights of bytes, content; 2 is the target's hardware address.
+            let mut options = message.get(24..).filter(|_| right)?;
+            while let [kind, length, ..] = options
+                && *length > 0
+            {
+                let (option, rest) = options.split_at_checked(usize::from(*length) * 8)?;
+                if *kind == 2 {
+                    return option[2..8].try_into().ok().map(MacAddr);
+                }
+                options = rest;
+            }
+            None
+        }
+        IpAddr::V4(_) => None,
+    }
+}
+
+fn arp_reply(
+    frame: &[u8],
+    at: usize,
+    own: impl Fn(IpAddr) -> Option<MacAddr>,
+    reply: &mut Vec<u8>,
+) -> Option<Answered> {
+    let packet = frame.get(at..at + 28)?;
+    let [mac, sender, _, target] = [8..14, 14..18, 18..24, 24..28].map(|range| &packet[range]);
+    // Ethernet and IPv4; a request. One for its own address tells, it does not ask.
+    if packet[..8] != [0, 1, 8, 0, 6, 4, 0, 1] || sender == target {
+        return None;
+    }
+    let target: [u8; 4] = target.try_into().ok()?;
+    let own = own(IpAddr::V4(Ipv4Addr::from(target)))?;
+    let (mac, sender): ([u8; 6], [u8; 4]) = (mac.try_into().ok()?, sender.try_into().ok()?);
+    reply.extend(mac);
+    reply.extend(own.0);
+    reply.extend(&frame[12..at]);
+    arp(reply, 2, (own.0, target), (mac, sender));
+    Some(Answered::Arp)
+}
+
+fn arp(frame: &mut Vec<u8>, operation: u8, sender: ([u8; 6], [u8; 4]), target: ([u8; 6], [u8; 4])) {
+    frame.extend([0, 1, 8, 0, 6, 4, 0, operation]);
+    for (mac, address) in [sender, target] {
+        frame.extend(mac);
+        frame.extend(address);
+    }
+}
+
+/// The echo with both ends turned round. Only type and sum of the message change.
+fn echo_reply(frame: &[u8], ip: usize, message: usize, end: usize, mac: MacAddr, reply: &mut Vec<u8>) {
+    reply.extend(&frame[6..12]);
+    reply.extend(mac.0);
+    reply.extend(&frame[12..end]);
+    let (at, length) = if frame[ip] >> 4 == 4 { (ip + 12, 4) } else { (ip + 8, 16) };
+    let (source, destination) = reply[at..at + 2 * length].split_at_mut(length);
+    source.swap_with_slice(destination);
+    let request = reply[message];
+    if request == ECHO_REQUEST {
+        reply[message] = 0;
+        reply[ip + 8] = 64;
+        reply[ip + 10..ip + 12].fill(0);
+        let sum = internet_checksum(&[&reply[ip..message]]);
+        reply[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+    } else {
+        reply[message] = ECHO_REQUEST_V6 + 1;
+        reply[ip + 7] = 64;
+    }
+    // RFC 1624, equation 3: what the first word has changed by. Addresses that trade places sum the same.
+    let word = |at: usize| u16::from_be_bytes([reply[at], reply[at + 1]]);
+    let sum = !internet_checksum(&[
+        &(!word(message + 2)).to_be_bytes(),
+        &(!(u16::from(request) << 8)).to_be_bytes(),
+        &[reply[message], 0],
+    ]);
+    reply[message + 2..message + 4].copy_from_slice(&(!sum).to_be_bytes());
+}
+
+fn advertisement(frame: &[u8], network: usize, mac: MacAddr, target: Ipv6Addr, asker: Ipv6Addr, reply: &mut Vec<u8>) {
+    // One who has no address yet asks whether somebody has this one; all nodes are told (RFC 4861, 7.2.4).
+    let (to, flags) =
+        if asker.is_unspecified() { (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0x20) } else { (asker, 0x60) };
+    if asker.is_unspecified() {
+        reply.extend([0x33, 0x33, 0, 0, 0, 1]);
+    } else {
+        reply.extend(&frame[6..12]);
+    }
+    reply.extend(mac.0);
+    reply.extend(&frame[12..network]);
+    discovery(reply, ADVERTISEMENT, flags, (target, to), target, (2, mac));
+}
+
+/// The Ethernet header of a question, with its tags.
+fn ethernet(frame: &mut Vec<u8>, to: [u8; 6], asker: &Asker, ether_type: u16) {
+    frame.extend(to);
+    frame.extend(asker.mac.0);
+    let both = asker.vlans[1].is_some();
+    for (n, vlan) in asker.vlans.into_iter().flatten().enumerate() {
+        frame.extend(if both && n == 0 { [0x88, 0xa8] } else { [0x81, 0x00] });
+        frame.extend(vlan.to_be_bytes());
+    }
+    frame.extend(ether_type.to_be_bytes());
+}
+
+/// An IPv6 packet with a message of neighbour discovery about `target`, and one option.
+fn discovery(
+    frame: &mut Vec<u8>,
+    kind: u8,
+    flags: u8,
+    (from, to): (Ipv6Addr, Ipv6Addr),
+    target: Ipv6Addr,
+    (option, mac): (u8, MacAddr),
+) {
+    frame.extend([0x60, 0, 0, 0, 0, DISCOVERY as u8, ICMPV6, NEIGHBOUR_HOPS]);
+    frame.extend(from.octets());
+    frame.extend(to.octets());
+    let at = frame.len();
+    frame.extend([kind, 0, 0, 0, flags, 0, 0, 0]);
+    frame.extend(target.octets());
+    frame.extend([option, 1]);
+    frame.extend(mac.0);
+    let sum = sum_v6(IpAddr::V6(from), IpAddr::V6(to), &frame[at..]).expect("both are of version 6");
+    frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The checksum of a message of ICMPv6 with its pseudo header; zero over a message that has a right one.
+fn sum_v6(source: IpAddr, destination: IpAddr, message: &[u8]) -> Option<u16> {
+    let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) else { return None };
+    let length = (message.len() as u32).to_be_bytes();
+    Some(internet_checksum(&[&source.octets(), &destination.octets(), &length, &[0, 0, 0, ICMPV6], message]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+    const HOST: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+    fn v4(last: u8) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
+    }
+
+    fn v6(last: u16) -> IpAddr {
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x12, last))
+    }
+
+    fn host(address: IpAddr) -> Asker {
+        Asker { mac: HOST, address, vlans: [None; 2] }
+    }
+
+    fn ours(address: IpAddr, vlans: [Option<u16>; 2]) -> Option<MacAddr> {
+        ((address == v4(9) || address == v6(9)) && vlans[0] != Some(7)).then_some(OWN)
+    }
+
+    fn reply_to(frame: &[u8]) -> Option<(Answered, Vec<u8>)> {
+        let mut reply = vec![1; 9];
+        answer(frame, ours, &mut reply).map(|answered| (answered, reply))
+    }
+
+    /// An echo request with `payload`, from the host to us.
+    fn ping(v6_too: bool, payload: &[u8]) -> Vec<u8> {
+        let (source, destination) = if v6_too { (v6(1), v6(9)) } else { (v4(1), v4(9)) };
+        let mut message = vec![if v6_too { 128 } else { 8 }, 0, 0, 0, 0x12, 0x34, 0, 5];
+        message.extend(payload);
+        let sum = match v6_too {
+            true => sum_v6(source, destination, &message).expect("IPv6"),
+            false => internet_checksum(&[&message]),
+        };
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        let mut frame = [OWN.0, HOST.0].concat();
+        if let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, message.len() as u8, 58, 60]);
+            frame.extend(source.octets());
+            frame.extend(destination.octets());
+        } else {
+            let mut header = vec![0x45, 0, 0, 20 + message.len() as u8, 0x77, 0x77, 0x40, 0, 60, 1, 0, 0];
+            header.extend([10, 0, 0, 1, 10, 0, 0, 9]);
+            let sum = internet_checksum(&[&header]);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+            frame.extend([0x08, 0x00]);
+            frame.extend(header);
+        }
+        frame.extend(message);
+        frame
+    }
+
+    #[test]
+    fn who_has_an_address_is_answered_and_the_answer_understood() {
+        for (asks, wanted, kind) in [(v4(1), v4(9), Answered::Arp), (v6(1), v6(9), Answered::Solicitation)] {
+            for vlans in [[None; 2], [Some(5), None], [Some(6), Some(5)]] {
+                let question = question(&Asker { vlans, ..host(asks) }, wanted);
+                assert!(question.len() >= 60);
+                let (answered, reply) = reply_to(&question).expect("an answer");
+                assert_eq!((answered, &reply[..6], &reply[6..12]), (kind, &HOST.0[..], &OWN.0[..]));
+                let tags = Headers::of(&reply).map(|headers| headers.tags);
+                assert_eq!(tags, Some(vlans), "the tags of what it answers");
+                assert_eq!((told(&reply, wanted), told(&reply, asks)), (Some(OWN), None));
+                assert_eq!(told(&question, asks), None, "a question is no answer");
+                // Nobody answers for what is not theirs, nor in another VLAN, nor to another machine's frame.
+                assert_eq!(reply_to(&super::question(&Asker { vlans, ..host(asks) }, asks)), None);
+                assert_eq!(reply_to(&super::question(&Asker { vlans: [Some(7), None], ..host(asks) }, wanted)), None);
+                let mut elsewhere = question.clone();
+                elsewhere[..6].copy_from_slice(&[2, 0, 0, 0, 0, 8]);
+                assert_eq!(reply_to(&elsewhere), None);
+                for length in 0..question.len().min(42) {
+                    assert_eq!(reply_to(&question[..length]), None, "cut to {length} B");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_without_an_address_is_told_with_all_nodes() {
+        let nobody = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let (_, reply) = reply_to(&question(&host(nobody), v6(9))).expect("an answer");
+        assert_eq!((&reply[..6], told(&reply, v6(9))), (&[0x33, 0x33, 0, 0, 0, 1][..], Some(OWN)));
+        assert_eq!(reply[14 + 40 + 4], 0x20, "not solicited, to override");
+        // An ARP probe is answered; an announcement asks for nothing.
+        let probe = question(&host(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), v4(9));
+        assert!(reply_to(&probe).is_some());
+        assert_eq!(reply_to(&question(&host(v4(9)), v4(9))), None);
+    }
+
+    #[test]
+    fn pings_come_back_whole() {
+        for v6_too in [false, true] {
+            for payload in [&b""[..], b"odd", b"0123456789abcdef0123456789abcdef"] {
+                let request = ping(v6_too, payload);
+                let (answered, reply) = reply_to(&request).expect("an answer");
+                assert_eq!((answered, &reply[..6], &reply[6..12]), (Answered::Echo, &HOST.0[..], &OWN.0[..]));
+                let ip = Headers::of(&reply).and_then(|headers| headers.ip).expect("a packet");
+                let (source, destination) = (ip.source(&reply).expect("4"), ip.destination(&reply).expect("4"));
+                assert_eq!((source, destination), if v6_too { (v6(9), v6(1)) } else { (v4(9), v4(1)) });
+                let message = &reply[ip.transport.expect("a message")..ip.end];
+                assert_eq!((message[0], &message[4..8]), (if v6_too { 129 } else { 0 }, &[0x12, 0x34, 0, 5][..]));
+                assert_eq!(&message[8..], payload);
+                let sum =
+                    if v6_too { sum_v6(source, destination, message) } else { Some(internet_checksum(&[message])) };
+                assert_eq!(sum, Some(0), "a right checksum");
+                if !v6_too {
+                    assert_eq!(internet_checksum(&[&reply[14..34]]), 0);
+                }
+                // A wrong bit anywhere in the message, and there is no answer.
+                let at = request.len() - message.len();
+                for byte in at..request.len() {
+                    let mut wrong = request.clone();
+                    wrong[byte] ^= 0x10;
+                    assert_eq!(reply_to(&wrong), None, "byte {byte}");
+                }
+            }
+        }
+        // A fragment of one is left alone.
+        let mut fragment = ping(false, b"half");
+        fragment[20] = 0x20;
+        fragment[24..26].fill(0);
+        let sum = internet_checksum(&[&fragment[14..34]]);
+        fragment[24..26].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(reply_to(&fragment), None);
+    }
+}
