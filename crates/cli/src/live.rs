@@ -25,7 +25,7 @@ use packet::HeapFrame;
 use scenario::{BackPlan, LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
 use sim::{FrameList, ReplaySource, SimError, Source};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use units::{FrameLen, Span, Time};
@@ -45,7 +45,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&PortSpec>, stop: &Stop) -
     let mut workers = Vec::new();
     let mut logs = Vec::new();
     for (plan, config) in request.pipelines.iter().zip(configs) {
-        workers.push(open(eal, plan, config, request, &mut logs)?);
+        workers.push(open(eal, plan, config, request, &mut logs, &stop.flag())?);
     }
     let far_end = receiver.map(FarEnd::open).transpose()?;
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
@@ -274,7 +274,7 @@ fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Fai
 fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
     let feed = match &plan.source {
         SourcePlan::Port(port) => Feed::Device(device(port)?),
-        SourcePlan::Streams { specs, first, count } => {
+        SourcePlan::Streams { specs, first, count, .. } => {
             let streams = Streams::new(specs, request.seed(), *first).map_err(Failure::new)?;
             Feed::Stream(Box::new(streams), *count)
         }
@@ -320,6 +320,7 @@ fn open(
     mut config: Config,
     request: &Request,
     logs: &mut Vec<DecisionFile>,
+    stop: &AtomicBool,
 ) -> Result<Worker, Failure> {
     let frames = if let SourcePlan::Streams { count, .. } = &plan.source { *count } else { None };
     let frames = frames.filter(|_| plan.classes.is_empty());
@@ -360,7 +361,14 @@ fn open(
         }
         back = Some((name.clone(), logged(pipeline, name)?));
     }
-    let worker = Worker::open(eal, config, pipeline, back).map_err(Failure::new)?;
+    let mut worker = Worker::open(eal, config, pipeline, back).map_err(Failure::new)?;
+    if let SourcePlan::Streams { gateway, .. } = &plan.source {
+        for neighbour in gateway {
+            worker
+                .aim(*neighbour, stop)
+                .map_err(|error| Failure::new(format!("--gateway: {}: {error}", plan.output)))?;
+        }
+    }
     if request.common.verbose > 0 {
         output::note(format!("{}: drivers {}", plan.name, worker.drivers().join(" and ")));
     }

@@ -295,6 +295,18 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(slices) = &report.slices {
         out.push_str(&slices.table(false));
     }
+    if let Some(answers) = report.answers.as_ref().filter(|answers| answers.came.frames > 0) {
+        writeln!(
+            out,
+            "  answered  {} ARP, {} neighbour and {} echo requests of {} frames that arrived on the port; {} dropped, {} held",
+            thousands(answers.answered.arp),
+            thousands(answers.answered.ndp),
+            thousands(answers.answered.echo),
+            thousands(answers.came.frames),
+            thousands(answers.drops.total()),
+            thousands(answers.held)
+        )?;
+    }
     if let Some(flow) = &report.flow {
         writeln!(
             out,

@@ -122,7 +122,7 @@ fn open_source(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Source>, Failur
     match &plan.source {
         SourcePlan::Port(PortSpec::Pcap(path)) => Ok(Box::new(PcapSource::open(path).map_err(Failure::new)?)),
         SourcePlan::Port(port) => Err(Failure::new(format!("{port} is no input of a virtual run"))),
-        SourcePlan::Streams { specs, first, count } => {
+        SourcePlan::Streams { specs, first, count, .. } => {
             let streams = Streams::new(specs, seed, *first).map_err(Failure::new)?;
             Ok(Box::new(StreamSource::new(streams, count.unwrap_or(u64::MAX))))
         }

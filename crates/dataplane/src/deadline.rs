@@ -1,3 +1,4 @@
+use crate::answers::{Answers, CLEAR};
 use crate::back::{Back, with_back};
 use crate::outlet::Outlet;
 use crate::rounds::Rounds;
@@ -18,13 +19,19 @@ const NAP_MARGIN: Span = Span::from_ms(1);
 pub(crate) struct DeadlinePacer {
     outlet: Outlet,
     back: Option<Back>,
+    answers: Option<Answers>,
     paced: bool,
     cost: Cost,
 }
 
 impl DeadlinePacer {
     pub(crate) fn new(outlet: Outlet, back: Option<Back>, paced: bool) -> Self {
-        DeadlinePacer { outlet, back, paced, cost: Cost::default() }
+        DeadlinePacer { outlet, back, answers: None, paced, cost: Cost::default() }
+    }
+
+    /// Answers those who ask for the port's addresses.
+    pub(crate) fn answering(self, answers: Option<Answers>) -> Self {
+        DeadlinePacer { answers, ..self }
     }
 
     /// Runs to the end and reports.
@@ -43,7 +50,8 @@ impl DeadlinePacer {
             let now = rounds.clock.now();
             let spare = next.map(|at| at.since(now + lead));
             let most = spare.map_or(BURST, |spare| self.cost.frames_in(spare));
-            if let Some(at) = next.filter(|_| most == 0) {
+            let asked = self.answers.as_ref().is_some_and(|answers| answers.must_look(now));
+            if let Some(at) = next.filter(|_| most == 0 && !asked) {
                 rounds.clock.spin_until(Time::from_ps(at.as_ps().saturating_sub(lead.as_ps())).min(rounds.end));
                 continue;
             }
@@ -57,6 +65,7 @@ impl DeadlinePacer {
                 let now = rounds.clock.now();
                 back.exchange(now, now, &mut rounds.pipeline);
             }
+            touched += self.answer(now, rest, spare);
             if touched > 0 {
                 self.cost.learn(touched, rounds.clock.now().since(now));
                 busy = true;
@@ -73,12 +82,28 @@ impl DeadlinePacer {
         let report = rounds.report(outside);
         let report = PipelineReport {
             streams: self.outlet.sent(),
+            answers: self.answers.as_ref().map(|answers| answers.report(&self.outlet)),
             // Nothing is late where nothing was asked.
             lateness: report.lateness.filter(|_| self.paced),
             starved: report.starved.filter(|_| self.paced),
             ..report
         };
         with_back(report, self.back.as_ref())
+    }
+
+    /// Hears who asks, and answers at once if no departure is near; else the answer waits to ride behind one.
+    fn answer(&mut self, now: Time, most: usize, spare: Option<Span>) -> usize {
+        let Some(answers) = &mut self.answers else { return 0 };
+        let clear = spare.is_some_and(|spare| spare >= CLEAR);
+        if !clear && !answers.must_look(now) {
+            return 0;
+        }
+        let came = answers.look(now, most.clamp(4, BURST / 4));
+        // With nothing to depart at all, nothing can be delayed.
+        if clear || spare.is_none() {
+            answers.hand_over(&mut self.outlet, true);
+        }
+        came
     }
 
     fn nothing_before(&self, time: Time, rounds: &mut Rounds<'_>) -> bool {
@@ -112,7 +137,12 @@ impl DeadlinePacer {
             let Some(departure) = rounds.pipeline.next_departure() else { break };
             self.outlet.add(departure, now, &mut rounds.pipeline);
         }
-        if self.outlet.waiting() == 0 {
+        if self.outlet.waiting() > 0
+            && let Some(answers) = &mut self.answers
+        {
+            answers.hand_over(&mut self.outlet, false);
+        }
+        if self.outlet.waiting() == 0 && self.outlet.answers_waiting() == 0 {
             return false;
         }
         let clock = &rounds.clock;

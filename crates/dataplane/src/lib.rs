@@ -4,6 +4,7 @@
 //! the driver, or fills the line up to it. Placement is *inline*: one thread receives, runs the stages
 //! and sends, departures first; or *split*: one thread receives, another makes departures. Everything that came is in the books when a run ends, however it ends.
 
+mod answers;
 mod back;
 mod counters;
 mod deadline;
@@ -15,6 +16,7 @@ mod intake;
 mod launch;
 mod line;
 mod metered;
+mod neighbour;
 mod outlet;
 mod replay;
 mod rounds;
@@ -37,6 +39,20 @@ pub enum Error {
     /// What DPDK or the kernel refused.
     #[error(transparent)]
     Dpdk(#[from] dpdk::Error),
+    /// Nobody told the hardware address of a neighbour.
+    #[error(
+        "nobody answers for {neighbour} in {seconds} s: {asked} from {from}; check that it is up and on this link, or write dmac MAC in the stream"
+    )]
+    Nobody {
+        /// Who was asked for.
+        neighbour: std::net::IpAddr,
+        /// ARP or neighbour discovery.
+        asked: &'static str,
+        /// The address that asked.
+        from: std::net::IpAddr,
+        /// How long, in seconds.
+        seconds: u64,
+    },
     /// A thread cannot run on the CPU that was asked for.
     #[error("cannot run on CPU {cpu}: {cause}: name CPUs that are there and allowed, see taskset -p $$")]
     Cpu {

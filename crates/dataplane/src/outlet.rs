@@ -1,9 +1,10 @@
 use crate::launch::{LEAD, Launch};
+use crate::neighbour;
 use dpdk::{Burst, Mbuf, TxQueue};
 use engine::slices::Reading;
 use engine::{Departure, Pipeline};
-use measure::{DepartureMeter, DropReason, SentStreams, StreamReport};
-use packet::{Frame, Stamp};
+use measure::{AnsweredTally, DepartureMeter, DropReason, SentStreams, StreamReport};
+use packet::{Answered, Frame, Stamp};
 use std::collections::VecDeque;
 use units::{FrameLen, PS_PER_NS, Span, Time};
 
@@ -23,13 +24,22 @@ pub(crate) struct Outlet {
     sent: SentStreams,
     /// Read before each hand-over where frames are followed.
     clock: Option<Reading>,
+    /// Answers to neighbours, which ride behind departures and are none.
+    answered: AnsweredTally,
+    answers_waiting: u64,
 }
 
 struct Lane {
     tx: TxQueue,
     /// Frames whose time has come, and what was asked of them.
     burst: Burst,
-    asks: VecDeque<Ask>,
+    asks: VecDeque<What>,
+}
+
+/// What a frame is that is handed over.
+enum What {
+    Departure(Ask),
+    Answer(Answered),
 }
 
 /// What was asked of a frame that is handed over.
@@ -46,7 +56,17 @@ impl Outlet {
     pub(crate) fn new(queues: Vec<TxQueue>, launch: Option<Launch>) -> Self {
         let lane = |tx| Lane { tx, burst: Burst::new(), asks: VecDeque::new() };
         let lanes = queues.into_iter().map(lane).collect();
-        Outlet { lanes, waiting: 0, launch, last: Time::ZERO, stamps: None, sent: SentStreams::default(), clock: None }
+        Outlet {
+            lanes,
+            waiting: 0,
+            launch,
+            last: Time::ZERO,
+            stamps: None,
+            sent: SentStreams::default(),
+            clock: None,
+            answered: AnsweredTally::default(),
+            answers_waiting: 0,
+        }
     }
 
     /// Writes into each frame when it departs, by the wall clock: `wall_at_zero` is the UNIX time in ns
@@ -112,8 +132,26 @@ impl Outlet {
         let stream = self.stamps.and_then(|_| Stamp::of(frame.bytes())).map(|stamp| stamp.stream);
         let tag = pipeline.tag_of(class, &frame);
         lane.burst.push(frame).expect("frames are added while there is room");
-        lane.asks.push_back(Ask { at, length, class, stream, tag });
+        lane.asks.push_back(What::Departure(Ask { at, length, class, stream, tag }));
         self.waiting += 1;
+    }
+
+    /// Adds an answer to a neighbour, behind the departures that are there.
+    pub(crate) fn add_answer(&mut self, answered: Answered, frame: Mbuf) {
+        let lane = &mut self.lanes[0];
+        lane.burst.push(frame).expect("answers are added while there is room");
+        lane.asks.push_back(What::Answer(answered));
+        self.answers_waiting += 1;
+    }
+
+    /// Answers that were sent.
+    pub(crate) fn answered(&self) -> AnsweredTally {
+        self.answered
+    }
+
+    /// Answers that no queue has taken.
+    pub(crate) fn answers_waiting(&self) -> u64 {
+        self.answers_waiting
     }
 
     /// Sends what was added; the clock is read right before each queue is given its frames. Gives how
@@ -128,7 +166,8 @@ impl Outlet {
         for lane in self.lanes.iter_mut().filter(|lane| !lane.burst.is_empty()) {
             let at = now();
             if let Some(wall) = self.stamps {
-                for (frame, ask) in lane.burst.iter_mut().zip(&lane.asks) {
+                for (frame, what) in lane.burst.iter_mut().zip(&lane.asks) {
+                    let What::Departure(ask) = what else { continue };
                     let start = if self.launch.is_some() { at.max(ask.at) } else { at };
                     if ask.stream.is_some() {
                         Stamp::set_time(frame.bytes_mut(), wall + start.as_ps() / PS_PER_NS);
@@ -137,7 +176,16 @@ impl Outlet {
             }
             let read = self.clock.as_ref().map(|clock| clock());
             let sent = lane.tx.send(&mut lane.burst);
-            for Ask { at: ask, length, class, stream, tag } in lane.asks.drain(..sent) {
+            for what in lane.asks.drain(..sent) {
+                let Ask { at: ask, length, class, stream, tag } = match what {
+                    What::Departure(ask) => ask,
+                    What::Answer(answered) => {
+                        neighbour::count(&mut self.answered, answered);
+                        self.answers_waiting -= 1;
+                        continue;
+                    }
+                };
+                taken += 1;
                 pipeline.sent(class, length);
                 stream.into_iter().for_each(|stream| self.sent.add(stream));
                 // What a NIC was given in time departs when it was asked to, by all that can be seen here.
@@ -148,7 +196,6 @@ impl Outlet {
                 }
                 meter.record_of(class, ask, start, length);
             }
-            taken += sent;
         }
         self.waiting -= taken;
         taken

@@ -1,4 +1,5 @@
 use crate::Error;
+use crate::answers::Answers;
 use crate::back::{Back, BackStages};
 use crate::counters::Counters;
 use crate::deadline::DeadlinePacer;
@@ -8,18 +9,20 @@ use crate::filler::{self, FillerPacer, Settings};
 use crate::intake::Intake;
 use crate::launch::Launch;
 use crate::line::{LineEnd, OnLine};
+use crate::neighbour;
 use crate::outlet::Outlet;
 use crate::replay::{self, Supply};
 use crate::rounds::{Ends, Rounds};
 use crate::slices;
 use dpdk::{Detour, Eal, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
 use engine::filler::FillerPlanner;
-use engine::sources::Streams;
+use engine::sources::{Host, Streams};
 use engine::{Line, Pipeline};
-use measure::{DepartureMeter, LineReport, PipelineReport};
+use measure::{AnswersReport, DepartureMeter, LineReport, PipelineReport};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use packet::FillerKind;
+use packet::{Asker, FillerKind};
+use std::net::IpAddr;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -154,6 +157,8 @@ pub struct Worker {
     output: Opened,
     /// Leads an interface's frames through them.
     detour: Option<Detour>,
+    /// What came while neighbours were asked for, and was answered.
+    heard: AnswersReport,
 }
 
 impl Worker {
@@ -209,7 +214,8 @@ impl Worker {
             (Some(on), Feed::Device(Device::Detour(host)), Device::Detour(wire)) => Some(Detour::open(on, host, wire)?),
             _ => None,
         };
-        Ok(Worker { config, pipeline, back, pool, blanks, limit, input, output, detour })
+        let heard = AnswersReport::default();
+        Ok(Worker { config, pipeline, back, pool, blanks, limit, input, output, detour, heard })
     }
 
     /// Frames of a pool of small buffers: what may wait for the schedule or in the stages.
@@ -238,6 +244,32 @@ impl Worker {
         self.input.iter().chain([&self.output]).map(|opened| opened.driver.as_str()).collect()
     }
 
+    /// Asks for the hardware address of a neighbour on the output's link, and sends the streams there that say
+    /// no destination themselves: by ARP or neighbour discovery, once for each VLAN that they are in. Those who
+    /// ask in the meantime are answered. Gives whether any stream is of the neighbour's version of IP.
+    ///
+    /// # Errors
+    /// [`Error::Nobody`] if there is no answer.
+    pub fn aim(&mut self, neighbour: IpAddr, stop: &AtomicBool) -> Result<bool, Error> {
+        let Feed::Stream(streams, _) = &mut self.config.feed else { return Ok(false) };
+        let hosts: Vec<Host> = streams.hosts().cloned().collect();
+        let mut askers: Vec<Asker> = Vec::new();
+        for host in hosts.iter().filter(|host| !host.aimed && host.v6 == neighbour.is_ipv6()) {
+            let asker = host.asker();
+            if !askers.iter().any(|known| known.vlans == asker.vlans) {
+                askers.push(asker);
+            }
+        }
+        for asker in &askers {
+            let port = &mut self.output.started;
+            let met = neighbour::meet(port, &self.pool, &hosts, asker, neighbour, stop, &mut self.heard)?;
+            let Some(mac) = met else { break };
+            let Feed::Stream(streams, _) = &mut self.config.feed else { return Ok(false) };
+            streams.aim(mac, |host| host.v6 == neighbour.is_ipv6() && host.asker().vlans == asker.vlans);
+        }
+        Ok(!askers.is_empty())
+    }
+
     /// Runs until `stop` is set, the time is up or the stream has ended. `counters` tell how far it is.
     ///
     /// # Errors
@@ -245,7 +277,8 @@ impl Worker {
     pub fn run(self, eal: &'static Eal, stop: &AtomicBool, counters: &Counters) -> Result<Finished, Error> {
         let _registered = eal.register_thread()?;
         let clock = TscClock::new(eal);
-        let Worker { config, mut pipeline, back: mut back_stages, pool, blanks, limit, input, output, detour } = self;
+        let Worker { config, mut pipeline, back: mut back_stages, pool, blanks, limit, input, output, detour, heard } =
+            self;
         pin(config.cpus.first())?;
         if pipeline.is_slicing() {
             let (clock, cost) = slices::reading(clock);
@@ -270,6 +303,14 @@ impl Worker {
         let made = !matches!(config.feed, Feed::Device(_));
         let stamps =
             matches!(&config.feed, Feed::Stream(streams, _) if streams.stamped()).then(|| clock.wall_at_zero());
+        // On a port that frames may arrive at, the generator is a neighbour of whoever is there.
+        let answers = match &config.feed {
+            Feed::Stream(streams, _) if config.output.gives() => {
+                let hosts: Vec<_> = streams.hosts().cloned().collect();
+                (!hosts.is_empty()).then(|| Answers::new(std::mem::take(&mut output_rx), hosts, heard))
+            }
+            _ => None,
+        };
         let mut reader = None;
         let intake = match config.feed {
             Feed::Device(_) => Intake::of_port(input_rx, limit, clock),
@@ -309,7 +350,7 @@ impl Worker {
                             pin(Some(cpu))?;
                             let rounds =
                                 Rounds::new(clock, schedule, Intake::of_thread(other, made), meter, ends, &departed);
-                            Ok::<_, Error>(DeadlinePacer::new(outlet, None, paced).run(rounds))
+                            Ok::<_, Error>(DeadlinePacer::new(outlet, None, paced).answering(answers).run(rounds))
                         });
                         let unmeasured = DepartureMeter::new(None, None, config.window);
                         let received = Counters::default();
@@ -320,7 +361,7 @@ impl Worker {
                     })?
                 } else {
                     let rounds = Rounds::new(clock, pipeline, intake, meter, ends, counters);
-                    DeadlinePacer::new(outlet, back, paced).run(rounds)
+                    DeadlinePacer::new(outlet, back, paced).answering(answers).run(rounds)
                 }
             }
             Pacing::Filler { line, align, unbounded, .. } => {

@@ -37,9 +37,9 @@ pub use moments::Moments;
 pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{
-    BufferReport, ConformanceReport, Contended, DepthReport, Flow, Forgiven, GapError, GapReport, Hiccups,
-    LatenessReport, LineReport, Overlap, PipelineReport, RateReport, Report, ReturnReport, Shortfall, Skew,
-    SourceReport,
+    AnsweredTally, AnswersReport, BufferReport, ConformanceReport, Contended, DepthReport, Flow, Forgiven, GapError,
+    GapReport, Hiccups, LatenessReport, LineReport, Overlap, PipelineReport, RateReport, Report, ReturnReport,
+    Shortfall, Skew, SourceReport,
 };
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter};
 pub use streams::{IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};

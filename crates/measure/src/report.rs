@@ -47,6 +47,9 @@ pub struct PipelineReport {
     /// The way back, where there is one.
     #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
     pub back: Option<ReturnReport>,
+    /// What arrived on the port that a generator sends on, and what it answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<AnswersReport>,
     /// Frames made by duplication.
     pub copies: u64,
     /// Frames dropped, by reason.
@@ -177,6 +180,42 @@ pub struct ReturnReport {
     pub drops: Drops,
     /// Frames still held when the run ended.
     pub held: u64,
+}
+
+/// Frames that arrived on the port that a generator sends on, and its answers to those who asked for the
+/// addresses of its streams: in = answered + ignored + drops + held. No other count has any of them.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AnswersReport {
+    /// Frames that came in there.
+    #[serde(rename = "in")]
+    pub came: Tally,
+    /// Answers that were sent.
+    pub answered: AnsweredTally,
+    /// Frames that asked for nothing of ours.
+    pub ignored: u64,
+    /// Frames that asked while too many answers waited.
+    pub drops: Drops,
+    /// Answers that were not sent when the run ended.
+    pub held: u64,
+}
+
+/// Answers by what was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AnsweredTally {
+    /// ARP requests.
+    pub arp: u64,
+    /// Neighbour solicitations.
+    pub ndp: u64,
+    /// Echo requests of ICMP and ICMPv6.
+    pub echo: u64,
+}
+
+impl AnsweredTally {
+    /// All together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.arp + self.ndp + self.echo
+    }
 }
 
 /// Inter-departure times, start to start, in nanoseconds.

@@ -6,6 +6,21 @@ use units::ParseError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MacAddr(pub [u8; 6]);
 
+impl MacAddr {
+    /// The address as a number, its first byte the highest.
+    #[must_use]
+    pub fn number(self) -> u128 {
+        self.0.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+    }
+
+    /// The address that the lowest 48 bits of a number are.
+    #[must_use]
+    pub fn of_number(number: u128) -> MacAddr {
+        let [.., a, b, c, d, e, f] = number.to_be_bytes();
+        MacAddr([a, b, c, d, e, f])
+    }
+}
+
 impl FromStr for MacAddr {
     type Err = ParseError;
 
@@ -38,6 +53,8 @@ mod tests {
             "02:00:5e:00:00:0a".parse::<MacAddr>().map(|mac| mac.to_string()).as_deref(),
             Ok("02:00:5e:00:00:0a")
         );
+        let mac = MacAddr([2, 0, 0x5e, 0, 0, 0xa]);
+        assert_eq!((mac.number(), MacAddr::of_number(0x0200_5e00_000a)), (0x0200_5e00_000a, mac));
         for text in ["", "02:00:5e:00:00", "02:00:5e:00:00:0a:0b", "2:0:5e:0:0:a", "zz:00:5e:00:00:0a"] {
             assert!(text.parse::<MacAddr>().is_err(), "{text}");
         }

@@ -286,6 +286,12 @@ impl Template {
         Some(site)
     }
 
+    /// What a field is in the frame as it stands.
+    #[must_use]
+    pub fn value(&self, site: &Site) -> u128 {
+        site.read(&self.image)
+    }
+
     /// ICMP has no pseudo header: addresses are not in its sum.
     fn beyond_sum(&self, site: Site) -> bool {
         self.ip.is_some_and(|ip| ip.protocol == ICMP && ip.transport.is_some_and(|start| site.at < start))

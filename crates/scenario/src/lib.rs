@@ -9,6 +9,7 @@ mod asks;
 mod classes;
 mod document;
 mod expect;
+mod gateway;
 mod plan;
 mod ports;
 mod print;

@@ -1,4 +1,5 @@
 use crate::classes::{self, ClassOptions, ClassPlan, ClassText, DEFAULT_CLASS};
+use crate::gateway;
 use crate::ports::{FillerSpec, PortSpec, line_rate};
 use crate::problem::{Origin, Problems, Text, nearest};
 use crate::replay::{Replay, Speed, parse_rewrite};
@@ -8,6 +9,7 @@ use engine::sources::{Stack, StreamSpec};
 use engine::stages::{Limit, StageConfig};
 use engine::sync::SyncSpec;
 use engine::{CatchUp, Line};
+use std::net::IpAddr;
 use units::{ParseError, Span};
 
 /// A pipeline as it was written: texts, and where each stands.
@@ -21,6 +23,8 @@ pub struct PipelineText {
     pub input: Option<Text>,
     /// Or the streams that are made.
     pub streams: Vec<Text>,
+    /// Neighbours whose hardware addresses streams without one are sent to.
+    pub gateway: Vec<Text>,
     /// How many frames of the streams together, or of the capture.
     pub count: Option<u64>,
     /// The number of the first stream; those of one run differ.
@@ -123,6 +127,8 @@ pub enum SourcePlan {
         first: u16,
         /// How many frames in all; as many as the duration allows if not said.
         count: Option<u64>,
+        /// Neighbours that streams without a hardware address of their own go to: one of each version of IP.
+        gateway: Vec<IpAddr>,
     },
     /// A capture that is sent again.
     Replay(Replay),
@@ -196,6 +202,7 @@ impl PipelineText {
             stage.settle(line.map(|line| line.rate()));
         }
         self.check_ports(&source, &output, problems);
+        gateway::check(&self.gateway, &source, &output, problems);
         self.check_back(&source, &output, problems);
         let mut forward = stages.iter().chain(classes.iter().flat_map(|class| &class.stages));
         if forward.any(StageConfig::answers) && !self.carries_back(&source, &output) {
@@ -258,10 +265,12 @@ impl PipelineText {
             (None, [], Some(file)) => self.replay(file, problems),
             (None, [_, ..], None) => {
                 let specs: Vec<_> = self.streams.iter().filter_map(|text| problems.read(text, parse_stream)).collect();
+                let gateway = gateway::read(&self.gateway, &specs, problems);
                 (specs.len() == self.streams.len()).then_some(SourcePlan::Streams {
                     specs,
                     first: self.first_stream,
                     count: self.count,
+                    gateway,
                 })
             }
             (None, [], None) => {

@@ -84,13 +84,17 @@ impl fmt::Display for PipelinePlan {
         writeln!(f, "name = {}", Quoted(&self.name))?;
         match &self.source {
             SourcePlan::Port(port) => writeln!(f, "in = {}", Quoted(port))?,
-            SourcePlan::Streams { specs, count, .. } => {
+            SourcePlan::Streams { specs, count, gateway, .. } => {
                 match &specs[..] {
                     [spec] => writeln!(f, "stream = {}", Quoted(spec))?,
                     specs => {
                         let specs: Vec<String> = specs.iter().map(|spec| Quoted(spec).to_string()).collect();
                         writeln!(f, "stream = [{}]", specs.join(", "))?;
                     }
+                }
+                if !gateway.is_empty() {
+                    let all: Vec<String> = gateway.iter().map(|gateway| Quoted(gateway).to_string()).collect();
+                    writeln!(f, "gateway = [{}]", all.join(", "))?;
                 }
                 if let Some(count) = count {
                     writeln!(f, "count = {count}")?;

@@ -32,6 +32,10 @@ pub(crate) struct Generate {
     /// What to send; several are sent in turn, each as often as its weight
     #[arg(long = "stream", value_name = "SPEC", required_unless_present = "pcap")]
     streams: Vec<String>,
+    /// Send streams that say no dmac to this neighbour, whose hardware address is asked for first by ARP or
+    /// neighbour discovery; once for each version of IP
+    #[arg(long = "gateway", value_name = "IP", conflicts_with = "pcap")]
+    gateways: Vec<String>,
     /// How many frames, of all streams together
     #[arg(long, value_name = "N", value_parser = super::parse_count, conflicts_with = "pcap")]
     count: Option<u64>,
@@ -58,6 +62,7 @@ impl Generate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let pipeline = PipelineText {
             streams: self.streams.into_iter().map(|stream| Text::option("--stream", stream)).collect(),
+            gateway: self.gateways.into_iter().map(|gateway| Text::option("--gateway", gateway)).collect(),
             count: self.count,
             replay: self.pcap.map(|file| Text::option("--pcap", file)),
             speed: self.speed.map(|speed| Text::option("--speed", speed)),

@@ -1,10 +1,12 @@
 //! Sources that make frames from a description.
 
+mod host;
 mod mix;
 mod spec;
 mod stream;
 mod values;
 
+pub use host::Host;
 pub use mix::{Mix, SizeSpec, Sizes};
 pub use spec::{Payload, Stack, StreamSpec};
 pub use stream::Streams;

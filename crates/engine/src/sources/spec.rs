@@ -80,6 +80,14 @@ impl StreamSpec {
         }
     }
 
+    /// Its frames go to whom a neighbour's address is asked for: they have addresses of IP, and no hardware
+    /// address was said.
+    #[must_use]
+    pub fn wants_neighbour(&self) -> bool {
+        let Stack::Made { protocol, .. } = self.stack else { return false };
+        !matches!(protocol, Protocol::Arp | Protocol::Ethernet) && self.fields.iter().all(|(key, _)| *key != Key::Dmac)
+    }
+
     /// Whether it can be made.
     ///
     /// # Errors

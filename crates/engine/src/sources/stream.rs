@@ -1,8 +1,9 @@
+use super::host::Host;
 use super::mix::Sizes;
 use super::spec::StreamSpec;
 use super::values::Walker;
 use crate::random::Random;
-use packet::{HeapFrame, Site, Template};
+use packet::{HeapFrame, Key, MacAddr, Site, Template};
 use units::ParseError;
 
 /// Makes the frames of a stream, one after the other.
@@ -12,6 +13,7 @@ struct Stream {
     fields: Vec<(Site, Walker)>,
     sizes: Sizes,
     sequence: u64,
+    host: Option<Host>,
 }
 
 impl Stream {
@@ -25,7 +27,8 @@ impl Stream {
             template.vary(&site);
             fields.push((site, Walker::new(values, random(key.name()))));
         }
-        Ok(Stream { template, fields, sizes: Sizes::new(sizes, random("size")), sequence: 0 })
+        let host = Host::of(spec, &template);
+        Ok(Stream { template, fields, sizes: Sizes::new(sizes, random("size")), sequence: 0, host })
     }
 
     #[inline]
@@ -96,6 +99,23 @@ impl Streams {
         let numbered = self.streams.iter().zip(self.first..);
         let stamped = numbered.filter(|(stream, _)| stream.template.is_stamped());
         stamped.map(|(stream, number)| (number, stream.sequence))
+    }
+
+    /// Who the frames come from: of each stream with addresses, in order.
+    pub fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.streams.iter().filter_map(|stream| stream.host.as_ref())
+    }
+
+    /// Sends the frames of all streams that `of` names, and that say no destination by themselves, to this
+    /// hardware address.
+    pub fn aim(&mut self, mac: MacAddr, of: impl Fn(&Host) -> bool) {
+        for stream in &mut self.streams {
+            if stream.host.as_ref().is_some_and(|host| !host.aimed && of(host))
+                && let Some(site) = stream.template.site(Key::Dmac)
+            {
+                stream.template.fix(&site, mac.number());
+            }
+        }
     }
 
     /// Smooth weighted round robin, as [`Sizes`] mixes sizes.

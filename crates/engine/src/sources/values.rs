@@ -29,6 +29,44 @@ impl Values {
         }
     }
 
+    /// How many values there are.
+    #[must_use]
+    pub fn count(&self) -> u128 {
+        self.parts.iter().fold(0, |count, part| count.saturating_add(self.steps(part)))
+    }
+
+    /// The place of a value in the walk over all, from 0; `None` if it is not among them.
+    #[must_use]
+    pub fn position(&self, value: u128) -> Option<u128> {
+        let mut before = 0_u128;
+        for part in &self.parts {
+            if (part.0..=part.1).contains(&value) && (value - part.0).is_multiple_of(u128::from(self.step)) {
+                return Some(before + (value - part.0) / u128::from(self.step));
+            }
+            before = before.saturating_add(self.steps(part));
+        }
+        None
+    }
+
+    /// The value at a place in the walk, which begins anew after the last.
+    #[must_use]
+    pub fn nth(&self, place: u128) -> u128 {
+        let mut place = place % self.count();
+        for part in &self.parts {
+            let steps = self.steps(part);
+            if place < steps {
+                return part.0 + place * u128::from(self.step);
+            }
+            place -= steps;
+        }
+        self.parts[0].0
+    }
+
+    /// Values in a part.
+    fn steps(&self, (first, last): &(u128, u128)) -> u128 {
+        ((last - first) / u128::from(self.step)).saturating_add(1)
+    }
+
     /// Prints them as values of `key`, so that they read back as the same; `v6` says what addresses are.
     ///
     /// # Errors
@@ -122,6 +160,22 @@ mod tests {
         assert_eq!(walk(&Values::fixed(7), 3), [7, 7, 7]);
         let wide = Values { parts: vec![(0, u128::MAX)], step: 1, random: false };
         assert_eq!(walk(&wide, 2), [0, 1]);
+    }
+
+    #[test]
+    fn places_and_values_belong_together() {
+        let values = Values { parts: vec![(1, 3), (9, 9), (20, 25)], step: 2, random: false };
+        assert_eq!(values.count(), 6);
+        let walked = walk(&values, 6);
+        for (place, value) in (0..).zip(&walked) {
+            assert_eq!(
+                (values.position(*value), values.nth(place), values.nth(place + 6)),
+                (Some(place), *value, *value)
+            );
+        }
+        assert_eq!([0, 2, 4, 21, 26].map(|other| values.position(other)), [None; 5]);
+        let wide = Values { parts: vec![(0, u128::MAX)], step: 1, random: false };
+        assert_eq!((wide.position(u128::MAX), wide.nth(5)), (Some(u128::MAX), 5));
     }
 
     #[test]

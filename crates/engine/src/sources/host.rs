@@ -1,0 +1,127 @@
+use super::spec::StreamSpec;
+use super::values::Values;
+use packet::{Asker, Key, MacAddr, Template};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Who the frames of a stream come from: the addresses that a generator has on its link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Addresses are those of IPv6.
+    pub v6: bool,
+    /// The stream says itself where its frames are to go, or is a frame that was given, or ARP.
+    pub aimed: bool,
+    addresses: Values,
+    macs: Values,
+    /// Identifiers of the tags, outermost first.
+    vlans: [Option<Values>; 2],
+}
+
+impl Host {
+    /// Of the frames that `template` makes for `spec`; none where they have no sender's address.
+    pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Host> {
+        let said = |key: Key| spec.fields.iter().find(|(said, _)| *said == key).map(|(_, values)| values.clone());
+        let values = |key: Key| {
+            let site = template.site(key)?;
+            Some((said(key).unwrap_or_else(|| Values::fixed(template.value(&site))), site.width))
+        };
+        let (addresses, width) = values(Key::Source)?;
+        let [outer, inner] = [Key::Svlan, Key::Vlan].map(|key| values(key).map(|(values, _)| values));
+        Some(Host {
+            v6: width == 16,
+            aimed: !spec.wants_neighbour(),
+            addresses,
+            macs: values(Key::Smac)?.0,
+            vlans: if outer.is_some() { [outer, inner] } else { [inner, None] },
+        })
+    }
+
+    /// The hardware address that has this address behind these tags, if a frame of the stream comes from
+    /// there. Where both walk, the one at the same place.
+    #[must_use]
+    pub fn mac_of(&self, address: IpAddr, vlans: [Option<u16>; 2]) -> Option<MacAddr> {
+        let number = match address {
+            IpAddr::V4(address) if !self.v6 => u128::from(address.to_bits()),
+            IpAddr::V6(address) if self.v6 => address.to_bits(),
+            _ => return None,
+        };
+        let tagged = self.vlans.iter().zip(vlans).all(|own_and_its| match own_and_its {
+            (Some(own), Some(vlan)) => own.position(vlan.into()).is_some(),
+            (own, vlan) => own.is_none() && vlan.is_none(),
+        });
+        let place = self.addresses.position(number).filter(|_| tagged)?;
+        Some(MacAddr::of_number(self.macs.nth(place)))
+    }
+
+    /// The one that asks for a neighbour: the first frame's sender.
+    #[must_use]
+    pub fn asker(&self) -> Asker {
+        let address = self.addresses.nth(0);
+        let address = if self.v6 {
+            IpAddr::V6(Ipv6Addr::from_bits(address))
+        } else {
+            IpAddr::V4(Ipv4Addr::from_bits(address as u32))
+        };
+        // Twelve bits each.
+        let vlans = self.vlans.each_ref().map(|values| values.as_ref().map(|values| values.nth(0) as u16));
+        Asker { mac: MacAddr::of_number(self.macs.nth(0)), address, vlans }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::{Payload, Stack};
+    use packet::Protocol;
+
+    fn host(spec: &StreamSpec) -> Option<Host> {
+        let template = spec.template(&mut crate::random::Random::stream(1, "host"), 0).expect("a template").0;
+        Host::of(spec, &template)
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn walk(first: &str, last: &str) -> Values {
+        let number = |text: &str| match ip(text) {
+            IpAddr::V4(address) => u128::from(address.to_bits()),
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        Values { parts: vec![(number(first), number(last))], step: 1, random: false }
+    }
+
+    #[test]
+    fn a_stream_owns_its_source_addresses_and_no_others() {
+        let mut spec = StreamSpec::made(Protocol::Udp, false);
+        spec.fields.push((Key::Source, walk("10.0.0.1", "10.0.0.3")));
+        let untagged = host(&spec).expect("a host");
+        let first = MacAddr([2, 0, 0, 0, 0, 1]);
+        assert_eq!(untagged.mac_of(ip("10.0.0.3"), [None; 2]), Some(first), "what is not said is as made");
+        assert_eq!(untagged.mac_of(ip("10.0.0.4"), [None; 2]), None);
+        assert_eq!(untagged.mac_of(ip("::a00:1"), [None; 2]), None, "the same number is another address in IPv6");
+        assert_eq!(untagged.mac_of(ip("10.0.0.3"), [Some(5), None]), None);
+        assert_eq!((untagged.asker().address, untagged.aimed), (ip("10.0.0.1"), false));
+        spec.fields.push((Key::Vlan, Values::fixed(5)));
+        spec.fields
+            .push((Key::Smac, Values { parts: vec![(0x0200_0000_0011, 0x0200_0000_0013)], step: 1, random: false }));
+        spec.fields.push((Key::Dmac, Values::fixed(0x0200_0000_00ff)));
+        let tagged = host(&spec).expect("a host");
+        assert_eq!(tagged.mac_of(ip("10.0.0.3"), [Some(5), None]), Some(MacAddr([2, 0, 0, 0, 0, 0x13])));
+        assert_eq!(tagged.mac_of(ip("10.0.0.3"), [None; 2]), None);
+        assert_eq!((tagged.asker().vlans, tagged.aimed), ([Some(5), None], true));
+    }
+
+    #[test]
+    fn given_frames_have_an_owner_too_and_others_none() {
+        let mut bytes = Protocol::Udp.headers(true, 2);
+        bytes[16] = 0;
+        bytes.extend([0; 20]);
+        let mut spec = StreamSpec::made(Protocol::Udp, true);
+        spec.stack = Stack::Hex(bytes);
+        spec.payload = Some(Payload::Zeros);
+        let given = host(&spec).expect("a host");
+        assert!(given.v6 && given.aimed);
+        assert!(given.mac_of(ip("::"), [Some(0), Some(0)]).is_some());
+        assert_eq!(host(&StreamSpec::made(Protocol::Ethernet, false)), None);
+    }
+}

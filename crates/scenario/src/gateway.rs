@@ -1,0 +1,43 @@
+//! Neighbours whose hardware addresses a generator asks for.
+
+use crate::plan::SourcePlan;
+use crate::ports::PortSpec;
+use crate::problem::{Problems, Text};
+use engine::sources::StreamSpec;
+use std::net::IpAddr;
+use units::ParseError;
+
+/// Reads them: one of each version of IP, each of use to a stream.
+pub(crate) fn read(texts: &[Text], specs: &[StreamSpec], problems: &mut Problems) -> Vec<IpAddr> {
+    let mut gateways: Vec<IpAddr> = Vec::new();
+    for text in texts {
+        let read = problems.read(text, |text| {
+            let bad = || ParseError::new(format!("'{text}' is no IP address"), "write 10.0.0.1 or fd00::1");
+            text.parse::<IpAddr>().map_err(|_| bad())
+        });
+        let Some(gateway) = read else { continue };
+        let version = if gateway.is_ipv4() { "IPv4" } else { "IPv6" };
+        let goes = |spec: &StreamSpec| spec.is_v6() == gateway.is_ipv6() && spec.wants_neighbour();
+        if gateways.iter().any(|other| other.is_ipv4() == gateway.is_ipv4()) {
+            let how = "name one, and write dmac MAC in the streams that go elsewhere";
+            problems.add(&text.origin, format!("a second neighbour for {version}: {how}"));
+        } else if !specs.is_empty() && !specs.iter().any(goes) {
+            let why = format!("no stream of {version} leaves its dmac open");
+            problems.add(&text.origin, format!("nothing goes by {gateway}, since {why}: leave it out"));
+        }
+        gateways.push(gateway);
+    }
+    gateways
+}
+
+/// Whether anybody can be asked: frames are made, and leave by a port with somebody behind it.
+pub(crate) fn check(texts: &[Text], source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {
+    let Some(text) = texts.first() else { return };
+    if !matches!(source, SourcePlan::Streams { .. }) {
+        let how = "leave it out, or for a capture write --rewrite 'dmac MAC'";
+        problems.add(&text.origin, format!("only streams are sent to a neighbour that is asked for: {how}"));
+    } else if output.is_virtual() || matches!(output, PortSpec::Line(_)) {
+        let how = "write dmac MAC in the streams";
+        problems.add(&text.origin, format!("nobody is behind '{output}' who could be asked: {how}"));
+    }
+}
