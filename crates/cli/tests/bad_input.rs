@@ -209,6 +209,18 @@ fn values_that_mean_nothing() {
         ("gen --out null --stream 'pcap in.pcap frame 999999' --count 1", &["in.pcap", "999999"]),
         ("gen --out null --stream 'pcap in.pcap frame 1 seq 5' --count 1", &["frame 1 of in.pcap", "'seq'"]),
         ("gen --out null --pcap in.pcap --count 1", &["--count"]),
+        (
+            "gen --out null --gateway 10.0.0.9 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1",
+            &["--gateway", "null", "dmac"],
+        ),
+        (
+            "gen --out eth0 --gateway fd00::1 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1",
+            &["--gateway", "IPv6", "leave it out"],
+        ),
+        (
+            "gen --out eth0 --gateway 10.0.0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1",
+            &["--gateway", "'10.0.0' is no IP address"],
+        ),
         ("gen --out null --in lo --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1", &["--in", "measure --pcap"]),
         ("gen --out eth0 --in lo --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 stamp off' --count 1", &["--in", "stream 0"]),
         ("gen --out eth0 --in lo --pcap in.pcap", &["--in", "capture"]),
