@@ -17,6 +17,7 @@ use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, Sour
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use units::Span;
 
 /// What is to be run.
 pub(crate) struct Request {
@@ -28,6 +29,13 @@ pub(crate) struct Request {
     /// The interface whose frames are led through the ports of the only pipeline.
     pub(crate) on: Option<On>,
     pub(crate) common: Common,
+}
+
+/// Where the frames of a generator are to arrive.
+pub(crate) struct Arrivals {
+    pub(crate) port: PortSpec,
+    /// How long frames that have not come are waited for.
+    pub(crate) wait: Span,
 }
 
 /// What came of it, so far.
@@ -82,7 +90,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
 
 /// Runs to the end, counts at `receiver` what arrives there of the streams sent, and prints the report.
 /// Lost frames are a missed expectation.
-pub(crate) fn run_with(request: &Request, receiver: Option<&PortSpec>) -> Result<ExitCode, Failure> {
+pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result<ExitCode, Failure> {
     check_ends(request)?;
     for plan in &request.pipelines {
         for note in plan.all_stages().flat_map(StageConfig::notes) {
@@ -176,12 +184,12 @@ pub(crate) fn conclude(
 }
 
 #[cfg(feature = "live")]
-fn live(request: &Request, receiver: Option<&PortSpec>, stop: &Stop) -> Result<Outcome, Failure> {
+fn live(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
     crate::live::run(request, receiver, stop)
 }
 
 #[cfg(not(feature = "live"))]
-fn live(_: &Request, _: Option<&PortSpec>, _: &Stop) -> Result<Outcome, Failure> {
+fn live(_: &Request, _: Option<&Arrivals>, _: &Stop) -> Result<Outcome, Failure> {
     Err(Failure::new("this netlathe was built without live ports: build it with the default features"))
 }
 

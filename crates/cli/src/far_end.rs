@@ -5,14 +5,19 @@ use dpdk::{PacketRing, RingConfig};
 use measure::{Flow, StreamMeter};
 use packet::Stamp;
 use scenario::PortSpec;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// An interface on which frames are to arrive.
 pub(crate) struct FarEnd {
     ring: PacketRing,
+    /// With nothing more arriving for so long after the last frame was sent, nothing is on its way.
+    wait: Duration,
 }
+
+/// Nobody knows yet how many are sent.
+const SENDING: u64 = u64::MAX;
 
 /// What arrived.
 pub(crate) struct Arrived {
@@ -20,14 +25,14 @@ pub(crate) struct Arrived {
     pub(crate) flow: Flow,
 }
 
-/// With nothing more arriving for so long after the last frame was sent, nothing is on its way.
-const QUIET: Duration = Duration::from_millis(300);
+/// When as many have come as were sent, only copies may still be on their way: those are waited for so long.
+const COPIES: Duration = Duration::from_millis(100);
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl FarEnd {
     /// Opens the receiver. What arrives from now on is counted.
-    pub(crate) fn open(port: &PortSpec) -> Result<Self, Failure> {
+    pub(crate) fn open(port: &PortSpec, wait: Duration) -> Result<Self, Failure> {
         let PortSpec::Interface { name, .. } = port else {
             return Err(Failure::new(format!(
                 "--in: nothing can be received from {port} while sending: name an interface"
@@ -36,38 +41,47 @@ impl FarEnd {
         // Stamps of 64-byte frames at some million frames a second for 100 ms: what a hiccup lasts.
         let ring =
             PacketRing::open(name, &RingConfig { blocks: 512, ..RingConfig::default() }).map_err(Failure::new)?;
-        Ok(FarEnd { ring })
+        Ok(FarEnd { ring, wait })
     }
 
-    /// Counts on a thread of its own while `send` runs, and until nothing more arrives.
-    pub(crate) fn during<T>(mut self, send: impl FnOnce() -> T) -> (T, Result<Arrived, Failure>) {
-        let sent = AtomicBool::new(false);
+    /// Counts on a thread of its own while `send` runs, and until nothing more arrives. `frames` says how many
+    /// stamped ones were sent.
+    pub(crate) fn during<T>(
+        mut self,
+        send: impl FnOnce() -> T,
+        frames: impl FnOnce(&T) -> u64,
+    ) -> (T, Result<Arrived, Failure>) {
+        let sent = AtomicU64::new(SENDING);
         thread::scope(|scope| {
             let counting = scope.spawn(|| self.count(&sent));
             let result = send();
-            sent.store(true, Ordering::Release);
+            sent.store(frames(&result), Ordering::Release);
             let arrived = counting.join().unwrap_or_else(|_| Err(Failure::new("the receiver's thread failed")));
             (result, arrived)
         })
     }
 
-    fn count(&mut self, sent: &AtomicBool) -> Result<Arrived, Failure> {
+    fn count(&mut self, sent: &AtomicU64) -> Result<Arrived, Failure> {
         let longest = self.ring.mtu().map_err(Failure::new)? + 14;
         let mut arrived = Arrived { streams: StreamMeter::default(), flow: Flow::default() };
         let mut last = Instant::now();
+        let mut came = 0;
         loop {
-            let over = sent.load(Ordering::Acquire);
+            let sent = sent.load(Ordering::Acquire);
+            let over = sent != SENDING;
+            let patience = if came >= sent { COPIES.min(self.wait) } else { self.wait };
             match self.ring.next(LOOK).map_err(Failure::new)? {
                 Some(batch) => {
                     for frame in &batch {
                         let Some(stamp) = Stamp::of(frame.bytes) else { continue };
                         arrived.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, frame.time_ns);
+                        came += 1;
                         arrived.flow.partial_checksums += u64::from(frame.partial_checksum);
                         arrived.flow.super_frames += u64::from(frame.original_len > longest);
                         last = Instant::now();
                     }
                 }
-                None if over && last.elapsed() > QUIET => break,
+                None if over && last.elapsed() > patience => break,
                 None => {}
             }
             if !over {

@@ -4,7 +4,7 @@ use crate::assemble;
 use crate::commands::Cores;
 use crate::commands::measure::{Receiver, Reception};
 use crate::decisions::DecisionFile;
-use crate::execute::{Outcome, Request};
+use crate::execute::{Arrivals, Outcome, Request};
 use crate::far_end::FarEnd;
 use crate::limits::{self, Reload};
 use crate::on::On;
@@ -34,7 +34,7 @@ use units::{FrameLen, Span, Time};
 const LISTED: usize = 4_194_304;
 
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
-pub(crate) fn run(request: &Request, receiver: Option<&PortSpec>, stop: &Stop) -> Result<Outcome, Failure> {
+pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
     limits::check_live(request)?;
     let mut configs = request.pipelines.iter().map(|plan| config(plan, request)).collect::<Result<Vec<_>, _>>()?;
     place(&mut configs, request)?;
@@ -47,7 +47,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&PortSpec>, stop: &Stop) -
     for (plan, config) in request.pipelines.iter().zip(configs) {
         workers.push(open(eal, plan, config, request, &mut logs, &stop.flag())?);
     }
-    let far_end = receiver.map(FarEnd::open).transpose()?;
+    let far_end = receiver.map(|arrivals| FarEnd::open(&arrivals.port, arrivals.wait.to_std())).transpose()?;
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
     let flag = stop.flag();
     let mut reload = Reload::new(request)?;
@@ -70,7 +70,11 @@ pub(crate) fn run(request: &Request, receiver: Option<&PortSpec>, stop: &Stop) -
     };
     let (results, arrived) = match far_end {
         Some(far_end) => {
-            let (results, arrived) = far_end.during(send);
+            let frames = |results: &Vec<thread::Result<Result<Finished, dataplane::Error>>>| {
+                let finished = results.iter().flatten().flatten();
+                finished.flat_map(|finished| &finished.report.streams).filter_map(|stream| stream.sent).sum()
+            };
+            let (results, arrived) = far_end.during(send, frames);
             (results, Some(arrived?))
         }
         None => (send(), None),

@@ -53,6 +53,13 @@ impl PageFolder {
         self.put([page::slices(title, slices, &about), json])
     }
 
+    /// Writes the page of a search, and its report.
+    pub(crate) fn write_search(&mut self, search: &page::Search, json: String) -> Result<(), Failure> {
+        let about =
+            About { command_line: command_line(std::env::args_os()), when: utc(SystemTime::now()), ..About::default() };
+        self.put([page::search(search, &about), json])
+    }
+
     /// Writes both files.
     pub(crate) fn write(&mut self, report: &Report, verdicts: &[Verdict]) -> Result<(), Failure> {
         let about = About {

@@ -1,12 +1,12 @@
 //! The trials of a search: run in virtual time or on ports, kept in a file to go on from.
 
-use crate::commands::search::frames;
+use crate::files::OnDisk;
 use crate::output::Failure;
-use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use engine::search::{Outcome, Trial};
 use engine::sources::{StreamSpec, Streams};
 use engine::stages::StageConfig;
+use engine::{Line, Pipeline};
 use serde_json::{Value, json};
 use sim::{CountingSink, Limits, OfferedSource, Watch};
 use std::collections::VecDeque;
@@ -14,19 +14,21 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use units::{Rate, Span, Time};
+use units::{BitRate, PS_PER_S, ParseError, Rate, Span, Time};
 
 /// What is tried.
 #[derive(Debug)]
 pub(crate) enum Device {
-    /// Stages, in virtual time.
-    Stages(Vec<String>),
+    /// Stages, in virtual time, and the line that frames come by.
+    Stages { stages: Vec<String>, line: BitRate },
     /// Whatever is between two ports.
     Ports {
         out: String,
         input: String,
         /// As they were written, without sizes.
         streams: Vec<String>,
+        /// Options of `gen` that are the same for all trials.
+        options: Vec<String>,
     },
 }
 
@@ -48,28 +50,57 @@ impl Watch for Unwatched {
 }
 
 impl Device {
-    /// Runs a trial.
-    pub(crate) fn run(&self, specs: &[StreamSpec], trial: &Trial, seed: u64) -> Result<Measured, Failure> {
+    /// Runs a trial, the `number`th: a device that draws at random draws anew in each.
+    pub(crate) fn run(
+        &self,
+        specs: &[StreamSpec],
+        trial: &Trial,
+        seed: u64,
+        number: usize,
+    ) -> Result<Measured, Failure> {
         match self {
-            Device::Stages(stages) => in_virtual_time(stages, specs, trial, seed),
-            Device::Ports { out, input, streams } => on_ports(out, input, streams, specs, trial, seed),
+            Device::Stages { stages, line } => in_virtual_time(stages, Line::new(*line), specs, trial, seed, number),
+            Device::Ports { out, input, streams, options } => {
+                on_ports([out, input], options, streams, specs, trial, seed)
+            }
         }
     }
 }
 
-fn in_virtual_time(stages: &[String], specs: &[StreamSpec], trial: &Trial, seed: u64) -> Result<Measured, Failure> {
+/// Frames of a trial: as many as are due in its time, one at least.
+fn frames(trial: &Trial) -> u64 {
+    let frames = u128::from(trial.load.millis()) * u128::from(trial.duration.as_ps()) / (1_000 * u128::from(PS_PER_S));
+    u64::try_from(frames).unwrap_or(u64::MAX).max(1)
+}
+
+/// A stage as it is written, with the files that it names, behind a line.
+pub(crate) fn read_stage(text: &str, line: Line) -> Result<StageConfig, ParseError> {
+    let mut stage = StageConfig::parse(text)?;
+    stage.load(&OnDisk)?;
+    stage.settle(Some(line.rate()));
+    Ok(stage)
+}
+
+fn in_virtual_time(
+    stages: &[String],
+    line: Line,
+    specs: &[StreamSpec],
+    trial: &Trial,
+    seed: u64,
+    number: usize,
+) -> Result<Measured, Failure> {
     let count = frames(trial);
     let schedule = |ask: &Ask| {
         let draw = Draw { seed, path: "search", frames: Some(count) };
         ask.schedule(None, draw).map_err(|error| Failure::new(format!("{error}")))
     };
     let streams = Streams::new(specs, seed, 0).map_err(Failure::new)?;
-    let mut source = OfferedSource::new(streams, schedule(&Ask::Rate(Rate::Frames(trial.load)))?, count);
+    let mut source = OfferedSource::new(streams, schedule(&Ask::Rate(Rate::Frames(trial.load)))?, count, line);
     let mut built = Vec::new();
     for (i, text) in stages.iter().enumerate() {
         // Read anew: a stage may keep what it learnt.
-        let stage = StageConfig::parse(text).map_err(|error| Failure::new(format!("--dut: {error}")))?;
-        built.push(stage.build(seed, &format!("dut/{i}")));
+        let stage = read_stage(text, line).map_err(|error| Failure::new(format!("--dut: {error}")))?;
+        built.push(stage.build(seed, &format!("trial{number}/dut/{i}")));
     }
     let mut pipeline = Pipeline::new(built, schedule(&Ask::Nothing)?);
     let mut sink = CountingSink::default();
@@ -83,14 +114,16 @@ fn in_virtual_time(stages: &[String], specs: &[StreamSpec], trial: &Trial, seed:
     // Copies that the device made are not frames that came.
     let came: u64 = received.clone().map(|received| received.received).sum();
     let delay = received.max_by_key(|received| received.received).map(|received| json!(received.delay));
-    let outcome = Outcome { sent: count, lost: count - came.min(count), took: trial.duration, missed: 0 };
+    let took = trial.duration + source.behind();
+    let outcome =
+        Outcome { sent: count, lost: count - came.min(count), took, missed: 0, late: Span::ZERO, late_frames: 0 };
     Ok(Measured { outcome, delay })
 }
 
 /// Runs `netlathe gen` for the trial: a process of its own, so that none is left by the one before.
 fn on_ports(
-    out: &str,
-    input: &str,
+    [out, input]: [&str; 2],
+    options: &[String],
     streams: &[String],
     specs: &[StreamSpec],
     trial: &Trial,
@@ -99,6 +132,7 @@ fn on_ports(
     let program = std::env::current_exe().map_err(|cause| Failure::new(format!("cannot find netlathe: {cause}")))?;
     let mut command = Command::new(program);
     command.args(["gen", "--json", "--out", out, "--in", input, "--rate", &trial.load.to_string()]);
+    command.args(options);
     command.args(["--count", &frames(trial).to_string(), "--seed", &seed.to_string()]);
     for (stream, spec) in streams.iter().zip(specs) {
         let size = spec.size.as_ref().map_or(String::new(), |size| format!(" size {size}"));
@@ -123,7 +157,19 @@ fn on_ports(
     let sent = number("/out/frames");
     let mean = pipeline.pointer("/gap/mean_ns").and_then(Value::as_f64).unwrap_or(0.0);
     let took = Span::from_ps((mean * 1_000.0 * sent as f64) as u64);
-    Ok(Measured { outcome: Outcome { sent, lost, took, missed: number("/flow/kernel_drops") }, delay })
+    let late = pipeline.pointer("/lateness/max").and_then(Value::as_f64).unwrap_or(0.0);
+    let late = Span::from_ps((late * 1_000.0) as u64);
+    Ok(Measured {
+        outcome: Outcome {
+            sent,
+            lost,
+            took,
+            missed: number("/flow/kernel_drops"),
+            late,
+            late_frames: number("/lateness/hiccups/frames"),
+        },
+        delay,
+    })
 }
 
 /// The file of trials: a line of JSON each, after one that says what they are trials of.
@@ -176,6 +222,8 @@ impl Journal {
                 lost: number("lost")?,
                 took: Span::from_ps(number("took_ps")?),
                 missed: number("missed")?,
+                late: Span::from_ps(number("late_ps")?),
+                late_frames: number("late_frames")?,
             })
         };
         match outcome().filter(|_| same) {
@@ -202,6 +250,8 @@ impl Journal {
             "lost": outcome.lost,
             "took_ps": outcome.took.as_ps(),
             "missed": outcome.missed,
+            "late_ps": outcome.late.as_ps(),
+            "late_frames": outcome.late_frames,
             "delay": delay,
         });
         let written = file.write_all(format!("{line}\n").as_bytes());

@@ -87,6 +87,99 @@ fn a_search_goes_on_from_its_trials() {
     refused(&bench, &format!("search {other}"), "another search");
 }
 
+#[test]
+fn a_burst_that_a_policer_takes_is_found() {
+    let bench = Bench::new();
+    // 500 frames at once, and a fifth of what the burst comes at.
+    let policer = "limit key dst-ip rate 102400000bps burst 32000B users 16";
+    let report = search(&bench, &format!("--dut '{policer}' --trial 100ms --max 1Mpps --back-to-back 3 --width 0.1%"));
+    let bursts = &report["searches"][0]["back_to_back"];
+    // n frames need n - 0.2 n of the bucket, the first of them at once: n = 500 / 0.8, give or take the last one.
+    for field in ["frames", "frames_min", "frames_max"] {
+        let frames = figure(bursts, &format!("/{field}"));
+        assert!((623.0..=626.0).contains(&frames), "{field}: {frames}");
+    }
+    // RFC 9004: what is left of the burst after what passes meanwhile is the bucket: 500 frames at 1 Mpps.
+    let buffer = figure(bursts, "/buffer_ns");
+    let trial_burst = 500.0 / 0.1; // frames/s more that a trial of 100 ms finds
+    assert!((buffer / (625.0 * (1.0 - (200_000.0 + trial_burst) / 1e6) * 1_000.0) - 1.0).abs() < 0.01, "{buffer}");
+    assert_eq!((bursts["verdict"].as_str(), figure(bursts, "/repeats")), (Some("DUT-limited"), 3.0));
+    assert!(bursts["bursts"].as_array().expect("bursts").len() > 6);
+    let all = search(&bench, "--dut 'delay 5us' --trial 10ms --max 1Mpps --back-to-back 2 --longest-burst 50ms");
+    let bursts = &all["searches"][0]["back_to_back"];
+    assert_eq!((bursts["verdict"].as_str(), figure(bursts, "/frames")), (Some("not-limited"), 50_000.0));
+}
+
+#[test]
+fn a_line_that_cannot_carry_the_load_limits_the_tester() {
+    let bench = Bench::new();
+    // 64 B on 1 Gbit/s are 1 488 095 frames a second, whatever is asked for.
+    for line in ["1Gbps", "100Mbps"] {
+        let most = if line == "1Gbps" { 1_488_095.2 } else { 148_809.5 };
+        let options = format!("--line-rate {line} --max 3Mpps --trial 20ms --tolerance 0.1% --width 0.2%");
+        let report = search(&bench, &format!("--dut 'delay 5us' {options}"));
+        let goal = &report["searches"][0]["goals"][0];
+        assert_eq!(goal["verdict"], "tester-limited");
+        let lower = figure(goal, "/lower_fps");
+        assert!(lower <= most * 1.0012 && lower >= most * 0.995, "{lower} of {most}");
+        assert!(goal["upper_fps"].is_null(), "what was not offered is no bound of the device");
+    }
+}
+
+#[test]
+fn devices_draw_anew_in_each_trial() {
+    let bench = Bench::new();
+    let report = search(&bench, "--dut 'loss 1%' --loss 5% --trial 1s --max 10kpps --min 10kpps --confirm 5");
+    let trials = report["searches"][0]["trials"].as_array().expect("trials");
+    let lost: Vec<f64> = trials.iter().map(|trial| figure(trial, "/lost")).collect();
+    assert!(lost.len() > 3 && lost.windows(2).any(|two| two[0] != two[1]), "{lost:?}");
+}
+
+#[test]
+fn a_soft_knee_and_an_unstable_device_are_told_apart() {
+    let bench = Bench::new();
+    // Sixteen users in turn, each with a rate of its own: from the slowest on, ever more is lost.
+    let rates: String = (0..16).map(|n| format!("198.19.0.{n} {}bps\n", 512 * (6_000 + 100 * n))).collect();
+    bench.write("rates", rates);
+    let streams = "--stream 'udp 198.18.0.1:1024 > 198.19.0.0-198.19.0.15:9'";
+    let dut = "--dut 'limit key dst-ip rate 1Mbps burst 640B users 64 rates rates'";
+    let options = "--trial 1s --max 400kpps --loss 0% --loss 1%";
+    let report = search(&bench, &format!("{dut} {streams} {options}"));
+    let goal = |number: usize| report.pointer(&format!("/searches/0/goals/{number}")).cloned().expect("a goal");
+    assert_eq!((goal(0)["verdict"].as_str(), goal(1)["verdict"].as_str()), (Some("DUT-limited"), Some("DUT-limited")));
+    // The slowest takes 6000 frames a second of its sixteenth, and ten at once. When four have 100 more each than they
+    // take, 1 % is lost.
+    let lower = [0, 1].map(|number| figure(&goal(number), "/lower_fps"));
+    assert!((lower[0] / 96_160.0 - 1.0).abs() < 0.007, "{lower:?}");
+    assert!((lower[1] / 102_560.0 - 1.0).abs() < 0.01, "{lower:?}");
+    // A channel that is good for some trials, and loses most in others.
+    let gate = "--dut 'netem loss gemodel 0.0005% 0.0005% 60% 0%' --trial 1s --max 200kpps --confirm 6";
+    let report = search(&bench, &format!("{gate} --loss 1% --seed 3"));
+    assert_eq!(report["searches"][0]["goals"][0]["verdict"], "unstable", "{report}");
+}
+
+#[test]
+fn a_page_shows_trials_bounds_and_delays() {
+    let bench = Bench::new();
+    let options = "--trial 50ms --max 1Mpps --size 64B --size 128B --latency 200ms --back-to-back 1 --report page";
+    let policer = POLICER.replace("burst 64B", "burst 128B");
+    let report = search(&bench, &format!("--dut '{policer}' {options}"));
+    let page = String::from_utf8(bench.read("page/report.html")).expect("UTF-8");
+    let written: Value = serde_json::from_slice(&bench.read("page/report.json")).expect("JSON");
+    assert_eq!(written, report, "all trials are beside the page");
+    for (size, name) in ["64B", "128B"].iter().enumerate() {
+        let goal = &report["searches"][size]["goals"][0];
+        let lower = format!("{:.3}", figure(goal, "/lower_fps"));
+        assert!(page.contains(&format!("<h2>{name}</h2>")) && page.contains(&lower), "{name} {lower}");
+        assert_eq!(figure(goal, "/latency/duration_ns"), 2e8);
+        assert!(figure(goal, "/latency/delay/p99") >= 0.0);
+        assert!(figure(&report, &format!("/searches/{size}/back_to_back/frames")) >= 1.0);
+    }
+    let trials = report["searches"][0]["trials"].as_array().expect("trials").len();
+    assert!(page.contains(&format!("{trials} trials")) && page.matches("<svg").count() == 3, "{page}");
+    assert!(!page.contains("http://") && !page.contains("https://"), "it opens without a network");
+}
+
 fn refused(bench: &Bench, line: &str, word: &str) -> Finished {
     let finished = bench.run(words(line));
     assert_eq!(finished.status, Some(2), "{line}");
@@ -97,6 +190,7 @@ fn refused(bench: &Bench, line: &str, word: &str) -> Finished {
 #[test]
 fn what_cannot_be_searched_is_said_first() {
     let bench = Bench::new();
+    bench.write("t.jsonl", "");
     for (line, word) in [
         ("search", "--out"),
         ("search --dut 'dely 5us'", "dely"),
@@ -105,6 +199,10 @@ fn what_cannot_be_searched_is_said_first() {
         ("search --dut 'delay 5us' --max 1pps", "--min"),
         ("search --dut 'delay 5us' --loss 2", "no unit"),
         ("search --dut 'delay 5us' --width 0%", "--width"),
+        ("search --dut 'limit key dst-ip rate 1Mbps rates nowhere'", "nowhere"),
+        ("search --dut 'delay 5us' --gateway 10.0.0.1", "--gateway"),
+        ("search --out eth0 --in eth1 --gateway ten", "no IP address"),
+        ("search --dut 'delay 5us' --report t.jsonl/x", "--report"),
         ("search --out pcap:a.pcap --in eth0", "no live port"),
     ] {
         refused(&bench, line, word);

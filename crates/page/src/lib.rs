@@ -6,9 +6,11 @@
 mod chart;
 mod pipeline;
 mod plots;
+mod search;
 mod slices;
 mod text;
 
+pub use search::{DrawnTrial, FoundGoal, Search, SearchedSize, search};
 pub use slices::{Slices, slices};
 
 use measure::Report;

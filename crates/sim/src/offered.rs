@@ -2,28 +2,47 @@ use crate::error::SimError;
 use crate::sink::Sink;
 use crate::source::Source;
 use engine::sources::Streams;
-use engine::{Departure, Lengths, Schedule};
+use engine::{Departure, Lengths, Line, Schedule};
 use measure::StreamMeter;
 use packet::{Frame, HeapFrame, Stamp};
-use units::{PS_PER_NS, Time};
+use units::{PS_PER_NS, Span, Time};
 
 /// Frames of streams that arrive by a schedule: a load that is offered to what follows. Each is stamped
-/// with its arrival.
+/// with its arrival. No frame leaves before the line has carried the one before.
 pub struct OfferedSource {
     streams: Streams,
     schedule: Box<dyn Schedule>,
     left: u64,
     next: HeapFrame,
     arrival: Option<Time>,
+    line: Line,
+    /// When the line is free again.
+    free: Time,
+    behind: Span,
 }
 
 impl OfferedSource {
-    /// `count` frames, which arrive when `schedule` lets them depart.
+    /// `count` frames, which arrive when `schedule` lets them depart and `line` can carry them.
     #[must_use]
-    pub fn new(streams: Streams, schedule: Box<dyn Schedule>, count: u64) -> Self {
-        let mut source = OfferedSource { streams, schedule, left: count, next: HeapFrame::default(), arrival: None };
+    pub fn new(streams: Streams, schedule: Box<dyn Schedule>, count: u64, line: Line) -> Self {
+        let mut source = OfferedSource {
+            streams,
+            schedule,
+            left: count,
+            next: HeapFrame::default(),
+            arrival: None,
+            line,
+            free: Time::ZERO,
+            behind: Span::ZERO,
+        };
         source.look_ahead();
         source
+    }
+
+    /// How far behind its schedule the last frame was, since the line was busy.
+    #[must_use]
+    pub fn behind(&self) -> Span {
+        self.behind
     }
 
     fn look_ahead(&mut self) {
@@ -34,7 +53,10 @@ impl OfferedSource {
         self.left -= 1;
         self.streams.fill(&mut self.next);
         let frame = self.next.length();
-        let at = self.schedule.depart(Time::ZERO, &Lengths { frame, packet: frame.bytes() - 18 }).at;
+        let asked = self.schedule.depart(Time::ZERO, &Lengths { frame, packet: frame.bytes() - 18 }).at;
+        let at = asked.max(self.free);
+        self.behind = at.since(asked);
+        self.free = at + self.line.span(frame.on_wire().bytes().into());
         Stamp::set_time(self.next.bytes_mut(), at.as_ps() / PS_PER_NS);
         self.arrival = Some(at);
     }

@@ -1,5 +1,5 @@
 use super::{Common, Departures};
-use crate::execute::{self, Request};
+use crate::execute::{self, Arrivals, Request};
 use crate::output::Failure;
 use scenario::{PipelineText, PortSpec, Problems, SourcePlan, Text};
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ Examples:
 
   netlathe gen --out eth0 --stream 'tcp random 10.1.0.0/16:1024-65535 > 10.2.0.1:80,443 flags S vlan 5 weight 3' \\
     --stream 'udp [2001:db8::1]:1 > [2001:db8::2]:53 size 100B dscp ef' --rate 1Gbps --duration 10s
+  netlathe gen --out eth0 --gateway 10.0.0.254 --stream 'udp 10.0.0.1-10.0.0.9:1000 > 10.9.0.1:9' --rate 10kpps --duration 10s
   netlathe gen --out eth0 --pcap day.pcap --speed 2 --rewrite 'dst 48.0.0.0/8 > 10.99.204.8, dmac 44:ec:ce:c1:a8:20'
 
 A stream is udp, tcp, icmp, ip or arp with SOURCE > DESTINATION, eth, hex BYTES, or pcap FILE frame N;
@@ -29,6 +30,9 @@ pub(crate) struct Generate {
     /// Interface at which the frames should arrive: counts what is lost, late, repeated or out of order
     #[arg(long = "in", value_name = "PORT")]
     input: Option<String>,
+    /// With --in: how long frames are waited for after the last was sent, if not all have come
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = super::parse::<units::Span>, requires = "input")]
+    wait: units::Span,
     /// What to send; several are sent in turn, each as often as its weight
     #[arg(long = "stream", value_name = "SPEC", required_unless_present = "pcap")]
     streams: Vec<String>,
@@ -73,7 +77,7 @@ impl Generate {
         };
         let request = Request::of_pipeline("gen", &pipeline, self.common)?;
         let receiver = match self.input {
-            Some(input) => Some(receiver(&Text::option("--in", input), &request)?),
+            Some(input) => Some(Arrivals { port: receiver(&Text::option("--in", input), &request)?, wait: self.wait }),
             None => None,
         };
         execute::run_with(&request, receiver.as_ref())

@@ -17,7 +17,7 @@ mod limit;
 mod manual;
 pub(crate) mod measure;
 mod run;
-pub(crate) mod search;
+mod search;
 mod shape;
 #[cfg(feature = "slice")]
 mod slice;

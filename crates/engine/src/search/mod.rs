@@ -9,8 +9,10 @@
 //! the device under test: it is run again, and if that fails the load counts as beyond the tester. No
 //! load is reported that was not really offered.
 
+mod bursts;
 mod goal;
 
+pub use bursts::{BurstRun, BurstSettings, Bursts};
 pub use goal::{Bound, Goal};
 
 use units::{FrameRate, Share, Span};
@@ -35,6 +37,10 @@ pub struct Outcome {
     pub took: Span,
     /// Frames that the tester's own receiver lost.
     pub missed: u64,
+    /// How late the latest departure was: what the tester owed by then, it sent at once.
+    pub late: Span,
+    /// Frames that departed late.
+    pub late_frames: u64,
 }
 
 /// Why a trial says nothing of the device.
@@ -46,6 +52,8 @@ pub enum Flaw {
     Overrun,
     /// The tester's receiver lost frames itself.
     Receiver,
+    /// No more frames were lost than the tester had sent late and then together: the load was not constant.
+    Hiccup,
 }
 
 impl Flaw {
@@ -56,6 +64,7 @@ impl Flaw {
             Flaw::Shortfall => "shortfall",
             Flaw::Overrun => "overrun",
             Flaw::Receiver => "receiver",
+            Flaw::Hiccup => "hiccup",
         }
     }
 }
@@ -139,6 +148,9 @@ pub struct Settings {
     pub most: FrameRate,
     /// How far the rate or the duration of a trial may be off.
     pub tolerance: Share,
+    /// How late a departure may be in a trial that loses more than a goal allows, if what was late could be what
+    /// was lost.
+    pub late: Span,
     /// More trials at each bound, once it is found, to see whether it stays one.
     pub confirm: u32,
 }
@@ -150,14 +162,18 @@ pub struct Search {
     runs: Vec<Run>,
     /// The lowest load that the tester could not do.
     beyond: Option<FrameRate>,
-    /// Of each goal: lower bounds that did not stay ones.
-    fallen: Vec<u32>,
+    /// Of each goal: lower bounds that did not stay ones, and the highest there ever was.
+    fallen: Vec<(u32, Option<FrameRate>)>,
 }
 
 /// How often a trial is run that the tester did badly.
-const ATTEMPTS: usize = 3;
-/// So many lower bounds of a goal may fall before the device counts as unstable.
+const ATTEMPTS: usize = 5;
+/// So many lower bounds of a goal may fall, and any number by less than so many widths, before the device
+/// counts as unstable: close to the limit the last frames of a trial decide.
 const MOST_FALLEN: u32 = 2;
+const NEAR: f64 = 4.0;
+/// A load so many widths above another is clearly above it.
+const CLEAR: f64 = 2.0;
 /// More trials than any search needs: bounds halve, and each load is settled by a sum of durations.
 const MOST_TRIALS: usize = 10_000;
 
@@ -169,7 +185,7 @@ impl Search {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         assert!(!settings.goals.is_empty(), "a search has a goal");
-        let fallen = vec![0; settings.goals.len()];
+        let fallen = vec![(0, None); settings.goals.len()];
         Search { settings, runs: Vec::new(), beyond: None, fallen }
     }
 
@@ -211,7 +227,9 @@ impl Search {
         for (number, lower) in before.into_iter().enumerate() {
             let goal = &self.settings.goals[number];
             let stays = lower.is_none_or(|lower| goal.bound(self.at(lower)) == Some(Bound::Lower));
-            self.fallen[number] += u32::from(!stays);
+            let (fallen, highest) = &mut self.fallen[number];
+            *fallen += u32::from(!stays);
+            *highest = (*highest).max(lower);
         }
     }
 
@@ -222,6 +240,13 @@ impl Search {
         let asked = trial.duration.as_secs_f64();
         // One frame is what rounding a duration to whole frames makes.
         let frame = 1.0 / wanted.max(1.0);
+        // A goal that is missed, and would not be if what was sent late had come.
+        let hiccup = outcome.late > self.settings.late
+            && self.settings.goals.iter().any(|goal| {
+                let by_itself = Outcome { lost: outcome.lost.saturating_sub(outcome.late_frames), ..*outcome };
+                let within = |outcome| Run { trial: *trial, outcome, flaw: None }.within(goal);
+                !within(*outcome) && within(by_itself)
+            });
         if outcome.missed > 0 && outcome.lost > 0 {
             Some(Flaw::Receiver)
         } else if (outcome.sent as f64) < wanted * (1.0 - tolerance - frame) {
@@ -229,6 +254,8 @@ impl Search {
         } else if took > asked * (1.0 + tolerance + frame) {
             // All were sent, but slower than asked: the load was not offered.
             Some(if took > asked * 1.5 { Flaw::Overrun } else { Flaw::Shortfall })
+        } else if hiccup {
+            Some(Flaw::Hiccup)
         } else {
             None
         }
@@ -255,7 +282,7 @@ impl Search {
 
     fn next_of(&self, number: usize) -> Option<Trial> {
         let goal = &self.settings.goals[number];
-        if self.fallen[number] > MOST_FALLEN {
+        if self.is_falling(number) {
             return None;
         }
         let mut hints = (None, None);
@@ -274,7 +301,26 @@ impl Search {
         };
         let lower = hints.0.and_then(|lower| again(lower, goal.least_trials()));
         let upper = hints.1.filter(|upper| Some(*upper) != self.beyond);
-        lower.or_else(|| upper.and_then(|upper| again(upper, 1)))
+        lower.or_else(|| upper.and_then(|upper| again(upper, 1))).or_else(|| {
+            // Within the goal every other time: because it is close to the limit, or because the device has none?
+            let clear = self.clear_of(goal, upper.filter(|upper| self.is_mixed(goal, *upper))?);
+            let above = FrameRate::from_millis((clear * (1.0 + goal.width.as_f64())) as u64 + 1);
+            (above <= self.settings.most && self.beyond.is_none_or(|beyond| above < beyond)).then(|| again(above, 1))?
+        })
+    }
+
+    /// Lower bounds keep falling, and by more than the last frames of a trial explain.
+    fn is_falling(&self, number: usize) -> bool {
+        let (fallen, highest) = self.fallen[number];
+        let goal = &self.settings.goals[number];
+        let lower = self.bounds(goal).0.map_or(0.0, |lower| lower.millis() as f64);
+        let near = highest.map_or(0.0, |highest| highest.millis() as f64) * (1.0 - NEAR * goal.width.as_f64());
+        fallen > MOST_FALLEN && lower < near
+    }
+
+    /// Loads from here on, in frames/1000 s, are clearly above `load`.
+    fn clear_of(&self, goal: &Goal, load: FrameRate) -> f64 {
+        load.millis() as f64 * (1.0 + CLEAR * goal.width.as_f64())
     }
 
     /// The load that tells most next; `None` when the bounds are close enough.
@@ -341,12 +387,12 @@ impl Search {
     /// What was found for each goal, so far.
     #[must_use]
     pub fn found(&self) -> Vec<Found> {
-        let of = |(goal, fallen): (&Goal, &u32)| {
+        let of = |(number, goal): (usize, &Goal)| {
             let (lower, upper) = self.bounds(goal);
-            let unsure = self.is_inverted(goal, upper) || upper.is_some_and(|upper| self.is_mixed(goal, upper));
+            let unsure = self.is_falling(number) || self.is_inverted(goal, upper);
             let by_tester = upper.is_some() && upper == self.beyond;
             let verdict = match (lower, upper) {
-                _ if *fallen > MOST_FALLEN || unsure => Verdict::Unstable,
+                _ if unsure => Verdict::Unstable,
                 (_, Some(_)) if by_tester => Verdict::TesterLimited,
                 (None, Some(_)) => Verdict::BelowLeast,
                 (_, Some(_)) => Verdict::DutLimited,
@@ -358,22 +404,30 @@ impl Search {
                 .map_or(0.0, |lower| lower.millis() as f64 / 1_000.0 * (1.0 - goal.conditional_loss(self.at(lower))));
             Found { lower, upper, throughput, verdict }
         };
-        self.settings.goals.iter().zip(&self.fallen).map(of).collect()
+        self.settings.goals.iter().enumerate().map(of).collect()
     }
 
-    /// A load that is beyond the goal is within it at least every other time.
+    /// A load that is beyond the goal is within it more often than it may be beyond a goal.
     fn is_mixed(&self, goal: &Goal, upper: FrameRate) -> bool {
-        let full = self.at(upper).filter(|run| run.trial.duration >= goal.trial);
-        let (good, all) = full.fold((0, 0), |(good, all), run| (good + u32::from(run.within(goal)), all + 1));
-        all > 1 && 2 * good >= all
+        self.at(upper).any(|run| !run.within(goal)) && self.is_often_within(goal, upper, 1)
     }
 
-    /// A load well above one that the device does not take was taken.
+    /// Of at least `least` whole trials of a load, more are within the goal than may be beyond one.
+    fn is_often_within(&self, goal: &Goal, load: FrameRate, least: u32) -> bool {
+        let full = self.at(load).filter(|run| run.trial.duration >= goal.trial);
+        let (good, all) = full.fold((0, 0), |(good, all), run| (good + u32::from(run.within(goal)), all + 1));
+        all >= least && f64::from(good) > f64::from(all) * goal.exceed.as_f64()
+    }
+
+    /// A load clearly above one that the device does not take was taken, more often than it may not be.
     fn is_inverted(&self, goal: &Goal, upper: Option<FrameRate>) -> bool {
         let Some(upper) = upper else { return false };
-        let clear = upper.millis() as f64 * (1.0 + 2.0 * goal.width.as_f64());
+        let clear = self.clear_of(goal, upper);
+        let least = goal.least_trials().min(1 + self.settings.confirm);
         let above = self.runs.iter().filter(|run| run.flaw.is_none() && run.trial.load.millis() as f64 > clear);
-        above.map(|run| run.trial.load).any(|load| goal.bound(self.at(load)) == Some(Bound::Lower))
+        above
+            .map(|run| run.trial.load)
+            .any(|load| goal.bound(self.at(load)) == Some(Bound::Lower) || self.is_often_within(goal, load, least))
     }
 }
 

@@ -13,7 +13,14 @@ fn percent(percent: f64) -> Share {
 }
 
 fn settings(goals: Vec<Goal>) -> Settings {
-    Settings { goals, least: rate(100.0), most: rate(14_880_952.0), tolerance: percent(0.1), confirm: 2 }
+    Settings {
+        goals,
+        least: rate(100.0),
+        most: rate(14_880_952.0),
+        tolerance: percent(0.1),
+        late: Span::from_ms(1),
+        confirm: 2,
+    }
 }
 
 fn mlr(loss: f64) -> Goal {
@@ -32,7 +39,10 @@ fn run(settings: Settings, tester: f64, mut device: impl FnMut(f64, usize) -> f6
         let took =
             if load > tester { trial.duration.as_secs_f64() * load / tester } else { trial.duration.as_secs_f64() };
         let took = Span::from_ps((took * 1e12) as u64);
-        search.tell(trial, Outcome { sent: sent as u64, lost: lost as u64, took, missed: 0 });
+        search.tell(
+            trial,
+            Outcome { sent: sent as u64, lost: lost as u64, took, missed: 0, late: Span::ZERO, late_frames: 0 },
+        );
         number += 1;
         assert!(number < 2_000, "it does not end");
     }
@@ -120,6 +130,45 @@ fn a_device_that_changes_its_mind_is_unstable() {
 }
 
 #[test]
+fn a_limit_that_trials_hit_by_chance_is_no_instability() {
+    // From one trial to the next the limit moves by a quarter of the width.
+    let device =
+        |load: f64, trial: usize| hard(if trial.is_multiple_of(2) { 100_000.0 } else { 100_125.0 })(load, trial);
+    for seed in [0.001, 0.1, 0.3] {
+        let goal = Goal::rfc2544(percent(seed), S, percent(0.5));
+        let found = run(settings(vec![goal]), 1e9, device).found()[0];
+        assert_eq!(found.verdict, Verdict::DutLimited, "{found:?}");
+        let lower = found.lower.expect("a bound").millis() as f64 / 1_000.0;
+        assert!((lower / (100_000.0 / (1.0 - goal.loss.as_f64())) - 1.0).abs() < 0.0065, "{lower}");
+    }
+}
+
+#[test]
+fn what_is_lost_after_a_hiccup_of_the_tester_does_not_count() {
+    let goal = Goal::rfc2544(percent(0.1), S, percent(0.5));
+    let (mut search, mut number) = (Search::new(settings(vec![goal])), 0);
+    while let Some(trial) = search.next_trial() {
+        let load = trial.load.millis() as f64 / 1_000.0;
+        // Two trials of three begin with frames that were sent late and together, of which 1 % more are lost.
+        let late = if number % 3 < 2 { Span::from_ms(15) } else { Span::from_us(900) };
+        let loss = hard(100_000.0)(load, 0) + if number % 3 < 2 { 0.01 } else { 0.0 };
+        let lost = (load * loss) as u64;
+        search.tell(
+            trial,
+            Outcome { sent: load as u64, lost, took: trial.duration, missed: 0, late, late_frames: 1_500 },
+        );
+        number += 1;
+        assert!(number < 500);
+    }
+    let found = search.found()[0];
+    assert_eq!(found.verdict, Verdict::DutLimited);
+    assert!(found.lower.is_some_and(|lower| (99_500_000..100_200_000).contains(&lower.millis())), "{found:?}");
+    assert!(search.runs().iter().any(|run| run.flaw == Some(Flaw::Hiccup)));
+    // What is lost beyond what was late counts all the same.
+    assert!(search.runs().iter().filter(|run| run.outcome.lost > 3_000).all(|run| run.flaw.is_none()));
+}
+
+#[test]
 fn losses_of_the_receiver_are_not_the_devices() {
     let mut search = Search::new(settings(vec![mlr(0.0)]));
     let mut trials = 0;
@@ -128,7 +177,10 @@ fn losses_of_the_receiver_are_not_the_devices() {
         let sent = (load * trial.duration.as_secs_f64()) as u64;
         // Above 50 000 frames/s the tester's own receiver drops.
         let missed = if load > 50_000.0 { sent / 10 } else { 0 };
-        search.tell(trial, Outcome { sent, lost: missed, took: trial.duration, missed });
+        search.tell(
+            trial,
+            Outcome { sent, lost: missed, took: trial.duration, missed, late: Span::ZERO, late_frames: 0 },
+        );
         trials += 1;
         assert!(trials < 5_000);
     }
@@ -145,7 +197,14 @@ fn loads_are_classified_on_both_sides_of_each_edge() {
             .iter()
             .map(|(ms, lost)| Run {
                 trial: Trial { load: rate(1e5), duration: Span::from_ms(*ms) },
-                outcome: Outcome { sent: 100_000, lost: *lost, took: Span::from_ms(*ms), missed: 0 },
+                outcome: Outcome {
+                    sent: 100_000,
+                    lost: *lost,
+                    took: Span::from_ms(*ms),
+                    missed: 0,
+                    late: Span::ZERO,
+                    late_frames: 0,
+                },
                 flaw: None,
             })
             .collect();

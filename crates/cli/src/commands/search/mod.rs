@@ -1,15 +1,19 @@
+//! `netlathe search`: its options, and the order of its trials. What is said of them is in `report`.
+
+mod report;
+
 use super::parse;
 use crate::files::OnDisk;
 use crate::output::{self, Failure};
+use crate::page_folder::PageFolder;
 use crate::stop::Stop;
-use crate::trials::{Device, Journal, Measured};
+use crate::trials::{Device, Journal, Measured, read_stage};
+use engine::Line;
 use engine::schedules::Files as _;
-use engine::search::{Found, Goal, Search as Machine, Settings, Trial};
+use engine::search::{BurstSettings, Bursts, Found, Goal, Search as Machine, Settings, Trial};
 use engine::sources::{SizeSpec, Sizes, Stack, StreamSpec};
-use engine::stages::StageConfig;
 use scenario::{PortSpec, Problems, Text, parse_stream};
-use serde_json::{Value, json};
-use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use units::{BitRate, FrameRate, PS_PER_S, Share, Span, WireLen};
@@ -21,11 +25,14 @@ Examples:
   netlathe search --dut 'limit key dst-ip rate 63209472bps burst 64B' --trial 10s --width 0.1%
   netlathe search --out eth1 --in eth2 --size 64B --size imix --loss 0% --loss 0.5% --trial 10s --max 1Mpps
   netlathe search --out eth1 --in eth2 --method mlrsearch --loss 0% --loss 0.5% --trial 1s --sum 21s --json
+  netlathe search --out eth1 --in eth2 --trial 60s --latency 120s --back-to-back 50 --trials t.jsonl --report results
 
 Each trial sends a constant load for --trial and counts what comes back. rfc2544 halves the interval
 by single trials; mlrsearch (RFC 9971) settles a load by trials of --sum together, of which a share
 --exceed may be bad, and begins with short ones. A trial at which the load was not really offered does
-not count; the verdict then is tester-limited. --dut names stages that are tried in virtual time.")]
+not count; if that does not change, the verdict is tester-limited. --latency sends the found rate once
+more; --back-to-back looks for the longest burst without loss (RFC 2544, 26.4). --dut names stages that
+are tried in virtual time.")]
 pub(crate) struct Search {
     /// Interface that frames leave by
     #[arg(long = "out", value_name = "PORT", required_unless_present = "dut", requires = "input")]
@@ -69,6 +76,24 @@ pub(crate) struct Search {
     /// Line rate that bounds the load
     #[arg(long, value_name = "RATE", default_value = "10Gbps", value_parser = parse::<BitRate>)]
     line_rate: BitRate,
+    /// Live: how long frames are waited for after the last was sent, if not all have come
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::<Span>, conflicts_with = "dut")]
+    wait: Span,
+    /// Live: how late a departure may be in a trial whose late frames may be those that were lost
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse::<Span>, conflicts_with = "dut")]
+    late: Span,
+    /// Live: the neighbour that frames go to, whose hardware address is asked for, as for gen
+    #[arg(long = "gateway", value_name = "IP", conflicts_with = "dut")]
+    gateways: Vec<String>,
+    /// Send the found rate once more for so long, for its latency (RFC 2544 says 120s)
+    #[arg(long, value_name = "TIME", value_parser = parse::<Span>)]
+    latency: Option<Span>,
+    /// Find the longest burst without loss, N times, at --max or the line rate (RFC 2544 says 50)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    back_to_back: u32,
+    /// The longest burst that is tried, in time
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::<Span>)]
+    longest_burst: Span,
     /// More trials at each bound that was found, to see whether it stays
     #[arg(long, value_name = "N", default_value_t = 2)]
     confirm: u32,
@@ -84,6 +109,12 @@ pub(crate) struct Search {
     /// Print the report as one JSON object, and nothing else, on stdout
     #[arg(long)]
     json: bool,
+    /// Write the report as a page, DIR/report.html, with all trials in DIR/report.json
+    #[arg(long = "report", value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Say what came of each trial, on stderr; with --json only if that is a terminal
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
+    progress: String,
     /// Print no report for people
     #[arg(short, long)]
     quiet: bool,
@@ -95,14 +126,55 @@ struct Searched {
     machine: Machine,
     measured: Vec<Measured>,
     found: Vec<Found>,
+    /// Of each goal: the found rate once more, for its latency.
+    latency: Vec<Option<(Trial, Measured)>>,
+    bursts: Option<Bursts>,
 }
+
+/// What trials are run with.
+struct Lab<'a> {
+    device: &'a Device,
+    journal: Journal,
+    stop: Stop,
+    seed: u64,
+}
+
+impl Lab<'_> {
+    /// Runs a trial, or takes it from those that were kept; `None` once the user wants the end.
+    fn run(
+        &mut self,
+        name: &str,
+        specs: &[StreamSpec],
+        trial: &Trial,
+        number: usize,
+    ) -> Result<Option<Measured>, Failure> {
+        if self.stop.asked() {
+            return Ok(None);
+        }
+        if let Some(measured) = self.journal.next(name, trial)? {
+            return Ok(Some(measured));
+        }
+        let measured = self.device.run(specs, trial, self.seed, number)?;
+        if self.stop.asked() {
+            // The signal ended the trial, too, which says nothing then.
+            return Ok(None);
+        }
+        self.journal.add(name, trial, &measured)?;
+        Ok(Some(measured))
+    }
+}
+
+/// A burst may take so many times more than a trial, as a share: its last frame alone decides.
+const BURST_TOLERANCE: u32 = 10;
 
 impl Search {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let (device, sized) = self.read()?;
         let goals = self.goals()?;
+        let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
         let stop = Stop::on_signals()?;
-        let mut journal = Journal::open(self.trials.as_deref(), &self.key(&device))?;
+        let journal = Journal::open(self.trials.as_deref(), &self.key(&device))?;
+        let mut lab = Lab { device: &device, journal, stop, seed: self.seed };
         let mut searched = Vec::new();
         for (size, specs, mean_wire) in sized {
             let line =
@@ -116,36 +188,85 @@ impl Search {
                 least: self.min,
                 most,
                 tolerance: self.tolerance,
+                late: self.late,
                 confirm: self.confirm,
             };
-            let mut one = Searched { size, machine: Machine::new(settings), measured: Vec::new(), found: Vec::new() };
-            while let Some(trial) = one.machine.next_trial().filter(|_| !stop.asked()) {
-                let measured = match journal.next(&one.size, &trial)? {
-                    Some(measured) => measured,
-                    None => {
-                        let measured = device.run(&specs, &trial, self.seed)?;
-                        journal.add(&one.size, &trial, &measured)?;
-                        measured
-                    }
-                };
-                one.machine.tell(trial, measured.outcome);
-                one.measured.push(measured);
-                self.say(&one, &trial);
-            }
+            let machine = Machine::new(settings);
+            let mut one =
+                Searched { size, machine, measured: Vec::new(), found: Vec::new(), latency: Vec::new(), bursts: None };
+            let whole = self.settle(&mut one, &specs, most, &mut lab)?;
             one.found = one.machine.found();
-            let whole = one.machine.next_trial().is_none();
             searched.push(one);
             if !whole {
                 output::note("ended before all was found; --trials FILE would keep the trials to go on from");
                 break;
             }
         }
+        let report = report::json(&self, &searched, &goals);
         if self.json {
-            output::print(&(self.report(&searched, &goals).to_string() + "\n"))?;
+            output::print(&(report.to_string() + "\n"))?;
         } else if !self.quiet {
-            output::print(&table(&searched, &goals))?;
+            output::print(&report::table(&searched, &goals))?;
+        }
+        if let Some(mut folder) = folder {
+            folder.write_search(&report::page(&self, &searched, &goals), report.to_string() + "\n")?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Finds all there is to be found of a size. False if the user wanted the end before.
+    fn settle(
+        &self,
+        one: &mut Searched,
+        specs: &[StreamSpec],
+        most: FrameRate,
+        lab: &mut Lab<'_>,
+    ) -> Result<bool, Failure> {
+        let mut number = 0;
+        while let Some(trial) = one.machine.next_trial() {
+            let Some(measured) = lab.run(&one.size, specs, &trial, number)? else { return Ok(false) };
+            number += 1;
+            one.machine.tell(trial, measured.outcome);
+            one.measured.push(measured);
+            self.say(one, &trial);
+        }
+        if let Some(duration) = self.latency {
+            for found in one.machine.found() {
+                let Some(load) = found.lower else {
+                    one.latency.push(None);
+                    continue;
+                };
+                let trial = Trial { load, duration };
+                let name = format!("{} latency", one.size);
+                let Some(measured) = lab.run(&name, specs, &trial, number)? else { return Ok(false) };
+                number += 1;
+                one.latency.push(Some((trial, measured)));
+            }
+        }
+        if self.back_to_back > 0 {
+            let longest =
+                u128::from(most.millis()) * u128::from(self.longest_burst.as_ps()) / (1_000 * u128::from(PS_PER_S));
+            let settings = BurstSettings {
+                rate: most,
+                longest: (longest as u64).max(1),
+                width: self.width,
+                repeats: self.back_to_back,
+                tolerance: Share::from_ppb(self.tolerance.ppb().saturating_mul(BURST_TOLERANCE).min(Share::ONE.ppb())),
+            };
+            let bursts = one.bursts.insert(Bursts::new(settings));
+            while let Some(trial) = bursts.next_trial() {
+                let name = format!("{} burst", one.size);
+                let Some(measured) = lab.run(&name, specs, &trial, number)? else { return Ok(false) };
+                number += 1;
+                bursts.tell(measured.outcome);
+                if let Some(run) = bursts.runs().last().filter(|_| self.tells()) {
+                    let flaw = run.flaw.map_or(String::new(), |flaw| format!(", does not count: {}", flaw.name()));
+                    let (frames, lost) = (output::thousands(run.frames), output::thousands(run.outcome.lost));
+                    output::note(format!("{}: burst of {frames} frames: {lost} lost{flaw}", one.size));
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Reads what is not read by its option alone: the device, and for each size the streams and the mean
@@ -163,13 +284,25 @@ impl Search {
                             .add(&text.origin, format!("'{port}' is no live port: name an interface, or use --dut"));
                     }
                 }
-                Device::Ports { out: out.clone(), input: input.clone(), streams: self.streams.clone() }
+                let mut options = vec!["--wait".to_owned(), self.wait.to_string()];
+                for gateway in &self.gateways {
+                    problems.read(&Text::option("--gateway", gateway.clone()), |text| {
+                        let bad = || {
+                            units::ParseError::new(format!("'{text}' is no IP address"), "write 10.0.0.1 or fd00::1")
+                        };
+                        text.parse::<std::net::IpAddr>().map_err(|_| bad())
+                    });
+                    options.extend(["--gateway".to_owned(), gateway.clone()]);
+                }
+                Device::Ports { out: out.clone(), input: input.clone(), streams: self.streams.clone(), options }
             }
             _ => {
                 for stage in &self.dut {
-                    problems.read(&Text::option("--dut", stage.clone()), StageConfig::parse);
+                    problems.read(&Text::option("--dut", stage.clone()), |text| {
+                        read_stage(text, Line::new(self.line_rate))
+                    });
                 }
-                Device::Stages(self.dut.clone())
+                Device::Stages { stages: self.dut.clone(), line: self.line_rate }
             }
         };
         let mut sized = Vec::new();
@@ -237,104 +370,26 @@ impl Search {
         format!("{device:?} {:?} seed {}", self.streams, self.seed)
     }
 
+    /// Each trial is told of.
+    fn tells(&self) -> bool {
+        self.progress == "auto" && !self.quiet && (!self.json || std::io::stderr().is_terminal())
+    }
+
+    /// Says what came of a trial, and what is known by now.
     fn say(&self, one: &Searched, trial: &Trial) {
-        if self.json || self.quiet {
-            return;
-        }
-        let Some(run) = one.machine.runs().last() else { return };
+        let Some(run) = one.machine.runs().last().filter(|_| self.tells()) else { return };
         let flaw = run.flaw.map_or(String::new(), |flaw| format!(", does not count: {}", flaw.name()));
+        let bound = |rate: Option<FrameRate>| rate.map_or("?".to_owned(), |rate| rate.to_string());
+        let known =
+            one.machine.found().into_iter().map(|found| format!("{} to {}", bound(found.lower), bound(found.upper)));
         output::note(format!(
-            "{}: {} for {}: {} sent, {} lost{flaw}",
+            "{}: {} for {}: {} sent, {} lost{flaw}; {}",
             one.size,
             trial.load,
             trial.duration,
             output::thousands(run.outcome.sent),
-            output::thousands(run.outcome.lost)
+            output::thousands(run.outcome.lost),
+            known.collect::<Vec<_>>().join(", ")
         ));
     }
-
-    fn report(&self, searched: &[Searched], goals: &[Goal]) -> Value {
-        let fps = |rate: FrameRate| rate.millis() as f64 / 1_000.0;
-        let of = |one: &Searched| {
-            let found = goals.iter().zip(&one.found).map(|(goal, found)| {
-                json!({
-                    "loss": goal.loss.as_f64(),
-                    "lower_fps": found.lower.map(fps),
-                    "upper_fps": found.upper.map(fps),
-                    "conditional_throughput_fps": found.throughput,
-                    "verdict": found.verdict.name(),
-                    "delay": found.lower.and_then(|lower| delay_at(one, lower)),
-                })
-            });
-            let trials = one.machine.runs().iter().zip(&one.measured).map(|(run, measured)| {
-                json!({
-                    "load_fps": fps(run.trial.load),
-                    "duration_ns": run.trial.duration.as_ns_f64(),
-                    "sent": run.outcome.sent,
-                    "lost": run.outcome.lost,
-                    "loss": run.loss(),
-                    "took_ns": run.outcome.took.as_ns_f64(),
-                    "receiver_missed": run.outcome.missed,
-                    "flaw": run.flaw.map(engine::search::Flaw::name),
-                    "delay": measured.delay,
-                })
-            });
-            json!({"size": one.size, "goals": found.collect::<Vec<_>>(), "trials": trials.collect::<Vec<_>>()})
-        };
-        json!({
-            "schema": 1,
-            "command": "search",
-            "method": self.method,
-            "width": self.width.as_f64(),
-            "searches": searched.iter().map(of).collect::<Vec<_>>(),
-            "limits": {
-                "definitions": {
-                    "load": "intended frames/s; a load that was not offered within the tolerance is in no bound",
-                    "lower_fps": "relevant lower bound: the highest load within the goal, below all beyond it",
-                    "conditional_throughput_fps": "forwarded at the lower bound in all but the share of time that the goal lets go (RFC 9971)",
-                    "delay": "one-way, ns, of the longest trial at that load",
-                },
-            },
-        })
-    }
-}
-
-/// The delay of the last of the longest trials at a load.
-fn delay_at(one: &Searched, load: FrameRate) -> Option<&Value> {
-    let at =
-        one.machine.runs().iter().zip(&one.measured).filter(|(run, _)| run.trial.load == load && run.flaw.is_none());
-    at.max_by_key(|(run, _)| run.trial.duration.as_ps()).and_then(|(_, measured)| measured.delay.as_ref())
-}
-
-fn table(searched: &[Searched], goals: &[Goal]) -> String {
-    let mut text =
-        format!("{:<14}{:>9}{:>18}{:>18}{:>16}  verdict\n", "size", "loss", "frames/s", "not at", "median delay");
-    for one in searched {
-        for (goal, found) in goals.iter().zip(&one.found) {
-            let rate = |rate: Option<FrameRate>| {
-                rate.map_or("-".to_owned(), |rate| format!("{:.3}", rate.millis() as f64 / 1_000.0))
-            };
-            let delay = found.lower.and_then(|lower| delay_at(one, lower)?.get("p50")?.as_f64());
-            let delay = delay.map_or("-".to_owned(), output::brief);
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                text,
-                "{:<14}{:>9}{:>18}{:>18}{:>16}  {} ({} trials)",
-                one.size,
-                goal.loss.to_string(),
-                rate(found.lower),
-                rate(found.upper),
-                delay,
-                found.verdict.name(),
-                one.machine.runs().len()
-            );
-        }
-    }
-    text
-}
-
-/// Frames of a trial: as many as are due in its time, one at least.
-pub(crate) fn frames(trial: &Trial) -> u64 {
-    let frames = u128::from(trial.load.millis()) * u128::from(trial.duration.as_ps()) / (1_000 * u128::from(PS_PER_S));
-    u64::try_from(frames).unwrap_or(u64::MAX).max(1)
 }

@@ -1,0 +1,222 @@
+//! What a search says: a table, one JSON object, and a page.
+
+use super::{Search, Searched};
+use crate::output;
+use crate::trials::Measured;
+use engine::search::{Bursts, Flaw, Goal, Run, Trial};
+use page::{DrawnTrial, FoundGoal, SearchedSize};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use units::FrameRate;
+
+fn fps(rate: FrameRate) -> f64 {
+    rate.millis() as f64 / 1_000.0
+}
+
+pub(super) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Value {
+    let of = |one: &Searched| {
+        let found = goals.iter().zip(&one.found).enumerate().map(|(number, (goal, found))| {
+            let latency = one.latency.get(number).and_then(Option::as_ref);
+            json!({
+                "loss": goal.loss.as_f64(),
+                "lower_fps": found.lower.map(fps),
+                "upper_fps": found.upper.map(fps),
+                "conditional_throughput_fps": found.throughput,
+                "verdict": found.verdict.name(),
+                "delay": found.lower.and_then(|lower| delay_at(one, lower)),
+                "latency": latency.map(|(trial, measured)| latency_json(trial, measured)),
+            })
+        });
+        let trials = one.machine.runs().iter().zip(&one.measured).map(|(run, measured)| trial_json(run, measured));
+        json!({
+            "size": one.size,
+            "goals": found.collect::<Vec<_>>(),
+            "back_to_back": one.bursts.as_ref().map(|bursts| bursts_json(bursts, one)),
+            "trials": trials.collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "schema": 1,
+        "command": "search",
+        "method": search.method,
+        "width": search.width.as_f64(),
+        "searches": searched.iter().map(of).collect::<Vec<_>>(),
+        "limits": {"definitions": DEFINITIONS.iter().map(|(name, text)| ((*name).to_owned(), json!(text))).collect::<serde_json::Map<_, _>>()},
+    })
+}
+
+const DEFINITIONS: &[(&str, &str)] = &[
+    ("load", "intended frames/s; a load that was not offered within the tolerance is in no bound"),
+    ("lower_fps", "relevant lower bound: the highest load within the goal, below all beyond it"),
+    (
+        "conditional_throughput_fps",
+        "forwarded at the lower bound in all but the share of time that the goal lets go (RFC 9971)",
+    ),
+    ("delay", "one-way, ns, of the longest trial at that load"),
+    ("latency", "one-way, ns, of a run of its own at the lower bound (RFC 2544, 26.2)"),
+    (
+        "back_to_back",
+        "frames of the longest burst that came whole (RFC 2544, 26.4); buffer_ns is the corrected DUT buffer time of RFC 9004: mean length / burst rate * (1 - throughput / burst rate)",
+    ),
+];
+
+fn trial_json(run: &Run, measured: &Measured) -> Value {
+    json!({
+        "load_fps": fps(run.trial.load),
+        "duration_ns": run.trial.duration.as_ns_f64(),
+        "sent": run.outcome.sent,
+        "lost": run.outcome.lost,
+        "loss": run.loss(),
+        "took_ns": run.outcome.took.as_ns_f64(),
+        "receiver_missed": run.outcome.missed,
+        "latest_ns": run.outcome.late.as_ns_f64(),
+        "late_frames": run.outcome.late_frames,
+        "flaw": run.flaw.map(Flaw::name),
+        "delay": measured.delay,
+    })
+}
+
+fn latency_json(trial: &Trial, measured: &Measured) -> Value {
+    json!({
+        "duration_ns": trial.duration.as_ns_f64(),
+        "sent": measured.outcome.sent,
+        "lost": measured.outcome.lost,
+        "delay": measured.delay,
+    })
+}
+
+fn bursts_json(bursts: &Bursts, one: &Searched) -> Value {
+    let runs = bursts.runs().iter().map(|run| {
+        json!({
+            "frames": run.frames,
+            "lost": run.outcome.lost,
+            "took_ns": run.outcome.took.as_ns_f64(),
+            "flaw": run.flaw.map(Flaw::name),
+        })
+    });
+    let rate = fps(bursts.rate());
+    let summary = summary(bursts);
+    let throughput = one.found.first().and_then(|found| found.lower).map(fps);
+    json!({
+        "rate_fps": rate,
+        "repeats": bursts.found().len(),
+        "frames": summary.map(|(mean, ..)| mean),
+        "frames_std": summary.map(|(_, std, ..)| std),
+        "frames_min": summary.map(|(.., min, _)| min),
+        "frames_max": summary.map(|(.., max)| max),
+        "buffer_ns": summary.zip(throughput).map(|((mean, ..), throughput)| mean / rate * (1.0 - throughput / rate).max(0.0) * 1e9),
+        "verdict": bursts.verdict().name(),
+        "bursts": runs.collect::<Vec<_>>(),
+    })
+}
+
+/// Mean, standard deviation, least and most of the lengths that were found.
+fn summary(bursts: &Bursts) -> Option<(f64, f64, u64, u64)> {
+    let found = bursts.found();
+    let (min, max) = (*found.iter().min()?, *found.iter().max()?);
+    let count = found.len() as f64;
+    let mean = found.iter().map(|frames| *frames as f64).sum::<f64>() / count;
+    let squares = found.iter().map(|frames| (*frames as f64 - mean).powi(2)).sum::<f64>();
+    Some((mean, (squares / (count - 1.0).max(1.0)).sqrt(), min, max))
+}
+
+/// The delay of the last of the longest trials at a load.
+fn delay_at(one: &Searched, load: FrameRate) -> Option<&Value> {
+    let at =
+        one.machine.runs().iter().zip(&one.measured).filter(|(run, _)| run.trial.load == load && run.flaw.is_none());
+    at.max_by_key(|(run, _)| run.trial.duration.as_ps()).and_then(|(_, measured)| measured.delay.as_ref())
+}
+
+/// The delay at the rate that was found for a goal: of a run of its own, or of a trial.
+fn delay_of(one: &Searched, number: usize) -> Option<&Value> {
+    let own = one.latency.get(number).and_then(Option::as_ref).and_then(|(_, measured)| measured.delay.as_ref());
+    own.or_else(|| delay_at(one, one.found.get(number)?.lower?))
+}
+
+pub(super) fn table(searched: &[Searched], goals: &[Goal]) -> String {
+    let mut text = format!(
+        "{:<14}{:>9}{:>18}{:>18}{:>16}{:>14}  verdict\n",
+        "size", "loss", "frames/s", "not at", "median delay", "p99"
+    );
+    for one in searched {
+        for (number, (goal, found)) in goals.iter().zip(&one.found).enumerate() {
+            let rate = |rate: Option<FrameRate>| rate.map_or("-".to_owned(), |rate| format!("{:.3}", fps(rate)));
+            let delay = |quantile: &str| {
+                let ns = delay_of(one, number).and_then(|delay| delay.get(quantile)?.as_f64());
+                ns.map_or("-".to_owned(), output::brief)
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "{:<14}{:>9}{:>18}{:>18}{:>16}{:>14}  {} ({} trials)",
+                one.size,
+                goal.loss.to_string(),
+                rate(found.lower),
+                rate(found.upper),
+                delay("p50"),
+                delay("p99"),
+                found.verdict.name(),
+                one.machine.runs().len()
+            );
+        }
+        if let Some(burst) = one.bursts.as_ref().map(burst_words) {
+            let _ = writeln!(text, "{:<14}{burst}", one.size);
+        }
+    }
+    text
+}
+
+fn burst_words(bursts: &Bursts) -> String {
+    let rate = bursts.rate();
+    match summary(bursts) {
+        Some((mean, std, min, max)) => format!(
+            "longest burst without loss at {rate}: mean {mean:.1} frames, sd {std:.1}, {} to {}; {} ({} times)",
+            output::thousands(min),
+            output::thousands(max),
+            bursts.verdict().name(),
+            bursts.found().len()
+        ),
+        None => format!("longest burst without loss at {rate}: not found; {}", bursts.verdict().name()),
+    }
+}
+
+pub(super) fn page(search: &Search, searched: &[Searched], goals: &[Goal]) -> page::Search {
+    const QUANTILES: [(&str, &str); 5] =
+        [("least", "min_ns"), ("median", "p50"), ("p99", "p99"), ("p99.9", "p999"), ("most", "max_ns")];
+    let size = |one: &Searched| SearchedSize {
+        name: one.size.clone(),
+        goals: goals
+            .iter()
+            .zip(&one.found)
+            .enumerate()
+            .map(|(number, (goal, found))| FoundGoal {
+                loss: goal.loss.as_f64(),
+                lower: found.lower.map(fps),
+                upper: found.upper.map(fps),
+                verdict: found.verdict.name().to_owned(),
+                delay: QUANTILES
+                    .iter()
+                    .filter_map(|(name, field)| Some((*name, delay_of(one, number)?.get(field)?.as_f64()?)))
+                    .collect(),
+            })
+            .collect(),
+        trials: one
+            .machine
+            .runs()
+            .iter()
+            .map(|run| DrawnTrial {
+                load: fps(run.trial.load),
+                duration_ns: run.trial.duration.as_ns_f64(),
+                sent: run.outcome.sent,
+                lost: run.outcome.lost,
+                flaw: run.flaw.map(|flaw| flaw.name().to_owned()),
+            })
+            .collect(),
+        burst: one.bursts.as_ref().map(burst_words),
+    };
+    page::Search {
+        method: search.method.clone(),
+        sizes: searched.iter().map(size).collect(),
+        notes: DEFINITIONS.iter().map(|(name, text)| format!("{name}: {text}")).collect(),
+    }
+}

@@ -1,0 +1,94 @@
+//! The search between ports, against devices of ours between them: a policer of a known rate, none at all, and
+//! one that changes its mind. They say `SKIP: why` where no lab can be made. What a busy machine makes of rates is
+//! not judged here, but what is said of them: bounds, books and verdicts fit the trials.
+#![cfg(feature = "live")]
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+#[path = "live/bed.rs"]
+mod bed;
+
+use bed::{Bed, Finished};
+use lab::Node;
+use serde_json::Value;
+use std::thread;
+use std::time::Duration;
+
+/// Two veth pairs of a box, `a0`–`a1` and `b0`–`b1`, between which something can be put.
+fn paired(test: &str) -> Option<Bed> {
+    let bed = Bed::alone(test, |_| {})?;
+    for (near, far) in [("a0", "a1"), ("b0", "b1")] {
+        bed.stdout(Node::Box, &format!("ip link add {near} type veth peer name {far}"));
+        for end in [near, far] {
+            bed.stdout(Node::Box, &format!("ethtool -K {end} tx off tso off gso off gro off"));
+            bed.output(Node::Box, &format!("sysctl -qw net.ipv6.conf.{end}.disable_ipv6=1"));
+            bed.stdout(Node::Box, &format!("ip link set {end} up"));
+        }
+    }
+    Some(bed)
+}
+
+fn report(finished: &Finished) -> Value {
+    assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+    serde_json::from_str(&finished.stdout).expect("one object on stdout")
+}
+
+fn figure(value: &Value, pointer: &str) -> f64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {pointer} in {value}"))
+}
+
+/// Of a search with one goal: each trial that counts was offered, and no bound contradicts a trial.
+fn consistent(search: &Value, allowed: f64) {
+    let goal = &search["goals"][0];
+    for trial in search["trials"].as_array().expect("trials") {
+        let (load, sent) = (figure(trial, "/load_fps"), figure(trial, "/sent"));
+        if !trial["flaw"].is_null() {
+            continue;
+        }
+        let seconds = figure(trial, "/took_ns") / 1e9;
+        assert!(sent >= (load * figure(trial, "/duration_ns") / 1e9 - 1.0) * 0.995, "{trial}");
+        assert!((sent / seconds / load - 1.0).abs() < 0.02, "a load that was offered: {trial}");
+        if goal["lower_fps"].as_f64() == Some(load) {
+            assert!(figure(trial, "/loss") <= allowed, "a lower bound is within the goal: {trial}");
+        }
+    }
+}
+
+#[test]
+fn a_policer_is_found_between_ports() {
+    let Some(bed) = paired("policer") else { return };
+    // 20 000 frames of 64 B a second, and 2000 at once: a machine that hiccups for less than 100 ms does not matter.
+    let limit = "limit --in a1 --out b0 --one-way --key dst-ip --rate 10240000bps --burst 128000B --json";
+    let limit = bed.start(Node::Box, limit);
+    thread::sleep(Duration::from_secs(2));
+    let options = "--loss 0.1% --trial 2s --max 40kpps --min 5kpps --width 1% --confirm 0 --tolerance 2% --late 90ms";
+    let line = format!("search --out a0 --in b1 {options} --wait 200ms --trials t.jsonl --report page --json");
+    let found = bed.run(Node::Box, &line);
+    let report = report(&found);
+    let search = &report["searches"][0];
+    consistent(search, 0.001);
+    let lower = figure(search, "/goals/0/lower_fps");
+    // In 2 s the bucket is worth 1000 frames/s, and the goal a thousandth. Nothing can be found above.
+    assert!(lower <= 21_000.0 / 0.999 * 1.001, "{lower}: {report}");
+    if search["goals"][0]["verdict"] == "DUT-limited" {
+        assert!(lower >= 20_000.0 * 0.98, "{lower}: {report}");
+    }
+    assert!(figure(search, "/goals/0/delay/p50") > 0.0);
+    // All of it is kept: the same search again runs nothing, and says the same.
+    limit.stop();
+    assert_eq!(self::report(&bed.run(Node::Box, &line)), report);
+    assert!(bed.path("page/report.html").exists());
+}
+
+#[test]
+fn what_the_tester_cannot_offer_is_not_reported() {
+    let Some(bed) = paired("fast") else { return };
+    // A wire that takes all: nothing but the tester can be the limit.
+    let report = report(&bed.run(
+        Node::Box,
+        "search --out a0 --in a1 --trial 200ms --max 1000Mpps --min 1kpps --width 20% --confirm 0 --wait 100ms --json",
+    ));
+    let search = &report["searches"][0];
+    consistent(search, 0.0);
+    assert_eq!(search["goals"][0]["verdict"], "tester-limited", "{report}");
+    assert!(search["goals"][0]["lower_fps"].as_f64().is_none_or(|lower| lower < 5e7), "{report}");
+}

@@ -1,0 +1,290 @@
+//! The page of a search: for each size its trials as loads against loss with the bounds that were found, and
+//! delays at the found rates by size.
+
+use crate::chart::{Axis, Chart, Mark};
+use crate::text::{details, escape, table};
+use crate::{About, STYLE};
+use measure::figures::{share, thousands, time};
+
+/// What is drawn of a search.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// How loads were settled.
+    pub method: String,
+    /// Each size by itself.
+    pub sizes: Vec<SearchedSize>,
+    /// What the figures mean, and what they cannot say.
+    pub notes: Vec<String>,
+}
+
+/// One size.
+#[derive(Clone, Debug, Default)]
+pub struct SearchedSize {
+    /// The size as it was written.
+    pub name: String,
+    /// What was found for each goal.
+    pub goals: Vec<FoundGoal>,
+    /// All trials in order.
+    pub trials: Vec<DrawnTrial>,
+    /// The longest burst without loss, in words, if it was searched.
+    pub burst: Option<String>,
+}
+
+/// What was found for a goal.
+#[derive(Clone, Debug, Default)]
+pub struct FoundGoal {
+    /// The loss it allows, as a fraction.
+    pub loss: f64,
+    /// The highest load within it, in frames/s.
+    pub lower: Option<f64>,
+    /// The lowest load beyond it, in frames/s.
+    pub upper: Option<f64>,
+    /// What limits it.
+    pub verdict: String,
+    /// One-way delay at the found rate, in ns: name of a quantile, and its value.
+    pub delay: Vec<(&'static str, f64)>,
+}
+
+/// A trial.
+#[derive(Clone, Debug, Default)]
+pub struct DrawnTrial {
+    /// Intended load, in frames/s.
+    pub load: f64,
+    /// Intended duration, in ns.
+    pub duration_ns: f64,
+    /// Frames that were sent.
+    pub sent: u64,
+    /// Frames that did not come back.
+    pub lost: u64,
+    /// Why it does not count.
+    pub flaw: Option<String>,
+}
+
+/// Losses below this are drawn at the foot of the plot: a logarithm has no zero.
+const LEAST_LOSS: f64 = 1e-7;
+
+/// The page of a search.
+#[must_use]
+pub fn search(search: &Search, about: &About) -> String {
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>netlathe search · {0}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>netlathe search</h1>\n<p class=\"soft\">{0}</p>\n<pre><code>{1}</code></pre>\n</header>\n<main>\n",
+        escape(&about.when),
+        escape(&about.command_line)
+    );
+    out.push_str(&found(search));
+    for (i, size) in search.sizes.iter().enumerate() {
+        out.push_str(&format!(
+            "<section class=\"stack\"><h2>{}</h2>\n<div class=\"grid\">\n{}</div>\n",
+            escape(&size.name),
+            losses(size, i)
+        ));
+        if let Some(burst) = &size.burst {
+            out.push_str(&format!("<p class=\"note\">{}</p>\n", escape(burst)));
+        }
+        out.push_str("</section>\n");
+    }
+    out.push_str("<section class=\"stack\"><h2>What the figures mean</h2>\n<div class=\"card\"><ul class=\"list\">\n");
+    for note in &search.notes {
+        out.push_str(&format!("<li>{}</li>\n", escape(note)));
+    }
+    out.push_str("</ul></div></section>\n</main>\n<footer>Made by netlathe. The same report for programs, with all trials, is in report.json beside this page.</footer>\n</body>\n</html>\n");
+    out
+}
+
+fn fps(rate: Option<f64>) -> String {
+    rate.map_or("–".to_owned(), |rate| format!("{rate:.3}"))
+}
+
+/// The table of what was found, and the delays by size.
+fn found(search: &Search) -> String {
+    let mut rows = Vec::new();
+    let mut delays = Vec::new();
+    for size in &search.sizes {
+        for goal in &size.goals {
+            let within = format!("{}, loss up to {}", size.name, share(goal.loss));
+            rows.push(vec![within.clone(), fps(goal.lower), fps(goal.upper), goal.verdict.clone()]);
+            if !goal.delay.is_empty() {
+                let values = goal.delay.iter().map(|(_, ns)| time(*ns));
+                delays.push(std::iter::once(within).chain(values).collect::<Vec<_>>());
+            }
+        }
+    }
+    let mut out = format!(
+        "<section class=\"stack\"><h2>What was found</h2>\n<div class=\"card\">{}</div>\n",
+        table(&format!("By {}, in frames/s", search.method), &["size and goal", "found", "not at", "verdict"], &rows)
+    );
+    let head = search.sizes.iter().flat_map(|size| &size.goals).map(|goal| &goal.delay).find(|delay| !delay.is_empty());
+    if let Some(head) = head {
+        let names: Vec<&str> = std::iter::once("size and goal").chain(head.iter().map(|(name, _)| *name)).collect();
+        let caption = "One-way delay at the found rate";
+        out.push_str(&format!(
+            "<div class=\"grid\">{}<div class=\"card\">{}</div></div>\n",
+            delay_chart(search),
+            table(caption, &names, &delays)
+        ));
+    }
+    out.push_str("</section>\n");
+    out
+}
+
+/// Quantiles of the delay, a curve through each size's for the first goal that has a rate.
+fn delay_chart(search: &Search) -> String {
+    let drawn: Vec<(&SearchedSize, &FoundGoal)> = search
+        .sizes
+        .iter()
+        .filter_map(|size| Some((size, size.goals.iter().find(|goal| !goal.delay.is_empty())?)))
+        .collect();
+    let values = drawn.iter().flat_map(|(_, goal)| &goal.delay).map(|(_, ns)| ns.max(1.0));
+    let (least, most) = values.fold((f64::INFINITY, 1.0_f64), |(least, most), ns| (least.min(ns), most.max(ns)));
+    let mut marks = Vec::new();
+    for (n, (size, goal)) in drawn.iter().enumerate() {
+        let at = n as f64 + 1.0;
+        let spread = goal.delay.iter().map(|(_, ns)| ns.max(1.0));
+        let low = spread.clone().fold(f64::INFINITY, f64::min);
+        let high = spread.clone().fold(0.0, f64::max);
+        marks.push(Mark::Line { class: "asked", points: vec![(at, low), (at, high)] });
+        for ns in spread {
+            marks.push(Mark::Line { class: "got", points: vec![(at - 0.15, ns), (at + 0.15, ns)] });
+        }
+        marks.push(Mark::Rule { at, label: size.name.clone(), above: n % 2 == 0 });
+    }
+    let chart = Chart {
+        id: "delays".into(),
+        description: format!(
+            "Delays at the found rate of {} sizes, from {} to {}; the values are in the table.",
+            drawn.len(),
+            time(least),
+            time(most)
+        ),
+        x: Axis::linear(0.5, drawn.len() as f64 + 0.5, 1.0, "size, in the order of the table"),
+        y: Axis::logarithmic(least / 2.0, most * 2.0, "one-way delay", time),
+        marks,
+    };
+    let caption = "Each mark is one of the quantiles in the table; a bar spans them.";
+    format!(
+        "<figure class=\"card\"><h3>Delay at the found rate, by size</h3>\n<figcaption>{caption}</figcaption>\n{}</figure>",
+        chart.svg()
+    )
+}
+
+/// The trials of a size: load against loss.
+fn losses(size: &SearchedSize, i: usize) -> String {
+    let loss = |trial: &DrawnTrial| trial.lost as f64 / trial.sent.max(1) as f64;
+    let counting = || size.trials.iter().filter(|trial| trial.flaw.is_none());
+    let loads = size.trials.iter().map(|trial| trial.load);
+    let (low, high) = loads.fold((f64::INFINITY, 1.0_f64), |(low, high), load| (low.min(load), high.max(load)));
+    let low = low.min(high);
+    let margin = ((high - low) * 0.05).max(high * 1e-3);
+    // A short stroke for each trial: those that do not count are broad and pale.
+    let width = (high - low + 2.0 * margin) / 90.0;
+    let stroke = |class: &'static str| {
+        move |trial: &DrawnTrial| {
+            let at = loss(trial).max(LEAST_LOSS);
+            Mark::Line { class, points: vec![(trial.load - width, at), (trial.load + width, at)] }
+        }
+    };
+    let mut marks: Vec<Mark> = size.trials.iter().filter(|trial| trial.flaw.is_some()).map(stroke("asked")).collect();
+    let mut curve: Vec<(f64, f64)> = counting().map(|trial| (trial.load, loss(trial).max(LEAST_LOSS))).collect();
+    curve.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    marks.push(Mark::Line { class: "got", points: curve });
+    marks.extend(counting().map(stroke("got")));
+    for goal in &size.goals {
+        if let Some(lower) = goal.lower {
+            marks.push(Mark::Rule { at: lower, label: format!("{:.0}", lower), above: true });
+        }
+    }
+    let (all, flawed) = (size.trials.len(), size.trials.len() - counting().count());
+    let bounds: Vec<String> = size
+        .goals
+        .iter()
+        .map(|goal| format!("loss up to {}: {} frames/s, {}", share(goal.loss), fps(goal.lower), goal.verdict))
+        .collect();
+    let caption = format!("{all} trials, of which {flawed} do not count. {}.", bounds.join("; "));
+    let name = |loss: f64| if loss <= LEAST_LOSS * 1.01 { "none".to_owned() } else { format!("{} %", loss * 100.0) };
+    let (per_tick, unit) = if high >= 2e6 { (1e6, "million frames/s") } else { (1e3, "thousand frames/s") };
+    let chart = Chart {
+        id: format!("s{i}-loss"),
+        description: format!("Loss of each trial against its load. {caption}"),
+        x: Axis::linear(low - margin, high + margin, per_tick, format!("load, {unit}")),
+        y: Axis::logarithmic(LEAST_LOSS, 1.0, "loss", name),
+        marks,
+    };
+    let rows: Vec<Vec<String>> = size
+        .trials
+        .iter()
+        .enumerate()
+        .map(|(number, trial)| {
+            let counts = trial.flaw.as_ref().map_or("counts".to_owned(), |flaw| format!("does not count: {flaw}"));
+            vec![
+                (number + 1).to_string(),
+                format!("{:.3}", trial.load),
+                time(trial.duration_ns),
+                thousands(trial.sent),
+                thousands(trial.lost),
+                share(loss(trial)),
+                counts,
+            ]
+        })
+        .collect();
+    let data = table("In order", &["trial", "frames/s", "duration", "sent", "lost", "loss", ""], &rows);
+    format!(
+        "<figure class=\"card\"><h3>Trials</h3>\n<figcaption>{}</figcaption>\n{}<p class=\"legend\" aria-hidden=\"true\"><span class=\"key\"></span>trial that counts<span class=\"key asked\"></span>one that does not</p>\n{}</figure>\n",
+        escape(&caption),
+        chart.svg(),
+        details("The data", &data)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_and_bounds_are_drawn_and_listed() {
+        let trial = |load: f64, lost, flaw: Option<&str>| DrawnTrial {
+            load,
+            duration_ns: 1e9,
+            sent: load as u64,
+            lost,
+            flaw: flaw.map(str::to_owned),
+        };
+        let delay = vec![("min", 1_000.0), ("median", 2_000.0), ("p99", 4_000_000.0)];
+        let size = SearchedSize {
+            name: "64B <b>".into(),
+            goals: vec![FoundGoal {
+                loss: 0.001,
+                lower: Some(123_400.0),
+                upper: Some(124_000.5),
+                verdict: "DUT-limited".into(),
+                delay,
+            }],
+            trials: vec![
+                trial(200_000.0, 76_544, None),
+                trial(123_400.0, 0, None),
+                trial(300_000.0, 5, Some("shortfall")),
+            ],
+            burst: Some("1 234 frames".into()),
+        };
+        let sizes = vec![size.clone(), SearchedSize { name: "imix".into(), ..SearchedSize::default() }];
+        let page = search(&Search { method: "rfc2544".into(), sizes, notes: vec!["a < b".into()] }, &About::default());
+        for text in [
+            "64B &lt;b&gt;",
+            "<td>123400.000</td>",
+            "<td>124000.500</td>",
+            "DUT-limited",
+            "38.27 %",
+            "does not count: shortfall",
+            "1 234 frames",
+            "a &lt; b",
+            "<td>2 µs</td>",
+        ] {
+            assert!(page.contains(text), "no {text} in {page}");
+        }
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+        assert_eq!(page.matches("<svg").count(), 3, "two sizes and their delays");
+        // Three trials, two of which count, and the curve through those; the bound is a rule.
+        let losses = losses(&size, 0);
+        assert_eq!((losses.matches("<polyline").count(), losses.matches("class=\"rule\"").count()), (4, 1));
+        assert_eq!(losses.matches("polyline class=\"asked\"").count(), 1);
+    }
+}
