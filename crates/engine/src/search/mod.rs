@@ -241,9 +241,12 @@ impl Search {
         // One frame is what rounding a duration to whole frames makes.
         let frame = 1.0 / wanted.max(1.0);
         // A goal that is missed, and would not be if what was sent late had come.
+        // Two hiccups of the longest one's length, at most: those that are short delay many frames and hurt none.
+        let at_once = (2.0 * outcome.late.as_secs_f64() * trial.load.millis() as f64 / 1_000.0) as u64;
+        let late = outcome.late_frames.min(at_once);
         let hiccup = outcome.late > self.settings.late
             && self.settings.goals.iter().any(|goal| {
-                let by_itself = Outcome { lost: outcome.lost.saturating_sub(outcome.late_frames), ..*outcome };
+                let by_itself = Outcome { lost: outcome.lost.saturating_sub(late), ..*outcome };
                 let within = |outcome| Run { trial: *trial, outcome, flaw: None }.within(goal);
                 !within(*outcome) && within(by_itself)
             });
