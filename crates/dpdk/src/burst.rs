@@ -125,6 +125,18 @@ impl Burst {
         unsafe { sys::shim_free_bulk(first, count as u32) };
     }
 
+    /// Frees the first `count` frames in one call.
+    ///
+    /// # Panics
+    /// If it holds fewer.
+    pub(crate) fn drop_first(&mut self, count: usize) {
+        assert!(count <= self.len(), "no more are freed than are there");
+        let first = self.frames[self.head..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
+        self.head += count;
+        // SAFETY: `count` initialised pointers start there, ours to free; head has moved past them.
+        unsafe { sys::shim_free_bulk(first, count as u32) };
+    }
+
     /// Lets `write` append frames: it is told where and for how many there is room, and says how
     /// many whole, owned mbufs it wrote there.
     pub(crate) fn fill(&mut self, write: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {

@@ -2,8 +2,9 @@ use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::{self, Interface};
 use crate::losses::{self, Sockets};
-use crate::{BURST, Burst, Eal, Error, LaunchTime, NicClock, Pool, Result, Vdev};
+use crate::{BURST, Burst, Eal, Error, LaunchTime, NicClock, PacketSender, Pool, Result, Vdev};
 use dpdk_sys as sys;
+use packet::Frame;
 use std::cell::Cell;
 use std::ffi::{CString, c_int};
 use std::marker::PhantomData;
@@ -268,7 +269,13 @@ impl Port {
             .map(|queue| RxQueue { port: Arc::clone(&self.inner), queue, segmented: 0, not_sync: PhantomData })
             .collect();
         let tx = (0..self.tx_queues)
-            .map(|queue| TxQueue { port: Arc::clone(&self.inner), queue, oversize: 0, not_sync: PhantomData })
+            .map(|queue| TxQueue {
+                port: Arc::clone(&self.inner),
+                queue,
+                oversize: 0,
+                calls: None,
+                not_sync: PhantomData,
+            })
             .collect();
         Ok(Started { rx, tx, port: self })
     }
@@ -589,10 +596,29 @@ pub struct TxQueue {
     port: Arc<PortInner>,
     queue: u16,
     oversize: u64,
+    /// Sends each frame past the driver.
+    calls: Option<PacketSender>,
     not_sync: PhantomData<Cell<()>>,
 }
 
 impl TxQueue {
+    /// From now on each frame is sent by a system call of its own which copies it, where the driver is
+    /// `net_af_packet`; of other drivers nothing changes. For frames that leave one at a time: their
+    /// way then takes as long as any other packet socket's, while that through the driver's ring takes
+    /// longer the longer the frame is, since the ring's memory is seldom in a cache. A burst takes
+    /// longer: use it for neither or all frames of a queue, since what waits in the ring is overtaken.
+    ///
+    /// # Errors
+    /// Those of [`PacketSender::open`].
+    pub fn send_by_calls(&mut self) -> Result<()> {
+        if let Some(interface) = &self.port.interface
+            && text(&self.port.raw_info()?.driver) == "net_af_packet"
+        {
+            self.calls = Some(PacketSender::open(&interface.name)?);
+        }
+        Ok(())
+    }
+
     /// Hands frames to the driver and gives how many it took: a prefix, which is out of the burst
     /// when this returns. The rest stays, to be sent again or dropped. Never waits for the line,
     /// though a software driver sends within the call.
@@ -609,6 +635,12 @@ impl TxQueue {
         let most = self.port.max_frame;
         if burst.iter().any(|frame| too_long(frame, most)) {
             self.oversize += burst.retain(|frame| !too_long(frame, most)) as u64;
+        }
+        if let Some(sender) = &self.calls {
+            // What is refused, for want of room or because the interface is down, is tried again.
+            let taken = burst.iter().take_while(|frame| sender.send(frame.bytes()).unwrap_or(false)).count();
+            burst.drop_first(taken);
+            return taken;
         }
         let (port, queue) = (self.port.number, self.queue);
         burst.hand_over(|frames, count| {

@@ -71,6 +71,16 @@ fn ten_thousand() {
     send(&pool, &mut started.tx[0], 0..10, 60);
     assert_eq!(receive(&mut own, 1).len(), 0);
 
+    // Each by a call of its own: past the driver, and as whole and in order.
+    started.tx[0].send_by_calls().expect("a socket");
+    let by_driver = started.port.stats().expect("counters").tx_frames;
+    send(&pool, &mut started.tx[0], 0..500, 1514);
+    // Behind the ten above.
+    let got = receive(&mut ring, 510).split_off(10);
+    assert!(got.iter().enumerate().all(|(k, (n, length, _))| k as u64 == *n && *length == 1514), "in order");
+    assert_eq!((got.len(), pool.available()), (500, 4096));
+    assert_eq!(started.port.stats().expect("counters").tx_frames, by_driver);
+
     // The port receives, too: fewer frames than the ring of a user namespace holds.
     let (peer_pool, mut peer) = open("nlb", 1500);
     send(&peer_pool, &mut peer.tx[0], 0..500, 1514);
