@@ -26,10 +26,16 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Tells how far a run is. Called between departures: it takes some tens of ns.
-    pub(crate) fn publish(&self, pipeline: &Pipeline<Mbuf>, meter: &DepartureMeter) {
-        let books = pipeline.books();
+    /// Tells how late it was so far: takes too long to be done between any two departures.
+    pub(crate) fn publish_lateness(&self, meter: &DepartureMeter) {
         let (median, max) = meter.lateness_so_far();
+        self.late_median_ns.store(median, Ordering::Relaxed);
+        self.late_max_ns.store(max, Ordering::Relaxed);
+    }
+
+    /// Tells how far a run is. Called between departures: it takes some tens of ns.
+    pub(crate) fn publish(&self, pipeline: &Pipeline<Mbuf>) {
+        let books = pipeline.books();
         for (counter, value) in [
             (&self.came, books.came.frames),
             (&self.left, books.left.frames),
@@ -37,8 +43,6 @@ impl Counters {
             (&self.depth, pipeline.held()),
             (&self.starved, pipeline.starved()),
             (&self.width_ns, pipeline.width().map_or(0, |width| width.as_ps() / units::PS_PER_NS)),
-            (&self.late_median_ns, median),
-            (&self.late_max_ns, max),
         ] {
             counter.store(value, Ordering::Relaxed);
         }

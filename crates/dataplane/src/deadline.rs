@@ -15,18 +15,22 @@ const NAP_MARGIN: Span = Span::from_ms(1);
 
 /// Watches the clock until each departure is due; without a schedule, sends as soon as it can.
 ///
-/// Departures go first: between two of them no more is received than the time allows for.
+/// Departures go first: between two of them no more is received than the time allows for. The next one
+/// is made ready to be sent before the wait for it, so that only the call of the driver comes after,
+/// and is booked once it has gone.
 pub(crate) struct DeadlinePacer {
     outlet: Outlet,
     back: Option<Back>,
     answers: Option<Answers>,
     paced: bool,
     cost: Cost,
+    /// The next frame was taken since the last departure.
+    refilled: bool,
 }
 
 impl DeadlinePacer {
     pub(crate) fn new(outlet: Outlet, back: Option<Back>, paced: bool) -> Self {
-        DeadlinePacer { outlet, back, answers: None, paced, cost: Cost::default() }
+        DeadlinePacer { outlet, back, answers: None, paced, cost: Cost::default(), refilled: false }
     }
 
     /// Answers those who ask for the port's addresses.
@@ -37,6 +41,9 @@ impl DeadlinePacer {
     /// Runs to the end and reports.
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> PipelineReport {
         let lead = self.outlet.lead();
+        // Frames that are made, or lie ready with another thread, cost the same whenever they are
+        // taken: one for each departure.
+        let each = usize::from(!rounds.intake.is_port());
         let mut busy_at = Time::ZERO;
         while let Some(now) = rounds.next() {
             if self.ended(&mut rounds) {
@@ -49,15 +56,18 @@ impl DeadlinePacer {
             let next = if stuck { None } else { rounds.pipeline.due() };
             let now = rounds.clock.now();
             let spare = next.map(|at| at.since(now + lead));
-            let most = spare.map_or(BURST, |spare| self.cost.frames_in(spare));
+            let owed = if self.refilled { 0 } else { each };
+            let most = spare.map_or(BURST, |spare| self.cost.frames_in(spare).max(owed));
             let asked = self.answers.as_ref().is_some_and(|answers| answers.must_look(now));
             if let Some(at) = next.filter(|_| most == 0 && !asked) {
-                rounds.clock.spin_until(Time::from_ps(at.as_ps().saturating_sub(lead.as_ps())).min(rounds.end));
+                self.depart_at(at, &mut rounds);
                 continue;
             }
-            busy |= rounds.wake(now);
+            let woke = rounds.wake(now);
+            busy |= woke;
             let elsewhere = self.outlet.waiting() as u64;
             let mut touched = rounds.intake.take(now, most, elsewhere, &mut rounds.pipeline);
+            self.refilled = true;
             // With no departure to be late for, the way back gets its turn however much comes in.
             let rest = most.saturating_sub(touched).max(if spare.is_none() { BURST / 4 } else { 0 });
             if let Some(back) = self.back.as_mut().filter(|_| rest > 0) {
@@ -66,10 +76,10 @@ impl DeadlinePacer {
                 back.exchange(now, now, &mut rounds.pipeline);
             }
             touched += self.answer(now, rest, spare);
-            if touched > 0 {
+            if touched > 0 || !woke {
                 self.cost.learn(touched, rounds.clock.now().since(now));
-                busy = true;
             }
+            busy |= touched > 0;
             if busy {
                 busy_at = now;
             } else if now.since(busy_at) > IDLE && self.nothing_before(now + lead + NAP_MARGIN, &mut rounds) {
@@ -104,6 +114,30 @@ impl DeadlinePacer {
             answers.hand_over(&mut self.outlet, true);
         }
         came
+    }
+
+    /// Waits for the next departure, for which there is time to do nothing else, and makes it.
+    fn depart_at(&mut self, at: Time, rounds: &mut Rounds<'_>) {
+        let handed = Time::from_ps(at.as_ps().saturating_sub(self.outlet.lead().as_ps()));
+        // Nothing is received any more before it goes, so that nothing can come before it.
+        if self.outlet.waiting() == 0
+            && self.outlet.has_room()
+            && let Some(departure) = rounds.pipeline.next_departure()
+        {
+            let now = rounds.clock.now();
+            self.outlet.add(departure, now, &mut rounds.pipeline);
+            if self.outlet.waiting() > 0
+                && let Some(answers) = &mut self.answers
+            {
+                answers.hand_over(&mut self.outlet, false);
+            }
+            self.outlet.warm();
+        }
+        let now = rounds.clock.spin_until(handed.min(rounds.end));
+        if now >= handed && self.outlet.waiting() > 0 {
+            self.outlet.send(|| now, &mut rounds.pipeline, &mut rounds.meter);
+            self.refilled = false;
+        }
     }
 
     fn nothing_before(&self, time: Time, rounds: &mut Rounds<'_>) -> bool {
@@ -145,41 +179,49 @@ impl DeadlinePacer {
         if self.outlet.waiting() == 0 && self.outlet.answers_waiting() == 0 {
             return false;
         }
+        self.refilled = false;
         let clock = &rounds.clock;
         let at = || if self.paced { clock.now() } else { now };
         self.outlet.send(at, &mut rounds.pipeline, &mut rounds.meter) > 0
     }
 }
 
-/// What receiving a frame takes, learnt from doing it, so that it ends before a departure is due.
+/// What receiving takes, learnt from doing it, so that it ends before a departure is due.
 struct Cost {
+    /// A look at rings that are empty.
+    look: Span,
     per_frame: Span,
 }
 
 impl Default for Cost {
     fn default() -> Self {
-        Cost { per_frame: Span::from_ns(500) }
+        Cost { look: Span::from_ns(100), per_frame: Span::from_ns(500) }
     }
 }
 
 impl Cost {
-    /// What a look at an empty ring and the way to the next departure take, with room to spare.
-    const LOOK: Span = Span::from_ns(300);
+    /// What it takes to make a departure ready, with room to spare.
+    const READY: Span = Span::from_ns(200);
     /// An interruption is no cost of a frame.
     const MOST: Span = Span::from_us(2);
 
     /// How many frames can be received in this time: 0 when there is not even time to look.
     fn frames_in(&self, time: Span) -> usize {
-        let ps = time.as_ps().saturating_sub(Self::LOOK.as_ps());
+        let ps = time.as_ps().saturating_sub(Self::READY.as_ps() + self.look.as_ps());
         (ps / self.per_frame.as_ps()).min(BURST as u64) as usize
     }
 
-    /// Rises at once and falls slowly: too long a look delays a departure, too short a one nothing.
+    /// Learns from a look that brought so many frames.
     fn learn(&mut self, frames: usize, took: Span) {
-        let now = took.as_ps() / frames.max(1) as u64;
-        let before = self.per_frame.as_ps();
-        let learnt = if now > before { now.min(Self::MOST.as_ps()) } else { before - (before - now) / 32 };
-        self.per_frame = Span::from_ps(learnt.max(10_000));
+        let (cost, took) = match frames {
+            0 => (&mut self.look, took.as_ps()),
+            _ => (&mut self.per_frame, took.as_ps().saturating_sub(self.look.as_ps()) / frames as u64),
+        };
+        // Rises at once and falls slowly: too long a look delays a departure, too short a one nothing.
+        // What was interrupted once tells little.
+        let before = cost.as_ps();
+        let learnt = if took > before { took.min(before * 2) } else { before - (before - took) / 32 };
+        *cost = Span::from_ps(learnt.clamp(10_000, Self::MOST.as_ps()));
     }
 }
 
@@ -190,16 +232,29 @@ mod tests {
     #[test]
     fn the_cost_of_a_frame_is_learnt() {
         let mut cost = Cost::default();
-        assert_eq!(cost.frames_in(Span::from_ns(300)), 0);
+        assert_eq!(cost.frames_in(Span::from_ns(799)), 0);
         assert_eq!(cost.frames_in(Span::from_ns(1_300)), 2);
         assert_eq!(cost.frames_in(Span::from_ms(1)), BURST);
-        cost.learn(2, Span::from_us(3));
-        assert_eq!(cost.frames_in(Span::from_us(3)), 1, "a rise counts at once");
+        cost.learn(2, Span::from_ns(1_900));
+        assert_eq!(cost.frames_in(Span::from_us(3)), 3, "a rise counts at once");
         for _ in 0..300 {
-            cost.learn(10, Span::from_us(1));
+            cost.learn(10, Span::from_ns(1_100));
         }
-        assert_eq!(cost.frames_in(Span::from_ns(2_300)), 19, "a fall in time");
+        assert_eq!(cost.frames_in(Span::from_ns(2_295)), 19, "a fall in time");
         cost.learn(1, Span::from_ms(5));
-        assert_eq!(cost.frames_in(Span::from_us(5)), 2, "an interruption is not believed");
+        assert_eq!(cost.frames_in(Span::from_ns(2_295)), 9, "an interruption is hardly believed");
+    }
+
+    #[test]
+    fn the_cost_of_a_look_is_learnt() {
+        let mut cost = Cost::default();
+        for _ in 0..10 {
+            cost.learn(0, Span::from_ns(900));
+        }
+        assert_eq!((cost.frames_in(Span::from_ns(1_590)), cost.frames_in(Span::from_ns(1_610))), (0, 1));
+        for _ in 0..1_000 {
+            cost.learn(0, Span::from_ns(50));
+        }
+        assert_eq!((cost.frames_in(Span::from_ns(700)), cost.frames_in(Span::from_ns(770))), (0, 1));
     }
 }

@@ -91,12 +91,18 @@ impl Intake {
         matches!(self.from, From::Stream { .. } | From::Replay { .. } | From::Thread { made: true, .. })
     }
 
+    /// What a port receives, when it likes.
+    pub(crate) fn is_port(&self) -> bool {
+        matches!(self.from, From::Port { .. })
+    }
+
     /// Most frames that the pipeline held.
     pub(crate) fn depth(&self) -> u64 {
         self.depth
     }
 
-    /// Takes up to `most` frames of a port, or makes what should be ahead; the pipeline's clock reads
+    /// Takes or makes up to `most` frames, or as many of a stream as it takes to know which departs next;
+    /// the pipeline's clock reads
     /// `now`, and `elsewhere` frames have left it and not yet departed. Gives how many came.
     pub(crate) fn take(&mut self, now: Time, most: usize, elsewhere: u64, pipeline: &mut Pipeline<Mbuf>) -> usize {
         match &mut self.from {
@@ -107,6 +113,7 @@ impl Intake {
                 let settled = pipeline.due().is_some() && pipeline.is_settled();
                 let ahead = if settled { 0 } else { self.limit.saturating_sub(pipeline.held()) as usize };
                 let wanted = AHEAD.saturating_sub(pipeline.ready()).max(ahead.min(AHEAD));
+                let wanted = if settled { wanted.min(most) } else { wanted };
                 let wanted = wanted.min(usize::try_from(*left).unwrap_or(AHEAD));
                 let burst = &mut self.received;
                 pool.alloc_up_to(burst, wanted);

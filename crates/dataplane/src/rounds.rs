@@ -44,7 +44,10 @@ impl<'a> Rounds<'a> {
     pub(crate) fn next(&mut self) -> Option<Time> {
         let now = self.clock.now();
         if self.round.is_multiple_of(64) {
-            self.counters.publish(&self.pipeline, &self.meter);
+            self.counters.publish(&self.pipeline);
+            if self.round.is_multiple_of(4_096) {
+                self.counters.publish_lateness(&self.meter);
+            }
             if self.stop.load(Ordering::Relaxed) {
                 return None;
             }
