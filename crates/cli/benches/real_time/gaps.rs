@@ -15,13 +15,13 @@ const DRIVERS: [&str; 2] = ["af_packet", "af_xdp"];
 const BATCH: u64 = 50;
 const SIZES: &str = "random 64B-1518B";
 
-pub(crate) fn run(rounds: usize) -> Outcome {
+pub(crate) fn run(rounds: usize, only: Option<u64>) -> Outcome {
     let Some(bed) = Bed::up("gaps")? else { return Ok(()) };
     println!("gaps of 64-1518 B at the receiver, by its kernel's stamps; medians of {rounds} interleaved runs");
     println!(
         "  asked    sender                     mean        median error   within 100 ns   within 1 us   of the floor's"
     );
-    for (gap, count) in ASKS {
+    for (gap, count) in ASKS.into_iter().filter(|(gap, _)| only.is_none_or(|only| only == *gap)) {
         let mut runs: Vec<(String, Vec<Value>)> = Vec::new();
         for _ in 0..rounds {
             let mut senders = vec![("floor".to_owned(), floor(&bed, gap, count)?)];

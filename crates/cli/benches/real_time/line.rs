@@ -8,10 +8,11 @@ use units::{BitRate, Span};
 
 const SECONDS: u64 = 10;
 
-pub(crate) fn run(eal: &'static Eal, rounds: usize) -> Outcome {
+pub(crate) fn run(eal: &'static Eal, rounds: usize, only: Option<u64>) -> Outcome {
     println!("line of 10 Gbit/s in real time, {rounds} runs of {SECONDS} s; in the median run:");
     for load in &LOADS {
-        for slots in [512, 4_096, 65_536] {
+        for slots in [512, 4_096, 65_536].into_iter().filter(|slots| only.is_none_or(|only| only == u64::from(*slots)))
+        {
             let mut runs = Vec::new();
             for _ in 0..rounds {
                 let output = Device::Line { slots, list: 0, keep_fillers: false };

@@ -1,13 +1,15 @@
 //! Real time on this machine, each figure beside a limit of the same run. Nothing here passes or
 //! fails, and everything is bounded in time.
 //!
-//! `cargo bench -p netlathe-cli --bench real_time -- [headroom] [line] [gaps] [box] [emulate] [--rounds N]`
+//! `cargo bench -p netlathe-cli --bench real_time -- [headroom] [line] [gaps] [box] [emulate] [--rounds N] [--gap NS] [--slots N]`
 //!
 //! - `headroom`: wire time that one core fills, as a multiple of line rates
 //! - `line`: filler pacing on a line in real time, by depth of the queue
 //! - `gaps`: deadline pacing on veth beside the bare floor loop
 //! - `box`: what a frame that only passes through takes
 //! - `emulate`: TCP throughput and round trip with no impairment, beside the same wires without netlathe
+//!
+//! `--gap` and `--slots` choose one of the gaps and one of the depths.
 
 mod bed;
 mod emulate;
@@ -29,8 +31,11 @@ fn main() -> Outcome {
     {
         return outcome;
     }
-    let rounds =
-        arguments.iter().position(|word| word == "--rounds").and_then(|at| arguments.get(at + 1)?.parse().ok());
+    let number = |option: &str| {
+        let at = arguments.iter().position(|word| word == option)?;
+        arguments.get(at + 1)?.parse::<u64>().ok()
+    };
+    let rounds = number("--rounds").map(|rounds| rounds as usize);
     let parts: Vec<&str> = arguments
         .iter()
         .map(String::as_str)
@@ -40,7 +45,7 @@ fn main() -> Outcome {
     let cpus = std::thread::available_parallelism()?;
     println!("real time, {cpus} CPUs, DPDK {}, load {}", Eal::version(), load());
     if wanted("gaps") {
-        gaps::run(rounds.unwrap_or(3))?;
+        gaps::run(rounds.unwrap_or(3), number("--gap"))?;
     }
     if wanted("box") {
         pass::run()?;
@@ -55,7 +60,7 @@ fn main() -> Outcome {
             headroom::run(eal, rounds.unwrap_or(5))?;
         }
         if wanted("line") {
-            line::run(eal, rounds.unwrap_or(5))?;
+            line::run(eal, rounds.unwrap_or(5), number("--slots"))?;
         }
     }
     Ok(())
