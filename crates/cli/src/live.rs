@@ -83,9 +83,13 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
     let mut ports = Map::new();
     let mut warnings = Vec::new();
+    let mut raised = Map::new();
     for ((plan, result), list) in request.pipelines.iter().zip(results).zip(&mut lists) {
         let finished =
             result.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
+        if plan.pacer == Pacer::Filler {
+            raised.insert(plan.name.clone(), json!(finished.raised));
+        }
         if let Some(list) = list {
             write_list(list, &finished.listed).map_err(Failure::new)?;
         }
@@ -116,6 +120,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     if !floors.is_empty() {
         let floors = floors.iter().map(|(name, floor)| (name.clone(), floor_json(floor))).collect();
         outcome.limits.insert("floor".into(), Value::Object(floors));
+    }
+    if !raised.is_empty() {
+        outcome.limits.insert("priority_raised".into(), Value::Object(raised));
     }
     outcome.limits.insert("dpdk".into(), json!(Eal::version()));
     outcome.limits.insert("ports".into(), Value::Object(ports));

@@ -11,13 +11,20 @@ use engine::filler::{FillerPlanner, next_filler};
 use engine::{Departure, Line, Pipeline};
 use measure::{DropReason, PipelineReport, SentStreams, Tally};
 use packet::{FillerKind, Frame, Stamp};
-use units::{FrameLen, PS_PER_NS, Time, WireLen};
+use std::time::Duration;
+use units::{FrameLen, PS_PER_NS, Span, Time, WireLen};
 
 /// Slots of the transmit queue that a NIC is asked for.
 pub(crate) const NIC_SLOTS: u32 = 4_096;
 
 /// Byte times to the next departure from which on one more filler of any length fits in before it.
 const NEAR: u64 = 2 * WireLen::MAX_STANDARD.bytes() as u64;
+
+/// A queue that holds more than this lets its pacer sleep, for an eighth of what it holds but no longer
+/// than `NAP`. A thread that always runs is interrupted, for a tick of the kernel's clock (1 to 10 ms) or
+/// two, when its turn is over; one that sleeps by itself has turns left.
+const NAP_ABOVE: Span = Span::from_ms(2);
+const NAP: Span = Span::from_us(300);
 
 /// Places on a line, told to whoever wants to compare them.
 pub(crate) type Told = rtrb::Producer<u64>;
@@ -40,6 +47,8 @@ pub(crate) struct FillerPacer {
     /// Frames that the port has not taken yet, and what they are.
     burst: Burst,
     in_burst: InBurst,
+    /// The queue takes no more.
+    full: bool,
     told: Option<Told>,
     fillers: Tally,
     carried: u64,
@@ -116,6 +125,7 @@ impl FillerPacer {
             never: None,
             burst: Burst::new(),
             in_burst: InBurst::default(),
+            full: false,
             told,
             fillers: Tally::default(),
             carried: 0,
@@ -133,6 +143,8 @@ impl FillerPacer {
 
     /// Runs to the end and reports.
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>, mut back: Option<Back>) -> PipelineReport {
+        // The rings of a port are looked at without a pause.
+        let naps = !rounds.intake.is_port();
         while let Some(now) = rounds.next() {
             let head = self.head(now);
             rounds.wake(head);
@@ -147,6 +159,9 @@ impl FillerPacer {
             let never = rounds.intake.is_stream() && self.never.is_some();
             if (sent || never) && self.is_empty() {
                 break;
+            }
+            if naps && self.full {
+                std::thread::sleep(self.queue.nap(rounds.clock.now()));
             }
         }
         let report = PipelineReport {
@@ -174,9 +189,11 @@ impl FillerPacer {
 
     /// Hands a burst of frames over, as far as the port takes them.
     fn fill(&mut self, now: Time, rounds: &mut Rounds<'_>) {
+        self.full = false;
         if self.bounded {
             self.look_for_underrun(now);
             if self.burst.is_empty() && self.queue.is_ahead(now) {
+                self.full = true;
                 return;
             }
         }
@@ -202,6 +219,7 @@ impl FillerPacer {
             rounds.meter.record_of(class, ask, line.time(entry.position), length);
         }
         if !self.burst.is_empty() {
+            self.full = self.bounded;
             self.queue.is_full(now);
         }
     }
@@ -402,6 +420,14 @@ impl Queue {
         self.taken_to.is_some_and(|taken_to| taken_to >= self.reached(now) + most)
     }
 
+    /// How long its pacer may sleep when it is full; nothing where it holds little.
+    fn nap(&self, now: Time) -> Duration {
+        let reached = self.line.time(self.reached(now));
+        let holds = self.taken_to.map_or(Span::ZERO, |taken_to| self.line.time(taken_to).since(reached));
+        let nap = if holds > NAP_ABOVE { Span::from_ps(holds.as_ps() / 8).min(NAP) } else { Span::ZERO };
+        Duration::from_nanos(nap.as_ps() / PS_PER_NS)
+    }
+
     /// It refused a frame, so it holds as many as it can: that tells where the line is, and how much
     /// faster or slower than this clock it goes.
     fn is_full(&mut self, now: Time) {
@@ -457,6 +483,17 @@ mod tests {
         assert_eq!(queue.reached(now), 200_000, "it is not behind what has left the queue");
         queue.is_full(start + Span::from_us(500));
         assert_eq!(queue.reached(start + Span::from_us(500)), 200_000 + Queue::UNKNOWN);
+    }
+
+    #[test]
+    fn only_a_queue_that_outlasts_a_tick_lets_its_pacer_sleep() {
+        // 4 frames of 1000 byte times are 3.2 µs, 3000 are 2.4 ms.
+        let (few, start) = queue(4);
+        assert_eq!(few.nap(start), Duration::ZERO);
+        let (many, start) = queue(3_000);
+        assert_eq!(many.nap(start), Duration::from_micros(300));
+        assert_eq!(many.nap(start + Span::from_us(399)), Duration::from_nanos(250_125));
+        assert_eq!(many.nap(start + Span::from_us(400)), Duration::ZERO, "2 ms are left");
     }
 
     #[test]

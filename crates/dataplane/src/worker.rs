@@ -102,6 +102,8 @@ pub struct Finished {
     pub ports: Vec<PortSummary>,
     /// The NIC let frames go at their time.
     pub launched: bool,
+    /// The thread that makes departures ran before others when it woke, see [`dpdk::wake_first`].
+    pub raised: bool,
     /// The frames that a line listed, if it was to.
     pub listed: Vec<OnLine>,
     /// What ended a supply before its end.
@@ -197,7 +199,12 @@ impl Worker {
             Pacing::Deadline(wanted) => wanted,
             _ => LaunchTime::Never,
         };
-        let output = config.output.open(eal, &pool, launch_time)?;
+        let mut output = config.output.open(eal, &pool, launch_time)?;
+        if matches!(config.pacing, Pacing::Deadline(_)) {
+            for queue in &mut output.started.tx {
+                queue.send_by_calls()?;
+            }
+        }
         let blanks = match config.pacing {
             Pacing::Filler { kind, .. } => {
                 let frames = config.output.slots().unwrap_or(filler::NIC_SLOTS) + MORE_FRAMES;
@@ -334,8 +341,8 @@ impl Worker {
             }
             _ => None,
         };
-        let mut listed = Vec::new();
-        let mut far_end = None;
+        let (mut listed, mut far_end) = (Vec::new(), None);
+        let mut raised = false;
         let mut report = match config.pacing {
             Pacing::AsReady | Pacing::Deadline(_) => {
                 let paced = config.pacing != Pacing::AsReady;
@@ -369,6 +376,8 @@ impl Worker {
                 let tx = output_tx.swap_remove(0);
                 let blanks = blanks.expect("made when the ports were opened");
                 let slots = config.output.slots().unwrap_or(u32::from(tx.descriptors()));
+                // It sleeps while a long queue is full.
+                raised = made && slots >= filler::NIC_SLOTS && dpdk::wake_first();
                 let mut settings = Settings {
                     planner: FillerPlanner::new(line, align),
                     slots: slots as usize,
@@ -406,7 +415,7 @@ impl Worker {
             Some(Err(_)) => return Err(Error::Worker("the reader of a capture".to_owned())),
             None => None,
         };
-        Ok(Finished { report, ports, launched, listed, failure })
+        Ok(Finished { report, ports, launched, raised, listed, failure })
     }
 }
 

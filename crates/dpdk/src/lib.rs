@@ -9,6 +9,7 @@
 //! - [`EventDevice`] deals frames to workers so that those of a flow are with one at a time, in order.
 //! - [`TscClock`] reads the time-stamp counter in picoseconds, at the kernel's rate.
 //! - [`Detour`] leads the frames of an interface through two TAP devices and back.
+//! - [`wake_first`] tells the kernel of a thread that must not wake late.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
 //!
@@ -30,6 +31,7 @@ mod packet_ring;
 mod packet_sender;
 mod pool;
 mod port;
+mod priority;
 mod vdev;
 
 pub use burst::{BURST, Burst, Drain};
@@ -46,6 +48,7 @@ pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCount
 pub use packet_sender::PacketSender;
 pub use pool::Pool;
 pub use port::{Port, PortConfig, PortInfo, PortStats, RxQueue, Started, TxQueue};
+pub use priority::wake_first;
 pub use vdev::Vdev;
 
 /// The result of what can fail here.
