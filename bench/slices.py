@@ -1,6 +1,6 @@
 """What slices cost and how exact they are: each part in turns with the same work without them.
 
-python3 bench/slices.py loops | probes | cost-one | cost-two | throughput | pipeline WITH WITHOUT
+python3 bench/slices.py loops [few] | probes | cost-one | cost-two | throughput | pipeline WITH WITHOUT
 
 Each part ends within a minute, and writes its figures into bench/results/slices.json. `loops`: the corrected round of
 `slice kernel` beside the program's own; `probes`: the same of a program with probes of its own; `cost-…`: the round trip
@@ -48,24 +48,38 @@ def median(values):
     return statistics.median(values)
 
 
-def loops():
+def agreement(size, rounds, corrected):
+    """`corrected` gives a corrected round; beside it the program's own, taken before and after. Where those two differ
+    by more than 5 % the machine itself changed: such a pair is left out, and counted."""
+    pairs, restless, before = [], 0, own(size)
+    for _ in range(rounds):
+        round_ns, raw_ns = corrected()
+        after = own(size)
+        alone = (before + after) / 2
+        if abs(after / before - 1) > 0.05:
+            restless += 1
+        else:
+            pairs.append((round_ns / alone - 1, alone, raw_ns, round_ns))
+        before = after
+    if not pairs:
+        return dict(size=size, pairs=0, restless=restless)
+    off, alone, raw_ns, round_ns = (median(column) for column in zip(*pairs))
+    offs = sorted(pair[0] for pair in pairs)
+    return dict(size=size, pairs=len(pairs), restless=restless, own_ns=alone, raw_ns=raw_ns, corrected_ns=round_ns,
+                off=off, off_least=offs[0], off_most=offs[-1])
+
+
+def loops(points="all"):
     """The corrected round of kernel slices beside the program's own round trip."""
     rows = []
-    for points in ["all", "few"]:
-        for size in SIZES:
-            alone, corrected, raw, lost = [], [], [], 0
-            for _ in range(2):
-                alone.append(own(size))
-                command = [PROGRAM, "tcp", size, 3000, 0, 0]
-                found = report("slice", "kernel", "--json", "--points", points, "--", *command)
-                corrected.append(found["loop"]["p50_ns"])
-                raw.append(found["loop"]["raw_p50_ns"])
-                lost += found["packets"]["lost"]
-                alone.append(own(size))
-            off = median(corrected) / median(alone) - 1
-            rows.append(dict(points=points, size=size, own_ns=median(alone), raw_ns=median(raw),
-                             corrected_ns=median(corrected), off=off, lost=lost))
-            print(rows[-1])
+    for size in SIZES:
+        def corrected():
+            command = [PROGRAM, "tcp", size, 3000, 0, 0]
+            found = report("slice", "kernel", "--json", "--points", points, "--", *command)
+            assert found["packets"]["lost"] == 0, found
+            return found["loop"]["p50_ns"], found["loop"]["raw_p50_ns"]
+        rows.append(agreement(size, 5, corrected))
+        print(rows[-1], flush=True)
     return rows
 
 
@@ -75,26 +89,19 @@ def probes():
     ring = "/dev/shm/netlathe-bench-%d" % os.getpid()
     try:
         for size in SIZES:
-            alone, corrected, raw = [], [], []
-            for _ in range(3):
-                alone.append(own(size))
+            def corrected():
                 command = [NETLATHE, "slice", "attach", ring, "--buffer", "16MiB", "--json"]
                 attached = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-                time.sleep(0.4)
+                time.sleep(0.3)
                 program("tcp", size, 3000, 0, 0, ring)
-                time.sleep(0.1)
+                time.sleep(0.05)
                 attached.send_signal(signal.SIGINT)
                 found = json.loads(attached.communicate()[0])
-                corrected.append(found["loop"]["p50_ns"])
-                raw.append(found["loop"]["raw_p50_ns"])
                 assert found["dropped"] == 0, found
-                alone.append(own(size))
                 os.unlink(ring)
-            off = median(corrected) / median(alone) - 1
-            pair = found["overhead"]["beta"]
-            rows.append(dict(size=size, own_ns=median(alone), raw_ns=median(raw),
-                             corrected_ns=median(corrected), off=off, pair_ns=pair))
-            print(rows[-1])
+                return found["loop"]["p50_ns"], found["loop"]["raw_p50_ns"]
+            rows.append(agreement(size, 10, corrected))
+            print(rows[-1], flush=True)
     finally:
         if os.path.exists(ring):
             os.unlink(ring)
@@ -143,8 +150,9 @@ def cost(cpus, rounds=3):
     for _ in range(rounds):
         for name, tool in tools().items():
             got[name].append(beside(tool, lambda: own(4, cpus, 4000)))
-    base = median(got["nothing"])
-    rows = [dict(tool=name, rtt_ns=median(values), more=median(values) / base - 1) for name, values in got.items()]
+    # The least: where the machine changes its pace, medians are of that.
+    base = min(got["nothing"])
+    rows = [dict(tool=name, rtt_ns=min(values), more=min(values) / base - 1, all=values) for name, values in got.items()]
     for row in rows:
         print(row)
     return rows
@@ -166,7 +174,7 @@ def pipeline(built_with, built_without):
     runs = {"not compiled": [built_without, "off"], "off": [built_with, "off"],
             "1/64": [built_with, "64"], "1/1": [built_with, "1"]}
     got = {name: [] for name in runs}
-    for _ in range(9):
+    for _ in range(6):
         for name, command in runs.items():
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             got[name].append(float(done.stdout))
@@ -183,11 +191,11 @@ def main():
     if part != "pipeline":
         os.makedirs(os.path.dirname(PROGRAM), exist_ok=True)
         subprocess.run(["cc", "-O2", "-o", PROGRAM, os.path.join(HERE, "ping_pong.c")], check=True)
-    parts = {"loops": loops, "probes": probes, "cost-one": lambda: cost((0, 0)), "cost-two": lambda: cost((0, 1)),
+    parts = {"loops": lambda: loops(*arguments), "probes": probes, "cost-one": lambda: cost((0, 0)), "cost-two": lambda: cost((0, 1)),
              "throughput": throughput, "pipeline": lambda: pipeline(*arguments)}
     rows = parts[part]()
     whole = json.load(open(RESULTS)) if os.path.exists(RESULTS) else {}
-    whole[part] = rows
+    whole["-".join([part, *arguments]) if part == "loops" else part] = rows
     with open(RESULTS, "w") as file:
         json.dump(whole, file, indent=1)
         file.write("\n")

@@ -131,3 +131,55 @@ fn tcp_gets_through_a_small_mtu_when_it_is_told() {
     let report = emulation.stop().whole_report();
     assert!(number(&report, "/pipelines/0/effects/answered") >= 1, "{report}");
 }
+
+#[cfg(feature = "slice")]
+#[test]
+fn effect_ways_are_put_together_from_program_to_program() {
+    const SERVER: &str = "import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('10.77.0.100', 7))
+while True:
+    data, peer = s.recvfrom(2000); s.sendto(data, peer)";
+    const CLIENT_PROGRAM: &str = "import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.connect(('10.77.0.100', 7))
+for n in range(200):
+    s.send(n.to_bytes(4, 'big') * 25); s.recv(2000)
+print('done')";
+    let Some(bed) = Bed::alone("emulate-ways", |_| {}) else { return };
+    let tried = bed.run(Node::Box, "slice kernel --duration 1ms -q");
+    if tried.status.code() == Some(2) {
+        assert!(!tried.stderr.contains("Permission denied"), "{}", tried.stderr);
+        println!("SKIP: {}", tried.stderr.trim());
+        return;
+    }
+    let words =
+        "slice pipeline --kernel --port 7 -- emulate --between c0 s0 --json --duration 60s --both 'delay 200us'";
+    let pipeline = bed.start(Node::Box, words);
+    let start = Instant::now();
+    while !bed.output(CLIENT, "ping -c 1 -W 1 10.77.0.100").status.success() {
+        assert!(start.elapsed() < Duration::from_secs(40), "emulate carries nothing");
+    }
+    let server = Program::start(bed.command(Node::Server, "python3", &["-c", SERVER]));
+    std::thread::sleep(Duration::from_secs(1));
+    let client = bed.command(CLIENT, "python3", &["-c", CLIENT_PROGRAM]).output().expect("python is there");
+    assert_eq!(String::from_utf8_lossy(&client.stdout).trim(), "done", "{client:?}");
+    let report = pipeline.stop().whole_report();
+    drop(server);
+    let ways = &report["end_to_end"];
+    let (seen, matched) = (number(ways, "/packets/seen"), number(ways, "/packets/matched"));
+    assert_eq!(seen, 400, "200 there and 200 back: {ways}");
+    assert!(matched > 300, "the buffers of some may be used again before all of it was seen: {ways}");
+    let slices = ways["slices"].as_array().expect("slices");
+    let figure = |name: &str, figure: &str| {
+        let slice = slices.iter().find(|slice| slice["name"] == name).unwrap_or_else(|| panic!("no {name}: {ways}"));
+        slice[figure].as_f64().expect("a figure")
+    };
+    for name in ["client syscall-udp-ip", "to netlathe", "netlathe netem", "from netlathe", "server ip-udp-receive"] {
+        assert!(figure(name, "per_packet") > 0.9, "{name}: {ways}");
+    }
+    let sum: f64 =
+        slices.iter().map(|s| s["mean_ns"].as_f64().unwrap_or(0.0) * s["per_packet"].as_f64().unwrap_or(0.0)).sum();
+    let total = ways["total"]["mean_ns"].as_f64().expect("a figure");
+    assert!((sum / total - 1.0).abs() < 1e-6, "the slices sum to {sum}, the total is {total}");
+    assert!(figure("netlathe netem", "p50_ns") > 160_000.0, "{ways}");
+    assert!(figure("from netlathe", "p50_ns") < 100_000.0 && figure("from netlathe", "p50_ns") > 0.0, "{ways}");
+}

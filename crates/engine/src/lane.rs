@@ -150,8 +150,7 @@ impl<F: Frame> Lane<F> {
         if slices::COMPILED
             && let Some(slices) = &mut self.slices
         {
-            slices.passed(&self.outlet.released);
-            self.outlet.dropped.iter().for_each(|(frame, _)| slices.lost(frame.tag()));
+            slices.passed(&self.outlet.released, &self.outlet.dropped);
         }
     }
 
@@ -191,8 +190,7 @@ impl<F: Frame> Lane<F> {
         let due = self.schedule.depart(ready, &Lengths { frame: length, packet });
         self.starved += u64::from(due.starved);
         if let Some(slices) = self.slices() {
-            slices.headed(frame.tag(), at);
-            slices.taken(due.at);
+            slices.settled(frame.tag(), at, due.at);
         }
         self.head = Some(Departure { frame, length, class: self.class, ready, at: due.at });
     }

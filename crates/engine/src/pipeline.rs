@@ -207,6 +207,7 @@ impl<F: Frame> Pipeline<F> {
     }
 
     /// A frame that is followed departed at `start` instead of `ask`, and is now handed over.
+    #[cold]
     pub fn sliced(&mut self, class: u32, tag: u32, ask: Time, start: Time) {
         if let Some(slices) = self.lanes[class as usize].slices() {
             slices.departed(tag, ask, start);

@@ -6,7 +6,7 @@
 //! sampled frames only.
 
 use crate::stages::Item;
-use measure::{Mark, PipelineSlices, SliceMeter};
+use measure::{DropReason, Mark, PipelineSlices, SliceMeter};
 use packet::{Frame, Identity};
 use std::sync::Arc;
 use units::{Span, Time};
@@ -100,8 +100,10 @@ impl Slices {
         }
     }
 
-    /// A frame arrived at `at`; the driver looked at `now`.
-    #[inline]
+    /// A frame arrived at `at`; the driver looked at `now`. As all that follows, kept out of the way of frames that
+    /// nobody follows.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn arrived<F: Frame>(&mut self, frame: &mut F, now: Time, at: Time) {
         if self.continued {
             return;
@@ -115,7 +117,6 @@ impl Slices {
         }
     }
 
-    #[cold]
     fn begin<F: Frame>(&mut self, frame: &mut F, now: Time, at: Time) {
         self.meter.seen();
         let (from, entered) = match &self.clock {
@@ -157,27 +158,25 @@ impl Slices {
         way.marks.push(Mark { at, intended });
     }
 
-    /// Frames have left a stage.
-    #[inline]
-    pub(crate) fn passed<F: Frame>(&mut self, items: &[Item<F>]) {
+    /// Frames have left a stage, and others were dropped there.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn passed<F: Frame>(&mut self, items: &[Item<F>], dropped: &[(F, DropReason)]) {
         for item in items {
             if item.frame.tag() != 0 {
                 self.mark(item.frame.tag(), item.at);
             }
         }
+        dropped.iter().for_each(|(frame, _)| self.lost(frame.tag()));
     }
 
-    /// A frame that was ready at `ready` is the next of its class to depart.
-    #[inline]
-    pub(crate) fn headed(&mut self, tag: u32, ready: Time) {
+    /// A frame that was ready at `ready` is the next of its class to depart, at `ask`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settled(&mut self, tag: u32, ready: Time, ask: Time) {
         if tag != 0 {
             self.mark(tag, ready.max(self.last));
         }
-    }
-
-    /// A frame is to depart at `ask`.
-    #[inline]
-    pub(crate) fn taken(&mut self, ask: Time) {
         if ask < Time::MAX {
             self.last = ask;
         }
@@ -203,7 +202,6 @@ impl Slices {
     }
 
     /// A frame will not depart.
-    #[inline]
     pub(crate) fn lost(&mut self, tag: u32) {
         if (1..=self.ways.len()).contains(&(tag as usize)) {
             self.free.push(tag - 1);

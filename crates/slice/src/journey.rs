@@ -199,7 +199,7 @@ mod tests {
         // A pipeline that used the sender's buffer for its copy.
         let mut one = sent(1_000);
         one.stamps.extend(received(12_000).stamps.into_iter().skip(1));
-        let (records, received) = ([Record { receiver: [9, 9], ..one }], costs.clone());
+        let (records, received) = ([Record { receiver: [9, 9], ended: Ended::Followed, ..one }], costs.clone());
         let journey = Ends::new(&records, &received).journey(&carried(3_000, 12_100)).expect("both ends are there");
         assert_eq!((journey.len(), journey[5].clone()), (8, ("from netlathe".into(), 400.0)));
         let other = Carried { key: Key { number: 9, ..Key::of(&sent(0)) }, ..carried(3_000, 12_100) };
