@@ -27,6 +27,10 @@ impl Watch for Unwatched {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    // `cargo bench --bench virtual_time -- decisions`: the last part alone.
+    if std::env::args().any(|argument| argument == "decisions") {
+        return decide();
+    }
     let folder = tempfile::tempdir()?;
     println!("virtual time, one thread, {FRAMES} frames, medians of {ROUNDS} rounds");
     for (name, stream) in [("64 B", "64B"), ("random 64-1518 B", "random 64B-1518B"), ("1518 B", "1518B")] {
@@ -146,7 +150,13 @@ fn decide() -> Result<(), Box<dyn Error>> {
         "gamma shape 2 scale 5us",
     ];
     let mut asks: Vec<(String, Ask)> = asks.into_iter().map(|(name, ask)| (name.to_owned(), ask)).collect();
-    for wave in ["burst 8Gbps for 2ms every 10ms", "ramp 1Gbps..9Gbps over 1s repeat"] {
+    let waves = [
+        "burst 8Gbps for 2ms every 10ms",
+        "ramp 1Gbps..9Gbps over 1s repeat",
+        "ramp 9Gbps..1Gbps over 3.7s hold",
+        "follow-depth 1Gbps..9Gbps",
+    ];
+    for wave in waves {
         asks.push((format!("--rate '{wave}'"), scenario::parse_wave(wave)?));
     }
     for law in laws {

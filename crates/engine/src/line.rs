@@ -78,6 +78,12 @@ impl Line {
         Span::from_ps(self.time(bytes).as_ps())
     }
 
+    /// The whole number of byte times that is nearest to `span`, which is less than 100 days.
+    #[must_use]
+    pub fn nearest(&self, span: Span) -> Span {
+        self.span(self.position(Time::from_ps(span.as_ps())))
+    }
+
     /// How long a byte lasts, rounded to a picosecond.
     #[must_use]
     pub fn byte_time(&self) -> Span {

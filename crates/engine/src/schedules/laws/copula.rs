@@ -73,73 +73,87 @@ pub(super) struct Chain {
     normal: Lines,
     rho: f64,
     fresh: f64,
-    last: Option<f64>,
+    last: f64,
 }
 
 impl Chain {
     pub(super) fn new(rho: f64, random: Random) -> Self {
-        let normal = Lines::new(&normal_quantile, &normal_cdf, (f64::NEG_INFINITY, f64::INFINITY), 8);
-        Chain { random, normal, rho, fresh: libm::sqrt(1.0 - rho * rho), last: None }
+        let normal = Lines::new(&normal_quantile, &normal_cdf, (f64::NEG_INFINITY, f64::INFINITY), 7);
+        let mut chain = Chain { random, normal, rho, fresh: libm::sqrt(1.0 - rho * rho), last: 0.0 };
+        // As if it had always run.
+        chain.last = chain.draw();
+        chain
     }
 
     /// The next standard normal value.
+    #[inline]
     pub(super) fn next(&mut self) -> f64 {
+        self.last = self.rho * self.last + self.fresh * self.draw();
+        self.last
+    }
+
+    fn draw(&mut self) -> f64 {
         let bits = self.random.bits();
-        let drawn = self.normal.value(bits).unwrap_or_else(|| normal_quantile(fraction(bits)));
-        let z = self.last.map_or(drawn, |last| self.rho * last + self.fresh * drawn);
-        self.last = Some(z);
-        z
+        self.normal.value(bits).unwrap_or_else(|| normal_quantile(fraction(bits)))
     }
 }
 
 /// Turns standard normal values into gaps of a law.
 #[derive(Clone, Debug)]
 pub(super) enum Transfer {
-    /// Straight lines over even steps of z: value and rise of each.
-    Lines { law: Box<Placed>, limits: (f64, f64), cells: Vec<(f64, f64)> },
+    /// Straight lines over even steps of z, so many in 1: value and rise of each.
+    Lines { law: Box<Placed>, limits: (f64, f64), steps: f64, cells: Vec<(f64, f64)> },
     /// By the law's own sampler, through the normal distribution function.
     Sampled(Sampler),
 }
 
 impl Transfer {
-    /// Half the range of z that is tabulated, and steps in 1.
+    /// Half the range of z that is tabulated.
     const REACH: i32 = 8;
-    const STEPS: i32 = 256;
 
     pub(super) fn new(law: &Placed, sampler: Sampler) -> Self {
-        let place = |i: i32| f64::from(i) / f64::from(Self::STEPS);
+        // Small tables stay in the caches of a processor: no finer than is needed.
+        let finer = [64, 128, 256, 512].into_iter().map(|steps| (steps, Self::cells(law, steps)));
+        match finer.filter(|_| !law.is_discrete()).find(|(_, (_, worst))| *worst <= CERTIFIED) {
+            Some((steps, (cells, _))) => {
+                Transfer::Lines { law: Box::new(law.clone()), limits: law.limits(), steps: f64::from(steps), cells }
+            }
+            None => Transfer::Sampled(sampler),
+        }
+    }
+
+    /// The lines, and how far they are off at the most, as a probability.
+    fn cells(law: &Placed, steps: i32) -> (Vec<(f64, f64)>, f64) {
+        let place = |i: i32| f64::from(i) / f64::from(steps);
         let value = |z: f64| law.before_limits(normal_cdf(z));
         let limits = law.limits();
         let mut cells = Vec::new();
         let mut worst: f64 = 0.0;
-        let mut from = value(place(-Self::REACH * Self::STEPS));
-        for i in -Self::REACH * Self::STEPS..Self::REACH * Self::STEPS {
+        let mut from = value(place(-Self::REACH * steps));
+        for i in -Self::REACH * steps..Self::REACH * steps {
             let to = value(place(i + 1));
             for part in [0.25, 0.5, 0.75] {
                 let got = from + (to - from) * part;
                 if got > limits.0 && got < limits.1 {
-                    let z = place(i) + part / f64::from(Self::STEPS);
+                    let z = place(i) + part / f64::from(steps);
                     worst = worst.max((law.cdf(got).below - normal_cdf(z).below).abs());
                 }
             }
             cells.push((from, to - from));
             from = to;
         }
-        if worst <= CERTIFIED && !law.is_discrete() {
-            Transfer::Lines { law: Box::new(law.clone()), limits, cells }
-        } else {
-            Transfer::Sampled(sampler)
-        }
+        (cells, worst)
     }
 
     /// The gap in ps at `z`.
+    #[inline]
     pub(super) fn gap(&self, z: f64) -> f64 {
         match self {
-            Transfer::Lines { law, limits, cells } => {
-                let place = (z + f64::from(Self::REACH)) * f64::from(Self::STEPS);
-                // Beyond the table once in 10¹⁵ draws.
-                let index = place as usize;
-                match cells.get(index).filter(|_| place >= 0.0) {
+            Transfer::Lines { law, limits, steps, cells } => {
+                let place = (z + f64::from(Self::REACH)) * steps;
+                let index = place as i64;
+                // Beyond the table once in 10¹⁵ draws; a negative number is beyond, too.
+                match cells.get(index.cast_unsigned() as usize) {
                     Some((from, rise)) => (from + rise * (place - index as f64)).clamp(limits.0, limits.1),
                     None => law.quantile(normal_cdf(z)),
                 }

@@ -33,6 +33,7 @@ impl Sampler {
     }
 
     /// The gap in ps at `bits` ÷ 2⁶⁴ of the distribution.
+    #[inline]
     pub(crate) fn gap(&self, bits: u64) -> f64 {
         match self {
             Sampler::Direct(law) => law.quantile(fraction(bits)),
@@ -102,6 +103,7 @@ impl Lines {
     }
 
     /// The value at `bits` ÷ 2⁶⁴ of the distribution; `None` if that is too near to an end.
+    #[inline]
     pub(super) fn value(&self, bits: u64) -> Option<f64> {
         let upper = bits >> 63;
         // The distance from the nearer end.
@@ -112,7 +114,8 @@ impl Lines {
         }
         let mantissa = near << zeros << 1;
         let cell = (mantissa >> (64 - self.bits)) as usize;
-        let part = (mantissa << self.bits) as f64 * (1.0 / TWO_64);
+        // The lowest bit is zero; signed numbers are converted faster.
+        let part = (mantissa << self.bits >> 1).cast_signed() as f64 * (2.0 / TWO_64);
         let half = upper as usize * OCTAVES as usize;
         let (from, rise) = self.cells[((half + zeros as usize - 1) << self.bits) + cell];
         Some((from + rise * part).clamp(self.limits.0, self.limits.1))

@@ -10,11 +10,17 @@ use units::{ParseError, Span, Time};
 
 /// Gaps drawn from a law. Departures are absolute: each is the sum of the gaps before it, with what
 /// is left of a picosecond carried to the next.
+///
+/// Gaps that are drawn from strata are whole byte times of the line, if there is one. To round the
+/// departures instead would move each gap by up to a byte time at random, which is more than the
+/// strata leave to chance.
 pub struct LawSchedule {
     law: Arc<Placed>,
     draws: Draws,
     /// Gaps run from the end of a frame on this line.
     idle_on: Option<Line>,
+    /// Gaps are whole byte times of this line.
+    steps_of: Option<Line>,
     carry: f64,
     next: Option<Time>,
     short: Span,
@@ -52,7 +58,8 @@ impl LawSchedule {
             Sampling::Independent => Draws::Independent(random, sampler),
         };
         let idle_on = line.filter(|_| gap.idle);
-        Ok(LawSchedule { law: Arc::new(law), draws, idle_on, carry: 0.0, next: None, short: Span::ZERO })
+        let steps_of = line.filter(|_| matches!(draws, Draws::Stratified(..)));
+        Ok(LawSchedule { law: Arc::new(law), draws, idle_on, steps_of, carry: 0.0, next: None, short: Span::ZERO })
     }
 
     /// The next gap in ps.
@@ -72,10 +79,18 @@ impl Schedule for LawSchedule {
         self.short = self.short + ready.since(due);
         let at = due.max(ready);
         let exact = self.draw() + self.carry;
-        let whole = exact as u64;
-        // Beyond the end of time there is nothing to carry.
-        self.carry = if whole == u64::MAX { 0.0 } else { exact - whole as f64 };
-        self.next = Some(wire_end(at, self.idle_on, lengths) + Span::from_ps(whole));
+        // Signed numbers are converted faster.
+        let whole = (exact as i64).max(0);
+        let mut gap = Span::from_ps(whole.cast_unsigned());
+        if whole == i64::MAX {
+            // Beyond the end of time there is nothing to carry.
+            (gap, self.carry) = (Span::from_ps(u64::MAX), 0.0);
+        } else if let Some(line) = self.steps_of {
+            gap = line.nearest(gap);
+        } else {
+            self.carry = exact - whole as f64;
+        }
+        self.next = Some(wire_end(at, self.idle_on, lengths) + gap);
         Due { at, starved }
     }
 

@@ -67,19 +67,38 @@ impl Piece {
         }
     }
 
-    /// The last picosecond at which no more than `amount` of it is reached; `amount` is less than all.
-    fn last_within(&self, amount: u128) -> u64 {
-        let Piece::Rates { ps, from, to } = self else { return 0 };
+    /// How the rate changes, where it does.
+    fn slope(&self) -> Option<Slope> {
+        let Piece::Rates { ps, from, to } = self else { return None };
         if from == to {
-            return u64::try_from(amount / (2 * u128::from(*from))).unwrap_or(*ps).min(*ps);
+            return None;
         }
+        let divisor = gcd(from.abs_diff(*to), *ps);
+        let (change, over) = (from.abs_diff(*to) / divisor, ps / divisor);
+        let bits = |value: u128| u128::BITS - value.leading_zeros();
+        let fits = change <= i64::MAX as u64
+            && bits(change.into()) + 2 * bits(u128::from(*ps) + 1) <= 126
+            && bits(over.into()) + bits(2 * self.total()) <= 126;
+        let change = if to > from { change.cast_signed() } else { -change.cast_signed() };
+        let rise = (*to as f64 - *from as f64) / *ps as f64;
+        Some(Slope { change, over, fits, rise, run: 1.0 / rise })
+    }
+
+    /// The last picosecond at which no more than `amount` of it is reached; `amount` is less than all.
+    fn last_within(&self, slope: Option<Slope>, amount: u128) -> u64 {
+        let Piece::Rates { ps, from, .. } = self else { return 0 };
+        let Some(slope) = slope else {
+            return u64::try_from(amount / (2 * u128::from(*from))).unwrap_or(*ps).min(*ps);
+        };
         // A guess in floating point, then whole picoseconds in ever greater steps: what comes out
         // does not depend on the guess.
-        let (a, b) = (2.0 * *from as f64, (*to as f64 - *from as f64) / *ps as f64);
-        let target = amount as f64;
-        let root = (a * a / 4.0 + b * target).max(0.0).sqrt();
-        let guess = 2.0 * target / (a + 2.0 * root).max(f64::MIN_POSITIVE);
-        let mut low = (guess as u64).min(*ps);
+        let start = *from as f64;
+        let root = (start * start + slope.rise * short(amount)).max(0.0).sqrt();
+        let guess = (root - start) * slope.run;
+        let mut low = (guess as i64).max(0).cast_unsigned().min(*ps);
+        if slope.fits && low < *ps && slope.is_last(*from, low, amount) {
+            return low;
+        }
         let mut step = 1;
         let within = |t: u64| self.until(t, true) <= amount;
         let mut high = low;
@@ -107,10 +126,47 @@ impl Piece {
     }
 }
 
+/// How a rate changes.
+#[derive(Clone, Copy, Debug)]
+struct Slope {
+    /// So many thousandths per second, up or down, in `over` ps: in lowest terms.
+    change: i64,
+    over: u64,
+    /// No product of these up to the end of the piece is longer than 126 bits.
+    fits: bool,
+    /// The change in a ps, and its reciprocal.
+    rise: f64,
+    run: f64,
+}
+
+/// About the same number: the conversion of 128 bits that compilers have is as dear as a root.
+fn short(amount: u128) -> f64 {
+    (amount >> 64) as u64 as f64 * 18_446_744_073_709_551_616.0 + amount as u64 as f64
+}
+
+impl Slope {
+    /// Whether `t` is the last picosecond at which no more than `amount` of a piece that begins with the rate
+    /// `from` is reached. Without a division, which would be dearer than all the rest.
+    #[inline]
+    fn is_last(&self, from: u64, t: u64, amount: u128) -> bool {
+        let (over, change) = (i128::from(self.over), i128::from(self.change));
+        let twice = 2 * i128::from(from);
+        let t = i128::from(t);
+        let left = (amount.cast_signed() - twice * t) * over - change * (t * t);
+        left >= 0 && left < twice * over + change * (2 * t + 1)
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// A waveform from its start on, and a place on it that only goes forward.
 #[derive(Clone, Debug)]
 pub struct Profile {
     pieces: Vec<Piece>,
+    /// How the rate changes on each, where it does.
+    slopes: Vec<Option<Slope>>,
     repeats: bool,
     /// Time and amount of all pieces.
     period: u64,
@@ -131,7 +187,8 @@ impl Profile {
         let pieces: Vec<Piece> = pieces.into_iter().filter(|piece| piece.ps() > 0 || piece.total() > 0).collect();
         let period = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.ps()));
         let total = pieces.iter().map(Piece::total).sum();
-        Profile { pieces, repeats, period, total, piece: 0, start: 0, done: 0, before: 0 }
+        let slopes = pieces.iter().map(Piece::slope).collect();
+        Profile { pieces, slopes, repeats, period, total, piece: 0, start: 0, done: 0, before: 0 }
     }
 
     /// Moves the place forward by an amount.
@@ -158,7 +215,7 @@ impl Profile {
                 return u64::try_from(self.done / rate).ok().and_then(|ps| self.start.checked_add(ps));
             };
             if self.done < piece.total() {
-                return self.start.checked_add(piece.last_within(self.done));
+                return self.start.checked_add(piece.last_within(self.slopes[self.piece], self.done));
             }
             self.done -= piece.total();
             self.before += piece.total();
@@ -217,4 +274,46 @@ impl Profile {
 /// Whether a time is one that a waveform may have.
 pub(super) fn is_short_enough(span: units::Span) -> bool {
     span.as_ps() <= LONGEST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The guess and the products without divisions find the picosecond that the definition has.
+        #[test]
+        fn the_last_picosecond_within_an_amount(
+            ps in 1_u64..LONGEST,
+            shift in 0_u32..40,
+            from in 0_u64..2_000_000_000_000_000,
+            to in 0_u64..2_000_000_000_000_000,
+            part in 0_u64..1 << 32,
+        ) {
+            let piece = Piece::Rates { ps: (ps >> shift).max(1), from, to };
+            prop_assume!(from != to);
+            let amount = (piece.total() >> 32) * u128::from(part);
+            let t = piece.last_within(piece.slope(), amount);
+            prop_assert!(piece.until(t, true) <= amount);
+            prop_assert!(piece.until(t + 1, true) > amount || t + 1 > piece.ps());
+        }
+
+        /// The same for rates and times as people write them, where products fit.
+        #[test]
+        fn the_last_picosecond_of_a_round_ramp(
+            ms in 1_u64..100_000,
+            from in 0_u64..100,
+            to in 0_u64..100,
+            part in 0_u64..1 << 32,
+        ) {
+            prop_assume!(from != to);
+            let piece = Piece::Rates { ps: ms * 1_000_000_000, from: from * 1_000_000_000_000, to: to * 1_000_000_000_000 };
+            let slope = piece.slope();
+            prop_assert!(slope.is_some_and(|slope| slope.fits));
+            let amount = (piece.total() >> 32) * u128::from(part);
+            let t = piece.last_within(slope, amount);
+            prop_assert!(piece.until(t, true) <= amount && piece.until(t + 1, true) > amount);
+        }
+    }
 }

@@ -13,8 +13,10 @@ pub struct WaveSchedule {
     counts: Counts,
     start: Option<Time>,
     forfeited: u128,
-    /// The waveform as it would be if nothing had been forfeited, and how far frames fell behind that.
+    /// The waveform as it would be if nothing had been forfeited, where it was when that was last asked,
+    /// and how far frames fell behind it.
     whole: Profile,
+    unhindered: Time,
     short: Span,
 }
 
@@ -27,7 +29,15 @@ impl WaveSchedule {
         let unread = || Impossible::Law(ParseError::new(format!("the file of '{wave}' was not read"), "read it first"));
         let (profile, counts) = wave.profile(line).ok_or_else(unread)?;
         let whole = profile.clone();
-        Ok(WaveSchedule { profile, counts, start: None, forfeited: 0, whole, short: Span::ZERO })
+        Ok(WaveSchedule {
+            profile,
+            counts,
+            start: None,
+            forfeited: 0,
+            whole,
+            unhindered: Time::ZERO,
+            short: Span::ZERO,
+        })
     }
 }
 
@@ -55,8 +65,12 @@ impl Schedule for WaveSchedule {
         };
         let amount = amount(units * 1_000);
         self.profile.advance(amount);
-        let unhindered = after(&mut self.whole, start);
-        self.short = self.short.max(ready.since(unhindered));
+        // It only goes forward: a frame that would not be farther behind than others, were it still where
+        // it was, is not now.
+        if ready.since(self.unhindered) > self.short {
+            self.unhindered = after(&mut self.whole, start);
+            self.short = self.short.max(ready.since(self.unhindered));
+        }
         self.whole.advance(amount);
         Due { at: at.max(ready), starved }
     }
