@@ -4,6 +4,7 @@
 //! choice of light or dark, has a text beside each drawing, and prints.
 
 mod chart;
+mod parts;
 mod pipeline;
 mod plots;
 mod search;
@@ -63,6 +64,15 @@ const TERMS: &[(&str, &str)] = &[
     ),
     ("hiccup", "live: a run of consecutive departures that are all more than 5 µs late."),
     ("starved", "times that no frame was ready when one was due; the schedule starts anew at the next arrival."),
+    (
+        "wave width",
+        "the buffer with which no departure would have been starved by the frames that came: give it to --buffer of the next run.",
+    ),
+    ("contended", "of a class: departures that waited since a frame of another class was on the line."),
+    (
+        "crest",
+        "a run of one source's frames without a silence. Skew: how long after the first frame of a round a source's first one came. Overlap: for how long its crests were under way while another source's was; as they came from first to last arrival, as they left from first start to last end. Missed: rounds that went without it.",
+    ),
     (
         "rate",
         "of frames with FCS. Mean: lengths of all frames but the last ÷ (last start − first start). Curves show whole windows; the last, unfinished one is left out.",
@@ -165,6 +175,13 @@ fn flatten(path: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
         Value::Object(fields) => {
             for (name, value) in fields {
                 flatten(&format!("{path}.{name}"), value, rows);
+            }
+        }
+        // Classes and sources by their names, streams by their numbers.
+        Value::Array(parts) if !parts.is_empty() && parts.iter().all(Value::is_object) => {
+            for (i, part) in parts.iter().enumerate() {
+                let name = part.get("name").or(part.get("source")).map_or_else(|| i.to_string(), plain);
+                flatten(&format!("{path}.{name}"), part, rows);
             }
         }
         other => rows.push(vec![path.to_owned(), plain(other)]),

@@ -2,7 +2,7 @@
 
 use crate::slices::{stacked, waterfall};
 use crate::text::{details, escape, table};
-use crate::{flatten, plots};
+use crate::{flatten, parts, plots};
 use measure::figures::{bits, brief, digits, share, thousands, time};
 use measure::{Drops, PipelineReport, Tally};
 use std::fmt::Write;
@@ -12,10 +12,12 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
     let mut out = format!("<section><h2 id=\"p{i}\">{}</h2>\n", escape(&report.name));
     out.push_str(&tiles(report));
     out.push_str("<div class=\"grid\">\n");
-    out.push_str(&plots::figures(report, i));
+    out.push_str(&plots::figures(report, &format!("p{i}")));
     out.push_str(&conformance(report));
     out.push_str(&effects(report));
     out.push_str("</div>\n<div class=\"stack\" style=\"margin-top:14px\">\n");
+    out.push_str(&parts::sources(report));
+    out.push_str(&parts::classes(report, i));
     out.push_str(&accounting(report));
     out.push_str(&figures(report));
     out.push_str("</div></section>\n");
@@ -92,6 +94,14 @@ fn tiles(report: &PipelineReport) -> String {
     }
     if let Some(late) = report.lateness.as_ref().filter(|_| paced(report)) {
         tile("Median lateness", brief(late.p50), format!("p99 {}, max {}", brief(late.p99), brief(late.max)));
+    }
+    if let Some(buffer) = report.buffer.filter(|_| paced(report)) {
+        let verdict = if buffer.enough { "enough" } else { "too little" };
+        tile("Wave width", brief(buffer.width_ns), format!("buffer {}: {verdict}", brief(buffer.asked_ns)));
+    }
+    if let Some(depth) = report.depth.as_ref().filter(|_| paced(report)) {
+        let starved = report.starved.map_or(String::new(), |starved| format!("starved {} times", thousands(starved)));
+        tile("Most frames waiting", thousands(depth.max), starved);
     }
     out.push_str("</dl>\n");
     out

@@ -9,30 +9,30 @@ use measure::{Bins, GapPlot, LatenessReport, PipelineReport, RatePlot};
 /// Rows of the table beside a curve; it tells the course, the JSON report has every point.
 const ROWS: usize = 24;
 
-/// All that can be drawn of a pipeline, number `i` of the page.
-pub(crate) fn figures(report: &PipelineReport, i: usize) -> String {
+/// All that can be drawn of a pipeline or a class, which `id` names within the page.
+pub(crate) fn figures(report: &PipelineReport, id: &str) -> String {
     let mut out = String::new();
     let plots = report.plots.clone().unwrap_or_default();
     out.push_str(&match &plots.rate {
-        Some(rate) => self::rate(rate, i),
+        Some(rate) => self::rate(rate, id),
         None => absent("Rate over time", "Too few frames for a curve: a rate needs some dozens in each window."),
     });
     match &plots.gap {
         Some(gap) => {
-            out.push_str(&histogram(gap, i, &GAPS, ""));
-            out.push_str(&distribution(gap, i));
+            out.push_str(&histogram(gap, id, &GAPS, ""));
+            out.push_str(&distribution(gap, id));
         }
         None => out.push_str(&absent("Gaps", "No gap: fewer than two frames left.")),
     }
     if let Some(delay) = &plots.delay {
         let about = "; asked is the delay alone, got has what frames waited for a rate besides";
-        out.push_str(&histogram(delay, i, &DELAYS, about));
+        out.push_str(&histogram(delay, id, &DELAYS, about));
     }
     if let (Some(conformance), false) = (&report.conformance, plots.gap_error.is_empty()) {
-        out.push_str(&errors(&plots.gap_error, conformance.count, i));
+        out.push_str(&errors(&plots.gap_error, conformance.count, id));
     }
     if let Some(late) = report.lateness.as_ref().filter(|_| paced(report)) {
-        out.push_str(&lateness(late, i));
+        out.push_str(&lateness(late, id));
     }
     out
 }
@@ -86,7 +86,7 @@ fn rate_unit(most: f64) -> (f64, &'static str) {
     }
 }
 
-fn rate(plot: &RatePlot, i: usize) -> String {
+fn rate(plot: &RatePlot, id: &str) -> String {
     let asked = plot.asked_bps.as_deref().unwrap_or_default();
     let most = plot.got_bps.iter().chain(asked).fold(0.0, |a: f64, b| a.max(*b));
     let (per_tick, unit) = rate_unit(most);
@@ -109,7 +109,7 @@ fn rate(plot: &RatePlot, i: usize) -> String {
         bits(plot.got_bps.iter().fold(0.0, |a: f64, b| a.max(*b)))
     );
     let chart = Chart {
-        id: format!("p{i}-rate"),
+        id: format!("{id}-rate"),
         description: format!("Curve of the rate over {}. {caption}.", time(end)),
         x: Axis::linear(0.0, end, per_second, format!("time, {seconds}")),
         y: Axis::linear(0.0, most * 1.08, per_tick, unit),
@@ -173,7 +173,7 @@ fn head<'a>(plot: &GapPlot, one: &'a str) -> Vec<&'a str> {
     if plot.asked.is_some() { vec![one, "got", "asked"] } else { vec![one, "got"] }
 }
 
-fn histogram(plot: &GapPlot, i: usize, of: &Of, about: &str) -> String {
+fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str) -> String {
     let percent = |bins: &Bins, n: usize| bins.counts[n] as f64 / bins.total().max(1) as f64 * 100.0;
     let bars =
         |bins: &Bins| edges(plot).enumerate().map(|(n, (from, to))| (from, to, percent(bins, n))).collect::<Vec<_>>();
@@ -193,7 +193,7 @@ fn histogram(plot: &GapPlot, i: usize, of: &Of, about: &str) -> String {
     let modal = (0..plot.got.counts.len()).max_by_key(|n| plot.got.counts[*n]).unwrap_or(0);
     let (from, to) = edges(plot).nth(modal).unwrap_or_default();
     let chart = Chart {
-        id: format!("p{i}-{}", of.id),
+        id: format!("{id}-{}", of.id),
         description: format!(
             "Histogram of {}. {caption}. Most, {:.1} %, are from {} to {}.",
             of.many,
@@ -233,7 +233,7 @@ fn cumulated(bins: &Bins) -> Vec<f64> {
     shares
 }
 
-fn distribution(plot: &GapPlot, i: usize) -> String {
+fn distribution(plot: &GapPlot, id: &str) -> String {
     let line = |bins: &Bins, class| {
         let shares = cumulated(bins).into_iter().enumerate();
         let points = shares.map(|(n, share)| (plot.first_ns + n as f64 * plot.width_ns, share * 100.0)).collect();
@@ -250,7 +250,7 @@ fn distribution(plot: &GapPlot, i: usize) -> String {
         None => "Share of gaps up to a length".to_owned(),
     };
     let chart = Chart {
-        id: format!("p{i}-distribution"),
+        id: format!("{id}-distribution"),
         description: format!("Cumulative distribution of gaps. {caption}."),
         x: gap_axis(plot, GAPS.one),
         y: Axis::linear(0.0, 100.0, 1.0, "share of gaps, %"),
@@ -271,7 +271,7 @@ fn short(ns: f64) -> String {
     time(ns).replace(' ', "\u{a0}")
 }
 
-fn errors(buckets: &[(f64, u64)], count: u64, i: usize) -> String {
+fn errors(buckets: &[(f64, u64)], count: u64, id: &str) -> String {
     let last = buckets.last().map_or(1.0, |bucket| bucket.0).max(2_000.0);
     let mut sum = 0;
     let mut points: Vec<(f64, f64)> = buckets
@@ -291,7 +291,7 @@ fn errors(buckets: &[(f64, u64)], count: u64, i: usize) -> String {
     let half =
         rows.iter().find(|row| row[1].trim_end_matches(" %").parse::<f64>().is_ok_and(|percent| percent >= 50.0));
     let chart = Chart {
-        id: format!("p{i}-errors"),
+        id: format!("{id}-errors"),
         description: format!(
             "{caption}. Half of them are within {}.",
             half.map_or_else(|| time(last), |row| row[0].clone())
@@ -303,7 +303,7 @@ fn errors(buckets: &[(f64, u64)], count: u64, i: usize) -> String {
     figure("Error of gaps", caption, &chart, false, &table("Share of gaps within", &["|gap − ask|", "share"], &rows))
 }
 
-fn lateness(late: &LatenessReport, i: usize) -> String {
+fn lateness(late: &LatenessReport, id: &str) -> String {
     let last = late.histogram.last().map_or(1.0, |bucket| bucket.0).max(1_000.0);
     let most = late.histogram.iter().map(|bucket| bucket.1).max().unwrap_or(0).max(1) as f64;
     let mut from = 0.5;
@@ -321,7 +321,7 @@ fn lateness(late: &LatenessReport, i: usize) -> String {
         caption += &format!("; {} hiccups of more than {}", thousands(hiccups.count), time(hiccups.above_ns));
     }
     let chart = Chart {
-        id: format!("p{i}-lateness"),
+        id: format!("{id}-lateness"),
         description: format!("Histogram of lateness, both axes logarithmic: {caption}."),
         x: Axis::logarithmic(0.5, last, "departure − ask", short),
         y: Axis::logarithmic(0.5, most * 2.0, "departures", |count| {

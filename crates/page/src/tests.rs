@@ -1,5 +1,7 @@
 use super::{About, Verdict, html};
-use measure::{Books, DepartureMeter, DropReason, PipelineReport, Report};
+use measure::{
+    Books, BufferReport, Contended, DepartureMeter, DepthReport, DropReason, PipelineReport, Report, SourceReport,
+};
 use units::{FrameLen, Span, Time};
 
 /// A report of `frames` asked every `gap`, each as late as told.
@@ -147,4 +149,30 @@ fn impairments_are_shown_asked_and_got_with_their_direction() {
     assert_eq!(text.matches("<h3>Impairments</h3>").count(), 1, "the other direction is untouched");
     assert!(text.contains("Direction backward") && text.contains("20.00 %") && text.contains("25.00 %"));
     assert!(text.contains("p1-delays") && text.contains("500 of 2 000"));
+}
+
+#[test]
+fn classes_and_sources_have_tables_and_drawings_of_their_own() {
+    let class = |name: &str, frames| PipelineReport { name: name.into(), ..pipeline(frames, Span::from_us(10), |_| 0) };
+    let mut report = pipeline(300, Span::from_us(10), |_| 0);
+    report.classes = vec![class("api", 200), class("quiet", 0), class("<rest>", 100)];
+    report.classes[0].rule = Some("tcp dport 80".into());
+    report.classes[0].contended = Some(Contended { frames: 17, max_ns: 1_200.0 });
+    report.depth = Some(DepthReport { max: 4_321 });
+    report.buffer = Some(BufferReport { asked_ns: 5e6, width_ns: 7e6, enough: false });
+    let mut source = SourceReport { source: "10.0.0.1".into(), crests: 7, missed: 2, ..SourceReport::default() };
+    source.overlap.in_ns = 6_855_000.0;
+    report.sources = vec![source];
+    let text = page(vec![report]);
+    checked(&text);
+    assert!(text.contains("<th scope=\"row\">api</th><td>tcp dport 80</td><td>200</td><td>200</td>"));
+    assert!(text.contains("17, up to 1.2 µs") && text.contains("<td>all that is left</td>"));
+    assert!(text.contains("<th scope=\"row\">10.0.0.1</th><td>0</td><td>0</td><td>7</td><td>2</td>"));
+    assert!(text.contains("6.855 ms") && text.contains("4 321") && text.contains("buffer 5 ms: too little"));
+    assert!(text.contains("<th scope=\"row\">classes.api.contended.frames</th><td>17</td>"));
+    // Of a class that sent nothing there is nothing to draw.
+    assert!(text.contains("api: drawings") && !text.contains("quiet: drawings"));
+    for id in text.split("aria-labelledby=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert_eq!(text.matches(&format!(" id=\"{id}\"")).count(), 1, "{id}");
+    }
 }

@@ -1,0 +1,108 @@
+//! Parts of a pipeline: its classes, and the sources that it put in order.
+
+use crate::plots;
+use crate::text::{details, table};
+use measure::PipelineReport;
+use measure::figures::{bits, brief, digits, thousands, time};
+
+/// Classes that are drawn; all are in the table.
+const DRAWN: usize = 16;
+/// What a cell without a figure shows.
+const NONE: &str = "–";
+
+/// Each class by itself, of pipeline number `i` of the page.
+pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
+    if report.classes.is_empty() {
+        return String::new();
+    }
+    let row = |class: &PipelineReport| {
+        let count = |count: Option<u64>| count.map_or_else(|| NONE.to_owned(), thousands);
+        let contended = class.contended.filter(|contended| contended.frames > 0);
+        vec![
+            class.name.clone(),
+            class.rule.clone().unwrap_or_else(|| "all that is left".to_owned()),
+            thousands(class.came.frames),
+            thousands(class.left.frames),
+            thousands(class.drops.total()),
+            thousands(class.held),
+            class.rate.as_ref().map_or_else(|| NONE.to_owned(), |rate| bits(digits(rate.mean_bps, 4))),
+            class.gap.as_ref().map_or_else(|| NONE.to_owned(), |gap| time(digits(gap.mean_ns, 4))),
+            count(class.depth.as_ref().map(|depth| depth.max)),
+            count(class.starved),
+            class.buffer.map_or_else(|| NONE.to_owned(), |buffer| brief(buffer.width_ns)),
+            contended.map_or_else(
+                || NONE.to_owned(),
+                |contended| format!("{}, up to {}", thousands(contended.frames), brief(contended.max_ns)),
+            ),
+        ]
+    };
+    let head = [
+        "class",
+        "rule",
+        "in",
+        "out",
+        "dropped",
+        "held",
+        "mean rate",
+        "mean gap",
+        "most waiting",
+        "starved",
+        "wave width",
+        "waited for others",
+    ];
+    let rows: Vec<Vec<String>> = report.classes.iter().map(row).collect();
+    let mut out = format!(
+        "<div class=\"card\"><h3>Classes</h3>\n{}",
+        table("Frames are of the first class whose rule they meet", &head, &rows)
+    );
+    for (n, class) in report.classes.iter().enumerate().filter(|(_, class)| class.left.frames > 0).take(DRAWN) {
+        let drawings = format!("<div class=\"grid\">\n{}</div>\n", plots::figures(class, &format!("p{i}c{n}")));
+        out.push_str(&details(&format!("{}: drawings", class.name), &drawings));
+    }
+    out.push_str(&report.classes.iter().map(|class| table_of_sources(class, &class.name)).collect::<String>());
+    out.push_str("</div>\n");
+    out
+}
+
+/// The sources that were put in order.
+pub(crate) fn sources(report: &PipelineReport) -> String {
+    match table_of_sources(report, "crests as they came and as they left") {
+        table if table.is_empty() => table,
+        table => format!("<div class=\"card\"><h3>Sources in order</h3>\n{table}</div>\n"),
+    }
+}
+
+fn table_of_sources(report: &PipelineReport, caption: &str) -> String {
+    if report.sources.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "source",
+        "in",
+        "out",
+        "crests",
+        "missed",
+        "mean skew",
+        "largest skew",
+        "overlap as they came",
+        "overlap as they left",
+    ];
+    let rows: Vec<Vec<String>> = report
+        .sources
+        .iter()
+        .map(|source| {
+            vec![
+                source.source.clone(),
+                thousands(source.came.frames),
+                thousands(source.left.frames),
+                thousands(source.crests),
+                thousands(source.missed),
+                brief(source.skew.mean_ns),
+                brief(source.skew.max_ns),
+                brief(source.overlap.in_ns),
+                brief(source.overlap.out_ns),
+            ]
+        })
+        .collect();
+    table(&format!("Sources: {caption}"), &head, &rows)
+}
