@@ -17,7 +17,8 @@ use packet::{Frame, HeapFrame};
 use scenario::{Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Speed, WireSpec};
 use serde_json::{Map, json};
 use sim::{
-    CaptureReader, Limits, NullSink, PcapSink, PcapSource, ReplaySource, Sink, Source, StreamSource, Watch, WireSink,
+    CaptureReader, Limits, MANY, NullSink, PcapSink, PcapSource, ReplaySource, Sink, Source, StreamSource, Watch,
+    WireSink,
 };
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,8 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
             window: request.common.window,
             asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
         };
-        let mut watch = Onlooker { stop, progress: Progress::new(&request.common, [plan.name.as_str()]) };
+        let mut watch =
+            Onlooker { stop, progress: Progress::new(&request.common, [plan.name.as_str()]), name: &plan.name };
         let run = sim::run(source.as_mut(), &mut pipeline, sink.as_mut(), limits, &mut watch);
         drop(watch);
         for log in logs {
@@ -272,6 +274,7 @@ pub(crate) fn same(a: &Path, b: &Path) -> bool {
 struct Onlooker<'a> {
     stop: &'a Stop,
     progress: Progress,
+    name: &'a str,
 }
 
 impl Watch for Onlooker<'_> {
@@ -290,5 +293,13 @@ impl Watch for Onlooker<'_> {
             );
         }
         !self.stop.asked()
+    }
+
+    fn holds_many(&mut self) {
+        output::note(format!(
+            "{}: more than {} frames are held in memory, which a live run could not: stages, sync, several classes and follow-depth take all that came up to the next departure; raise the rate, or take a part of the capture",
+            self.name,
+            output::thousands(MANY)
+        ));
     }
 }

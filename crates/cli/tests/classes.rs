@@ -215,6 +215,21 @@ fn scenarios_have_classes_and_expect_of_them() {
 }
 
 #[test]
+fn a_backlog_that_fills_the_memory_is_told() {
+    let bench = Bench::new();
+    // All are there within 20 ms, and leave within 3 s.
+    bench.generate("64B", 300_000);
+    let shape = |more: &[&str]| {
+        let common = ["shape", "--in", "pcap:in.pcap", "--out", "null", "--gap", "10us"];
+        bench.run(common.iter().chain(more)).stderr
+    };
+    let told = shape(&["--class", "other = src 192.0.2.1"]);
+    assert!(told.contains("frames are held in memory") && told.lines().count() == 1, "{told}");
+    // One class leaves it in the file.
+    assert_eq!(shape(&[]), "");
+}
+
+#[test]
 fn a_stratified_law_spans_the_frames_of_its_class() {
     let bench = Bench::new();
     let records: Vec<Record> = (0..4_000).map(|i| udp(0, 64, (i % 4) as u8, 80, i)).collect();

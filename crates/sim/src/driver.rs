@@ -21,7 +21,13 @@ pub struct Limits {
 pub trait Watch {
     /// `frames` have left and virtual time reads `now`. False ends the run as SIGINT does: cleanly.
     fn go_on(&mut self, frames: u64, now: Time) -> bool;
+
+    /// More than [`MANY`] frames are held in memory; told once.
+    fn holds_many(&mut self) {}
 }
+
+/// So many frames a live run holds at most: the memory for more is no matter of course.
+pub const MANY: u64 = 1 << 18;
 
 /// What came of a run.
 pub struct Run {
@@ -69,6 +75,7 @@ pub fn run(
     let mut left: u64 = 0;
     let mut until_look = WATCH_EVERY;
     let mut clock = Time::ZERO;
+    let mut many = false;
 
     'run: loop {
         // What comes by then may be due earlier, unless every class has its next departure.
@@ -82,6 +89,10 @@ pub fn run(
                 until_look = WATCH_EVERY;
                 if !watch.go_on(left, clock) {
                     break 'run;
+                }
+                if !many && pipeline.held() > MANY {
+                    many = true;
+                    watch.holds_many();
                 }
             }
             let deadline = pipeline.deadline();
