@@ -132,7 +132,7 @@ fn devices_draw_anew_in_each_trial() {
     let report = search(&bench, "--dut 'loss 1%' --loss 5% --trial 1s --max 10kpps --min 10kpps --confirm 5");
     let trials = report["searches"][0]["trials"].as_array().expect("trials");
     let lost: Vec<f64> = trials.iter().map(|trial| figure(trial, "/lost")).collect();
-    assert!(lost.len() > 3 && lost.windows(2).any(|two| two[0] != two[1]), "{lost:?}");
+    assert!(lost.len() > 3 && lost.windows(2).any(|two| (two[0] - two[1]).abs() > 0.0), "{lost:?}");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_page_shows_trials_bounds_and_delays() {
         let goal = &report["searches"][size]["goals"][0];
         let lower = format!("{:.3}", figure(goal, "/lower_fps"));
         assert!(page.contains(&format!("<h2>{name}</h2>")) && page.contains(&lower), "{name} {lower}");
-        assert_eq!(figure(goal, "/latency/duration_ns"), 2e8);
+        assert!((figure(goal, "/latency/duration_ns") - 2e8).abs() < 0.5);
         assert!(figure(goal, "/latency/delay/p99") >= 0.0);
         assert!(figure(&report, &format!("/searches/{size}/back_to_back/frames")) >= 1.0);
     }

@@ -124,9 +124,9 @@ impl Bursts {
             return;
         }
         if outcome.lost == 0 {
-            self.low = frames
+            self.low = frames;
         } else {
-            self.high = Some(frames)
+            self.high = Some(frames);
         }
         let close = |high: u64| high - self.low <= ((high as f64 * self.settings.width.as_f64()) as u64).max(1);
         if self.low >= self.settings.longest || self.high.is_some_and(|high| high <= 1 || close(high)) {
