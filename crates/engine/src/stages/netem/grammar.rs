@@ -15,6 +15,9 @@ const OF_TC: [&str; 14] = [
 /// Ours, which must be written out.
 const OURS: [&str; 4] = ["keep-order", "down", "mtu", "profile"];
 
+/// Words that stand behind another one.
+const INNER: [&str; 3] = ["icmp", "mode", "checksum-valid"];
+
 /// The words of a SPEC, and where each is.
 struct Cursor<'a> {
     text: &'a str,
@@ -89,10 +92,11 @@ impl<'a> Cursor<'a> {
             }));
         }
         let known: Vec<&str> = OF_TC.into_iter().chain(OURS).collect();
-        let remedy = match nearest(word, &known) {
+        let all: Vec<&str> = known.iter().copied().chain(INNER).collect();
+        let remedy = match nearest(word, &all) {
             Some(meant) => format!("did you mean {meant}?"),
-            None if word.starts_with(|c: char| c.is_ascii_digit()) => {
-                "a number belongs right behind the word whose value it is".to_owned()
+            None if word.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+                "a number belongs right behind the word whose value it is, and only overheads may be negative".to_owned()
             }
             None => "write one of these".to_owned(),
         };

@@ -30,6 +30,7 @@ pub(super) fn time(word: &str) -> Result<Span, Wrong> {
         "us" | "usec" | "usecs" => "us",
         "ns" | "nsec" | "nsecs" => "ns",
         "ps" => "ps",
+        _ if word.starts_with('-') => return Err(wrong("is less than no time", "write 10ms, 10us or 1s")),
         other => return Err(wrong(format!("ends in '{other}', which is no unit of time"), "write 10ms, 10us or 1s")),
     };
     format!("{number}{unit}").parse().map_err(|error: units::ParseError| wrong("is no time", error.to_string()))
@@ -47,6 +48,7 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
     let (number, unit) = split(word);
     let (scale, bytes) = match unit.as_str() {
         "" | "bit" => (1, false),
+        _ if word.starts_with('-') => return Err(wrong("is less than nothing", HOW)),
         "%" => return Err(wrong("is a share of a device's speed, which is not known here", HOW)),
         _ => {
             let (prefix, bytes) = match (unit.strip_suffix("bit"), unit.strip_suffix("bps")) {
