@@ -85,7 +85,7 @@ fn what_the_tester_cannot_offer_is_not_reported() {
     // A wire that takes all: nothing but the tester can be the limit.
     let report = report(&bed.run(
         Node::Box,
-        "search --out a0 --in a1 --trial 200ms --max 1000Mpps --min 1kpps --width 20% --confirm 0 --wait 100ms --json",
+        "search --out a0 --in a1 --trial 100ms --max 20Mpps --min 1kpps --width 50% --confirm 0 --wait 50ms --json",
     ));
     let search = &report["searches"][0];
     consistent(search, 0.0);
