@@ -12,7 +12,8 @@ demo: setup   ## unmodified programs through netlathe, asked against got, in und
 weak-network: setup  ## ping, iperf3 and downloads over bad networks in a lab, three minutes
 	cargo build --release -p netlathe-cli && python3 scripts/weak_network.py
 
-bench: setup  ## figures beside a limit or a peer of the same run, ten minutes
+bench:        ## figures beside a limit or a peer of the same run, fifteen minutes
+	@scripts/setup.sh bench
 	cargo bench -p netlathe-cli --bench virtual_time --bench real_time
 	cargo bench -p netlathe-engine --bench classes --bench held
 

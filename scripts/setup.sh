@@ -26,6 +26,8 @@ python3|have python3|the demo, and traffic for the tests
 fuse3|have fusermount3|slow disks without root
 git|have git|tries slow disks in tests
 '
+[ "${1:-}" != bench ] || needs+='dpdk-dev|have dpdk-testpmd|testpmd, beside which gen is measured
+'
 
 have() { command -v "$1" >/dev/null 2>&1; }
 has_header() { have gcc && echo "#include <$1>" | gcc -E - >/dev/null 2>&1; }

@@ -13,7 +13,9 @@ use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
 use crate::virtual_time;
-use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Supply, Worker};
+use dataplane::{
+    Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Supply, Whole, Worker,
+};
 use dataplane::{has_threads, limit_stage};
 use dpdk::{Eal, EalConfig, LogLevel, Mbuf, PacketRing, RingConfig, TscClock};
 use engine::Pipeline;
@@ -21,8 +23,8 @@ use engine::schedules::{Ask, Draw};
 use engine::sources::Streams;
 use engine::stages::StageConfig;
 use measure::{Flow, PipelineReport};
-use packet::HeapFrame;
-use scenario::{BackPlan, LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
+use packet::{Frame, HeapFrame};
+use scenario::{BackPlan, LineSpec, Pacer, PipelinePlan, PortSpec, Replay, SourcePlan};
 use serde_json::{Map, Value, json};
 use sim::{FrameList, ReplaySource, SimError, Source};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -287,12 +289,19 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
         SourcePlan::Port(port) => Feed::Device(device(port)?),
         SourcePlan::Streams { specs, first, count, .. } => {
             let streams = Streams::new(specs, request.seed(), *first).map_err(Failure::new)?;
-            Feed::Stream(Box::new(streams), *count)
+            // Parts of streams on several cores have numbers of their own, which no other stream has.
+            let all = request.pipelines.iter().map(|plan| match &plan.source {
+                SourcePlan::Streams { specs, .. } => specs.len(),
+                _ => 0,
+            });
+            let apart = u16::try_from(all.sum::<usize>()).unwrap_or(u16::MAX);
+            Feed::Stream(Box::new(streams.numbered_apart(apart)), *count)
         }
         SourcePlan::Replay(replay) => {
             let source = virtual_time::open_replay(replay).map_err(Failure::new)?;
             let no_stages = plan.stages.is_empty() && plan.classes.iter().all(|class| class.stages.is_empty());
-            Feed::Replay { supply: Box::new(FromCapture(source)), ahead: no_stages }
+            let whole = if plan.asks_nothing() { whole(replay)? } else { None };
+            Feed::Replay { supply: Box::new(FromCapture(source)), ahead: no_stages, whole }
         }
     };
     let pacing = match (plan.pacer, plan.line) {
@@ -323,6 +332,22 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
         config.on = Some(interface.clone());
     }
     Ok(config)
+}
+
+/// All frames of a capture, if they are few enough to be held, and all of it can be read.
+fn whole(replay: &Replay) -> Result<Option<Whole>, Failure> {
+    let once = Replay { times: 1, ..replay.clone() };
+    let mut source = virtual_time::open_replay(&once).map_err(Failure::new)?;
+    let mut whole = Whole { frames: Vec::new(), times: replay.times };
+    let mut next = HeapFrame::default();
+    while source.arrival().is_some() {
+        if whole.frames.len() == Whole::MOST {
+            return Ok(None);
+        }
+        source.take(&mut next);
+        whole.frames.push(next.bytes().to_vec());
+    }
+    Ok(source.failure().is_none().then_some(whole))
 }
 
 fn open(

@@ -77,3 +77,74 @@ fn a_replay_keeps_its_pace_on_a_port() {
     let pace = (got[19_999].ns - got[0].ns) as f64 / (19_999.0 * 50_000.0);
     assert!((pace - 1.0).abs() < 0.1, "{pace}");
 }
+
+/// What came of a command that sends by `a0`, as `a1` received it.
+fn received(bed: &Bed, frames: usize, line: &str) -> (serde_json::Value, serde_json::Value, Vec<Vec<u8>>) {
+    let listens =
+        bed.start(Node::Box, &format!("measure --in a1 --write got.pcap --count {frames} --duration 30s --json"));
+    while !bed.path("got.pcap").exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let sent = bed.run(Node::Box, line).report();
+    let measured = listens.wait().report();
+    let got = bed.records("got.pcap").0.into_iter().map(|record| record.bytes).collect();
+    (sent, measured, got)
+}
+
+#[test]
+fn several_cores_send_what_one_would_and_as_many() {
+    let Some(bed) = paired("cores") else { return };
+    if thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("SKIP: one CPU only");
+        return;
+    }
+    let line = "gen --out if:a0,driver=af_packet --cores 0,1 --count 5001 --json \
+                --stream 'udp 10.0.0.1:1-1000 > 10.0.0.2:9 size 64B'";
+    let (sent, measured, got) = received(&bed, 5_001, line);
+    assert_eq!(["/in/frames", "/out/frames", "/held"].map(|name| number(&sent, name)), [5_001, 5_001, 0]);
+    for (stream, frames) in [(0, 2_501), (1, 2_500)] {
+        assert_eq!(number(&sent, &format!("/streams/{stream}/sent")), frames);
+        let figure = |name: &str| number(&measured, &format!("/streams/{stream}/{name}"));
+        assert_eq!(["received", "lost", "duplicates", "reordered"].map(figure), [frames, 0, 0, 0]);
+    }
+    let mut times = vec![0; 1_001];
+    got.iter().for_each(|frame| times[usize::from(u16::from_be_bytes([frame[34], frame[35]]))] += 1);
+    assert_eq!((times[0], times[1]), (0, 6));
+    assert!(times[2..].iter().all(|times| *times == 5), "every value as often as one core would send it");
+}
+
+#[test]
+fn a_short_capture_is_sent_again_and_again_in_its_order() {
+    let Some(bed) = paired("again") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1-7 > 10.0.0.2:9 size 64B-200B stamp off'";
+    bed.run(Node::Box, &format!("gen --out pcap:in.pcap --count 7 --json {stream}")).report();
+    let line = "gen --out if:a0,driver=af_packet --pcap in.pcap --speed max --loop 301 --rewrite 'dport 7' --json";
+    let (sent, _, got) = received(&bed, 7 * 301, line);
+    assert_eq!(["/in/frames", "/out/frames", "/held"].map(|name| number(&sent, name)), [2_107, 2_107, 0]);
+    let was = bed.records("in.pcap").0;
+    assert_eq!(number(&sent, "/out/bytes"), 301 * was.iter().map(|record| record.bytes.len() as u64 + 4).sum::<u64>());
+    assert_eq!(got.len(), 2_107);
+    for (frame, was) in got.iter().zip(was.iter().cycle()) {
+        assert_eq!((frame.len(), &frame[26..36], &frame[36..38]), (was.bytes.len(), &was.bytes[26..36], &[0, 7][..]));
+    }
+}
+
+#[test]
+fn what_is_sent_as_fast_as_can_be_is_what_was_described() {
+    let Some(bed) = paired("fast") else { return };
+    for (stream, frames) in [
+        ("udp 10.0.0.1-10.0.0.9:1-1000 > random 10.1.0.0/16:9 size 64B", 3_000),
+        ("tcp 10.0.0.1:1 > 10.0.0.2:2-5 size random 80B-300B weight 3", 1_001),
+    ] {
+        let count = format!("--count {frames} --seed 7 --json --stream '{stream}'");
+        bed.run(Node::Box, &format!("gen --out pcap:in.pcap {count}")).report();
+        let (sent, measured, got) = received(&bed, frames, &format!("gen --out if:a0,driver=af_packet {count}"));
+        assert_eq!(number(&sent, "/out/frames"), frames as u64);
+        assert_eq!(number(&measured, "/streams/0/received"), frames as u64);
+        for (frame, was) in got.iter().zip(bed.records("in.pcap").0) {
+            // All but the time and what makes up for it in the stamp at the end.
+            let end = was.bytes.len() - 16;
+            assert_eq!((&frame[..end], &frame[end + 2..end + 8]), (&was.bytes[..end], &was.bytes[end + 2..end + 8]));
+        }
+    }
+}

@@ -75,6 +75,11 @@ impl Answers {
         came
     }
 
+    /// The answer that has waited longest.
+    pub(crate) fn next(&mut self) -> Option<(Answered, Mbuf)> {
+        self.ready.pop_front()
+    }
+
     /// Gives answers to the outlet: all that are ready if `alone`, one if it is to ride behind a departure.
     pub(crate) fn hand_over(&mut self, outlet: &mut Outlet, alone: bool) {
         let most = if alone { MOST_READY } else { 1 };
@@ -82,15 +87,16 @@ impl Answers {
             if !outlet.has_room() {
                 break;
             }
-            let Some((answered, frame)) = self.ready.pop_front() else { break };
+            let Some((answered, frame)) = self.next() else { break };
             outlet.add_answer(answered, frame);
         }
     }
 
-    /// The books: what came, what was answered by `outlet`, and what was not.
-    pub(crate) fn report(&self, outlet: &Outlet) -> AnswersReport {
-        let held = self.ready.len() as u64 + outlet.answers_waiting();
-        let (before, since) = (self.report.answered, outlet.answered());
+    /// The books: what came, what of it was answered `since` the run began, what was handed over but
+    /// `not_taken` by the port, and what was not answered.
+    pub(crate) fn report(&self, since: AnsweredTally, not_taken: u64) -> AnswersReport {
+        let held = self.ready.len() as u64 + not_taken;
+        let before = self.report.answered;
         let answered =
             AnsweredTally { arp: before.arp + since.arp, ndp: before.ndp + since.ndp, echo: before.echo + since.echo };
         AnswersReport { answered, drops: self.drops.drops(), held, ..self.report.clone() }

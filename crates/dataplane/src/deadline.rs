@@ -92,7 +92,10 @@ impl DeadlinePacer {
         let report = rounds.report(outside);
         let report = PipelineReport {
             streams: self.outlet.sent(),
-            answers: self.answers.as_ref().map(|answers| answers.report(&self.outlet)),
+            answers: self
+                .answers
+                .as_ref()
+                .map(|answers| answers.report(self.outlet.answered(), self.outlet.answers_waiting())),
             // Nothing is late where nothing was asked.
             lateness: report.lateness.filter(|_| self.paced),
             starved: report.starved.filter(|_| self.paced),

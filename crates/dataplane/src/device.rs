@@ -78,8 +78,16 @@ impl Device {
 
     /// Opens and starts the port. For an interface without a stated driver, AF_XDP is tried first
     /// and AF_PACKET when that does not work here.
-    pub(crate) fn open(&self, eal: &'static Eal, pool: &Pool, launch_time: LaunchTime) -> Result<Opened, Error> {
-        let mut config = PortConfig { launch_time, ..PortConfig::default() };
+    ///
+    /// It has `senders` transmit queues at least.
+    pub(crate) fn open(
+        &self,
+        eal: &'static Eal,
+        pool: &Pool,
+        launch_time: LaunchTime,
+        senders: u16,
+    ) -> Result<Opened, Error> {
+        let mut config = PortConfig { launch_time, tx_queues: senders.max(1), ..PortConfig::default() };
         if matches!(self, Device::Interface { .. }) {
             (config.rx_descriptors, config.tx_descriptors) = (XDP_RING, XDP_RING);
         }
@@ -97,12 +105,12 @@ impl Device {
                 }
                 // One packet socket gets what arrives on any queue, an XDP socket what arrives on its own.
                 let packet = || {
-                    let queues = queues.unwrap_or(1);
+                    let queues = queues.unwrap_or(1).max(senders);
                     let vdev = Vdev::af_packet(name, link.mtu.min(u32::from(u16::MAX)) as u16, queues);
                     start(vdev.as_str(), &PortConfig { rx_queues: queues, tx_queues: queues, ..config.clone() })
                 };
                 let xdp = || {
-                    let queues = queues.unwrap_or(link.rx_queues);
+                    let queues = queues.unwrap_or(link.rx_queues).max(senders);
                     // The buffers of all rings come out of one pool.
                     let ring = (XDP_RING / queues.next_power_of_two()).max(64);
                     let each = PortConfig { rx_queues: queues, tx_queues: queues, ..config.clone() };
@@ -116,7 +124,10 @@ impl Device {
                     None => xdp().or_else(|_| packet()),
                 }
             }
-            Device::Tap(name) => start(Vdev::tap(name).as_str(), &config),
+            // Its driver has a receive queue for each that sends.
+            Device::Tap(name) => {
+                start(Vdev::tap(name).as_str(), &PortConfig { rx_queues: config.tx_queues, ..config.clone() })
+            }
             Device::Detour(tap) => {
                 let port = Port::open(eal, Vdev::tap(tap), pool, &config)?;
                 // Before its link is up, or IPv6 would already have spoken there.
@@ -128,6 +139,13 @@ impl Device {
             Device::Null => start(Vdev::null().as_str(), &config),
             Device::Line { slots, .. } => started(Port::ring(eal, *slots, pool)?),
         }
+    }
+
+    /// Whether nobody writes to the frames that `driver` sends for it: neither the driver nor whoever
+    /// gets them.
+    pub(crate) fn leaves_frames(&self, driver: &str) -> bool {
+        let known = ["net_null", "net_af_packet", "net_tap"].contains(&driver);
+        known || matches!(self, Device::Pci(_) | Device::Line { .. })
     }
 
     /// Frames that the transmit queue holds, where that is ours to say.

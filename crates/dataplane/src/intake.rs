@@ -1,7 +1,7 @@
-use dpdk::{BURST, Burst, Mbuf, Pool, RxQueue, TscClock};
+use crate::maker::Maker;
+use dpdk::{BURST, Burst, Mbuf, RxQueue, TscClock};
 use engine::Pipeline;
 use engine::slices::Way;
-use engine::sources::Streams;
 use measure::DropReason;
 use packet::Frame;
 use units::{FrameLen, Time};
@@ -21,7 +21,7 @@ pub(crate) struct Intake {
 
 enum From {
     Port { queues: Vec<RxQueue>, turn: usize, clock: TscClock },
-    Stream { stream: Box<Streams>, left: u64, pool: Pool, start: Option<Time> },
+    Stream { maker: Maker, start: Option<Time> },
     Replay { ring: rtrb::Consumer<Read>, ahead: bool, start: Option<Time> },
     Thread { ring: rtrb::Consumer<Ready>, made: bool },
 }
@@ -56,9 +56,9 @@ impl Intake {
         Intake::new(From::Port { queues, turn: 0, clock }, limit)
     }
 
-    /// Makes `count` frames of a stream in buffers of `pool`. All are ready from the first look on.
-    pub(crate) fn of_stream(stream: Box<Streams>, count: Option<u64>, pool: Pool, limit: u64) -> Self {
-        Intake::new(From::Stream { stream, left: count.unwrap_or(u64::MAX), pool, start: None }, limit)
+    /// Takes the frames that `maker` makes. All are ready from the first look on.
+    pub(crate) fn of_stream(maker: Maker, limit: u64) -> Self {
+        Intake::new(From::Stream { maker, start: None }, limit)
     }
 
     /// Takes what another thread received, or `made` of a stream, and ran through the stages.
@@ -79,10 +79,23 @@ impl Intake {
     /// The stream was made whole, or the other thread has ended and all of it was taken. Ports never end.
     pub(crate) fn ended(&self) -> bool {
         match &self.from {
-            From::Stream { left, .. } => *left == 0,
+            From::Stream { maker, .. } => maker.left() == 0,
             From::Thread { ring, .. } => ring.is_abandoned() && ring.is_empty(),
             From::Replay { ring, .. } => ring.is_abandoned() && ring.is_empty(),
             From::Port { .. } => false,
+        }
+    }
+
+    /// Its frames are made, each when it is wanted.
+    pub(crate) fn makes(&self) -> bool {
+        matches!(self.from, From::Stream { .. })
+    }
+
+    /// Makes some frames of a stream, past the pipeline. Gives how many no buffer holds.
+    pub(crate) fn make(&mut self, burst: &mut Burst) -> usize {
+        match &mut self.from {
+            From::Stream { maker, .. } => maker.make(burst, AHEAD),
+            _ => 0,
         }
     }
 
@@ -106,28 +119,18 @@ impl Intake {
     /// `now`, and `elsewhere` frames have left it and not yet departed. Gives how many came.
     pub(crate) fn take(&mut self, now: Time, most: usize, elsewhere: u64, pipeline: &mut Pipeline<Mbuf>) -> usize {
         match &mut self.from {
-            From::Stream { stream, left, pool, start } => {
+            From::Stream { maker, start } => {
                 let start = *start.get_or_insert(now);
-                let mut made = 0;
                 // A class whose frames are rare needs a longer look ahead than one whose frames are all there is.
                 let settled = pipeline.due().is_some() && pipeline.is_settled();
                 let ahead = if settled { 0 } else { self.limit.saturating_sub(pipeline.held()) as usize };
                 let wanted = AHEAD.saturating_sub(pipeline.ready()).max(ahead.min(AHEAD));
                 let wanted = if settled { wanted.min(most) } else { wanted };
-                let wanted = wanted.min(usize::try_from(*left).unwrap_or(AHEAD));
-                let burst = &mut self.received;
-                pool.alloc_up_to(burst, wanted);
-                for mut frame in burst.drain() {
-                    *left -= 1;
-                    let written = stream.next_frame(|length| {
-                        frame.set_len(length)?;
-                        Ok::<_, dpdk::Error>(frame.bytes_mut())
-                    });
-                    if written.is_err() {
-                        pipeline.refuse(FrameLen::new(0), DropReason::TooLong);
-                        continue;
-                    }
-                    made += 1;
+                for _ in 0..maker.make(&mut self.received, wanted) {
+                    pipeline.refuse(FrameLen::new(0), DropReason::TooLong);
+                }
+                let made = self.received.len();
+                for frame in self.received.drain() {
                     pipeline.push(now, start, frame);
                 }
                 made

@@ -11,13 +11,16 @@ mod deadline;
 mod device;
 mod feeder;
 mod filler;
+mod flood;
 mod floor;
 mod intake;
 mod launch;
 mod line;
+mod maker;
 mod metered;
 mod neighbour;
 mod outlet;
+mod queue;
 mod replay;
 mod rounds;
 mod slices;
@@ -29,7 +32,7 @@ pub use dpdk::LaunchTime;
 pub use floor::Floor;
 pub use line::OnLine;
 pub use metered::{MOST_LIVE_WORKERS, has_threads, limit_stage};
-pub use replay::Supply;
+pub use replay::{Supply, Whole};
 pub use worker::{Config, Feed, Finished, Pacing, PortSummary, Worker};
 
 /// Why a live run could not start.
@@ -64,6 +67,9 @@ pub enum Error {
     /// No more threads.
     #[error("cannot start a thread: {0}: ask for fewer workers, or see ulimit -u")]
     Thread(String),
+    /// What is asked cannot be had, with what to write instead.
+    #[error(transparent)]
+    Asked(#[from] units::ParseError),
     /// The worker's thread ended by a panic.
     #[error("the worker of pipeline {0} failed: this is a defect of netlathe, please report it with what is above")]
     Worker(String),

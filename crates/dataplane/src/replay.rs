@@ -1,5 +1,6 @@
+use crate::Error;
 use crate::intake::{Read, Ready};
-use dpdk::{Eal, Pool};
+use dpdk::{BURST, Eal, Kept, Pool};
 use packet::{Frame, HeapFrame};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -14,6 +15,47 @@ pub trait Supply: Send + Sync {
     /// What ended it before its end, if anything did.
     fn failure(&mut self) -> Option<String>;
 }
+
+/// All frames of a supply, where they fit in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Whole {
+    /// Their bytes, without FCS.
+    pub frames: Vec<Vec<u8>>,
+    /// How often they are sent.
+    pub times: u64,
+}
+
+impl Whole {
+    /// Frames at most: each takes a buffer, however short it is.
+    pub const MOST: usize = 1 << 15;
+
+    /// Puts them in buffers of a pool of their own, in which short captures stand several times, since
+    /// bursts are to be long. Gives them and how many frames are to be sent; `None` if one is longer than
+    /// `longest`.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub(crate) fn load(&self, eal: &Eal, longest: usize) -> Result<Option<(Vec<Kept>, u64)>, Error> {
+        let (count, length) = (self.frames.len(), self.frames.iter().map(Vec::len).max().unwrap_or(0));
+        if count == 0 || count > Self::MOST || length > longest.min(JUMBO) {
+            return Ok(None);
+        }
+        let copies = (4 * BURST).div_ceil(count);
+        // More than there are frames: threads keep some at hand.
+        let pool = Pool::new(eal, "capture", (count * copies) as u32 + 1_024, length as u16)?;
+        let frames = self.frames.iter().cycle().take(count * copies);
+        let kept = frames.map(|bytes| {
+            let mut frame = pool.alloc()?;
+            frame.copy_from(bytes).ok()?;
+            Some(Kept::from(frame))
+        });
+        let kept: Option<Vec<Kept>> = kept.collect();
+        Ok(kept.map(|kept| (kept, self.times.saturating_mul(count as u64))))
+    }
+}
+
+/// The longest frame that is kept, without FCS.
+const JUMBO: usize = 9_600;
 
 /// How long the start of a run waits for the first frames to be read.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -5,16 +5,18 @@ use crate::counters::Counters;
 use crate::deadline::DeadlinePacer;
 use crate::device::{Device, Opened};
 use crate::feeder::{self, Feeder};
-use crate::filler::{self, FillerPacer, Settings};
+use crate::filler::{self, FillerPacer, Fillers, Settings};
+use crate::flood::{self, Flood};
 use crate::intake::Intake;
 use crate::launch::Launch;
 use crate::line::{LineEnd, OnLine};
+use crate::maker::Maker;
 use crate::neighbour;
 use crate::outlet::Outlet;
-use crate::replay::{self, Supply};
+use crate::replay::{self, Supply, Whole};
 use crate::rounds::{Ends, Rounds};
 use crate::slices;
-use dpdk::{Detour, Eal, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
+use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
 use engine::filler::FillerPlanner;
 use engine::sources::{Host, Streams};
 use engine::{Line, Pipeline};
@@ -27,7 +29,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use units::{FrameLen, Span};
+use units::Span;
 
 /// What a worker is to do.
 pub struct Config {
@@ -44,7 +46,8 @@ pub struct Config {
     /// The fixed gap that was asked, to measure against.
     pub asked_gap: Option<Span>,
     /// CPUs to run on: none for wherever the kernel likes, one for a single thread there, two for
-    /// receiving and stages on the first and departures on the second.
+    /// receiving and stages on the first and departures on the second. A stream of which nothing is asked
+    /// is made on all of them, each with a queue of its own.
     pub cpus: Vec<usize>,
     /// Windows of the rate.
     pub window: Span,
@@ -69,6 +72,8 @@ pub enum Feed {
         supply: Box<dyn Supply>,
         /// They may be taken before their time: no stage stands between.
         ahead: bool,
+        /// The same frames at once, where they fit in memory and have no times.
+        whole: Option<Whole>,
     },
 }
 
@@ -142,6 +147,8 @@ const SMALL_BUFFER: u16 = 2_048;
 const JUMBO_BUFFER: u16 = 20_480;
 /// In this time the kernel has seen that a receiver is busy, and gives the sender another CPU.
 const SETTLE: Duration = Duration::from_millis(20);
+/// Frames up to this length, without FCS, are laid in their buffers once and for all.
+const LONGEST_LAID: usize = 9_600;
 /// Frames of a pool beyond those in the queue: in our hands, and what threads keep in theirs.
 const MORE_FRAMES: u32 = 1_024;
 
@@ -151,8 +158,7 @@ pub struct Worker {
     pipeline: Pipeline<Mbuf>,
     back: Option<BackStages>,
     pool: Pool,
-    /// Where fillers come from, if there are any.
-    blanks: Option<Pool>,
+    fillers: Option<Fillers>,
     limit: u64,
     /// The input port and its queues; none for a stream.
     input: Option<Opened>,
@@ -161,6 +167,16 @@ pub struct Worker {
     detour: Option<Detour>,
     /// What came while neighbours were asked for, and was answered.
     heard: AnswersReport,
+}
+
+/// Frames that come from no port.
+enum Own {
+    /// They do.
+    None,
+    /// They are made.
+    Made(Maker),
+    /// They are all there, and so many are to be sent.
+    Kept(Vec<Kept>, u64),
 }
 
 impl Worker {
@@ -192,26 +208,26 @@ impl Worker {
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
         let input = match &config.feed {
-            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never)?),
+            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1)?),
             Feed::Stream(..) | Feed::Replay { .. } => None,
         };
         let launch_time = match config.pacing {
             Pacing::Deadline(wanted) => wanted,
             _ => LaunchTime::Never,
         };
-        let mut output = config.output.open(eal, &pool, launch_time)?;
+        let floods = config.pacing == Pacing::AsReady && pipeline.is_straight();
+        let senders = match config.feed {
+            Feed::Stream(..) if floods => config.cpus.len().min(usize::from(u16::MAX)) as u16,
+            _ => 1,
+        };
+        let mut output = config.output.open(eal, &pool, launch_time, senders)?;
         if matches!(config.pacing, Pacing::Deadline(_)) {
             for queue in &mut output.started.tx {
                 queue.send_by_calls()?;
             }
         }
-        let blanks = match config.pacing {
-            Pacing::Filler { kind, .. } => {
-                let frames = config.output.slots().unwrap_or(filler::NIC_SLOTS) + MORE_FRAMES;
-                let blanks = Pool::new(eal, "fillers", frames, FrameLen::MAX_STANDARD.bytes() as u16)?;
-                filler::stock(&blanks, kind);
-                Some(blanks)
-            }
+        let fillers = match config.pacing {
+            Pacing::Filler { kind, .. } => Some(Fillers::new(eal, kind, slots(&config.output))?),
             _ => None,
         };
         // Both directions hold frames of one pool.
@@ -222,7 +238,7 @@ impl Worker {
             _ => None,
         };
         let heard = AnswersReport::default();
-        Ok(Worker { config, pipeline, back, pool, blanks, limit, input, output, detour, heard })
+        Ok(Worker { config, pipeline, back, pool, fillers, limit, input, output, detour, heard })
     }
 
     /// Frames of a pool of small buffers: what may wait for the schedule or in the stages.
@@ -236,13 +252,13 @@ impl Worker {
     #[must_use]
     pub fn memory_mib(config: &Config) -> u32 {
         // A small buffer with its headers takes less than 3 KiB; the other pools are smaller.
-        let slots = config.output.slots();
         let fillers = match config.pacing {
-            Pacing::Filler { .. } => slots.unwrap_or(filler::NIC_SLOTS) + MORE_FRAMES,
+            Pacing::Filler { .. } => Fillers::memory_mib(slots(&config.output)),
             _ => 0,
         };
+        let slots = config.output.slots();
         let frames = slots.map_or(0, |slots| slots + MORE_FRAMES).max(DEEP_POOL).max(Self::frames(config));
-        (frames + fillers) / 1024 * 3 + 96
+        frames / 1024 * 3 + fillers + 96
     }
 
     /// The drivers of the input, if there is one, and of the output.
@@ -284,8 +300,18 @@ impl Worker {
     pub fn run(self, eal: &'static Eal, stop: &AtomicBool, counters: &Counters) -> Result<Finished, Error> {
         let _registered = eal.register_thread()?;
         let clock = TscClock::new(eal);
-        let Worker { config, mut pipeline, back: mut back_stages, pool, blanks, limit, input, output, detour, heard } =
-            self;
+        let Worker {
+            mut config,
+            mut pipeline,
+            back: mut back_stages,
+            pool,
+            fillers,
+            limit,
+            input,
+            output,
+            detour,
+            heard,
+        } = self;
         pin(config.cpus.first())?;
         if pipeline.is_slicing() {
             let (clock, cost) = slices::reading(clock);
@@ -297,6 +323,8 @@ impl Worker {
                 back.pipeline.slice_by(&clock, cost);
             }
         }
+        let floods = config.pacing == Pacing::AsReady && pipeline.is_straight();
+        let own = own(eal, &mut config, &pool, &output, floods)?;
         let mut ports = Vec::new();
         let mut queues = |opened: Opened| -> (Vec<RxQueue>, Vec<TxQueue>) {
             let Opened { started, driver } = opened;
@@ -308,8 +336,6 @@ impl Worker {
         let launched = launch.is_some();
         let (mut output_rx, mut output_tx) = queues(output);
         let made = !matches!(config.feed, Feed::Device(_));
-        let stamps =
-            matches!(&config.feed, Feed::Stream(streams, _) if streams.stamped()).then(|| clock.wall_at_zero());
         // On a port that frames may arrive at, the generator is a neighbour of whoever is there.
         let answers = match &config.feed {
             Feed::Stream(streams, _) if config.output.gives() => {
@@ -318,11 +344,27 @@ impl Worker {
             }
             _ => None,
         };
+        let stamps = matches!(&own, Own::Made(maker) if maker.streams().stamped()).then(|| clock.wall_at_zero());
+        let longest = output_tx.first().map_or(0, TxQueue::max_frame);
+        let maker = match own {
+            Own::Made(maker) if floods && maker.streams().longest() <= longest.min(usize::from(pool.data_room())) => {
+                let report = flood(eal, &config, maker, (output_tx, answers), clock, stop, counters)?;
+                return Ok(finished(report, config.name, ports));
+            }
+            Own::Kept(frames, count) => {
+                let ends = Ends { duration: config.duration, stop };
+                let meter = pipeline.meter(None, None, config.window);
+                let report = Flood::new(output_tx.swap_remove(0), clock, ends, counters, meter).of_kept(&frames, count);
+                return Ok(finished(report, config.name, ports));
+            }
+            Own::Made(maker) => Some(maker),
+            Own::None => None,
+        };
         let mut reader = None;
         let intake = match config.feed {
             Feed::Device(_) => Intake::of_port(input_rx, limit, clock),
-            Feed::Stream(stream, count) => Intake::of_stream(stream, count, pool, limit),
-            Feed::Replay { supply, ahead } => {
+            Feed::Stream(..) => Intake::of_stream(maker.expect("made when the ports were opened"), limit),
+            Feed::Replay { supply, ahead, .. } => {
                 let (read, ring) = rtrb::RingBuffer::new((limit / 2) as usize);
                 reader = Some(replay::read(eal, supply, pool, read));
                 Intake::of_replay(ring, ahead)
@@ -374,7 +416,7 @@ impl Worker {
             Pacing::Filler { line, align, unbounded, .. } => {
                 let rounds = Rounds::new(clock, pipeline, intake, meter, ends, counters);
                 let tx = output_tx.swap_remove(0);
-                let blanks = blanks.expect("made when the ports were opened");
+                let fillers = fillers.expect("made when the ports were opened");
                 let slots = config.output.slots().unwrap_or(u32::from(tx.descriptors()));
                 // It sleeps while a long queue is full.
                 raised = made && slots >= filler::NIC_SLOTS && dpdk::wake_first();
@@ -390,33 +432,108 @@ impl Worker {
                         settings.told = Some(told);
                         let rx = output_rx.into_iter().next().expect("a ring has a way out");
                         let end = LineEnd::new(rx, line, slots, planned, *list, *keep_fillers);
-                        let pacer = FillerPacer::new(tx, blanks, settings).stamping(stamps);
+                        let pacer = FillerPacer::new(tx, fillers, settings).stamping(stamps);
                         let (report, (line, frames)) =
                             with_far_end(eal, end, &clock, config.cpus.get(1), || pacer.run(rounds, None))?;
                         (listed, far_end) = (frames, Some(line));
                         report
                     }
-                    _ => FillerPacer::new(tx, blanks, settings).stamping(stamps).run(rounds, back),
+                    _ => FillerPacer::new(tx, fillers, settings).stamping(stamps).run(rounds, back),
                 }
             }
         };
         // From here on the interface's frames go their own way again.
         drop(detour);
-        report.name = config.name;
         if let Some(line) = far_end {
             // It knows; from the near end an underrun can only be inferred.
             report.underruns = Some(line.underruns);
             report.line = Some(line);
         }
-        let ports = ports.into_iter().map(|(port, driver)| summary(&port, driver)).collect();
         // The intake is gone, and with it the reason to read on.
         let failure = match reader.map(thread::JoinHandle::join) {
             Some(Ok(failure)) => failure,
             Some(Err(_)) => return Err(Error::Worker("the reader of a capture".to_owned())),
             None => None,
         };
-        Ok(Finished { report, ports, launched, raised, listed, failure })
+        Ok(Finished { launched, raised, listed, failure, ..finished(report, config.name, ports) })
     }
+}
+
+/// Frames that the output may hold at a time, as far as that is known before it is opened.
+fn slots(output: &Device) -> usize {
+    output.slots().unwrap_or(filler::NIC_SLOTS) as usize
+}
+
+/// What came of a run of the pipeline `name` over these ports.
+fn finished(report: PipelineReport, name: String, ports: Vec<(Port, String)>) -> Finished {
+    let ports = ports.into_iter().map(|(port, driver)| summary(&port, driver)).collect();
+    let report = PipelineReport { name, ..report };
+    Finished { report, ports, launched: false, raised: false, listed: Vec::new(), failure: None }
+}
+
+/// Takes what the feed gives that is no port, and makes ready what can be.
+fn own(eal: &Eal, config: &mut Config, pool: &Pool, output: &Opened, floods: bool) -> Result<Own, Error> {
+    let longest = output.started.tx.first().map_or(0, TxQueue::max_frame);
+    let leaves = config.output.leaves_frames(&output.driver);
+    match &mut config.feed {
+        Feed::Stream(streams, count) => {
+            let maker = |pool: Pool| Maker::new(streams.clone(), *count, pool);
+            let own = match streams.even().filter(|length| leaves && *length <= longest.min(LONGEST_LAID)) {
+                None => maker(pool.clone()),
+                // Nothing is ever received into the buffers of a line's pool.
+                Some(_) if config.output.slots().is_some() => maker(pool.clone()).lay(),
+                Some(length) => maker(Pool::new(eal, "made", SHALLOW_POOL - 1, length as u16)?).lay(),
+            };
+            Ok(Own::Made(own))
+        }
+        Feed::Replay { whole, .. } if floods && leaves => {
+            let whole = whole.take().unwrap_or_default();
+            Ok(whole.load(eal, longest)?.map_or(Own::None, |(frames, count)| Own::Kept(frames, count)))
+        }
+        _ => Ok(Own::None),
+    }
+}
+
+/// Sends what `maker` makes by all queues, each on a thread and a CPU of its own; one of them answers neighbours.
+fn flood(
+    eal: &'static Eal,
+    config: &Config,
+    maker: Maker,
+    (queues, answers): (Vec<TxQueue>, Option<Answers>),
+    clock: TscClock,
+    stop: &AtomicBool,
+    counters: &Counters,
+) -> Result<PipelineReport, Error> {
+    let ends = Ends { duration: config.duration, stop };
+    let makers = maker.deal(config.cpus.len().max(1))?;
+    let there = Barrier::new(makers.len());
+    let mut answers = answers;
+    thread::scope(|scope| {
+        let sending: Vec<_> = makers
+            .into_iter()
+            .zip(queues)
+            .enumerate()
+            .map(|(i, (maker, tx))| {
+                let there = &there;
+                // The first one listens.
+                let answers = answers.take();
+                scope.spawn(move || {
+                    let registered = eal.register_thread();
+                    let pinned = pin(config.cpus.get(i));
+                    // All begin at once, or those that can.
+                    there.wait();
+                    let _registered = registered?;
+                    pinned?;
+                    let meter = DepartureMeter::new(None, None, config.window);
+                    let flood = Flood::new(tx, clock, ends, counters, meter).answering(answers);
+                    Ok::<_, Error>(flood.of_made(maker, clock.wall_at_zero()))
+                })
+            })
+            .collect();
+        let reports =
+            sending.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(Error::Worker(config.name.clone()))));
+        Ok(flood::joined(reports.collect::<Result<_, _>>()?))
+    })
 }
 
 /// How the NIC is told when frames are to depart, if that is wanted and possible.

@@ -92,6 +92,8 @@ uint32_t shim_pool_available(struct rte_mempool *pool);
 uint32_t shim_pool_in_use(struct rte_mempool *pool);
 /* All or none: 0, or -ENOENT when fewer than count are left. */
 int shim_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t count);
+/* The same, of buffers that are as their last user left them but for their length. */
+int shim_take_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t count, uint16_t length);
 /* Whole chains; any mixture of pools. */
 void shim_free_bulk(struct rte_mbuf **frames, uint32_t count);
 /* A copy of a whole frame in a buffer of the same pool, or NULL when the pool is empty. */

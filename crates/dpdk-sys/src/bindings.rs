@@ -117,6 +117,7 @@ unsafe extern "C" {
     pub fn shim_pool_available(pool: *mut rte_mempool) -> u32;
     pub fn shim_pool_in_use(pool: *mut rte_mempool) -> u32;
     pub fn shim_alloc_bulk(pool: *mut rte_mempool, into: *mut *mut rte_mbuf, count: u32) -> c_int;
+    pub fn shim_take_bulk(pool: *mut rte_mempool, into: *mut *mut rte_mbuf, count: u32, length: u16) -> c_int;
     pub fn shim_free_bulk(frames: *mut *mut rte_mbuf, count: u32);
     pub fn shim_copy(frame: *const rte_mbuf) -> *mut rte_mbuf;
 

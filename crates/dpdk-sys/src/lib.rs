@@ -10,6 +10,8 @@ mod bindings;
 
 pub use bindings::*;
 
+use std::sync::atomic::AtomicU16;
+
 // What Rust reads in an mbuf without a call must lie where the shim's assertions say.
 const _: () = {
     use std::mem::offset_of;
@@ -35,8 +37,8 @@ pub struct MbufHead {
     reserved_iova: u64,
     /// Bytes from `buf_addr` to the frame.
     pub data_off: u16,
-    /// Owners; 1 for every frame that the safe binding hands out.
-    pub refcnt: u16,
+    /// Owners; 1 for every frame that the safe binding lets be changed. Drivers count it down at any time.
+    pub refcnt: AtomicU16,
     /// Segments of the chain.
     pub nb_segs: u16,
     /// The port that received it.

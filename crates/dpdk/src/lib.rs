@@ -4,6 +4,7 @@
 //!   once and an unprivileged user run one in a user namespace.
 //! - [`Pool`] owns frame buffers; an [`Mbuf`] is one of them and a [`Burst`] up to 64. Each frees what
 //!   it holds, and nothing else can.
+//! - A [`Kept`] frame is sent again and again, and shared with the drivers that have not sent it yet.
 //! - [`Port::open`] attaches a device, [`Port::start`] hands out its [`RxQueue`]s and [`TxQueue`]s,
 //!   once. The port stops and goes when it and the last of its queues are dropped.
 //! - [`EventDevice`] deals frames to workers so that those of a flow are with one at a time, in order.
@@ -23,10 +24,12 @@ mod eal;
 mod error;
 mod events;
 mod interface;
+mod kept;
 mod launch;
 mod losses;
 mod mbuf;
 mod memory;
+mod outgoing;
 mod packet_ring;
 mod packet_sender;
 mod pool;
@@ -41,9 +44,11 @@ pub use eal::{Eal, EalConfig, HugePages, LogLevel, WorkerGuard};
 pub use error::Error;
 pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, EventWorker};
 pub use interface::{Link, link};
+pub use kept::Kept;
 pub use launch::{LaunchField, LaunchTime, NicClock};
 pub use mbuf::Mbuf;
 pub use memory::prefer_huge_pages;
+pub use outgoing::Outgoing;
 pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};
 pub use packet_sender::PacketSender;
 pub use pool::Pool;

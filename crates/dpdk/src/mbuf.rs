@@ -2,8 +2,10 @@ use crate::{Error, Result};
 use dpdk_sys as sys;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
-/// One frame in a DPDK buffer: a single segment with a single owner, this value.
+/// One frame in a DPDK buffer: a single segment with a single owner, this value. (What a ring delivers
+/// may also be [kept](crate::Kept) by who sent it: it can be read and passed on, and to change it panics.)
 ///
 /// Dropping it gives the buffer back to its pool. Fresh from [`Pool::alloc`](crate::Pool::alloc) it
 /// is empty; growing it with [`set_len`](Mbuf::set_len) uncovers whatever the buffer last held.
@@ -29,7 +31,15 @@ impl Mbuf {
         unsafe { self.raw.cast::<sys::MbufHead>().as_ref() }
     }
 
+    /// What is sent while it is [kept](crate::Kept) belongs to others too, and may come out of a ring
+    /// again: it is not to be changed.
+    #[inline]
+    fn check_sole(&self) {
+        assert!(self.head().refcnt.load(Ordering::Relaxed) == 1, "a frame that is kept elsewhere is not to be changed");
+    }
+
     fn head_mut(&mut self) -> &mut sys::MbufHead {
+        self.check_sole();
         // SAFETY: as in `head`, and borrowed mutably.
         unsafe { self.raw.cast::<sys::MbufHead>().as_mut() }
     }
@@ -78,6 +88,17 @@ impl Mbuf {
         Ok(())
     }
 
+    /// Adds owners, who are to release it as many times.
+    pub(crate) fn share(&self, owners: u16) {
+        // Nobody can release what we own, so nothing has to be ordered.
+        self.head().refcnt.fetch_add(owners, Ordering::Relaxed);
+    }
+
+    /// Takes back owners that were added and nobody became.
+    pub(crate) fn unshare(&self, owners: u16) {
+        self.head().refcnt.fetch_sub(owners, Ordering::Relaxed);
+    }
+
     pub(crate) fn raw(&self) -> *mut sys::rte_mbuf {
         self.raw.as_ptr()
     }
@@ -109,7 +130,10 @@ impl packet::Frame for Mbuf {
         unsafe { std::slice::from_raw_parts(self.data(), self.len()) }
     }
 
+    /// # Panics
+    /// If the frame came out of a ring and is [kept](crate::Kept) by who sent it.
     fn bytes_mut(&mut self) -> &mut [u8] {
+        self.check_sole();
         // SAFETY: as in `bytes`, and borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.data(), self.len()) }
     }

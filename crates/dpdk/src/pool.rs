@@ -118,6 +118,27 @@ impl Pool {
         })
     }
 
+    /// Adds `count` frames of `length` bytes to a burst, or as many as it has room for, with the bytes that
+    /// their buffers last held: in a pool that only one sender uses, what it sent before. Gives how many
+    /// were added: 0 when fewer are left than that.
+    ///
+    /// # Panics
+    /// If a buffer has no room for that many bytes.
+    pub fn take_up_to(&self, burst: &mut Burst, count: usize, length: u16) -> usize {
+        assert!(length <= self.data_room(), "{length} B do not fit a buffer of {}", self.data_room());
+        let pool = self.raw();
+        burst.fill(|into, room| {
+            let count = room.min(count);
+            if count == 0 {
+                return 0;
+            }
+            // SAFETY: the pool is valid and `into` has room for `count` pointers; all or none are written.
+            // The memory was mapped zeroed, so that whatever is in a buffer is initialised.
+            let rc = unsafe { sys::shim_take_bulk(pool, into, count as u32, length) };
+            if rc == 0 { count } else { 0 }
+        })
+    }
+
     /// Frames that are not in use. Those that another registered thread keeps at hand (up to 384
     /// each) are counted, though only that thread can have them.
     #[must_use]

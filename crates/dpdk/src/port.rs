@@ -2,7 +2,7 @@ use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::{self, Interface};
 use crate::losses::{self, Sockets};
-use crate::{BURST, Burst, Eal, Error, LaunchTime, NicClock, PacketSender, Pool, Result, Vdev};
+use crate::{BURST, Burst, Eal, Error, LaunchTime, NicClock, Outgoing, PacketSender, Pool, Result, Vdev};
 use dpdk_sys as sys;
 use packet::Frame;
 use std::cell::Cell;
@@ -633,7 +633,7 @@ impl TxQueue {
     #[must_use = "frames that were not taken are still in the burst"]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
         let most = self.port.max_frame;
-        if burst.iter().any(|frame| too_long(frame, most)) {
+        if most < usize::from(u16::MAX) && burst.iter().any(|frame| too_long(frame, most)) {
             self.oversize += burst.retain(|frame| !too_long(frame, most)) as u64;
         }
         if let Some(sender) = &self.calls {
@@ -646,6 +646,21 @@ impl TxQueue {
         burst.hand_over(|frames, count| {
             // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
             // are ours, whole and single, and those taken are not touched again.
+            usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count as u16) })
+        })
+    }
+
+    /// Hands frames to the driver as [`send`](TxQueue::send) does, and gives how many it took: a prefix.
+    ///
+    /// Frames that the link cannot carry are for the caller to leave out, see
+    /// [`carries`](TxQueue::carries).
+    #[must_use = "frames that were not taken are still to be sent"]
+    pub fn send_out(&mut self, frames: &mut Outgoing) -> usize {
+        let (port, queue) = (self.port.number, self.queue);
+        frames.hand_over(|frames, count| {
+            // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
+            // are whole and single, nobody changes them, and each is given with an owner of its own, which
+            // the driver becomes of those it takes.
             usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count as u16) })
         })
     }

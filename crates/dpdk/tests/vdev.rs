@@ -3,7 +3,7 @@
 mod common;
 
 use common::{eal, frame, number};
-use dpdk::{BURST, Burst, Eal, EalConfig, Error, Pool, Port, PortConfig, TscClock, Vdev};
+use dpdk::{BURST, Burst, Eal, EalConfig, Error, Kept, Outgoing, Pool, Port, PortConfig, TscClock, Vdev};
 use packet::Frame;
 use std::time::{Duration, Instant};
 use units::Span;
@@ -238,4 +238,56 @@ fn the_clock_goes_as_the_kernels_does() {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
     let ours = clock.wall_at_zero() + clock.now().as_ps() / 1000;
     assert!(wall.abs_diff(ours) < 1_000_000, "{wall} {ours}");
+}
+
+#[test]
+fn taken_buffers_are_as_they_were_but_for_their_length() {
+    let pool = Pool::new(eal(), "taken", 63, 256).expect("pool");
+    let mut burst = Burst::new();
+    pool.alloc_up_to(&mut burst, 63);
+    burst.iter_mut().for_each(|frame| frame.copy_from(&[5; 100]).expect("room"));
+    burst.clear();
+    assert_eq!(pool.take_up_to(&mut burst, 50, 60), 50);
+    assert!(burst.iter().all(|frame| frame.bytes() == [5; 60]));
+    assert_eq!(pool.take_up_to(&mut burst, 50, 60), 0, "all or none");
+    assert_eq!(pool.available(), 13);
+}
+
+#[test]
+fn kept_frames_stay_and_come_home_when_they_are_dropped() {
+    let pool = Pool::new(eal(), "kept", 600, 256).expect("pool");
+    let mut started = Port::ring(eal(), 1_024, &pool).and_then(Port::start).expect("a ring");
+    let made = |byte: u8, length: usize| {
+        let mut frame = pool.alloc().expect("a frame");
+        frame.copy_from(&vec![byte; length]).expect("room");
+        frame
+    };
+    let kept = [Kept::from(made(1, 60)), Kept::from(made(2, 61))];
+    let mut out = Outgoing::new();
+    let mut received = Burst::new();
+    for round in 0..200 {
+        while out.room() > 0 {
+            match out.len() % 3 {
+                2 => out.push(made(3, 62)),
+                which => out.push_kept(&kept[which]),
+            }
+        }
+        assert_eq!((started.tx[0].send_out(&mut out), out.is_empty()), (BURST, true), "{round}");
+        assert_eq!(started.rx[0].poll_up_to(&mut received, BURST), BURST);
+        for (frame, which) in received.iter().zip((0..3).cycle()) {
+            assert_eq!(frame.bytes(), vec![which + 1; 60 + usize::from(which)]);
+        }
+        let kept_elsewhere = received.as_mut_slice().first_mut().expect("a frame");
+        let change = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| kept_elsewhere.set_len(60)));
+        assert!(change.is_err(), "what its sender keeps is not to be changed");
+        received.clear();
+    }
+    assert_eq!((kept[0].bytes(), kept[1].len()), (&[1; 60][..], 61));
+    out.push_kept(&kept[0]);
+    out.push(made(4, 60));
+    assert_eq!(pool.available(), 600 - 3);
+    drop(out);
+    assert_eq!(pool.available(), 600 - 2, "what was not sent is released");
+    drop(kept);
+    assert_eq!(pool.available(), 600);
 }

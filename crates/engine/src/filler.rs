@@ -64,12 +64,14 @@ impl FillerPlanner {
 
     /// The line.
     #[must_use]
+    #[inline]
     pub fn line(&self) -> &Line {
         &self.line
     }
 
     /// When the line is free for the next frame.
     #[must_use]
+    #[inline]
     pub fn free(&self) -> Time {
         self.free.map_or(Time::ZERO, |free| self.line.time(free))
     }
@@ -89,11 +91,13 @@ impl FillerPlanner {
 
     /// Whether a frame was placed: from the first on, all idle time is filled.
     #[must_use]
+    #[inline]
     pub fn begun(&self) -> bool {
         self.free.is_some()
     }
 
     /// Places the next frame, which should start at `due`, was ready at `ready` and takes `length`.
+    #[inline]
     pub fn place(&mut self, due: Time, ready: Time, length: WireLen) -> Slot {
         let wanted = self.nearest_start(due);
         let slot = match self.free {
@@ -119,6 +123,7 @@ impl FillerPlanner {
         Slot { position, fill: position - free, carried: true, crowded: false }
     }
 
+    #[inline]
     fn nearest_start(&self, due: Time) -> u64 {
         let position = self.line.position(due);
         // Alignments are powers of two.

@@ -207,6 +207,29 @@ impl<F: Frame> Lane<F> {
         self.head.take()
     }
 
+    /// Frames go straight to the schedule, and nobody follows any.
+    pub(crate) fn is_immediate(&self) -> bool {
+        let schedule = &self.schedule;
+        let plain = !schedule.counts_packets() && !schedule.watches_depth() && self.slices.is_none();
+        plain && self.stages.is_empty() && self.sync.is_none() && self.forgiveness.total().is_none()
+    }
+
+    /// When a frame of `length` should depart that is ready at `ready`, without a place in the queue.
+    #[inline]
+    pub(crate) fn pass(&mut self, ready: Time, length: FrameLen) -> Time {
+        let ready = ready.max(*self.opens.get_or_insert(ready + self.buffer));
+        let due = self.schedule.depart(ready, &Lengths { frame: length, packet: 0 });
+        self.starved += u64::from(due.starved);
+        due.at
+    }
+
+    /// Frames depart as they come, and nobody follows any.
+    pub(crate) fn is_straight(&self) -> bool {
+        let free =
+            self.slices.is_none() && self.sync.is_none() && self.buffer == Span::ZERO && self.schedule.asks_nothing();
+        free && self.stages.is_empty() && self.outlet.log.is_none()
+    }
+
     /// Frames that are ready, with the one whose departure is settled.
     pub(crate) fn waiting(&self) -> usize {
         self.ready.len() + usize::from(self.head.is_some())

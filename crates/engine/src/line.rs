@@ -25,6 +25,7 @@ impl WholeByte {
     }
 
     /// ⌊ps / a byte⌋, exactly.
+    #[inline]
     fn bytes_in(self, ps: u64) -> u64 {
         // At most one too few, since the reciprocal is less than 1 short of 2⁶⁴ / byte.
         let guess = ((u128::from(ps) * u128::from(self.reciprocal)) >> 64) as u64;
@@ -52,6 +53,7 @@ impl Line {
 
     /// When byte time number `position` starts.
     #[must_use]
+    #[inline]
     pub fn time(&self, position: u64) -> Time {
         let ps = match self.byte_ps {
             Some(byte) => position * byte.ps,
@@ -65,6 +67,7 @@ impl Line {
 
     /// The byte time that starts nearest to `time` (the later one of two equally near).
     #[must_use]
+    #[inline]
     pub fn position(&self, time: Time) -> u64 {
         match self.byte_ps {
             Some(byte) => byte.bytes_in(time.as_ps() + byte.ps / 2),

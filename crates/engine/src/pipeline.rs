@@ -7,7 +7,7 @@ use crate::schedules::Schedule;
 use crate::slices::{Reading, Sampling, Slices, Way};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
-use measure::{Books, DepartureMeter, DropReason, PipelineReport, PipelineSlices};
+use measure::{Books, DepartureMeter, DropReason, PipelineReport, PipelineSlices, Tally};
 use packet::Frame;
 use units::{FrameLen, Span, Time};
 
@@ -439,6 +439,33 @@ impl<F: Frame> Pipeline<F> {
             }
             report.classes.push(of_class);
         }
+    }
+
+    /// True if it does nothing to frames but to count them: one class, no stage, and nothing asked.
+    #[must_use]
+    pub fn is_straight(&self) -> bool {
+        self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.is_straight())
+    }
+
+    /// True if frames go straight to the schedule, which goes by nothing but when they are ready and how
+    /// long they are: one class, no stage, nobody kept back, and late is late. See [`pass`](Pipeline::pass).
+    #[must_use]
+    pub fn is_immediate(&self) -> bool {
+        self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.is_immediate())
+    }
+
+    /// A frame of `length` came into an immediate pipeline and was ready at `ready`. Gives when it should
+    /// depart; it never waits in the pipeline, and when it has left, [`passed_on`](Pipeline::passed_on) is
+    /// to be told.
+    #[inline]
+    pub fn pass(&mut self, ready: Time, length: FrameLen) -> Time {
+        self.books.came.add(length);
+        self.lanes[0].pass(ready, length)
+    }
+
+    /// Frames that passed have left.
+    pub fn passed_on(&mut self, frames: Tally) {
+        self.books.left.add_all(frames);
     }
 
     /// Frames that are ready, settled or not.

@@ -13,9 +13,22 @@ pub struct Tally {
 
 impl Tally {
     /// Counts one frame.
+    #[inline]
     pub fn add(&mut self, length: FrameLen) {
         self.frames += 1;
         self.bytes += u64::from(length.bytes());
+    }
+
+    /// Counts what another has counted.
+    pub fn add_all(&mut self, other: Tally) {
+        self.frames += other.frames;
+        self.bytes += other.bytes;
+    }
+
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Tally) -> Tally {
+        Tally { frames: self.frames - earlier.frames, bytes: self.bytes - earlier.bytes }
     }
 }
 

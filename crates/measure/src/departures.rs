@@ -1,4 +1,4 @@
-use crate::books::Books;
+use crate::books::{Books, Tally};
 use crate::conformance::ConformanceMeter;
 use crate::fit::{FitMeter, Reference};
 use crate::gaps::GapMeter;
@@ -26,6 +26,8 @@ pub struct DepartureMeter {
     /// Ask and start of the last one, and its length.
     last: (Time, Time),
     last_length: FrameLen,
+    /// Departures since that were the same once more.
+    run: Run,
     /// One for each class, where there are several.
     classes: Vec<ClassMeter>,
 }
@@ -38,6 +40,22 @@ struct ClassMeter {
 
 /// What is asked of a class: a fixed gap, or gaps of a law.
 pub type ClassAsk = (Option<Span>, Option<Arc<dyn Reference>>);
+
+/// Departures that follow each other like those before, just as they were asked for: most of them do where
+/// fillers make them. Each takes a few comparisons, and all meters get them at once.
+#[derive(Clone, Copy)]
+struct Run {
+    /// From each to the next in ps, asked and obtained.
+    step: i64,
+    /// All of them are before this, and so in the windows of the last one that was recorded by itself.
+    end: Time,
+    times: u64,
+}
+
+impl Run {
+    /// What no departure is part of.
+    const NONE: Run = Run { step: i64::MIN, end: Time::ZERO, times: 0 };
+}
 
 /// From one departure to the next, in ps.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -63,6 +81,7 @@ impl DepartureMeter {
             first: None,
             last: (Time::ZERO, Time::ZERO),
             last_length: FrameLen::MIN,
+            run: Run::NONE,
             classes: Vec::new(),
         }
     }
@@ -116,7 +135,20 @@ impl DepartureMeter {
     }
 
     /// A frame of `length` that should have departed at `asked` started at `start`.
+    #[inline]
     pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
+        let step = start.signed_ps_since(self.last.1);
+        let same = step == self.run.step && asked.signed_ps_since(self.last.0) == step;
+        if same && length == self.last_length && start < self.run.end && asked < self.run.end {
+            self.run.times += 1;
+            self.last = (asked, start);
+        } else {
+            self.record_one(asked, start, length);
+        }
+    }
+
+    fn record_one(&mut self, asked: Time, start: Time, length: FrameLen) {
+        self.end_run();
         self.rate.record(start, length);
         self.lateness.record(asked, start);
         if let Some(fit) = &mut self.fit {
@@ -125,12 +157,54 @@ impl DepartureMeter {
         self.timeline.ask(asked, length);
         self.timeline.got(start, length);
         if self.first.is_some() {
+            let before = self.last_length;
             self.interval(asked, start);
+            let Interval { asked: ask, got, .. } = self.repeated.0;
+            // The next may be like this one if this one is like the one before, in length, too.
+            if self.fit.is_none()
+                && ask == got
+                && before == length
+                && let Some(end) = self.timeline.window_end(asked, start)
+            {
+                self.run = Run { step: got, end: end.min(self.rate.window_end()), times: 0 };
+            }
         } else {
             self.first = Some((asked, start));
         }
         self.last = (asked, start);
         self.last_length = length;
+    }
+
+    /// Gives the meters what the run has counted.
+    fn end_run(&mut self) {
+        let Run { times, .. } = std::mem::replace(&mut self.run, Run::NONE);
+        if times > 0 {
+            let (asked, start) = self.last;
+            self.rate.record_burst(start, times * u64::from(self.last_length.bytes()), self.last_length);
+            self.lateness.record_many(start.signed_ps_since(asked), times);
+            self.timeline.repeat(times, self.last_length, start);
+            self.repeated.1 += times;
+        }
+    }
+
+    /// A burst started at `start`, of which nothing was asked; its last frame was of `last`.
+    pub fn record_burst(&mut self, start: Time, burst: Tally, last: FrameLen) {
+        if burst.frames == 0 {
+            return;
+        }
+        self.end_run();
+        self.rate.record_burst(start, burst.bytes, last);
+        self.timeline.got_burst(start, burst.frames, burst.bytes);
+        if self.first.is_some() {
+            self.gaps.count(start.signed_ps_since(self.last.1), 1);
+        } else {
+            self.first = Some((start, start));
+        }
+        if burst.frames > 1 {
+            self.gaps.count(0, burst.frames - 1);
+        }
+        self.last = (start, start);
+        self.last_length = last;
     }
 
     #[inline]
@@ -156,14 +230,23 @@ impl DepartureMeter {
     #[must_use]
     pub fn report(&self, books: &Books, held: u64) -> PipelineReport {
         let (mut gaps, mut conformance) = (self.gaps.clone(), self.conformance.clone());
-        count(&mut gaps, &mut conformance, self.repeated.0, self.repeated.1);
+        let (mut rate, mut lateness, mut timeline) = (self.rate.clone(), self.lateness.clone(), self.timeline.clone());
+        let (interval, mut times) = self.repeated;
+        if self.run.times > 0 {
+            let (asked, start) = self.last;
+            rate.record_burst(start, self.run.times * u64::from(self.last_length.bytes()), self.last_length);
+            lateness.record_many(start.signed_ps_since(asked), self.run.times);
+            timeline.repeat(self.run.times, self.last_length, start);
+            times += self.run.times;
+        }
+        count(&mut gaps, &mut conformance, interval, times);
         PipelineReport {
             gap: gaps.report(),
             fit: self.fit.as_ref().and_then(FitMeter::report),
             conformance: conformance.report(),
-            rate: self.rate.report(),
-            lateness: self.lateness.report(),
-            plots: Some(Box::new(Plots::of(&gaps, Some(&conformance), &self.timeline))),
+            rate: rate.report(),
+            lateness: lateness.report(),
+            plots: Some(Box::new(Plots::of(&gaps, Some(&conformance), &timeline))),
             ..DepartureMeter::none(books, held)
         }
     }
@@ -226,6 +309,67 @@ mod tests {
         };
         assert_eq!(text(report.gap, report.conformance), text(gaps.report(), conformance.report()));
         assert_eq!(conformance.report().map(|report| report.count), Some(9));
+    }
+
+    /// Runs end where a length, a gap, an ask or a window changes, and nothing is lost where they do.
+    #[test]
+    fn runs_of_equal_departures_are_all_counted() {
+        let window = Span::from_us(40);
+        let mut meter = DepartureMeter::new(Some(Span::from_us(1)), Some(Span::from_ps(800)), window);
+        let mut rate = RateMeter::new(window);
+        let mut lateness = LatenessMeter::default();
+        let mut timeline = Timeline::default();
+        let mut gaps = GapMeter::new(Some(Span::from_us(1)), Some(Span::from_ps(800)));
+        let (mut asked, mut start) = (Time::from_ps(5_000), Time::from_ps(12_000));
+        for i in 0..3_000_u64 {
+            let length = FrameLen::new(if i % 100 < 80 { 64 } else { 64 + (i % 7) as u32 });
+            meter.record(asked, start, length);
+            rate.record(start, length);
+            lateness.record(asked, start);
+            timeline.ask(asked, length);
+            timeline.got(start, length);
+            gaps.record(start);
+            asked += Span::from_us(1);
+            start += match i % 500 {
+                37 => Span::from_ns(1_200),
+                38 => Span::from_ns(800),
+                499 => Span::from_us(30),
+                _ => Span::from_us(1),
+            };
+            if i % 1_000 == 600 {
+                assert_eq!(meter.report(&Books::default(), 0).gap.map(|gap| gap.count), Some(i));
+            }
+        }
+        let report = meter.report(&Books::default(), 0);
+        let drawn = report.plots.and_then(|plots| plots.rate);
+        let got = serde_json::to_value((report.rate, report.lateness, report.gap, drawn)).expect("JSON");
+        let expected = (rate.report(), lateness.report(), gaps.report(), timeline.report());
+        assert_eq!(got, serde_json::to_value(expected).expect("JSON"));
+    }
+
+    /// Bursts of which nothing was asked read like their frames one by one.
+    #[test]
+    fn bursts_are_counted_like_their_frames() {
+        let window = Span::from_us(10);
+        let (mut bursts, mut frames) =
+            (DepartureMeter::new(None, None, window), DepartureMeter::new(None, None, window));
+        let mut start = Time::from_ps(7_000);
+        for (i, count) in (0..).zip([1_u64, 64, 1, 3, 64, 17, 64]) {
+            let mut burst = Tally::default();
+            let length = |k: u64| FrameLen::new(64 + ((i * 64 + k) % 7) as u32);
+            for k in 0..count {
+                burst.add(length(k));
+                frames.record(start, start, length(k));
+            }
+            bursts.record_burst(start, burst, length(count - 1));
+            start += Span::from_us(3 + i);
+        }
+        let text = |meter: &DepartureMeter| {
+            let report = meter.report(&Books::default(), 0);
+            let got = report.plots.and_then(|plots| plots.rate).map(|rate| rate.got_bps);
+            serde_json::to_string(&(report.gap, report.rate, got)).expect("JSON")
+        };
+        assert_eq!(text(&bursts), text(&frames));
     }
 
     #[test]

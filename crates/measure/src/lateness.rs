@@ -4,6 +4,7 @@ use crate::report::{Hiccups, LatenessReport};
 use units::{PS_PER_NS, Time};
 
 /// How far departures were from the instants asked for.
+#[derive(Clone)]
 pub(crate) struct LatenessMeter {
     late: Tallies,
     /// Departures by lateness in ns, four buckets an octave: a median that is quick to find.
@@ -34,18 +35,25 @@ impl Default for LatenessMeter {
 impl LatenessMeter {
     /// A frame that should have departed at `asked` did so at `departed`.
     pub(crate) fn record(&mut self, asked: Time, departed: Time) {
-        let late = departed.signed_ps_since(asked);
+        self.record_many(departed.signed_ps_since(asked), 1);
+    }
+
+    /// So many frames in a row departed late by so many ps.
+    pub(crate) fn record_many(&mut self, late: i64, times: u64) {
+        if times == 0 {
+            return;
+        }
         let hiccup = late > HICCUP.cast_signed();
         self.hiccups.count += u64::from(hiccup && !self.in_hiccup);
-        self.hiccups.frames += u64::from(hiccup);
+        self.hiccups.frames += if hiccup { times } else { 0 };
         self.in_hiccup = hiccup;
-        self.coarse[bucket(late.max(0).unsigned_abs() / PS_PER_NS)] += 1;
+        self.coarse[bucket(late.max(0).unsigned_abs() / PS_PER_NS)] += times;
         if late >= 0 {
             self.latest = self.latest.max(late.unsigned_abs());
-            self.late.count(late.unsigned_abs());
+            self.late.count_many(late.unsigned_abs(), times);
         } else {
             self.earliest = self.earliest.max(late.unsigned_abs());
-            self.late.count(0);
+            self.late.count_many(0, times);
         }
     }
 

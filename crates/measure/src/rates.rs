@@ -3,6 +3,7 @@ use crate::report::RateReport;
 use units::{FrameLen, PS_PER_S, Span, Time};
 
 /// The rate of a stream: overall, and per window of fixed length from the first frame on.
+#[derive(Clone)]
 pub struct RateMeter {
     window: Span,
     first: Option<Time>,
@@ -33,6 +34,11 @@ impl RateMeter {
 
     /// A frame of `length` started at `start`.
     pub fn record(&mut self, start: Time, length: FrameLen) {
+        self.record_burst(start, u64::from(length.bytes()), length);
+    }
+
+    /// Frames of so many bytes in all, the last one of `last`, started at `start`.
+    pub(crate) fn record_burst(&mut self, start: Time, bytes: u64, last: FrameLen) {
         if self.first.is_none() {
             self.first = Some(start);
             self.window_end = start + self.window;
@@ -44,11 +50,15 @@ impl RateMeter {
             self.windows.add_many(0, silent);
             self.window_end += self.window * (silent + 1);
         }
-        let bytes = u64::from(length.bytes());
         self.in_window += bytes;
-        self.before_last += self.last_bytes;
-        self.last_bytes = bytes;
+        self.before_last += self.last_bytes + (bytes - u64::from(last.bytes()));
+        self.last_bytes = last.bytes().into();
         self.last = self.last.max(start);
+    }
+
+    /// When the window of the last frame ends.
+    pub(crate) fn window_end(&self) -> Time {
+        self.window_end
     }
 
     /// The figures so far; `None` before the second frame.

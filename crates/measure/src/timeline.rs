@@ -3,6 +3,7 @@ use units::{FrameLen, PS_PER_S, Span, Time};
 
 /// Bytes over time, asked and got, in windows that double whenever there would be too many: a run of
 /// any length takes the same memory.
+#[derive(Clone)]
 pub struct Timeline {
     origin: Option<Time>,
     /// Length of a window in ps.
@@ -40,15 +41,42 @@ impl Timeline {
     /// A frame of `length` was asked to start at `at`.
     pub fn ask(&mut self, at: Time, length: FrameLen) {
         let window = self.window(at);
-        add(&mut self.asked, window, length);
+        add(&mut self.asked, window, length.bytes().into());
+    }
+
+    /// So many frames of so many bytes in all started at `at`.
+    pub(crate) fn got_burst(&mut self, at: Time, frames: u64, bytes: u64) {
+        let window = self.window(at);
+        add(&mut self.got, window, bytes);
+        self.frames += frames;
+        self.last = self.last.max(at);
     }
 
     /// A frame of `length` started at `at`.
     pub fn got(&mut self, at: Time, length: FrameLen) {
         let window = self.window(at);
-        add(&mut self.got, window, length);
+        add(&mut self.got, window, length.bytes().into());
         self.frames += 1;
         self.last = self.last.max(at);
+    }
+
+    /// So many frames of `length`, asked for and started, are in the window of the frame before.
+    pub(crate) fn repeat(&mut self, frames: u64, length: FrameLen, last: Time) {
+        let bytes = frames * u64::from(length.bytes());
+        let window = self.found.1;
+        add(&mut self.asked, window, bytes);
+        add(&mut self.got, window, bytes);
+        self.frames += frames;
+        self.last = self.last.max(last);
+    }
+
+    /// When the window ends that was found last; both ask and start of the last frame are in it, or else
+    /// there is no such time.
+    pub(crate) fn window_end(&self, asked: Time, start: Time) -> Option<Time> {
+        let begin = self.origin?.as_ps() + self.found.0;
+        let end = begin + self.width;
+        let within = |at: Time| (begin..end).contains(&at.as_ps());
+        (within(asked) && within(start)).then_some(Time::from_ps(end))
     }
 
     /// The number of the window of `at`, after as many doublings as it takes.
@@ -90,11 +118,12 @@ impl Timeline {
     }
 }
 
-fn add(windows: &mut Vec<u64>, window: usize, length: FrameLen) {
+#[inline]
+fn add(windows: &mut Vec<u64>, window: usize, bytes: u64) {
     if window >= windows.len() {
         windows.resize(window + 1, 0);
     }
-    windows[window] += u64::from(length.bytes());
+    windows[window] += bytes;
 }
 
 /// Makes one window of each two.

@@ -142,6 +142,17 @@ impl Site {
         }
     }
 
+    /// It is the whole of two or of four bytes, and starts at an even one.
+    #[must_use]
+    pub fn is_word(&self) -> bool {
+        let whole = match self.width {
+            2 => self.mask as u16 == u16::MAX,
+            4 => self.mask == u32::MAX,
+            _ => false,
+        };
+        whole && self.shift == 0 && self.at.is_multiple_of(2)
+    }
+
     /// What `value` there adds to a sum of 16-bit words.
     #[inline]
     #[must_use]

@@ -62,6 +62,17 @@ impl Stamp {
         }
     }
 
+    /// Sets the time of departure in a stamp that has none yet, at the end of `content`, which was just
+    /// written there: nothing is looked for.
+    #[inline]
+    pub fn set_first_time(content: &mut [u8], time_ns: u64) {
+        let Some(place) = content.last_chunk_mut::<{ Self::LENGTH }>() else { return };
+        // What the time adds to the sum, the complement gives up (RFC 1624).
+        let rest = u64::from(!u16::from_be_bytes([place[2], place[3]]));
+        place[2..4].copy_from_slice(&(!folded(rest + halves(time_ns))).to_be_bytes());
+        place[10..].copy_from_slice(&time_ns.to_be_bytes());
+    }
+
     #[inline]
     fn at_end(content: &[u8]) -> Option<Stamp> {
         let bytes = content.last_chunk::<{ Self::LENGTH }>()?;
@@ -114,6 +125,20 @@ mod tests {
         assert_eq!(Stamp::of(&padded), Some(STAMP));
         Stamp::set_time(&mut padded, 5);
         assert_eq!(Stamp::of(&padded), Some(Stamp { time_ns: 5, ..STAMP }));
+    }
+
+    #[test]
+    fn a_first_time_is_the_same_as_a_stamp_with_it() {
+        for time_ns in [0, 1, 0xffff, 0x1_0000, u64::MAX, STAMP.time_ns] {
+            for sequence in [0, 1, 0xffff_ffff] {
+                let stamp = Stamp { sequence, ..STAMP };
+                let (mut frame, mut whole) = (vec![0xaa; 60], vec![0xaa; 60]);
+                Stamp { time_ns: 0, ..stamp }.write(&mut frame);
+                Stamp::set_first_time(&mut frame, time_ns);
+                Stamp { time_ns, ..stamp }.write(&mut whole);
+                assert_eq!(frame, whole, "{sequence} at {time_ns}");
+            }
+        }
     }
 
     #[test]

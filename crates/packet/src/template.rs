@@ -254,6 +254,15 @@ impl Template {
         self.stream = Some(stream);
     }
 
+    /// Adds to the number of the stream in its stamps, if it has any; none if there is no such number.
+    #[must_use]
+    pub fn renumber(&mut self, more: u16) -> Option<()> {
+        if let Some(stream) = self.stream {
+            self.stream = Some(stream.checked_add(more)?);
+        }
+        Some(())
+    }
+
     /// Its frames are stamped.
     #[must_use]
     pub fn is_stamped(&self) -> bool {
@@ -326,14 +335,7 @@ impl Template {
     /// Sets a field of the next frame.
     #[inline]
     pub fn set(&mut self, site: &Site, value: u128, sums: &mut Sums) {
-        site.write(&mut self.image, value);
-        let sum = site.sum(value);
-        if site.in_ip {
-            sums.ip += sum;
-        }
-        if site.in_transport {
-            sums.transport += sum;
-        }
+        sums.put(site, value, &mut self.image);
     }
 
     /// Writes the next frame, number `sequence` of its stream, as long as `frame` is (without FCS).
@@ -342,39 +344,121 @@ impl Template {
     /// If it is longer than the longest, or shorter than its headers.
     #[inline]
     pub fn write(&mut self, mut sums: Sums, sequence: u64, frame: &mut [u8]) {
-        let end = self.end.unwrap_or(frame.len());
-        let stamp = if self.stream.is_some() { Stamp::LENGTH } else { 0 };
-        if let Some(ip) = self.ip {
-            if self.end.is_none() {
-                let (at, length) = if ip.version == 4 { (2, end - ip.start) } else { (4, end - ip.start - 40) };
-                self.image[ip.start + at..ip.start + at + 2].copy_from_slice(&(length as u16).to_be_bytes());
-                sums.ip += length as u64;
-                if let Some(start) = ip.transport.filter(|_| self.checksum.is_some()) {
-                    let length = end - start;
-                    sums.transport += transport_lengths(ip.protocol) * length as u64;
-                    if ip.protocol == UDP {
-                        self.image[start + 4..start + 6].copy_from_slice(&(length as u16).to_be_bytes());
-                    }
-                }
-            }
-            if ip.version == 4 {
-                let at = ip.start + 10;
-                self.image[at..at + 2].copy_from_slice(&(!fold(sums.ip)).to_be_bytes());
-            }
-            if let Some(at) = self.checksum {
-                sums.transport += u64::from(self.payload_sums[end - stamp - self.payload]);
-                let checksum = match !fold(sums.transport) {
-                    // RFC 768: a computed zero is sent as all ones, since zero means "no checksum".
-                    0 if ip.protocol == UDP => 0xffff,
-                    checksum => checksum,
-                };
-                self.image[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
-            }
-        }
+        self.put_lengths(frame.len(), &mut sums);
+        seal(self.ip.as_ref(), self.checksum, sums, &mut self.image);
         frame.copy_from_slice(&self.image[..frame.len()]);
+        self.write_stamp(sequence, frame);
+    }
+
+    /// Writes all that frames of this length have in common, and gives the sums that each of them begins
+    /// with: a frame is then complete once its fields are [put](Sums::put) and it is
+    /// [sealed](Template::seal).
+    ///
+    /// # Panics
+    /// As [`Template::write`].
+    pub fn lay(&mut self, frame: &mut [u8]) -> Sums {
+        let mut sums = self.base;
+        self.put_lengths(frame.len(), &mut sums);
+        frame.copy_from_slice(&self.image[..frame.len()]);
+        sums
+    }
+
+    /// Writes the checksums and the stamp of frame number `sequence`, which was [laid](Template::lay).
+    ///
+    /// # Panics
+    /// If the frame is shorter than its headers.
+    #[inline]
+    pub fn seal(&self, sums: Sums, sequence: u64, frame: &mut [u8]) {
+        seal(self.ip.as_ref(), self.checksum, sums, frame);
+        self.write_stamp(sequence, frame);
+    }
+
+    /// Where the stamp of a frame of so many bytes ends, if there is one.
+    #[must_use]
+    pub fn stamp_end(&self, length: usize) -> Option<usize> {
+        self.stream.map(|_| self.end.unwrap_or(length))
+    }
+
+    #[inline]
+    fn write_stamp(&self, sequence: u64, frame: &mut [u8]) {
         if let Some(stream) = self.stream {
+            let end = self.end.unwrap_or(frame.len());
             Stamp { stream, sequence: sequence as u32, time_ns: 0 }.write(&mut frame[..end]);
         }
+    }
+
+    /// Writes the lengths in the headers of a frame of so many bytes, and adds them and the payload to its sums.
+    #[inline]
+    fn put_lengths(&mut self, length: usize, sums: &mut Sums) {
+        let Some(ip) = &self.ip else { return };
+        let end = self.end.unwrap_or(length);
+        if self.end.is_none() {
+            let (at, length) = if ip.version == 4 { (2, end - ip.start) } else { (4, end - ip.start - 40) };
+            self.image[ip.start + at..ip.start + at + 2].copy_from_slice(&(length as u16).to_be_bytes());
+            sums.ip += length as u64;
+            if let Some(start) = ip.transport.filter(|_| self.checksum.is_some()) {
+                let length = end - start;
+                sums.transport += transport_lengths(ip.protocol) * length as u64;
+                if ip.protocol == UDP {
+                    self.image[start + 4..start + 6].copy_from_slice(&(length as u16).to_be_bytes());
+                }
+            }
+        }
+        if self.checksum.is_some() {
+            let stamp = if self.stream.is_some() { Stamp::LENGTH } else { 0 };
+            sums.transport += u64::from(self.payload_sums[end - stamp - self.payload]);
+        }
+    }
+}
+
+impl Sums {
+    /// Sets a field of a frame.
+    #[inline]
+    pub fn put(&mut self, site: &Site, value: u128, frame: &mut [u8]) {
+        site.write(frame, value);
+        self.add(site, value);
+    }
+
+    /// Sets a field that [is a word](Site::is_word).
+    #[inline]
+    pub fn put_word(&mut self, site: &Site, value: u32, frame: &mut [u8]) {
+        let sum = u64::from(value >> 16) + u64::from(value & 0xffff);
+        if site.width == 4 {
+            frame[site.at..site.at + 4].copy_from_slice(&value.to_be_bytes());
+        } else {
+            frame[site.at..site.at + 2].copy_from_slice(&(value as u16).to_be_bytes());
+        }
+        self.ip += if site.in_ip { sum } else { 0 };
+        self.transport += if site.in_transport { sum } else { 0 };
+    }
+
+    #[inline]
+    fn add(&mut self, site: &Site, value: u128) {
+        let sum = site.sum(value);
+        if site.in_ip {
+            self.ip += sum;
+        }
+        if site.in_transport {
+            self.transport += sum;
+        }
+    }
+}
+
+/// Writes the checksums that follow from sums.
+#[inline]
+fn seal(ip: Option<&IpHeader>, checksum: Option<usize>, sums: Sums, frame: &mut [u8]) {
+    let Some(ip) = ip else { return };
+    if ip.version == 4 {
+        let at = ip.start + 10;
+        frame[at..at + 2].copy_from_slice(&(!fold(sums.ip)).to_be_bytes());
+    }
+    if let Some(at) = checksum {
+        let checksum = match !fold(sums.transport) {
+            // RFC 768: a computed zero is sent as all ones, since zero means "no checksum".
+            0 if ip.protocol == UDP => 0xffff,
+            checksum => checksum,
+        };
+        frame[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 
@@ -461,6 +545,13 @@ mod tests {
                     are_valid(&frame),
                     "{protocol:?} v6 {v6} tags {tags} stamped {stamped} {length} B: {frame:02x?}"
                 );
+                let mut laid = vec![0xff; length];
+                let mut sums = template.lay(&mut laid);
+                for (i, site) in varied.iter().enumerate() {
+                    sums.put(site, (length * 7_919 * (i + 1)) as u128, &mut laid);
+                }
+                template.seal(sums, length as u64, &mut laid);
+                assert_eq!(laid, frame, "{protocol:?} v6 {v6} tags {tags} stamped {stamped} {length} B");
                 let stamp = Stamp::of(&frame).map(|stamp| (stamp.stream, stamp.sequence));
                 assert_eq!(stamp, stamped.then_some((7, length as u32)));
                 if let Some(ip) = Headers::of(&frame).and_then(|headers| headers.ip) {

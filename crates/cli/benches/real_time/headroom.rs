@@ -31,7 +31,9 @@ pub(crate) const LOADS: [Load; 2] = [
 ];
 
 pub(crate) fn run(eal: &'static Eal, rounds: usize) -> Outcome {
-    println!("headroom: wire time per CPU second of one core, into a port that swallows all; median of {rounds} x 1 s");
+    println!(
+        "headroom: wire time per CPU second of one core, into a port that swallows all, data without stamps; median of {rounds} x 1 s"
+    );
     for load in LOADS.iter().rev() {
         print!("  {:<32}", load.name);
         for gbps in [10, 25, 40, 100] {
@@ -58,7 +60,7 @@ pub(crate) fn one(
     duration: Span,
 ) -> Result<(f64, Finished), Box<dyn Error>> {
     let line = Line::new(rate);
-    let spec = scenario::parse_stream(&format!("udp 10.0.0.1:1 > 10.0.0.2:2 size {}", load.sizes))?;
+    let spec = scenario::parse_stream(&format!("udp 10.0.0.1:1 > 10.0.0.2:2 size {} stamp off", load.sizes))?;
     let gap = (load.gap)(rate);
     let ask = Ask::Gap(gap);
     let schedule =

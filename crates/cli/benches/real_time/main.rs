@@ -1,8 +1,9 @@
 //! Real time on this machine, each figure beside a limit of the same run. Nothing here passes or
 //! fails, and everything is bounded in time.
 //!
-//! `cargo bench -p netlathe-cli --bench real_time -- [headroom] [line] [gaps] [box] [emulate] [--rounds N] [--gap NS] [--slots N]`
+//! `cargo bench -p netlathe-cli --bench real_time -- [speed] [headroom] [line] [gaps] [box] [emulate] [--rounds N] [--gap NS] [--slots N]`
 //!
+//! - `speed`: frames that cores make, beside testpmd
 //! - `headroom`: wire time that one core fills, as a multiple of line rates
 //! - `line`: filler pacing on a line in real time, by depth of the queue
 //! - `gaps`: deadline pacing on veth beside the bare floor loop
@@ -18,6 +19,7 @@ mod headroom;
 mod line;
 mod pass;
 mod programs;
+mod speed;
 
 use dpdk::{Eal, EalConfig};
 use std::error::Error;
@@ -39,11 +41,14 @@ fn main() -> Outcome {
     let parts: Vec<&str> = arguments
         .iter()
         .map(String::as_str)
-        .filter(|word| ["headroom", "line", "gaps", "box", "emulate"].contains(word))
+        .filter(|word| ["speed", "headroom", "line", "gaps", "box", "emulate"].contains(word))
         .collect();
     let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
     let cpus = std::thread::available_parallelism()?;
     println!("real time, {cpus} CPUs, DPDK {}, load {}", Eal::version(), load());
+    if wanted("speed") {
+        speed::run(rounds.unwrap_or(3))?;
+    }
     if wanted("gaps") {
         gaps::run(rounds.unwrap_or(3), number("--gap"))?;
     }

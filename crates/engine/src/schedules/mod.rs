@@ -72,6 +72,11 @@ pub trait Schedule: Send {
         None
     }
 
+    /// True if frames depart as soon as they are ready.
+    fn asks_nothing(&self) -> bool {
+        false
+    }
+
     /// True if the rate depends on how many frames wait.
     fn watches_depth(&self) -> bool {
         false
@@ -258,6 +263,10 @@ pub(crate) struct AsReady;
 impl Schedule for AsReady {
     fn depart(&mut self, ready: Time, _: &Lengths) -> Due {
         Due { at: ready, starved: false }
+    }
+
+    fn asks_nothing(&self) -> bool {
+        true
     }
 
     fn forgive(&mut self, _: Span) {}

@@ -301,6 +301,21 @@ impl Sizes {
         Sizes { next: 0, random, from }
     }
 
+    /// The size, if there is one only.
+    #[must_use]
+    pub fn only(&self) -> Option<FrameLen> {
+        match &self.from {
+            From::Fixed(length) => Some(*length),
+            From::Walk(low, high) if low == high => Some(FrameLen::new(*low)),
+            _ => None,
+        }
+    }
+
+    /// Draws from the random stream of that name below its own from now on.
+    pub(super) fn deal(&mut self, name: &str) {
+        self.random = self.random.child(name);
+    }
+
     /// The next size.
     #[inline]
     pub fn draw(&mut self) -> FrameLen {

@@ -1,19 +1,30 @@
 use super::host::Host;
 use super::mix::Sizes;
 use super::spec::StreamSpec;
-use super::values::Walker;
+use super::values::{Counter, Walker};
 use crate::random::Random;
-use packet::{HeapFrame, Key, MacAddr, Site, Template};
+use packet::{HeapFrame, Key, MacAddr, Site, Sums, Template};
 use units::ParseError;
 
 /// Makes the frames of a stream, one after the other.
 #[derive(Clone, Debug)]
 struct Stream {
     template: Template,
-    fields: Vec<(Site, Walker)>,
+    fields: Vec<Field>,
     sizes: Sizes,
     sequence: u64,
     host: Option<Host>,
+    /// What the sums of frames begin with, once their common part was laid.
+    laid: Sums,
+}
+
+/// A field that changes.
+#[derive(Clone, Debug)]
+struct Field {
+    site: Site,
+    walker: Walker,
+    /// Once their common part was laid, frames get the same values from this, where that can be.
+    counter: Option<Counter>,
 }
 
 impl Stream {
@@ -25,16 +36,17 @@ impl Stream {
         for (key, values) in spec.fields.iter().filter(|(_, values)| values.only().is_none()) {
             let site = template.site(*key).expect("the template was checked for it");
             template.vary(&site);
-            fields.push((site, Walker::new(values, random(key.name()))));
+            fields.push(Field { site, walker: Walker::new(values, random(key.name())), counter: None });
         }
         let host = Host::of(spec, &template);
-        Ok(Stream { template, fields, sizes: Sizes::new(sizes, random("size")), sequence: 0, host })
+        let sizes = Sizes::new(sizes, random("size"));
+        Ok(Stream { template, fields, sizes, sequence: 0, host, laid: Sums::default() })
     }
 
     #[inline]
     fn next_frame<'a, E>(&mut self, room: impl FnOnce(usize) -> Result<&'a mut [u8], E>) -> Result<(), E> {
         let mut sums = self.template.sums();
-        for (site, walker) in &mut self.fields {
+        for Field { site, walker, .. } in &mut self.fields {
             self.template.set(site, walker.next(), &mut sums);
         }
         let length = self.sizes.draw().without_fcs() as usize;
@@ -42,6 +54,42 @@ impl Stream {
         self.sequence += 1;
         self.template.write(sums, sequence, room(length)?);
         Ok(())
+    }
+}
+
+/// How frames of an even stream are made: [`Streams::even`].
+impl Stream {
+    /// All frames are the same.
+    fn is_constant(&self) -> bool {
+        self.fields.is_empty() && !self.template.is_stamped()
+    }
+
+    #[inline]
+    fn patch(&mut self, frame: &mut [u8]) {
+        let mut sums = self.laid;
+        for Field { site, walker, counter } in &mut self.fields {
+            match counter {
+                Some(counter) => sums.put_word(site, counter.next() as u32, frame),
+                None => sums.put(site, walker.next(), frame),
+            }
+        }
+        self.template.seal(sums, self.sequence, frame);
+        self.sequence += 1;
+    }
+
+    /// The part that one of several makes, see [`Streams::deal`].
+    fn part(&self, part: u16, of: u16, apart: u16) -> Option<Self> {
+        let mut stream = self.clone();
+        if of > 1 {
+            stream.template.renumber(part.checked_mul(apart)?)?;
+            let name = format!("part{part}");
+            for Field { walker, counter, .. } in &mut stream.fields {
+                walker.deal(u64::from(part), u64::from(of), &name);
+                *counter = counter.and_then(|_| walker.counter());
+            }
+            stream.sizes.deal(&name);
+        }
+        Some(stream)
     }
 }
 
@@ -53,6 +101,8 @@ pub struct Streams {
     /// Of each stream: how far it is behind its share.
     credit: Vec<i64>,
     first: u16,
+    /// How far the numbers of the parts are apart.
+    apart: u16,
 }
 
 impl Streams {
@@ -69,7 +119,7 @@ impl Streams {
         let numbered = specs.iter().zip(first..);
         let streams = numbered.map(|(spec, number)| Stream::new(spec, seed, number)).collect::<Result<Vec<_>, _>>()?;
         let weights = specs.iter().map(|spec| i64::from(spec.weight)).collect();
-        Ok(Streams { credit: vec![0; streams.len()], streams, weights, first })
+        Ok(Streams { credit: vec![0; streams.len()], apart: streams.len() as u16, streams, weights, first })
     }
 
     /// Makes the next frame: of its length, without FCS, `room` gives the place it is written to.
@@ -80,6 +130,83 @@ impl Streams {
     pub fn next_frame<'a, E>(&mut self, room: impl FnOnce(usize) -> Result<&'a mut [u8], E>) -> Result<(), E> {
         let turn = if self.streams.len() == 1 { 0 } else { self.turn() };
         self.streams[turn].next_frame(room)
+    }
+
+    /// The length without FCS of all frames, if there is one stream and all its frames have the same.
+    /// Such frames differ in a few bytes only: a buffer that holds one of them, as
+    /// [`lay`](Streams::lay) writes it, becomes the next by [`patch`](Streams::patch).
+    #[must_use]
+    pub fn even(&self) -> Option<usize> {
+        match &self.streams[..] {
+            [stream] => stream.sizes.only().map(|length| length.without_fcs() as usize),
+            _ => None,
+        }
+    }
+
+    /// Writes what all frames of an even stream have in common into a buffer of that length.
+    pub fn lay(&mut self, frame: &mut [u8]) {
+        let stream = &mut self.streams[0];
+        stream.laid = stream.template.lay(frame);
+        for Field { site, walker, counter } in &mut stream.fields {
+            *counter = walker.counter().filter(|_| site.is_word());
+        }
+        if stream.is_constant() {
+            stream.template.seal(stream.laid, 0, frame);
+        }
+    }
+
+    /// Makes each of these buffers, which hold some frame of this even stream, the next one: the same bytes
+    /// as [`next_frame`](Streams::next_frame) writes.
+    #[inline]
+    pub fn patch<'a>(&mut self, frames: impl Iterator<Item = &'a mut [u8]>) {
+        let stream = &mut self.streams[0];
+        if !stream.is_constant() {
+            frames.for_each(|frame| stream.patch(frame));
+        }
+    }
+
+    /// The length without FCS of the longest frame there can be.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.streams.iter().map(|stream| stream.template.given_length()).max().unwrap_or(0)
+    }
+
+    /// Where the stamps of frames of an even stream end, if they have any.
+    #[must_use]
+    pub fn stamp_end(&self) -> Option<usize> {
+        self.streams[0].template.stamp_end(self.even()?)
+    }
+
+    /// The numbers of parts are to be `apart`, see [`deal`](Streams::deal).
+    #[must_use]
+    pub fn numbered_apart(self, apart: u16) -> Self {
+        Streams { apart, ..self }
+    }
+
+    /// Deals the frames to so many makers that know nothing of each other. The fields of part k take the
+    /// values that those of frames k, k + n, k + 2 n… would have, so that all together go through the same
+    /// ranges; what is random is drawn from random streams of its own. Each part counts its stamps by
+    /// itself, as stream number k × `apart` higher: a receiver finds every part in order.
+    ///
+    /// # Errors
+    /// More streams than there are numbers.
+    pub fn deal(&self, parts: u16) -> Result<Vec<Streams>, ParseError> {
+        let part = |part: u16| {
+            let streams = self.streams.iter().map(|stream| stream.part(part, parts, self.apart));
+            let streams = streams.collect::<Option<Vec<_>>>().ok_or_else(|| {
+                let what = format!("{} streams on {parts} cores have no numbers for their stamps", self.streams.len());
+                ParseError::new(what, "name fewer cores")
+            })?;
+            let first = self.first + part * self.apart;
+            Ok(Streams {
+                streams,
+                weights: self.weights.clone(),
+                credit: self.credit.clone(),
+                first,
+                apart: self.apart,
+            })
+        };
+        (0..parts.max(1)).map(part).collect()
     }
 
     /// Makes `frame` the next one.
@@ -131,5 +258,93 @@ impl Streams {
         }
         self.credit[best] -= total;
         best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::{SizeSpec, Values};
+    use packet::{Frame, Key, Protocol, Stamp};
+    use units::FrameLen;
+
+    /// UDP with fields that are walked, listed, drawn at random, and parts of words.
+    fn spec(stamp: bool, fields: usize) -> StreamSpec {
+        let range = |first, last, step| Values { parts: vec![(first, last)], step, random: false };
+        let all = [
+            (Key::Source, range(0x0a00_0001, 0x0a00_0009, 2)),
+            (Key::Dport, range(65_530, 65_535, 1)),
+            (Key::Destination, Values { random: true, ..range(0x0a01_0000, 0x0a01_ffff, 1) }),
+            (Key::Dscp, range(0, 63, 5)),
+            (Key::Sport, Values { parts: vec![(7, 7), (100, 102)], step: 1, random: false }),
+            (Key::Dmac, range(0x0200_0000_0001, 0x0200_0000_0010, 1)),
+        ];
+        let size = Some(SizeSpec::Fixed(FrameLen::new(90)));
+        let fields = all[..fields].to_vec();
+        StreamSpec { fields, size, stamp: Some(stamp), ..StreamSpec::made(Protocol::Udp, false) }
+    }
+
+    #[test]
+    fn patched_frames_are_those_that_would_be_written() {
+        for (stamp, fields) in (0..=6).flat_map(|fields| [(false, fields), (true, fields)]) {
+            let specs = [spec(stamp, fields)];
+            let mut whole = Streams::new(&specs, 7, 3).expect("a stream");
+            let mut even = Streams::new(&specs, 7, 3).expect("a stream");
+            assert_eq!(even.even(), Some(86));
+            let mut buffers = vec![vec![0xee; 86]; 3];
+            buffers.iter_mut().for_each(|buffer| even.lay(buffer));
+            let mut frame = HeapFrame::default();
+            for _ in 0..40 {
+                even.patch(buffers.iter_mut().map(|buffer| &mut buffer[..]));
+                for buffer in &buffers {
+                    whole.fill(&mut frame);
+                    assert_eq!(buffer[..], *frame.bytes(), "{fields} fields, stamp {stamp}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_make_what_one_would_in_turn() {
+        for laid in [false, true] {
+            let mut walked = spec(true, 2);
+            walked.stamp = Some(false);
+            let mut one = Streams::new(&[walked], 7, 0).expect("a stream");
+            let mut buffer = vec![0; 86];
+            let mut dealt = one.clone();
+            if laid {
+                dealt.lay(&mut buffer);
+            }
+            let mut parts = dealt.deal(3).expect("few parts");
+            let (mut expected, mut got) = (HeapFrame::default(), HeapFrame::default());
+            for i in 0..60 {
+                one.fill(&mut expected);
+                if laid {
+                    parts[i % 3].patch(std::iter::once(&mut buffer[..]));
+                    assert_eq!(buffer[..], *expected.bytes(), "{i}");
+                } else {
+                    parts[i % 3].fill(&mut got);
+                    assert_eq!(got.bytes(), expected.bytes(), "{i}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_have_stamps_of_their_own() {
+        let streams = Streams::new(&[spec(true, 1), spec(true, 0)], 7, 5).expect("streams").numbered_apart(10);
+        let mut frame = HeapFrame::default();
+        let mut seen = Vec::new();
+        for mut part in streams.deal(2).expect("few parts") {
+            for _ in 0..4 {
+                part.fill(&mut frame);
+                seen.push(Stamp::of(frame.bytes()).map(|stamp| (stamp.stream, stamp.sequence)));
+            }
+            let made: Vec<_> = part.made().collect();
+            assert_eq!(made.iter().map(|(_, made)| made).sum::<u64>(), 4);
+        }
+        let expected = [(5, 0), (6, 0), (5, 1), (6, 1), (15, 0), (16, 0), (15, 1), (16, 1)];
+        assert_eq!(seen, expected.map(Some));
+        assert!(streams.numbered_apart(40_000).deal(3).is_err(), "beyond the last number");
     }
 }

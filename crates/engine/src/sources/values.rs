@@ -97,6 +97,8 @@ pub(super) struct Walker {
     /// Steps into the part.
     index: u64,
     step: u64,
+    /// Values that others take after each of ours.
+    skip: u64,
     /// Where random values come from, and how many there are to choose from.
     random: Option<(Random, u64)>,
 }
@@ -118,7 +120,7 @@ impl Walker {
         let parts: Vec<Part> = values.parts.iter().map(part).collect();
         let choices = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.steps + 1));
         let random = values.random.then_some((random, choices));
-        Walker { parts, part: 0, index: 0, step: values.step, random }
+        Walker { parts, part: 0, index: 0, step: values.step, skip: 0, random }
     }
 
     #[inline]
@@ -134,13 +136,65 @@ impl Walker {
         }
         let part = self.parts[self.part];
         let value = part.first + u128::from(self.index) * u128::from(self.step);
-        if self.index < part.steps {
-            self.index += 1;
+        if self.index < part.steps.saturating_sub(self.skip) {
+            self.index += 1 + self.skip;
         } else {
+            self.advance(1 + self.skip);
+        }
+        value
+    }
+
+    /// Goes so many values on.
+    fn advance(&mut self, mut values: u64) {
+        while values > self.parts[self.part].steps - self.index {
+            values -= self.parts[self.part].steps - self.index + 1;
             self.index = 0;
             self.part = if self.part + 1 == self.parts.len() { 0 } else { self.part + 1 };
         }
+        self.index += values;
+    }
+
+    /// Takes every `of`-th value from number `first` on, or draws from the random stream of that name.
+    pub(super) fn deal(&mut self, first: u64, of: u64, name: &str) {
+        match &mut self.random {
+            Some((random, _)) => *random = random.child(name),
+            None => {
+                self.advance(first);
+                self.skip = of - 1;
+            }
+        }
+    }
+}
+
+/// A walk through one range of numbers of 32 bits at most, as nearly all fields have: its next value takes
+/// a comparison and an addition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counter {
+    value: u64,
+    first: u64,
+    /// Beyond the last value by a step.
+    beyond: u64,
+    stride: u64,
+}
+
+impl Counter {
+    #[inline]
+    pub(super) fn next(&mut self) -> u64 {
+        let value = self.value;
+        let next = value + self.stride;
+        self.value = if next < self.beyond { next } else { next - (self.beyond - self.first) };
         value
+    }
+}
+
+impl Walker {
+    /// The same walk, if a counter can do it.
+    pub(super) fn counter(&self) -> Option<Counter> {
+        let ([part], None) = (&self.parts[..], &self.random) else { return None };
+        let first = u64::from(u32::try_from(part.first).ok()?);
+        let span = (part.steps + 1).checked_mul(self.step).filter(|span| *span <= 1 << 33)?;
+        let stride = (1 + self.skip).checked_mul(self.step).filter(|stride| *stride <= span)?;
+        Some(Counter { value: first + self.index * self.step, first, beyond: first + span, stride })
     }
 }
 
@@ -176,6 +230,38 @@ mod tests {
         assert_eq!([0, 2, 4, 21, 26].map(|other| values.position(other)), [None; 5]);
         let wide = Values { parts: vec![(0, u128::MAX)], step: 1, random: false };
         assert_eq!((wide.position(u128::MAX), wide.nth(5)), (Some(u128::MAX), 5));
+    }
+
+    #[test]
+    fn dealt_walkers_take_turns() {
+        let values = Values { parts: vec![(1, 3), (9, 9), (20, 25)], step: 2, random: false };
+        let all = walk(&values, 60);
+        for of in [1, 2, 3, 4, 7, 20] {
+            let mut dealt: Vec<Walker> = (0..of).map(|_| Walker::new(&values, Random::stream(1, "field"))).collect();
+            dealt.iter_mut().zip(0..).for_each(|(walker, first)| walker.deal(first, of, "part"));
+            let got: Vec<u128> = (0..60).map(|i| dealt[i % of as usize].next()).collect();
+            assert_eq!(got, all, "{of}");
+        }
+    }
+
+    #[test]
+    fn a_counter_walks_the_same_way() {
+        for (first, last, step) in [(0, 9, 1), (5, 5, 1), (0, u32::MAX.into(), 7), (4_294_967_290, 4_294_967_295, 2)] {
+            let values = Values { parts: vec![(first, last)], step, random: false };
+            for of in [1, 2, 3] {
+                let mut walker = Walker::new(&values, Random::stream(1, "field"));
+                walker.deal(of - 1, of, "part");
+                let Some(mut counter) = walker.counter() else {
+                    assert!(u128::from(of * step) > last - first, "{first}-{last} step {step} of {of}");
+                    continue;
+                };
+                for _ in 0..50 {
+                    assert_eq!(u128::from(counter.next()), walker.next(), "{first}-{last} step {step} of {of}");
+                }
+            }
+        }
+        let two = Values { parts: vec![(0, 1), (4, 5)], step: 1, random: false };
+        assert!(Walker::new(&two, Random::stream(1, "field")).counter().is_none());
     }
 
     #[test]

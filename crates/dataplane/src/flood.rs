@@ -1,0 +1,224 @@
+//! Sending as fast as a port takes frames: by the burst, with books by the burst.
+//!
+//! Nothing is asked of such departures, and no stage stands before them; so no frame needs a place in a
+//! queue, a schedule's word or a look at the clock of its own.
+
+use crate::answers::Answers;
+use crate::counters::Counters;
+use crate::maker::{Maker, redate};
+use crate::neighbour;
+use crate::rounds::Ends;
+use dpdk::{BURST, Burst, Kept, Outgoing, TscClock, TxQueue};
+use measure::{AnsweredTally, Books, DepartureMeter, DepthReport, PipelineReport, RateReport, StreamReport, Tally};
+use packet::{Answered, Frame, Stamp};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use units::{FrameLen, PS_PER_NS, Span, Time};
+
+/// When the port has taken nothing for so long, it is left alone for a while.
+const STUCK: Span = Span::from_ms(5);
+const NAP: Duration = Duration::from_micros(50);
+
+/// One queue and what it sends.
+pub(crate) struct Flood<'a> {
+    tx: TxQueue,
+    clock: TscClock,
+    end: Time,
+    ends: Ends<'a>,
+    counters: &'a Counters,
+    meter: DepartureMeter,
+    books: Books,
+    /// What of the books was told to `counters`.
+    told: Books,
+    round: u64,
+    /// When the port took something last.
+    busy_at: Time,
+    answers: Option<Answers>,
+    /// Answers that the port has not taken yet, and what they are.
+    replies: (Burst, VecDeque<Answered>),
+    answered: AnsweredTally,
+}
+
+impl<'a> Flood<'a> {
+    pub(crate) fn new(
+        tx: TxQueue,
+        clock: TscClock,
+        ends: Ends<'a>,
+        counters: &'a Counters,
+        meter: DepartureMeter,
+    ) -> Self {
+        let now = clock.now();
+        let end = ends.duration.and_then(|duration| now.checked_add(duration)).unwrap_or(Time::MAX);
+        let (books, told) = Default::default();
+        let (replies, answered) = ((Burst::new(), VecDeque::new()), AnsweredTally::default());
+        let (round, answers) = (0, None);
+        Flood { tx, clock, end, ends, counters, meter, books, told, round, busy_at: now, answers, replies, answered }
+    }
+
+    /// Answers those who ask for the port's addresses, between bursts.
+    pub(crate) fn answering(self, answers: Option<Answers>) -> Self {
+        Flood { answers, ..self }
+    }
+
+    /// Sends what `maker` makes. Frames are stamped, if they are, by a clock that read `wall_at_zero` ns at
+    /// the start.
+    pub(crate) fn of_made(mut self, mut maker: Maker, wall_at_zero: u64) -> PipelineReport {
+        let stamped = maker.streams().stamped();
+        let wall = |time: Time| wall_at_zero + time.as_ps() / PS_PER_NS;
+        let mut burst = Burst::new();
+        let mut lengths = Vec::with_capacity(BURST);
+        let mut sent = 0;
+        while let Some(now) = self.next() {
+            if burst.is_empty() {
+                maker.make(&mut burst, BURST);
+                maker.lengths(&burst, &mut lengths);
+                sent = 0;
+                self.books.came.add_all(tally(&lengths));
+                if burst.is_empty() && maker.left() == 0 {
+                    break;
+                }
+                if stamped {
+                    maker.date(&mut burst, wall(self.clock.now()));
+                }
+            } else if stamped {
+                redate(&mut burst, wall(now));
+            }
+            let taken = self.tx.send(&mut burst);
+            self.book(now, &lengths[sent..sent + taken]);
+            sent += taken;
+        }
+        let mut streams: Vec<(u16, u64)> = maker.streams().made().collect();
+        for held in burst.iter().filter_map(|frame| Stamp::of(frame.bytes())) {
+            streams.iter_mut().filter(|(stream, _)| *stream == held.stream).for_each(|(_, made)| *made -= 1);
+        }
+        let stream = |(stream, sent)| StreamReport { stream, sent: Some(sent), received: None };
+        let streams = streams.into_iter().map(stream).collect();
+        PipelineReport { streams, ..self.report(burst.len() as u64) }
+    }
+
+    /// Sends `frames` one after the other and from the start again, `left` of them in all.
+    pub(crate) fn of_kept(mut self, frames: &[Kept], mut left: u64) -> PipelineReport {
+        let lengths: Vec<FrameLen> = frames.iter().map(|frame| FrameLen::of_captured(frame.len() as u32)).collect();
+        let mut burst = Outgoing::new();
+        let mut at = 0;
+        while let Some(now) = self.next() {
+            if burst.is_empty() {
+                let most = BURST.min(frames.len() - at).min(usize::try_from(left).unwrap_or(BURST));
+                if most == 0 {
+                    break;
+                }
+                frames[at..at + most].iter().for_each(|frame| burst.push_kept(frame));
+                self.books.came.add_all(tally(&lengths[at..at + most]));
+                left -= most as u64;
+            }
+            let taken = self.tx.send_out(&mut burst);
+            self.book(now, &lengths[at..at + taken]);
+            at = if at + taken == frames.len() { 0 } else { at + taken };
+        }
+        self.report(burst.len() as u64)
+    }
+
+    /// Begins another round: what the clock reads, or `None` when the run is to end.
+    #[inline]
+    fn next(&mut self) -> Option<Time> {
+        let now = self.clock.now();
+        if self.round.is_multiple_of(64) {
+            self.tell();
+            self.answer(now);
+            if self.ends.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+        }
+        self.round += 1;
+        (now < self.end).then_some(now)
+    }
+
+    /// Hears who asks, and answers.
+    fn answer(&mut self, now: Time) {
+        let Some(answers) = &mut self.answers else { return };
+        if answers.must_look(now) {
+            answers.look(now, BURST);
+        }
+        let (burst, what) = &mut self.replies;
+        while burst.len() < BURST
+            && let Some((answered, frame)) = answers.next()
+        {
+            burst.push(frame).expect("there is room");
+            what.push_back(answered);
+        }
+        if !burst.is_empty() {
+            let taken = self.tx.send(burst);
+            what.drain(..taken).for_each(|answered| neighbour::count(&mut self.answered, answered));
+        }
+    }
+
+    /// Books frames of these lengths, which the port took at `now`.
+    #[inline]
+    fn book(&mut self, now: Time, taken: &[FrameLen]) {
+        if let Some(last) = taken.last() {
+            let taken = tally(taken);
+            self.books.left.add_all(taken);
+            self.meter.record_burst(now, taken, *last);
+            self.busy_at = now;
+        } else if now.since(self.busy_at) > STUCK {
+            std::thread::sleep(NAP);
+        }
+    }
+
+    /// Tells those who look on; several queues tell the same ones.
+    fn tell(&mut self) {
+        let (came, left) = (self.books.came.since(self.told.came), self.books.left.since(self.told.left));
+        self.counters.came.fetch_add(came.frames, Ordering::Relaxed);
+        self.counters.left.fetch_add(left.frames, Ordering::Relaxed);
+        self.counters.left_bytes.fetch_add(left.bytes, Ordering::Relaxed);
+        self.told = self.books.clone();
+    }
+
+    fn report(mut self, held: u64) -> PipelineReport {
+        self.tell();
+        let not_taken = self.replies.0.len() as u64;
+        PipelineReport {
+            depth: Some(DepthReport { max: 0 }),
+            answers: self.answers.as_ref().map(|answers| answers.report(self.answered, not_taken)),
+            ..self.meter.report(&self.books, held)
+        }
+    }
+}
+
+#[inline]
+fn tally(lengths: &[FrameLen]) -> Tally {
+    let bytes = lengths.iter().map(|length| u64::from(length.bytes())).sum();
+    Tally { frames: lengths.len() as u64, bytes }
+}
+
+/// The report of several queues that sent at once: their books and rates together. Between frames of
+/// different queues there are no gaps that could be told from here.
+pub(crate) fn joined(reports: Vec<PipelineReport>) -> PipelineReport {
+    if reports.len() == 1 {
+        return reports.into_iter().next().unwrap_or_default();
+    }
+    let mut all = PipelineReport { depth: Some(DepthReport { max: 0 }), ..PipelineReport::default() };
+    for report in reports {
+        all.came.add_all(report.came);
+        all.left.add_all(report.left);
+        all.drops.add_all(&report.drops);
+        all.held += report.held;
+        all.streams.extend(report.streams);
+        all.answers = all.answers.or(report.answers);
+        all.rate = match (all.rate, report.rate) {
+            (Some(one), Some(other)) => Some(RateReport {
+                mean_bps: one.mean_bps + other.mean_bps,
+                windows: 0,
+                min_bps: None,
+                max_bps: None,
+                range_bytes_per_second: None,
+                std_bps: None,
+                ..one
+            }),
+            (one, other) => one.or(other),
+        };
+    }
+    all.streams.sort_by_key(|stream| stream.stream);
+    all
+}
