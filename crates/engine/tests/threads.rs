@@ -9,7 +9,7 @@ use units::{BitRate, Span, Time};
 const FRAME: u64 = 512;
 const TIME: Duration = Duration::from_secs(10);
 
-/// What two threads were granted until the last question, and what was allowed until then, in bits.
+/// What two threads were granted from the first question to the last, and what was allowed, in bits.
 struct Run {
     granted: u64,
     allowed: f64,
@@ -27,28 +27,32 @@ fn hammer(algorithm: Algorithm, bps: u64, burst: u64) -> Run {
     let worker = |number: usize| {
         barrier.wait();
         let (mut granted, mut now, mut questions) = (0, 0, 0_u64);
+        let mut first = None;
         loop {
             let over = start.elapsed() >= TIME;
             now = now.max(start.elapsed().as_nanos() as u64 * 1_000);
             let at = Moment::of(Time::from_ps(now));
             let slot = users.find_or_add(key, &at).expect("room");
             questions += 1;
+            let first = *first.get_or_insert(now);
             match meter.charge(&users, number, slot, key, &at, FRAME) {
                 Answer::Conforms => granted += FRAME,
                 // When the time is up what is left is taken, so that nothing lies idle at the last question.
-                Answer::Exceeds if over => return (granted, now, questions),
+                Answer::Exceeds if over => return (granted, first, now, questions),
                 Answer::Exceeds | Answer::Gone => {}
             }
         }
     };
-    let results: Vec<(u64, u64, u64)> = thread::scope(|scope| {
+    let results: Vec<(u64, u64, u64, u64)> = thread::scope(|scope| {
         let threads: Vec<_> = (0..2).map(|number| scope.spawn(move || worker(number))).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
-    let last = results.iter().map(|(_, now, _)| *now).max().expect("two");
+    // The bucket is full until the first question.
+    let first = results.iter().map(|(_, first, ..)| *first).min().expect("two");
+    let last = results.iter().map(|(_, _, last, _)| *last).max().expect("two");
     Run {
         granted: results.iter().map(|(granted, ..)| granted).sum(),
-        allowed: bps as f64 * last as f64 / 1e12 + (burst * 8) as f64,
+        allowed: bps as f64 * (last - first) as f64 / 1e12 + (burst * 8) as f64,
         questions: results.iter().map(|(.., questions)| questions).sum(),
     }
 }
