@@ -74,7 +74,8 @@ impl Timeline {
     /// there is no such time.
     pub(crate) fn window_end(&self, asked: Time, start: Time) -> Option<Time> {
         let begin = self.origin?.as_ps() + self.found.0;
-        let end = begin + self.width;
+        // The last window may reach past the end of time.
+        let end = begin.checked_add(self.width)?;
         let within = |at: Time| (begin..end).contains(&at.as_ps());
         (within(asked) && within(start)).then_some(Time::from_ps(end))
     }
