@@ -114,7 +114,6 @@ mod tests {
     #[test]
     fn given_frames_have_an_owner_too_and_others_none() {
         let mut bytes = Protocol::Udp.headers(true, 2);
-        bytes[16] = 0;
         bytes.extend([0; 20]);
         let mut spec = StreamSpec::made(Protocol::Udp, true);
         spec.stack = Stack::Hex(bytes);
