@@ -39,15 +39,15 @@ const LISTED: usize = 4_194_304;
 pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
     limits::check_live(request)?;
     let mut configs = request.pipelines.iter().map(|plan| config(plan, request)).collect::<Result<Vec<_>, _>>()?;
-    place(&mut configs, request)?;
+    let behind = place(&mut configs, request)?;
     let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
     let eal = start_dpdk(request, &configs)?;
     // Before the ports are open: nothing has to wait for it.
     let floors = floors(eal, &configs)?;
     let mut workers = Vec::new();
     let mut logs = Vec::new();
-    for (plan, config) in request.pipelines.iter().zip(configs) {
-        workers.push(open(eal, plan, config, request, &mut logs, &stop.flag())?);
+    for ((plan, config), cpus) in request.pipelines.iter().zip(configs).zip(&behind) {
+        workers.push(open(eal, plan, config, cpus, request, &mut logs, &stop.flag())?);
     }
     let far_end = receiver.map(|arrivals| FarEnd::open(&arrivals.port, arrivals.wait.to_std())).transpose()?;
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
@@ -146,21 +146,61 @@ impl Supply for FromCapture {
     }
 }
 
-/// Deals the CPUs out: as many to each pipeline, in order.
-fn place(configs: &mut [Config], request: &Request) -> Result<(), Failure> {
-    let Some(Cores(cores)) = &request.common.cores else { return Ok(()) };
+/// Deals the CPUs out: as many to each pipeline, in order, one for each of its parts; and gives those behind,
+/// for the workers of `limit`.
+fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec<usize>>, Failure> {
+    let mut behind = vec![Vec::new(); configs.len()];
+    let Some(Cores(cores)) = &request.common.cores else { return Ok(behind) };
     let each = cores.len() / configs.len();
-    if each == 0 {
+    if each == 0 || !cores.len().is_multiple_of(configs.len()) {
         return Err(Failure::new(format!(
-            "--cores: {} CPUs are too few for {} pipelines: name one or two for each",
+            "--cores: {} CPUs cannot be dealt out evenly to {} pipelines: name as many for each",
             cores.len(),
             configs.len()
         )));
     }
-    for (config, cores) in configs.iter_mut().zip(cores.chunks(each)) {
-        config.cpus = cores.to_vec();
+    let plans = configs.iter_mut().zip(&mut behind).zip(&request.pipelines);
+    for (((config, behind), plan), cores) in plans.zip(cores.chunks(each)) {
+        let (mut parts, why) = parts(plan, request.common.slices.is_some());
+        parts.extend(matches!(config.output, Device::Line { .. }).then_some("the far end of the line"));
+        let limits = plan.limits().map(|(_, limit)| limit);
+        let workers = limits.filter(|limit| has_threads(limit)).map(|limit| limit.workers).max().unwrap_or(0);
+        // The pipeline's own come first; workers have CPUs of theirs if there are enough for all.
+        let own = if each > workers { each - workers } else { each };
+        if own > parts.len() {
+            let beside = match workers {
+                0 => String::new(),
+                _ => format!(", or {} with the {workers} workers of limit", parts.len() + workers),
+            };
+            return Err(Failure::new(format!(
+                "--cores: pipeline {} has {each} CPUs and no more than {} parts ({}){why}: name at most {}{beside}",
+                plan.name,
+                parts.len(),
+                parts.join(", "),
+                parts.len(),
+            )));
+        }
+        config.cpus = cores[..own].to_vec();
+        *behind = cores[own..].to_vec();
     }
-    Ok(())
+    Ok(behind)
+}
+
+/// The parts that a pipeline is run in at most, as [`Pipeline::most_parts`] has it, and why they are no more.
+fn parts(plan: &PipelinePlan, sliced: bool) -> (Vec<&'static str>, &'static str) {
+    if sliced && plan.pacer == Pacer::Filler {
+        return (vec!["all of it"], ", since with fillers --slices go by the place on the line");
+    }
+    if plan.all_stages().any(StageConfig::answers) {
+        return (vec!["receiving and stages", "departures"], ", since stages that answer stay with the way back");
+    }
+    let has_classes = !plan.classes.is_empty();
+    let mut parts = vec![if sliced && has_classes { "receiving and classes" } else { "receiving" }];
+    parts.extend((has_classes && !sliced).then_some("classes"));
+    let has_stages = !plan.stages.is_empty() || plan.classes.iter().any(|class| !class.stages.is_empty());
+    parts.extend(has_stages.then_some("stages"));
+    parts.push("departures");
+    (parts, if sliced && has_classes { ", since --slices begin where the class is found" } else { "" })
 }
 
 /// What waiting alone reaches here, of each pipeline that will wait for the clock: measured on as many
@@ -353,7 +393,8 @@ fn whole(replay: &Replay) -> Result<Option<Whole>, Failure> {
 fn open(
     eal: &'static Eal,
     plan: &PipelinePlan,
-    mut config: Config,
+    config: Config,
+    meter_cpus: &[usize],
     request: &Request,
     logs: &mut Vec<DecisionFile>,
     stop: &AtomicBool,
@@ -368,14 +409,9 @@ fn open(
         logs.extend(request.log(plan, name, &mut pipeline)?);
         Ok::<_, Failure>(pipeline)
     };
-    // The pipeline's own threads come first.
-    let meters =
-        plan.limits().filter(|(_, limit)| has_threads(limit)).map(|(_, limit)| limit.workers).max().unwrap_or(0);
-    let own = if config.cpus.len() > meters { config.cpus.len() - meters } else { 0 };
-    let meter_cpus = if own > 0 { config.cpus.split_off(own) } else { Vec::new() };
     let build = |stage: &StageConfig, path: &str| match stage {
         StageConfig::Limit(limit) if has_threads(limit) => {
-            limit_stage(eal, limit, (request.seed(), path), &meter_cpus).map_err(Failure::new)
+            limit_stage(eal, limit, (request.seed(), path), meter_cpus).map_err(Failure::new)
         }
         _ => Ok(stage.build(request.seed(), path)),
     };

@@ -23,6 +23,9 @@ pub struct Counters {
     pub late_median_ns: AtomicU64,
     /// The largest lateness so far in ns.
     pub late_max_ns: AtomicU64,
+    /// Frames that left or were dropped, less copies that were made: the part of a pipeline that counts
+    /// here has so many fewer than it was given. Wraps below zero.
+    pub gone: AtomicU64,
 }
 
 impl Counters {
@@ -43,6 +46,7 @@ impl Counters {
             (&self.depth, pipeline.held()),
             (&self.starved, pipeline.starved()),
             (&self.width_ns, pipeline.width().map_or(0, |width| width.as_ps() / units::PS_PER_NS)),
+            (&self.gone, (books.left.frames + books.drops().total()).wrapping_sub(books.copies)),
         ] {
             counter.store(value, Ordering::Relaxed);
         }

@@ -6,34 +6,47 @@ use dpdk::BURST;
 use measure::PipelineReport;
 use std::sync::atomic::Ordering;
 
-/// The receiving side of a split placement: receives, runs the stages, carries back, and gives what is
-/// ready to the thread that makes departures, which does nothing else.
+/// A part of a pipeline that does not make departures: takes what comes in or what the part before gives,
+/// does its share, and gives what is ready to the next part, which runs on another thread.
 pub(crate) struct Feeder<'a> {
     ready: rtrb::Producer<Ready>,
     back: Option<Back>,
-    /// What the other thread has made of it.
-    departures: &'a Counters,
-    /// Where those who look on see it.
-    shown: &'a Counters,
+    /// The first part, which bounds what is under way: what the others have made of it, the last of which
+    /// makes departures, and where those who look on see it.
+    shown: Option<(&'a [Counters], &'a Counters)>,
     handed: u64,
 }
 
 impl<'a> Feeder<'a> {
-    pub(crate) fn new(
+    /// The first part: the `others` come behind it, and `shown` is where those who look on see all of them.
+    pub(crate) fn first(
         ready: rtrb::Producer<Ready>,
         back: Option<Back>,
-        departures: &'a Counters,
+        others: &'a [Counters],
         shown: &'a Counters,
     ) -> Self {
-        Feeder { ready, back, departures, shown, handed: 0 }
+        Feeder { ready, back, shown: Some((others, shown)), handed: 0 }
     }
 
-    /// Runs to the end. Gives the report of this side, and how many frames it handed over.
+    /// A part between two others.
+    pub(crate) fn between(ready: rtrb::Producer<Ready>) -> Self {
+        Feeder { ready, back: None, shown: None, handed: 0 }
+    }
+
+    /// Runs to the end. Gives the report of this part, and how many frames it handed over.
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> (PipelineReport, u64) {
         while let Some(now) = rounds.next() {
             rounds.wake(now);
-            let elsewhere = self.handed.saturating_sub(self.departures.left.load(Ordering::Relaxed));
-            self.shown.publish_split(&rounds.pipeline, elsewhere, self.departures);
+            let mut elsewhere = 0;
+            if let Some((others, shown)) = self.shown {
+                let gone = |sum: u64, part: &Counters| sum.wrapping_add(part.gone.load(Ordering::Relaxed));
+                // The figures of the parts are not of one instant: never less than none.
+                let under_way = self.handed.wrapping_sub(others.iter().fold(0, gone));
+                elsewhere = if under_way > u64::MAX / 2 { 0 } else { under_way };
+                if let Some(departing) = others.last() {
+                    shown.publish_split(&rounds.pipeline, elsewhere, departing);
+                }
+            }
             rounds.intake.take(now, BURST, elsewhere, &mut rounds.pipeline);
             while !self.ready.is_full()
                 && let Some(departure) = rounds.pipeline.next_departure()
@@ -49,7 +62,7 @@ impl<'a> Feeder<'a> {
                 back.exchange(now, now, &mut rounds.pipeline);
             }
             let done = rounds.intake.ended() && rounds.pipeline.held() == 0;
-            // The other thread ends by itself when its schedule has.
+            // The next part ends by itself when the schedule has.
             if done || self.ready.is_abandoned() {
                 break;
             }
@@ -59,36 +72,51 @@ impl<'a> Feeder<'a> {
     }
 }
 
-/// The report of both sides together.
-pub(crate) fn joined(mut receiving: PipelineReport, handed: u64, mut departing: PipelineReport) -> PipelineReport {
-    let classes = std::mem::take(&mut receiving.classes).into_iter().zip(std::mem::take(&mut departing.classes));
-    let classes = classes.map(|(receiving, departing)| {
-        let depth = departing.depth.clone();
-        let class = both(receiving, departing);
-        let came = class.came.frames + class.copies;
-        PipelineReport { held: came - class.left.frames - class.drops.total(), depth, ..class }
-    });
-    let classes = classes.collect();
-    let held = receiving.held + (handed - departing.came.frames) + departing.held;
-    PipelineReport { held, classes, ..both(receiving, departing) }
+/// The report of all parts together: of those that fed the next one, with how many frames each handed
+/// over, and of the one that made departures.
+pub(crate) fn joined(feeding: Vec<(PipelineReport, u64)>, departing: PipelineReport) -> PipelineReport {
+    let mut held = departing.held;
+    let mut came = departing.came.frames;
+    for (report, handed) in feeding.iter().rev() {
+        // What it handed over and the next one did not take was in the ring between them.
+        held += report.held + (handed - came);
+        came = report.came.frames;
+    }
+    let parts = feeding.into_iter().map(|(report, _)| report).chain([departing]);
+    let whole = parts.reduce(both).unwrap_or_default();
+    PipelineReport { held, ..whole }
 }
 
-/// The books of both sides, but for what they hold, and the figures of the departures.
-fn both(receiving: PipelineReport, departing: PipelineReport) -> PipelineReport {
-    let mut drops = receiving.drops;
-    drops.add_all(&departing.drops);
-    let slices = departing.slices.map(|slices| slices.arrived_by(receiving.slices.as_ref()));
+/// The books of two parts, one behind the other, but for what they hold; and the figures of the later one.
+fn both(mut earlier: PipelineReport, mut later: PipelineReport) -> PipelineReport {
+    let classes = match (std::mem::take(&mut earlier.classes), std::mem::take(&mut later.classes)) {
+        // A part that only receives knows no classes.
+        (none, classes) if none.is_empty() => classes,
+        (earlier, later) => earlier.into_iter().zip(later).map(|(earlier, later)| of_class(earlier, later)).collect(),
+    };
+    let mut drops = earlier.drops;
+    drops.add_all(&later.drops);
+    earlier.effects.add_all(&later.effects);
+    let slices = later.slices.take().map(|slices| slices.arrived_by(earlier.slices.as_ref()));
     PipelineReport {
-        came: receiving.came,
-        copies: receiving.copies,
+        came: earlier.came,
+        copies: earlier.copies + later.copies,
         drops,
-        effects: receiving.effects,
-        delay: receiving.delay,
-        reorder: receiving.reorder,
-        back: receiving.back,
-        backward: receiving.backward,
-        depth: receiving.depth,
+        effects: earlier.effects,
+        delay: earlier.delay.or(later.delay),
+        reorder: earlier.reorder.or(later.reorder),
+        back: earlier.back,
+        backward: earlier.backward,
+        depth: earlier.depth,
         slices,
-        ..departing
+        classes,
+        ..later
     }
+}
+
+fn of_class(earlier: PipelineReport, later: PipelineReport) -> PipelineReport {
+    let depth = later.depth.clone();
+    let class = both(earlier, later);
+    let came = class.came.frames + class.copies;
+    PipelineReport { held: came - class.left.frames - class.drops.total(), depth, ..class }
 }

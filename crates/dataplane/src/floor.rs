@@ -28,7 +28,7 @@ impl Floor {
     /// The thread cannot be kept on that CPU.
     pub fn measure_for(config: &Config, clock: &TscClock, gap: Span, duration: Span) -> Result<Floor, Error> {
         // With two CPUs the second makes departures.
-        pin(config.cpus.get(1).or(config.cpus.first()))?;
+        pin(config.cpus_of_parts().0.last())?;
         Ok(Floor::measure(clock, gap, duration))
     }
 

@@ -161,7 +161,7 @@ impl Intake {
                     && let Ok(Ready { frame, at, class, way }) = ring.pop()
                 {
                     // This thread's look at the clock may be older than the other's.
-                    pipeline.push_on(class as usize, now.max(at), at, frame, way);
+                    pipeline.hand(class as usize, now.max(at), at, frame, way);
                     came += 1;
                 }
                 came

@@ -2,7 +2,8 @@
 //!
 //! The engine says when a frame departs, this crate waits for that instant and hands the frame to
 //! the driver, or fills the line up to it. Placement is *inline*: one thread receives, runs the stages
-//! and sends, departures first; or *split*: one thread receives, another makes departures. Everything that came is in the books when a run ends, however it ends.
+//! and sends, departures first; or *split*: receiving, classes, stages and departures are threads of
+//! their own, as many as there are CPUs for. Everything that came is in the books when a run ends, however it ends.
 
 mod answers;
 mod back;
@@ -24,6 +25,7 @@ mod queue;
 mod replay;
 mod rounds;
 mod slices;
+mod way;
 mod worker;
 
 pub use counters::Counters;

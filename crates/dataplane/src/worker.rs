@@ -4,7 +4,6 @@ use crate::back::{Back, BackStages};
 use crate::counters::Counters;
 use crate::deadline::DeadlinePacer;
 use crate::device::{Device, Opened};
-use crate::feeder::{self, Feeder};
 use crate::filler::{self, FillerPacer, Fillers, Settings};
 use crate::flood::{self, Flood};
 use crate::intake::Intake;
@@ -14,8 +13,9 @@ use crate::maker::Maker;
 use crate::neighbour;
 use crate::outlet::Outlet;
 use crate::replay::{self, Supply, Whole};
-use crate::rounds::{Ends, Rounds};
+use crate::rounds::Ends;
 use crate::slices;
+use crate::way::Way;
 use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
 use engine::filler::FillerPlanner;
 use engine::sources::{Host, Streams};
@@ -45,9 +45,10 @@ pub struct Config {
     pub pacing: Pacing,
     /// The fixed gap that was asked, to measure against.
     pub asked_gap: Option<Span>,
-    /// CPUs to run on: none for wherever the kernel likes, one for a single thread there, two for
-    /// receiving and stages on the first and departures on the second. A stream of which nothing is asked
-    /// is made on all of them, each with a queue of its own.
+    /// CPUs to run on: none for wherever the kernel likes with one thread; else a thread on each, and on
+    /// each thread a part of the pipeline ([`Pipeline::parts`]), the last of which makes departures. Behind
+    /// those [`Device::Line`] takes one more. A stream of which nothing is asked is made on all of them,
+    /// each with a queue of its own.
     pub cpus: Vec<usize>,
     /// Windows of the rate.
     pub window: Span,
@@ -58,6 +59,16 @@ pub struct Config {
     /// The interface whose frames are led through the ports: the input has what the host sends, the output
     /// what arrives. They are [`Device::Detour`].
     pub on: Option<String>,
+}
+
+impl Config {
+    /// The CPUs of the parts of the pipeline, and that of the far end of a line.
+    pub(crate) fn cpus_of_parts(&self) -> (Vec<usize>, Option<usize>) {
+        match (&self.output, self.cpus.as_slice()) {
+            (Device::Line { .. }, [parts @ .., line]) if !parts.is_empty() => (parts.to_vec(), Some(*line)),
+            (_, cpus) => (cpus.to_vec(), None),
+        }
+    }
 }
 
 /// Where frames come from.
@@ -312,7 +323,8 @@ impl Worker {
             detour,
             heard,
         } = self;
-        pin(config.cpus.first())?;
+        let (cpus, line_cpu) = config.cpus_of_parts();
+        pin(cpus.first())?;
         if pipeline.is_slicing() {
             let (clock, cost) = slices::reading(clock);
             // With fillers the time of a frame is its place on the line, which the schedule reckons with.
@@ -385,41 +397,21 @@ impl Worker {
         };
         let (mut listed, mut far_end) = (Vec::new(), None);
         let mut raised = false;
+        let way = Way { eal, clock, ends, counters, cpus: &cpus, limit, made, window: config.window };
         let mut report = match config.pacing {
             Pacing::AsReady | Pacing::Deadline(_) => {
                 let paced = config.pacing != Pacing::AsReady;
                 let outlet = Outlet::new(output_tx, launch).stamping(stamps).slicing(pipeline.slice_clock());
-                if let Some(cpu) = config.cpus.get(1) {
-                    let (stages, schedule) = pipeline.split();
-                    let (ready, other) = rtrb::RingBuffer::new(limit as usize);
-                    let departed = Counters::default();
-                    thread::scope(|scope| {
-                        let departing = scope.spawn(|| {
-                            let _registered = eal.register_thread()?;
-                            pin(Some(cpu))?;
-                            let rounds =
-                                Rounds::new(clock, schedule, Intake::of_thread(other, made), meter, ends, &departed);
-                            Ok::<_, Error>(DeadlinePacer::new(outlet, None, paced).answering(answers).run(rounds))
-                        });
-                        let unmeasured = DepartureMeter::new(None, None, config.window);
-                        let received = Counters::default();
-                        let rounds = Rounds::new(clock, stages, intake, unmeasured, ends, &received);
-                        let (receiving, handed) = Feeder::new(ready, back, &departed, counters).run(rounds);
-                        let departing = departing.join().map_err(|_| Error::Worker(config.name.clone()))??;
-                        Ok::<_, Error>(feeder::joined(receiving, handed, departing))
-                    })?
-                } else {
-                    let rounds = Rounds::new(clock, pipeline, intake, meter, ends, counters);
+                way.run(pipeline, intake, meter, back, |rounds, back| {
                     DeadlinePacer::new(outlet, back, paced).answering(answers).run(rounds)
-                }
+                })?
             }
             Pacing::Filler { line, align, unbounded, .. } => {
-                let rounds = Rounds::new(clock, pipeline, intake, meter, ends, counters);
                 let tx = output_tx.swap_remove(0);
                 let fillers = fillers.expect("made when the ports were opened");
                 let slots = config.output.slots().unwrap_or(u32::from(tx.descriptors()));
-                // It sleeps while a long queue is full.
-                raised = made && slots >= filler::NIC_SLOTS && dpdk::wake_first();
+                // It sleeps while a long queue is full. The threads of parts would inherit it, and they spin.
+                raised = made && cpus.len() < 2 && slots >= filler::NIC_SLOTS && dpdk::wake_first();
                 let mut settings = Settings {
                     planner: FillerPlanner::new(line, align),
                     slots: slots as usize,
@@ -433,12 +425,15 @@ impl Worker {
                         let rx = output_rx.into_iter().next().expect("a ring has a way out");
                         let end = LineEnd::new(rx, line, slots, planned, *list, *keep_fillers);
                         let pacer = FillerPacer::new(tx, fillers, settings).stamping(stamps);
-                        let (report, (line, frames)) =
-                            with_far_end(eal, end, &clock, config.cpus.get(1), || pacer.run(rounds, None))?;
+                        let near = || way.run(pipeline, intake, meter, None, |rounds, _| pacer.run(rounds, None));
+                        let (report, (line, frames)) = with_far_end(eal, end, &clock, line_cpu.as_ref(), near)?;
                         (listed, far_end) = (frames, Some(line));
-                        report
+                        report?
                     }
-                    _ => FillerPacer::new(tx, fillers, settings).stamping(stamps).run(rounds, back),
+                    _ => {
+                        let pacer = FillerPacer::new(tx, fillers, settings).stamping(stamps);
+                        way.run(pipeline, intake, meter, back, |rounds, back| pacer.run(rounds, back))?
+                    }
                 }
             }
         };
@@ -549,13 +544,13 @@ fn launch(eal: &Eal, clock: &TscClock, config: &Config, port: &Port) -> Result<O
 }
 
 /// Runs `near` while another thread receives at the far end of the line.
-fn with_far_end(
+fn with_far_end<T>(
     eal: &'static Eal,
     end: LineEnd,
     clock: &TscClock,
     cpu: Option<&usize>,
-    near: impl FnOnce() -> PipelineReport,
-) -> Result<(PipelineReport, (LineReport, Vec<OnLine>)), Error> {
+    near: impl FnOnce() -> T,
+) -> Result<(T, (LineReport, Vec<OnLine>)), Error> {
     let done = AtomicBool::new(false);
     // A line is there before anything is sent on it.
     let there = Barrier::new(2);

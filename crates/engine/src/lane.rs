@@ -55,11 +55,15 @@ impl<F: Frame> Lane<F> {
         }
     }
 
+    pub(crate) fn has_stages(&self) -> bool {
+        !self.stages.is_empty()
+    }
+
     /// The stages, which give what is ready at once, and the schedule, each by itself.
     pub(crate) fn split(self) -> (Self, Self) {
-        let departing = self.slices.as_ref().map(|slices| Box::new(slices.departing()));
+        let (arriving, departing) = slices_of_two(self.slices);
         let stages =
-            Lane { outlet: self.outlet, slices: self.slices, ..Lane::new(self.class, self.stages, Box::new(AsReady)) };
+            Lane { outlet: self.outlet, slices: arriving, ..Lane::new(self.class, self.stages, Box::new(AsReady)) };
         let schedule = Lane {
             forgiveness: self.forgiveness,
             sync: self.sync,
@@ -68,6 +72,13 @@ impl<F: Frame> Lane<F> {
             ..Lane::new(self.class, Vec::new(), self.schedule)
         };
         (stages, schedule)
+    }
+
+    /// What comes before the stages, which gives what came at once, and the rest.
+    pub(crate) fn split_before_stages(self) -> (Self, Self) {
+        let (arriving, passing) = slices_of_two(self.slices);
+        let front = Lane { slices: arriving, ..Lane::new(self.class, Vec::new(), Box::new(AsReady)) };
+        (front, Lane { slices: passing, ..self })
     }
 
     /// Frames are kept back and let go as `spec` says, on an output with this line, if it has one.
@@ -275,6 +286,11 @@ impl<F: Frame> Lane<F> {
         let width = self.width()?;
         Some(BufferReport { asked_ns: self.buffer.as_ns_f64(), width_ns: width.as_ns_f64(), enough: self.starved == 0 })
     }
+}
+
+/// Of frames that two threads follow, one after the other.
+fn slices_of_two(slices: Option<Box<Slices>>) -> (Option<Box<Slices>>, Option<Box<Slices>>) {
+    slices.map(|slices| slices.split()).map(|(first, second)| (Box::new(first), Box::new(second))).unzip()
 }
 
 /// Books what stages dropped and copied.

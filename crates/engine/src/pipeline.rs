@@ -3,7 +3,7 @@ use crate::catch_up::{CatchUp, Forgiveness};
 use crate::classes::Classifier;
 use crate::lane::Lane;
 use crate::merge::Merge;
-use crate::schedules::Schedule;
+use crate::schedules::{AsReady, Schedule};
 use crate::slices::{Reading, Sampling, Slices, Way};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
@@ -144,10 +144,47 @@ impl<F: Frame> Pipeline<F> {
         self
     }
 
-    /// Parts it in two, to be run by two threads: the stages, which give what is ready at once, and the
-    /// schedules, to which frames come by [`Pipeline::push_to`]. Each keeps books of its own.
+    /// The most parts that [`Pipeline::parts`] makes of it: receiving, which every pipeline has, classes and
+    /// stages if there are any, and the schedules.
+    ///
+    /// Stages that send answers back stay with receiving, where the way back is. Frames are followed from
+    /// where their class is found, so that this stays with receiving, too; and they are followed from part
+    /// to part by a clock only.
     #[must_use]
-    pub fn split(self) -> (Self, Self) {
+    pub fn most_parts(&self) -> usize {
+        if self.is_slicing() && self.slice_clock().is_none() {
+            return 1;
+        }
+        if self.lanes.iter().any(|lane| lane.outlet.answers.is_some()) {
+            return 2;
+        }
+        let classes = self.classifier.is_some() && !self.is_slicing();
+        2 + usize::from(classes) + usize::from(self.lanes.iter().any(Lane::has_stages))
+    }
+
+    /// Parts it in `count`, to be run by as many threads, first to last: every part but the last gives what
+    /// is ready at once, and the next takes it by [`Pipeline::hand`]. The last one has the schedules, the one
+    /// before it the stages, then the classes; the first has what is left. Each keeps books of its own.
+    ///
+    /// # Panics
+    /// If `count` is zero, or more than [`Pipeline::most_parts`].
+    #[must_use]
+    pub fn parts(self, count: usize) -> Vec<Self> {
+        assert!((1..=self.most_parts()).contains(&count), "there are {} parts at most", self.most_parts());
+        let mut parts = vec![self];
+        while parts.len() < count {
+            let rest = parts.remove(0);
+            let (front, back) = match parts.len() {
+                0 => rest.without_schedules(),
+                _ if rest.lanes.iter().any(Lane::has_stages) => rest.without_stages(),
+                _ => (Pipeline::new(Vec::new(), Box::new(AsReady)), rest),
+            };
+            parts.splice(0..0, [front, back]);
+        }
+        parts
+    }
+
+    fn without_schedules(self) -> (Self, Self) {
         let (stages, schedules): (Vec<_>, Vec<_>) = self.lanes.into_iter().map(Lane::split).unzip();
         let count = stages.len();
         let stages = Pipeline {
@@ -167,6 +204,34 @@ impl<F: Frame> Pipeline<F> {
         (stages, schedules)
     }
 
+    fn without_stages(self) -> (Self, Self) {
+        let count = self.lanes.len();
+        let (front, lanes): (Vec<_>, Vec<_>) = self.lanes.into_iter().map(Lane::split_before_stages).unzip();
+        let front = Pipeline {
+            lanes: front,
+            classifier: self.classifier,
+            classes: self.classes.clone(),
+            merge: Merge::new(count, None),
+            books: Books::default(),
+        };
+        (front, Pipeline { lanes, classifier: None, ..self })
+    }
+
+    /// A frame came from the part before, which put it in `class`, with its way so far if it is followed; as
+    /// [`Pipeline::push`], where that part knew no classes yet.
+    ///
+    /// # Panics
+    /// If there is no such class.
+    pub fn hand(&mut self, class: usize, now: Time, at: Time, mut frame: F, way: Option<Box<Way>>) {
+        if self.classifier.is_some() {
+            return self.push(now, at, frame);
+        }
+        if let Some(slices) = self.lanes[class].slices() {
+            slices.put(&mut frame, way);
+        }
+        self.push_to(class, now, at, frame);
+    }
+
     /// A frame came in at `at`; the clock reads `now`, which is not earlier.
     pub fn push(&mut self, now: Time, at: Time, frame: F) {
         let class = self.classifier.as_mut().map_or(0, |classifier| classifier.class(frame.bytes()));
@@ -182,17 +247,6 @@ impl<F: Frame> Pipeline<F> {
         let lane = &mut self.lanes[class];
         lane.push(now, at, frame, &mut self.books);
         self.merge.touched(lane);
-    }
-
-    /// A frame came from another thread, with its way so far if it is followed.
-    ///
-    /// # Panics
-    /// If there is no such class.
-    pub fn push_on(&mut self, class: usize, now: Time, at: Time, mut frame: F, way: Option<Box<Way>>) {
-        if let Some(slices) = self.lanes[class].slices() {
-            slices.put(&mut frame, way);
-        }
-        self.push_to(class, now, at, frame);
     }
 
     /// The way of a frame that goes on to another thread, if it is followed.

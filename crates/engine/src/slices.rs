@@ -50,6 +50,8 @@ pub(crate) struct Slices {
     clock: Option<Reading>,
     /// Frames come with their tag: another thread has begun to follow them.
     continued: bool,
+    /// Another thread goes on to follow them, and makes the departures.
+    handed_on: bool,
     /// Frames until the next that is followed.
     left: u64,
     ways: Vec<Way>,
@@ -73,6 +75,7 @@ impl Slices {
             sampling,
             clock: None,
             continued: false,
+            handed_on: false,
             left: 1,
             ways: Vec::new(),
             free: Vec::new(),
@@ -86,18 +89,20 @@ impl Slices {
         self.meter.costs(cost);
     }
 
-    /// For the thread that makes the departures of frames which `self` sees arriving.
-    pub(crate) fn departing(&self) -> Slices {
-        Slices {
+    /// For two threads: that which gives frames to the other, and that which goes on with them.
+    pub(crate) fn split(self) -> (Slices, Slices) {
+        let second = Slices {
             sampling: self.sampling.clone(),
             clock: self.clock.clone(),
             continued: true,
+            handed_on: self.handed_on,
             left: 1,
             ways: Vec::new(),
             free: Vec::new(),
             meter: self.meter.another(),
             last: Time::ZERO,
-        }
+        };
+        (Slices { handed_on: true, ..self }, second)
     }
 
     /// A frame arrived at `at`; the driver looked at `now`. As all that follows, kept out of the way of frames that
@@ -174,6 +179,10 @@ impl Slices {
     #[cold]
     #[inline(never)]
     pub(crate) fn settled(&mut self, tag: u32, ready: Time, ask: Time) {
+        if self.handed_on {
+            // It is in no queue yet.
+            return;
+        }
         if tag != 0 {
             self.mark(tag, ready.max(self.last));
         }

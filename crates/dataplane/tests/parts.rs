@@ -1,0 +1,129 @@
+//! The parts of a pipeline on one, two, three and four threads: what leaves is the same, frame by frame, and so are
+//! the books. Nothing here is timed: with fewer CPUs than threads it only takes longer.
+
+use dataplane::{Config, Counters, Device, Feed, Finished, LaunchTime, Pacing, Supply, Worker};
+use dpdk::{Eal, EalConfig, HugePages};
+use engine::classes::{Classifier, Rule};
+use engine::schedules::{Ask, Draw};
+use engine::stages::StageConfig;
+use engine::{Class, ClassName, Line, Pipeline};
+use packet::{FillerKind, HeapFrame};
+use std::sync::atomic::AtomicBool;
+use units::{BitRate, Span, Time};
+
+const FRAMES: u64 = 4_000;
+
+/// Frames of UDP to four ports in turn, of many lengths, one every 20 µs.
+struct Made(u64);
+
+impl Supply for Made {
+    fn next(&mut self, frame: &mut HeapFrame) -> Option<Time> {
+        let number = self.0;
+        self.0 += 1;
+        let mut bytes = vec![0; 60 + (number * 7_919 % 1_400) as usize];
+        bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+        let length = bytes.len() as u16;
+        bytes[14..34].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        bytes[16..18].copy_from_slice(&(length - 14).to_be_bytes());
+        bytes[36..38].copy_from_slice(&(80 + (number % 4) as u16).to_be_bytes());
+        bytes[38..40].copy_from_slice(&(length - 34).to_be_bytes());
+        *frame = HeapFrame::new(bytes);
+        (number < FRAMES).then(|| Time::from_ps(number * 20_000_000))
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// Classes with stages of their own, all of which draw.
+fn pipeline(line: Option<Line>) -> Pipeline<dpdk::Mbuf> {
+    let rules = ["udp dport 80", "udp dport 81"].map(|rule| rule.parse::<Rule>().expect(rule));
+    let classifier = Classifier::new(&rules.iter().collect::<Vec<_>>()).expect("classes that can be");
+    let stages = [vec!["loss 10%", "netem duplicate 5%"], vec!["netem loss 20% 30%"], vec!["loss 1%"]];
+    let classes = stages.into_iter().zip(["a", "b", "c"]).map(|(stages, name)| {
+        let build = |text: &str| StageConfig::parse(text).expect(text).build(7, &format!("{name}/{text}"));
+        let ask = if name == "a" { Ask::Gap(Span::from_us(50)) } else { Ask::Nothing };
+        let schedule = ask.schedule(line, Draw { seed: 7, path: name, frames: None }).expect("a schedule");
+        Class {
+            name: ClassName { name: name.to_owned(), rule: None, asked_gap: None, free: false },
+            stages: stages.into_iter().map(build).collect(),
+            schedule,
+            sync: None,
+            buffer: Span::ZERO,
+        }
+    });
+    Pipeline::of_classes(classifier, classes.collect(), line)
+}
+
+fn run(eal: &'static Eal, output: Device, pacing: Pacing, cpus: Vec<usize>) -> Finished {
+    let line = match pacing {
+        Pacing::Filler { line, .. } => Some(line),
+        _ => None,
+    };
+    let config = Config {
+        name: format!("parts{}", cpus.len()),
+        feed: Feed::Replay { supply: Box::new(Made(0)), ahead: false },
+        output,
+        one_way: true,
+        pacing,
+        asked_gap: None,
+        cpus,
+        window: Span::from_ms(100),
+        duration: None,
+        room: 0,
+        on: None,
+    };
+    let worker = Worker::open(eal, config, pipeline(line), None).expect("it opens");
+    let (stop, counters) = (AtomicBool::new(false), Counters::default());
+    std::thread::scope(|scope| scope.spawn(|| worker.run(eal, &stop, &counters)).join().expect("no panic"))
+        .expect("it runs")
+}
+
+/// All that does not depend on how fast the machine is: of the pipeline and of each class.
+fn books(finished: &Finished) -> Vec<String> {
+    let whole = [&finished.report].into_iter().chain(&finished.report.classes);
+    whole
+        .map(|report| {
+            let drops: Vec<_> = report.drops.iter().collect();
+            let effects: Vec<_> = report.effects.iter().collect();
+            format!("{:?} {} {:?} {drops:?} {effects:?} {}", report.came, report.copies, report.left, report.held)
+        })
+        .collect()
+}
+
+#[test]
+fn any_number_of_threads_does_the_same() {
+    let config = EalConfig::new("parts").memory_mib(512).hugepages(HugePages::Never);
+    let eal = Eal::init(&config).expect("DPDK starts");
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    // Of those that are there, some twice.
+    let on = |threads: usize| (0..threads).map(|thread| thread % cpus).collect::<Vec<_>>();
+
+    let deadline = || Pacing::Deadline(LaunchTime::Never);
+    let alone = run(eal, Device::Null, deadline(), on(0));
+    let report = &alone.report;
+    assert_eq!(report.came.frames, FRAMES);
+    assert_eq!((report.classes.len(), report.held), (3, 0));
+    assert!(report.drops.total() > FRAMES / 20 && report.copies > FRAMES / 100);
+    for threads in 1..=4 {
+        let parted = run(eal, Device::Null, deadline(), on(threads));
+        assert_eq!(books(&parted), books(&alone), "{threads} threads");
+    }
+
+    // And each class in the same order, by the lengths that a line saw, which tell the class by their last two
+    // bits; classes among each other go as the clock has it. One thread more, at the far end of the line.
+    let line = Line::new(BitRate::from_gbps(1));
+    let fillers = || Pacing::Filler { line, kind: FillerKind::Own, align: 1, unbounded: false };
+    let device = || Device::Line { slots: 4_096, list: 100_000, keep_fillers: false };
+    let lengths = |finished: &Finished| {
+        let of_class = |class| finished.listed.iter().map(|frame| frame.length.bytes()).filter(move |n| n % 4 == class);
+        (0..4).map(|class| of_class(class).collect()).collect::<Vec<Vec<u32>>>()
+    };
+    let of_alone = run(eal, device(), fillers(), on(0));
+    let of_parts = run(eal, device(), fillers(), on(5));
+    assert_eq!(books(&of_alone), books(&alone));
+    assert_eq!(books(&of_parts), books(&alone));
+    assert_eq!(of_alone.listed.len() as u64, alone.report.left.frames);
+    assert_eq!(lengths(&of_parts), lengths(&of_alone));
+}
