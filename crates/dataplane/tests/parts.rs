@@ -87,7 +87,11 @@ fn books(finished: &Finished) -> Vec<String> {
         .map(|report| {
             let drops: Vec<_> = report.drops.iter().collect();
             let effects: Vec<_> = report.effects.iter().collect();
-            format!("{:?} {} {:?} {drops:?} {effects:?} {}", report.came, report.copies, report.left, report.held)
+            let choices = format!("{:?}", report.choices);
+            format!(
+                "{:?} {} {:?} {drops:?} {effects:?} {choices} {}",
+                report.came, report.copies, report.left, report.held
+            )
         })
         .collect()
 }
