@@ -1,12 +1,14 @@
 //! The parts of a pipeline on one, two, three and four threads: what leaves is the same, frame by frame, and so are
 //! the books. Nothing here is timed: with fewer CPUs than threads it only takes longer.
 
-use dataplane::{Config, Counters, Device, Feed, Finished, LaunchTime, Pacing, Supply, Worker};
+use dataplane::{Config, Counters, Device, Feed, Finished, LaunchTime, Pacing, Supply, Worker, limit_stage};
 use dpdk::{Eal, EalConfig, HugePages};
 use engine::classes::{Classifier, Rule};
 use engine::schedules::{Ask, Draw};
+use engine::slices::Sampling;
 use engine::stages::StageConfig;
 use engine::{Class, ClassName, Line, Pipeline};
+use measure::{DropReason, PipelineReport};
 use packet::{FillerKind, HeapFrame};
 use std::sync::atomic::AtomicBool;
 use units::{BitRate, Span, Time};
@@ -57,6 +59,16 @@ fn pipeline(line: Option<Line>) -> Pipeline<dpdk::Mbuf> {
 }
 
 fn run(eal: &'static Eal, output: Device, pacing: Pacing, cpus: Vec<usize>) -> Finished {
+    run_with(eal, output, pacing, cpus, |pipeline| pipeline)
+}
+
+fn run_with(
+    eal: &'static Eal,
+    output: Device,
+    pacing: Pacing,
+    cpus: Vec<usize>,
+    change: impl FnOnce(Pipeline<dpdk::Mbuf>) -> Pipeline<dpdk::Mbuf>,
+) -> Finished {
     let line = match pacing {
         Pacing::Filler { line, .. } => Some(line),
         _ => None,
@@ -74,7 +86,7 @@ fn run(eal: &'static Eal, output: Device, pacing: Pacing, cpus: Vec<usize>) -> F
         room: 0,
         on: None,
     };
-    let worker = Worker::open(eal, config, pipeline(line), None).expect("it opens");
+    let worker = Worker::open(eal, config, change(pipeline(line)), None).expect("it opens");
     let (stop, counters) = (AtomicBool::new(false), Counters::default());
     std::thread::scope(|scope| scope.spawn(|| worker.run(eal, &stop, &counters)).join().expect("no panic"))
         .expect("it runs")
@@ -113,6 +125,47 @@ fn any_number_of_threads_does_the_same() {
     for threads in 1..=4 {
         let parted = run(eal, Device::Null, deadline(), on(threads));
         assert_eq!(books(&parted), books(&alone), "{threads} threads");
+    }
+
+    // Frames are followed from part to part: as many, through the same slices, which sum to the whole. Their
+    // class has to be found where they come in, so that of four threads one has nothing to do.
+    let names = [["loss", "netem"].as_slice(), &["netem"], &["loss"]];
+    let names = names.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    let sampling = Sampling { every: 3, backlog: false, listener: None };
+    let sliced =
+        |threads| run_with(eal, Device::Null, deadline(), on(threads), |pipeline| pipeline.slicing(&names, &sampling));
+    let followed = |finished: &Finished| {
+        let of_class = |class: &PipelineReport| class.slices.as_ref().map(|slices| slices.packets);
+        finished.report.classes.iter().map(of_class).collect::<Option<Vec<_>>>().expect("slices of each class")
+    };
+    let whole = sliced(0);
+    assert!(followed(&whole).iter().all(|packets| packets.seen > 300 && packets.matched > packets.seen / 2));
+    for threads in 2..=4 {
+        let parted = sliced(threads);
+        assert_eq!(books(&parted), books(&alone), "{threads} threads, sliced");
+        assert_eq!(followed(&parted), followed(&whole), "{threads} threads, sliced");
+        for class in &parted.report.classes {
+            let slices = class.slices.as_ref().expect("slices");
+            let sum: f64 = slices.slices.iter().map(|slice| slice.mean_ns).sum();
+            assert!((sum - slices.total.mean_ns).abs() < 1.0 + slices.total.mean_ns / 100.0, "{slices:?}");
+        }
+    }
+
+    // A stage that has threads of its own runs in the part of the stages.
+    let limited = || {
+        let text = "limit key dst-ip rate 10Gbps workers 2";
+        let StageConfig::Limit(limit) = StageConfig::parse(text).expect(text) else { panic!("{text}") };
+        let stages = vec![limit_stage(eal, &limit, (7, "limit"), &[]).expect("threads")];
+        let schedule = Ask::Nothing.schedule(None, Draw { seed: 7, path: "limited", frames: None });
+        Pipeline::new(stages, schedule.expect("a schedule"))
+    };
+    for threads in 1..=3 {
+        let report = run_with(eal, Device::Null, deadline(), on(threads), |_| limited()).report;
+        // Workers that get no CPU for long have too much in their hands, and get no more.
+        let overrun = report.drops.iter().map(|(reason, count)| if reason == DropReason::Overrun { count } else { 0 });
+        let whole = report.left.frames + overrun.sum::<u64>();
+        assert_eq!((report.came.frames, whole, report.held), (FRAMES, FRAMES, 0), "{threads} threads");
+        assert!(report.left.frames >= 512, "{threads} threads: {:?}", report.left);
     }
 
     // And each class in the same order, by the lengths that a line saw, which tell the class by their last two
