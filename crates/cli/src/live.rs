@@ -167,7 +167,10 @@ fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec<usize>>, F
         let workers = limits.filter(|limit| has_threads(limit)).map(|limit| limit.workers).max().unwrap_or(0);
         // The pipeline's own come first; workers have CPUs of theirs if there are enough for all.
         let own = if each > workers { each - workers } else { each };
-        if own > parts.len() {
+        // Streams of which nothing is asked are made on as many as there are.
+        let straight = config.pacing == Pacing::AsReady && plan.classes.is_empty() && plan.stages.is_empty();
+        let floods = straight && matches!(config.feed, Feed::Stream(..)) && request.common.slices.is_none();
+        if own > parts.len() && !floods {
             let beside = match workers {
                 0 => String::new(),
                 _ => format!(", or {} with the {workers} workers of limit", parts.len() + workers),
