@@ -49,7 +49,7 @@ fn a_line_in_real_time_is_the_model_to_the_byte() {
     let (bench, _turn) = alone();
     for (rate, asks) in [
         ("10G", &["--gap", "10us", "--count", "2000"]),
-        ("25G", &["--gap", "1us", "--count", "20000"]),
+        ("25G", &["--gap", "2us", "--count", "10000"]),
         ("1G", &["--rate", "700Mbps", "--count", "2000"]),
     ] {
         let (report, line, model) = both(&bench, &format!("{rate},fillers=keep"), asks);
