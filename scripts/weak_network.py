@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Weak-network testing in a lab on this machine: what each impairment does to ping, iperf3 and a download.
+"""Weak-network testing in a lab on this machine: what each impairment does to ping, iperf3 and a download, and a slow
+disk to dd and cp.
 
 Runs itself inside a lab of its own (`netlathe lab run`), which is taken down however this ends. The client is behind c0,
-the server behind s0, so that forward is client to server and backward is server to client. Takes about three minutes;
+the server behind s0, so that forward is client to server and backward is server to client. Takes about four minutes;
 `--short` leaves out half of each flow.
 """
 
@@ -13,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 from inlab import Failed, await_way, binary, run, serve, start, stop, text, within
 
@@ -108,6 +110,55 @@ def experiment(title, words, *steps):
         print(f"    report: {hit(emulation)}", flush=True)
 
 
+class Disk:
+    """netlathe disk, for as long as a block: what is in `backing` is slow in `mount`."""
+
+    def __init__(self, folder, *words):
+        self.mount = os.path.join(folder, "slow")
+        self.line = [binary(), "disk", "--backing", os.path.join(folder, "fast"), "--mount", self.mount, *words, "--json"]
+
+    def __enter__(self):
+        self.process = start(self.line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        until = time.monotonic() + 10
+        while not os.path.ismount(self.mount):
+            if self.process.poll() is not None or time.monotonic() > until:
+                _, error = stop(self.process)
+                raise Failed(f"`{text(self.line[1:])}` mounted nothing: {error.decode(errors='replace').strip()}")
+            time.sleep(0.01)
+        return self.mount
+
+    def __exit__(self, *_):
+        stop(self.process)
+
+
+def timed(label, *command):
+    before = time.monotonic()
+    run(command)
+    return f"{label}: {time.monotonic() - before:.3f} s"
+
+
+def slow_disk(folder):
+    fast = os.path.join(folder, "fast")
+    os.mkdir(fast)
+    os.mkdir(os.path.join(folder, "slow"))
+
+    def write(where, blocks):
+        return timed(f"dd {blocks}", "dd", "if=/dev/urandom", f"of={where}/f", *blocks.split())
+
+    def copy(where):
+        return timed("cp", "cp", f"{where}/f", os.path.join(folder, "got"))
+
+    print(f"\nthe disk as it is\n    {write(fast, 'bs=4k count=100')}", flush=True)
+    for title, words, steps in [
+        ("a slow disk", ("--delay", "10ms"), [lambda at: write(at, "bs=4k count=100")]),
+        ("a disk of 1 MB/s", ("--rate", "1MB/s"), [lambda at: write(at, "bs=64k count=32"), copy]),
+    ]:
+        print(f"\n{title}\n  disk {' '.join(words)}")
+        with Disk(folder, *words) as mount:
+            for step in steps:
+                print(f"    {step(mount)}", flush=True)
+
+
 def inside():
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "file"), "wb") as file:
@@ -126,6 +177,7 @@ def inside():
         experiment("1 Mbit/s", ("--forward", "rate 1mbit limit 50"), lambda: iperf(*cubic, seconds=2 * FLOW_S))
         experiment("a short queue", ("--forward", "rate 10mbit limit 5"), lambda: iperf(*cubic))
         experiment("10 kbit/s", ("--forward", "rate 10kbit limit 20"), lambda: iperf(*cubic, seconds=4 * FLOW_S))
+        slow_disk(folder)
 
 
 if __name__ == "__main__":
