@@ -1,7 +1,7 @@
 use super::mix::SizeSpec;
 use super::values::Values;
 use crate::random::Random;
-use packet::{Key, Protocol, Stamp, Template};
+use packet::{Key, Protocol, Site, Stamp, Template};
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use units::{FrameLen, ParseError};
@@ -96,7 +96,7 @@ impl StreamSpec {
     pub fn check(&self) -> Result<(), ParseError> {
         match &self.stack {
             Stack::Captured { bytes: None, .. } => Ok(()),
-            _ => self.template(&mut Random::stream(0, ""), 0).map(|_| ()),
+            _ => self.template(&mut Random::stream(0, ""), 0).map(drop),
         }
     }
 
@@ -105,11 +105,15 @@ impl StreamSpec {
     /// # Errors
     /// As [`StreamSpec::check`].
     pub fn is_stamped(&self) -> Result<bool, ParseError> {
-        self.template(&mut Random::stream(0, ""), 0).map(|(template, _)| template.is_stamped())
+        self.template(&mut Random::stream(0, ""), 0).map(|(template, ..)| template.is_stamped())
     }
 
-    /// Its template, with all fields that do not change, and its sizes.
-    pub(super) fn template(&self, random: &mut Random, stream: u16) -> Result<(Template, SizeSpec), ParseError> {
+    /// Its template, with all fields that do not change, its sizes, and where its fields are, in order.
+    pub(super) fn template(
+        &self,
+        random: &mut Random,
+        stream: u16,
+    ) -> Result<(Template, SizeSpec, Vec<Site>), ParseError> {
         let pattern = match &self.payload {
             None => None,
             Some(Payload::Zeros) => Some(vec![0]),
@@ -149,7 +153,7 @@ impl StreamSpec {
                 format!("write size {}B or more", template.least() + 4),
             ));
         }
-        self.put_fields(&mut template)?;
+        let sites = self.put_fields(&mut template)?;
         let fits = template.has_room(smallest.without_fcs() as usize);
         if self.stamp == Some(true) && !fits {
             let least = template.least() + Stamp::LENGTH + 4;
@@ -161,30 +165,17 @@ impl StreamSpec {
         if self.stamp.unwrap_or(fits) {
             template.stamp(stream);
         }
-        Ok((template, sizes))
+        Ok((template, sizes, sites))
     }
 
-    /// Writes the fields that do not change; all are there.
-    fn put_fields(&self, template: &mut Template) -> Result<(), ParseError> {
-        for (key, values) in &self.fields {
-            let Some(site) = template.site(*key) else {
-                let has = Key::ALL.iter().filter(|key| template.site(**key).is_some()).map(|key| key.name());
-                return Err(ParseError::new(
-                    format!("{} has no field '{}' ({})", self.stack_name(), key.name(), key.meaning()),
-                    format!("write one of {}", has.collect::<Vec<_>>().join(", ")),
-                ));
-            };
-            if *key == Key::Source || *key == Key::Destination {
-                let wide = values.parts.iter().any(|(_, last)| *last > u128::from(u32::MAX));
-                if wide && site.width == 4 {
-                    return Err(ParseError::new(
-                        format!("'{}' is an IPv6 address, and the frame has IPv4 ones", key.name()),
-                        "write an IPv4 address",
-                    ));
-                }
-            }
+    /// Writes the fields that do not change; all are there. Gives where each is.
+    fn put_fields(&self, template: &mut Template) -> Result<Vec<Site>, ParseError> {
+        // All are found before any is written: a protocol or an EtherType makes what follows look like another stack.
+        let sites = self.fields.iter().map(|(key, values)| self.find_field(template, *key, values));
+        let sites = sites.collect::<Result<Vec<_>, _>>()?;
+        for (site, (_, values)) in sites.iter().zip(&self.fields) {
             // The smallest first: what is walked begins with it, and what is drawn replaces it.
-            template.fix(&site, values.parts[0].0);
+            template.fix(site, values.parts[0].0);
         }
         if let Stack::Made { protocol: Protocol::Arp, .. } = self.stack {
             // The sender of ARP is the sender of the frame, unless it is said to be another.
@@ -194,7 +185,27 @@ impl StreamSpec {
                 template.fix(&site, smac);
             }
         }
-        Ok(())
+        Ok(sites)
+    }
+
+    fn find_field(&self, template: &Template, key: Key, values: &Values) -> Result<Site, ParseError> {
+        let Some(site) = template.site(key) else {
+            let has = Key::ALL.iter().filter(|key| template.site(**key).is_some()).map(|key| key.name());
+            return Err(ParseError::new(
+                format!("{} has no field '{}' ({})", self.stack_name(), key.name(), key.meaning()),
+                format!("write one of {}", has.collect::<Vec<_>>().join(", ")),
+            ));
+        };
+        if key == Key::Source || key == Key::Destination {
+            let wide = values.parts.iter().any(|(_, last)| *last > u128::from(u32::MAX));
+            if wide && site.width == 4 {
+                return Err(ParseError::new(
+                    format!("'{}' is an IPv6 address, and the frame has IPv4 ones", key.name()),
+                    "write an IPv4 address",
+                ));
+            }
+        }
+        Ok(site)
     }
 
     fn stack_name(&self) -> String {
