@@ -15,6 +15,11 @@ pub trait Reference: Send + Sync {
     fn bins(&self) -> (f64, f64);
     /// The values of a discrete law in ascending order, each with its probability.
     fn atoms(&self) -> Option<Vec<(f64, f64)>>;
+    /// Single values that have a probability of their own in a law that is otherwise continuous, in ascending
+    /// order: what a table has more than once. Those at its limits need not be told.
+    fn jumps(&self) -> Vec<f64> {
+        Vec::new()
+    }
     /// Mean and standard deviation, where they exist.
     fn moments(&self) -> (Option<f64>, Option<f64>);
     /// Coefficient of the chain behind correlated gaps; 0 if each is drawn apart.
@@ -95,6 +100,8 @@ impl FitReport {
 const KEPT: usize = 4_000_000;
 /// Bins of the range that a law says.
 const BINS: usize = 100;
+/// What is no further from a single value is that value, in ps: no more than arithmetic makes of it.
+const SAME: f64 = 1e-3;
 /// The asymptotic 5 % point of √n·D.
 const KOLMOGOROV_05: f64 = 1.358_1;
 /// Values of a discrete law that are expected less often are joined with their neighbours.
@@ -203,8 +210,9 @@ impl FitMeter {
         self.kept.len() as f64 * (1.0 - rho) / (1.0 + rho)
     }
 
-    /// The gaps in order, those that are a byte time from an edge put on it.
-    fn sorted(&self) -> Vec<f64> {
+    /// The gaps in order, those that are a byte time from an edge or a single value put on it: otherwise
+    /// rounding would tear apart what is one value in the law.
+    fn sorted(&self, jumps: &[f64]) -> Vec<f64> {
         let (least, most) = self.law.limits();
         let snapped = |gap: &i64| {
             let gap = *gap as f64;
@@ -214,7 +222,9 @@ impl FitMeter {
             } else if near(most) {
                 most
             } else {
-                gap
+                let after = jumps.partition_point(|jump| *jump < gap);
+                let beside = jumps[after.saturating_sub(1)..].iter().take(2).filter(|jump| near(**jump));
+                *beside.min_by(|a, b| (gap - **a).abs().total_cmp(&(gap - **b).abs())).unwrap_or(&gap)
             }
         };
         let mut gaps: Vec<f64> = self.kept.iter().map(snapped).collect();
@@ -223,13 +233,17 @@ impl FitMeter {
     }
 
     fn judge_values(&self, report: &mut FitReport) {
-        let gaps = self.sorted();
+        let jumps = self.law.jumps();
+        let gaps = self.sorted(&jumps);
         let n = gaps.len() as f64;
         let mut distance: f64 = 0.0;
         let mut shares = Vec::with_capacity(gaps.len());
         let mut at = 0;
         for group in gaps.chunk_by(|a, b| a.total_cmp(b).is_eq()) {
-            let (strictly, upto) = self.law.cdf(group[0]);
+            let (mut strictly, mut upto) = self.law.cdf(group[0]);
+            if !jumps.is_empty() {
+                (strictly, upto) = (self.law.cdf(group[0] - SAME).0, self.law.cdf(group[0] + SAME).1);
+            }
             distance = distance.max((at as f64 / n - strictly).abs());
             at += group.len();
             distance = distance.max((at as f64 / n - upto).abs());
@@ -422,8 +436,47 @@ mod tests {
         }
     }
 
+    /// The same with 60 % of all gaps at 100 µs.
+    struct Peaked;
+
+    impl Reference for Peaked {
+        fn text(&self) -> &str {
+            "table"
+        }
+        fn cdf(&self, ps: f64) -> (f64, f64) {
+            let (even, _) = Even.cdf(ps);
+            let peak = |there: bool| 0.4 * even + if there { 0.6 } else { 0.0 };
+            (peak(ps > 100e6), peak(ps >= 100e6))
+        }
+        fn limits(&self) -> (f64, f64) {
+            Even.limits()
+        }
+        fn bins(&self) -> (f64, f64) {
+            Even.bins()
+        }
+        fn atoms(&self) -> Option<Vec<(f64, f64)>> {
+            None
+        }
+        fn jumps(&self) -> Vec<f64> {
+            vec![100e6]
+        }
+        fn moments(&self) -> (Option<f64>, Option<f64>) {
+            (Some(100e6), None)
+        }
+        fn persistence(&self) -> f64 {
+            0.0
+        }
+        fn is_idle(&self) -> bool {
+            false
+        }
+    }
+
     fn judge(gaps: impl Iterator<Item = u64>) -> FitReport {
-        let mut meter = FitMeter::new(Arc::new(Even), None);
+        judge_by(Arc::new(Even), gaps)
+    }
+
+    fn judge_by(law: Arc<dyn Reference>, gaps: impl Iterator<Item = u64>) -> FitReport {
+        let mut meter = FitMeter::new(law, None);
         let mut at = Time::ZERO;
         meter.record(at, FrameLen::MIN);
         for gap in gaps {
@@ -443,6 +496,20 @@ mod tests {
         let fit = judge((0..1_000).map(|i| 90_020_000 + i * 30_000));
         // At 90 µs none is below where a quarter should be.
         assert!((fit.ks_d.expect("d") - 0.25).abs() < 0.002 && fit.p() < 1e-4, "{fit:?}");
+    }
+
+    #[test]
+    fn a_value_that_rounding_tore_apart_is_one_value() {
+        // 400 even ones, and 600 on both sides of the peak, as a line or a capture rounds them.
+        let rounded = |by: u64| {
+            let even = (0..400).map(|i| 80_050_000 + i * 100_000);
+            judge_by(Arc::new(Peaked), even.chain((0..600).map(move |i| 100_000_000 - by + i % 2 * 2 * by)))
+        };
+        let fit = rounded(400);
+        assert!(fit.ks_d.expect("d") < 0.001 && fit.p() > 0.99, "{fit:?}");
+        // What is farther away than rounding goes is something else.
+        let fit = rounded(2_000);
+        assert!(fit.ks_d.expect("d") > 0.29 && fit.p() < 1e-4, "{fit:?}");
     }
 
     #[test]

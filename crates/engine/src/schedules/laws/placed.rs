@@ -339,6 +339,12 @@ impl measure::Reference for Placed {
         self.is_discrete().then(|| Placed::atoms(self))
     }
 
+    fn jumps(&self) -> Vec<f64> {
+        let Law::Table(table) = &self.law else { return Vec::new() };
+        let within = table.repeated().filter(|x| (self.low..=self.high).contains(x));
+        within.map(|x| (self.shift + self.scale * x).clamp(self.limits.0, self.limits.1)).collect()
+    }
+
     fn moments(&self) -> (Option<f64>, Option<f64>) {
         Placed::moments(self)
     }

@@ -106,6 +106,12 @@ impl Samples {
             ));
         }
         values.sort_by(f64::total_cmp);
+        if values.first() == values.last() {
+            return Err(ParseError::new(
+                format!("{} has one value only, {} times", name.display(), values.len()),
+                "write fixed 10us for gaps that are all alike",
+            ));
+        }
         Ok(Samples(values))
     }
 }
@@ -147,6 +153,12 @@ impl Table {
     /// The values; a single zero as long as the file was not read.
     fn values(&self) -> &[f64] {
         self.samples.as_ref().map_or(&[0.0, 0.0], |samples| &samples.0)
+    }
+
+    /// Values that are there more than once, each of which has a probability of its own; in order.
+    pub(super) fn repeated(&self) -> impl Iterator<Item = f64> + '_ {
+        let groups = self.values().chunk_by(|a, b| a.total_cmp(b).is_eq());
+        groups.filter(|group| group.len() > 1).map(|group| group[0])
     }
 
     fn probability(&self, x: f64, counts: impl Fn(f64) -> bool) -> Probability {
