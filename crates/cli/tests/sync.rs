@@ -226,6 +226,8 @@ fn the_buffer_that_is_recommended_is_enough_and_less_is_not() {
         let (starved, width) = run(0.0);
         assert!(starved > 0 && width > 50_000.0, "{schedule:?}: {starved}, {width} ns");
         assert_eq!(run(width.ceil()).0, 0, "{schedule:?}: {width} ns is enough");
+        let (starved, told) = run(width.ceil() + 70_000.0);
+        assert!(starved == 0 && (told - width).abs() <= 1.0, "{schedule:?}: of more it tells {told} ns, not {width}");
         assert!(run(width - 1_000.0).0 > 0, "{schedule:?}: less than {width} ns is not");
         let first = bench.listed("out.csv")[0].start_ps;
         assert!(first.abs_diff((width - 1_000.0) as u64 * 1_000) <= 2_000, "it starts after the wait: {first} ps");

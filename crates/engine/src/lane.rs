@@ -21,6 +21,8 @@ pub(crate) struct Lane<F> {
     /// The schedule starts so long after the first frame is ready, and when that is.
     pub(crate) buffer: Span,
     opens: Option<Time>,
+    /// The least time between a frame's arrival and its departure: as much less of a buffer would have done.
+    spare: Option<Span>,
     ready: VecDeque<Item<F>>,
     /// The next departure, once it is settled.
     head: Option<Departure<F>>,
@@ -44,6 +46,7 @@ impl<F: Frame> Lane<F> {
             sync: None,
             buffer: Span::ZERO,
             opens: None,
+            spare: None,
             ready: VecDeque::new(),
             head: None,
             books: Books::default(),
@@ -200,10 +203,16 @@ impl<F: Frame> Lane<F> {
         };
         let due = self.schedule.depart(ready, &Lengths { frame: length, packet });
         self.starved += u64::from(due.starved);
+        self.spares(due.at.since(at));
         if let Some(slices) = self.slices() {
             slices.settled(frame.tag(), at, due.at);
         }
         self.head = Some(Departure { frame, length, class: self.class, ready, at: due.at });
+    }
+
+    #[inline]
+    fn spares(&mut self, waits: Span) {
+        self.spare = Some(self.spare.map_or(waits, |least| least.min(waits)));
     }
 
     /// Takes the next departure, settled or not.
@@ -228,9 +237,11 @@ impl<F: Frame> Lane<F> {
     /// When a frame of `length` should depart that is ready at `ready`, without a place in the queue.
     #[inline]
     pub(crate) fn pass(&mut self, ready: Time, length: FrameLen) -> Time {
-        let ready = ready.max(*self.opens.get_or_insert(ready + self.buffer));
+        let at = ready;
+        let ready = at.max(*self.opens.get_or_insert(at + self.buffer));
         let due = self.schedule.depart(ready, &Lengths { frame: length, packet: 0 });
         self.starved += u64::from(due.starved);
+        self.spares(due.at.since(at));
         due.at
     }
 
@@ -278,7 +289,10 @@ impl<F: Frame> Lane<F> {
     /// With how long a buffer no departure would have been starved, by what has come so far: the width of
     /// the wave. `None` where nothing is asked, and where crests are kept apart on purpose.
     pub(crate) fn width(&self) -> Option<Span> {
-        self.schedule.short().filter(|_| self.sync.is_none()).map(|short| self.buffer + short)
+        let short = self.schedule.short().filter(|_| self.sync.is_none())?;
+        // A schedule that began earlier would have all its departures earlier by as much.
+        let spare = self.spare.filter(|_| self.starved == 0).unwrap_or(Span::ZERO);
+        Some(self.buffer - self.buffer.min(spare) + short)
     }
 
     /// What was waited for, and what would have been enough.
