@@ -106,6 +106,9 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
             "slice pipeline --kernel follows packets through one live pipeline: give it ports of this machine",
         ));
     }
+    if virtual_clock && request.common.cores.is_some() {
+        output::note("--cores: virtual time runs on one thread, wherever the kernel likes: CPUs are for live ports");
+    }
     let mut outcome = if virtual_clock {
         virtual_time::run(request, &stop)?
     } else if request.pipelines.iter().any(is_virtual) {

@@ -161,15 +161,22 @@ fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec<usize>>, F
     }
     let plans = configs.iter_mut().zip(&mut behind).zip(&request.pipelines);
     for (((config, behind), plan), cores) in plans.zip(cores.chunks(each)) {
-        let (mut parts, why) = parts(plan, request.common.slices.is_some());
+        // What nobody asks anything of goes from the source straight to the queue.
+        let straight = config.pacing == Pacing::AsReady && plan.classes.is_empty() && plan.stages.is_empty();
+        let straight = straight && request.common.slices.is_none();
+        let (mut parts, why) = match config.feed {
+            Feed::Replay { whole: Some(_), .. } if straight => {
+                (vec!["all of it"], ", since a capture that fits in memory is sent from there")
+            }
+            _ => parts(plan, request.common.slices.is_some()),
+        };
         parts.extend(matches!(config.output, Device::Line { .. }).then_some("the far end of the line"));
         let limits = plan.limits().map(|(_, limit)| limit);
         let workers = limits.filter(|limit| has_threads(limit)).map(|limit| limit.workers).max().unwrap_or(0);
         // The pipeline's own come first; workers have CPUs of theirs if there are enough for all.
         let own = if each > workers { each - workers } else { each };
         // Streams of which nothing is asked are made on as many as there are.
-        let straight = config.pacing == Pacing::AsReady && plan.classes.is_empty() && plan.stages.is_empty();
-        let floods = straight && matches!(config.feed, Feed::Stream(..)) && request.common.slices.is_none();
+        let floods = straight && matches!(config.feed, Feed::Stream(..));
         if own > parts.len() && !floods {
             let beside = match workers {
                 0 => String::new(),

@@ -101,8 +101,8 @@ pub(crate) struct Common {
     /// Show progress on a terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
     pub(crate) progress: String,
-    /// CPUs for live pipelines, as 2,3 or 2-5. One for each keeps it there; two for each part it:
-    /// receiving and stages on the first, departures alone on the second
+    /// CPUs for live pipelines, as 2,3 or 2-5. One for each keeps it there; with two, three or four each
+    /// has a part: receiving, classes, stages, departures, the last of which are on the last CPU
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub(crate) cores: Option<Cores>,
     /// Follow one frame in N through the stages and report where its time went; 1/64 when no share is given

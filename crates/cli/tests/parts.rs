@@ -1,0 +1,75 @@
+//! `--cores`: what cannot be parted is refused before anything starts, and with what to name instead.
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod common;
+
+use common::{Bench, Dialect, Record};
+
+/// A scenario of as many pipelines, each with this in it.
+fn scenario(bench: &Bench, pipelines: &[&str]) {
+    let mut text = "schema = 1\n".to_owned();
+    for (i, pipeline) in pipelines.iter().enumerate() {
+        text += &format!("[[pipeline]]\nname = \"p{i}\"\nout = \"dpdk:net_null{i}\"\n{pipeline}\n");
+    }
+    std::fs::write(bench.path("parts.toml"), text).expect("a scenario");
+}
+
+const MADE: &str = "stream = 'udp 10.0.0.1:1 > 10.0.0.2:80 size 90B'\ngap = '10us'";
+const CLASSES: &str = "stream = 'udp 10.0.0.1:1 > 10.0.0.2:80 size 90B'\n\
+     [[pipeline.class]]\nname = 'web'\nmatch = 'udp dport 80'\ngap = '10us'\nstages = ['loss 1%']\n[[pipeline.class]]";
+const ANSWERS: &str = "in = 'dpdk:net_null9'\nstages = ['netem mtu 1000 icmp']\ngap = '10us'";
+
+#[test]
+#[cfg(feature = "live")]
+fn cpus_without_a_part_are_refused() {
+    let bench = Bench::new();
+    for (pipelines, options, said) in [
+        (&[MADE, MADE][..], &["--cores", "0-2"][..], "3 CPUs cannot be dealt out evenly to 2 pipelines"),
+        (&[MADE, MADE], &["--cores", "0"], "1 CPUs cannot be dealt out evenly to 2 pipelines"),
+        (&[MADE, MADE], &["--cores", "0-5"], "p0 has 3 CPUs and no more than 2 parts (receiving, departures)"),
+        (&[CLASSES], &["--cores", "0-4"], "no more than 4 parts (receiving, classes, stages, departures)"),
+        (
+            &[CLASSES],
+            &["--cores", "0-3", "--slices"],
+            "no more than 3 parts (receiving and classes, stages, departures), since --slices begin",
+        ),
+        (&[ANSWERS], &["--cores", "0-2"], "no more than 2 parts (receiving and stages, departures), since stages that"),
+        (
+            &[ANSWERS],
+            &["--cores", "0-2", "--slices"],
+            "since stages that answer stay with the way back: name at most 2",
+        ),
+    ] {
+        scenario(&bench, pipelines);
+        let finished = bench.run(["run", "parts.toml", "--duration", "1s"].iter().chain(options));
+        assert_eq!(
+            (finished.status, finished.stderr.lines().count()),
+            (Some(2), 1),
+            "{options:?}: {}",
+            finished.stderr
+        );
+        assert!(finished.stderr.contains(said), "{options:?}: {}", finished.stderr);
+    }
+}
+
+#[test]
+#[cfg(feature = "live")]
+fn a_capture_that_is_sent_back_to_back_from_memory_has_one_part() {
+    let bench = Bench::new();
+    let records: Vec<Record> = (0..10_u32).map(|i| Record::new(u64::from(i) * 1_000, 64, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let line = ["gen", "--pcap", "in.pcap", "--speed", "max", "--out", "dpdk:net_null0", "--cores", "0,1"];
+    let finished = bench.run(line);
+    assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
+    assert!(finished.stderr.contains("no more than 1 parts (all of it)"), "{}", finished.stderr);
+}
+
+#[test]
+fn virtual_time_says_that_it_takes_no_cpus() {
+    let bench = Bench::new();
+    let line = ["gen", "--out", "null", "--count", "3", "--stream", "udp 10.0.0.1:1 > 10.0.0.2:2", "-q"];
+    assert_eq!(bench.run(line).stderr, "");
+    let finished = bench.run(line.iter().chain(&["--cores", "0,1"]));
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    assert!(finished.stderr.starts_with("netlathe: note: --cores: virtual time"), "{}", finished.stderr);
+}
