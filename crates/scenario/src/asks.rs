@@ -30,6 +30,7 @@ fn no_gap(text: &str) -> ParseError {
     let names: Vec<&str> = std::iter::once("fixed").chain(Law::KINDS.iter().map(|kind| kind.name)).collect();
     let word = text.split_whitespace().next().unwrap_or_default();
     let remedy = match nearest(word, &names) {
+        Some(_) if names.contains(&word) => format!("write {word} 10us"),
         Some(meant) => format!("did you mean {meant}?"),
         None => format!("write 10us, or one of {}", names.join(", ")),
     };
@@ -104,6 +105,8 @@ mod tests {
             let remedies = ["write", "leave", "did you mean", "add"];
             assert!(remedies.iter().any(|remedy| error.contains(remedy)), "{text}: {error}");
         }
+        let error = parse_gap("fixed").expect_err("no time").to_string();
+        assert!(error.ends_with("write fixed 10us"), "{error}");
         for text in [
             "",
             "const",

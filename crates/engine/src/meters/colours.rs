@@ -69,9 +69,7 @@ impl Colours {
         let mut setting = |key: &str| -> Result<&str, ParseError> {
             match value(words, "colours", EXAMPLE) {
                 Ok(word) if word == key => value(words, key, EXAMPLE),
-                Ok(word) => {
-                    Err(ParseError::new(format!("'{word}' stands where {key} belongs"), format!("write {EXAMPLE}")))
-                }
+                Ok(_) => Err(ParseError::new(format!("'{name}' has no {key}"), format!("write {EXAMPLE}"))),
                 Err(error) => Err(error),
             }
         };

@@ -43,7 +43,8 @@ impl Rates {
                 let (user, rate) = split(line).ok_or_else(|| {
                     ParseError::new(format!("'{line}' has no rate"), "write USER RATE, as 10.0.0.1 2Mbps")
                 })?;
-                Ok((kind.parse(user)?, rate))
+                let key = kind.parse(user).map_err(|error| behind_user(kind, line).unwrap_or(error))?;
+                Ok((key, rate))
             };
             let mut note = |error: &ParseError| problems.push(format!("line {}: {error}", i + 1));
             let (key, rate) = match read() {
@@ -111,6 +112,14 @@ fn split(line: &str) -> Option<(&str, &str)> {
     Some((line[..at].trim_end(), line[at..].trim_start()))
 }
 
+/// A line that starts with a user, but goes on with something else than a rate and its burst.
+fn behind_user(kind: KeyKind, line: &str) -> Option<ParseError> {
+    let mut blanks = line.match_indices(char::is_whitespace);
+    let at = blanks.find(|(at, _)| kind.parse(line[..*at].trim_end()).is_ok())?.0;
+    let what = format!("'{}' is no rate, nor a rate with its burst", line[at..].trim_start());
+    Some(ParseError::new(what, "write USER RATE or USER RATE burst SIZE, as 10.0.0.1 2Mbps burst 10kB"))
+}
+
 fn parse_rate(text: &str, burst: &dyn Fn(BitRate) -> u64) -> Result<Bucket, ParseError> {
     let (rate, depth) = match text.split_once(" burst ") {
         Some((rate, depth)) => (rate.trim(), Some(parse_depth(depth.trim())?)),
@@ -149,6 +158,10 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         assert_eq!(error.lines().count(), 1, "one line");
+        for line in ["10.0.0.1 1Mbps burst", "10.0.0.1 1Mbps bust 5kB", "10.0.0.1\t1Mbps ip"] {
+            let error = parse(line).expect_err(line);
+            assert!(error.contains("line 1: '1Mbps") && error.contains("USER RATE burst SIZE"), "{error}");
+        }
         let many = "x y\n".repeat(25);
         assert!(parse(&many).expect_err("25 lines").contains("and 15 more"));
     }

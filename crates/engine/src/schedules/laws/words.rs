@@ -69,9 +69,10 @@ impl<'a> Words<'a> {
 
     /// A time above zero.
     pub(crate) fn time(&mut self, key: &str) -> Result<Span, ParseError> {
-        let span: Span = self.value(key, "10us")?.parse()?;
+        let word = self.value(key, "10us")?;
+        let span: Span = word.parse()?;
         if span == Span::ZERO {
-            return Err(ParseError::new(format!("'{key}' of zero is no law of gaps"), "write a time above zero"));
+            return Err(ParseError::new(format!("'{key} {word}' is no time at all"), "write a time above zero"));
         }
         Ok(span)
     }

@@ -44,7 +44,9 @@ impl Waveform for Ramp {
             return Err(ParseError::new(format!("a ramp of {over} is longer than a day"), "write at most 86400s"));
         }
         let repeats = words.take("repeat");
-        words.take("hold");
+        if !repeats {
+            words.take("hold");
+        }
         Ok(Ramp { rates, over, repeats })
     }
 

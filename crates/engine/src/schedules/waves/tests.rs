@@ -213,6 +213,8 @@ fn what_cannot_be_had_is_refused_with_a_remedy() {
         ("ramp 1Gbps..2Gbps", "over"),
         ("ramp 1Gbps..50% over 1s", "count the same"),
         ("ramp 1Gbps..2Gbps over 100000s", "day"),
+        ("ramp 1Gbps..2Gbps over 0s", "'over 0s' is no time"),
+        ("ramp 1Gbps..2Gbps over 1s repeat hold", "'hold' means nothing"),
         ("steps", "no file"),
         ("steps nowhere", "not there"),
         ("steps late", "late:1: the first step"),

@@ -248,6 +248,7 @@ mod tests {
             "limit key dst-ip rate 1Mbps algorithm dlb",
             "limit key dst-ip rate 1Mbps algorithm light-lock batch 9kB depth 1kB",
             "limit key dst-ip rate 2Mbps colours rfc2698 pir 1Mbps pbs 9kB",
+            "limit key dst-ip rate 1Mbps colours rfc2697 unknown default",
             "limit key dst-ip rate 1Mbps colours rfc2697 ebs 9kB algorithm mutex",
             "limit key dst-ip rate 1Mbps colours rfc2697 ebs 9kB aware mark ecn",
             "limit key dst-ip rate 1Mbps colours rfc2697 ebs 9kB aware mark dscp 3 3",

@@ -351,6 +351,10 @@ fn rate(cursor: &mut Cursor<'_>, bytes_rate: &mut Option<String>) -> Result<Bott
     if cell_overhead != 0 && cell == 0 {
         return Err(cursor.error("is an overhead of cells, but there are no cells", "write the size of a cell before it, 48"));
     }
+    if cell != 0 && i64::from(cell) + i64::from(cell_overhead) <= 0 {
+        let what = format!("leaves nothing of cells of {cell} B, so that no frame would take any time");
+        return Err(cursor.error(&what, "write an overhead above minus the size of a cell, 5"));
+    }
     Ok(Bottleneck::Rate { rate, overhead, cell, cell_overhead })
 }
 

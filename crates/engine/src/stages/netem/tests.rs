@@ -110,6 +110,8 @@ fn bad_specs_say_where_what_and_how() {
         ("corrupt 1% mode checksumvalid", "perhaps checksum-valid"),
         ("rate 10Mbit/s", "no unit of a rate in tc"),
         ("rate 10mbit 0 0 5", "no cells"),
+        ("rate 10mbit 0 48 -48", "character 18 of"),
+        ("rate 10mbit 0 48 -48", "no frame would take any time"),
         ("limit 10ms", "no rate"),
         ("limit 0", "nothing pass"),
         ("loss state 60% 10% 10% 10% 50%", "p13 and p14"),
