@@ -1,7 +1,8 @@
 /* What slices are tried on. All over loopback; times in ns, by CLOCK_MONOTONIC.
  *
- * ping_pong tcp SIZE ROUNDS CPU CPU [RING]   a message there and back; prints median and mean of the round trips. With
- *                                            RING, each round is a data block with two sections, "send" and "receive".
+ * ping_pong tcp SIZE ROUNDS CPU CPU [RING]   a message there and back; prints median and mean of the round trips, send
+ *                                            to send. With RING, each round is a data block with two sections, "send"
+ *                                            and "receive". With 0 ROUNDS, it does as many as each line of stdin says.
  * ping_pong udp SIZE RATE MILLISECONDS       that many datagrams a second; prints how many were sent and received.
  */
 #define _GNU_SOURCE
@@ -63,6 +64,39 @@ static int open_port(int type, struct sockaddr_in *at)
     return s;
 }
 
+/* Rounds back to back. Each is timed from its send to the next, so that the clock is read once in it. */
+static void rally(int s, int size, int rounds, const struct netlathe_ring *ring, int shown)
+{
+    struct netlathe_block block;
+    long *times = malloc((rounds + 1) * sizeof *times), begun;
+    for (int i = 0; i < rounds; i++) {
+        times[i] = now();
+        if (ring) {
+            netlathe_init(ring, &block, 6, NETLATHE_SEND);
+            netlathe_start(&block, 1);
+            send(s, buffer, size, 0);
+            netlathe_stop(&block, 1);
+            netlathe_start(&block, 2);
+            whole(s, size);
+            netlathe_stop(&block, 2);
+            netlathe_exit(ring, &block);
+        } else {
+            send(s, buffer, size, 0);
+            whole(s, size);
+        }
+    }
+    times[rounds] = now();
+    begun = times[0];
+    for (int i = 0; i < rounds; i++)
+        times[i] = times[i + 1] - times[i];
+    begun = (times[rounds] - begun) / rounds;
+    qsort(times, rounds, sizeof *times, ascending);
+    if (shown)
+        printf("%ld %ld\n", times[rounds / 2], begun);
+    fflush(stdout);
+    free(times);
+}
+
 static int tcp(int c, char **v)
 {
     int size = atoi(v[2]), rounds = atoi(v[3]), one = 1;
@@ -83,35 +117,19 @@ static int tcp(int c, char **v)
         return 2;
     setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     struct netlathe_ring ring;
-    struct netlathe_block block;
-    int probes = c > 6;
+    int probes = c > 6, some;
     if (probes) {
         if (netlathe_configure(&ring, v[6], 16 << 20))
             return 2;
         netlathe_name(&ring, 1, "send");
         netlathe_name(&ring, 2, "receive");
     }
-    long *times = malloc(rounds * sizeof *times), sum = 0;
-    for (int i = -200; i < rounds; i++) {
-        long begun = now();
-        if (probes) {
-            netlathe_init(&ring, &block, 6, NETLATHE_SEND);
-            netlathe_start(&block, 1);
-            send(s, buffer, size, 0);
-            netlathe_stop(&block, 1);
-            netlathe_start(&block, 2);
-            whole(s, size);
-            netlathe_stop(&block, 2);
-            netlathe_exit(&ring, &block);
-        } else {
-            send(s, buffer, size, 0);
-            whole(s, size);
-        }
-        if (i >= 0)
-            sum += times[i] = now() - begun;
+    if (rounds) {
+        rally(s, size, 200, probes ? &ring : 0, 0);
+        rally(s, size, rounds, probes ? &ring : 0, 1);
     }
-    qsort(times, rounds, sizeof *times, ascending);
-    printf("%ld %ld\n", times[rounds / 2], sum / rounds);
+    while (!rounds && scanf("%d", &some) == 1 && some > 1)
+        rally(s, size, some, probes ? &ring : 0, 1);
     return 0;
 }
 

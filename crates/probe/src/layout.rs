@@ -6,7 +6,7 @@
 //! | 1 | version, and words of a slot in the upper half |
 //! | 2 | number of slots |
 //! | 3 | enabled: 0 or 1 |
-//! | 4…7 | τα, τβ, τo, τγ in 1/1024 of a tick, by the program's calibration |
+//! | 4…7 | τα, τβ, τo, τγ in 1/1024 of a tick, by the program's calibration; τα and τγ follow what blocks take |
 //! | 8 | blocks written: the next place to write is this modulo the slots |
 //! | 16 | blocks read |
 //! | 24 | blocks dropped, since the ring was full |

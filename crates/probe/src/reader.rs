@@ -143,7 +143,7 @@ impl Reader {
         self.slots
     }
 
-    /// What the operations cost, as the program measured when it configured.
+    /// What the operations cost: as the program measured when it configured, init and exit as it meets them since.
     #[must_use]
     pub fn costs(&self) -> Costs {
         let word = |n: usize| self.map.words()[AT_COSTS + n].load(Ordering::Relaxed) as f64 / 1_024.0;

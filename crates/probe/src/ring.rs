@@ -8,7 +8,7 @@ use crate::map::{Map, thread_id, ticks};
 use std::cell::Cell;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Which way the packet of a block goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +24,16 @@ pub enum Direction {
 pub struct Ring {
     map: Map,
     slots: u64,
+    /// What a reading of the clock takes, in 1/1024 of a tick.
+    clock: u64,
 }
 
 /// The sections of one packet, in this program's own memory until [`Ring::exit`].
 #[derive(Clone, Debug)]
 pub struct Block {
     on: bool,
+    /// Not 0: its begin and its end are timed, and this part of a cost is a step towards what they took.
+    timed: u64,
     header: u64,
     start: u64,
     count: usize,
@@ -41,7 +45,16 @@ pub struct Block {
 thread_local! {
     /// Asked of the kernel once per thread.
     static THREAD: Cell<u32> = const { Cell::new(0) };
+    /// Blocks of the thread.
+    static BLOCKS: Cell<u32> = const { Cell::new(0) };
 }
+
+/// Of a thread's blocks the first, and later one in so many, are timed.
+const FIRST: u32 = 64;
+const EVERY: u32 = 16;
+/// Which of the costs.
+const ALPHA: usize = 0;
+const GAMMA: usize = 3;
 
 pub(crate) fn create(path: &Path, bytes: usize) -> io::Result<(Map, u64)> {
     let slots = (bytes / 8).saturating_sub(FIRST_SLOT) / SLOT_WORDS;
@@ -84,7 +97,7 @@ impl Ring {
     /// When the file cannot be opened or made, or is no ring.
     pub fn configure(path: impl AsRef<Path>, bytes: usize) -> io::Result<Ring> {
         let (map, slots) = create(path.as_ref(), bytes)?;
-        let ring = Ring { map, slots };
+        let mut ring = Ring { map, slots, clock: 0 };
         ring.calibrate();
         Ok(ring)
     }
@@ -108,24 +121,59 @@ impl Ring {
     #[must_use]
     pub fn init(&self, protocol: u8, direction: Direction) -> Block {
         let on = self.map.words()[AT_ENABLED].load(Ordering::Relaxed) != 0;
-        Block::new(on, u64::from(protocol) | (direction as u64) << 8)
+        let header = u64::from(protocol) | (direction as u64) << 8;
+        if !on {
+            return Block::new(on, header);
+        }
+        let blocks = BLOCKS.get().wrapping_add(1);
+        BLOCKS.set(blocks);
+        if blocks > FIRST && !blocks.is_multiple_of(EVERY) {
+            return Block::new(on, header);
+        }
+        let begun = ticks();
+        let mut block = Block::new(on, header);
+        block.timed = if blocks > FIRST { 32 } else { 8 };
+        self.learn(ALPHA, block.start - begun, block.timed);
+        block
+    }
+
+    /// A cost that was met in the program's own loop, where caches are as cold as they are: the figure moves towards it
+    /// by a step, in the beginning by larger ones, and so to the median.
+    fn learn(&self, cost: usize, taken: u64, timed: u64) {
+        let word = &self.map.words()[AT_COSTS + cost];
+        let old = word.load(Ordering::Relaxed);
+        let step = old / timed + 1;
+        let met = (taken << 10).saturating_sub(self.clock) > old;
+        word.store(if met { old + step } else { old.saturating_sub(step) }, Ordering::Relaxed);
     }
 
     /// Ends a block: it goes into the ring, or if that is full, counts as dropped.
     #[inline]
     pub fn exit(&self, block: Block) {
-        if block.on {
+        if !block.on {
+            return;
+        }
+        if block.timed == 0 {
             self.put(&block);
+            return;
+        }
+        let begun = ticks();
+        if self.put(&block) {
+            // Until its stores are in the cache: the program's next call would wait for that.
+            fence(Ordering::SeqCst);
+            self.learn(GAMMA, ticks() - begun, block.timed);
         }
     }
 
-    fn put(&self, block: &Block) {
+    /// Says whether there was room.
+    #[inline]
+    fn put(&self, block: &Block) -> bool {
         let words = self.map.words();
         let mut number = words[AT_WRITTEN].load(Ordering::Relaxed);
         loop {
             if number.wrapping_sub(words[AT_READ].load(Ordering::Acquire)) >= self.slots {
                 words[AT_DROPPED].fetch_add(1, Ordering::Relaxed);
-                return;
+                return false;
             }
             let taken =
                 words[AT_WRITTEN].compare_exchange_weak(number, number + 1, Ordering::Relaxed, Ordering::Relaxed);
@@ -136,10 +184,12 @@ impl Ring {
         }
         let at = FIRST_SLOT + (number % self.slots) as usize * SLOT_WORDS;
         write_slot(&words[at..at + SLOT_WORDS], block, number);
+        true
     }
 
-    /// What each operation costs here, medians of many tries, in 1/1024 of a tick.
-    fn calibrate(&self) {
+    /// What each operation costs here, medians of many tries, in 1/1024 of a tick. With warm caches, so those of init
+    /// and exit are where learning begins.
+    fn calibrate(&mut self) {
         const TRIES: usize = 501;
         // Several: one is not much longer than reading the clock.
         const PAIRS: u8 = 8;
@@ -169,6 +219,7 @@ impl Ring {
             took.sort_unstable();
             took[TRIES / 2]
         });
+        self.clock = clock;
         // Of the time between two readings of the clock, one reading is the clock's.
         let less = |taken: u64| taken.saturating_sub(clock);
         let costs = [less(alpha), less(pairs) / u64::from(PAIRS), inside, less(gamma)];
@@ -201,7 +252,7 @@ fn write_slot(slot: &[AtomicU64], block: &Block, number: u64) {
 impl Block {
     fn new(on: bool, header: u64) -> Block {
         let start = if on { ticks() } else { 0 };
-        Block { on, header, start, count: 0, beyond: 0, open: [0; IDS], sections: [(0, 0); SECTIONS] }
+        Block { on, timed: 0, header, start, count: 0, beyond: 0, open: [0; IDS], sections: [(0, 0); SECTIONS] }
     }
 
     /// The packet's lengths: transport header, IP header, whole packet in bytes.
@@ -236,5 +287,45 @@ impl Block {
                 None => self.beyond += 1,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reader;
+
+    /// A cost that is far off comes near to what init and exit take, whatever that is here.
+    #[test]
+    fn costs_are_learnt_from_the_blocks_themselves() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("ring");
+        let ring = Ring::configure(&path, 1 << 20).expect("it is made");
+        let reader = Reader::open(&path).expect("it is there");
+        let absurd = 1_u64 << 50;
+        for cost in [ALPHA, GAMMA] {
+            ring.map.words()[AT_COSTS + cost].store(absurd, Ordering::Relaxed);
+        }
+        let put = |blocks: u32| {
+            for _ in 0..blocks {
+                let mut block = ring.init(6, Direction::Send);
+                for id in 0..16 {
+                    block.start(id);
+                    block.stop(id);
+                }
+                ring.exit(block);
+                reader.forget();
+            }
+        };
+        put(10_000);
+        assert!(reader.costs().gamma > 1e9, "it was off");
+        reader.enable(true);
+        put(64);
+        let early = reader.costs();
+        assert!(early.alpha < 1e10 && early.gamma < 1e10, "of 1e12 ticks, larger steps first: {early:?}");
+        put(20_000);
+        let costs = reader.costs();
+        // A second of ticks is out of reach of any block.
+        assert!(costs.alpha < 1e6 && costs.gamma < 1e6 && costs.gamma > 0.0, "{costs:?}");
     }
 }

@@ -66,14 +66,19 @@ fn within(sections: &[Section], n: usize) -> u32 {
     u32::try_from(inside).unwrap_or(u32::MAX)
 }
 
+/// From ticks to ns.
+fn overhead(costs: Costs, ns_per_tick: f64) -> Overhead {
+    let Costs { alpha, beta, inside, gamma } = costs;
+    let [alpha, beta, inside, gamma] = [alpha, beta, inside, gamma].map(|ticks| ticks * ns_per_tick);
+    Overhead { alpha, beta, inside, gamma }
+}
+
 impl ProgramBook {
     /// A book for blocks of a program whose costs and clock these are.
     #[must_use]
     pub fn new(costs: Costs, ns_per_tick: f64) -> ProgramBook {
-        let Costs { alpha, beta, inside, gamma } = costs;
-        let [alpha, beta, inside, gamma] = [alpha, beta, inside, gamma].map(|ticks| ticks * ns_per_tick);
         ProgramBook {
-            overhead: Overhead { alpha, beta, inside, gamma },
+            overhead: overhead(costs, ns_per_tick),
             ns_per_tick,
             received: 0,
             beyond: 0,
@@ -82,6 +87,11 @@ impl ProgramBook {
             rounds: Tally::new(),
             raw_rounds: Tally::new().into_quantiles(),
         }
+    }
+
+    /// What the program knows of its costs by now; for blocks to come.
+    pub fn learn(&mut self, costs: Costs) {
+        self.overhead = overhead(costs, self.ns_per_tick);
     }
 
     /// Blocks so far.

@@ -108,9 +108,12 @@ impl Attach {
             if last {
                 reader.enable(false);
             }
+            if let Some(book) = &mut book {
+                book.learn(reader.costs());
+            }
             while left > 0 {
                 let Some(block) = reader.next_block() else { break };
-                // A program that came after us has measured its costs by its first block.
+                // A program that came after us has measured its costs by its first block; it learns more by the way.
                 let book = book.get_or_insert_with(|| ProgramBook::new(reader.costs(), ns_per_tick));
                 book.add(&block);
                 left -= 1;
