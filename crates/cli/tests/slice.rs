@@ -202,6 +202,80 @@ fn a_planted_queue_shows_in_the_link_and_nowhere_else() {
     assert!(median("driver") < 0.05 * between && median("ip-udp-receive") < 0.05 * between, "{report}");
 }
 
+/// What the kernel counts, of a program whose switches are known: on one CPU, sender and reader take turns.
+#[test]
+fn events_are_counted_in_their_slices() {
+    let Some((bench, _turn)) = bench() else { return };
+    let command = ["taskset", "-c", "0", "python3", "ping-pong.py", "tcp", "127.0.0.1", "4", "300"];
+    let events = "context-switches,cpu-clock,no_such_unit/event/,cycles";
+    let finished = follow(&bench, &["--counters", events, "-w", "counted.jsonl"], &command);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+    check(&report);
+    let event = |report: &Value, name: &str| {
+        let all = report["counters"].as_array().expect("counters were asked for").clone();
+        all.into_iter().find(|event| event["event"] == name).unwrap_or_else(|| panic!("no {name} in {report}"))
+    };
+    let none = event(&report, "no_such_unit/event/");
+    assert!(none["unsupported"].as_str().is_some_and(|why| why.contains("no_such_unit")), "{none}");
+    assert!(none.get("slices").is_none(), "what is not counted has no figures: {none}");
+    // Where there is a PMU it counts, elsewhere it says why not.
+    let cycles = event(&report, "cycles");
+    assert!(cycles["unsupported"].is_string() != cycles["slices"].is_array(), "{cycles}");
+    let switches = event(&report, "context-switches");
+    if switches["unsupported"].is_string() {
+        println!("SKIP: {switches}");
+        return;
+    }
+    if overloaded(&report) {
+        return;
+    }
+    let mean = |event: &Value, name: &str| {
+        let slices = event["slices"].as_array().expect("slices");
+        slices.iter().find(|slice| slice["name"] == name).map(|slice| number(&slice["mean"]))
+    };
+    // The reader waits in its call, or comes to it: one switch to it, and others where somebody else has a turn.
+    let wake_up = mean(&switches, "wake-up").expect("both are on one CPU");
+    assert!((0.4..3.0).contains(&wake_up), "{switches}");
+    for name in ["tcp-ip", "driver", "ip-tcp-receive", "copy"] {
+        let mean = mean(&switches, name).expect("both are on one CPU");
+        assert!(mean < 0.05, "nobody else runs within {name}: {switches}");
+    }
+    assert!(number(&switches["run"]) >= 600.0, "two a round: {switches}");
+    // A clock that counts ns agrees with the stamps.
+    let clock = event(&report, "cpu-clock");
+    for name in ["tcp-ip", "ip-tcp-receive", "wake-up"] {
+        let stamped = number(&slice(&report, name).expect("it came")["raw_mean_ns"]);
+        let slices = clock["slices"].as_array().expect("slices");
+        let counted = slices.iter().find(|slice| slice["name"] == name).map(|slice| number(&slice["raw_mean"]));
+        let ratio = counted.expect("both are on one CPU") / stamped;
+        assert!((ratio - 1.0).abs() < 0.1, "{name}: {ratio} of {stamped}: {clock}");
+    }
+    assert!(number(&clock["overhead"]["n_o"]) > 0.0, "a probe takes time: {clock}");
+    let read = bench.run(["slice", "kernel", "--json", "-r", "counted.jsonl"]);
+    assert_eq!(read.status, Some(0), "{}", read.stderr);
+    let read: Value = serde_json::from_str(&read.stdout).expect("one object");
+    let again = mean(&event(&read, "context-switches"), "wake-up").expect("it was written");
+    assert!((again - wake_up).abs() < 1e-9, "{again} {wake_up}");
+    let text = bench.run(["slice", "kernel", "-r", "counted.jsonl"]).stdout;
+    assert!(text.contains("counted") && text.contains("context-switches") && text.contains("a probe adds"), "{text}");
+}
+
+#[test]
+fn events_that_are_none_are_refused_before_anything_runs() {
+    let bench = Bench::new();
+    for (events, hint) in [
+        ("contextswitches", "did you mean 'context-switches'"),
+        ("bananas", "write one of cycles"),
+        ("cycles,,cs", "is no event"),
+        ("cycles,instructions,cs,faults,branches", "5 events are too many"),
+    ] {
+        let finished = bench.run(["slice", "kernel", "--counters", events, "--duration", "1ms"]);
+        assert_eq!((finished.status, finished.complaints().len()), (Some(2), 1), "{}", finished.stderr);
+        assert!(finished.stderr.contains(hint), "{events}: {}", finished.stderr);
+    }
+}
+
 #[test]
 fn records_are_written_and_read_again() {
     let Some((bench, _turn)) = bench() else { return };

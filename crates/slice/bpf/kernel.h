@@ -18,6 +18,7 @@ typedef _Bool bool;
 
 #define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_ARRAY 2
+#define BPF_MAP_TYPE_PERF_EVENT_ARRAY 4
 #define BPF_MAP_TYPE_PERCPU_ARRAY 6
 #define BPF_MAP_TYPE_LRU_HASH 9
 #define BPF_MAP_TYPE_RINGBUF 27
@@ -51,6 +52,11 @@ struct task_struct {
 };
 
 #pragma clang attribute pop
+
+/* What bpf_perf_event_read_value writes. */
+struct bpf_perf_event_value {
+    __u64 counter, enabled, running;
+};
 
 struct msghdr;
 struct net_device;

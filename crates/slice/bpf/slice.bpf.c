@@ -21,6 +21,8 @@
 #define UDP 17
 #define PEEK 2           /* MSG_PEEK */
 #define CALLS 512        /* system call numbers that are looked at */
+#define EVENTS 4         /* events that are counted at once */
+#define UNKNOWN (~0ULL)  /* a count that could not be read */
 
 enum point {
     SEND_ENTER = 1, TCP_SEND, QUEUE, QDISC_IN, QDISC_OUT, XMIT, XMIT_DONE,
@@ -58,9 +60,27 @@ struct frame {
     __u32 flags, beyond;                    /* beyond: stamps for which there was no room */
 };
 
+/* A stamp: when, on which CPU, and what that CPU's counters say. */
+struct reading {
+    __u64 at, cpu;
+    __u64 counted[EVENTS];                  /* as many as COUNTED; the rest is not written */
+};
+
+/* What was counted up to each stamp of a frame, in the place that the frame has. */
+struct counts {
+    __u64 counted[POINTS][EVENTS];
+};
+
+/* A record, where events are counted. */
+struct counted_frame {
+    struct frame frame;
+    struct counts counts;
+};
+
 struct thread {
     __u32 tid, call;
-    __u64 entered, tcp_send, ip_send, sk;
+    struct reading entered, tcp_send, ip_send;
+    __u64 sk;
     __u64 heads[HEADS];
     __u32 count, pad;
 };
@@ -96,9 +116,15 @@ struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, _
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __type(key, __u32); __type(value, __u32); } family SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, SOCKETS); __type(key, __u64); __type(value, struct waiting); } sockets SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 16 << 20); } records SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, struct counts); } counts SEC(".maps");
+/* The counters of each event, by CPU: the loader has no more places than CPUs in a map of them. */
+struct event { __uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY); __uint(max_entries, 0); __uint(key_size, 4); __uint(value_size, 4); };
+struct event event0 SEC(".maps"), event1 SEC(".maps"), event2 SEC(".maps"), event3 SEC(".maps");
 
 /* Set by the loader. */
 const volatile __u8 CALL[CALLS] = {};       /* what each system call does: NO_CALL, SENDS, RECEIVES */
+
+const volatile __u32 COUNTED = 0;           /* events that are counted; `counts` has room for them */
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -122,12 +148,38 @@ static __always_inline int done(struct cpu *c, struct settings *s, enum probe pr
     return 0;
 }
 
+static __always_inline void count_one(struct reading *r, __u32 event, void *map)
+{
+    struct bpf_perf_event_value value = {};
+    if (event < COUNTED)
+        r->counted[event] = bpf_perf_event_read_value(map, (__u32)r->cpu, &value, sizeof(value)) ? UNKNOWN : value.counter;
+}
+
+/* Where nothing is counted, the verifier takes this out. */
+static __always_inline void count(struct reading *r)
+{
+    count_one(r, 0, &event0);
+    count_one(r, 1, &event1);
+    count_one(r, 2, &event2);
+    count_one(r, 3, &event3);
+}
+
+static __always_inline void keep(struct reading *to, const struct reading *r)
+{
+    to->at = r->at;
+    to->cpu = r->cpu;
+#pragma unroll
+    for (__u32 e = 0; e < EVENTS; e++)
+        if (e < COUNTED)
+            to->counted[e] = r->counted[e];
+}
+
 /* Each program begins with the stamp, so that its own work lies behind it: what comes before is the way into it. Where
  * only a frame that is followed matters, that is asked first: the clock is half of what a program costs. */
 #define MAPS() struct cpu *c = this_cpu(); struct settings *s = set(); if (!c || !s) return 0
-#define STAMP() __u64 now = bpf_ktime_get_ns()
+#define STAMP() struct reading now; now.at = bpf_ktime_get_ns(); now.cpu = bpf_get_smp_processor_id(); count(&now)
 #define ENTER() STAMP(); MAPS()
-#define LEAVE(probe) return done(c, s, probe, now)
+#define LEAVE(probe) return done(c, s, probe, now.at)
 
 /* An address as a number to reckon with. To the verifier it stays a pointer, of which it allows little, until
  * it has been in memory. An interrupt may write there between, with programs of its own: hence twice, and if the two
@@ -179,7 +231,15 @@ static __always_inline struct frame *place_for(__u64 head)
     return g->at[0] > f->at[0] ? f : g;
 }
 
-static __always_inline void stamp(struct frame *f, enum point point, __u64 at)
+static __always_inline struct counts *counts_of(struct frame *f)
+{
+    __u32 index = (f->head * 0x9E3779B97F4A7C15ULL) >> (64 - FRAME_BITS);
+    struct frame *first = bpf_map_lookup_elem(&frames, &index);
+    index ^= first != f;
+    return bpf_map_lookup_elem(&counts, &index);
+}
+
+static __always_inline void stamp(struct frame *f, enum point point, const struct reading *r)
 {
     __u32 n = f->count;
     if (n >= POINTS) {
@@ -187,10 +247,19 @@ static __always_inline void stamp(struct frame *f, enum point point, __u64 at)
         return;
     }
     n &= POINTS - 1;
-    f->at[n] = at;
+    f->at[n] = r->at;
     f->point[n] = point;
-    f->cpu[n] = bpf_get_smp_processor_id();
+    f->cpu[n] = r->cpu;
     f->count = n + 1;
+    if (!COUNTED)
+        return;
+    struct counts *k = counts_of(f);
+    if (!k)
+        return;
+#pragma unroll
+    for (__u32 e = 0; e < EVENTS; e++)
+        if (e < COUNTED)
+            k->counted[n][e] = r->counted[e];
 }
 
 static __always_inline __u32 last(struct frame *f)
@@ -211,11 +280,24 @@ static __always_inline bool asked_for(struct settings *s)
     return name[0] == s->name[0] && name[1] == s->name[1];
 }
 
+static __always_inline long put(struct frame *f)
+{
+    if (!COUNTED)
+        return bpf_ringbuf_output(&records, f, sizeof(*f), BPF_RB_NO_WAKEUP);
+    struct counted_frame *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+    if (!r)
+        return -1;
+    bpf_probe_read_kernel(&r->frame, sizeof(r->frame), f);
+    bpf_probe_read_kernel(&r->counts, sizeof(r->counts), counts_of(f));
+    bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
 static __always_inline void hand_over(struct cpu *c, struct settings *s, struct frame *f, enum why why)
 {
     f->why = why;
     if (f->flags && !s->mute) {
-        if (bpf_ringbuf_output(&records, f, sizeof(*f), BPF_RB_NO_WAKEUP))
+        if (put(f))
             c->full++;
         else
             c->handed++;
@@ -319,9 +401,9 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
     if (t) {
         t->tid = tid;
         t->call = call;
-        t->entered = now;
-        t->tcp_send = 0;
-        t->ip_send = 0;
+        keep(&t->entered, &now);
+        t->tcp_send.at = 0;
+        t->ip_send.at = 0;
         t->sk = 0;
         t->count = 0;
     }
@@ -341,7 +423,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
             break;
         struct frame *f = followed(t->heads[i]);
         if (f) {
-            stamp(f, RECV_EXIT, now);
+            stamp(f, RECV_EXIT, &now);
             hand_over(c, s, f, FOLLOWED);
         }
     }
@@ -362,13 +444,13 @@ int BPF_PROG(on_tcp_send, struct sock *sk, struct msghdr *msg, struct sk_buff *s
         /* Nobody told of its call: it is one that sends, or it would not come by. */
         t->tid = tid;
         t->call = SENDS;
-        t->entered = t->ip_send = t->sk = 0;
+        t->entered.at = t->ip_send.at = t->sk = 0;
     }
     if (t->tid != tid || t->call != SENDS || t->sk == number(c, sk))
         return 0;
     STAMP();
     t->sk = number(c, sk);
-    t->tcp_send = now;
+    keep(&t->tcp_send, &now);
     LEAVE(P_TCP_SEND);
 }
 
@@ -382,7 +464,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
     /* Without a socket it is on its way through a bridge or router; right after a driver took it, a device within
      * a device queues it. Anything else is a new journey of the same buffer: a retransmission, or after a loss. */
     if (f && (!sk || last(f) == XMIT)) {
-        stamp(f, QUEUE, now);
+        stamp(f, QUEUE, &now);
         LEAVE(P_QUEUE);
     }
     if (!sk || s->direction == RX_ONLY)
@@ -399,7 +481,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
         bool called = t && t->call == SENDS && t->sk == number(c, sk);
         __u64 ids = bpf_get_current_pid_tgid();
         if (called) {
-            stamp(f, TCP_SEND, t->tcp_send);
+            stamp(f, TCP_SEND, &t->tcp_send);
             t->sk = 0;
         }
         if (called || f->flow.protocol == UDP) {
@@ -410,17 +492,17 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
         }
     } else if (t && t->call == SENDS && (f->flow.protocol == UDP || t->sk == number(c, sk))) {
         __u64 ids = bpf_get_current_pid_tgid();
-        stamp(f, SEND_ENTER, t->entered);
-        if (t->tcp_send)
-            stamp(f, TCP_SEND, t->tcp_send);
-        if (t->ip_send > t->tcp_send)
-            stamp(f, IP_SEND, t->ip_send);
+        stamp(f, SEND_ENTER, &t->entered);
+        if (t->tcp_send.at)
+            stamp(f, TCP_SEND, &t->tcp_send);
+        if (t->ip_send.at > t->tcp_send.at)
+            stamp(f, IP_SEND, &t->ip_send);
         f->sender = ids >> 32;
         f->sender_tid = ids;
         if (asked_for(s))
             f->flags |= SENDER;
     }
-    stamp(f, QUEUE, now);
+    stamp(f, QUEUE, &now);
     LEAVE(P_QUEUE);
 }
 
@@ -432,7 +514,7 @@ int BPF_PROG(on_qdisc_in, struct Qdisc *qdisc, struct netdev_queue *txq, struct 
     if (!f)
         return 0;
     STAMP();
-    stamp(f, QDISC_IN, now);
+    stamp(f, QDISC_IN, &now);
     LEAVE(P_QDISC_IN);
 }
 
@@ -446,7 +528,7 @@ int BPF_PROG(on_qdisc_out, struct Qdisc *qdisc, struct netdev_queue *txq, int pa
     if (!f || last(f) != QDISC_IN)
         return 0;
     STAMP();
-    stamp(f, QDISC_OUT, now);
+    stamp(f, QDISC_OUT, &now);
     LEAVE(P_QDISC_OUT);
 }
 
@@ -460,7 +542,7 @@ int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
     if (!f)
         return 0;
     STAMP();
-    stamp(f, XMIT, now);
+    stamp(f, XMIT, &now);
     LEAVE(P_XMIT);
 }
 
@@ -476,14 +558,15 @@ int BPF_PROG(on_xmit_done, struct sk_buff *skb, int rc, struct net_device *dev, 
         return 0;
     STAMP();
     if (last(f) == XMIT) {
-        stamp(f, XMIT_DONE, now);
+        stamp(f, XMIT_DONE, &now);
         if (s->direction == TX)
             hand_over(c, s, f, SENT);
     }
     LEAVE(P_XMIT_DONE);
 }
 
-static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk_buff *skb, enum point point, __u64 now)
+static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk_buff *skb, enum point point,
+                                    const struct reading *now)
 {
     __u64 head = number(c, skb->head);
     struct frame *f = followed(head);
@@ -516,7 +599,7 @@ SEC("tp_btf/netif_rx")
 int BPF_PROG(on_netif_rx, struct sk_buff *skb)
 {
     ENTER();
-    arrives(c, s, skb, RX, now);
+    arrives(c, s, skb, RX, &now);
     LEAVE(P_NETIF_RX);
 }
 
@@ -524,7 +607,7 @@ SEC("tp_btf/napi_gro_receive_entry")
 int BPF_PROG(on_gro, struct sk_buff *skb)
 {
     ENTER();
-    arrives(c, s, skb, RX, now);
+    arrives(c, s, skb, RX, &now);
     LEAVE(P_GRO);
 }
 
@@ -532,7 +615,7 @@ SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(on_receive, struct sk_buff *skb)
 {
     ENTER();
-    arrives(c, s, skb, RECEIVE, now);
+    arrives(c, s, skb, RECEIVE, &now);
     c->receiving = number(c, skb->head);
     LEAVE(P_RECEIVE);
 }
@@ -547,7 +630,7 @@ int BPF_PROG(on_tcp_receive, struct sock *sk, struct sk_buff *skb)
     if (!f || last(f) != RECEIVE)
         return 0;
     STAMP();
-    stamp(f, TCP_RECEIVE, now);
+    stamp(f, TCP_RECEIVE, &now);
     LEAVE(P_TCP_RECEIVE);
 }
 
@@ -588,7 +671,7 @@ int BPF_PROG(on_ready, struct sock *sk)
         return 0;
     STAMP();
     if (f && (last(f) == RECEIVE || last(f) == TCP_RECEIVE) && f->flow.destination_port == sk->__sk_common.skc_num)
-        stamp(f, READY, now);
+        stamp(f, READY, &now);
     else
         f = 0;
     if (sk->sk_protocol == UDP)
@@ -598,12 +681,12 @@ int BPF_PROG(on_ready, struct sock *sk)
 
 /* A receive call takes a frame. */
 static __always_inline void taken(struct cpu *c, struct settings *s, struct thread *t, struct frame *f,
-                                  enum point point, __u64 now)
+                                  enum point point, const struct reading *now)
 {
     __u64 ids = bpf_get_current_pid_tgid();
     __u32 n = (f->count - 1) & (POINTS - 1), k = t->count;
-    if (t->entered > f->at[n])
-        stamp(f, RECV_ENTER, t->entered);
+    if (t->entered.at > f->at[n])
+        stamp(f, RECV_ENTER, &t->entered);
     stamp(f, point, now);
     f->receiver = ids >> 32;
     f->receiver_tid = ids;
@@ -620,7 +703,8 @@ static __always_inline void taken(struct cpu *c, struct settings *s, struct thre
 }
 
 /* A receive call takes a frame, of which no more is looked at. */
-static __always_inline void taken_at_once(struct cpu *c, struct settings *s, struct frame *f, enum point point, __u64 now)
+static __always_inline void taken_at_once(struct cpu *c, struct settings *s, struct frame *f, enum point point,
+                                          const struct reading *now)
 {
     __u64 ids = bpf_get_current_pid_tgid();
     stamp(f, point, now);
@@ -646,9 +730,9 @@ int BPF_PROG(on_copy, struct sk_buff *skb, int length)
     bool own = sk && f->flow.destination_port == sk->__sk_common.skc_num;
     bool at_socket = before == RECEIVE || before == TCP_RECEIVE || before == READY;
     if (own && at_socket && s->few)
-        taken_at_once(c, s, f, COPY, now);
+        taken_at_once(c, s, f, COPY, &now);
     else if (own && at_socket && t && t->call == RECEIVES)
-        taken(c, s, t, f, COPY, now);
+        taken(c, s, t, f, COPY, &now);
     LEAVE(P_COPY);
 }
 
@@ -670,7 +754,7 @@ int BPF_PROG(on_copied, struct sock *sk)
         return 0;
     ENTER();
     if (last(f) == COPY)
-        stamp(f, COPIED, now);
+        stamp(f, COPIED, &now);
     LEAVE(P_COPIED);
 }
 
@@ -684,16 +768,16 @@ int BPF_PROG(on_recv_length, struct sock *sk, int ret, int flags)
             return 0;
         ENTER();
         if (last(f) == COPY)
-            stamp(f, COPIED, now);
+            stamp(f, COPIED, &now);
         LEAVE(P_RECV_LENGTH);
     }
     ENTER();
     struct frame *f = ret >= 0 && !(flags & PEEK) ? followed(first_waiting(c, sk)) : 0;
     struct thread *t = this_thread();
     if (f && last(f) == READY && s->few)
-        taken_at_once(c, s, f, COPIED, now);
+        taken_at_once(c, s, f, COPIED, &now);
     else if (f && last(f) == READY && t && t->call == RECEIVES)
-        taken(c, s, t, f, COPIED, now);
+        taken(c, s, t, f, COPIED, &now);
     LEAVE(P_RECV_LENGTH);
 }
 
@@ -714,7 +798,7 @@ int BPF_PROG(on_ip_send, struct sock *sk)
     ENTER();
     struct thread *t = this_thread();
     if (t && t->call == SENDS && t->sk == number(c, sk))
-        t->ip_send = now;
+        keep(&t->ip_send, &now);
     LEAVE(P_IP_SEND);
 }
 
@@ -722,3 +806,4 @@ _Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
 _Static_assert(sizeof(struct cpu) == 8 * (2 * PROBES + 7), "src/kernel.rs reads it");
 _Static_assert(sizeof(struct settings) == 48, "src/kernel.rs writes it");
 _Static_assert(sizeof(struct frame) == 8 + 10 * POINTS + 56 + 32, "src/record.rs reads it");
+_Static_assert(sizeof(struct counted_frame) == sizeof(struct frame) + 8 * POINTS * EVENTS, "src/record.rs reads it");

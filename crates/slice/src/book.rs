@@ -33,6 +33,19 @@ pub struct SliceReport {
     pub raw_mean_ns: f64,
 }
 
+/// How often an event came in a slice, on the CPU of its two stamps, whoever ran there meanwhile.
+#[derive(Clone, Debug, Serialize)]
+pub struct Counted {
+    /// The slice.
+    pub name: &'static str,
+    /// Occurrences of the slice that were counted: both stamps on one CPU.
+    pub count: u64,
+    /// Events per occurrence, less what the probes add: formulas (2) and (4).
+    pub mean: f64,
+    /// As counted.
+    pub raw_mean: f64,
+}
+
 /// First to last stamp, over all matched frames.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Total {
@@ -133,6 +146,22 @@ impl Tally {
     }
 }
 
+/// Counts of one event in one slice.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    count: u64,
+    raw: f64,
+    net: f64,
+}
+
+impl Sum {
+    fn add(&mut self, (raw, net): (f64, f64)) {
+        self.count += 1;
+        self.raw += raw;
+        self.net += net.max(0.0);
+    }
+}
+
 /// Both ends of a conversation, the lesser first.
 type Ends = [(IpAddr, u16); 2];
 
@@ -154,6 +183,8 @@ pub struct Book {
     conversations: HashMap<Ends, Conversation>,
     rounds: Tally,
     raw_rounds: Histogram<u64>,
+    /// By event and slice.
+    counted: BTreeMap<(usize, Slice), Sum>,
 }
 
 impl Book {
@@ -169,6 +200,7 @@ impl Book {
             conversations: HashMap::new(),
             rounds: Tally::new(),
             raw_rounds: Tally::new().into_quantiles(),
+            counted: BTreeMap::new(),
         }
     }
 
@@ -201,6 +233,9 @@ impl Book {
         for Part { slice, raw, net, .. } in slices::details(record, &self.costs) {
             self.note(Some((slice, raw as f64, net)));
         }
+        for event in 0..self.costs.events.len() {
+            self.count(record, event);
+        }
         let net: f64 = parts.iter().map(|part| part.net).sum();
         self.total.count(record.whole() as f64, net);
         self.added += record.whole() as f64 - net;
@@ -219,6 +254,39 @@ impl Book {
         if let Some((slice, raw, net)) = part {
             self.slices.entry(slice).or_insert_with(Tally::new).count(raw, net);
         }
+    }
+
+    /// Counts an event in the slices of a frame. Where a slice has pieces, all of them must be known.
+    fn count(&mut self, record: &Record, event: usize) {
+        let piece = |n: usize| {
+            let raw = record.counted(n, event)? as f64;
+            Some((raw, raw - self.costs.added(record, n, event)))
+        };
+        let mut found: Vec<(Slice, Option<(f64, f64)>)> = Vec::new();
+        for (n, part) in slices::parts(record, &self.costs).iter().enumerate() {
+            match found.last_mut().filter(|(slice, _)| *slice == part.slice) {
+                Some((_, whole)) => *whole = whole.zip(piece(n)).map(|((a, b), (raw, net))| (a + raw, b + net)),
+                None => found.push((part.slice, piece(n))),
+            }
+        }
+        found.extend(slices::details(record, &self.costs).iter().map(|part| (part.slice, piece(part.from))));
+        for (slice, counts) in found {
+            if let Some(counts) = counts {
+                self.counted.entry((event, slice)).or_default().add(counts);
+            }
+        }
+    }
+
+    /// What an event counted in each slice, in the order of the way.
+    #[must_use]
+    pub fn counted(&self, event: usize) -> Vec<Counted> {
+        let report = |((_, slice), sum): (&(usize, Slice), &Sum)| Counted {
+            name: slice.name(),
+            count: sum.count,
+            mean: sum.net / sum.count as f64,
+            raw_mean: sum.raw / sum.count as f64,
+        };
+        self.counted.iter().filter(|((of, _), _)| *of == event).map(report).collect()
     }
 
     fn round(&mut self, record: &Record, at: u64) {
@@ -313,6 +381,7 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::costs::EventCost;
     use crate::costs::tests::costs;
     use crate::record::tests::record;
 
@@ -343,6 +412,29 @@ mod tests {
         assert!((book.added_ns() - (2_000.0 - total.mean_ns)).abs() < 1e-9);
         let shares: f64 = book.slices().iter().filter(|s| s.top).map(|s| s.share).sum();
         assert!((shares - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn events_are_counted_on_one_cpu_less_what_the_probes_add() {
+        let mut costs = costs();
+        costs.events = vec![EventCost { event: "cycles".to_owned(), beta: 20.0, inside: 10.0, gamma: 0.0 }];
+        let mut book = Book::new(costs);
+        let mut record = frame(0, false);
+        record.counts = [1_000, 1_500, 1_700, 1_705, 2_000].map(|count| vec![Some(count)]).to_vec();
+        book.add(&record);
+        let counted = book.counted(0);
+        let of = |name: &str| counted.iter().find(|counted| counted.name == name).map(|of| (of.count, of.mean));
+        assert_eq!(of("syscall-tcp-ip"), Some((1, 490.0)), "formula (2)");
+        assert_eq!(of("driver"), Some((1, 0.0)), "not below nothing");
+        assert_eq!(of("receive-softirq"), Some((1, 275.0)), "another program ran there, too");
+        // The next one's softirq runs elsewhere: its counter is another.
+        record.stamps[4].cpu = 1;
+        record.counts[1][0] = None;
+        book.add(&record);
+        let counted = book.counted(0);
+        let count = |name: &str| counted.iter().find(|counted| counted.name == name).map(|of| of.count);
+        assert_eq!((count("receive-softirq"), count("driver")), (Some(1), Some(2)));
+        assert_eq!((count("syscall-tcp-ip"), count("link")), (Some(1), Some(1)), "one was not read");
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! What the probes cost here and now: the same work with and without them.
 //!
-//! The work is a message there and one back between two TCP sockets of one thread, over loopback: no other thread has
-//! to wake up, so it takes the same time again and again. Medians of thousands, in turns, since machines hiccup.
+//! The work is a message there and one back between two threads on one CPU, over TCP and loopback. They switch at each
+//! message, as programs do, so that the probes find caches as cold as theirs: with both ends in one thread a probe costs
+//! less than it does later. Medians of thousands, in turns, since machines hiccup.
 
-use crate::costs::{Costs, ProbeCost};
+use crate::costs::{Costs, EventCost, ProbeCost};
 use crate::error::Error;
+use crate::events::Event;
 use crate::formulas::Overhead;
-use crate::kernel::{Counters, Kernel, Points};
+use crate::kernel::{Counters, Filter, Kernel, Points};
 use crate::record::Probe;
+use nix::sched::CpuSet;
+use nix::unistd::Pid;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Messages there and back of one turn, and turns: short ones, so that a turn with the probes and the one without them
@@ -25,31 +29,40 @@ const FEWEST: usize = 5;
 const FRAMES: f64 = 2.0;
 const CALLS: f64 = 4.0;
 
-/// Two ends of a connection, in one thread.
+/// Two ends of a connection, whose threads share a CPU.
 struct Bench {
-    a: TcpStream,
-    b: TcpStream,
+    near: TcpStream,
+    /// Sends back what it gets, until the near end is closed.
+    echo: Option<JoinHandle<()>>,
+    cpu: u32,
 }
 
 impl Bench {
     fn open() -> io::Result<Bench> {
+        let cpu = nix::sched::sched_getcpu()?;
+        let mut here = CpuSet::new();
+        here.set(cpu)?;
+        // Threads that this one starts stay with it.
+        nix::sched::sched_setaffinity(Pid::from_raw(0), &here)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let a = TcpStream::connect(listener.local_addr()?)?;
-        let (b, _) = listener.accept()?;
-        for end in [&a, &b] {
+        let near = TcpStream::connect(listener.local_addr()?)?;
+        let (mut far, _) = listener.accept()?;
+        for end in [&near, &far] {
             end.set_nodelay(true)?;
             // Loopback may be filtered or its softirq late: an error then, never a standstill.
-            end.set_read_timeout(Some(Duration::from_secs(2)))?;
+            end.set_read_timeout(Some(Duration::from_secs(5)))?;
         }
-        Ok(Bench { a, b })
+        let echo = thread::Builder::new().spawn(move || {
+            let mut buffer = [0; 4];
+            while far.read_exact(&mut buffer).and_then(|()| far.write_all(&buffer)).is_ok() {}
+        })?;
+        Ok(Bench { near, echo: Some(echo), cpu: u32::try_from(cpu).map_err(io::Error::other)? })
     }
 
     fn round(&mut self) -> io::Result<()> {
         let mut buffer = [0; 4];
-        self.a.write_all(&buffer)?;
-        self.b.read_exact(&mut buffer)?;
-        self.b.write_all(&buffer)?;
-        self.a.read_exact(&mut buffer)
+        self.near.write_all(&buffer)?;
+        self.near.read_exact(&mut buffer)
     }
 
     /// The median time of a round, in ns.
@@ -78,21 +91,31 @@ impl Bench {
     }
 }
 
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // It may be closed already; either way the echo ends.
+        let _closed = self.near.shutdown(Shutdown::Both);
+        let _ended = self.echo.take().map(JoinHandle::join);
+    }
+}
+
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// Attaches the probes, and measures what they cost by the same work with and without them.
+/// Attaches the probes, and measures what they cost by the same work with and without them, asking of each packet what
+/// `filter` will ask: whose it is takes time, too.
 ///
 /// # Errors
 /// As [`Kernel::attach`], and when there is no loopback to try on.
-pub fn calibrate(buffer: u32, points: Points) -> Result<(Kernel, Costs), Error> {
+pub fn calibrate(buffer: u32, points: Points, events: &[Event], filter: &Filter) -> Result<(Kernel, Costs), Error> {
     // The work is done in a thread of its own: it may need a network namespace of its own.
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let mut bench = bench()?;
-            measure(&mut bench, buffer, points)
+            let kernel = Kernel::attach(buffer, points, events)?;
+            measure(&mut bench, kernel, filter)
         });
         thread.join().unwrap_or_else(|_| Err(failed("the thread of the calibration")(io::Error::other("it panicked"))))
     })
@@ -116,30 +139,43 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |cause| Error::Calibration { what, cause }
 }
 
-fn measure(bench: &mut Bench, buffer: u32, points: Points) -> Result<(Kernel, Costs), Error> {
+fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Kernel, Costs), Error> {
     let failed = failed("TCP over 127.0.0.1");
     let turn = |bench: &mut Bench| bench.rounds().map_err(&failed);
+    let cpu = bench.cpu;
+    let counted_turn = |bench: &mut Bench, kernel: &mut Kernel| {
+        let before = kernel.counted_on(cpu)?;
+        let ns = turn(bench)?;
+        let after = kernel.counted_on(cpu)?;
+        let each = before.iter().zip(after).map(|(before, after)| (after - before) as f64 / ROUNDS as f64);
+        Ok::<_, Error>((ns, each.collect::<Vec<f64>>()))
+    };
+    kernel.calibrate_as(filter)?;
     turn(bench)?; // to get warm
-    let mut kernel = Kernel::attach(buffer, points)?;
-    turn(bench)?;
     // Differences of neighbours, of which the median counts: what slows the machine down slows both.
     let (mut round, mut exit, mut call) = (Vec::new(), Vec::new(), Vec::new());
+    let events = kernel.events().events().len();
+    let (mut stamping, mut handing) = (vec![Vec::new(); events], vec![Vec::new(); events]);
     let begun = Instant::now();
     for n in 0..TURNS {
         if n >= FEWEST && begun.elapsed() > ENOUGH {
             break;
         }
         kernel.rest()?;
-        let (off, call_off) = (turn(bench)?, Bench::calls());
+        let ((off, counts_off), call_off) = (counted_turn(bench, &mut kernel)?, Bench::calls());
         kernel.resume()?;
         kernel.calibrating(false, true)?;
-        let (mute, call_on) = (turn(bench)?, Bench::calls());
+        let ((mute, counts_mute), call_on) = (counted_turn(bench, &mut kernel)?, Bench::calls());
         kernel.calibrating(false, false)?;
-        let loud = turn(bench)?;
+        let (loud, counts_loud) = counted_turn(bench, &mut kernel)?;
         kernel.records(drop);
         round.push(mute - off);
         exit.push(loud - mute);
         call.push(call_on - call_off);
+        for event in 0..events {
+            stamping[event].push(counts_mute[event] - counts_off[event]);
+            handing[event].push(counts_loud[event] - counts_mute[event]);
+        }
     }
     // Programs that time themselves take longer, so that is apart.
     kernel.calibrating(true, true)?;
@@ -153,8 +189,18 @@ fn measure(bench: &mut Bench, buffer: u32, points: Points) -> Result<(Kernel, Co
         calls.push(kernel.counters()?.since(&between));
     }
     kernel.calibrating(false, true)?;
+    kernel.disown(std::process::id())?;
     let added = Added { round: median(&mut round), exit: median(&mut exit), call: median(&mut call) };
-    Ok((kernel, costs(&added, &rounds, &calls)))
+    let mut costs = costs(&added, &rounds, &calls);
+    let programs = costs.probes.values().map(|probe| probe.per_packet * FRAMES).sum::<f64>().max(1.0);
+    let names = kernel.events().events().iter().map(Event::name);
+    let counted = names.zip(stamping.iter_mut().zip(&mut handing)).map(|(name, (stamping, handing))| {
+        let inside = (median(stamping) / programs).max(0.0);
+        let gamma = (median(handing) / FRAMES).max(0.0);
+        EventCost { event: name.to_owned(), beta: 2.0 * inside, inside, gamma }
+    });
+    costs.events = counted.collect();
+    Ok((kernel, costs))
 }
 
 /// What the probes add, medians in ns.
@@ -215,6 +261,7 @@ fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
         way_ns: way,
         call_way_ns: call_way,
         probes,
+        events: Vec::new(),
     }
 }
 

@@ -29,6 +29,22 @@ pub struct Costs {
     pub call_way_ns: f64,
     /// Each program.
     pub probes: BTreeMap<Probe, ProbeCost>,
+    /// What the programs add to the events that are counted, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventCost>,
+}
+
+/// What the programs add to the count of an event: NetSlice's n(…,e).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EventCost {
+    /// Its name.
+    pub event: String,
+    /// n(β,e), of two stamps: a start and a stop.
+    pub beta: f64,
+    /// n(o,e), of one, which lies between them.
+    pub inside: f64,
+    /// n(γ,e), of the hand-over.
+    pub gamma: f64,
 }
 
 impl Costs {
@@ -75,22 +91,32 @@ impl Costs {
     pub fn between(&self, record: &Record, n: usize) -> f64 {
         let (here, next) = (record.stamps[n], record.stamps[n + 1]);
         let own = self.after(record, n) + (self.way(here.point.probe()) + self.way(next.point.probe())) / 2.0;
+        let others: f64 = self.meanwhile(record, n).iter().map(|probe| self.probe(*probe)).sum();
+        own + others
+    }
+
+    /// Programs that run on the same CPU between stamp `n` and the next, and stamp nothing of this frame.
+    fn meanwhile(&self, record: &Record, n: usize) -> &'static [Probe] {
+        let (here, next) = (record.stamps[n], record.stamps[n + 1]);
         let first = record.stamps[0];
         let same_cpu = here.cpu == next.cpu;
         let on_the_senders = same_cpu && first.point == Point::SendEnter && first.cpu == here.cpu;
-        // Programs that run meanwhile on the same CPU, and stamp nothing of this frame.
-        let others = match (here.point, next.point) {
-            (Point::Arrive, Point::Receive) if same_cpu => self.probe(Probe::TransmitDone),
-            (Point::Copied, Point::ReceiveExit) if record.flow.protocol == 6 => self.probe(Probe::ReceiveLength),
+        match (here.point, next.point) {
+            (Point::Arrive, Point::Receive) if same_cpu => &[Probe::TransmitDone],
+            (Point::Copied, Point::ReceiveExit) if record.flow.protocol == 6 => &[Probe::ReceiveLength],
             // The sender, on the CPU that its reader waits for, ends its call and waits in the next.
-            (Point::Ready, Point::Copy | Point::Copied) if on_the_senders => {
-                self.probe(Probe::SysExit) + self.probe(Probe::SysEnter)
-            }
+            (Point::Ready, Point::Copy | Point::Copied) if on_the_senders => &[Probe::SysExit, Probe::SysEnter],
             // The reader, preempted in a call of its own, ends that before it makes the next.
-            (Point::Ready, Point::ReceiveEnter) if on_the_senders => self.probe(Probe::SysExit),
-            _ => 0.0,
-        };
-        own + others
+            (Point::Ready, Point::ReceiveEnter) if on_the_senders => &[Probe::SysExit],
+            _ => &[],
+        }
+    }
+
+    /// What the programs add to the count of an event between stamp `n` and the next: n(o,e) for each that runs there.
+    pub(crate) fn added(&self, record: &Record, n: usize, event: usize) -> f64 {
+        let one = self.events.get(event).map_or(0.0, |cost| cost.inside);
+        let others = self.meanwhile(record, n).iter().filter(|probe| self.probes.contains_key(probe)).count();
+        one * (1.0 + others as f64)
     }
 
     /// What the probes add to the round of which a frame is a part, in ns: formula (5) with each stamp's own cost.
@@ -124,6 +150,7 @@ pub(crate) mod tests {
                 (Probe::Receive, probe(13.0)),
             ]
             .into(),
+            events: Vec::new(),
         }
     }
 

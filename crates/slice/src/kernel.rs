@@ -3,6 +3,7 @@
 //! Nothing is pinned: programs and maps live as long as this process holds them, however it ends.
 
 use crate::error::Error;
+use crate::events::{Event, EventCounters, EventTotal, Filled, MOST_EVENTS};
 use crate::record::{Ended, Probe, Record, SIZE};
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::fentry::FEntryLinkId;
@@ -14,6 +15,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slice.bpf.o"));
 
+/// `FRAMES` of `bpf/slice.bpf.c`.
+const FRAMES: u32 = 65_536;
 /// `PROBES` of `bpf/slice.bpf.c`.
 const PROBES: usize = Probe::ALL.len();
 /// Words of `struct cpu`.
@@ -147,24 +150,31 @@ pub struct Kernel {
     points: Points,
     links: Vec<(&'static str, BtfTracePointLinkId)>,
     function: Option<FEntryLinkId>,
+    counters: EventCounters,
+    // The kernel takes the counters out of them when they go.
+    _events: Filled,
 }
 
 impl Kernel {
     /// Loads and attaches the programs. They follow every frame and hand nothing over until [`Kernel::follow`].
     ///
-    /// `buffer` is the size of the ring of records in bytes, a power of two.
+    /// `buffer` is the size of the ring of records in bytes, a power of two. Of `events`, up to [`MOST_EVENTS`] are
+    /// counted at each stamp, if this machine counts them.
     ///
     /// # Errors
     /// When the kernel has no types, refuses BPF to this user, or refuses a program that is needed.
-    pub fn attach(buffer: u32, points: Points) -> Result<Kernel, Error> {
+    pub fn attach(buffer: u32, points: Points, events: &[Event]) -> Result<Kernel, Error> {
         let btf = Btf::from_sys_fs().map_err(|cause| Error::NoTypes(reason(&cause)))?;
-        let calls = calls();
-        let mut programs = EbpfLoader::new()
-            .btf(Some(&btf))
-            .override_global("CALL", &calls, true)
-            .map_max_entries("records", buffer)
-            .load(OBJECT)
-            .map_err(|cause| not_allowed(&cause))?;
+        let cpus = aya::util::online_cpus().map_err(|(what, cause)| Error::Maps(format!("{what}: {cause}")))?;
+        let mut counters = EventCounters::on(&cpus, &events[..events.len().min(MOST_EVENTS)]);
+        let (mut programs, filled) = loop {
+            let mut programs = open(&btf, buffer, counters.events().len())?;
+            match counters.fill(&mut programs).map_err(maps)? {
+                Ok(filled) => break (programs, filled),
+                // One that the kernel does not let programs read, such as one that counts for the whole socket.
+                Err((event, cause)) => counters.refuse(event, &cause),
+            }
+        };
         let (mut missing, mut links) = (Vec::new(), Vec::new());
         for &(name, probe, needed, _) in PROGRAMS.iter().filter(|program| program.3 || points == Points::All) {
             match load(&mut programs, name, probe.name(), &btf).and_then(|()| attach(&mut programs, name)) {
@@ -199,13 +209,19 @@ impl Kernel {
             points,
             links,
             function,
+            counters,
+            _events: filled,
         };
+        kernel.now = kernel.words(&Filter::default());
         kernel.calibrating(false, true)?;
         Ok(kernel)
     }
 
-    /// Detaches the programs, which stay loaded.
-    pub(crate) fn rest(&mut self) -> Result<(), Error> {
+    /// Detaches the programs, which stay loaded: until [`Kernel::resume`] nothing is stamped and nothing costs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn rest(&mut self) -> Result<(), Error> {
         let Some(programs) = &mut self.programs else { return Ok(()) };
         for (name, link) in self.links.drain(..) {
             tracepoint(programs, name).and_then(|program| program.detach(link)).map_err(|cause| not_allowed(&cause))?;
@@ -217,7 +233,10 @@ impl Kernel {
     }
 
     /// Attaches them again.
-    pub(crate) fn resume(&mut self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// As [`Kernel::attach`].
+    pub fn resume(&mut self) -> Result<(), Error> {
         let Some(programs) = &mut self.programs else { return Ok(()) };
         let points = self.points;
         for &(name, probe, ..) in PROGRAMS.iter().filter(|program| program.3 || points == Points::All) {
@@ -257,14 +276,57 @@ impl Kernel {
         self.points
     }
 
+    /// The events that are counted, and those that this machine does not count.
+    #[must_use]
+    pub fn events(&self) -> &EventCounters {
+        &self.counters
+    }
+
+    /// What the events counted so far, on all CPUs, whoever ran.
+    ///
+    /// # Errors
+    /// When a counter cannot be read.
+    pub fn totals(&mut self) -> Result<Vec<EventTotal>, Error> {
+        self.counters.totals().map_err(|cause| Error::Maps(format!("a counter cannot be read: {cause}")))
+    }
+
+    /// What the events counted so far on one CPU.
+    pub(crate) fn counted_on(&mut self, cpu: u32) -> Result<Vec<u64>, Error> {
+        self.counters.on_cpu(cpu).map_err(|cause| Error::Maps(format!("a counter cannot be read: {cause}")))
+    }
+
     /// The last word of the settings.
     fn few(&self) -> u64 {
         pair(u32::from(self.points == Points::Few), 0)
     }
 
-    /// From now on every frame is followed, for the calibration.
+    /// The calibration asks of packets whose they are, as this filter does; its own are those that are asked for.
+    pub(crate) fn calibrate_as(&mut self, filter: &Filter) -> Result<(), Error> {
+        self.adopt(std::process::id())?;
+        let comm = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+        let own = filter.comm.as_ref().map(|_| comm.trim_end().to_owned());
+        let Filter { pid, family, .. } = *filter;
+        self.now = self.words(&Filter { comm: own, port: None, pid, family, direction: Direction::Both });
+        self.calibrating(false, true)
+    }
+
+    /// From now on every frame is followed, for the calibration; `mute` hands nothing over.
     pub(crate) fn calibrating(&mut self, timing: bool, mute: bool) -> Result<(), Error> {
-        self.set([pair(u32::from(timing), u32::from(mute)), pair(0, Direction::Both as u32), 0, 0, 0, self.few()])
+        let mut settings = self.now;
+        settings[0] = pair(u32::from(timing), u32::from(mute));
+        self.set(settings)
+    }
+
+    fn words(&self, filter: &Filter) -> Settings {
+        let mut name = [0_u8; 16];
+        let comm = filter.comm.as_deref().unwrap_or_default().as_bytes();
+        let length = comm.len().min(15);
+        name[..length].copy_from_slice(&comm[..length]);
+        let half = |at: usize| u64::from_ne_bytes(name[at..at + 8].try_into().expect("eight bytes"));
+        let by_family = u32::from(filter.family || filter.pid.is_some());
+        let ports = pair(u32::from(filter.port.unwrap_or(0)), filter.direction as u32);
+        let names = pair(by_family, u32::from(filter.comm.is_some()));
+        [0, ports, names, half(0), half(8), self.few()]
     }
 
     /// From now on the frames that are asked for are followed and handed over; those under way are forgotten.
@@ -272,18 +334,10 @@ impl Kernel {
     /// # Errors
     /// When a map cannot be written.
     pub fn follow(&mut self, filter: &Filter) -> Result<(), Error> {
-        let mut name = [0_u8; 16];
-        let comm = filter.comm.as_deref().unwrap_or_default().as_bytes();
-        let length = comm.len().min(15);
-        name[..length].copy_from_slice(&comm[..length]);
-        let half = |at: usize| u64::from_ne_bytes(name[at..at + 8].try_into().expect("eight bytes"));
-        let by_family = u32::from(filter.family || filter.pid.is_some());
         if let Some(pid) = filter.pid {
             self.adopt(pid)?;
         }
-        let ports = pair(u32::from(filter.port.unwrap_or(0)), filter.direction as u32);
-        let names = pair(by_family, u32::from(filter.comm.is_some()));
-        let followed = [0, ports, names, half(0), half(8), self.few()];
+        let followed = self.words(filter);
         let mut mute = followed;
         mute[0] = pair(0, 1);
         self.set(mute)?;
@@ -325,9 +379,9 @@ impl Kernel {
 
     /// Gives all records that are there, and says how many.
     pub fn records(&mut self, mut each: impl FnMut(Record)) -> usize {
-        let mut count = 0;
+        let (mut count, events) = (0, self.counters.events().len());
         while let Some(bytes) = self.records.next() {
-            if let Some(record) = Record::read(&bytes) {
+            if let Some(record) = Record::read(&bytes, events) {
                 each(record);
                 count += 1;
             }
@@ -352,7 +406,7 @@ impl Kernel {
             if count == 0 || (family_only && flags == 0) {
                 continue;
             }
-            if let Some(record) = Record::read(&bytes) {
+            if let Some(record) = Record::read(&bytes, 0) {
                 each(Record { ended: Ended::Unfinished, ..record });
             }
         }
@@ -392,6 +446,22 @@ impl Kernel {
             missed: self.missed(),
         })
     }
+}
+
+/// The programs and their maps, not loaded yet, with room for that many events.
+fn open(btf: &Btf, buffer: u32, events: usize) -> Result<Ebpf, Error> {
+    let calls = calls();
+    let counted = u32::try_from(events).unwrap_or(0);
+    let mut loader = EbpfLoader::new();
+    loader
+        .btf(Some(btf))
+        .override_global("CALL", &calls, true)
+        .override_global("COUNTED", &counted, true)
+        .map_max_entries("records", buffer);
+    if counted > 0 {
+        loader.map_max_entries("counts", FRAMES);
+    }
+    loader.load(OBJECT).map_err(|cause| not_allowed(&cause))
 }
 
 /// Two 32-bit words of memory, in their order, as one of 64 bits.

@@ -1,5 +1,6 @@
 //! One frame and the stamps of its way, as the kernel's part hands it over (`bpf/slice.bpf.c`).
 
+use crate::events::MOST_EVENTS;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,6 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(crate) const POINTS: usize = 32;
 /// Bytes of `struct frame`.
 pub(crate) const SIZE: usize = 8 + 10 * POINTS + 56 + 32;
+/// A count that could not be read.
+const UNKNOWN: u64 = u64::MAX;
 
 macro_rules! numbered {
     ($(#[$doc:meta])* $name:ident: $($(#[$each:meta])* $item:ident = $number:literal, $text:literal;)*) => {
@@ -159,11 +162,15 @@ pub struct Record {
     pub receiver: [u32; 2],
     /// Stamps for which there was no room.
     pub beyond: u32,
+    /// For each stamp, what the counters of its CPU said, in the order of the events; empty where nothing is counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<Vec<Option<u64>>>,
 }
 
 impl Record {
-    /// Reads `struct frame`; `None` when it is none, or holds no stamp.
-    pub(crate) fn read(bytes: &[u8]) -> Option<Record> {
+    /// Reads `struct frame`, and where events are counted what `struct counted_frame` has behind it; `None` when it is
+    /// none, or holds no stamp.
+    pub(crate) fn read(bytes: &[u8], events: usize) -> Option<Record> {
         if bytes.len() < SIZE {
             return None;
         }
@@ -192,6 +199,17 @@ impl Record {
         if stamps.is_empty() {
             return None;
         }
+        let counts = match events {
+            0 => Vec::new(),
+            _ if bytes.len() < SIZE + 8 * POINTS * MOST_EVENTS => return None,
+            _ => {
+                let count = |n: usize, event: usize| {
+                    let value = u64_at(SIZE + 8 * (n * MOST_EVENTS + event));
+                    (value != UNKNOWN).then_some(value)
+                };
+                (0..stamps.len()).map(|n| (0..events).map(|event| count(n, event)).collect()).collect()
+            }
+        };
         Some(Record {
             flow: Flow {
                 source: address(flow),
@@ -210,6 +228,7 @@ impl Record {
             sender: [u32_at(end + 8), u32_at(end + 12)],
             receiver: [u32_at(end + 16), u32_at(end + 20)],
             beyond: u32_at(end + 28),
+            counts,
         })
     }
 
@@ -222,6 +241,13 @@ impl Record {
             Ended::Followed | Ended::Sent => true,
             _ => self.stamps.last().is_some_and(|last| last.point == Point::TransmitDone),
         }
+    }
+
+    /// What an event counted between stamp `n` and the next; `None` when they were on two CPUs, or it was not read.
+    pub(crate) fn counted(&self, n: usize, event: usize) -> Option<u64> {
+        let at = |n: usize| *self.counts.get(n)?.get(event)?;
+        let same = self.stamps[n].cpu == self.stamps[n + 1].cpu;
+        same.then(|| at(n + 1)?.checked_sub(at(n)?)).flatten()
     }
 
     /// First to last stamp in nanoseconds, nothing subtracted.
@@ -258,6 +284,7 @@ pub(crate) mod tests {
             sender: [10, 10],
             receiver: [11, 11],
             beyond: 0,
+            counts: Vec::new(),
         }
     }
 
@@ -282,7 +309,7 @@ pub(crate) mod tests {
         for (at, value) in [(0, 2_u32), (4, 3), (8, 77), (12, 78), (28, 5)] {
             bytes[end + at..end + at + 4].copy_from_slice(&value.to_ne_bytes());
         }
-        let record = Record::read(&bytes).expect("it is a frame");
+        let record = Record::read(&bytes, 0).expect("it is a frame");
         assert_eq!(record.flow.source, IpAddr::from([10, 0, 0, 1]));
         assert_eq!(record.flow.destination, IpAddr::from([10, 0, 0, 2]));
         assert_eq!((record.flow.source_port, record.flow.destination_port), (5_000, 53));
@@ -291,7 +318,15 @@ pub(crate) mod tests {
         assert_eq!(record.stamps[1], Stamp { point: Point::Queue, at: 1_250, cpu: 3 });
         assert_eq!(record.whole(), 250);
         assert!(!record.matched());
-        assert!(Record::read(&bytes[1..]).is_none(), "a frame cut short is none");
+        assert!(Record::read(&bytes[1..], 0).is_none(), "a frame cut short is none");
+        assert!(record.counts.is_empty() && Record::read(&bytes, 1).is_none(), "nothing was counted");
+        bytes.resize(SIZE + 8 * POINTS * MOST_EVENTS, 0);
+        bytes[SIZE..SIZE + 8].copy_from_slice(&7_u64.to_ne_bytes());
+        let second = SIZE + 8 * MOST_EVENTS;
+        bytes[second..second + 8].copy_from_slice(&9_u64.to_ne_bytes());
+        bytes[second + 8..second + 16].copy_from_slice(&UNKNOWN.to_ne_bytes());
+        let record = Record::read(&bytes, 2).expect("it is a counted frame");
+        assert_eq!(record.counts, [[Some(7), Some(0)], [Some(9), None]]);
     }
 
     #[test]

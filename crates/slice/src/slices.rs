@@ -56,6 +56,8 @@ slices! {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Part {
     pub(crate) slice: Slice,
+    /// The stamp that it begins with.
+    pub(crate) from: usize,
     /// After the first stamp, in ns, nothing subtracted.
     pub(crate) start: u64,
     /// As stamped, in ns.
@@ -88,7 +90,7 @@ fn part(record: &Record, costs: &Costs, from: usize, to: usize, slice: Slice) ->
     let stamps = &record.stamps;
     let raw = stamps[to].at.saturating_sub(stamps[from].at);
     let net = (raw as f64 - costs.between(record, from)).max(0.0);
-    Part { slice, start: stamps[from].at.saturating_sub(stamps[0].at), raw, net }
+    Part { slice, from, start: stamps[from].at.saturating_sub(stamps[0].at), raw, net }
 }
 
 /// What follows on stamp `n`.

@@ -59,6 +59,43 @@ pub fn packet_table(book: &Book, raw: bool) -> String {
     out
 }
 
+/// What was counted, one line for each slice, one column for each event.
+#[must_use]
+pub fn counter_table(book: &Book) -> String {
+    let events = &book.costs().events;
+    let counted: Vec<_> = (0..events.len()).map(|event| book.counted(event)).collect();
+    let mut out = format!("  {:<16}", "counted");
+    for event in events {
+        let _ = write!(out, " {:>width$}", event.event, width = width(&event.event));
+    }
+    out.push('\n');
+    for slice in book.slices() {
+        let name = if slice.top { slice.name.to_owned() } else { format!("· {}", slice.name) };
+        let _ = write!(out, "  {name:<16}");
+        for (event, counted) in events.iter().zip(&counted) {
+            // Of a slice that is never on one CPU, nothing is known.
+            let mean =
+                counted.iter().find(|counted| counted.name == slice.name).map_or("-".to_owned(), |c| number(c.mean));
+            let _ = write!(out, " {mean:>width$}", width = width(&event.event));
+        }
+        out.push('\n');
+    }
+    let _ = write!(out, "  {:<16}", "a probe adds");
+    for event in events {
+        let _ = write!(out, " {:>width$}", number(event.inside), width = width(&event.event));
+    }
+    out.push('\n');
+    out
+}
+
+fn width(name: &str) -> usize {
+    name.len().max(11)
+}
+
+fn number(value: f64) -> String {
+    if value < 10.0 { format!("{value:.3}") } else { thousands(value.round() as u64) }
+}
+
 /// A frame in one line, as it comes.
 #[must_use]
 pub fn line(record: &Record, costs: &Costs) -> String {

@@ -42,8 +42,9 @@ struct Gathering {
 
 /// Attaches the probes, follows packets from now on, and puts their ways together when the run has ended.
 pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
-    let (mut kernel, costs) = slice::calibrate(BUFFER, Points::All).map_err(Failure::new)?;
-    kernel.follow(&Filter { port, ..Filter::default() }).map_err(Failure::new)?;
+    let filter = Filter { port, ..Filter::default() };
+    let (mut kernel, costs) = slice::calibrate(BUFFER, Points::All, &[], &filter).map_err(Failure::new)?;
+    kernel.follow(&filter).map_err(Failure::new)?;
     let probes = kernel.probes();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);

@@ -3,7 +3,7 @@ use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::stop::Stop;
-use slice::{Book, Direction, Filter, Header, Journal, JournalWriter, Kernel, Points, Record};
+use slice::{Book, Direction, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -21,6 +21,7 @@ Examples:
   netlathe slice kernel --json -- ./ping-pong 127.0.0.1 1000
   netlathe slice kernel --port 53 --each lines --count 20
   netlathe slice kernel --pid 4711 -w records.jsonl; netlathe slice kernel -r records.jsonl
+  netlathe slice kernel --counters cycles,instructions,context-switches -- ./ping-pong 127.0.0.1 1000
 
 Packets with a payload of TCP or UDP are followed from the send call to the return of the receive call, also
 between namespaces of this machine. With COMMAND, those are followed of which it, or a process it starts,
@@ -42,6 +43,9 @@ pub(crate) struct KernelSlices {
     /// Stamp at all points that this kernel has, or at few: no system calls, five points, a third of the cost
     #[arg(long, value_name = "SET", default_value = "all", value_parser = ["all", "few"])]
     points: String,
+    /// Count events in each slice, up to four, by perf's names: cycles, cache-misses, context-switches, r1a8, msr/tsc/
+    #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = parse::<slice::Event>)]
+    counters: Vec<slice::Event>,
     /// End after this time, such as 10s
     #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
     duration: Option<units::Span>,
@@ -61,12 +65,12 @@ pub(crate) struct KernelSlices {
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Read packets from such a file instead of the kernel
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "points", "duration", "write", "buffer", "program"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "points", "counters", "duration", "write", "buffer", "program"])]
     read: Option<PathBuf>,
     /// Write the report as a page, DIR/report.html, with its data in DIR/report.json
     #[arg(long = "report", value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Room for records that are not read yet; a packet takes 424 B
+    /// Room for records that are not read yet; a packet takes 424 B, with --counters 1448 B
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_buffer)]
     buffer: u32,
     /// Print no report for people
@@ -120,7 +124,7 @@ impl KernelSlices {
             keep(&mut first, &record);
         }
         let why = vec!["the records were read from a file".to_owned()];
-        let set = Set { probes: header.probes, why, counters: None };
+        let set = Set { probes: header.probes, why, counters: None, totals: Vec::new(), unsupported: Vec::new() };
         self.report(&book, set, None, folder.map(|folder| (folder, first)))
     }
 
@@ -129,21 +133,15 @@ impl KernelSlices {
     }
 
     fn follow(&self, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
+        if self.counters.len() > slice::MOST_EVENTS {
+            let (asked, most) = (self.counters.len(), slice::MOST_EVENTS);
+            return Err(Failure::new(format!(
+                "--counters: {asked} events are too many: name up to {most}, and run again for more"
+            )));
+        }
         let mut journal = self.write.as_deref().map(JournalWriter::create).transpose().map_err(Failure::new)?;
         let stop = Stop::on_signals()?;
         let points = if self.points == "few" { Points::Few } else { Points::All };
-        let (mut kernel, costs) = slice::calibrate(self.buffer, points).map_err(Failure::new)?;
-        if let Some(journal) = &mut journal {
-            journal.header(&Header::new(costs.clone(), kernel.probes())).map_err(Failure::new)?;
-        }
-        let mut run = Run {
-            asked: self,
-            book: Book::new(costs),
-            journal,
-            left: self.count.unwrap_or(u64::MAX),
-            failure: None,
-            first: Vec::new(),
-        };
         let filter = Filter {
             port: self.port,
             pid: self.pid,
@@ -155,8 +153,22 @@ impl KernelSlices {
                 _ => Direction::Both,
             },
         };
+        let (mut kernel, costs) =
+            slice::calibrate(self.buffer, points, &self.counters, &filter).map_err(Failure::new)?;
+        if let Some(journal) = &mut journal {
+            journal.header(&Header::new(costs.clone(), kernel.probes())).map_err(Failure::new)?;
+        }
+        let mut run = Run {
+            asked: self,
+            book: Book::new(costs),
+            journal,
+            left: self.count.unwrap_or(u64::MAX),
+            failure: None,
+            first: Vec::new(),
+        };
         kernel.follow(&filter).map_err(Failure::new)?;
         let before = kernel.counters().map_err(Failure::new)?;
+        let counted_before = kernel.totals().map_err(Failure::new)?;
         let mut program = self.start(&mut kernel)?;
         let end = self.duration.map(|duration| Instant::now() + Duration::from_nanos(duration.as_ps() / 1_000));
         let mut status = None;
@@ -175,6 +187,8 @@ impl KernelSlices {
         }
         let mut set = Set::of(&kernel);
         set.counters = Some(kernel.counters().map_err(Failure::new)?.since(&before));
+        let totals = kernel.totals().map_err(Failure::new)?.into_iter().zip(counted_before);
+        set.totals = totals.map(|(after, before)| EventTotal { count: after.count - before.count, ..after }).collect();
         kernel.detach(|record| run.take(&record)).map_err(Failure::new)?;
         if let Some(counters) = &set.counters {
             run.book.lost_records(counters.full);

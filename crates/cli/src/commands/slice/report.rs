@@ -2,7 +2,7 @@
 
 use crate::output::{self, brief, thousands};
 use serde::Serialize;
-use slice::{Book, Counters, Kernel, Loop, Packets, Probe, SliceReport, Total};
+use slice::{Book, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceReport, Total, Unsupported};
 use std::fmt::Write;
 
 /// The object of `--json`; the names are a contract.
@@ -17,6 +17,9 @@ pub(crate) struct SlicesReport {
     #[serde(rename = "loop")]
     rounds: Option<Loop>,
     overhead: OverheadReport,
+    /// The events of `--counters`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    counters: Vec<EventReport>,
     /// `tp_btf`, or `fentry` when functions were traced, too.
     probes: String,
     /// Why this set of probes, and what of it this kernel lacks.
@@ -54,11 +57,39 @@ struct ProbeReport {
     ns: f64,
 }
 
+/// An event of `--counters`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum EventReport {
+    Counted {
+        event: String,
+        /// In each slice, on the CPU of its two stamps.
+        slices: Vec<Counted>,
+        /// On all CPUs during the measurement, whoever ran; absent when records were read from a file.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        run: Option<u64>,
+        /// What the probes add, and what of it was subtracted: n(β,e), n(o,e), n(γ,e).
+        overhead: EventOverhead,
+    },
+    Unsupported(Unsupported),
+}
+
+#[derive(Serialize)]
+struct EventOverhead {
+    n_beta: f64,
+    n_o: f64,
+    n_gamma: f64,
+}
+
 /// Which probes there were, and why.
 pub(crate) struct Set {
     pub(crate) probes: String,
     pub(crate) why: Vec<String>,
     pub(crate) counters: Option<Counters>,
+    /// What each event counted during the measurement.
+    pub(crate) totals: Vec<EventTotal>,
+    /// Events that this machine does not count.
+    pub(crate) unsupported: Vec<Unsupported>,
 }
 
 impl Set {
@@ -73,7 +104,24 @@ impl Set {
         }
         let missing = kernel.missing().iter();
         why.extend(missing.map(|(probe, reason)| format!("{probe} is not used: {reason}")));
-        Set { probes: kernel.probes().to_owned(), why, counters: None }
+        let unsupported = kernel.events().unsupported().to_vec();
+        Set { probes: kernel.probes().to_owned(), why, counters: None, totals: Vec::new(), unsupported }
+    }
+}
+
+impl EventReport {
+    /// For the page.
+    fn note(&self) -> String {
+        match self {
+            EventReport::Unsupported(Unsupported { event, unsupported }) => {
+                format!("{event} is not counted: {unsupported}")
+            }
+            EventReport::Counted { event, slices, .. } => {
+                let each: Vec<String> =
+                    slices.iter().map(|slice| format!("{} {:.3}", slice.name, slice.mean)).collect();
+                format!("{event} in each slice, mean: {}", each.join(", "))
+            }
+        }
     }
 }
 
@@ -96,6 +144,20 @@ impl SlicesReport {
             let text = "runs of probes that the kernel left out, since a thread was preempted within the same probe: frames may be lost, or not counted at all; the machine has too much to do";
             limits.insert("missed".into(), serde_json::json!({ "runs": counters.missed, "meaning": text }));
         }
+        let shared = costs.events.iter().zip(&set.totals).filter(|(_, total)| total.counted < 0.999);
+        let shared: Vec<String> =
+            shared.map(|(event, total)| format!("{} {}", event.event, output::share(total.counted))).collect();
+        if !shared.is_empty() {
+            let text = "share of the time in which these events were counted: the CPU has fewer counters than are asked for; ask for fewer events";
+            limits.insert("counted".into(), serde_json::json!({ "events": shared, "meaning": text }));
+        }
+        let counted = costs.events.iter().enumerate().map(|(n, cost)| EventReport::Counted {
+            event: cost.event.clone(),
+            slices: book.counted(n),
+            run: set.totals.get(n).map(|total| total.count),
+            overhead: EventOverhead { n_beta: cost.beta, n_o: cost.inside, n_gamma: cost.gamma },
+        });
+        let events = counted.chain(set.unsupported.into_iter().map(EventReport::Unsupported)).collect();
         let runs = |probe: Probe| counters.as_ref().map(|counters| counters.hits_of(probe));
         let probes = Probe::ALL
             .iter()
@@ -118,6 +180,7 @@ impl SlicesReport {
                 call_way_ns: costs.call_way_ns,
                 probes,
             },
+            counters: events,
             total,
             rounds: book.rounds(),
             probes: set.probes,
@@ -167,6 +230,7 @@ impl SlicesReport {
             ),
             format!("probes: {}; {}", self.probes, self.probes_why.join("; ")),
         ];
+        notes.extend(self.counters.iter().map(EventReport::note));
         if let Some(rounds) = &self.rounds {
             let (mean, raw) = (brief(rounds.mean_ns), brief(rounds.raw_mean_ns));
             notes.push(format!(
@@ -226,10 +290,23 @@ impl SlicesReport {
             brief(cost.tau_o_ns),
             brief(cost.tau_gamma_ns)
         );
+        if !book.costs().events.is_empty() {
+            out.push_str(&slice::counter_table(book));
+        }
+        for event in &self.counters {
+            if let EventReport::Unsupported(Unsupported { event, unsupported }) = event {
+                let _ = writeln!(out, "  counted   not {event}: {unsupported}");
+            }
+        }
         for (what, limit) in self.limits.iter().filter(|(_, limit)| limit.is_object()) {
-            let count = limit.get("runs").or(limit.get("frames")).and_then(serde_json::Value::as_u64).unwrap_or(0);
             let meaning = limit.get("meaning").and_then(serde_json::Value::as_str).unwrap_or_default();
-            let _ = writeln!(out, "  {what:<9} {} {meaning}", thousands(count));
+            let count = match limit.get("events").and_then(serde_json::Value::as_array) {
+                Some(events) => events.iter().filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(", "),
+                None => thousands(
+                    limit.get("runs").or(limit.get("frames")).and_then(serde_json::Value::as_u64).unwrap_or(0),
+                ),
+            };
+            let _ = writeln!(out, "  {what:<9} {count} {meaning}");
         }
         let _ = writeln!(out, "  probes    {}; {}", self.probes, self.probes_why.join("; "));
         if packets.without_call > 0 {

@@ -1,0 +1,203 @@
+//! Whether the corrected round is the program's own: a ping-pong, a few hundred rounds without slices, as many with, and
+//! so on, since the machine changes its pace. Prints a line of JSON for each size; `bench/slices.py` calls it.
+//!
+//! loops kernel|few|probes PING_PONG SECONDS SIZE...
+
+use probe::Reader;
+use slice::{Book, Filter, Points, ProgramBook};
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Rounds of one turn.
+const ROUNDS: u64 = 400;
+const BUFFER: u32 = 16 << 20;
+
+/// The ping-pong, both ends on one CPU.
+struct Program {
+    child: Child,
+    ask: ChildStdin,
+    answer: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(path: &str, size: &str, ring: Option<&Path>) -> Outcome<Program> {
+        let mut command = Command::new(path);
+        command.args(["tcp", size, "0", "0", "0"]).args(ring).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let ask = child.stdin.take().ok_or("it has no stdin")?;
+        let answer = BufReader::new(child.stdout.take().ok_or("it has no stdout")?);
+        Ok(Program { child, ask, answer })
+    }
+
+    /// The median round of a turn, in ns.
+    fn turn(&mut self) -> Outcome<f64> {
+        writeln!(self.ask, "{ROUNDS}")?;
+        let mut line = String::new();
+        self.answer.read_line(&mut line)?;
+        Ok(line.split_whitespace().next().ok_or("the program has ended")?.parse()?)
+    }
+
+    fn end(self) -> Outcome<()> {
+        let Program { mut child, ask, .. } = self;
+        drop(ask);
+        child.wait()?;
+        Ok(())
+    }
+}
+
+/// What a turn with slices gave: the median round, as stamped and corrected, in ns.
+struct Turn {
+    raw: f64,
+    corrected: f64,
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Turns without and with, until the time is over: the share by which a corrected round is off the mean of its two
+/// neighbours. Where those differ by more than 5 %, the machine changed its pace: left out, and counted.
+fn compare(
+    size: &str,
+    time: Duration,
+    mut without: impl FnMut() -> Outcome<f64>,
+    mut with: impl FnMut() -> Outcome<Turn>,
+) -> Outcome<()> {
+    let (mut pairs, mut restless) = (Vec::new(), 0);
+    let begun = Instant::now();
+    let mut before = without()?;
+    while begun.elapsed() < time {
+        let turn = with()?;
+        let after = without()?;
+        if (after / before - 1.0).abs() > 0.05 {
+            restless += 1;
+        } else {
+            pairs.push(((before + after) / 2.0, turn));
+        }
+        before = after;
+    }
+    let mut offs: Vec<f64> = pairs.iter().map(|(own, turn)| turn.corrected / own - 1.0).collect();
+    offs.sort_by(f64::total_cmp);
+    let quantile = |of: f64| offs.get((of * offs.len() as f64) as usize).copied().unwrap_or(f64::NAN);
+    let row = serde_json::json!({
+        "size": size.parse::<u32>()?,
+        "turns": pairs.len(),
+        "restless": restless,
+        "own_ns": median(pairs.iter().map(|(own, _)| *own)),
+        "raw_ns": median(pairs.iter().map(|(_, turn)| turn.raw)),
+        "corrected_ns": median(pairs.iter().map(|(_, turn)| turn.corrected)),
+        "off": quantile(0.5),
+        "off_p10": quantile(0.1),
+        "off_p90": quantile(0.9),
+    });
+    println!("{row}");
+    Ok(())
+}
+
+fn kernel(points: Points, path: &str, time: Duration, size: &str) -> Outcome<()> {
+    let filter = Filter { family: true, ..Filter::default() };
+    let (mut kernel, costs) = slice::calibrate(BUFFER, points, &[], &filter)?;
+    kernel.follow(&filter)?;
+    let own = std::process::id();
+    kernel.adopt(own)?;
+    let mut program = Program::start(path, size, None)?;
+    kernel.disown(own)?;
+    kernel.adopt(program.child.id())?;
+    program.turn()?;
+    kernel.records(drop);
+    let shared = std::cell::RefCell::new((kernel, &mut program));
+    let without = || {
+        let (kernel, program) = &mut *shared.borrow_mut();
+        kernel.rest()?;
+        program.turn()
+    };
+    let with = || {
+        let (kernel, program) = &mut *shared.borrow_mut();
+        kernel.resume()?;
+        program.turn()?;
+        kernel.records(drop);
+        program.turn()?;
+        let mut book = Book::new(costs.clone());
+        kernel.records(|record| book.add(&record));
+        let rounds = book.rounds().ok_or("no rounds were seen")?;
+        Ok(Turn { raw: rounds.raw_p50_ns, corrected: rounds.p50_ns })
+    };
+    compare(size, time, without, with)?;
+    drop(shared);
+    program.end()
+}
+
+/// Nanoseconds per tick, over a tenth of a second.
+fn ns_per_tick() -> f64 {
+    let (first, begun) = (probe::ticks(), Instant::now());
+    thread::sleep(Duration::from_millis(100));
+    let (last, took) = (probe::ticks(), begun.elapsed());
+    took.as_nanos() as f64 / (last - first) as f64
+}
+
+/// A file that goes with its owner.
+struct Ring(PathBuf);
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // It may not have been made.
+        let _absent = std::fs::remove_file(&self.0);
+    }
+}
+
+fn probes(path: &str, time: Duration, size: &str) -> Outcome<()> {
+    let ring = Ring(format!("/dev/shm/netlathe-bench-{}", std::process::id()).into());
+    let ns_per_tick = ns_per_tick();
+    let reader = Reader::open_or_create(&ring.0, BUFFER as usize)?;
+    let mut program = Program::start(path, size, Some(&ring.0))?;
+    program.turn()?;
+    let shared = std::cell::RefCell::new((reader, &mut program));
+    let without = || {
+        let (reader, program) = &mut *shared.borrow_mut();
+        reader.enable(false);
+        program.turn()
+    };
+    let with = || {
+        let (reader, program) = &mut *shared.borrow_mut();
+        reader.enable(true);
+        program.turn()?;
+        reader.forget();
+        program.turn()?;
+        let mut book = ProgramBook::new(reader.costs(), ns_per_tick);
+        while let Some(block) = reader.next_block() {
+            book.add(&block);
+        }
+        let rounds = book.report(reader.dropped(), |_| None).rounds.ok_or("no rounds were seen")?;
+        Ok(Turn { raw: rounds.raw_p50_ns, corrected: rounds.p50_ns })
+    };
+    compare(size, time, without, with)?;
+    drop(shared);
+    program.end()
+}
+
+fn main() -> Outcome<()> {
+    // Cargo adds an option of its own.
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let [what, path, seconds, sizes @ ..] = words.as_slice() else {
+        println!("loops kernel|few|probes PING_PONG SECONDS SIZE...: python3 bench/slices.py has them");
+        return Ok(());
+    };
+    let time = Duration::from_secs_f64(seconds.parse()?);
+    for size in sizes {
+        match what.as_str() {
+            "kernel" => kernel(Points::All, path, time, size)?,
+            "few" => kernel(Points::Few, path, time, size)?,
+            "probes" => probes(path, time, size)?,
+            _ => return Err(format!("'{what}' is none of kernel, few, probes").into()),
+        }
+    }
+    Ok(())
+}
