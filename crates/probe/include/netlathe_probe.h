@@ -48,7 +48,7 @@ enum {
 struct netlathe_ring {
     uint64_t *words; /* NULL when it could not be configured */
     uint64_t slots;
-    uint64_t clock; /* what a reading of the clock takes, in 1/1024 of a tick */
+    uint64_t clock; /* from one settled reading of the clock to the next, in 1/1024 of a tick */
 };
 
 struct netlathe_block {
@@ -67,6 +67,16 @@ static inline __attribute__((always_inline)) uint64_t netlathe_ticks(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 #endif
+}
+
+/* The same, when all that came before has been done and is in the cache: for what is timed from outside. */
+static inline uint64_t netlathe_settled(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#if defined(__x86_64__)
+    __builtin_ia32_lfence();
+#endif
+    return netlathe_ticks();
 }
 
 static inline uint64_t netlathe_magic(void)
@@ -112,10 +122,10 @@ static inline void netlathe_init(const struct netlathe_ring *ring, struct netlat
         netlathe_begin(block, on, header);
         return;
     }
-    begun = netlathe_ticks();
+    begun = netlathe_settled();
     netlathe_begin(block, on, header);
     block->timed = blocks > NETLATHE_FIRST ? 32 : 8;
-    netlathe_learn(ring, 0, block->start - begun, block->timed);
+    netlathe_learn(ring, 0, netlathe_settled() - begun, block->timed);
 }
 
 /* The packet's lengths in bytes: transport header, IP header, all of it. */
@@ -169,7 +179,7 @@ static inline void netlathe_write_slot(uint64_t *slot, const struct netlathe_blo
 /* Ends a block: it goes into the ring, or if that is full, counts as dropped. */
 static inline void netlathe_exit(const struct netlathe_ring *ring, const struct netlathe_block *block)
 {
-    uint64_t *w = ring->words, number, begun = block->timed ? netlathe_ticks() : 0;
+    uint64_t *w = ring->words, number, begun = block->timed ? netlathe_settled() : 0;
     if (!block->on)
         return;
     number = __atomic_load_n(&w[NETLATHE_AT_WRITTEN], __ATOMIC_RELAXED);
@@ -181,11 +191,9 @@ static inline void netlathe_exit(const struct netlathe_ring *ring, const struct 
     } while (!__atomic_compare_exchange_n(&w[NETLATHE_AT_WRITTEN], &number, number + 1, 1, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
     netlathe_write_slot(w + NETLATHE_FIRST_SLOT + number % ring->slots * NETLATHE_SLOT_WORDS, block, number);
-    if (!block->timed)
-        return;
     /* Until its stores are in the cache: the program's next call would wait for that. */
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    netlathe_learn(ring, 3, netlathe_ticks() - begun, block->timed);
+    if (block->timed)
+        netlathe_learn(ring, 3, netlathe_settled() - begun, block->timed);
 }
 
 /* Names a section, for people: up to 55 bytes. */
@@ -215,7 +223,7 @@ static inline uint64_t netlathe_median(uint64_t *values, int count)
 static inline void netlathe_calibrate(struct netlathe_ring *ring)
 {
     enum { TRIES = 501, PAIRS = 8 };
-    uint64_t took[5][TRIES], slot[NETLATHE_SLOT_WORDS], median[5];
+    uint64_t took[6][TRIES], slot[NETLATHE_SLOT_WORDS], median[6];
     for (int i = 0; i < TRIES; i++) {
         struct netlathe_block block;
         uint64_t t[5], inside = 0;
@@ -236,13 +244,15 @@ static inline void netlathe_calibrate(struct netlathe_ring *ring)
         for (uint32_t k = 0; k < block.count; k++)
             inside += block.section[k].length;
         took[4][i] = (inside << 10) / PAIRS;
+        t[0] = netlathe_settled();
+        took[5][i] = (netlathe_settled() - t[0]) << 10;
     }
-    for (int k = 0; k < 5; k++)
+    for (int k = 0; k < 6; k++)
         median[k] = netlathe_median(took[k], TRIES);
     /* Of the time between two readings of the clock, one reading is the clock's. */
     for (int k = 0; k < 3; k++)
         median[k] = median[k] > median[3] ? median[k] - median[3] : 0;
-    ring->clock = median[3];
+    ring->clock = median[5];
     ring->words[NETLATHE_AT_COSTS] = median[0];
     ring->words[NETLATHE_AT_COSTS + 1] = median[1] / PAIRS;
     ring->words[NETLATHE_AT_COSTS + 2] = median[4];

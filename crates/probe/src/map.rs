@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A mapped file; its words are atomic, since other processes write them too.
 #[derive(Debug)]
@@ -108,6 +108,18 @@ pub fn ticks() -> u64 {
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
+}
+
+/// The same, when all that came before has been done and is in the cache: for what is timed from outside.
+#[inline]
+pub(crate) fn settled() -> u64 {
+    fence(Ordering::SeqCst);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 CPU has the instruction, which waits and does nothing.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+    }
+    ticks()
 }
 
 pub(crate) fn thread_id() -> u32 {

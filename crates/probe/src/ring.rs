@@ -4,11 +4,11 @@ use crate::layout::{
     AT_COSTS, AT_DROPPED, AT_ENABLED, AT_MAGIC, AT_NAMES, AT_READ, AT_SLOTS, AT_VERSION, AT_WRITTEN, FIRST_SLOT,
     HEADER_WORDS, IDS, MAGIC, NAME_WORDS, RECORD_MAGIC, SECTIONS, SLOT_WORDS, VERSION,
 };
-use crate::map::{Map, thread_id, ticks};
+use crate::map::{Map, settled, thread_id, ticks};
 use std::cell::Cell;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Which way the packet of a block goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Direction {
 pub struct Ring {
     map: Map,
     slots: u64,
-    /// What a reading of the clock takes, in 1/1024 of a tick.
+    /// From one settled reading of the clock to the next, in 1/1024 of a tick.
     clock: u64,
 }
 
@@ -130,10 +130,10 @@ impl Ring {
         if blocks > FIRST && !blocks.is_multiple_of(EVERY) {
             return Block::new(on, header);
         }
-        let begun = ticks();
+        let begun = settled();
         let mut block = Block::new(on, header);
         block.timed = if blocks > FIRST { 32 } else { 8 };
-        self.learn(ALPHA, block.start - begun, block.timed);
+        self.learn(ALPHA, settled() - begun, block.timed);
         block
     }
 
@@ -157,11 +157,10 @@ impl Ring {
             self.put(&block);
             return;
         }
-        let begun = ticks();
+        let begun = settled();
         if self.put(&block) {
             // Until its stores are in the cache: the program's next call would wait for that.
-            fence(Ordering::SeqCst);
-            self.learn(GAMMA, ticks() - begun, block.timed);
+            self.learn(GAMMA, settled() - begun, block.timed);
         }
     }
 
@@ -193,7 +192,7 @@ impl Ring {
         const TRIES: usize = 501;
         // Several: one is not much longer than reading the clock.
         const PAIRS: u8 = 8;
-        let mut took = [const { Vec::new() }; 5];
+        let mut took = [const { Vec::new() }; 6];
         let slot = [const { AtomicU64::new(0) }; SLOT_WORDS];
         for _ in 0..TRIES {
             let begin = ticks();
@@ -211,15 +210,17 @@ impl Ring {
             let inside = block.sections[..block.count].iter().map(|(_, length)| length).sum::<u64>();
             let fine = |ticks: u64| ticks << 10;
             let each = [begun - begin, stopped - begun, written - stopped, end - written].map(fine);
-            for (took, each) in took.iter_mut().zip(each.into_iter().chain([fine(inside) / pairs])) {
+            let begin = settled();
+            let settling = fine(settled() - begin);
+            for (took, each) in took.iter_mut().zip(each.into_iter().chain([fine(inside) / pairs, settling])) {
                 took.push(each);
             }
         }
-        let [alpha, pairs, gamma, clock, inside] = took.map(|mut took| {
+        let [alpha, pairs, gamma, clock, inside, settling] = took.map(|mut took| {
             took.sort_unstable();
             took[TRIES / 2]
         });
-        self.clock = clock;
+        self.clock = settling;
         // Of the time between two readings of the clock, one reading is the clock's.
         let less = |taken: u64| taken.saturating_sub(clock);
         let costs = [less(alpha), less(pairs) / u64::from(PAIRS), inside, less(gamma)];
