@@ -10,18 +10,22 @@ use crate::Error;
 use crate::back::{Back, with_back};
 use crate::queue::Queue;
 use crate::rounds::Rounds;
-use dpdk::{BURST, Burst, Eal, Kept, Mbuf, Outgoing, Pool, TxQueue};
+use dpdk::{BURST, Burst, Eal, Kept, Mbuf, Outgoing, Pool, TscClock, TxQueue};
 use engine::filler::{FillerPlanner, next_filler};
 use engine::{Departure, Pipeline};
 use measure::{DropReason, PipelineReport, SentStreams, Tally};
 use packet::{FillerKind, Frame, Stamp};
-use units::{FrameLen, PS_PER_NS, Time, WireLen};
+use std::collections::VecDeque;
+use units::{FrameLen, PS_PER_NS, Span, Time, WireLen};
 
 /// Slots of the transmit queue that a NIC is asked for.
 pub(crate) const NIC_SLOTS: u32 = 4_096;
 
 /// Byte times to the next departure from which on one more filler of any length fits in before it.
 const NEAR: u64 = 2 * WireLen::MAX_STANDARD.bytes() as u64;
+
+/// A frame that is made before the line begins takes no longer than this, with room to spare.
+const MAKING: Span = Span::from_ns(200);
 
 /// Places on a line, told to whoever wants to compare them.
 pub(crate) type Told = rtrb::Producer<u64>;
@@ -42,9 +46,9 @@ pub(crate) struct FillerPacer {
     /// Frames of a stream that go straight to the schedule, and since when all of them are ready.
     fresh: Burst,
     start: Option<Time>,
-    /// Frames that the port has not taken yet, and what they are.
-    out: Outgoing,
+    /// Frames that the port has not taken yet, and those behind them that were made before the line began.
     under_way: UnderWay,
+    ahead: VecDeque<UnderWay>,
     /// The queue takes no more.
     full: bool,
     told: Option<Told>,
@@ -76,9 +80,10 @@ struct Data {
     position: u64,
 }
 
-/// What the frames of a burst are, in their order: each starts where the one before ends.
+/// A burst, and what its frames are, in their order: each starts where the one before ends.
 #[derive(Default)]
 struct UnderWay {
+    out: Outgoing,
     /// Byte times of each.
     lengths: Vec<u32>,
     /// Those before it were taken.
@@ -91,6 +96,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
+    /// What the next frame is.
     #[inline]
     fn add(&mut self, position: u64, length: WireLen) {
         if self.lengths.is_empty() {
@@ -99,9 +105,25 @@ impl UnderWay {
         self.lengths.push(length.bytes());
     }
 
+    /// Hands over what was not taken yet, and gives how many frames the port has taken now.
+    fn hand_over(&mut self, tx: &mut TxQueue, queue: &mut Queue, clock: &TscClock) -> usize {
+        let taken = tx.send_out(&mut self.out);
+        // After the fact: a line that began cannot have begun later than this.
+        queue.took(self.position, &self.lengths[self.first..self.first + taken], clock.now());
+        taken
+    }
+
     /// Data frames that were not taken.
-    fn rest(&mut self) -> &mut [Data] {
-        &mut self.data[self.first_data..]
+    fn rest(&self) -> usize {
+        self.data.len() - self.first_data
+    }
+
+    /// All that was not taken starts later.
+    fn slip(&mut self, bytes: u64) {
+        self.position += bytes;
+        for data in &mut self.data[self.first_data..] {
+            data.position += bytes;
+        }
     }
 
     /// Makes place once all were taken.
@@ -194,8 +216,8 @@ impl FillerPacer {
             never: None,
             fresh: Burst::new(),
             start: None,
-            out: Outgoing::new(),
             under_way: UnderWay::default(),
+            ahead: VecDeque::new(),
             full: false,
             told,
             filled: Tally::default(),
@@ -226,25 +248,20 @@ impl FillerPacer {
     fn run_as<const DIRECT: bool>(mut self, mut rounds: Rounds<'_>, mut back: Option<Back>) -> PipelineReport {
         // The rings of a port are looked at without a pause.
         let naps = !rounds.intake.is_port();
+        if self.bounded && rounds.intake.is_stream() {
+            self.begin::<DIRECT>(&mut rounds);
+        }
         while let Some(now) = rounds.next() {
-            if DIRECT {
-                if self.start.is_none() {
-                    self.start = Some(self.head(now));
-                }
-            } else {
-                let head = self.head(now);
-                rounds.wake(head);
-                rounds.intake.take(head, BURST, self.holds(), &mut rounds.pipeline);
+            if rounds.intake.is_stream() && self.has_ended::<DIRECT>(&mut rounds) {
+                break;
             }
+            self.take_in::<DIRECT>(now, &mut rounds);
             if let Some(back) = &mut back {
                 back.carry(now, BURST);
                 let head = self.head(now);
                 back.exchange(rounds.clock.now(), head, &mut rounds.pipeline);
             }
             self.fill::<DIRECT>(now, &mut rounds);
-            if rounds.intake.is_stream() && self.has_ended::<DIRECT>(&mut rounds) {
-                break;
-            }
             if naps && self.full {
                 std::thread::sleep(self.queue.nap(rounds.clock.now()));
             }
@@ -260,14 +277,66 @@ impl FillerPacer {
         with_back(report, back.as_ref())
     }
 
+    /// Makes what the queue has place for before any of it is handed over, so that the line begins with a full queue:
+    /// it takes its time from its first frame on, and the first ones are made slowest, in memory and by code
+    /// that no cache holds. The line begins when all this should be done.
+    fn begin<const DIRECT: bool>(&mut self, rounds: &mut Rounds<'_>) {
+        let bursts = self.queue.slots() / BURST;
+        let start = (rounds.clock.now() + MAKING * self.queue.slots() as u64).min(rounds.end);
+        while self.ahead.len() < bursts && !self.has_all::<DIRECT>(rounds) {
+            self.take_in::<DIRECT>(start, rounds);
+            // What is read, or made by another thread, may not have come yet.
+            if !DIRECT && rounds.pipeline.due().is_none() {
+                if rounds.clock.now() >= start {
+                    break;
+                }
+                continue;
+            }
+            self.fillers.turn();
+            self.compose::<DIRECT>(rounds);
+            if self.under_way.out.is_empty() {
+                break;
+            }
+            self.ahead.push_back(std::mem::take(&mut self.under_way));
+        }
+        rounds.clock.spin_until(start);
+        let mut handed = Vec::with_capacity(self.ahead.len());
+        for made in &mut self.ahead {
+            handed.push(made.hand_over(&mut self.tx, &mut self.queue, &rounds.clock));
+            if !made.out.is_empty() {
+                break;
+            }
+        }
+        // Booked behind the last one: that takes long, too, when it is done for the first time.
+        for taken in handed {
+            self.under_way = self.ahead.pop_front().expect("it was handed over");
+            self.book::<DIRECT>(taken, rounds);
+        }
+    }
+
+    /// Lets come in what is ready by the head of the line.
+    fn take_in<const DIRECT: bool>(&mut self, now: Time, rounds: &mut Rounds<'_>) {
+        let head = self.head(now);
+        if DIRECT {
+            self.start.get_or_insert(head);
+        } else {
+            rounds.wake(head);
+            rounds.intake.take(head, BURST, self.holds(), &mut rounds.pipeline);
+        }
+    }
+
     /// Nothing is to be sent any more, or nothing may.
     fn has_ended<const DIRECT: bool>(&self, rounds: &mut Rounds<'_>) -> bool {
-        let empty = self.pending.is_none() && self.out.is_empty();
+        self.under_way.out.is_empty() && self.ahead.is_empty() && self.has_all::<DIRECT>(rounds)
+    }
+
+    /// Nothing is to be placed any more, or nothing may.
+    fn has_all<const DIRECT: bool>(&self, rounds: &mut Rounds<'_>) -> bool {
         let mut all = || {
             let done = self.fresh.is_empty() && (DIRECT || rounds.pipeline.due().is_none());
             done && rounds.intake.ended() && rounds.pipeline.deadline().is_none()
         };
-        empty && (self.never.is_some() || all())
+        self.pending.is_none() && (self.never.is_some() || all())
     }
 
     /// Time for the pipeline: where the line is filled up to, or the clock before the first frame.
@@ -277,8 +346,8 @@ impl FillerPacer {
     }
 
     /// Frames that are out of the pipeline and have not left.
-    fn holds(&mut self) -> u64 {
-        let data = self.under_way.rest().len();
+    fn holds(&self) -> u64 {
+        let data: usize = self.ahead.iter().chain([&self.under_way]).map(UnderWay::rest).sum();
         data as u64 + u64::from(self.pending.is_some()) + u64::from(self.never.is_some())
     }
 
@@ -287,30 +356,33 @@ impl FillerPacer {
         self.full = false;
         if self.bounded {
             self.look_for_underrun(now);
-            if self.out.is_empty() && self.queue.is_ahead(now) {
+            if self.under_way.out.is_empty() && self.queue.is_ahead(now) {
                 self.full = true;
                 return;
             }
         }
-        if self.out.is_empty() {
-            self.under_way.clear();
-            self.fillers.turn();
-            self.compose::<DIRECT>(rounds);
-            if self.out.is_empty() {
+        if self.under_way.out.is_empty() {
+            if let Some(made) = self.ahead.pop_front() {
+                self.under_way = made;
+            } else {
+                self.under_way.clear();
+                self.fillers.turn();
+                self.compose::<DIRECT>(rounds);
+            }
+            if self.under_way.out.is_empty() {
                 return;
             }
         }
-        let taken = self.tx.send_out(&mut self.out);
-        if self.bounded {
-            // After the fact: a line that began cannot have begun later than this.
-            let now = rounds.clock.now();
-            let UnderWay { lengths, first, position, .. } = &self.under_way;
-            self.queue.took(*position, &lengths[*first..*first + taken], now);
-            if !self.out.is_empty() {
+        let taken = if self.bounded {
+            let taken = self.under_way.hand_over(&mut self.tx, &mut self.queue, &rounds.clock);
+            if !self.under_way.out.is_empty() {
                 self.full = true;
-                self.queue.is_full(now);
+                self.queue.is_full(rounds.clock.now());
             }
-        }
+            taken
+        } else {
+            self.tx.send_out(&mut self.under_way.out)
+        };
         self.book::<DIRECT>(taken, rounds);
     }
 
@@ -343,7 +415,7 @@ impl FillerPacer {
 
     /// The next frames of the line, up to a burst of them.
     fn compose<const DIRECT: bool>(&mut self, rounds: &mut Rounds<'_>) {
-        while self.out.room() > 0 {
+        while self.under_way.out.room() > 0 {
             if self.fill > 0 {
                 let length = next_filler(self.fill);
                 let end = self.pending.as_ref().map_or(0, |placed| placed.position);
@@ -352,7 +424,7 @@ impl FillerPacer {
             } else if let Some(placed) = self.pending.take() {
                 self.push_data(placed);
             } else if !self.settle::<DIRECT>(rounds) {
-                if self.out.is_empty() && self.planner.begun() {
+                if self.under_way.out.is_empty() && self.planner.begun() {
                     let pipeline = &mut rounds.pipeline;
                     self.idle(pipeline.due().into_iter().chain(pipeline.deadline()).min());
                 }
@@ -378,7 +450,7 @@ impl FillerPacer {
             // Before the frame can be seen. There is room for all that are under way.
             told.push(position).expect("the line reads one for each data frame");
         }
-        self.out.push(frame);
+        self.under_way.out.push(frame);
     }
 
     /// Gives the next departure its place. False if there is none, or if it is so far ahead that a frame
@@ -473,7 +545,7 @@ impl FillerPacer {
     #[inline]
     fn push_filler(&mut self, position: u64, length: WireLen) {
         self.under_way.add(position, length);
-        self.out.push_kept(self.fillers.of(length));
+        self.under_way.out.push_kept(self.fillers.of(length));
     }
 
     /// The line idled if it has gone further than was handed over: what comes next comes later by that.
@@ -484,10 +556,8 @@ impl FillerPacer {
         }
         self.underruns += 1;
         self.planner.slip(idled);
-        self.under_way.position += idled;
-        for data in self.under_way.rest() {
-            data.position += idled;
-        }
+        self.under_way.slip(idled);
+        self.ahead.iter_mut().for_each(|made| made.slip(idled));
         if let Some(placed) = &mut self.pending {
             placed.position += idled;
         }

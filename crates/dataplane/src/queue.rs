@@ -33,6 +33,11 @@ impl Queue {
         Queue { line, slots, starts: vec![0; slots.next_power_of_two()], taken: 0, taken_to: None, lag: 0 }
     }
 
+    /// Frames that it holds at most.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
     /// It took frames of these lengths, the first of which is planned to start at `position`.
     pub(crate) fn took(&mut self, position: u64, lengths: &[u32], now: Time) {
         if lengths.is_empty() {
