@@ -83,15 +83,29 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
     for (rate, bps) in
         [("10kbps", 10_000_u64), ("333333bps", 333_333), ("1Gbps", 1_000_000_000), ("10Gbps", 10_000_000_000)]
     {
-        // Twice the rate, frames of 1 000 B.
+        // One user at twice the rate, one at half, frames of 1 000 B.
         let gap = 1_000 * 8 * 1_000_000_000 / (bps * 2);
-        let records: Vec<Record> = (0..5_000).map(|i| record(i * gap, 1, 1_000)).collect();
-        bench.capture("in.pcap", Dialect::USUAL, &records);
-        let line = format!("limit --in pcap:in.pcap --out null --key dst-ip --rate {rate} --burst 3036B --users 1");
-        let report = bench.report(words(&line));
+        let of_both =
+            |i| std::iter::once(record(i * gap, 1, 1_000)).chain((i % 4 == 0).then(|| record(i * gap, 2, 1_000)));
+        bench.capture("in.pcap", Dialect::USUAL, &(0..5_000).flat_map(of_both).collect::<Vec<Record>>());
         let allowed = bps as f64 * (4_999 * gap) as f64 / 8e9 + 3_036.0;
-        let passed = report["out"]["bytes"].as_u64().expect("a count") as f64;
-        assert!(passed <= allowed && passed > allowed - 1_000.0, "{rate}: {passed} of {allowed}");
+        // Frames of a flow are nanoseconds apart at most of these rates, and in the hands of workers together.
+        for (algorithm, workers) in
+            [("gcra", 1), ("gcra", 8), ("gcra", 64), ("mutex", 64), ("static", 8), ("atomic-queue", 8)]
+        {
+            let report = bench.report(words(&format!(
+                "limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate {rate} --burst 3036B --users 2 \
+                 --algorithm {algorithm} --workers {workers}"
+            )));
+            let of =
+                |user| bench.records("out.pcap").iter().filter(|record| record.bytes[33] == user).count() as f64 * 1e3;
+            assert!(
+                of(1) <= allowed && of(1) > allowed - 1_000.0,
+                "{rate} {algorithm} {workers}: {} of {allowed}",
+                of(1)
+            );
+            assert!((of(2) - 1.25e6).abs() < 1e-9, "{rate} {algorithm} {workers}: it is under its limit: {report}");
+        }
     }
 }
 

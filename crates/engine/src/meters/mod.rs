@@ -37,7 +37,7 @@ pub use limiter::Limiter;
 pub use mutex::Mutexed;
 pub use rates::{Rates, UserRate};
 pub use users::{Full, Sought, Users};
-pub use workers::{Dispatch, Load as WorkerStats, Workers};
+pub use workers::{Dispatch, Load as WorkerStats, Metered, Workers};
 
 use std::fmt;
 use units::{ParseError, Span, parse_size};
@@ -87,7 +87,8 @@ impl Algorithm {
         match self {
             Algorithm::Static => Dispatch::Pinned,
             Algorithm::AtomicQueue => Dispatch::Atomic,
-            Algorithm::Gcra | Algorithm::LightLock(_) | Algorithm::Mutex => Dispatch::Spread,
+            Algorithm::Gcra | Algorithm::Mutex => Dispatch::Flow,
+            Algorithm::LightLock(_) => Dispatch::Spread,
         }
     }
 

@@ -5,8 +5,10 @@ use units::{Span, Time};
 /// Which worker gets a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// Any: the frames of one user go to all workers.
+    /// Any, frame by frame: even those of one flow are with several workers at a time.
     Spread,
+    /// That of its flow, as the queues of a NIC have it: a user's flows go to all workers, each in order.
+    Flow,
     /// The user's own.
     Pinned,
     /// The one that has frames of this user, else the least busy one.
@@ -19,6 +21,17 @@ const BURST: usize = 32;
 const RING: u64 = 512;
 /// Frames that arrive within this time are in the hands of workers together.
 const TOGETHER: Span = Span::from_us(10);
+
+/// A frame that is to be metered.
+#[derive(Clone, Copy, Debug)]
+pub struct Metered {
+    /// The slot of its user.
+    pub user: u32,
+    /// Which flow it is of, where [`Dispatch::Flow`] asks.
+    pub flow: u32,
+    /// When it came.
+    pub at: Time,
+}
 
 /// A model of workers that meter frames at the same time: who gets a frame, and in which order they get to
 /// their users' buckets.
@@ -88,20 +101,27 @@ impl Workers {
         waiting >= BURST * self.loads.len()
     }
 
+    /// It matters which flow a frame is of.
+    #[must_use]
+    pub fn ask_for_flows(&self) -> bool {
+        self.dispatch == Dispatch::Flow && self.loads.len() > 1
+    }
+
     /// Deals out frames and gives the order in which they are metered: pairs of the worker and the number of
-    /// the frame. Frames that are not among them found a worker too busy. `users` has the slot and the
-    /// arrival of each.
-    pub fn order(&mut self, users: &[(u32, Time)]) -> Vec<(usize, usize)> {
+    /// the frame. Frames that are not among them found a worker too busy.
+    pub fn order(&mut self, frames: &[Metered]) -> Vec<(usize, usize)> {
         self.first = None;
         let workers = self.loads.len();
         // In flight: which worker has a user's frames; the scheduler knows flows by 16 bits.
         let mut holders: std::collections::HashMap<u16, usize> = std::collections::HashMap::new();
-        for (frame, (user, at)) in users.iter().enumerate() {
+        // Fibonacci hashing: users in a row spread over all workers.
+        let of_hash = |number: u32| ((u64::from(number.wrapping_mul(0x9e37_79b9)) * workers as u64) >> 32) as usize;
+        for (number, Metered { user, flow, at }) in frames.iter().enumerate() {
             let worker = match self.dispatch {
                 _ if workers == 1 => 0,
                 Dispatch::Spread => self.random.below(workers as u64) as usize,
-                // Fibonacci hashing: users in a row spread over all workers.
-                Dispatch::Pinned => ((u64::from(user.wrapping_mul(0x9e37_79b9)) * workers as u64) >> 32) as usize,
+                Dispatch::Flow => of_hash(*flow),
+                Dispatch::Pinned => of_hash(*user),
                 Dispatch::Atomic => *holders.entry(*user as u16).or_insert_with(|| {
                     let busy = |worker: &usize| {
                         (self.queues[*worker].len(), self.free_at[*worker], self.loads[*worker].frames)
@@ -118,9 +138,9 @@ impl Workers {
                 }
                 self.free_at[worker] = free + service;
             }
-            self.queues[worker].push_back(frame);
+            self.queues[worker].push_back(number);
         }
-        let mut order = Vec::with_capacity(users.len());
+        let mut order = Vec::with_capacity(frames.len());
         let mut busy: Vec<usize> = (0..workers).filter(|worker| !self.queues[*worker].is_empty()).collect();
         while !busy.is_empty() {
             let turn = if busy.len() == 1 { 0 } else { self.random.below(busy.len() as u64) as usize };
@@ -140,13 +160,18 @@ impl Workers {
 mod tests {
     use super::*;
 
-    fn frames(users: u32) -> Vec<(u32, Time)> {
-        (0..2_000).map(|i| (i * 7 % users, Time::from_ps(u64::from(i) * 5_000))).collect()
+    fn frames(users: u32) -> Vec<Metered> {
+        let frame = |i: u32| Metered {
+            user: i * 7 % users,
+            flow: i * 7 % (3 * users),
+            at: Time::from_ps(u64::from(i) * 5_000),
+        };
+        (0..2_000).map(frame).collect()
     }
 
     #[test]
     fn every_frame_is_metered_once_and_workers_keep_their_order() {
-        for dispatch in [Dispatch::Spread, Dispatch::Pinned, Dispatch::Atomic] {
+        for dispatch in [Dispatch::Spread, Dispatch::Flow, Dispatch::Pinned, Dispatch::Atomic] {
             for workers in [1, 2, 8, 64] {
                 let mut model = Workers::new(workers, dispatch, None, Random::stream(1, "test"));
                 let users = frames(100);
@@ -156,12 +181,18 @@ mod tests {
                     let own: Vec<usize> = order.iter().filter(|(w, _)| *w == worker).map(|(_, f)| *f).collect();
                     assert!(own.is_sorted(), "{dispatch:?} {workers}");
                 }
-                if dispatch != Dispatch::Spread {
-                    // One worker for each user at a time, so that its frames stay in order.
-                    for user in 0..100 {
-                        let own: Vec<usize> = order.iter().map(|(_, f)| *f).filter(|f| users[*f].0 == user).collect();
-                        assert!(own.is_sorted(), "{dispatch:?} {workers} user {user}");
-                    }
+                let of = |number: fn(&Metered) -> u32, which: u32| -> Vec<usize> {
+                    let all = order.iter().map(|(_, frame)| *frame);
+                    all.filter(|frame| number(&users[*frame]) == which).collect()
+                };
+                for which in 0..100 {
+                    // One worker for each user, or flow, at a time, so that its frames stay in order.
+                    let own = match dispatch {
+                        Dispatch::Spread => Vec::new(),
+                        Dispatch::Flow => of(|frame| frame.flow, which),
+                        Dispatch::Pinned | Dispatch::Atomic => of(|frame| frame.user, which),
+                    };
+                    assert!(own.is_sorted(), "{dispatch:?} {workers} {which}");
                 }
                 numbers.sort_unstable();
                 assert_eq!(numbers, (0..users.len()).collect::<Vec<_>>());
@@ -173,8 +204,9 @@ mod tests {
     #[test]
     fn a_scheduler_balances_what_pinning_does_not() {
         // Ten heavy users of a hundred.
-        let users: Vec<(u32, Time)> = (0..200_000_u32)
-            .map(|i| (if i % 2 == 0 { i % 10 } else { i % 100 }, Time::from_ps(u64::from(i) * 10_000)))
+        let user = |i| if i % 2 == 0 { i % 10 } else { i % 100 };
+        let users: Vec<Metered> = (0..200_000_u32)
+            .map(|i| Metered { user: user(i), flow: i, at: Time::from_ps(u64::from(i) * 10_000) })
             .collect();
         let spread = |dispatch| {
             let mut model = Workers::new(8, dispatch, Some(Span::from_ns(60)), Random::stream(1, "test"));

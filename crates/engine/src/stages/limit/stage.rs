@@ -1,7 +1,7 @@
 use super::metering::{Fate, Look, Metering};
 use super::settling::Settling;
 use super::Limit;
-use crate::meters::Workers;
+use crate::meters::{Metered, Workers};
 use crate::random::Random;
 use crate::stages::{Item, Outlet, Stage};
 use measure::DropReason;
@@ -31,15 +31,18 @@ impl<F: Frame> Limiting<F> {
         let (frames, looks) = (&self.together, &mut self.looks);
         self.metering.look(frames, looks);
         // Frames without a user are nobody's work.
-        let metered: Vec<(usize, u32, Time)> =
-            looks.iter().zip(frames).enumerate().filter_map(|(i, (look, item))| Some((i, look.slot.ok()?, item.at))).collect();
+        let flow = |frame: &F| if workers.ask_for_flows() { packet::flow_hash(frame.bytes()) } else { 0 };
+        let (numbers, metered): (Vec<usize>, Vec<Metered>) = (looks.iter().zip(frames).enumerate())
+            .filter_map(|(i, (look, item))| {
+                Some((i, Metered { user: look.slot.ok()?, flow: flow(&item.frame), at: item.at }))
+            })
+            .unzip();
         for look in looks.iter_mut() {
             // Whoever is not asked for by a worker below found it too busy.
             look.fate = if look.slot.is_ok() { Fate::Drop(DropReason::Overrun) } else { Fate::Unmetered };
         }
-        let users: Vec<(u32, Time)> = metered.iter().map(|(_, slot, at)| (*slot, *at)).collect();
-        for (worker, number) in workers.order(&users) {
-            let (i, ..) = metered[number];
+        for (worker, number) in workers.order(&metered) {
+            let i = numbers[number];
             self.metering.decide(&mut looks[i], frames[i].at, worker);
             if looks[i].fate == Fate::Exceeds {
                 workers.exceeded(worker);

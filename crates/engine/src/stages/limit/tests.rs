@@ -252,13 +252,16 @@ proptest! {
         let mut stage = config(&text).build::<HeapFrame>(seed, "test");
         let mut out = Outlet::default();
         let mut now = 0;
-        for (gap, bytes) in gaps {
+        for (flow, (gap, bytes)) in gaps.into_iter().enumerate() {
             now += gap * 1_000_000 / mbps;
             let at = Time::from_ps(now);
             while let Some(due) = stage.deadline().filter(|due| *due <= at) {
                 stage.wake(due, &mut out);
             }
-            stage.push(at, &mut vec![Item { frame: frame(1, bytes, 0), at }], &mut out);
+            // Each is of another flow of the user, so that any worker may have it.
+            let mut bytes = frame(1, bytes, 0).bytes().to_vec();
+            bytes[34..36].copy_from_slice(&(flow as u16).to_be_bytes());
+            stage.push(at, &mut vec![Item { frame: HeapFrame::new(bytes), at }], &mut out);
         }
         while let Some(due) = stage.deadline() {
             stage.wake(due, &mut out);
