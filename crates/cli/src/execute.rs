@@ -118,6 +118,7 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     };
     let end_to_end = request.common.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
     note_samples(&outcome.reports, &mut outcome.limits);
+    say_who_never_came(&outcome.reports);
     let report = Report {
         schema: Report::SCHEMA,
         command: request.command,
@@ -144,6 +145,19 @@ fn say_what_is_not_stamped(request: &Request) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// A source that is waited for and never comes is often another address than was meant.
+fn say_who_never_came(reports: &[PipelineReport]) {
+    for report in reports {
+        let sources = report.sources.iter().chain(report.classes.iter().flat_map(|class| &class.sources));
+        for source in sources.filter(|source| source.came.frames == 0 && source.missed > 0) {
+            output::note(format!(
+                "{}: nothing came from source {}: {} rounds waited for it and went without",
+                report.name, source.source, source.missed
+            ));
+        }
+    }
 }
 
 /// Says where a fit was made of a part of the gaps.

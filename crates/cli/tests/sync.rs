@@ -185,6 +185,21 @@ fn one_class_may_be_in_order_while_others_pass() {
 }
 
 #[test]
+fn a_source_that_never_came_is_told_of() {
+    let bench = Bench::new();
+    bench.capture("in.pcap", Dialect::USUAL, &crests(5, &[(1, 0, 10), (2, 50_000, 10)]));
+    let notes = |sources: &str| {
+        let order = format!("order {sources} gap 5ms");
+        let finished = bench.run(["shape", "--in", "pcap:in.pcap", "--out", "null", "-q", "--sync", &order]);
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        finished.stderr
+    };
+    assert_eq!(notes("10.0.0.1,10.0.0.2"), "");
+    let said = notes("10.0.0.1,10.0.0.2,10.0.0.33");
+    assert!(said.contains("nothing came from source 10.0.0.33: 1 rounds") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
 fn what_cannot_be_in_order_is_told_before_anything_starts() {
     let bench = Bench::new();
     bench.capture("in.pcap", Dialect::USUAL, &[frame(0, 1, 0)]);
@@ -192,6 +207,14 @@ fn what_cannot_be_in_order_is_told_before_anything_starts() {
         (&["--sync", "order 10.0.0.1,foo gap 5ms"][..], "'foo' is no source"),
         (&["--sync", "order 10.0.0.1,10.0.0.2"], "nothing says when"),
         (&["--sync", "order 10.0.0.0/8,10.0.0.2 gap 5ms"], "not apart"),
+        (
+            &["--class", "a = src 10.0.0.1", "--sync", "a=order 10.0.0.1,10.0.0.2 gap 5ms"],
+            "source 10.0.0.2 can never come, since the rule of its class leaves it out",
+        ),
+        (
+            &["--class", "a = src 10.0.0.0/24", "--sync", "order 10.0.0.2,10.0.1.2 gap 5ms"],
+            "source 10.0.0.2 can never come, since class 'a' takes its frames",
+        ),
         (&["--buffer", "5ms"], "add a rate or a gap"),
         (&["--buffer", "5", "--gap", "1us"], "unit"),
         (&["--rate", "follow-depth 1Gbps..11Gbps"], "above the line rate"),

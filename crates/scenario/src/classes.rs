@@ -3,7 +3,7 @@
 use crate::asks::{parse_gap, parse_wave};
 use crate::plan::PipelineText;
 use crate::problem::{Origin, Problems, Text, nearest};
-use engine::classes::{Classifier, Rule, Unusable};
+use engine::classes::{Classifier, Condition, Prefix, Rule, Side, Test, Unusable};
 use engine::schedules::Ask;
 use engine::stages::StageConfig;
 use engine::sync::SyncSpec;
@@ -78,7 +78,52 @@ pub(crate) fn resolve(texts: &[ClassText], default: &str, problems: &mut Problem
     if problems.0.len() == before {
         check_reach(texts, &plans, problems);
     }
+    if problems.0.len() == before {
+        for (number, (text, plan)) in texts.iter().zip(&plans).enumerate() {
+            if let (Some(text), Some(sync)) = (&text.sync, &plan.sync) {
+                check_sources(text, sync, &plans[..number], Some(plan), problems);
+            }
+        }
+    }
     plans
+}
+
+/// Notes the sources of an order that never come to its class, the default class if there is no plan of it:
+/// classes before it take them, or its rule leaves them out.
+pub(crate) fn check_sources(
+    text: &Text,
+    sync: &SyncSpec,
+    before: &[ClassPlan],
+    class: Option<&ClassPlan>,
+    problems: &mut Problems,
+) {
+    if before.is_empty() && class.is_none() {
+        return;
+    }
+    let of = |source: &Prefix| {
+        let from = Condition { not: false, test: Test::Address(Side::Source, vec![*source]) };
+        let mut rule = class.map_or_else(|| Rule { alternatives: vec![Vec::new()] }, |class| class.rule.clone());
+        rule.alternatives.iter_mut().for_each(|alternative| alternative.push(from.clone()));
+        rule
+    };
+    let rules: Vec<Rule> = sync.sources.iter().map(of).collect();
+    let all: Vec<&Rule> = before.iter().map(|plan| &plan.rule).chain(&rules).collect();
+    let Err(bad) = Classifier::new(&all) else { return };
+    for bad in bad {
+        let (number, why) = match bad {
+            Unusable::Contradiction(number) => (number, "the rule of its class leaves it out".to_owned()),
+            Unusable::Taken(number, by) => match before.get(by[0]) {
+                Some(taker) => (number, format!("class '{}' takes its frames", taker.name)),
+                None => continue,
+            },
+            Unusable::TooMany => continue,
+        };
+        if let Some(source) = number.checked_sub(before.len()).and_then(|number| sync.sources.get(number)) {
+            let what =
+                format!("source {source} can never come, since {why}: correct the rule, or leave the source out");
+            problems.add(&text.origin, what);
+        }
+    }
 }
 
 /// Stages, first to last.

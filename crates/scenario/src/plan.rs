@@ -194,6 +194,9 @@ impl PipelineText {
         let sync = self.sync.as_ref().and_then(|text| problems.read(text, str::parse));
         let default_class = self.default_class.as_ref().map_or(DEFAULT_CLASS, |name| name.value.as_str()).to_owned();
         let mut classes = classes::resolve(&self.classes, &default_class, problems);
+        if let (Some(text), Some(sync), true) = (&self.sync, &sync, problems.0.len() == before) {
+            classes::check_sources(text, sync, &classes, None, problems);
+        }
         let (source, output, ask) = (source?, output?, ask?);
         let line = self.line(&output, problems);
         let catch_up = self.catch_up.as_ref().and_then(|text| problems.read(text, str::parse)).unwrap_or_default();
