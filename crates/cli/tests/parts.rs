@@ -65,6 +65,14 @@ fn a_capture_that_is_sent_back_to_back_from_memory_has_one_part() {
 }
 
 #[test]
+fn measuring_takes_no_cpus_and_is_told_what_would_keep_it_on_one() {
+    let bench = Bench::new();
+    let finished = bench.run(["measure", "--pcap", "in.pcap", "--cores", "0"]);
+    assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
+    assert!(finished.stderr.contains("taskset -c"), "{}", finished.stderr);
+}
+
+#[test]
 fn virtual_time_says_that_it_takes_no_cpus() {
     let bench = Bench::new();
     let line = ["gen", "--out", "null", "--count", "3", "--stream", "udp 10.0.0.1:1 > 10.0.0.2:2", "-q"];

@@ -206,6 +206,9 @@ impl Measure {
         if self.common.slices.is_some() {
             return Err(Failure::new("--slices: measure has no stages to follow frames through: leave it out"));
         }
+        if self.common.cores.is_some() {
+            return Err(Failure::new("--cores: measure receives on one thread: write taskset -c 2 netlathe measure …"));
+        }
         let mut problems = Problems::default();
         let port = match (&self.input, &self.pcap) {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
