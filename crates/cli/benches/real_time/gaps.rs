@@ -78,6 +78,8 @@ fn shape(bed: &Bed, driver: &str, options: &[&str], gap: u64, count: u64) -> Res
     let (from, to) = (format!("if:c0,driver={driver}"), format!("if:s0,driver={driver}"));
     let mut command = bed.command(Node::Box, env!("CARGO_BIN_EXE_netlathe"))?;
     command.args(["shape", "--in", &from, "--out", &to, "--gap", &format!("{gap}ns"), "--one-way", "-q"]);
+    // The source shares the CPUs. Where it is late, the schedule would begin anew: starved is not late.
+    command.args(["--buffer", "5ms"]);
     command.args(options);
     let shape = command.spawn()?;
     thread::sleep(Duration::from_millis(1_200));
