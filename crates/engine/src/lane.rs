@@ -92,7 +92,11 @@ impl<F: Frame> Lane<F> {
     /// Frames that are followed, if any are: one branch, or none where that is not compiled.
     #[inline]
     pub(crate) fn slices(&mut self) -> Option<&mut Slices> {
-        if slices::COMPILED { self.slices.as_deref_mut() } else { None }
+        let slices = if slices::COMPILED { self.slices.as_deref_mut() } else { None };
+        if slices.is_some() {
+            seldom();
+        }
+        slices
     }
 
     /// A frame came in at `at`. What becomes of it is booked here and in `total`.
@@ -164,6 +168,7 @@ impl<F: Frame> Lane<F> {
         if slices::COMPILED
             && let Some(slices) = &mut self.slices
         {
+            seldom();
             slices.passed(&self.outlet.released, &self.outlet.dropped);
         }
     }
@@ -303,6 +308,10 @@ impl<F: Frame> Lane<F> {
 }
 
 /// Of frames that two threads follow, one after the other.
+/// Tells the compiler to lay out code for the other case: most runs follow no frame.
+#[cold]
+fn seldom() {}
+
 fn slices_of_two(slices: Option<Box<Slices>>) -> (Option<Box<Slices>>, Option<Box<Slices>>) {
     slices.map(|slices| slices.split()).map(|(first, second)| (Box::new(first), Box::new(second))).unzip()
 }
