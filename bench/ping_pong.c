@@ -3,6 +3,7 @@
  * ping_pong tcp SIZE ROUNDS CPU CPU [RING]   a message there and back; prints median and mean of the round trips, send
  *                                            to send. With RING, each round is a data block with two sections, "send"
  *                                            and "receive". With 0 ROUNDS, it does as many as each line of stdin says.
+ *                                            Where SERVER=NETNS,ADDRESS is set, the far end is in that namespace.
  * ping_pong udp SIZE RATE MILLISECONDS       that many datagrams a second; prints how many were sent and received.
  */
 #define _GNU_SOURCE
@@ -52,13 +53,26 @@ static int whole(int s, int size)
     return 0;
 }
 
+static in_addr_t address;
+
+/* A socket belongs to the namespace in which it was made. */
+static void enter(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || setns(fd, CLONE_NEWNET)) {
+        perror(path);
+        exit(2);
+    }
+    close(fd);
+}
+
 static int open_port(int type, struct sockaddr_in *at)
 {
     socklen_t length = sizeof *at;
     int s = socket(AF_INET, type, 0);
     memset(at, 0, sizeof *at);
     at->sin_family = AF_INET;
-    at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at->sin_addr.s_addr = address;
     if (bind(s, (void *)at, length) || getsockname(s, (void *)at, &length))
         exit(2);
     return s;
@@ -99,9 +113,20 @@ static void rally(int s, int size, int rounds, const struct netlathe_ring *ring,
 
 static int tcp(int c, char **v)
 {
-    int size = atoi(v[2]), rounds = atoi(v[3]), one = 1;
+    int size = atoi(v[2]), rounds = atoi(v[3]), one = 1, listener;
     struct sockaddr_in at;
-    int listener = open_port(SOCK_STREAM, &at);
+    char *server = getenv("SERVER"), path[256];
+    if (server) {
+        int back = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+        snprintf(path, sizeof path, "/run/netns/%.*s", (int)strcspn(server, ","), server);
+        enter(path);
+        address = inet_addr(server + strcspn(server, ",") + 1);
+        listener = open_port(SOCK_STREAM, &at);
+        if (setns(back, CLONE_NEWNET))
+            return 2;
+    } else {
+        listener = open_port(SOCK_STREAM, &at);
+    }
     listen(listener, 1);
     if (!fork()) {
         pin(atoi(v[5]));
@@ -175,6 +200,7 @@ static int udp(char **v)
 
 int main(int c, char **v)
 {
+    address = htonl(INADDR_LOOPBACK);
     if (c >= 6 && !strcmp(v[1], "tcp"))
         return tcp(c, v);
     if (c == 5 && !strcmp(v[1], "udp"))

@@ -1,9 +1,10 @@
 """What slices cost and how exact they are: each part in turns with the same work without them.
 
-python3 bench/slices.py loops [few] | probes | cost-one | cost-two | throughput | pipeline WITH WITHOUT
+python3 bench/slices.py loops LOOPS | probes LOOPS | table [veth] | cost-one | cost-two | throughput | pipeline WITH WITHOUT
 
 Each part ends within a minute, and writes its figures into bench/results/slices.json. `loops`: the corrected round of
-`slice kernel` beside the program's own; `probes`: the same of a program with probes of its own; `cost-…`: the round trip
+`slice kernel` beside the program's own; `probes`: the same of a program with probes of its own (LOOPS is the bench of
+crates/slice, built); `table`: medians of each slice, by size of message; `cost-…`: the round trip
 of a program while slices or tcpdump run, both ends on one CPU and on two; `throughput`: datagrams at 100 kpps; `pipeline`:
 ns a frame of the engine, by its bench built with and without the feature `slices`. Needs root, cc, and for their lines
 tcpdump and perf.
@@ -48,63 +49,55 @@ def median(values):
     return statistics.median(values)
 
 
-def agreement(size, rounds, corrected):
-    """`corrected` gives a corrected round; beside it the program's own, taken before and after. Where those two differ
-    by more than 5 % the machine itself changed: such a pair is left out, and counted."""
-    pairs, restless, before = [], 0, own(size)
-    for _ in range(rounds):
-        round_ns, raw_ns = corrected()
-        after = own(size)
-        alone = (before + after) / 2
-        if abs(after / before - 1) > 0.05:
-            restless += 1
-        else:
-            pairs.append((round_ns / alone - 1, alone, raw_ns, round_ns))
-        before = after
-    if not pairs:
-        return dict(size=size, pairs=0, restless=restless)
-    off, alone, raw_ns, round_ns = (median(column) for column in zip(*pairs))
-    offs = sorted(pair[0] for pair in pairs)
-    return dict(size=size, pairs=len(pairs), restless=restless, own_ns=alone, raw_ns=raw_ns, corrected_ns=round_ns,
-                off=off, off_least=offs[0], off_most=offs[-1])
+def agreement(bench, what, runs):
+    """The corrected round beside the program's own, by the bench of crates/slice: turns of some milliseconds with and
+    without slices. Each run calibrates anew; of `runs`, the median for each size."""
+    rows = {}
+    for _ in range(runs):
+        command = [bench, what, PROGRAM, "1.7" if runs > 1 else "6", *map(str, SIZES)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        for row in map(json.loads, done.stdout.splitlines()):
+            rows.setdefault(row["size"], []).append(row)
+    found = []
+    for size, each in rows.items():
+        row = {name: median(run[name] for run in each) for name in each[0]}
+        row["size"], row["runs"] = size, [run["off"] for run in each]
+        found.append(row)
+        print(row, flush=True)
+    return found
 
 
-def loops(points="all"):
-    """The corrected round of kernel slices beside the program's own round trip."""
+def table(via=None):
+    """Medians of each slice over loopback, or over veth with both ends in namespaces of their own; of five runs."""
     rows = []
-    for size in SIZES:
-        def corrected():
-            command = [PROGRAM, "tcp", size, 3000, 0, 0]
-            found = report("slice", "kernel", "--json", "--points", points, "--", *command)
-            assert found["packets"]["lost"] == 0, found
-            return found["loop"]["p50_ns"], found["loop"]["raw_p50_ns"]
-        rows.append(agreement(size, 5, corrected))
-        print(rows[-1], flush=True)
-    return rows
-
-
-def probes():
-    """The corrected round of a program with probes of its own, beside its round trip without them."""
-    rows = []
-    ring = "/dev/shm/netlathe-bench-%d" % os.getpid()
     try:
+        if via:
+            for words in ["netns add nl-a", "netns add nl-b", "link add nl-a type veth peer name nl-b",
+                          "link set nl-a netns nl-a", "link set nl-b netns nl-b"]:
+                subprocess.run(["ip", *words.split()], check=True)
+            for end, address in [("nl-a", "10.99.0.1/24"), ("nl-b", "10.99.0.2/24")]:
+                subprocess.run(["ip", "-n", end, "address", "add", address, "dev", end], check=True)
+                subprocess.run(["ip", "-n", end, "link", "set", end, "up"], check=True)
+            time.sleep(1)
+        enter = ["ip", "netns", "exec", "nl-a", "env", "SERVER=nl-b,10.99.0.2"] if via else []
         for size in SIZES:
-            def corrected():
-                command = [NETLATHE, "slice", "attach", ring, "--buffer", "16MiB", "--json"]
-                attached = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-                time.sleep(0.3)
-                program("tcp", size, 3000, 0, 0, ring)
-                time.sleep(0.05)
-                attached.send_signal(signal.SIGINT)
-                found = json.loads(attached.communicate()[0])
-                assert found["dropped"] == 0, found
-                os.unlink(ring)
-                return found["loop"]["p50_ns"], found["loop"]["raw_p50_ns"]
-            rows.append(agreement(size, 10, corrected))
-            print(rows[-1], flush=True)
+            runs, own = [], []
+            for _ in range(5 if not via else 4):
+                command = [*enter, PROGRAM, "tcp", size, 1000, 0, 0]
+                own.append(int(subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout.split()[0]))
+                runs.append(report("slice", "kernel", "--json", "--", *command))
+            names = [slice["name"] for slice in runs[0]["slices"] if slice["top"]]
+            of = lambda run, name: next((s["p50_ns"] for s in run["slices"] if s["name"] == name), None)
+            row = dict(size=size, lost=sum(run["packets"]["lost"] for run in runs), own_ns=median(own))
+            row.update({name: median([of(run, name) for run in runs if of(run, name) is not None]) for name in names})
+            row.update(total=median(run["total"]["p50_ns"] for run in runs), own=own,
+                       loop_raw=median(run["loop"]["raw_p50_ns"] for run in runs), loop=median(run["loop"]["p50_ns"] for run in runs))
+            rows.append(row)
+            print(row, flush=True)
     finally:
-        if os.path.exists(ring):
-            os.unlink(ring)
+        if via:
+            for end in ["nl-a", "nl-b"]:
+                subprocess.run(["ip", "netns", "delete", end], stderr=subprocess.DEVNULL)
     return rows
 
 
@@ -191,11 +184,12 @@ def main():
     if part != "pipeline":
         os.makedirs(os.path.dirname(PROGRAM), exist_ok=True)
         subprocess.run(["cc", "-O2", "-o", PROGRAM, os.path.join(HERE, "ping_pong.c")], check=True)
-    parts = {"loops": lambda: loops(*arguments), "probes": probes, "cost-one": lambda: cost((0, 0)), "cost-two": lambda: cost((0, 1)),
+    parts = {"loops": lambda: agreement(arguments[0], "kernel", 3), "probes": lambda: agreement(arguments[0], "probes", 1),
+             "table": lambda: table(*arguments), "cost-one": lambda: cost((0, 0)), "cost-two": lambda: cost((0, 1)),
              "throughput": throughput, "pipeline": lambda: pipeline(*arguments)}
     rows = parts[part]()
     whole = json.load(open(RESULTS)) if os.path.exists(RESULTS) else {}
-    whole["-".join([part, *arguments]) if part == "loops" else part] = rows
+    whole["-".join([part, *arguments]) if part == "table" else part] = rows
     with open(RESULTS, "w") as file:
         json.dump(whole, file, indent=1)
         file.write("\n")
