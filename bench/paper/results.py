@@ -6,6 +6,7 @@ import os
 import platform
 import statistics
 import subprocess
+import time
 
 import programs
 from inlab import binary
@@ -42,6 +43,19 @@ def ratio(rival, ours):
     return rival / ours
 
 
+def busy_cpus(seconds=1.0):
+    """CPUs that others keep busy, or the hypervisor has taken, over the next second. An average of the load would also have
+    the experiment before this one in it."""
+    def ran():
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+        return user + nice + system + irq + softirq + steal
+
+    before, begin = ran(), time.monotonic()
+    time.sleep(seconds)
+    return (ran() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - begin)
+
+
 def machine():
     """What figures depend on: the machine, its system, and this build."""
     cpu = "unknown"
@@ -63,7 +77,7 @@ def machine():
         "netlathe": said(binary(), "--version"),
         "commit": said(*git, "rev-parse", "--short", "HEAD"),
         "python": platform.python_version(),
-        "load_1_min": round(os.getloadavg()[0], 2),
+        "busy_cpus": round(busy_cpus(), 2),
     }
 
 
@@ -90,9 +104,9 @@ def record(name, title, rows, *, definitions, notes=(), series=None):
 
 def stamped(result, before, took_s, virtual):
     """The result with where and when it came about."""
-    if before["load_1_min"] > before["cpus"] / 2 and not virtual:
-        result["notes"].append(f"other programs wanted {before['load_1_min']} of this machine's {before['cpus']} CPUs when this "
-                               "began: figures of live runs say little; model wire does not depend on that")
+    if before["busy_cpus"] > before["cpus"] / 4 and not virtual:
+        result["notes"].append(f"other programs kept {before['busy_cpus']} of this machine's {before['cpus']} CPUs busy in the second "
+                               "before this began: figures of live runs say little; model wire does not depend on that")
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     return {**result, "machine": before, "date": now, "took_s": round(took_s, 1), "commands": list(programs.commands)}
 
@@ -175,5 +189,5 @@ def printed(result):
     lines += [f"  {definition}" for definition in result["definitions"]]
     lines += [f"  note: {note}" for note in result["notes"]]
     lines.append(f"  {result['date']}, {where['cpus']} CPUs ({where['cpu']}), Linux {where['kernel']}, "
-                 f"load {where['load_1_min']} at the start, {result['took_s']} s")
+                 f"{where['busy_cpus']} CPUs busy before it began, {result['took_s']} s")
     return "\n".join(lines)
