@@ -125,6 +125,7 @@ def tools():
         "all points": kernel,
         "few points, nothing to follow": kernel + ["--points", "few", "--port", "9"],
         "few points": kernel + ["--points", "few"],
+        "all points, 20 ms in each second": kernel + ["--windows", "20ms/1s"],
     }
     if shutil.which("perf"):
         # The tracepoints that slices use, as far as a script can have them.

@@ -178,6 +178,63 @@ fn filters_and_directions() {
 
 /// A queue of known rate: between two frames it lets pass their length ÷ its rate, and frames wait nowhere else.
 #[test]
+fn in_windows_a_share_is_followed_and_no_round_reaches_across() {
+    let Some((bench, _turn)) = bench() else { return };
+    let options = ["--windows", "10ms/100ms", "-w", "windows.jsonl"];
+    let report = ping_pong(&bench, &options, ["tcp", "127.0.0.1", "64", "60000"]);
+    check(&report);
+    let windows = &report["windows"];
+    assert!(windows["count"].as_u64().expect("a count") >= 2, "{windows}");
+    assert_eq!((number(&windows["open_ns"]), number(&windows["every_ns"])), (10e6, 100e6));
+    let in_place = number(&windows["in_place"]);
+    assert!((0.1..1.0).contains(&in_place), "twice 10 ms in 100 ms, and longer on a busy machine: {windows}");
+    let [seen, matched] = ["seen", "matched"].map(|name| number(&report["packets"][name]));
+    assert!((100.0..60_000.0).contains(&seen), "some of 120 000: {seen}");
+    assert!(matched > 0.98 * seen, "what is under way when a window closes is followed to its end: {report}");
+    let round = &report["loop"];
+    assert!(
+        number(&round["raw_mean_ns"]) < 10.0 * number(&round["raw_p50_ns"]),
+        "none of a tenth of a second: {round}"
+    );
+    let read = bench.run(["slice", "kernel", "--json", "-r", "windows.jsonl"]);
+    let read: Value = serde_json::from_str(&read.stdout).expect("one object");
+    assert_eq!(read["loop"], report["loop"], "the file says where windows begin");
+    assert_eq!(read["packets"]["matched"], report["packets"]["matched"]);
+}
+
+/// Datagrams that were there before the probes are read before those that are followed.
+#[test]
+fn what_waits_at_a_socket_already_is_not_mistaken_for_what_comes() {
+    let Some((bench, _turn)) = bench() else { return };
+    let outer = r#"
+import socket, subprocess, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0))
+for _ in range(3): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"early", s.getsockname())
+command = [sys.argv[1], "slice", "kernel", "--json", "--", "python3", "inner.py", str(s.fileno())]
+sys.exit(subprocess.run(command, pass_fds=[s.fileno()]).returncode)
+"#;
+    let inner = r#"
+import socket, sys, time
+s = socket.socket(fileno=int(sys.argv[1]))
+for _ in range(5): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"late", s.getsockname())
+for _ in range(8): time.sleep(0.02); s.recv(100)
+"#;
+    fs::write(bench.path("outer.py"), outer).expect("the folder is ours");
+    fs::write(bench.path("inner.py"), inner).expect("the folder is ours");
+    let mut command = Command::new("python3");
+    let output = command.args(["outer.py", env!("CARGO_BIN_EXE_netlathe")]).current_dir(bench.path("")).output();
+    let output = output.expect("python3 runs");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    if overloaded(&report) {
+        return;
+    }
+    assert_eq!(report["packets"]["matched"], 5, "{report}");
+    // Read as the 4th to 8th; the three before are not theirs.
+    let waited = number(&report["total"]["p50_ns"]) / 20e6;
+    assert!((5.5..9.0).contains(&waited), "six naps before the middle one is read, not three: {waited}");
+}
+
+#[test]
 fn a_planted_queue_shows_in_the_link_and_nowhere_else() {
     let Some((bench, _turn)) = bench() else { return };
     let setup = "ip link set lo up && tc qdisc add dev lo root tbf rate 10mbit burst 1100 limit 100kb";

@@ -32,9 +32,18 @@ struct sock_common {
     __u16 skc_num;
 };
 
+struct sk_buff_head {
+    __u32 qlen;
+};
+
 struct sock {
     struct sock_common __sk_common;
+    struct sk_buff_head sk_receive_queue;
     __u16 sk_protocol;
+};
+
+struct udp_sock {
+    struct sk_buff_head reader_queue;
 };
 
 struct sk_buff {

@@ -9,6 +9,7 @@
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 
 #define POINTS 32        /* stamps of a frame; a power of two */
@@ -55,7 +56,8 @@ struct frame {
     __u8 point[POINTS];
     __u8 cpu[POINTS];
     struct flow flow;
-    __u32 count, why;
+    __u32 count;
+    __u16 why, window;                      /* window: in which it was begun */
     __u32 sender, sender_tid, receiver, receiver_tid;
     __u32 flags, beyond;                    /* beyond: stamps for which there was no room */
 };
@@ -82,7 +84,8 @@ struct thread {
     struct reading entered, tcp_send, ip_send;
     __u64 sk;
     __u64 heads[HEADS];
-    __u32 count, pad;
+    __u32 count;
+    __u32 window;                           /* in which it entered its call */
 };
 
 struct waiting {
@@ -93,6 +96,7 @@ struct waiting {
 struct cpu {
     __u64 hits[PROBES], spent[PROBES];
     __u64 handed, full, evicted, crowded;
+    __u64 asked;                            /* frames that turned out to be asked for */
     __u64 receiving, sending;               /* heads that this CPU last handled */
     __u64 address;                          /* see number() */
 };
@@ -106,7 +110,8 @@ struct settings {
     __u32 by_name;                          /* only frames with an end whose thread is called `name` */
     __u64 name[2];
     __u32 few;                              /* system calls are not traced, nor all of the way */
-    __u32 pad;
+    __u32 closed;                           /* no frame begins to be followed */
+    __u64 window;                           /* how often the probes were taken away so far */
 };
 
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, FRAMES); __type(key, __u32); __type(value, struct frame); } frames SEC(".maps");
@@ -204,6 +209,18 @@ static __always_inline struct frame *place(__u64 head, __u32 second)
     return bpf_map_lookup_elem(&frames, &index);
 }
 
+/* A frame's name: the address of its buffer, and in the bits that all addresses have in common the window in which it
+ * is followed, so that what is remembered of a head means nothing in the next window. */
+static __always_inline __u64 name_of(struct settings *s, __u64 head)
+{
+    return head ^ s->window << 48;
+}
+
+static __always_inline __u64 head_of(struct cpu *c, struct settings *s, struct sk_buff *skb)
+{
+    return name_of(s, number(c, skb->head));
+}
+
 static __always_inline struct frame *followed(__u64 head)
 {
     if (!head)
@@ -215,19 +232,25 @@ static __always_inline struct frame *followed(__u64 head)
     return f && f->head == head ? f : 0;
 }
 
+/* What an earlier window left behind is counted already, and makes room. */
+static __always_inline bool is_free(struct settings *s, struct frame *f)
+{
+    return !f->count || f->window != (__u16)s->window;
+}
+
 /* A place for a head: its own, else one that is free, else that of a frame that nobody asked for so far, else that of
  * the older frame. */
-static __always_inline struct frame *place_for(__u64 head)
+static __always_inline struct frame *place_for(struct settings *s, __u64 head)
 {
     struct frame *f = followed(head), *g;
     if (f)
         return f;
     f = place(head, 0);
     g = place(head, 1);
-    if (!f || !g || !f->count)
+    if (!f || !g || is_free(s, f))
         return f;
-    if (!g->count || !f->flags != !g->flags)
-        return !g->count || f->flags ? g : f;
+    if (is_free(s, g) || !f->flags != !g->flags)
+        return is_free(s, g) || f->flags ? g : f;
     return g->at[0] > f->at[0] ? f : g;
 }
 
@@ -278,6 +301,14 @@ static __always_inline bool asked_for(struct settings *s)
         return 1;
     bpf_get_current_comm(name, sizeof(name));
     return name[0] == s->name[0] && name[1] == s->name[1];
+}
+
+/* One end of the frame, or both, is one that was asked for. */
+static __always_inline void ask(struct cpu *c, struct frame *f, __u32 ends)
+{
+    if (!f->flags)
+        c->asked++;
+    f->flags |= ends;
 }
 
 static __always_inline long put(struct frame *f)
@@ -363,20 +394,27 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
 /* Begins to follow a frame; what was in its place is given up. */
 static __always_inline struct frame *begin(struct cpu *c, struct settings *s, __u64 head, struct flow *flow)
 {
-    struct frame *f = place_for(head);
+    struct frame *f = place_for(s, head);
     if (!f)
         return 0;
-    if (f->count && f->head != head) {
-        c->evicted++;
-        hand_over(c, s, f, EVICTED);
-    } else if (f->count) {
-        hand_over(c, s, f, REUSED);
+    if (!is_free(s, f)) {
+        if (f->head == head) {
+            hand_over(c, s, f, REUSED);
+        } else if (!s->closed) {
+            c->evicted++;
+            hand_over(c, s, f, EVICTED);
+        }
     }
+    if (s->closed)
+        return 0;
     f->head = head;
+    f->window = s->window;
     f->count = 0;
     f->flow = *flow;
     f->sender = f->sender_tid = f->receiver = f->receiver_tid = f->beyond = 0;
-    f->flags = s->by_family || s->by_name ? 0 : SENDER | RECEIVER;
+    f->flags = 0;
+    if (!s->by_family && !s->by_name)
+        ask(c, f, SENDER | RECEIVER);
     return f;
 }
 
@@ -385,6 +423,12 @@ static __always_inline struct thread *this_thread(void)
     __u32 tid = bpf_get_current_pid_tgid(), index = tid & (THREADS - 1);
     struct thread *t = bpf_map_lookup_elem(&threads, &index);
     return t && t->tid == tid ? t : 0;
+}
+
+/* Within a call that sends, and whose beginning was seen. */
+static __always_inline bool sends(struct settings *s, struct thread *t)
+{
+    return t->call == SENDS && t->window == (__u32)s->window;
 }
 
 /* All calls of the machine come by here, and a thread that is preempted within the program keeps it from running for
@@ -401,6 +445,7 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
     if (t) {
         t->tid = tid;
         t->call = call;
+        t->window = s->window;
         keep(&t->entered, &now);
         t->tcp_send.at = 0;
         t->ip_send.at = 0;
@@ -440,13 +485,14 @@ int BPF_PROG(on_tcp_send, struct sock *sk, struct msghdr *msg, struct sk_buff *s
     struct thread *t = bpf_map_lookup_elem(&threads, &index);
     if (!t)
         return 0;
-    if (s->few && t->tid != tid) {
+    if (s->few && (t->tid != tid || t->window != s->window)) {
         /* Nobody told of its call: it is one that sends, or it would not come by. */
         t->tid = tid;
         t->call = SENDS;
+        t->window = s->window;
         t->entered.at = t->ip_send.at = t->sk = 0;
     }
-    if (t->tid != tid || t->call != SENDS || t->sk == number(c, sk))
+    if (t->tid != tid || !sends(s, t) || t->sk == number(c, sk))
         return 0;
     STAMP();
     t->sk = number(c, sk);
@@ -458,9 +504,9 @@ SEC("tp_btf/net_dev_queue")
 int BPF_PROG(on_queue, struct sk_buff *skb)
 {
     ENTER();
-    __u64 head = number(c, skb->head);
+    __u64 head = number(c, skb->head), name = name_of(s, head);
     struct sock *sk = skb->sk;
-    struct frame *f = followed(head);
+    struct frame *f = followed(name);
     /* Without a socket it is on its way through a bridge or router; right after a driver took it, a device within
      * a device queues it. Anything else is a new journey of the same buffer: a retransmission, or after a loss. */
     if (f && (!sk || last(f) == XMIT)) {
@@ -470,7 +516,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
     if (!sk || s->direction == RX_ONLY)
         LEAVE(P_QUEUE);
     struct flow flow = {};
-    f = read_flow(c, s, skb, head + skb->network_header, &flow) ? 0 : begin(c, s, head, &flow);
+    f = read_flow(c, s, skb, head + skb->network_header, &flow) ? 0 : begin(c, s, name, &flow);
     if (!f)
         LEAVE(P_QUEUE);
     struct thread *t = this_thread();
@@ -478,7 +524,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
     if (s->few) {
         /* The call is known by TCP's stamp alone, which counts for the packet behind it. A datagram is sent by who
          * runs. */
-        bool called = t && t->call == SENDS && t->sk == number(c, sk);
+        bool called = t && sends(s, t) && t->sk == number(c, sk);
         __u64 ids = bpf_get_current_pid_tgid();
         if (called) {
             stamp(f, TCP_SEND, &t->tcp_send);
@@ -488,9 +534,9 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
             f->sender = ids >> 32;
             f->sender_tid = ids;
             if (asked_for(s))
-                f->flags |= SENDER;
+                ask(c, f, SENDER);
         }
-    } else if (t && t->call == SENDS && (f->flow.protocol == UDP || t->sk == number(c, sk))) {
+    } else if (t && sends(s, t) && (f->flow.protocol == UDP || t->sk == number(c, sk))) {
         __u64 ids = bpf_get_current_pid_tgid();
         stamp(f, SEND_ENTER, &t->entered);
         if (t->tcp_send.at)
@@ -500,7 +546,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
         f->sender = ids >> 32;
         f->sender_tid = ids;
         if (asked_for(s))
-            f->flags |= SENDER;
+            ask(c, f, SENDER);
     }
     stamp(f, QUEUE, &now);
     LEAVE(P_QUEUE);
@@ -510,7 +556,7 @@ SEC("tp_btf/qdisc_enqueue")
 int BPF_PROG(on_qdisc_in, struct Qdisc *qdisc, struct netdev_queue *txq, struct sk_buff *skb)
 {
     MAPS();
-    struct frame *f = followed(number(c, skb->head));
+    struct frame *f = followed(head_of(c, s, skb));
     if (!f)
         return 0;
     STAMP();
@@ -524,7 +570,7 @@ int BPF_PROG(on_qdisc_out, struct Qdisc *qdisc, struct netdev_queue *txq, int pa
     if (!skb)
         return 0;
     MAPS();
-    struct frame *f = followed(number(c, skb->head));
+    struct frame *f = followed(head_of(c, s, skb));
     if (!f || last(f) != QDISC_IN)
         return 0;
     STAMP();
@@ -536,7 +582,7 @@ SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
 {
     MAPS();
-    __u64 head = number(c, skb->head);
+    __u64 head = head_of(c, s, skb);
     struct frame *f = followed(head);
     c->sending = f ? head : 0;
     if (!f)
@@ -568,7 +614,7 @@ int BPF_PROG(on_xmit_done, struct sk_buff *skb, int rc, struct net_device *dev, 
 static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk_buff *skb, enum point point,
                                     const struct reading *now)
 {
-    __u64 head = number(c, skb->head);
+    __u64 head = head_of(c, s, skb);
     struct frame *f = followed(head);
     if (f && s->direction == TX) {
         /* The receiver's queue on this machine is where the driver's work ends. */
@@ -616,7 +662,7 @@ int BPF_PROG(on_receive, struct sk_buff *skb)
 {
     ENTER();
     arrives(c, s, skb, RECEIVE, &now);
-    c->receiving = number(c, skb->head);
+    c->receiving = head_of(c, s, skb);
     LEAVE(P_RECEIVE);
 }
 
@@ -624,7 +670,7 @@ SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_tcp_receive, struct sock *sk, struct sk_buff *skb)
 {
     MAPS();
-    __u64 head = number(c, skb->head);
+    __u64 head = head_of(c, s, skb);
     struct frame *f = followed(head);
     c->receiving = f ? head : 0;
     if (!f || last(f) != RECEIVE)
@@ -632,6 +678,16 @@ int BPF_PROG(on_tcp_receive, struct sock *sk, struct sk_buff *skb)
     STAMP();
     stamp(f, TCP_RECEIVE, &now);
     LEAVE(P_TCP_RECEIVE);
+}
+
+/* Datagrams at a socket, of those that its reader has looked at before, too. */
+static __always_inline __u32 queued(struct cpu *c, struct sock *sk)
+{
+    struct udp_sock *up = (struct udp_sock *)number(c, sk);
+    __u32 before = 0;
+    /* If that cannot be read, there are none. */
+    bpf_core_read(&before, sizeof(before), &up->reader_queue.qlen);
+    return before + sk->sk_receive_queue.qlen;
 }
 
 /* A datagram waits at a socket; 0 is one that is not followed. */
@@ -643,6 +699,10 @@ static __always_inline void waits(struct cpu *c, struct sock *sk, __u64 head)
     if (!w) {
         bpf_map_update_elem(&sockets, &key, &none, BPF_ANY);
         w = bpf_map_lookup_elem(&sockets, &key);
+        /* Others may have waited there before the probes came; this one is queued already. */
+        __u32 before = queued(c, sk);
+        if (w && before)
+            w->came = before - 1;
     }
     if (w) {
         w->heads[w->came & (WAITING - 1)] = head;
@@ -691,7 +751,7 @@ static __always_inline void taken(struct cpu *c, struct settings *s, struct thre
     f->receiver = ids >> 32;
     f->receiver_tid = ids;
     if (asked_for(s))
-        f->flags |= RECEIVER;
+        ask(c, f, RECEIVER);
     if (k < HEADS) {
         t->heads[k & (HEADS - 1)] = f->head;
         t->count = k + 1;
@@ -700,6 +760,21 @@ static __always_inline void taken(struct cpu *c, struct settings *s, struct thre
         c->crowded++;
         hand_over(c, s, f, FOLLOWED);
     }
+}
+
+/* The thread that runs, of which it is known that it receives: its call may have begun before the probes were there. */
+static __always_inline struct thread *receiving(struct settings *s)
+{
+    __u32 tid = bpf_get_current_pid_tgid(), index = tid & (THREADS - 1);
+    struct thread *t = bpf_map_lookup_elem(&threads, &index);
+    if (t && (t->tid != tid || t->call != RECEIVES)) {
+        t->tid = tid;
+        t->call = RECEIVES;
+        t->window = s->window;
+        t->entered.at = t->tcp_send.at = t->ip_send.at = t->sk = 0;
+        t->count = 0;
+    }
+    return t;
 }
 
 /* A receive call takes a frame, of which no more is looked at. */
@@ -711,7 +786,7 @@ static __always_inline void taken_at_once(struct cpu *c, struct settings *s, str
     f->receiver = ids >> 32;
     f->receiver_tid = ids;
     if (asked_for(s))
-        f->flags |= RECEIVER;
+        ask(c, f, RECEIVER);
     hand_over(c, s, f, FOLLOWED);
 }
 
@@ -719,11 +794,10 @@ SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(on_copy, struct sk_buff *skb, int length)
 {
     MAPS();
-    struct frame *f = followed(number(c, skb->head));
+    struct frame *f = followed(head_of(c, s, skb));
     if (!f)
         return 0;
     STAMP();
-    struct thread *t = this_thread();
     struct sock *sk = skb->sk;
     __u32 before = last(f);
     /* Other sockets, of captures, may read the same buffer: only its own counts. */
@@ -731,8 +805,11 @@ int BPF_PROG(on_copy, struct sk_buff *skb, int length)
     bool at_socket = before == RECEIVE || before == TCP_RECEIVE || before == READY;
     if (own && at_socket && s->few)
         taken_at_once(c, s, f, COPY, &now);
-    else if (own && at_socket && t && t->call == RECEIVES)
-        taken(c, s, t, f, COPY, &now);
+    else if (own && at_socket) {
+        struct thread *t = receiving(s);
+        if (t)
+            taken(c, s, t, f, COPY, &now);
+    }
     LEAVE(P_COPY);
 }
 
@@ -773,11 +850,13 @@ int BPF_PROG(on_recv_length, struct sock *sk, int ret, int flags)
     }
     ENTER();
     struct frame *f = ret >= 0 && !(flags & PEEK) ? followed(first_waiting(c, sk)) : 0;
-    struct thread *t = this_thread();
     if (f && last(f) == READY && s->few)
         taken_at_once(c, s, f, COPIED, &now);
-    else if (f && last(f) == READY && t && t->call == RECEIVES)
-        taken(c, s, t, f, COPIED, &now);
+    else if (f && last(f) == READY) {
+        struct thread *t = receiving(s);
+        if (t)
+            taken(c, s, t, f, COPIED, &now);
+    }
     LEAVE(P_RECV_LENGTH);
 }
 
@@ -797,13 +876,13 @@ int BPF_PROG(on_ip_send, struct sock *sk)
 {
     ENTER();
     struct thread *t = this_thread();
-    if (t && t->call == SENDS && t->sk == number(c, sk))
+    if (t && sends(s, t) && t->sk == number(c, sk))
         keep(&t->ip_send, &now);
     LEAVE(P_IP_SEND);
 }
 
 _Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
-_Static_assert(sizeof(struct cpu) == 8 * (2 * PROBES + 7), "src/kernel.rs reads it");
-_Static_assert(sizeof(struct settings) == 48, "src/kernel.rs writes it");
+_Static_assert(sizeof(struct cpu) == 8 * (2 * PROBES + 8), "src/kernel.rs reads it");
+_Static_assert(sizeof(struct settings) == 56, "src/kernel.rs writes it");
 _Static_assert(sizeof(struct frame) == 8 + 10 * POINTS + 56 + 32, "src/record.rs reads it");
 _Static_assert(sizeof(struct counted_frame) == sizeof(struct frame) + 8 * POINTS * EVENTS, "src/record.rs reads it");

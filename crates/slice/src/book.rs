@@ -91,7 +91,7 @@ pub struct Packets {
     pub reused: u64,
     /// Lost: another frame needed the place, or the ring of records was full.
     pub evicted: u64,
-    /// Lost: still under way at the end of the run.
+    /// Lost: still under way at the end of the run, or of a window.
     pub unfinished: u64,
     /// Matched frames that left without their sender's call: by an acknowledgement's softirq or a timer.
     pub without_call: u64,
@@ -306,6 +306,18 @@ impl Book {
             conversation.added = 0.0;
         }
         conversation.added += added;
+    }
+
+    /// Between what came and what comes, nothing was followed: no round reaches across.
+    pub fn window(&mut self) {
+        self.conversations.clear();
+    }
+
+    /// Frames of which nothing but their number is known: they were under way when the probes were taken away.
+    pub fn given_up(&mut self, frames: u64) {
+        self.packets.seen += frames;
+        self.packets.lost += frames;
+        self.packets.unfinished += frames;
     }
 
     /// Frames of which nothing but their number is known: they did not fit into the ring.

@@ -27,6 +27,22 @@ impl Header {
     }
 }
 
+/// The line that begins a window.
+#[derive(Serialize, Deserialize)]
+struct Window {
+    window: u64,
+}
+
+/// A line of a file of records, but for the first.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// A packet.
+    Record(Box<Record>),
+    /// The packets from here on are of the window with this number, counted from 1; between the windows none was
+    /// followed.
+    Window(u64),
+}
+
 /// Writes records to a file.
 pub struct JournalWriter {
     path: PathBuf,
@@ -54,6 +70,14 @@ impl JournalWriter {
 
     fn flush(&mut self) -> Result<(), Error> {
         self.file.flush().map_err(|cause| problem(&self.path, format!("cannot be written: {cause}")))
+    }
+
+    /// Says that the records from here on are of another window.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn window(&mut self, number: u64) -> Result<(), Error> {
+        self.line(&Window { window: number })
     }
 
     /// Writes a record.
@@ -114,17 +138,20 @@ impl Journal {
 }
 
 impl Iterator for Journal {
-    type Item = Result<Record, Error>;
+    type Item = Result<Entry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let line = self.lines.next()?;
         self.number += 1;
         let at = |what: String| problem(&self.path, format!("line {}: {what}", self.number));
         Some(match line {
-            Ok(line) => match serde_json::from_str::<Record>(&line) {
-                Ok(record) if record.stamps.is_empty() => Err(at("a record without stamps".into())),
-                Ok(record) => Ok(record),
-                Err(cause) => Err(at(format!("no record: {cause}"))),
+            Ok(line) => match serde_json::from_str::<Window>(&line) {
+                Ok(Window { window }) => Ok(Entry::Window(window)),
+                Err(_) => match serde_json::from_str::<Record>(&line) {
+                    Ok(record) if record.stamps.is_empty() => Err(at("a record without stamps".into())),
+                    Ok(record) => Ok(Entry::Record(Box::new(record))),
+                    Err(cause) => Err(at(format!("no record: {cause}"))),
+                },
             },
             Err(cause) => Err(at(cause.to_string())),
         })

@@ -20,7 +20,7 @@ const FRAMES: u32 = 65_536;
 /// `PROBES` of `bpf/slice.bpf.c`.
 const PROBES: usize = Probe::ALL.len();
 /// Words of `struct cpu`.
-const CPU_WORDS: usize = 2 * PROBES + 7;
+const CPU_WORDS: usize = 2 * PROBES + 8;
 /// System call numbers that are looked at.
 const CALLS: usize = 512;
 const SENDS: u8 = 1;
@@ -46,6 +46,9 @@ const PROGRAMS: &[(&str, Probe, bool, bool)] = &[
     ("on_recv_length", Probe::ReceiveLength, false, true),
     ("on_fork", Probe::Fork, true, true),
 ];
+
+/// Of [`PROGRAMS`], the one that tells whose child a process is: it stays while the others rest.
+const FORK: &str = "on_fork";
 
 /// Which half of a packet's way is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +99,8 @@ pub struct Counters {
     pub evicted: u64,
     /// Frames whose receive call copied so many that its return was not waited for.
     pub crowded: u64,
+    /// Frames that turned out to be asked for.
+    pub(crate) asked: u64,
     /// Runs that the kernel left out, since a thread was preempted within the same program on that CPU.
     pub missed: u64,
 }
@@ -112,6 +117,7 @@ impl Counters {
             full: self.full - before.full,
             evicted: self.evicted - before.evicted,
             crowded: self.crowded - before.crowded,
+            asked: self.asked - before.asked,
             missed: self.missed.saturating_sub(before.missed),
         }
     }
@@ -123,8 +129,13 @@ impl Counters {
     }
 }
 
-/// Words of `struct settings`: timing and mute, port and direction, family and name, the name, few.
-type Settings = [u64; 6];
+/// Words of `struct settings`: timing and mute, port and direction, family and name, the name, few and closed, window.
+type Settings = [u64; 7];
+/// Where in them it says whether frames begin to be followed, and how often the probes were taken away.
+const FEW_AND_CLOSED: usize = 5;
+const WINDOW: usize = 6;
+/// Bytes of `struct waiting`.
+const WAITING: usize = 8 * 512 + 8;
 
 /// At how many points a packet is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +155,9 @@ pub struct Kernel {
     cpus: PerCpuArray<MapData, [u64; CPU_WORDS]>,
     settings: Array<MapData, Settings>,
     family: HashMap<MapData, u32, u32>,
+    sockets: HashMap<MapData, u64, [u8; WAITING]>,
+    /// Frames that were asked for and given until the window began.
+    before: Counters,
     now: Settings,
     missing: Vec<(&'static str, String)>,
     functions: Result<(), String>,
@@ -195,7 +209,7 @@ impl Kernel {
         };
         let mut take = |name: &str| programs.take_map(name).ok_or_else(|| Error::Maps(format!("there is no {name}")));
         let (records, frames, cpus) = (take("records")?, take("frames")?, take("cpus")?);
-        let (settings, family) = (take("settings")?, take("family")?);
+        let (settings, family, sockets) = (take("settings")?, take("family")?, take("sockets")?);
         let mut kernel = Kernel {
             programs: Some(programs),
             records: RingBuf::try_from(records).map_err(maps)?,
@@ -203,7 +217,9 @@ impl Kernel {
             cpus: PerCpuArray::try_from(cpus).map_err(maps)?,
             settings: Array::try_from(settings).map_err(maps)?,
             family: HashMap::try_from(family).map_err(maps)?,
-            now: [0; 6],
+            sockets: HashMap::try_from(sockets).map_err(maps)?,
+            before: Counters::default(),
+            now: [0; 7],
             missing,
             functions,
             points,
@@ -217,19 +233,33 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Detaches the programs, which stay loaded: until [`Kernel::resume`] nothing is stamped and nothing costs.
+    /// Detaches the programs, which stay loaded: until [`Kernel::resume`] nothing is stamped and nothing costs, but that
+    /// processes are still known by who started them. What was followed is given up; says how many frames of those
+    /// that were asked for.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn rest(&mut self) -> Result<(), Error> {
-        let Some(programs) = &mut self.programs else { return Ok(()) };
-        for (name, link) in self.links.drain(..) {
+    pub fn rest(&mut self) -> Result<u64, Error> {
+        let Some(programs) = &mut self.programs else { return Ok(0) };
+        let (staying, leaving): (Vec<_>, Vec<_>) = self.links.drain(..).partition(|(name, _)| *name == FORK);
+        self.links = staying;
+        for (name, link) in leaving {
             tracepoint(programs, name).and_then(|program| program.detach(link)).map_err(|cause| not_allowed(&cause))?;
         }
         if let Some(link) = self.function.take() {
             function(programs).and_then(|program| program.detach(link)).map_err(|cause| not_allowed(&cause))?;
         }
-        Ok(())
+        let window = self.counters()?.since(&self.before);
+        let mut settings = self.now;
+        settings[WINDOW] += 1;
+        self.set(settings)?;
+        // Datagrams come and go unseen from now on.
+        let sockets: Vec<u64> = self.sockets.keys().filter_map(Result::ok).collect();
+        for socket in sockets {
+            // The kernel may have taken it out for another.
+            let _gone = self.sockets.remove(&socket);
+        }
+        Ok(window.asked.saturating_sub(window.handed + window.full))
     }
 
     /// Attaches them again.
@@ -237,10 +267,12 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::attach`].
     pub fn resume(&mut self) -> Result<(), Error> {
+        self.before = self.counters()?;
         let Some(programs) = &mut self.programs else { return Ok(()) };
         let points = self.points;
         for &(name, probe, ..) in PROGRAMS.iter().filter(|program| program.3 || points == Points::All) {
-            if !self.missing.iter().any(|(missing, _)| *missing == probe.name()) {
+            let there = self.links.iter().any(|(attached, _)| *attached == name);
+            if !there && !self.missing.iter().any(|(missing, _)| *missing == probe.name()) {
                 let link = attach(programs, name).map_err(|cause| refused(probe.name(), &cause))?;
                 self.links.push((name, link));
             }
@@ -250,6 +282,16 @@ impl Kernel {
             self.function = Some(link);
         }
         Ok(())
+    }
+
+    /// From now on no frame begins to be followed, while those under way still are; or, not `closed`, they begin again.
+    ///
+    /// # Errors
+    /// When a map cannot be written.
+    pub fn close(&mut self, closed: bool) -> Result<(), Error> {
+        let mut settings = self.now;
+        settings[FEW_AND_CLOSED] = self.few_and(closed);
+        self.set(settings)
     }
 
     /// Which set of probes this is: `tp_btf`, or `fentry` where functions are traced, too.
@@ -295,9 +337,8 @@ impl Kernel {
         self.counters.on_cpu(cpu).map_err(|cause| Error::Maps(format!("a counter cannot be read: {cause}")))
     }
 
-    /// The last word of the settings.
-    fn few(&self) -> u64 {
-        pair(u32::from(self.points == Points::Few), 0)
+    fn few_and(&self, closed: bool) -> u64 {
+        pair(u32::from(self.points == Points::Few), u32::from(closed))
     }
 
     /// The calibration asks of packets whose they are, as this filter does; its own are those that are asked for.
@@ -326,7 +367,7 @@ impl Kernel {
         let by_family = u32::from(filter.family || filter.pid.is_some());
         let ports = pair(u32::from(filter.port.unwrap_or(0)), filter.direction as u32);
         let names = pair(by_family, u32::from(filter.comm.is_some()));
-        [0, ports, names, half(0), half(8), self.few()]
+        [0, ports, names, half(0), half(8), self.few_and(false), self.now[WINDOW]]
     }
 
     /// From now on the frames that are asked for are followed and handed over; those under way are forgotten.
@@ -342,6 +383,7 @@ impl Kernel {
         mute[0] = pair(0, 1);
         self.set(mute)?;
         self.forget()?;
+        self.before = self.counters()?;
         self.set(followed)
     }
 
@@ -403,7 +445,9 @@ impl Kernel {
             let end = SIZE - 32;
             let word = |at: usize| u32::from_ne_bytes(bytes[end + at..end + at + 4].try_into().expect("four bytes"));
             let (count, flags) = (word(0), word(24));
-            if count == 0 || (family_only && flags == 0) {
+            let window = u16::from_ne_bytes(bytes[end + 6..end + 8].try_into().expect("two bytes"));
+            // Those of windows before were given up then.
+            if count == 0 || (family_only && flags == 0) || window != self.now[WINDOW] as u16 {
                 continue;
             }
             if let Some(record) = Record::read(&bytes, 0) {
@@ -443,6 +487,7 @@ impl Kernel {
             full: sum[2 * PROBES + 1],
             evicted: sum[2 * PROBES + 2],
             crowded: sum[2 * PROBES + 3],
+            asked: sum[2 * PROBES + 4],
             missed: self.missed(),
         })
     }

@@ -224,7 +224,7 @@ impl Record {
                 length: u32_at(flow + 52),
             },
             stamps,
-            ended: Ended::of(u32_at(end + 4)).unwrap_or(Ended::Unfinished),
+            ended: Ended::of(u16_at(end + 4).into()).unwrap_or(Ended::Unfinished),
             sender: [u32_at(end + 8), u32_at(end + 12)],
             receiver: [u32_at(end + 16), u32_at(end + 20)],
             beyond: u32_at(end + 28),

@@ -1,9 +1,12 @@
-use super::report::{Set, SlicesReport};
+use super::report::{Set, SlicesReport, WindowsReport};
 use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::stop::Stop;
-use slice::{Book, Direction, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record};
+use slice::{
+    Book, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn, Turns,
+    Windows,
+};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -22,6 +25,7 @@ Examples:
   netlathe slice kernel --port 53 --each lines --count 20
   netlathe slice kernel --pid 4711 -w records.jsonl; netlathe slice kernel -r records.jsonl
   netlathe slice kernel --counters cycles,instructions,context-switches -- ./ping-pong 127.0.0.1 1000
+  netlathe slice kernel --port 443 --windows 20ms/1s --duration 1min
 
 Packets with a payload of TCP or UDP are followed from the send call to the return of the receive call, also
 between namespaces of this machine. With COMMAND, those are followed of which it, or a process it starts,
@@ -46,6 +50,9 @@ pub(crate) struct KernelSlices {
     /// Count events in each slice, up to four, by perf's names: cycles, cache-misses, context-switches, r1a8, msr/tsc/
     #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = parse::<slice::Event>)]
     counters: Vec<slice::Event>,
+    /// Follow packets now and then, such as for 20 ms in each second: between, the probes are not there and cost nothing
+    #[arg(long, value_name = "OPEN/EVERY", value_parser = parse::<Windows>)]
+    windows: Option<Windows>,
     /// End after this time, such as 10s
     #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
     duration: Option<units::Span>,
@@ -65,7 +72,7 @@ pub(crate) struct KernelSlices {
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Read packets from such a file instead of the kernel
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "points", "counters", "duration", "write", "buffer", "program"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "points", "counters", "windows", "duration", "write", "buffer", "program"])]
     read: Option<PathBuf>,
     /// Write the report as a page, DIR/report.html, with its data in DIR/report.json
     #[arg(long = "report", value_name = "DIR")]
@@ -118,18 +125,21 @@ impl KernelSlices {
         let header = journal.header().clone();
         let mut book = Book::new(header.costs);
         let mut first = Vec::new();
-        for record in journal.take(self.limit()) {
-            let record = record.map_err(Failure::new)?;
-            self.take(&record, &mut book)?;
-            keep(&mut first, &record);
+        let mut left = self.count.unwrap_or(u64::MAX);
+        for entry in journal {
+            match entry.map_err(Failure::new)? {
+                Entry::Window(_) => book.window(),
+                Entry::Record(_) if left == 0 => break,
+                Entry::Record(record) => {
+                    left -= 1;
+                    self.take(&record, &mut book)?;
+                    keep(&mut first, &record);
+                }
+            }
         }
         let why = vec!["the records were read from a file".to_owned()];
-        let set = Set { probes: header.probes, why, counters: None, totals: Vec::new(), unsupported: Vec::new() };
+        let set = Set { probes: header.probes, why, ..Set::default() };
         self.report(&book, set, None, folder.map(|folder| (folder, first)))
-    }
-
-    fn limit(&self) -> usize {
-        self.count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX)
     }
 
     fn follow(&self, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
@@ -170,7 +180,9 @@ impl KernelSlices {
         let before = kernel.counters().map_err(Failure::new)?;
         let counted_before = kernel.totals().map_err(Failure::new)?;
         let mut program = self.start(&mut kernel)?;
-        let end = self.duration.map(|duration| Instant::now() + Duration::from_nanos(duration.as_ps() / 1_000));
+        let begun = Instant::now();
+        let end = self.duration.map(|duration| begun + Duration::from_nanos(duration.as_ps() / 1_000));
+        let mut turns = self.windows.map(|windows| Turns::new(windows, begun));
         let mut status = None;
         while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && run.goes_on() {
             if let Some(program) = &mut program {
@@ -179,13 +191,24 @@ impl KernelSlices {
                     break;
                 }
             }
-            thread::sleep(LOOK);
+            let next = turns.as_ref().map_or(LOOK, |turns| turns.next().saturating_duration_since(Instant::now()));
+            thread::sleep(next.min(LOOK));
             kernel.records(|record| run.take(&record));
+            if let Some(turns) = turns.as_mut().filter(|turns| turns.next() <= Instant::now()) {
+                run.turn(&mut kernel, turns)?;
+            }
         }
+        let took = begun.elapsed();
         if let (Some(program), None) = (&mut program, status) {
             end_program(program)?;
         }
         let mut set = Set::of(&kernel);
+        set.windows = self.windows.zip(turns.as_ref()).map(|(windows, turns)| WindowsReport {
+            count: turns.opened(),
+            open_ns: windows.open.as_ps() as f64 / 1e3,
+            every_ns: windows.every.as_ps() as f64 / 1e3,
+            in_place: turns.in_place(begun + took).as_secs_f64() / took.as_secs_f64(),
+        });
         set.counters = Some(kernel.counters().map_err(Failure::new)?.since(&before));
         let totals = kernel.totals().map_err(Failure::new)?.into_iter().zip(counted_before);
         set.totals = totals.map(|(after, before)| EventTotal { count: after.count - before.count, ..after }).collect();
@@ -322,6 +345,24 @@ struct Run<'a> {
 impl Run<'_> {
     fn goes_on(&self) -> bool {
         self.left > 0 && self.failure.is_none()
+    }
+
+    /// Puts the probes in place or takes them away.
+    fn turn(&mut self, kernel: &mut Kernel, turns: &mut Turns) -> Result<(), Failure> {
+        match turns.turn(kernel).map_err(Failure::new)? {
+            Turn::Opened => {
+                self.book.window();
+                if let Some(journal) = &mut self.journal {
+                    journal.window(turns.opened()).map_err(Failure::new)?;
+                }
+            }
+            Turn::Closed => {}
+            Turn::Rested(given_up) => {
+                kernel.records(|record| self.take(&record));
+                self.book.given_up(given_up);
+            }
+        }
+        Ok(())
     }
 
     fn take(&mut self, record: &Record) {

@@ -17,6 +17,9 @@ pub(crate) struct SlicesReport {
     #[serde(rename = "loop")]
     rounds: Option<Loop>,
     overhead: OverheadReport,
+    /// Those of `--windows`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    windows: Option<WindowsReport>,
     /// The events of `--counters`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     counters: Vec<EventReport>,
@@ -81,7 +84,20 @@ struct EventOverhead {
     n_gamma: f64,
 }
 
+/// When the probes were in place, where they were not all the time.
+#[derive(Serialize)]
+pub(crate) struct WindowsReport {
+    /// How many windows there were.
+    pub(crate) count: u64,
+    /// For how long in each new packets were followed, and in what time there was one.
+    pub(crate) open_ns: f64,
+    pub(crate) every_ns: f64,
+    /// Share of the run in which probes were in place.
+    pub(crate) in_place: f64,
+}
+
 /// Which probes there were, and why.
+#[derive(Default)]
 pub(crate) struct Set {
     pub(crate) probes: String,
     pub(crate) why: Vec<String>,
@@ -90,6 +106,8 @@ pub(crate) struct Set {
     pub(crate) totals: Vec<EventTotal>,
     /// Events that this machine does not count.
     pub(crate) unsupported: Vec<Unsupported>,
+    /// Those that were asked for.
+    pub(crate) windows: Option<WindowsReport>,
 }
 
 impl Set {
@@ -105,7 +123,20 @@ impl Set {
         let missing = kernel.missing().iter();
         why.extend(missing.map(|(probe, reason)| format!("{probe} is not used: {reason}")));
         let unsupported = kernel.events().unsupported().to_vec();
-        Set { probes: kernel.probes().to_owned(), why, counters: None, totals: Vec::new(), unsupported }
+        Set { probes: kernel.probes().to_owned(), why, unsupported, ..Set::default() }
+    }
+}
+
+impl WindowsReport {
+    fn note(&self) -> String {
+        let WindowsReport { count, open_ns, every_ns, in_place } = self;
+        let (open, every) = (brief(*open_ns), brief(*every_ns));
+        let many = if *count == 1 { "window" } else { "windows" };
+        format!(
+            "{} {many}, {open} in each {every}; probes were in place for {}",
+            thousands(*count),
+            output::share(*in_place)
+        )
     }
 }
 
@@ -183,6 +214,7 @@ impl SlicesReport {
             counters: events,
             total,
             rounds: book.rounds(),
+            windows: set.windows,
             probes: set.probes,
             probes_why: set.why,
             status,
@@ -230,6 +262,7 @@ impl SlicesReport {
             ),
             format!("probes: {}; {}", self.probes, self.probes_why.join("; ")),
         ];
+        notes.extend(self.windows.as_ref().map(WindowsReport::note));
         notes.extend(self.counters.iter().map(EventReport::note));
         if let Some(rounds) = &self.rounds {
             let (mean, raw) = (brief(rounds.mean_ns), brief(rounds.raw_mean_ns));
@@ -274,6 +307,9 @@ impl SlicesReport {
             );
         }
         out.push('\n');
+        if let Some(windows) = &self.windows {
+            let _ = writeln!(out, "  windows   {}", windows.note());
+        }
         if packets.matched == 0 {
             let _ = writeln!(out, "  no frame was followed to its end: is the filter right, did anything send?");
             return out;

@@ -1,0 +1,176 @@
+//! Probes that are in place now and then: what they cost is paid for a share of the time only.
+
+use crate::error::Error;
+use crate::kernel::Kernel;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+use units::{ParseError, Span};
+
+/// The least time that one is open: packets shall begin and arrive in it.
+const LEAST: Span = Span::from_ms(1);
+/// Probes are in place for twice the time that a window is open, and there is time to put them there.
+const LEAST_RATIO: u64 = 4;
+
+/// In each `every` there is a window, in which new packets are followed for `open`, and those under way for as long
+/// again. Outside of it the probes are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// For how long new packets are followed.
+    pub open: Span,
+    /// One window in each such time, at a random place in it: what a program does each second is neither always nor
+    /// never met.
+    pub every: Span,
+}
+
+impl FromStr for Windows {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Windows, ParseError> {
+        let wrong = |remedy: &str| ParseError::new(format!("'{text}' are no windows"), remedy);
+        let form = "write for how long and in what time, such as 20ms/1s";
+        let (open, every) = text.split_once('/').ok_or_else(|| wrong(form))?;
+        let (open, every): (Span, Span) = (open.trim().parse()?, every.trim().parse()?);
+        if open < LEAST {
+            return Err(wrong("a window is open for 1ms or more"));
+        }
+        if every.as_ps() / LEAST_RATIO < open.as_ps() {
+            return Err(wrong("packets are followed for twice that time: a quarter of the whole is the most"));
+        }
+        Ok(Windows { open, every })
+    }
+}
+
+/// What happened to the probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// They are in place, and packets begin to be followed.
+    Opened,
+    /// No more packets begin to be followed.
+    Closed,
+    /// They were taken away, and so many packets given up that were still under way.
+    Rested(u64),
+}
+
+/// Windows, one after another. The first is open from the start.
+pub struct Turns {
+    windows: Windows,
+    /// When the time began that the window is in.
+    begun: Instant,
+    last: Turn,
+    next: Instant,
+    /// Since when probes are in place, and for how long they were before.
+    since: Option<Instant>,
+    in_place: Duration,
+    opened: u64,
+}
+
+impl Turns {
+    /// Probes are in place, and follow, from `now` on.
+    #[must_use]
+    pub fn new(windows: Windows, now: Instant) -> Turns {
+        let next = now + duration(windows.open);
+        Turns { windows, begun: now, last: Turn::Opened, next, since: Some(now), in_place: Duration::ZERO, opened: 1 }
+    }
+
+    /// When something is to be done next.
+    #[must_use]
+    pub fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// Windows so far.
+    #[must_use]
+    pub fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// For how long probes have been in place until `now`.
+    #[must_use]
+    pub fn in_place(&self, now: Instant) -> Duration {
+        self.in_place + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// Does what is to be done at [`Turns::next`].
+    ///
+    /// # Errors
+    /// As [`Kernel::resume`] and [`Kernel::rest`].
+    pub fn turn(&mut self, kernel: &mut Kernel) -> Result<Turn, Error> {
+        let turn = match self.last {
+            Turn::Opened => {
+                kernel.close(true)?;
+                Turn::Closed
+            }
+            Turn::Closed => Turn::Rested(kernel.rest()?),
+            Turn::Rested(_) => {
+                self.since = Some(Instant::now());
+                kernel.resume()?;
+                kernel.close(false)?;
+                Turn::Opened
+            }
+        };
+        self.done(turn, Instant::now(), RandomState::new().build_hasher().finish());
+        Ok(turn)
+    }
+
+    /// A turn was done at `now`; `random` says where in its time the next window is.
+    fn done(&mut self, turn: Turn, now: Instant, random: u64) {
+        let (open, every) = (duration(self.windows.open), duration(self.windows.every));
+        self.last = turn;
+        self.next = now + open;
+        match turn {
+            Turn::Opened => self.opened += 1,
+            Turn::Closed => {}
+            Turn::Rested(_) => {
+                self.in_place = self.in_place(now);
+                self.since = None;
+                // Where putting them in place took long, a time may have passed without a window.
+                while self.begun <= now {
+                    self.begun += every;
+                }
+                self.next = self.begun + (every - 2 * open).mul_f64(random as f64 / u64::MAX as f64);
+            }
+        }
+    }
+}
+
+fn duration(span: Span) -> Duration {
+    Duration::from_nanos(span.as_ps() / units::PS_PER_NS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_read() {
+        let windows: Windows = "20ms/1s".parse().expect("windows");
+        assert_eq!(windows, Windows { open: Span::from_ms(20), every: Span::from_ms(1_000) });
+        assert!("1ms / 4ms".parse::<Windows>().is_ok());
+        let refused = |text: &str| text.parse::<Windows>().expect_err(text).to_string();
+        assert!(refused("20ms").contains("such as 20ms/1s"));
+        assert!(refused("20/1s").contains("20"));
+        assert!(refused("500us/1s").contains("1ms or more"));
+        assert!(refused("20ms/79ms").contains("a quarter"));
+    }
+
+    #[test]
+    fn one_window_in_each_time_and_the_next_after_its_rest() {
+        let start = Instant::now();
+        let windows: Windows = "20ms/1s".parse().expect("windows");
+        let mut turns = Turns::new(windows, start);
+        let ms = |at: Instant| at.duration_since(start).as_millis();
+        assert_eq!((ms(turns.next()), turns.opened()), (20, 1));
+        turns.done(Turn::Closed, start + Duration::from_millis(21), 0);
+        assert_eq!(ms(turns.next()), 41);
+        turns.done(Turn::Rested(0), start + Duration::from_millis(43), 0);
+        assert_eq!(ms(turns.next()), 1_000, "the earliest place in the second second");
+        assert_eq!(turns.in_place(start + Duration::from_millis(900)).as_millis(), 43);
+        turns.since = Some(start + Duration::from_millis(1_000));
+        turns.done(Turn::Opened, start + Duration::from_millis(1_015), 0);
+        assert_eq!((ms(turns.next()), turns.opened()), (1_035, 2));
+        turns.done(Turn::Closed, start + Duration::from_millis(1_035), 0);
+        turns.done(Turn::Rested(0), start + Duration::from_millis(3_200), u64::MAX);
+        assert_eq!(ms(turns.next()), 4_960, "the third and fourth second are over; the latest place in the fifth");
+    }
+}
