@@ -124,8 +124,12 @@ fn kernel(points: Points, path: &str, time: Duration, size: &str) -> Outcome<()>
         kernel.resume()?;
         program.turn()?;
         kernel.records(drop);
+        kernel.pace(&costs)?;
         program.turn()?;
         let mut book = Book::new(costs.clone());
+        if let Some(pace) = kernel.pace(&costs)? {
+            book.at_pace(pace);
+        }
         kernel.records(|record| book.add(&record));
         let rounds = book.rounds().ok_or("no rounds were seen")?;
         Ok(Turn { raw: rounds.raw_p50_ns, corrected: rounds.p50_ns })

@@ -24,6 +24,7 @@
 #define CALLS 512        /* system call numbers that are looked at */
 #define EVENTS 4         /* events that are counted at once */
 #define UNKNOWN (~0ULL)  /* a count that could not be read */
+#define INTERRUPTED 2000 /* ns: no program runs for so long by itself */
 
 enum point {
     SEND_ENTER = 1, TCP_SEND, QUEUE, QDISC_IN, QDISC_OUT, XMIT, XMIT_DONE,
@@ -94,7 +95,8 @@ struct waiting {
 };
 
 struct cpu {
-    __u64 hits[PROBES], spent[PROBES];
+    __u64 hits[PROBES];
+    __u64 spent[PROBES], timed[PROBES];     /* ns of the runs that were timed, and how many */
     __u64 handed, full, evicted, crowded;
     __u64 asked;                            /* frames that turned out to be asked for */
     __u64 receiving, sending;               /* heads that this CPU last handled */
@@ -102,16 +104,15 @@ struct cpu {
 };
 
 struct settings {
-    __u32 timing;                           /* measure how long each program takes */
     __u32 mute;                             /* hand nothing over */
+    __u32 closed;                           /* no frame begins to be followed */
     __u32 port;                             /* of either end; 0 is any */
     __u32 direction;                        /* TX, RX_ONLY, BOTH */
     __u32 by_family;                        /* only frames with an end in `family` */
     __u32 by_name;                          /* only frames with an end whose thread is called `name` */
     __u64 name[2];
     __u32 few;                              /* system calls are not traced, nor all of the way */
-    __u32 closed;                           /* no frame begins to be followed */
-    __u64 window;                           /* how often the probes were taken away so far */
+    __u32 window;                           /* how often the probes were taken away so far */
 };
 
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, FRAMES); __type(key, __u32); __type(value, struct frame); } frames SEC(".maps");
@@ -145,11 +146,18 @@ static __always_inline struct settings *set(void)
     return bpf_map_lookup_elem(&settings, &zero);
 }
 
-static __always_inline int done(struct cpu *c, struct settings *s, enum probe probe, __u64 now)
+/* One run in sixteen, by chance, is timed: what a program costs changes with the machine's pace. An interruption is no
+ * cost of a program. */
+static __always_inline int done(struct cpu *c, enum probe probe, __u64 now)
 {
     c->hits[probe]++;
-    if (s->timing)
-        c->spent[probe] += bpf_ktime_get_ns() - now;
+    if (!(now * 0x9E3779B97F4A7C15ULL >> 60)) {
+        __u64 took = bpf_ktime_get_ns() - now;
+        if (took < INTERRUPTED) {
+            c->spent[probe] += took;
+            c->timed[probe]++;
+        }
+    }
     return 0;
 }
 
@@ -184,7 +192,7 @@ static __always_inline void keep(struct reading *to, const struct reading *r)
 #define MAPS() struct cpu *c = this_cpu(); struct settings *s = set(); if (!c || !s) return 0
 #define STAMP() struct reading now; now.at = bpf_ktime_get_ns(); now.cpu = bpf_get_smp_processor_id(); count(&now)
 #define ENTER() STAMP(); MAPS()
-#define LEAVE(probe) return done(c, s, probe, now.at)
+#define LEAVE(probe) return done(c, probe, now.at)
 
 /* An address as a number to reckon with. To the verifier it stays a pointer, of which it allows little, until
  * it has been in memory. An interrupt may write there between, with programs of its own: hence twice, and if the two
@@ -213,7 +221,7 @@ static __always_inline struct frame *place(__u64 head, __u32 second)
  * is followed, so that what is remembered of a head means nothing in the next window. */
 static __always_inline __u64 name_of(struct settings *s, __u64 head)
 {
-    return head ^ s->window << 48;
+    return head ^ (__u64)s->window << 48;
 }
 
 static __always_inline __u64 head_of(struct cpu *c, struct settings *s, struct sk_buff *skb)
@@ -428,7 +436,7 @@ static __always_inline struct thread *this_thread(void)
 /* Within a call that sends, and whose beginning was seen. */
 static __always_inline bool sends(struct settings *s, struct thread *t)
 {
-    return t->call == SENDS && t->window == (__u32)s->window;
+    return t->call == SENDS && t->window == s->window;
 }
 
 /* All calls of the machine come by here, and a thread that is preempted within the program keeps it from running for
@@ -882,7 +890,7 @@ int BPF_PROG(on_ip_send, struct sock *sk)
 }
 
 _Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
-_Static_assert(sizeof(struct cpu) == 8 * (2 * PROBES + 8), "src/kernel.rs reads it");
-_Static_assert(sizeof(struct settings) == 56, "src/kernel.rs writes it");
+_Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 8), "src/kernel.rs reads it");
+_Static_assert(sizeof(struct settings) == 48, "src/kernel.rs writes it");
 _Static_assert(sizeof(struct frame) == 8 + 10 * POINTS + 56 + 32, "src/record.rs reads it");
 _Static_assert(sizeof(struct counted_frame) == sizeof(struct frame) + 8 * POINTS * EVENTS, "src/record.rs reads it");

@@ -175,7 +175,12 @@ struct Conversation {
 
 /// Gathers records.
 pub struct Book {
+    /// As calibrated, and at the machine's pace of the moment.
+    calibrated: Costs,
     costs: Costs,
+    /// Of the matched frames.
+    paces: f64,
+    pace: f64,
     slices: BTreeMap<Slice, Tally>,
     total: Tally,
     added: f64,
@@ -192,7 +197,10 @@ impl Book {
     #[must_use]
     pub fn new(costs: Costs) -> Book {
         Book {
+            calibrated: costs.clone(),
             costs,
+            paces: 0.0,
+            pace: 1.0,
             slices: BTreeMap::new(),
             total: Tally::new(),
             added: 0.0,
@@ -217,6 +225,7 @@ impl Book {
             return;
         }
         self.packets.matched += 1;
+        self.paces += self.pace;
         let parts = slices::parts(record, &self.costs);
         // One slice of one frame may come in pieces, where a finer stamp lies within: they are one occurrence.
         let mut whole: Option<(Slice, f64, f64)> = None;
@@ -308,6 +317,24 @@ impl Book {
         conversation.added += added;
     }
 
+    /// From now on the probes take so many times what they took in the calibration: [`Kernel::pace`](crate::Kernel::pace).
+    pub fn at_pace(&mut self, pace: f64) {
+        self.pace = pace;
+        self.costs = self.calibrated.at_pace(pace);
+    }
+
+    /// Its mean over the matched frames.
+    #[must_use]
+    pub fn pace(&self) -> f64 {
+        if self.packets.matched > 0 { self.paces / self.packets.matched as f64 } else { 1.0 }
+    }
+
+    /// What the probes took in the calibration.
+    #[must_use]
+    pub fn calibrated(&self) -> &Costs {
+        &self.calibrated
+    }
+
     /// Between what came and what comes, nothing was followed: no round reaches across.
     pub fn window(&mut self) {
         self.conversations.clear();
@@ -333,7 +360,7 @@ impl Book {
         &self.packets
     }
 
-    /// What is subtracted.
+    /// What is subtracted at the moment.
     #[must_use]
     pub fn costs(&self) -> &Costs {
         &self.costs

@@ -25,6 +25,8 @@ const TURNS: usize = 15;
 /// On a machine that has other things to do there are fewer turns.
 const ENOUGH: Duration = Duration::from_millis(1_500);
 const FEWEST: usize = 5;
+/// Rounds without probes that differ by less are of one pace of the machine.
+const CALM: f64 = 0.05;
 /// Frames and system calls of one round.
 const FRAMES: f64 = 2.0;
 const CALLS: f64 = 4.0;
@@ -139,68 +141,109 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |cause| Error::Calibration { what, cause }
 }
 
+/// One turn without probes, one with them, one in which they hand over what they have.
+struct Turn {
+    /// Medians in ns of a round and of a call that does nothing, and what the events counted in a round.
+    off: (f64, f64),
+    mute: (f64, f64),
+    loud: f64,
+    counted: [Vec<f64>; 3],
+    /// What the probes counted in the rounds and in the calls of the second.
+    rounds: Counters,
+    calls: Counters,
+}
+
 fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Kernel, Costs), Error> {
     let failed = failed("TCP over 127.0.0.1");
-    let turn = |bench: &mut Bench| bench.rounds().map_err(&failed);
     let cpu = bench.cpu;
-    let counted_turn = |bench: &mut Bench, kernel: &mut Kernel| {
+    let turn = |bench: &mut Bench, kernel: &mut Kernel| {
         let before = kernel.counted_on(cpu)?;
-        let ns = turn(bench)?;
+        let ns = bench.rounds().map_err(&failed)?;
         let after = kernel.counted_on(cpu)?;
         let each = before.iter().zip(after).map(|(before, after)| (after - before) as f64 / ROUNDS as f64);
         Ok::<_, Error>((ns, each.collect::<Vec<f64>>()))
     };
     kernel.calibrate_as(filter)?;
-    turn(bench)?; // to get warm
-    // Differences of neighbours, of which the median counts: what slows the machine down slows both.
-    let (mut round, mut exit, mut call) = (Vec::new(), Vec::new(), Vec::new());
-    let events = kernel.events().events().len();
-    let (mut stamping, mut handing) = (vec![Vec::new(); events], vec![Vec::new(); events]);
+    turn(bench, &mut kernel)?; // to get warm
+    let mut turns: Vec<Turn> = Vec::new();
     let begun = Instant::now();
-    for n in 0..TURNS {
-        if n >= FEWEST && begun.elapsed() > ENOUGH {
-            break;
-        }
+    while turns.len() < FEWEST || turns.len() < TURNS && begun.elapsed() < ENOUGH {
         kernel.rest()?;
-        let ((off, counts_off), call_off) = (counted_turn(bench, &mut kernel)?, Bench::calls());
+        let ((off, counts_off), call_off) = (turn(bench, &mut kernel)?, Bench::calls());
         kernel.resume()?;
-        kernel.calibrating(false, true)?;
-        let ((mute, counts_mute), call_on) = (counted_turn(bench, &mut kernel)?, Bench::calls());
-        kernel.calibrating(false, false)?;
-        let (loud, counts_loud) = counted_turn(bench, &mut kernel)?;
-        kernel.records(drop);
-        round.push(mute - off);
-        exit.push(loud - mute);
-        call.push(call_on - call_off);
-        for event in 0..events {
-            stamping[event].push(counts_mute[event] - counts_off[event]);
-            handing[event].push(counts_loud[event] - counts_mute[event]);
-        }
-    }
-    // Programs that time themselves take longer, so that is apart.
-    kernel.calibrating(true, true)?;
-    let (mut rounds, mut calls) = (Vec::new(), Vec::new());
-    for _ in 0..FEWEST {
+        kernel.calibrating(true)?;
         let before = kernel.counters()?;
-        turn(bench)?;
+        let (mute, counts_mute) = turn(bench, &mut kernel)?;
         let between = kernel.counters()?;
-        Bench::calls();
-        rounds.push(between.since(&before));
-        calls.push(kernel.counters()?.since(&between));
+        let call_on = Bench::calls();
+        let calls = kernel.counters()?.since(&between);
+        kernel.calibrating(false)?;
+        let (loud, counts_loud) = turn(bench, &mut kernel)?;
+        kernel.records(drop);
+        turns.push(Turn {
+            off: (off, call_off),
+            mute: (mute, call_on),
+            loud,
+            counted: [counts_off, counts_mute, counts_loud],
+            rounds: between.since(&before),
+            calls,
+        });
     }
-    kernel.calibrating(false, true)?;
+    kernel.rest()?;
+    let last = (turn(bench, &mut kernel)?.0, Bench::calls());
+    kernel.resume()?;
+    kernel.calibrating(true)?;
     kernel.disown(std::process::id())?;
-    let added = Added { round: median(&mut round), exit: median(&mut exit), call: median(&mut call) };
-    let mut costs = costs(&added, &rounds, &calls);
+    let mut costs = conclude(&turns, last);
     let programs = costs.probes.values().map(|probe| probe.per_packet * FRAMES).sum::<f64>().max(1.0);
     let names = kernel.events().events().iter().map(Event::name);
-    let counted = names.zip(stamping.iter_mut().zip(&mut handing)).map(|(name, (stamping, handing))| {
-        let inside = (median(stamping) / programs).max(0.0);
-        let gamma = (median(handing) / FRAMES).max(0.0);
+    let counted = names.enumerate().map(|(event, name)| {
+        let added = |to: usize, from: usize| {
+            median(
+                &mut turns.iter().map(|turn| turn.counted[to][event] - turn.counted[from][event]).collect::<Vec<_>>(),
+            )
+        };
+        let inside = (added(1, 0) / programs).max(0.0);
+        let gamma = (added(2, 1) / FRAMES).max(0.0);
         EventCost { event: name.to_owned(), beta: 2.0 * inside, inside, gamma }
     });
     costs.events = counted.collect();
     Ok((kernel, costs))
+}
+
+/// What the turns say, and `last`, a round and a call without probes behind them. A host slows a virtual machine down for
+/// a second by a quarter, and with it what probes cost: a turn counts where the rounds without probes on both sides of it
+/// agree, and is taken at the pace that all turns have in the median, by what the probes themselves take.
+fn conclude(turns: &[Turn], last: (f64, f64)) -> Costs {
+    let off = |n: usize| turns.get(n).map_or(last, |turn| turn.off);
+    let calm = |n: &usize| (off(*n).0 / off(n + 1).0 - 1.0).abs() < CALM;
+    let calm: Vec<usize> = (0..turns.len()).filter(calm).collect();
+    let counting = if calm.is_empty() { (0..turns.len()).collect() } else { calm };
+    // At pace 1 a probe would take a nanosecond.
+    let unit = Costs {
+        probes: Probe::ALL.iter().map(|&probe| (probe, ProbeCost { body_ns: 1.0, per_packet: 1.0 })).collect(),
+        ..Costs::default()
+    };
+    let paces: Vec<f64> = counting.iter().map(|&n| unit.pace(&turns[n].rounds).unwrap_or(f64::NAN)).collect();
+    let known: Vec<f64> = paces.iter().copied().filter(|pace| pace.is_finite()).collect();
+    let usual = if known.is_empty() { 1.0 } else { median(&mut known.clone()) };
+    // What is not known is the usual.
+    let pace = |n: usize| if paces[n].is_finite() { paces[n] / usual } else { 1.0 };
+    let of = |figure: &dyn Fn(usize) -> f64| {
+        median(&mut counting.iter().enumerate().map(|(k, &n)| figure(n) / pace(k)).collect::<Vec<f64>>())
+    };
+    let added = Added {
+        round: of(&|n| turns[n].mute.0 - (off(n).0 + off(n + 1).0) / 2.0),
+        exit: of(&|n| turns[n].loud - turns[n].mute.0),
+        call: of(&|n| turns[n].mute.1 - (off(n).1 + off(n + 1).1) / 2.0),
+    };
+    let at_usual = |counters: &Counters, k: usize| {
+        let spent = counters.spent.iter().map(|&ns| (ns as f64 / pace(k)).round() as u64).collect();
+        Counters { spent, ..counters.clone() }
+    };
+    let rounds: Vec<Counters> = counting.iter().enumerate().map(|(k, &n)| at_usual(&turns[n].rounds, k)).collect();
+    let calls: Vec<Counters> = counting.iter().enumerate().map(|(k, &n)| at_usual(&turns[n].calls, k)).collect();
+    costs(&added, &rounds, &calls)
 }
 
 /// What the probes add, medians in ns.
@@ -213,14 +256,13 @@ struct Added {
     call: f64,
 }
 
-/// From what was measured to what each part costs. `rounds` and `calls` are the counters of the turns in which the
-/// programs timed themselves.
+/// From what was measured to what each part costs. `rounds` and `calls` are the counters of the turns.
 fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
     // Medians of the turns: an interrupt within a program is not its cost.
     let body = |turns: &[Counters], probe: Probe| {
         let of = |turn: &Counters| {
-            let hits = turn.hits_of(probe);
-            (hits > 0).then(|| turn.spent.get(probe as usize).copied().unwrap_or(0) as f64 / hits as f64)
+            let timed = turn.timed_of(probe);
+            (timed > 0).then(|| turn.spent_of(probe) as f64 / timed as f64)
         };
         let mut bodies: Vec<f64> = turns.iter().filter_map(of).collect();
         if bodies.is_empty() { 0.0 } else { median(&mut bodies) }
@@ -269,16 +311,59 @@ fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
 mod tests {
     use super::*;
 
+    fn none() -> Counters {
+        let zeros = vec![0; Probe::ALL.len()];
+        Counters { hits: zeros.clone(), spent: zeros.clone(), timed: zeros, ..Counters::default() }
+    }
+
+    /// `per_round` runs of a probe, of which each fifth was timed.
+    fn set(counters: &mut Counters, probe: Probe, per_round: u64, body: u64) {
+        let hits = per_round * ROUNDS as u64;
+        counters.hits[probe as usize] = hits;
+        counters.timed[probe as usize] = hits / 5;
+        counters.spent[probe as usize] = hits / 5 * body;
+    }
+
+    /// Turns at two paces, and one in which the pace changed, say the same as one at the usual pace.
+    #[test]
+    fn the_pace_of_the_machine_does_not_change_what_comes_out() {
+        let turn = |off: u64, mute: u64, body: u64| {
+            let (mut rounds, mut calls) = (none(), none());
+            for probe in [Probe::Queue, Probe::Transmit, Probe::Copy] {
+                set(&mut rounds, probe, 2, body);
+            }
+            set(&mut calls, Probe::SysEnter, 8, body);
+            let (off, mute) = (off as f64, mute as f64);
+            Turn {
+                off: (off, 100.0),
+                mute: (mute, 100.0),
+                loud: mute + 2.0 * body as f64,
+                counted: [Vec::new(), Vec::new(), Vec::new()],
+                rounds,
+                calls,
+            }
+        };
+        // With probes of 40 ns a round of 10 000 takes 1 000 longer; at a pace slower by half, all of it half as much again.
+        let (usual, slow) = (turn(10_000, 11_000, 40), turn(15_000, 16_500, 60));
+        let one = conclude(std::slice::from_ref(&usual), (10_000.0, 100.0));
+        let changed = turn(10_000, 16_500, 60);
+        let turns =
+            [usual, turn(10_000, 11_000, 40), turn(10_000, 11_000, 40), changed, slow, turn(15_000, 16_500, 60)];
+        let all = conclude(&turns, (15_000.0, 100.0));
+        for probe in [Probe::Queue, Probe::Copy] {
+            assert!((all.probe(probe) / one.probe(probe) - 1.0).abs() < 1e-3, "{all:?} {one:?}");
+        }
+        assert!((one.overhead.gamma - 40.0).abs() < 1e-9 && (all.overhead.gamma - 40.0).abs() < 0.1, "{all:?}");
+        assert!((one.pace(&turns[4].rounds).expect("enough runs") - 1.5).abs() < 1e-9, "what it is in the slow turn");
+        assert!((one.at_pace(1.5).probe(Probe::Copy) / one.probe(Probe::Copy) - 1.5).abs() < 1e-9);
+        assert!(one.pace(&none()).is_none());
+    }
+
     /// A machine of which all is known gives its own figures back.
     #[test]
     fn known_costs_come_out() {
-        let mut rounds =
-            Counters { hits: vec![0; Probe::ALL.len()], spent: vec![0; Probe::ALL.len()], ..Counters::default() };
-        let mut calls = rounds.clone();
-        let set = |counters: &mut Counters, probe: Probe, per_round: u64, body: u64| {
-            counters.hits[probe as usize] = per_round * ROUNDS as u64;
-            counters.spent[probe as usize] = per_round * ROUNDS as u64 * body;
-        };
+        let mut rounds = none();
+        let mut calls = none();
         let (way, call_way, gamma) = (15.0, 40.0, 180.0);
         for (probe, body) in [(Probe::Queue, 120), (Probe::Transmit, 30), (Probe::NetifRx, 35), (Probe::Copy, 60)] {
             set(&mut rounds, probe, 2, body);

@@ -1,6 +1,7 @@
 //! What each probe costs, and how much of it lies in each slice.
 
 use crate::formulas::Overhead;
+use crate::kernel::Counters;
 use crate::record::{Point, Probe, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,7 +48,42 @@ pub struct EventCost {
     pub gamma: f64,
 }
 
+/// Probes that only stamp, and run to their end for a frame that is followed only: what they take tells the machine's
+/// pace, whatever else it does.
+const PACERS: [Probe; 6] =
+    [Probe::Transmit, Probe::TransmitDone, Probe::TcpReceive, Probe::Ready, Probe::Copy, Probe::Copied];
+/// So many timed runs tell it.
+const ENOUGH: u64 = 64;
+
 impl Costs {
+    /// How much longer probes took than in the calibration, over runs of which so many were timed; `None` for too few.
+    #[must_use]
+    pub fn pace(&self, runs: &Counters) -> Option<f64> {
+        let (mut timed, mut spent, mut expected) = (0, 0.0, 0.0);
+        for probe in PACERS {
+            let n = runs.timed_of(probe);
+            timed += n;
+            spent += runs.spent_of(probe) as f64;
+            expected += n as f64 * self.body(probe);
+        }
+        (timed >= ENOUGH && expected > 0.0).then(|| spent / expected)
+    }
+
+    /// The costs at another pace of the machine: all of them alike. Events are counted, not timed.
+    #[must_use]
+    pub fn at_pace(&self, pace: f64) -> Costs {
+        let Overhead { alpha, beta, inside, gamma } = self.overhead;
+        let overhead = Overhead { alpha: alpha * pace, beta: beta * pace, inside: inside * pace, gamma: gamma * pace };
+        let scaled = |cost: &ProbeCost| ProbeCost { body_ns: cost.body_ns * pace, ..*cost };
+        Costs {
+            overhead,
+            way_ns: self.way_ns * pace,
+            call_way_ns: self.call_way_ns * pace,
+            probes: self.probes.iter().map(|(probe, cost)| (*probe, scaled(cost))).collect(),
+            events: self.events.clone(),
+        }
+    }
+
     fn body(&self, probe: Probe) -> f64 {
         self.probes.get(&probe).map_or(0.0, |cost| cost.body_ns)
     }

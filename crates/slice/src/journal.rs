@@ -27,10 +27,12 @@ impl Header {
     }
 }
 
-/// The line that begins a window.
+/// A line between the records.
 #[derive(Serialize, Deserialize)]
-struct Window {
-    window: u64,
+#[serde(rename_all = "snake_case")]
+enum Between {
+    Window(u64),
+    Pace(f64),
 }
 
 /// A line of a file of records, but for the first.
@@ -41,6 +43,8 @@ pub enum Entry {
     /// The packets from here on are of the window with this number, counted from 1; between the windows none was
     /// followed.
     Window(u64),
+    /// The probes took so many times what they took in the calibration, for the packets from here on.
+    Pace(f64),
 }
 
 /// Writes records to a file.
@@ -77,7 +81,15 @@ impl JournalWriter {
     /// # Errors
     /// When the file cannot be written.
     pub fn window(&mut self, number: u64) -> Result<(), Error> {
-        self.line(&Window { window: number })
+        self.line(&Between::Window(number))
+    }
+
+    /// Says at which pace the probes ran for the records from here on.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn pace(&mut self, pace: f64) -> Result<(), Error> {
+        self.line(&Between::Pace(pace))
     }
 
     /// Writes a record.
@@ -145,8 +157,9 @@ impl Iterator for Journal {
         self.number += 1;
         let at = |what: String| problem(&self.path, format!("line {}: {what}", self.number));
         Some(match line {
-            Ok(line) => match serde_json::from_str::<Window>(&line) {
-                Ok(Window { window }) => Ok(Entry::Window(window)),
+            Ok(line) => match serde_json::from_str::<Between>(&line) {
+                Ok(Between::Window(window)) => Ok(Entry::Window(window)),
+                Ok(Between::Pace(pace)) => Ok(Entry::Pace(pace)),
                 Err(_) => match serde_json::from_str::<Record>(&line) {
                     Ok(record) if record.stamps.is_empty() => Err(at("a record without stamps".into())),
                     Ok(record) => Ok(Entry::Record(Box::new(record))),

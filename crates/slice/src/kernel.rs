@@ -2,6 +2,7 @@
 //!
 //! Nothing is pinned: programs and maps live as long as this process holds them, however it ends.
 
+use crate::costs::Costs;
 use crate::error::Error;
 use crate::events::{Event, EventCounters, EventTotal, Filled, MOST_EVENTS};
 use crate::record::{Ended, Probe, Record, SIZE};
@@ -20,7 +21,7 @@ const FRAMES: u32 = 65_536;
 /// `PROBES` of `bpf/slice.bpf.c`.
 const PROBES: usize = Probe::ALL.len();
 /// Words of `struct cpu`.
-const CPU_WORDS: usize = 2 * PROBES + 8;
+const CPU_WORDS: usize = 3 * PROBES + 8;
 /// System call numbers that are looked at.
 const CALLS: usize = 512;
 const SENDS: u8 = 1;
@@ -88,9 +89,12 @@ pub struct Counters {
     /// Runs of each probe, in the order of [`Probe::ALL`].
     #[serde(skip)]
     pub hits: Vec<u64>,
-    /// Nanoseconds in each probe, when that was measured.
+    /// Nanoseconds in each probe's runs that were timed, one in sixteen by chance.
     #[serde(skip)]
-    pub spent: Vec<u64>,
+    pub(crate) spent: Vec<u64>,
+    /// How many were.
+    #[serde(skip)]
+    pub(crate) timed: Vec<u64>,
     /// Records handed over.
     pub handed: u64,
     /// Records that did not fit into the ring.
@@ -113,6 +117,7 @@ impl Counters {
         Counters {
             hits: less(&self.hits, &before.hits),
             spent: less(&self.spent, &before.spent),
+            timed: less(&self.timed, &before.timed),
             handed: self.handed - before.handed,
             full: self.full - before.full,
             evicted: self.evicted - before.evicted,
@@ -122,6 +127,15 @@ impl Counters {
         }
     }
 
+    /// Runs of a probe that were timed, and their ns.
+    pub(crate) fn timed_of(&self, probe: Probe) -> u64 {
+        self.timed.get(probe as usize).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn spent_of(&self, probe: Probe) -> u64 {
+        self.spent.get(probe as usize).copied().unwrap_or(0)
+    }
+
     /// Runs of a probe.
     #[must_use]
     pub fn hits_of(&self, probe: Probe) -> u64 {
@@ -129,11 +143,11 @@ impl Counters {
     }
 }
 
-/// Words of `struct settings`: timing and mute, port and direction, family and name, the name, few and closed, window.
-type Settings = [u64; 7];
-/// Where in them it says whether frames begin to be followed, and how often the probes were taken away.
-const FEW_AND_CLOSED: usize = 5;
-const WINDOW: usize = 6;
+/// Words of `struct settings`: mute and closed, port and direction, family and name, the name, few and window.
+type Settings = [u64; 6];
+/// Where in them it says whether frames are handed over and begin to be followed, and how often the probes were taken away.
+const MUTE_AND_CLOSED: usize = 0;
+const FEW_AND_WINDOW: usize = 5;
 /// Bytes of `struct waiting`.
 const WAITING: usize = 8 * 512 + 8;
 
@@ -158,6 +172,10 @@ pub struct Kernel {
     sockets: HashMap<MapData, u64, [u8; WAITING]>,
     /// Frames that were asked for and given until the window began.
     before: Counters,
+    /// What the probes counted when their pace was asked for last.
+    paced: Counters,
+    /// How often the probes were taken away.
+    window: u32,
     now: Settings,
     missing: Vec<(&'static str, String)>,
     functions: Result<(), String>,
@@ -219,7 +237,9 @@ impl Kernel {
             family: HashMap::try_from(family).map_err(maps)?,
             sockets: HashMap::try_from(sockets).map_err(maps)?,
             before: Counters::default(),
-            now: [0; 7],
+            paced: Counters::default(),
+            window: 0,
+            now: [0; 6],
             missing,
             functions,
             points,
@@ -229,7 +249,7 @@ impl Kernel {
             _events: filled,
         };
         kernel.now = kernel.words(&Filter::default());
-        kernel.calibrating(false, true)?;
+        kernel.calibrating(true)?;
         Ok(kernel)
     }
 
@@ -250,8 +270,9 @@ impl Kernel {
             function(programs).and_then(|program| program.detach(link)).map_err(|cause| not_allowed(&cause))?;
         }
         let window = self.counters()?.since(&self.before);
+        self.window += 1;
         let mut settings = self.now;
-        settings[WINDOW] += 1;
+        settings[FEW_AND_WINDOW] = self.few_and_window();
         self.set(settings)?;
         // Datagrams come and go unseen from now on.
         let sockets: Vec<u64> = self.sockets.keys().filter_map(Result::ok).collect();
@@ -290,7 +311,7 @@ impl Kernel {
     /// When a map cannot be written.
     pub fn close(&mut self, closed: bool) -> Result<(), Error> {
         let mut settings = self.now;
-        settings[FEW_AND_CLOSED] = self.few_and(closed);
+        settings[MUTE_AND_CLOSED] = pair(0, u32::from(closed));
         self.set(settings)
     }
 
@@ -337,8 +358,8 @@ impl Kernel {
         self.counters.on_cpu(cpu).map_err(|cause| Error::Maps(format!("a counter cannot be read: {cause}")))
     }
 
-    fn few_and(&self, closed: bool) -> u64 {
-        pair(u32::from(self.points == Points::Few), u32::from(closed))
+    fn few_and_window(&self) -> u64 {
+        pair(u32::from(self.points == Points::Few), self.window)
     }
 
     /// The calibration asks of packets whose they are, as this filter does; its own are those that are asked for.
@@ -348,13 +369,13 @@ impl Kernel {
         let own = filter.comm.as_ref().map(|_| comm.trim_end().to_owned());
         let Filter { pid, family, .. } = *filter;
         self.now = self.words(&Filter { comm: own, port: None, pid, family, direction: Direction::Both });
-        self.calibrating(false, true)
+        self.calibrating(true)
     }
 
     /// From now on every frame is followed, for the calibration; `mute` hands nothing over.
-    pub(crate) fn calibrating(&mut self, timing: bool, mute: bool) -> Result<(), Error> {
+    pub(crate) fn calibrating(&mut self, mute: bool) -> Result<(), Error> {
         let mut settings = self.now;
-        settings[0] = pair(u32::from(timing), u32::from(mute));
+        settings[MUTE_AND_CLOSED] = pair(u32::from(mute), 0);
         self.set(settings)
     }
 
@@ -367,7 +388,7 @@ impl Kernel {
         let by_family = u32::from(filter.family || filter.pid.is_some());
         let ports = pair(u32::from(filter.port.unwrap_or(0)), filter.direction as u32);
         let names = pair(by_family, u32::from(filter.comm.is_some()));
-        [0, ports, names, half(0), half(8), self.few_and(false), self.now[WINDOW]]
+        [0, ports, names, half(0), half(8), self.few_and_window()]
     }
 
     /// From now on the frames that are asked for are followed and handed over; those under way are forgotten.
@@ -380,10 +401,11 @@ impl Kernel {
         }
         let followed = self.words(filter);
         let mut mute = followed;
-        mute[0] = pair(0, 1);
+        mute[MUTE_AND_CLOSED] = pair(1, 0);
         self.set(mute)?;
         self.forget()?;
         self.before = self.counters()?;
+        self.paced = self.before.clone();
         self.set(followed)
     }
 
@@ -447,7 +469,7 @@ impl Kernel {
             let (count, flags) = (word(0), word(24));
             let window = u16::from_ne_bytes(bytes[end + 6..end + 8].try_into().expect("two bytes"));
             // Those of windows before were given up then.
-            if count == 0 || (family_only && flags == 0) || window != self.now[WINDOW] as u16 {
+            if count == 0 || (family_only && flags == 0) || u32::from(window) != self.window & 0xffff {
                 continue;
             }
             if let Some(record) = Record::read(&bytes, 0) {
@@ -468,11 +490,30 @@ impl Kernel {
         programs.programs().filter_map(|(_, program)| of(program)).sum()
     }
 
+    /// How much longer the probes took since this was asked for last than in the calibration: a host slows a virtual
+    /// machine down, and CPUs change their speed. `None` where too few ran.
+    ///
+    /// # Errors
+    /// When a map cannot be read.
+    pub fn pace(&mut self, costs: &Costs) -> Result<Option<f64>, Error> {
+        let now = self.tallies()?;
+        let pace = costs.pace(&now.since(&self.paced));
+        if pace.is_some() {
+            self.paced = now;
+        }
+        Ok(pace)
+    }
+
     /// What the probes counted so far.
     ///
     /// # Errors
     /// When a map cannot be read.
     pub fn counters(&self) -> Result<Counters, Error> {
+        Ok(Counters { missed: self.missed(), ..self.tallies()? })
+    }
+
+    /// The same without what the kernel left out.
+    fn tallies(&self) -> Result<Counters, Error> {
         let values = self.cpus.get(&0, 0).map_err(maps)?;
         let mut sum = [0_u64; CPU_WORDS];
         for words in values.iter() {
@@ -483,12 +524,13 @@ impl Kernel {
         Ok(Counters {
             hits: sum[..PROBES].to_vec(),
             spent: sum[PROBES..2 * PROBES].to_vec(),
-            handed: sum[2 * PROBES],
-            full: sum[2 * PROBES + 1],
-            evicted: sum[2 * PROBES + 2],
-            crowded: sum[2 * PROBES + 3],
-            asked: sum[2 * PROBES + 4],
-            missed: self.missed(),
+            timed: sum[2 * PROBES..3 * PROBES].to_vec(),
+            handed: sum[3 * PROBES],
+            full: sum[3 * PROBES + 1],
+            evicted: sum[3 * PROBES + 2],
+            crowded: sum[3 * PROBES + 3],
+            asked: sum[3 * PROBES + 4],
+            missed: 0,
         })
     }
 }

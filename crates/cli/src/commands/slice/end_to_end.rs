@@ -35,8 +35,7 @@ struct Seen {
 struct Gathering {
     seen: mpsc::Receiver<Seen>,
     stop: Arc<AtomicBool>,
-    kernel: JoinHandle<Result<Vec<Record>, slice::Error>>,
-    costs: Costs,
+    kernel: JoinHandle<Result<(Vec<Record>, Costs), slice::Error>>,
     probes: &'static str,
 }
 
@@ -48,7 +47,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     let probes = kernel.probes();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
-    let kernel = thread::spawn(move || gather(kernel, &stopped));
+    let kernel = thread::spawn(move || gather(kernel, &costs, &stopped));
     let (tell, seen) = mpsc::channel();
     let hears: engine::slices::Listener = Arc::new(move |way, meter, now| {
         let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
@@ -66,7 +65,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
         // When the end of the run has been reached nobody listens any more.
         let _late = tell.send(Seen { identity, arrived: first.at, slices, departed: departed.at, ahead });
     });
-    let gathering = Mutex::new(Some(Gathering { seen, stop, kernel, costs, probes }));
+    let gathering = Mutex::new(Some(Gathering { seen, stop, kernel, probes }));
     let concludes = move || {
         let gathering = gathering.lock().unwrap_or_else(PoisonError::into_inner).take();
         gathering.map_or_else(|| Err(Failure::new("slices were put together already")), conclude)
@@ -74,8 +73,8 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     Ok(SliceListener { hears: Some(hears), concludes: Some(Arc::new(concludes)) })
 }
 
-/// Reads records until it is told to stop, then all that are left.
-fn gather(mut kernel: Kernel, stop: &AtomicBool) -> Result<Vec<Record>, slice::Error> {
+/// Reads records until it is told to stop, then all that are left; and what the probes cost at the run's pace.
+fn gather(mut kernel: Kernel, costs: &Costs, stop: &AtomicBool) -> Result<(Vec<Record>, Costs), slice::Error> {
     let mut records = Vec::new();
     let mut beyond: u64 = 0;
     let mut keep = |record: Record| if records.len() < RECORDS { records.push(record) } else { beyond += 1 };
@@ -83,6 +82,7 @@ fn gather(mut kernel: Kernel, stop: &AtomicBool) -> Result<Vec<Record>, slice::E
         thread::sleep(LOOK);
         kernel.records(&mut keep);
     }
+    let pace = kernel.pace(costs)?.unwrap_or(1.0);
     kernel.detach(&mut keep)?;
     if beyond > 0 {
         output::note(format!(
@@ -90,13 +90,13 @@ fn gather(mut kernel: Kernel, stop: &AtomicBool) -> Result<Vec<Record>, slice::E
             output::thousands(beyond)
         ));
     }
-    Ok(records)
+    Ok((records, costs.at_pace(pace)))
 }
 
 fn conclude(gathering: Gathering) -> Result<EndToEnd, Failure> {
-    let Gathering { seen, stop, kernel, costs, probes } = gathering;
+    let Gathering { seen, stop, kernel, probes } = gathering;
     stop.store(true, Ordering::Relaxed);
-    let records =
+    let (records, costs) =
         kernel.join().map_err(|_| Failure::new("the thread that reads records failed"))?.map_err(Failure::new)?;
     let seen: Vec<Seen> = seen.try_iter().collect();
     let ends = Ends::new(&records, &costs);

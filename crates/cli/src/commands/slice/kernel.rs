@@ -129,6 +129,7 @@ impl KernelSlices {
         for entry in journal {
             match entry.map_err(Failure::new)? {
                 Entry::Window(_) => book.window(),
+                Entry::Pace(pace) => book.at_pace(pace),
                 Entry::Record(_) if left == 0 => break,
                 Entry::Record(record) => {
                     left -= 1;
@@ -193,7 +194,7 @@ impl KernelSlices {
             }
             let next = turns.as_ref().map_or(LOOK, |turns| turns.next().saturating_duration_since(Instant::now()));
             thread::sleep(next.min(LOOK));
-            kernel.records(|record| run.take(&record));
+            run.look(&mut kernel)?;
             if let Some(turns) = turns.as_mut().filter(|turns| turns.next() <= Instant::now()) {
                 run.turn(&mut kernel, turns)?;
             }
@@ -202,6 +203,7 @@ impl KernelSlices {
         if let (Some(program), None) = (&mut program, status) {
             end_program(program)?;
         }
+        run.look(&mut kernel)?;
         let mut set = Set::of(&kernel);
         set.windows = self.windows.zip(turns.as_ref()).map(|(windows, turns)| WindowsReport {
             count: turns.opened(),
@@ -347,6 +349,18 @@ impl Run<'_> {
         self.left > 0 && self.failure.is_none()
     }
 
+    /// Takes what has come, at the pace at which it came.
+    fn look(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
+        if let Some(pace) = kernel.pace(self.book.calibrated()).map_err(Failure::new)? {
+            self.book.at_pace(pace);
+            if let Some(journal) = &mut self.journal {
+                journal.pace(pace).map_err(Failure::new)?;
+            }
+        }
+        kernel.records(|record| self.take(&record));
+        Ok(())
+    }
+
     /// Puts the probes in place or takes them away.
     fn turn(&mut self, kernel: &mut Kernel, turns: &mut Turns) -> Result<(), Failure> {
         match turns.turn(kernel).map_err(Failure::new)? {
@@ -358,7 +372,7 @@ impl Run<'_> {
             }
             Turn::Closed => {}
             Turn::Rested(given_up) => {
-                kernel.records(|record| self.take(&record));
+                self.look(kernel)?;
                 self.book.given_up(given_up);
             }
         }

@@ -38,6 +38,8 @@ pub(crate) struct SlicesReport {
 struct OverheadReport {
     /// What was subtracted from a frame's total, on the mean.
     per_packet_ns: f64,
+    /// How much longer the probes took than in the calibration, on the mean over the frames.
+    pace: f64,
     /// The same as a share of the total as stamped.
     share: f64,
     tau_alpha_ns: f64,
@@ -158,7 +160,7 @@ impl EventReport {
 
 impl SlicesReport {
     pub(crate) fn new(book: &Book, set: Set, status: Option<i32>) -> SlicesReport {
-        let costs = book.costs();
+        let costs = book.calibrated();
         let counters = set.counters;
         let total = book.total();
         let mut limits = serde_json::Map::new();
@@ -202,6 +204,7 @@ impl SlicesReport {
             slices: book.slices(),
             overhead: OverheadReport {
                 per_packet_ns: book.added_ns(),
+                pace: book.pace(),
                 share: if total.raw_mean_ns > 0.0 { book.added_ns() / total.raw_mean_ns } else { 0.0 },
                 tau_alpha_ns: costs.overhead.alpha,
                 tau_beta_ns: costs.overhead.beta,
