@@ -24,7 +24,10 @@ pub(crate) fn run(rounds: usize, only: Option<u64>) -> Outcome {
     for (gap, count) in ASKS.into_iter().filter(|(gap, _)| only.is_none_or(|only| only == *gap)) {
         let mut runs: Vec<(String, Vec<Value>)> = Vec::new();
         for _ in 0..rounds {
-            let mut senders = vec![("floor".to_owned(), floor(&bed, gap, count)?)];
+            let mut senders = vec![
+                ("floor".to_owned(), floor(&bed, gap, count)?),
+                ("floor, busy source".to_owned(), floor_beside_source(&bed, gap, count)?),
+            ];
             for driver in DRIVERS {
                 senders.push((format!("gen {driver}"), generate(&bed, driver, gap, count)?));
                 senders.push((format!("shape {driver}"), shape(&bed, driver, &[], gap, count)?));
@@ -60,6 +63,22 @@ pub(crate) fn run(rounds: usize, only: Option<u64>) -> Outcome {
 fn floor(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
     let receiver = bed.receiver(gap, count)?;
     bed.send(Node::Box, "s0", gap, count, 1, SIZES)?;
+    receiver.figures()
+}
+
+/// The floor while the source of `shape` sends to an interface that nobody reads: two CPUs that share a core, or a host
+/// that shares them out, slow each other down.
+fn floor_beside_source(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
+    let receiver = bed.receiver(gap, count)?;
+    thread::scope(|scope| {
+        let source = scope.spawn(|| {
+            let sent = bed.send(Node::Client(1), "eth0", gap, count, BATCH, SIZES);
+            sent.map_err(|error| error.to_string())
+        });
+        let sent = bed.send(Node::Box, "s0", gap, count, 1, SIZES);
+        source.join().map_err(|_| "the source failed")??;
+        sent
+    })?;
     receiver.figures()
 }
 
