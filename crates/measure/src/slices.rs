@@ -1,7 +1,7 @@
 //! Slices of a pipeline: where sampled frames spend their time, from their arrival to the driver.
 
 use crate::figures::{brief, share, thousands, time};
-use crate::histogram::Tallies;
+use crate::histogram::Buckets;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -135,28 +135,37 @@ pub fn meaning(name: &str) -> &'static str {
 /// Frames of which one is shown.
 const FIRST: usize = 1_000;
 
+/// Ways that are counted together. Each touches some 50 lines of memory, which are far from the CPU when frames are
+/// followed seldom; more at a time would keep the frames behind them waiting for more than about 1 µs.
+const TOGETHER: usize = 32;
+
 /// Gathers the ways of frames.
+#[derive(Clone)]
 pub struct SliceMeter {
     names: Vec<String>,
     every: u64,
     /// What a reading of the clock takes.
     reading: Span,
     seen: u64,
+    /// Marks of ways that are not counted yet, one after the other.
+    waiting: Vec<Mark>,
     slices: Vec<Column>,
     total: Column,
-    first: Vec<Vec<Mark>>,
+    /// Marks of the first ways, one after the other.
+    first: Vec<Mark>,
 }
 
 /// One slice, in ps.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Column {
     raw: i128,
     net: i128,
     squares: f64,
     intended: i128,
     worst: u64,
-    all: Tallies,
-    errors: Tallies,
+    count: u64,
+    all: Buckets,
+    errors: Buckets,
 }
 
 /// One slice of one frame, in ps.
@@ -165,6 +174,17 @@ struct Part {
     raw: i64,
     net: i64,
     intended: i64,
+}
+
+impl Part {
+    /// From one mark to the next, of which a reading of the clock took `reading`.
+    #[inline]
+    fn between(from: Mark, to: Mark, reading: i64) -> Part {
+        let raw = to.at.signed_ps_since(from.at);
+        // What is shorter than a reading is none; what ends before its time stays as it is.
+        let net = if raw > 0 { (raw - reading).max(0) } else { raw };
+        Part { raw, net, intended: to.intended.signed_ps_since(from.intended) }
+    }
 }
 
 impl Column {
@@ -176,26 +196,23 @@ impl Column {
         self.intended += i128::from(intended);
         let ns = net as f64 / PS_PER_NS as f64;
         self.squares += ns * ns;
-        self.all.count(net.max(0).unsigned_abs());
+        self.count += 1;
+        self.all.count(net.max(0).unsigned_abs(), 1);
         let error = (net - intended).unsigned_abs();
         self.worst = self.worst.max(error);
-        self.errors.count(error);
-    }
-
-    fn len(&self) -> u64 {
-        self.all.len()
+        self.errors.count(error, 1);
     }
 
     fn mean(&self, sum: i128) -> f64 {
-        sum as f64 / self.len().max(1) as f64 / PS_PER_NS as f64
+        sum as f64 / self.count.max(1) as f64 / PS_PER_NS as f64
     }
 
     fn total(&self) -> SliceTotal {
         let all = self.all.all();
         let mean = self.mean(self.net);
-        let variance = (self.squares / self.len().max(1) as f64 - mean * mean).max(0.0);
+        let variance = (self.squares / self.count.max(1) as f64 - mean * mean).max(0.0);
         SliceTotal {
-            count: self.len(),
+            count: self.count,
             mean_ns: mean,
             p50_ns: ns(all.value_at_quantile(0.5)),
             p99_ns: ns(all.value_at_quantile(0.99)),
@@ -224,7 +241,17 @@ impl SliceMeter {
     #[must_use]
     pub fn new(names: Vec<String>, every: u64) -> SliceMeter {
         let slices = names.iter().map(|_| Column::default()).collect();
-        SliceMeter { names, every, reading: Span::ZERO, seen: 0, slices, total: Column::default(), first: Vec::new() }
+        let marks = names.len() + 1;
+        SliceMeter {
+            every,
+            reading: Span::ZERO,
+            seen: 0,
+            waiting: Vec::with_capacity(TOGETHER * marks),
+            slices,
+            total: Column::default(),
+            first: Vec::with_capacity(FIRST * marks),
+            names,
+        }
     }
 
     /// Each mark but the first takes `reading`.
@@ -250,32 +277,44 @@ impl SliceMeter {
         self.seen += 1;
     }
 
-    /// A reading is part of the slice that it begins. The first mark is of an earlier reading.
-    fn part(&self, n: usize, marks: &[Mark]) -> Part {
-        let raw = marks[n + 1].at.signed_ps_since(marks[n].at);
-        let cost = if n == 0 { 0 } else { self.reading.as_ps().cast_signed() };
-        // What is shorter than a reading is none; what ends before its time stays as it is.
-        let net = if raw > 0 { (raw - cost).max(0) } else { raw };
-        Part { raw, net, intended: marks[n + 1].intended.signed_ps_since(marks[n].intended) }
+    /// What a reading adds to slice `n`: it is part of the slice that it begins. The first mark is of an earlier one.
+    fn reading_in(&self, n: usize) -> i64 {
+        if n == 0 { 0 } else { self.reading.as_ps().cast_signed() }
     }
 
     /// A frame departed.
     ///
     /// # Panics
     /// When the marks are not one more than the names.
+    #[inline]
     pub fn record(&mut self, marks: &[Mark]) {
         assert_eq!(marks.len(), self.names.len() + 1, "a mark between any two slices");
-        let mut whole = Part { raw: 0, net: 0, intended: 0 };
+        self.waiting.extend_from_slice(marks);
+        if self.waiting.len() >= TOGETHER * marks.len() {
+            self.count();
+        }
+    }
+
+    /// Counts the ways that wait for it, slice by slice.
+    #[inline(never)]
+    fn count(&mut self) {
+        let marks = self.names.len() + 1;
+        let mut wholes = [Part { raw: 0, net: 0, intended: 0 }; TOGETHER];
         for n in 0..self.names.len() {
-            let part = self.part(n, marks);
-            whole =
-                Part { raw: whole.raw + part.raw, net: whole.net + part.net, intended: whole.intended + part.intended };
-            self.slices[n].count(part);
+            let reading = self.reading_in(n);
+            let column = &mut self.slices[n];
+            for (way, whole) in self.waiting.chunks_exact(marks).zip(&mut wholes) {
+                let part = Part::between(way[n], way[n + 1], reading);
+                whole.raw += part.raw;
+                whole.net += part.net;
+                whole.intended += part.intended;
+                column.count(part);
+            }
         }
-        self.total.count(whole);
-        if self.first.len() < FIRST {
-            self.first.push(marks.to_vec());
-        }
+        wholes[..self.waiting.len() / marks].iter().for_each(|whole| self.total.count(*whole));
+        let wanted = FIRST * marks - self.first.len();
+        self.first.extend(self.waiting.iter().take(wanted));
+        self.waiting.clear();
     }
 
     /// One frame's slices.
@@ -283,7 +322,7 @@ impl SliceMeter {
     pub fn parts(&self, marks: &[Mark]) -> Vec<SlicePart> {
         let mut start = 0;
         let part = |n: usize| {
-            let part = self.part(n, marks);
+            let part = Part::between(marks[n], marks[n + 1], self.reading_in(n));
             let begins = start;
             start += part.net;
             SlicePart {
@@ -299,6 +338,13 @@ impl SliceMeter {
     /// The figures.
     #[must_use]
     pub fn report(&self) -> PipelineSlices {
+        let mut all = self.clone();
+        all.count();
+        all.figures()
+    }
+
+    /// The figures of what is counted.
+    fn figures(&self) -> PipelineSlices {
         let total = self.total.total();
         let slice = |(name, column): (&String, &Column)| {
             let SliceTotal { count, mean_ns, p50_ns, p99_ns, cv, raw_mean_ns } = column.total();
@@ -321,7 +367,7 @@ impl SliceMeter {
             let whole: f64 = self.parts(marks).iter().map(|part| part.length_ns).sum();
             (whole - total.p50_ns).abs()
         };
-        let typical = self.first.iter().min_by(|a, b| off(a).total_cmp(&off(b)));
+        let typical = self.first.chunks(self.names.len() + 1).min_by(|a, b| off(a).total_cmp(&off(b)));
         PipelineSlices {
             every: self.every,
             packets: SlicedPackets {
