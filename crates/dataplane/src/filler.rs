@@ -494,7 +494,7 @@ impl FillerPacer {
                 self.never = Some(frame);
                 break;
             }
-            return Some(self.place(Departure { frame, length, class: 0, ready, at }));
+            return Some(self.place(Departure { frame, length, class: 0, ready, at, tag: 0 }));
         }
         None
     }
@@ -521,7 +521,7 @@ impl FillerPacer {
                 pipeline.lost(departure.class, DropReason::TooLong);
                 continue;
             }
-            let tag = pipeline.tag_of(departure.class, &departure.frame);
+            let tag = departure.tag();
             let placed = self.place(departure);
             let start = self.planner.line().time(placed.position);
             pipeline.departed(placed.class, placed.length, placed.at, start);
@@ -537,7 +537,7 @@ impl FillerPacer {
     /// Gives a departure its place on the line.
     #[inline(always)]
     fn place(&mut self, departure: Departure<Mbuf>) -> Placed {
-        let Departure { frame, length, class, ready, at } = departure;
+        let Departure { frame, length, class, ready, at, .. } = departure;
         let slot = self.planner.place(at, ready, length.on_wire());
         self.carried += u64::from(slot.carried);
         self.crowded += u64::from(slot.crowded);

@@ -117,6 +117,7 @@ impl Outlet {
 
     /// Adds a frame whose time to be handed over has come.
     pub(crate) fn add(&mut self, departure: Departure<Mbuf>, now: Time, pipeline: &mut Pipeline<Mbuf>) {
+        let tag = departure.tag();
         let Departure { mut frame, length, class, at, .. } = departure;
         let lane = match self.lanes.len() {
             1 => 0,
@@ -133,7 +134,6 @@ impl Outlet {
             self.last = self.last.max(at);
         }
         let stream = self.stamps.and_then(|_| Stamp::of(frame.bytes())).map(|stamp| stamp.stream);
-        let tag = pipeline.tag_of(class, &frame);
         lane.burst.push(frame).expect("frames are added while there is room");
         lane.asks.push_back(What::Departure(Ask { at, length, class, stream, tag }));
         self.waiting += 1;

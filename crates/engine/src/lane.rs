@@ -92,11 +92,7 @@ impl<F: Frame> Lane<F> {
     /// Frames that are followed, if any are: one branch, or none where that is not compiled.
     #[inline]
     pub(crate) fn slices(&mut self) -> Option<&mut Slices> {
-        let slices = if slices::COMPILED { self.slices.as_deref_mut() } else { None };
-        if slices.is_some() {
-            seldom();
-        }
-        slices
+        if slices::COMPILED { self.slices.as_deref_mut() } else { None }
     }
 
     /// A frame came in at `at`. What becomes of it is booked here and in `total`.
@@ -168,7 +164,6 @@ impl<F: Frame> Lane<F> {
         if slices::COMPILED
             && let Some(slices) = &mut self.slices
         {
-            seldom();
             slices.passed(&self.outlet.released, &self.outlet.dropped);
         }
     }
@@ -209,10 +204,8 @@ impl<F: Frame> Lane<F> {
         let due = self.schedule.depart(ready, &Lengths { frame: length, packet });
         self.starved += u64::from(due.starved);
         self.spares(due.at.since(at));
-        if let Some(slices) = self.slices() {
-            slices.settled(frame.tag(), at, due.at);
-        }
-        self.head = Some(Departure { frame, length, class: self.class, ready, at: due.at });
+        let tag = self.slices().map_or(0, |slices| slices.settled(&frame, at, due.at));
+        self.head = Some(Departure { frame, length, class: self.class, ready, at: due.at, tag });
     }
 
     #[inline]
@@ -308,10 +301,6 @@ impl<F: Frame> Lane<F> {
 }
 
 /// Of frames that two threads follow, one after the other.
-/// Tells the compiler to lay out code for the other case: most runs follow no frame.
-#[cold]
-fn seldom() {}
-
 fn slices_of_two(slices: Option<Box<Slices>>) -> (Option<Box<Slices>>, Option<Box<Slices>>) {
     slices.map(|slices| slices.split()).map(|(first, second)| (Box::new(first), Box::new(second))).unzip()
 }

@@ -4,7 +4,7 @@ use crate::classes::Classifier;
 use crate::lane::Lane;
 use crate::merge::Merge;
 use crate::schedules::{AsReady, Schedule};
-use crate::slices::{Reading, Sampling, Slices, Way};
+use crate::slices::{self, Reading, Sampling, Slices, Way};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
 use measure::{Books, DepartureMeter, DropReason, PipelineReport, PipelineSlices, Tally};
@@ -65,6 +65,17 @@ pub struct Departure<F> {
     pub ready: Time,
     /// When it should depart: the start of its preamble. [`Time::MAX`] if it never should.
     pub at: Time,
+    /// The number of a frame that is followed, 0 of another: as [`Departure::tag`] gives it.
+    pub tag: u32,
+}
+
+impl<F> Departure<F> {
+    /// The number of a frame that is followed; 0 if it is not.
+    #[inline]
+    #[must_use]
+    pub fn tag(&self) -> u32 {
+        if slices::COMPILED { self.tag } else { 0 }
+    }
 }
 
 impl<F: Frame> Pipeline<F> {
@@ -125,6 +136,15 @@ impl<F: Frame> Pipeline<F> {
             lane.slices = Some(Box::new(Slices::new(stages, sampling.clone())));
         }
         self
+    }
+
+    /// Exchanges who is followed with another pipeline of as many classes: a bench so has the same pipeline with and
+    /// without. No frame may be in either.
+    #[doc(hidden)]
+    pub fn exchange_slices(&mut self, other: &mut Self) {
+        for (lane, other) in self.lanes.iter_mut().zip(&mut other.lanes) {
+            std::mem::swap(&mut lane.slices, &mut other.slices);
+        }
     }
 
     /// Frames are followed by this clock, of which a reading takes `cost`; without, by what the stages reckon with.
@@ -252,12 +272,6 @@ impl<F: Frame> Pipeline<F> {
     /// The way of a frame that goes on to another thread, if it is followed.
     pub fn way_of(&mut self, class: u32, frame: &F) -> Option<Box<Way>> {
         self.lanes[class as usize].slices()?.take(frame.tag())
-    }
-
-    /// The number of a frame that is followed; 0 if it is not.
-    #[inline]
-    pub fn tag_of(&mut self, class: u32, frame: &F) -> u32 {
-        self.lanes[class as usize].slices().map_or(0, |_| frame.tag())
     }
 
     /// A frame that is followed departed at `start` instead of `ask`, and is now handed over.

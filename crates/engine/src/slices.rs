@@ -106,8 +106,8 @@ impl Slices {
     }
 
     /// A frame arrived at `at`; the driver looked at `now`. As all that follows, a few instructions for a frame that
-    /// nobody follows, and the rest apart from them.
-    #[inline]
+    /// nobody follows, and the rest apart from them: a call for each would cost more than they do.
+    #[inline(always)]
     pub(crate) fn arrived<F: Frame>(&mut self, frame: &mut F, now: Time, at: Time) {
         if self.left > 1 {
             self.left -= 1;
@@ -167,19 +167,25 @@ impl Slices {
     }
 
     /// Frames have left a stage, and others were dropped there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn passed<F: Frame>(&mut self, items: &[Item<F>], dropped: &[(F, DropReason)]) {
         for item in items {
             if item.frame.tag() != 0 {
                 self.mark(item.frame.tag(), item.at);
             }
         }
-        dropped.iter().for_each(|(frame, _)| self.lost(frame.tag()));
+        for (frame, _) in dropped {
+            if frame.tag() != 0 {
+                self.lost(frame.tag());
+            }
+        }
     }
 
-    /// A frame that was ready at `ready` is the next of its class to depart, at `ask`.
-    #[inline]
-    pub(crate) fn settled(&mut self, tag: u32, ready: Time, ask: Time) {
+    /// A frame that was ready at `ready` is the next of its class to depart, at `ask`. Gives its number; 0 if nobody
+    /// follows it.
+    #[inline(always)]
+    pub(crate) fn settled<F: Frame>(&mut self, frame: &F, ready: Time, ask: Time) -> u32 {
+        let tag = frame.tag();
         // Handed on, it is in no queue yet.
         if tag != 0 && !self.handed_on {
             self.mark(tag, ready.max(self.last));
@@ -187,6 +193,7 @@ impl Slices {
         if ask < Time::MAX {
             self.last = ask;
         }
+        tag
     }
 
     /// A frame that is followed departed at `start` instead of `ask`, and is handed over.
@@ -209,6 +216,8 @@ impl Slices {
     }
 
     /// A frame will not depart.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn lost(&mut self, tag: u32) {
         if (1..=self.ways.len()).contains(&(tag as usize)) {
             self.free.push(tag - 1);

@@ -140,7 +140,7 @@ pub fn run(
                 }
                 pipeline.sent(class, length);
                 pipeline.departed(class, length, at, start);
-                let tag = pipeline.tag_of(class, &departure.frame);
+                let tag = departure.tag();
                 if tag != 0 {
                     pipeline.sliced(class, tag, at, start);
                 }
