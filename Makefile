@@ -28,7 +28,7 @@ bench-limit: setup   ## the experiment of reference 001, in bench/results
 
 bench-slices: setup  ## what slices cost and how exact they are, in bench/results/slices.json, six minutes
 	cargo build --release -p netlathe-cli && loops=$$(cargo bench -p netlathe-slice --bench loops --no-run 2>&1 | grep -o 'target/[^)]*') && for part in "loops $$loops" "probes $$loops" table 'table veth' cost-one cost-two throughput; do python3 bench/slices.py $$part || exit 1; done
-	with=$$(cargo bench -p netlathe-engine --bench slices --no-run 2>&1 | grep -o 'target/[^)]*') && cp $$with target/slices-with && without=$$(cargo bench -p netlathe-engine --no-default-features --bench slices --no-run 2>&1 | grep -o 'target/[^)]*') && cp $$without target/slices-without && python3 bench/slices.py pipeline target/slices-with target/slices-without
+	python3 bench/slices.py pipeline
 
 lint: setup   ## format and lints, warnings are errors
 	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings

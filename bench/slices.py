@@ -1,13 +1,13 @@
 """What slices cost and how exact they are: each part in turns with the same work without them.
 
-python3 bench/slices.py loops LOOPS | probes LOOPS | table [veth] | cost-one | cost-two | throughput | pipeline WITH WITHOUT
+python3 bench/slices.py loops LOOPS | probes LOOPS | table [veth] | cost-one | cost-two | throughput | pipeline [WITH WITHOUT]…
 
 Each part ends within two minutes, and writes its figures into bench/results/slices.json. `loops`: the corrected round of
 `slice kernel` beside the program's own; `probes`: the same of a program with probes of its own (LOOPS is the bench of
 crates/slice, built); `table`: medians of each slice, by size of message; `cost-…`: the round trip
 of a program while slices or tcpdump run, both ends on one CPU and on two; `throughput`: datagrams at 100 kpps; `pipeline`:
-ns a frame of the engine, by its bench built with and without the feature `slices`. Needs root, cc, and for their lines
-tcpdump and perf.
+ns a frame of the engine, by its bench built with and without the feature `slices`, which it builds if none is named.
+Needs root, cc, and for their lines tcpdump and perf.
 """
 
 import json
@@ -167,18 +167,48 @@ def throughput():
     return rows
 
 
-def pipeline(built_with, built_without):
-    """ns a frame through the engine, in turns."""
-    runs = {"not compiled": [built_without, "off"], "off": [built_with, "off"],
-            "1/64": [built_with, "64"], "1/1": [built_with, "1"]}
-    got = {name: [] for name in runs}
-    for _ in range(6):
-        for name, command in runs.items():
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            got[name].append(float(done.stdout))
-    base = median(got["not compiled"])
-    rows = [dict(slices=name, ns_a_frame=median(values), more=median(values) / base - 1)
-            for name, values in got.items()]
+def builds():
+    """The engine's bench with and without the feature `slices`, each with its functions in four random orders."""
+    for order in range(1, 5):
+        for features in [[], ["--no-default-features"]]:
+            command = ["cargo", "rustc", "-p", "netlathe-engine", *features, "--profile", "bench", "--bench", "slices",
+                       "--message-format", "json", "--", "-C", "link-arg=-Wl,--shuffle-sections=.text*=%d" % order]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            built = next(filter(None, (json.loads(line).get("executable") for line in done.splitlines())))
+            yield shutil.copy(built, os.path.join(HERE, "..", "target", "slices-%d%s" % (order, "-without" * bool(features))))
+
+
+def pipeline(*built):
+    """ns a frame through the engine, by pairs of programs WITH WITHOUT; a pair differs from the next by where its code
+    lies, which is worth 1 to 2 % by itself. Following against not following, by turns in one process; and the code for
+    it, with nobody followed, against the engine without that code: two programs, so short runs in turns, of which each is
+    compared with those before and after it. Medians over the pairs, with what each gave; `control` compares in the same
+    way what is the same."""
+    built = list(built or builds())
+    run = lambda program: float(subprocess.run([program, "alone", "off"], check=True, capture_output=True, text=True).stdout)
+    pairs = list(zip(built[::2], built[1::2]))
+    rows = {}
+
+    def add(name, against, ns, more, control=False):
+        row = rows.setdefault((name, against), dict(slices=name, against=against, control=control, ns_a_frame=[], each=[]))
+        row["ns_a_frame"].append(ns)
+        row["each"].append(round(more, 5))
+
+    for built_with, built_without in pairs:
+        turns = subprocess.run([built_with, "turns", str(24 // len(pairs))], check=True, capture_output=True, text=True).stdout
+        for row in map(json.loads, turns.splitlines()):
+            add(row["slices"], "off", row["ns_a_frame"], row["more"], row["slices"] == "off")
+        without, off = [], []
+        ends = time.monotonic() + 30 / len(pairs)
+        while time.monotonic() < ends:
+            without.append(run(built_without))
+            off.append(run(built_with))
+        without.append(run(built_without))
+        same = median(2 * b / (a + c) - 1 for a, b, c in zip(without, without[1:], without[2:]))
+        add("not compiled", "not compiled", median(without), same, True)
+        more = median(2 * b / (a + c) - 1 for a, b, c in zip(without, off, without[1:]))
+        add("off", "not compiled", median(off), more)
+    rows = [dict(row, ns_a_frame=median(row["ns_a_frame"]), more=median(row["each"])) for row in rows.values()]
     for row in rows:
         print(row)
     return rows

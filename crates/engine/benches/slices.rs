@@ -1,7 +1,15 @@
 //! What it costs to follow frames: ns that a frame takes through a pipeline of a delay and a queue, its departure
-//! booked. `bench/slices.py` runs it in turns with the same binary without the feature `slices`.
+//! booked, and nothing else: no port is read or written.
 //!
-//! Arguments: `off` or N, for one frame in N. Prints the median of the rounds.
+//! `turns SECONDS`: one pipeline in one process follows by turns of 2 ms nobody, none of many, one frame in 64, and every
+//! one, and between any two of them nobody. A line for each, as JSON: the median of the ratios to both neighbours, over
+//! several pipelines, one after the other; also the least and the most median of one pipeline. The turns that follow
+//! nobody between others that do not tell what the comparison resolves.
+//!
+//! `alone off|N` prints the median of a short run of one pipeline, N for one frame in N. `bench/slices.py` compares so
+//! the binaries with and without the feature `slices`, which cannot be one process.
+//!
+//! Readings are of the CPU's counter, scaled in 128 bits: what a reading costs in the driver in real time.
 
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
@@ -9,58 +17,199 @@ use engine::slices::{Reading, Sampling};
 use engine::stages::StageConfig;
 use packet::{Frame, HeapFrame};
 use std::hint::black_box;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use units::{Span, Time};
 
-const FRAMES: u64 = 200_000;
-const ROUNDS: usize = 15;
 /// One frame in 100 ns, of which 100 are in the delay.
 const GAP: u64 = 100_000;
+/// Of a turn: about 2 ms.
+const FRAMES: u64 = 15_000;
+/// Pipelines, one after the other: two that do the same differ by where their memory is.
+const SETS: u32 = 12;
+/// Turns of one that runs alone.
+const ALONE: usize = 61;
+/// One frame in so many is none after the first.
+const NONE: u64 = 1 << 40;
 
-fn pipeline(every: Option<u64>) -> Pipeline<HeapFrame> {
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A reading of the CPU's counter, and what one costs.
+fn reading() -> (Reading, Span) {
+    let clock = quanta::Clock::new();
+    let (begun, first) = (Instant::now(), clock.raw());
+    std::thread::sleep(Duration::from_millis(50));
+    let (ns, ticks) = (begun.elapsed().as_nanos(), u128::from(clock.raw() - first));
+    // ps a tick, with 64 fractional bits.
+    let rate = ((ns * 1_000) << 64) / ticks;
+    let (whole, fraction) = ((rate >> 64) as u64, rate as u64);
+    let reading: Reading = Arc::new(move || {
+        let ticks = clock.raw().wrapping_sub(first);
+        let part = ((u128::from(ticks) * u128::from(fraction)) >> 64) as u64;
+        Time::from_ps(ticks.wrapping_mul(whole).wrapping_add(part))
+    });
+    let costs = (0..1_001).map(|_| {
+        let before = reading();
+        for _ in 0..9 {
+            black_box(reading());
+        }
+        reading().since(before).as_ps() as f64 / 10.0
+    });
+    let cost = Span::from_ps(median(costs.collect()) as u64);
+    (reading, cost)
+}
+
+/// A pipeline, which follows one frame in `every` if that is asked.
+fn pipeline(every: Option<u64>, (reading, cost): &(Reading, Span)) -> Pipeline<HeapFrame> {
     let stage = StageConfig::parse("delay 10us").expect("a stage").build(1, "bench");
     let draw = Draw { seed: 1, path: "bench", frames: None };
     let pipeline = Pipeline::new(vec![stage], Ask::Nothing.schedule(None, draw).expect("nothing can be had"));
     let Some(every) = every else { return pipeline };
-    let mut pipeline =
-        pipeline.slicing(&[vec!["delay".to_owned()]], &Sampling { every, backlog: false, listener: None });
-    let begun = Instant::now();
-    let reading: Reading = std::sync::Arc::new(move || Time::from_ps(begun.elapsed().as_nanos() as u64 * 1_000));
-    pipeline.slice_by(&reading, Span::from_ns(20));
+    let sampling = Sampling { every, backlog: false, listener: None };
+    let mut pipeline = pipeline.slicing(&[vec!["delay".to_owned()]], &sampling);
+    pipeline.slice_by(reading, *cost);
     pipeline
 }
 
-/// ns a frame, over a round.
-fn round(pipeline: &mut Pipeline<HeapFrame>, now: &mut u64, spare: &mut Vec<HeapFrame>) -> f64 {
-    let begun = Instant::now();
-    for _ in 0..FRAMES {
-        *now += GAP;
-        let time = Time::from_ps(*now);
-        if pipeline.deadline().is_some_and(|deadline| deadline <= time) {
-            pipeline.wake(time);
+/// A pipeline with what goes through it.
+struct Running {
+    pipeline: Pipeline<HeapFrame>,
+    now: u64,
+    spare: Vec<HeapFrame>,
+}
+
+impl Running {
+    fn new(pipeline: Pipeline<HeapFrame>) -> Running {
+        let mut running = Running { pipeline, now: 0, spare: Vec::new() };
+        running.turn();
+        running
+    }
+
+    /// ns a frame, over a turn.
+    fn turn(&mut self) -> f64 {
+        let begun = Instant::now();
+        for _ in 0..FRAMES {
+            let time = self.step();
+            let frame = self.spare.pop().unwrap_or_else(|| HeapFrame::new(vec![0; 60]));
+            self.pipeline.push(time, time, frame);
+            self.depart(time);
         }
-        pipeline.push(time, time, spare.pop().unwrap_or_else(|| HeapFrame::new(vec![0; 60])));
+        let taken = begun.elapsed().as_nanos() as f64 / FRAMES as f64;
+        while self.pipeline.held() > 0 {
+            let time = self.step();
+            self.depart(time);
+        }
+        taken
+    }
+
+    /// The next moment, and what is due then.
+    #[inline]
+    fn step(&mut self) -> Time {
+        self.now += GAP;
+        let time = Time::from_ps(self.now);
+        if self.pipeline.deadline().is_some_and(|deadline| deadline <= time) {
+            self.pipeline.wake(time);
+        }
+        time
+    }
+
+    #[inline]
+    fn depart(&mut self, time: Time) {
+        let Running { pipeline, spare, .. } = self;
         while let Some(departure) = pipeline.next_departure() {
             let (class, at, length) = (departure.class, departure.at, departure.frame.length());
             pipeline.sent(class, length);
             pipeline.departed(class, length, at, time);
-            let tag = pipeline.tag_of(class, &departure.frame);
+            let tag = departure.tag();
             if tag != 0 {
                 pipeline.sliced(class, tag, at, time);
             }
             spare.push(black_box(departure.frame));
         }
     }
-    begun.elapsed().as_nanos() as f64 / FRAMES as f64
+
+    /// A turn of who follows frames as `other` does.
+    fn turn_of(&mut self, other: &mut Pipeline<HeapFrame>) -> f64 {
+        self.pipeline.exchange_slices(other);
+        let taken = self.turn();
+        self.pipeline.exchange_slices(other);
+        taken
+    }
+}
+
+/// What one way of following frames costs, over all sets.
+struct Row {
+    name: &'static str,
+    every: Option<u64>,
+    ns: Vec<f64>,
+    more: Vec<f64>,
+    sets: Vec<f64>,
+}
+
+impl Row {
+    fn new(name: &'static str, every: Option<u64>) -> Row {
+        Row { name, every, ns: Vec::new(), more: Vec::new(), sets: Vec::new() }
+    }
+}
+
+fn turns(time: Duration) {
+    let clock = reading();
+    let mut rows =
+        [Row::new("off", None), Row::new("none", Some(NONE)), Row::new("1/64", Some(64)), Row::new("1/1", Some(1))];
+    let mut off_ns = Vec::new();
+    // Kept: the next one then has other memory.
+    let mut kept = Vec::new();
+    for set in 0..SETS {
+        let mut running = Running::new(pipeline(None, &clock));
+        let mut others: Vec<Pipeline<HeapFrame>> = rows.iter().map(|row| pipeline(row.every, &clock)).collect();
+        let mut more = vec![Vec::new(); rows.len()];
+        let begun = Instant::now();
+        let mut before = running.turn();
+        while begun.elapsed() < time / SETS {
+            for (i, row) in rows.iter_mut().enumerate() {
+                let ns = running.turn_of(&mut others[i]);
+                let after = running.turn();
+                more[i].push(ns / ((before + after) / 2.0) - 1.0);
+                row.ns.push(ns);
+                off_ns.push(after);
+                before = after;
+            }
+        }
+        for (row, more) in rows.iter_mut().zip(more) {
+            row.sets.push(median(more.clone()));
+            row.more.extend(more);
+        }
+        kept.push((running, vec![1_u8; 1_000 + 4_096 * set as usize]));
+    }
+    let off = median(off_ns);
+    for Row { name, ns, more, sets, .. } in rows {
+        let (turns, ns) = (ns.len(), median(ns));
+        let least = sets.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = sets.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        println!(
+            "{{\"slices\":\"{name}\",\"ns_a_frame\":{ns:.2},\"off_ns_a_frame\":{off:.2},\"more\":{:.5},\"sets\":[{least:.5},{most:.5}],\"turns\":{turns},\"reading_ns\":{:.2}}}",
+            median(more),
+            clock.1.as_ns_f64()
+        );
+    }
+    drop(kept);
+}
+
+fn alone(every: Option<u64>) {
+    let mut running = Running::new(pipeline(every, &reading()));
+    println!("{:.3}", median((0..ALONE).map(|_| running.turn()).collect()));
 }
 
 fn main() {
-    // Cargo adds an argument of its own.
-    let word = std::env::args().nth(1).filter(|word| !word.starts_with("--")).unwrap_or("off".to_owned());
-    let mut pipeline = pipeline(word.parse().ok());
-    let (mut now, mut spare) = (0, Vec::new());
-    round(&mut pipeline, &mut now, &mut spare);
-    let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| round(&mut pipeline, &mut now, &mut spare)).collect();
-    rounds.sort_by(f64::total_cmp);
-    println!("{:.3}", rounds[ROUNDS / 2]);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["turns", seconds] => turns(Duration::from_secs(seconds.parse().expect("seconds"))),
+        ["alone", "off"] => alone(None),
+        ["alone", every] => alone(Some(every.parse().expect("a number"))),
+        // As cargo starts it.
+        _ => turns(Duration::from_secs(20)),
+    }
 }
