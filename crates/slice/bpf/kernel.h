@@ -42,6 +42,7 @@ struct sock {
     __u16 sk_protocol;
 };
 
+/* Datagrams that its reader has taken over from sk_receive_queue, and not received yet. */
 struct udp_sock {
     struct sk_buff_head reader_queue;
 };

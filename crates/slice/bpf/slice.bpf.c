@@ -18,6 +18,7 @@
 #define THREADS 65536    /* places for threads within a call; a power of two */
 #define HEADS 8          /* frames that one receive call may copy; a power of two */
 #define WAITING 512      /* datagrams that wait at one socket; a power of two */
+#define LOOKS 8          /* after so many receives the count of those that wait is set right */
 #define SOCKETS 1024     /* UDP sockets that are looked at */
 #define UDP 17
 #define PEEK 2           /* MSG_PEEK */
@@ -92,6 +93,9 @@ struct thread {
 struct waiting {
     __u64 heads[WAITING];
     __u32 came, taken;
+    __u32 looks;
+    __s32 least, most;                      /* by how many more wait here than at the socket, at the last looks */
+    __u32 pad;
 };
 
 struct cpu {
@@ -718,16 +722,43 @@ static __always_inline void waits(struct cpu *c, struct sock *sk, __u64 head)
     }
 }
 
+/* What came or was read while the probes were not attached, or at another socket of the same address, was not counted.
+ * The socket itself knows how many wait. Between its count and ours lie datagrams that other CPUs are bringing or taking
+ * at this moment, so one look says little: but what all of several say is wrong with ours. */
+static __always_inline void set_right(struct cpu *c, struct waiting *w, struct sock *sk)
+{
+    /* The one that is just being received has left the queues. */
+    __s32 more = w->came - w->taken - queued(c, sk) - 1;
+    if (!w->looks || more < w->least)
+        w->least = more;
+    if (!w->looks || more > w->most)
+        w->most = more;
+    if (++w->looks < LOOKS)
+        return;
+    w->looks = 0;
+    if (w->least > 0)
+        w->taken += w->least;
+    else if (w->most < 0)
+        w->taken += w->most;
+}
+
 /* The datagram that a socket's reader gets next, and no more. */
 static __always_inline __u64 first_waiting(struct cpu *c, struct sock *sk)
 {
     __u64 key = number(c, sk);
     struct waiting *w = bpf_map_lookup_elem(&sockets, &key);
-    if (!w || w->taken == w->came)
+    if (!w)
+        return 0;
+    set_right(c, w, sk);
+    if (w->taken == w->came)
         return 0;
     __u32 n = w->taken++;
     /* More than there is room for have come since: it is not known any more. */
-    return w->came - n > WAITING ? 0 : w->heads[n & (WAITING - 1)];
+    if (w->came - n > WAITING)
+        return 0;
+    __u64 head = w->heads[n & (WAITING - 1)];
+    w->heads[n & (WAITING - 1)] = 0;
+    return head;
 }
 
 SEC("tp_btf/sk_data_ready")
@@ -894,3 +925,4 @@ _Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 8), "src/kernel.rs reads 
 _Static_assert(sizeof(struct settings) == 48, "src/kernel.rs writes it");
 _Static_assert(sizeof(struct frame) == 8 + 10 * POINTS + 56 + 32, "src/record.rs reads it");
 _Static_assert(sizeof(struct counted_frame) == sizeof(struct frame) + 8 * POINTS * EVENTS, "src/record.rs reads it");
+_Static_assert(sizeof(struct waiting) == 8 * WAITING + 24, "src/kernel.rs knows its size");

@@ -149,7 +149,7 @@ type Settings = [u64; 6];
 const MUTE_AND_CLOSED: usize = 0;
 const FEW_AND_WINDOW: usize = 5;
 /// Bytes of `struct waiting`.
-const WAITING: usize = 8 * 512 + 8;
+const WAITING: usize = 8 * 512 + 24;
 
 /// At how many points a packet is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
