@@ -1,6 +1,6 @@
 /* netlathe probes for C: sections of a program's own code, measured block by block.
  *
- * NetSlice's five operations. Nothing to link: include this header (C11 or gnu99, gcc or clang, Linux).
+ * NetSlice's five operations. Nothing to link: include this header (C99 or C++11 and later, gcc or clang, Linux).
  *
  *     struct netlathe_ring ring;
  *     if (netlathe_configure(&ring, "/dev/shm/server.probes", 16 << 20))
@@ -16,14 +16,18 @@
  *
  * `netlathe slice attach /dev/shm/server.probes` turns the probes on, reads them and shows them; until then each
  * operation costs a branch. Sections are numbered 0 to 31 and may enclose others; a block has room for 16. Several
- * threads may share a ring, not a block. The ring's layout is that of crates/probe/src/layout.rs.
+ * threads and processes may share a ring, not a block. The ring's layout is that of crates/probe/src/layout.rs.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef NETLATHE_PROBE_H
 #define NETLATHE_PROBE_H
 
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE 1
+#endif
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,6 +36,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#if !defined(MAP_POPULATE) || !defined(O_CLOEXEC)
+#error "netlathe_probe.h: include it before other headers, or compile with -std=gnu11 or -D_GNU_SOURCE"
+#endif
+
 #define NETLATHE_SECTIONS 16
 #define NETLATHE_IDS 32
 #define NETLATHE_SEND 0
@@ -39,11 +47,16 @@
 
 enum {
     NETLATHE_AT_VERSION = 1, NETLATHE_AT_SLOTS = 2, NETLATHE_AT_ENABLED = 3, NETLATHE_AT_COSTS = 4,
-    NETLATHE_AT_WRITTEN = 8, NETLATHE_AT_READ = 16, NETLATHE_AT_DROPPED = 24, NETLATHE_AT_NAMES = 64,
+    NETLATHE_AT_WRITTEN = 8, NETLATHE_AT_READ = 16, NETLATHE_AT_LOOKED = 17, NETLATHE_AT_DROPPED = 24, NETLATHE_AT_NAMES = 64,
     NETLATHE_NAME_WORDS = 7, NETLATHE_FIRST_SLOT = 512, NETLATHE_HEADER_WORDS = 4,
     NETLATHE_SLOT_WORDS = NETLATHE_HEADER_WORDS + 2 * NETLATHE_SECTIONS, NETLATHE_VERSION = 1,
     NETLATHE_FIRST = 64, NETLATHE_EVERY = 16, /* of a thread's blocks the first, and later one in so many, are timed */
+    NETLATHE_AFTER_DROP = 1 << 9, NETLATHE_GONE_BITS = 33
 };
+
+/* Of each thread: its number, asked of the kernel once, and whether its last block was dropped. One of each in the whole
+ * program, however many files include this. */
+__attribute__((weak)) __thread uint32_t netlathe_thread, netlathe_after;
 
 struct netlathe_ring {
     uint64_t *words; /* NULL when it could not be configured */
@@ -104,8 +117,8 @@ static inline void netlathe_begin(struct netlathe_block *block, int on, uint64_t
 {
     block->on = (uint32_t)on;
     block->count = block->beyond = block->timed = 0;
+    block->header = header;
     if (on) {
-        block->header = header;
         memset(block->open, 0, sizeof(block->open));
         block->start = netlathe_ticks();
     }
@@ -136,44 +149,60 @@ static inline void netlathe_lengths(struct netlathe_block *block, uint8_t transp
 
 static inline __attribute__((always_inline)) void netlathe_start(struct netlathe_block *block, unsigned id)
 {
-    if (block->on)
-        block->open[id % NETLATHE_IDS] = netlathe_ticks();
+    if (block->on && id < NETLATHE_IDS)
+        block->open[id] = netlathe_ticks();
 }
 
 static inline __attribute__((always_inline)) void netlathe_stop(struct netlathe_block *block, unsigned id)
 {
     if (block->on) {
-        uint64_t now = netlathe_ticks(), started = block->open[id % NETLATHE_IDS], after;
-        block->open[id % NETLATHE_IDS] = 0;
+        uint64_t now = netlathe_ticks(), started, after;
+        if (id >= NETLATHE_IDS) {
+            block->beyond++;
+            return;
+        }
+        started = block->open[id];
+        block->open[id] = 0;
         if (!started)
             return;
         if (block->count >= NETLATHE_SECTIONS) {
             block->beyond++;
             return;
         }
-        after = started - block->start;
+        /* Where the counters of two CPUs differ, a thread that moves may find itself in the past. */
+        after = started > block->start ? started - block->start : 0;
         if (after > 0xffffffffu)
             after = 0xffffffffu;
-        block->section[block->count].first = id % NETLATHE_IDS | (uint64_t)0x511CE << 8 | after << 32;
-        block->section[block->count].length = now - started;
+        block->section[block->count].first = id | (uint64_t)0x511CE << 8 | after << 32;
+        block->section[block->count].length = now > started ? now - started : 0;
         block->count++;
     }
 }
 
 static inline void netlathe_write_slot(uint64_t *slot, const struct netlathe_block *block, uint64_t number)
 {
-    static __thread uint32_t thread;
     uint64_t beyond = block->beyond > 0xffff ? 0xffff : block->beyond;
-    if (!thread)
-        thread = (uint32_t)syscall(SYS_gettid);
-    __atomic_store_n(&slot[1], block->header, __ATOMIC_RELAXED);
+    if (!netlathe_thread)
+        netlathe_thread = (uint32_t)syscall(SYS_gettid);
+    __atomic_store_n(&slot[1], block->header | netlathe_after, __ATOMIC_RELAXED);
+    netlathe_after = 0;
     __atomic_store_n(&slot[2], block->start, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot[3], thread | (uint64_t)block->count << 32 | beyond << 48, __ATOMIC_RELAXED);
+    __atomic_store_n(&slot[3], netlathe_thread | (uint64_t)block->count << 32 | beyond << 48, __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < block->count; i++) {
         __atomic_store_n(&slot[NETLATHE_HEADER_WORDS + 2 * i], block->section[i].first, __ATOMIC_RELAXED);
         __atomic_store_n(&slot[NETLATHE_HEADER_WORDS + 2 * i + 1], block->section[i].length, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&slot[0], number + 1, __ATOMIC_RELEASE);
+}
+
+/* The ring is full. If its reader has not looked for seconds, it was killed: the probes go off. */
+static inline __attribute__((cold)) void netlathe_drop(uint64_t *w)
+{
+    uint64_t looked = __atomic_load_n(&w[NETLATHE_AT_LOOKED], __ATOMIC_RELAXED), now = netlathe_ticks();
+    __atomic_fetch_add(&w[NETLATHE_AT_DROPPED], 1, __ATOMIC_RELAXED);
+    netlathe_after = NETLATHE_AFTER_DROP;
+    if (looked && now > looked && (now - looked) >> NETLATHE_GONE_BITS)
+        __atomic_store_n(&w[NETLATHE_AT_ENABLED], 0, __ATOMIC_RELAXED);
 }
 
 /* Ends a block: it goes into the ring, or if that is full, counts as dropped. */
@@ -185,7 +214,7 @@ static inline void netlathe_exit(const struct netlathe_ring *ring, const struct 
     number = __atomic_load_n(&w[NETLATHE_AT_WRITTEN], __ATOMIC_RELAXED);
     do {
         if (number - __atomic_load_n(&w[NETLATHE_AT_READ], __ATOMIC_ACQUIRE) >= ring->slots) {
-            __atomic_fetch_add(&w[NETLATHE_AT_DROPPED], 1, __ATOMIC_RELAXED);
+            netlathe_drop(w);
             return;
         }
     } while (!__atomic_compare_exchange_n(&w[NETLATHE_AT_WRITTEN], &number, number + 1, 1, __ATOMIC_RELAXED,
@@ -259,48 +288,88 @@ static inline void netlathe_calibrate(struct netlathe_ring *ring)
     ring->words[NETLATHE_AT_COSTS + 3] = median[2];
 }
 
+/* In a forked process the one thread that is left has another number. */
+static inline void netlathe_forget_thread(void)
+{
+    netlathe_thread = 0;
+}
+
+/* Makes the file of a ring, which gets its name when all of it is there: whoever opens it meanwhile, or after its maker
+ * was killed, does not find half of it. One that is there already stays. 0, or an errno. */
+static inline int netlathe_make(const char *path, uint64_t slots)
+{
+    uint64_t head[3];
+    char name[4096];
+    size_t length = strlen(path);
+    int fd = -1, error = 0;
+    if (!slots)
+        return EINVAL;
+    if (length + sizeof(".new00") > sizeof(name))
+        return ENAMETOOLONG;
+    memcpy(name, path, length);
+    memcpy(name + length, ".new00", sizeof(".new00"));
+    for (int n = 0; fd < 0 && n < 100; n++) {
+        name[length + 4] = (char)('0' + n / 10);
+        name[length + 5] = (char)('0' + n % 10);
+        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (fd < 0)
+        return errno;
+    head[0] = netlathe_magic();
+    head[1] = NETLATHE_VERSION | (uint64_t)NETLATHE_SLOT_WORDS << 32;
+    head[2] = slots;
+    error = posix_fallocate(fd, 0, (off_t)((NETLATHE_FIRST_SLOT + slots * NETLATHE_SLOT_WORDS) * 8));
+    if (!error && pwrite(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head))
+        error = EIO;
+    if (!error && link(name, path) && errno != EEXIST)
+        error = errno;
+    unlink(name);
+    close(fd);
+    return error;
+}
+
 /* Opens the ring in a file, or makes one of about `bytes`. 0, or -1 and errno; EPROTO when the file is no ring. */
 static inline int netlathe_configure(struct netlathe_ring *ring, const char *path, size_t bytes)
 {
+    static int told;
     uint64_t *w, slots = bytes / 8 > NETLATHE_FIRST_SLOT ? (bytes / 8 - NETLATHE_FIRST_SLOT) / NETLATHE_SLOT_WORDS : 0;
     uint64_t version = NETLATHE_VERSION | (uint64_t)NETLATHE_SLOT_WORDS << 32;
-    struct stat stat;
-    int made = 1, error = 0, fd;
+    struct stat file;
+    int error = 0, fd;
     ring->words = NULL;
     ring->slots = 0;
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == EEXIST) {
-        made = 0;
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) {
+        error = netlathe_make(path, slots);
+        if (error) {
+            errno = error;
+            return -1;
+        }
         fd = open(path, O_RDWR | O_CLOEXEC);
     }
     if (fd < 0)
         return -1;
-    if (made && !slots)
-        error = EINVAL;
-    else if (made)
-        error = posix_fallocate(fd, 0, (off_t)((NETLATHE_FIRST_SLOT + slots * NETLATHE_SLOT_WORDS) * 8));
-    if (!error && fstat(fd, &stat))
+    if (fstat(fd, &file))
         error = errno;
-    if (!error && stat.st_size < (off_t)((NETLATHE_FIRST_SLOT + NETLATHE_SLOT_WORDS) * 8))
+    else if (file.st_size < (off_t)((NETLATHE_FIRST_SLOT + NETLATHE_SLOT_WORDS) * 8))
         error = EPROTO;
+    if (!error && !__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED))
+        error = pthread_atfork(NULL, NULL, netlathe_forget_thread);
     if (error) {
         close(fd);
         errno = error;
         return -1;
     }
-    w = (uint64_t *)mmap(NULL, (size_t)stat.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    w = (uint64_t *)mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     close(fd);
     if (w == MAP_FAILED)
         return -1;
-    if (made) {
-        w[NETLATHE_AT_VERSION] = version;
-        w[NETLATHE_AT_SLOTS] = slots;
-        __atomic_store_n(&w[0], netlathe_magic(), __ATOMIC_RELEASE);
-    }
     slots = w[NETLATHE_AT_SLOTS];
     if (__atomic_load_n(&w[0], __ATOMIC_ACQUIRE) != netlathe_magic() || w[NETLATHE_AT_VERSION] != version || !slots ||
-        slots > ((uint64_t)stat.st_size / 8 - NETLATHE_FIRST_SLOT) / NETLATHE_SLOT_WORDS) {
-        munmap(w, (size_t)stat.st_size);
+        slots > ((uint64_t)file.st_size / 8 - NETLATHE_FIRST_SLOT) / NETLATHE_SLOT_WORDS) {
+        munmap(w, (size_t)file.st_size);
         errno = EPROTO;
         return -1;
     }

@@ -3,8 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -22,36 +22,32 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Opens the file, or makes one of this many words, all zero. Says whether it was made.
-    pub(crate) fn open_or_create(path: &Path, words: usize) -> io::Result<(Map, bool)> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        match options.clone().create_new(true).mode(0o600).open(path) {
-            Ok(file) => {
-                let bytes = words.checked_mul(8).ok_or_else(|| io::Error::other("the ring is too large"))?;
-                // Its pages are found now: a full disk is an error here, not a signal later.
-                allocate(&file, bytes)?;
-                Ok((Map::of(&file, words)?, true))
-            }
-            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
-                let file = options.open(path)?;
-                Ok((Map::whole(&file)?, false))
-            }
-            Err(cause) => Err(cause),
-        }
-    }
-
-    /// Opens a file that is there.
-    pub(crate) fn open(path: &Path) -> io::Result<Map> {
-        Map::whole(&OpenOptions::new().read(true).write(true).open(path)?)
-    }
-
-    fn whole(file: &File) -> io::Result<Map> {
+    /// Opens a file that is there. It can be locked as long as it is kept.
+    pub(crate) fn open(path: &Path) -> io::Result<(Map, File)> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
         let words = usize::try_from(file.metadata()?.len() / 8).map_err(io::Error::other)?;
         if words == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty: remove it"));
         }
-        Map::of(file, words)
+        Ok((Map::of(&file, words)?, file))
+    }
+
+    /// Makes a file of this many words, all zero behind `head`. It gets its name when all of it is there: whoever opens
+    /// it meanwhile, or after its maker was killed, does not find half of it. One that is there already stays.
+    pub(crate) fn make(path: &Path, words: usize, head: &[u64]) -> io::Result<()> {
+        let bytes = words.checked_mul(8).ok_or_else(|| io::Error::other("the ring is too large"))?;
+        let (new, file) = nameless(path)?;
+        // Its pages are found now: a full disk is an error here, not a signal later.
+        let made = allocate(&file, bytes)
+            .and_then(|()| {
+                let head: Vec<u8> = head.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                file.write_all_at(&head, 0)
+            })
+            .and_then(|()| match std::fs::hard_link(&new, path) {
+                Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                linked => linked,
+            });
+        std::fs::remove_file(&new).and(made)
     }
 
     fn of(file: &File, words: usize) -> io::Result<Map> {
@@ -79,6 +75,43 @@ impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: it is our mapping, and no slice of it outlives us. Nothing can be done should it fail.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * 8) };
+    }
+}
+
+/// A new file beside `path`, under a name that nobody looks for.
+fn nameless(path: &Path) -> io::Result<(PathBuf, File)> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    for n in 0..100 {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".new{n:02}"));
+        match options.open(&name) {
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(cause) => return Err(cause),
+            Ok(file) => return Ok((name.into(), file)),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "its maker was killed a hundred times: remove RING.new*"))
+}
+
+/// Holds a file against others who want to hold it, until it is closed. False when another does.
+pub(crate) fn lock(file: &File) -> io::Result<bool> {
+    // SAFETY: the file is open.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        cause if cause.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        cause => Err(cause),
+    }
+}
+
+/// Has a function called in each process that this one forks, once it is there.
+pub(crate) fn in_children(call: extern "C" fn()) -> io::Result<()> {
+    // SAFETY: the function is there as long as the program.
+    match unsafe { libc::pthread_atfork(None, None, Some(call)) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
     }
 }
 

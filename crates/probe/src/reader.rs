@@ -1,14 +1,19 @@
 //! The other side: who enables the probes and reads the blocks.
 
 use crate::layout::{
-    AT_COSTS, AT_DROPPED, AT_ENABLED, AT_NAMES, AT_READ, AT_WRITTEN, FIRST_SLOT, HEADER_WORDS, IDS, NAME_WORDS,
-    RECORD_MAGIC, SECTIONS, SLOT_WORDS,
+    AFTER_DROP, AT_COSTS, AT_DROPPED, AT_ENABLED, AT_LOOKED, AT_NAMES, AT_READ, AT_WRITTEN, FIRST_SLOT, HEADER_WORDS,
+    IDS, NAME_WORDS, RECORD_MAGIC, SECTIONS, SLOT_WORDS,
 };
-use crate::map::Map;
-use crate::ring::{Direction, check, create};
+use crate::map::{Map, lock, ticks};
+use crate::ring::{Direction, check, open_or_make};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a block may be under way from its thread into the ring. A thread that takes longer was killed there.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A section of a block, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +49,8 @@ pub struct Data {
     pub sections: Vec<Section>,
     /// Sections for which there was no room.
     pub beyond: u16,
+    /// The thread's block before was dropped.
+    pub after_drop: bool,
 }
 
 /// What the operations cost in the program, in ticks: NetSlice's τα, τβ, τo, τγ. All 0 before it has configured.
@@ -64,30 +71,44 @@ pub struct Costs {
 pub struct Reader {
     map: Map,
     slots: u64,
+    /// The block that is waited for, though others came behind it, and since when.
+    missing: Option<(u64, Instant)>,
+    lost: u64,
+    /// Locked.
+    _file: File,
 }
 
 impl Reader {
     /// Opens the ring of a program.
     ///
     /// # Errors
-    /// When there is none, or it is no ring.
+    /// When there is none, it is no ring, or another reads it.
     pub fn open(path: &Path) -> io::Result<Reader> {
-        let map = Map::open(path)?;
-        let slots = check(&map)?;
-        Ok(Reader { map, slots })
+        Reader::of(Map::open(path)?)
     }
 
     /// Opens the ring, or makes one of about this many bytes for a program to come.
     ///
     /// # Errors
-    /// When the file cannot be opened or made, or is no ring.
+    /// When the file cannot be opened or made, is no ring, or another reads it.
     pub fn open_or_create(path: &Path, bytes: usize) -> io::Result<Reader> {
-        let (map, slots) = create(path, bytes)?;
-        Ok(Reader { map, slots })
+        Reader::of(open_or_make(path, bytes)?)
     }
 
-    /// Turns the probes on or off: blocks that are begun from now on are measured, or not.
+    fn of((map, file): (Map, File)) -> io::Result<Reader> {
+        let slots = check(&map)?;
+        if !lock(&file)? {
+            let what =
+                "another reads this ring, and each block is read once: end the other netlathe slice attach first";
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, what));
+        }
+        Ok(Reader { map, slots, missing: None, lost: 0, _file: file })
+    }
+
+    /// Turns the probes on or off: blocks that are begun from now on are measured, or not. A program whose ring is full
+    /// turns them off itself when nobody has looked for some seconds, so who reads says it again from time to time.
     pub fn enable(&self, on: bool) {
+        self.map.words()[AT_LOOKED].store(ticks(), Ordering::Relaxed);
         self.map.words()[AT_ENABLED].store(u64::from(on), Ordering::Relaxed);
     }
 
@@ -98,15 +119,30 @@ impl Reader {
         words[AT_DROPPED].store(0, Ordering::Relaxed);
     }
 
+    /// Whether blocks are there, or under way.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        let words = self.map.words();
+        words[AT_READ].load(Ordering::Relaxed) != words[AT_WRITTEN].load(Ordering::Relaxed)
+    }
+
+    /// Blocks whose threads were killed while they wrote them.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// The next block, if one is there.
     pub fn next_block(&mut self) -> Option<Data> {
         let words = self.map.words();
+        words[AT_LOOKED].store(ticks(), Ordering::Relaxed);
         let number = words[AT_READ].load(Ordering::Relaxed);
         let at = FIRST_SLOT + (number % self.slots) as usize * SLOT_WORDS;
         let slot = &words[at..at + SLOT_WORDS];
         if slot[0].load(Ordering::Acquire) != number + 1 {
-            return None;
+            return self.pass_over(number);
         }
+        self.missing = None;
         let word = |n: usize| slot[n].load(Ordering::Relaxed);
         let (header, thread) = (word(1), word(3));
         let count = ((thread >> 32) as u16 as usize).min(SECTIONS);
@@ -126,9 +162,33 @@ impl Reader {
             thread: thread as u32,
             sections: (0..count).filter_map(section).collect(),
             beyond: (thread >> 48) as u16,
+            after_drop: header & AFTER_DROP != 0,
         };
         words[AT_READ].store(number + 1, Ordering::Release);
         Some(data)
+    }
+
+    /// A block that is not there: none was written, or its thread is at it, or was killed there. The last is counted, and
+    /// the next block taken.
+    fn pass_over(&mut self, number: u64) -> Option<Data> {
+        if !self.waits() {
+            self.missing = None;
+            return None;
+        }
+        match self.missing {
+            Some((missing, since)) if missing == number => {
+                if since.elapsed() < PATIENCE {
+                    return None;
+                }
+                self.lost += 1;
+                self.map.words()[AT_READ].store(number + 1, Ordering::Release);
+                self.next_block()
+            }
+            _ => {
+                self.missing = Some((number, Instant::now()));
+                None
+            }
+        }
     }
 
     /// Blocks that the program dropped, since the ring was full.

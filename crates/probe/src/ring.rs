@@ -1,13 +1,16 @@
 //! The program's side: configure, init, start, stop, exit.
 
 use crate::layout::{
-    AT_COSTS, AT_DROPPED, AT_ENABLED, AT_MAGIC, AT_NAMES, AT_READ, AT_SLOTS, AT_VERSION, AT_WRITTEN, FIRST_SLOT,
-    HEADER_WORDS, IDS, MAGIC, NAME_WORDS, RECORD_MAGIC, SECTIONS, SLOT_WORDS, VERSION,
+    AFTER_DROP, AT_COSTS, AT_DROPPED, AT_ENABLED, AT_LOOKED, AT_MAGIC, AT_NAMES, AT_READ, AT_SLOTS, AT_VERSION,
+    AT_WRITTEN, FIRST_SLOT, GONE, HEADER_WORDS, IDS, MAGIC, NAME_WORDS, RECORD_MAGIC, SECTIONS, SLOT_WORDS, VERSION,
+    slots,
 };
-use crate::map::{Map, settled, thread_id, ticks};
+use crate::map::{Map, in_children, settled, thread_id, ticks};
 use std::cell::Cell;
+use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Which way the packet of a block goes.
@@ -47,6 +50,8 @@ thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(0) };
     /// Blocks of the thread.
     static BLOCKS: Cell<u32> = const { Cell::new(0) };
+    /// `AFTER_DROP` when the thread's last block was dropped.
+    static AFTER: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Of a thread's blocks the first, and later one in so many, are timed.
@@ -56,21 +61,30 @@ const EVERY: u32 = 16;
 const ALPHA: usize = 0;
 const GAMMA: usize = 3;
 
-pub(crate) fn create(path: &Path, bytes: usize) -> io::Result<(Map, u64)> {
-    let slots = (bytes / 8).saturating_sub(FIRST_SLOT) / SLOT_WORDS;
+/// Opens the ring, or makes one of about this many bytes.
+pub(crate) fn open_or_make(path: &Path, bytes: usize) -> io::Result<(Map, File)> {
+    match Map::open(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    let slots = slots(bytes);
     if slots == 0 {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a ring needs 8 KiB at least"));
     }
-    let (map, made) = Map::open_or_create(path, FIRST_SLOT + slots * SLOT_WORDS)?;
-    let words = map.words();
-    if made {
-        words[AT_VERSION].store(VERSION | (SLOT_WORDS as u64) << 32, Ordering::Relaxed);
-        words[AT_SLOTS].store(slots as u64, Ordering::Relaxed);
-        // Last: whoever sees it sees the rest.
-        words[AT_MAGIC].store(MAGIC, Ordering::Release);
-    }
-    let slots = check(&map)?;
-    Ok((map, slots))
+    let head = [MAGIC, VERSION | (SLOT_WORDS as u64) << 32, slots];
+    Map::make(path, FIRST_SLOT + slots as usize * SLOT_WORDS, &head)?;
+    Map::open(path)
+}
+
+/// In a forked process the one thread that is left has another number.
+extern "C" fn forget_thread() {
+    THREAD.set(0);
+}
+
+fn forget_thread_in_children() -> io::Result<()> {
+    static DONE: OnceLock<Option<i32>> = OnceLock::new();
+    let errno = DONE.get_or_init(|| in_children(forget_thread).err().and_then(|cause| cause.raw_os_error()));
+    errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
 }
 
 /// Whether it is a ring of this version, whole, and of how many slots.
@@ -78,14 +92,16 @@ pub(crate) fn check(map: &Map) -> io::Result<u64> {
     let words = map.words();
     let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     if words.len() < FIRST_SLOT + SLOT_WORDS || words[AT_MAGIC].load(Ordering::Acquire) != MAGIC {
-        return wrong("it is no ring of probes");
+        return wrong("it is no ring of probes: name another file, or remove it");
     }
     if words[AT_VERSION].load(Ordering::Relaxed) != VERSION | (SLOT_WORDS as u64) << 32 {
-        return wrong("it is a ring of another version of the probes");
+        return wrong(
+            "it is a ring of another version of the probes: remove it, and build the program with this version's",
+        );
     }
     let slots = words[AT_SLOTS].load(Ordering::Relaxed);
     let room = ((words.len() - FIRST_SLOT) / SLOT_WORDS) as u64;
-    if slots == 0 || slots > room { wrong("it is a ring that was cut short") } else { Ok(slots) }
+    if slots == 0 || slots > room { wrong("it is a ring that was cut short: remove it") } else { Ok(slots) }
 }
 
 impl Ring {
@@ -96,7 +112,9 @@ impl Ring {
     /// # Errors
     /// When the file cannot be opened or made, or is no ring.
     pub fn configure(path: impl AsRef<Path>, bytes: usize) -> io::Result<Ring> {
-        let (map, slots) = create(path.as_ref(), bytes)?;
+        let (map, _) = open_or_make(path.as_ref(), bytes)?;
+        let slots = check(&map)?;
+        forget_thread_in_children()?;
         let mut ring = Ring { map, slots, clock: 0 };
         ring.calibrate();
         Ok(ring)
@@ -133,7 +151,7 @@ impl Ring {
         let begun = settled();
         let mut block = Block::new(on, header);
         block.timed = if blocks > FIRST { 32 } else { 8 };
-        self.learn(ALPHA, settled() - begun, block.timed);
+        self.learn(ALPHA, settled().saturating_sub(begun), block.timed);
         block
     }
 
@@ -160,7 +178,7 @@ impl Ring {
         let begun = settled();
         if self.put(&block) {
             // Until its stores are in the cache: the program's next call would wait for that.
-            self.learn(GAMMA, settled() - begun, block.timed);
+            self.learn(GAMMA, settled().saturating_sub(begun), block.timed);
         }
     }
 
@@ -171,7 +189,7 @@ impl Ring {
         let mut number = words[AT_WRITTEN].load(Ordering::Relaxed);
         loop {
             if number.wrapping_sub(words[AT_READ].load(Ordering::Acquire)) >= self.slots {
-                words[AT_DROPPED].fetch_add(1, Ordering::Relaxed);
+                self.drop_one();
                 return false;
             }
             let taken =
@@ -184,6 +202,17 @@ impl Ring {
         let at = FIRST_SLOT + (number % self.slots) as usize * SLOT_WORDS;
         write_slot(&words[at..at + SLOT_WORDS], block, number);
         true
+    }
+
+    #[cold]
+    fn drop_one(&self) {
+        let words = self.map.words();
+        words[AT_DROPPED].fetch_add(1, Ordering::Relaxed);
+        AFTER.set(AFTER_DROP);
+        let looked = words[AT_LOOKED].load(Ordering::Relaxed);
+        if looked != 0 && ticks().saturating_sub(looked) > GONE {
+            words[AT_ENABLED].store(0, Ordering::Relaxed);
+        }
     }
 
     /// What each operation costs here, medians of many tries, in 1/1024 of a tick. With warm caches, so those of init
@@ -209,9 +238,10 @@ impl Ring {
             let pairs = u64::from(PAIRS);
             let inside = block.sections[..block.count].iter().map(|(_, length)| length).sum::<u64>();
             let fine = |ticks: u64| ticks << 10;
-            let each = [begun - begin, stopped - begun, written - stopped, end - written].map(fine);
+            let each = [(begin, begun), (begun, stopped), (stopped, written), (written, end)];
+            let each = each.map(|(from, to)| fine(to.saturating_sub(from)));
             let begin = settled();
-            let settling = fine(settled() - begin);
+            let settling = fine(settled().saturating_sub(begin));
             for (took, each) in took.iter_mut().zip(each.into_iter().chain([fine(inside) / pairs, settling])) {
                 took.push(each);
             }
@@ -239,7 +269,7 @@ fn write_slot(slot: &[AtomicU64], block: &Block, number: u64) {
     } else {
         thread
     };
-    slot[1].store(block.header, Ordering::Relaxed);
+    slot[1].store(block.header | AFTER.replace(0), Ordering::Relaxed);
     slot[2].store(block.start, Ordering::Relaxed);
     let count = (block.count as u64) << 32;
     slot[3].store(u64::from(thread) | count | block.beyond.min(0xffff) << 48, Ordering::Relaxed);
@@ -267,26 +297,34 @@ impl Block {
     #[inline(always)]
     pub fn start(&mut self, id: u8) {
         if self.on {
-            self.open[usize::from(id) % IDS] = ticks();
+            if let Some(open) = self.open.get_mut(usize::from(id)) {
+                *open = ticks();
+            }
         }
     }
 
-    /// The section of that number ends. One that was not started, or has stopped, is left out.
+    /// The section of that number ends. One that was not started, or has stopped, is left out; one whose number is
+    /// above 31, or for which there is no room, is counted.
     #[inline(always)]
     pub fn stop(&mut self, id: u8) {
         if self.on {
             let now = ticks();
-            let id = usize::from(id) % IDS;
-            let started = std::mem::take(&mut self.open[id]);
-            match self.sections.get_mut(self.count) {
-                Some(section) if started != 0 => {
-                    let after = (started - self.start).min(0xffff_ffff);
-                    *section = (id as u64 | RECORD_MAGIC << 8 | after << 32, now - started);
-                    self.count += 1;
-                }
-                Some(_) => {}
-                None => self.beyond += 1,
+            let Some(open) = self.open.get_mut(usize::from(id)) else {
+                self.beyond += 1;
+                return;
+            };
+            let started = std::mem::take(open);
+            if started == 0 {
+                return;
             }
+            let Some(section) = self.sections.get_mut(self.count) else {
+                self.beyond += 1;
+                return;
+            };
+            // Where the counters of two CPUs differ, a thread that moves may find itself in the past.
+            let after = started.saturating_sub(self.start).min(0xffff_ffff);
+            *section = (u64::from(id) | RECORD_MAGIC << 8 | after << 32, now.saturating_sub(started));
+            self.count += 1;
         }
     }
 }

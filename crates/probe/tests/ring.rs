@@ -1,8 +1,12 @@
 //! Rings by both writers, Rust's and C's, as the reader finds them.
 
 use probe::{Direction, Reader, Ring, ticks};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 use tempfile::TempDir;
 
 fn folder() -> TempDir {
@@ -119,7 +123,7 @@ fn threads_share_a_ring() {
             });
         }
     });
-    let mut threads = std::collections::BTreeMap::new();
+    let mut threads = BTreeMap::new();
     while let Some(data) = reader.next_block() {
         *threads.entry(data.thread).or_insert(0) += 1;
     }
@@ -138,18 +142,159 @@ fn what_is_no_ring_is_refused() {
     assert!(Ring::configure(folder.path().join("tiny"), 100).is_err());
 }
 
+/// A thread that is killed between taking a place and filling it does not hold up those behind it for ever.
+#[test]
+fn a_block_that_nobody_finishes_is_given_up_and_counted() {
+    let folder = folder();
+    let path = folder.path().join("ring");
+    let ring = Ring::configure(&path, 64 << 10).expect("it is made");
+    let mut reader = Reader::open(&path).expect("it is there");
+    reader.enable(true);
+    let put = || ring.exit(ring.init(6, Direction::Send));
+    put();
+    // The place of the second is taken, and no more.
+    let file = File::options().read(true).write(true).open(&path).expect("it is there");
+    file.write_all_at(&2_u64.to_ne_bytes(), 8 * 8).expect("it can be written");
+    put();
+    assert!(reader.next_block().is_some());
+    assert!(reader.next_block().is_none() && reader.waits() && reader.lost() == 0, "it may still come");
+    std::thread::sleep(Duration::from_millis(1_100));
+    assert!(reader.next_block().is_some(), "the one behind it");
+    assert_eq!((reader.lost(), reader.waits(), reader.next_block()), (1, false, None));
+}
+
+/// Whoever finds the file finds a whole ring, also while it is made and after its maker was killed.
+#[test]
+fn a_ring_has_its_name_when_it_is_whole() {
+    let folder = folder();
+    for round in 0..20 {
+        let path = folder.path().join(format!("ring{round}"));
+        let configure = || Ring::configure(&path, 8 << 20).map(drop);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(configure)).collect();
+            for thread in threads {
+                thread.join().expect("it does not panic").expect("nobody finds half a ring");
+            }
+        });
+    }
+    // One that was killed while it made its ring leaves a file of another name.
+    std::fs::write(folder.path().join("late.new00"), []).expect("it can be written");
+    Ring::configure(folder.path().join("late"), 64 << 10).expect("it is made nevertheless");
+    let names = std::fs::read_dir(folder.path()).expect("it is there").count();
+    assert_eq!(names, 22, "20 rings, what was left behind, and one more");
+}
+
+#[test]
+fn a_ring_has_one_reader() {
+    let folder = folder();
+    let path = folder.path().join("ring");
+    let reader = Reader::open_or_create(&path, 64 << 10).expect("it is made");
+    let error = Reader::open(&path).expect_err("each block is read once");
+    assert!(error.to_string().contains("end the other"), "{error}");
+    drop(reader);
+    assert!(Reader::open(&path).is_ok());
+}
+
+/// A reader that was killed did not turn the probes off: the program does, when its ring is full.
+#[test]
+fn probes_go_off_when_their_reader_was_killed() {
+    let folder = folder();
+    let path = folder.path().join("ring");
+    let mut reader = Reader::open_or_create(&path, 8 << 10).expect("it is made");
+    let ring = Ring::configure(&path, 8 << 10).expect("it is there");
+    let fill = || (0..30).for_each(|_| ring.exit(ring.init(6, Direction::Send)));
+    reader.enable(true);
+    fill();
+    let dropped = reader.dropped();
+    assert!(dropped > 0);
+    // It looked long ago, but on the counter's first ticks nothing was.
+    let file = File::options().write(true).open(&path).expect("it is there");
+    file.write_all_at(&1_u64.to_ne_bytes(), 17 * 8).expect("it can be written");
+    fill();
+    assert_eq!(reader.dropped(), dropped + 1, "the first that is dropped is the last");
+    while reader.next_block().is_some() {}
+    fill();
+    assert_eq!(reader.next_block(), None, "they are off");
+    reader.enable(true);
+    fill();
+    assert!(reader.next_block().is_some_and(|block| block.after_drop), "some were dropped before it");
+    assert!(reader.next_block().is_some_and(|block| !block.after_drop));
+}
+
+#[test]
+fn numbers_above_31_are_no_others() {
+    let folder = folder();
+    let path = folder.path().join("ring");
+    let ring = Ring::configure(&path, 64 << 10).expect("it is made");
+    let mut reader = Reader::open(&path).expect("it is there");
+    reader.enable(true);
+    let mut block = ring.init(6, Direction::Send);
+    for id in [33, 31, 255] {
+        block.start(id);
+        block.stop(id);
+    }
+    ring.exit(block);
+    let data = reader.next_block().expect("one block");
+    let ids: Vec<u8> = data.sections.iter().map(|section| section.id).collect();
+    assert_eq!((ids, data.beyond), (vec![31], 2), "33 is not 1");
+}
+
+/// The header compiles without a word by the strict compilers of programs that are not ours.
+#[test]
+fn the_header_is_c_and_cpp() {
+    const PROGRAM: &str = r#"
+#include "netlathe_probe.h"
+int main(void)
+{
+    struct netlathe_ring ring;
+    struct netlathe_block block;
+    if (netlathe_configure(&ring, "ring", 1 << 20)) return 1;
+    netlathe_init(&ring, &block, 6, NETLATHE_SEND);
+    netlathe_lengths(&block, 20, 20, 100);
+    netlathe_start(&block, 1);
+    netlathe_stop(&block, 1);
+    netlathe_exit(&ring, &block);
+    return 0;
+}
+"#;
+    let folder = folder();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    for (compiler, source, standards) in [
+        ("gcc", "p.c", &["c99", "gnu99", "c11", "gnu11", "c17"][..]),
+        ("clang", "p.c", &["c99", "c11", "gnu17"]),
+        ("g++", "p.cc", &["c++11", "c++17", "gnu++17"]),
+    ] {
+        std::fs::write(folder.path().join(source), PROGRAM).expect("it can be written");
+        for standard in standards {
+            let compiled = Command::new(compiler)
+                .args(["-O2", "-Wall", "-Wextra", "-pedantic", "-Wshadow", "-Wconversion", "-Werror"])
+                .args([&format!("-std={standard}"), source, "-o", "p", "-I"])
+                .arg(&include)
+                .current_dir(folder.path())
+                .output();
+            let Ok(compiled) = compiled else {
+                println!("SKIP: there is no {compiler}");
+                break;
+            };
+            assert!(compiled.status.success(), "{compiler} {standard}: {}", String::from_utf8_lossy(&compiled.stderr));
+        }
+    }
+}
+
 /// The same by a program in C, which includes nothing but the header.
 #[test]
 fn the_header_for_c_writes_the_same_ring() {
     const PROGRAM: &str = r#"
 #include "netlathe_probe.h"
 #include <stdio.h>
+#include <sys/wait.h>
 int main(int count, char **argv)
 {
     struct netlathe_ring ring;
     if (count != 2 || netlathe_configure(&ring, argv[1], 64 << 10)) { perror("configure"); return 1; }
     netlathe_name(&ring, 5, "written in C");
-    for (int i = 0; i < 10; i++) {
+    if (fork() < 0) return 1; /* both write: a child is another thread */
+    for (int i = 0; i < 5; i++) {
         struct netlathe_block block;
         netlathe_init(&ring, &block, 6, NETLATHE_SEND);
         netlathe_lengths(&block, 32, 20, 180);
@@ -158,6 +303,7 @@ int main(int count, char **argv)
         netlathe_stop(&block, 5);
         netlathe_exit(&ring, &block);
     }
+    wait(NULL);
     return 0;
 }
 "#;
@@ -179,12 +325,15 @@ int main(int count, char **argv)
     let mut reader = Reader::open_or_create(&path, 64 << 10).expect("it is made");
     reader.enable(true);
     assert!(Command::new(&binary).arg(&path).status().expect("it runs").success());
+    let mut threads = BTreeMap::new();
     for _ in 0..10 {
         let data = reader.next_block().expect("ten blocks");
+        *threads.entry(data.thread).or_insert(0) += 1;
         assert_eq!((data.protocol, data.direction, data.length), (6, Direction::Send, 180));
         assert_eq!((data.sections.len(), data.sections[0].id), (1, 5));
         assert!(data.sections[0].length >= 20_000, "{data:?}");
     }
+    assert_eq!(threads.into_values().collect::<Vec<_>>(), [5; 2], "each process has threads of its own");
     assert_eq!((reader.next_block(), reader.dropped()), (None, 0));
     assert_eq!(reader.name(5).as_deref(), Some("written in C"));
     let costs = reader.costs();
