@@ -37,7 +37,9 @@ pub struct ProgramReport {
     pub received: u64,
     /// Blocks that the program dropped, since the ring was full.
     pub dropped: u64,
-    /// Sections for which a block had no room.
+    /// Blocks whose threads were killed while they wrote them.
+    pub lost: u64,
+    /// Sections for which a block had no room, or whose number is above 31.
     pub beyond: u64,
     /// The sections, by their numbers.
     pub sections: Vec<SectionReport>,
@@ -53,6 +55,7 @@ pub struct ProgramBook {
     overhead: Overhead,
     ns_per_tick: f64,
     received: u64,
+    lost: u64,
     beyond: u64,
     sections: BTreeMap<u8, Tally>,
     last: HashMap<u32, (u64, u32)>,
@@ -81,6 +84,7 @@ impl ProgramBook {
             overhead: overhead(costs, ns_per_tick),
             ns_per_tick,
             received: 0,
+            lost: 0,
             beyond: 0,
             sections: BTreeMap::new(),
             last: HashMap::new(),
@@ -115,10 +119,21 @@ impl ProgramBook {
             self.sections.entry(section.id).or_insert_with(Tally::new).count(raw, net);
         }
         let pairs = u32::try_from(data.sections.len()).unwrap_or(u32::MAX) + u32::from(data.beyond);
-        if let Some((start, before)) = self.last.insert(data.thread, (data.start, pairs)) {
-            let raw = data.start.saturating_sub(start) as f64 * self.ns_per_tick;
+        let last = self.last.insert(data.thread, (data.start, pairs));
+        // Over a block that was dropped, two rounds would look like one. And of blocks that a thread has open at the same
+        // time, the one that ends last may have begun first: that is no round.
+        if let Some((start, before)) = last.filter(|(start, _)| !data.after_drop && *start < data.start) {
+            let raw = (data.start - start) as f64 * self.ns_per_tick;
             self.rounds.count(raw, self.overhead.round(raw, &[before]).max(0.0));
             self.raw_rounds.record(raw.round() as u64).expect("the histogram grows to any value");
+        }
+    }
+
+    /// So many blocks were lost so far, of whichever thread: a round over one is none.
+    pub fn lost(&mut self, blocks: u64) {
+        if blocks != self.lost {
+            self.lost = blocks;
+            self.last.clear();
         }
     }
 
@@ -151,6 +166,7 @@ impl ProgramBook {
         ProgramReport {
             received: self.received,
             dropped,
+            lost: self.lost,
             beyond: self.beyond,
             sections: self.sections.iter().map(section).collect(),
             rounds: (self.rounds.len() > 0).then(|| Loop {
@@ -182,7 +198,27 @@ mod tests {
             thread: 1,
             sections: sections.iter().map(section).collect(),
             beyond: 0,
+            after_drop: false,
         }
+    }
+
+    #[test]
+    fn what_is_no_round_is_not_counted() {
+        let mut book = ProgramBook::new(Costs::default(), 1.0);
+        book.add(&block(10_000, &[]));
+        book.add(&block(20_000, &[]));
+        book.add(&Data { after_drop: true, ..block(50_000, &[]) });
+        book.add(&block(60_000, &[]));
+        // Of two that are open at once, the one that began first ends last.
+        book.add(&block(58_000, &[]));
+        book.add(&block(68_000, &[]));
+        book.lost(1);
+        book.add(&block(99_000, &[]));
+        book.add(&block(109_000, &[]));
+        let report = book.report(1, |_| None);
+        let rounds = report.rounds.expect("there are rounds");
+        assert_eq!((report.lost, rounds.count), (1, 4), "{rounds:?}");
+        assert!((rounds.mean_ns - 10_000.0).abs() < 1e-9, "{rounds:?}");
     }
 
     /// Ticks of half a nanosecond; a pair costs 20 ns, of which 10 lie inside.

@@ -5,6 +5,7 @@ use crate::stop::Stop;
 use serde::Serialize;
 use slice::{ProgramBook, ProgramReport};
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -84,10 +85,10 @@ fn ns_per_tick() -> f64 {
 impl Attach {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let problem = |cause: std::io::Error| {
-            let hint = if cause.kind() == std::io::ErrorKind::NotFound {
-                ": start the program first, or make the ring with --buffer 16MiB"
-            } else {
-                ""
+            let hint = match cause.kind() {
+                ErrorKind::NotFound => ": start the program first, or make the ring with --buffer 16MiB",
+                ErrorKind::PermissionDenied => ": run it as the user of the program, or as root",
+                _ => "",
             };
             Failure::new(format!("{}: {cause}{hint}", self.ring.display()))
         };
@@ -97,6 +98,12 @@ impl Attach {
             None => probe::Reader::open(path),
         };
         let mut reader = open(&self.ring).map_err(problem)?;
+        if let Some(bytes) = self.buffer
+            && probe::layout::slots(bytes as usize) != reader.slots()
+        {
+            let blocks = thousands(reader.slots());
+            output::note(format!("the ring was there, with room for {blocks} blocks: --buffer does not change it"));
+        }
         let ns_per_tick = ns_per_tick();
         reader.forget();
         reader.enable(true);
@@ -105,9 +112,7 @@ impl Attach {
         let mut left = self.count.unwrap_or(u64::MAX);
         loop {
             let last = stop.asked() || end.is_some_and(|end| Instant::now() >= end);
-            if last {
-                reader.enable(false);
-            }
+            reader.enable(!last);
             if let Some(book) = &mut book {
                 book.learn(reader.costs());
             }
@@ -115,18 +120,21 @@ impl Attach {
                 let Some(block) = reader.next_block() else { break };
                 // A program that came after us has measured its costs by its first block; it learns more by the way.
                 let book = book.get_or_insert_with(|| ProgramBook::new(reader.costs(), ns_per_tick));
+                book.lost(reader.lost());
                 book.add(&block);
                 left -= 1;
                 if self.each.is_some() {
                     output::print(&(book.line(&block, |id| reader.name(id)) + "\n"))?;
                 }
             }
-            if last || left == 0 {
+            // What was under way into the ring at the end still comes, or is given up after a second.
+            if left == 0 || (last && !reader.waits()) {
                 break;
             }
             thread::sleep(LOOK);
         }
-        let book = book.unwrap_or_else(|| ProgramBook::new(reader.costs(), ns_per_tick));
+        let mut book = book.unwrap_or_else(|| ProgramBook::new(reader.costs(), ns_per_tick));
+        book.lost(reader.lost());
         let program = book.report(reader.dropped(), |id| reader.name(id));
         if self.json {
             let report = AttachReport { schema: 1, command: "slice attach", program };
@@ -142,7 +150,15 @@ fn text(report: &ProgramReport, raw: bool) -> String {
     let mut out = "slice attach\n".to_owned();
     // Writing to a string cannot fail.
     let (received, dropped) = (thousands(report.received), thousands(report.dropped));
-    let _ = writeln!(out, "  blocks    {received} received, {dropped} dropped since the ring was full");
+    let _ = write!(out, "  blocks    {received} received, {dropped} dropped since the ring was full");
+    if report.lost > 0 {
+        let _ = write!(out, ", {} lost since their threads were killed while they wrote", thousands(report.lost));
+    }
+    out.push('\n');
+    if report.received == 0 {
+        out.push_str("  no block came: does the program run, is this its ring, does it come by its probes?\n");
+        return out;
+    }
     let head = if raw { "      as stamped" } else { "" };
     let _ = writeln!(
         out,
@@ -175,7 +191,11 @@ fn text(report: &ProgramReport, raw: bool) -> String {
         );
     }
     if report.beyond > 0 {
-        let _ = writeln!(out, "  beyond    {} sections, for which a block had no room", thousands(report.beyond));
+        let _ = writeln!(
+            out,
+            "  beyond    {} sections, for which a block had no room, or of a number above 31",
+            thousands(report.beyond)
+        );
     }
     let cost = &report.overhead;
     let _ = writeln!(
