@@ -380,6 +380,30 @@ fn events_that_are_none_are_refused_before_anything_runs() {
 }
 
 #[test]
+fn processes_that_cannot_be_followed_are_refused_before_anything_runs() {
+    let bench = Bench::new();
+    let nobody = bench.run(["slice", "kernel", "--pid", "4294967295", "--duration", "1ms"]);
+    assert_eq!((nobody.status, nobody.complaints().len()), (Some(2), 1), "{}", nobody.stderr);
+    assert!(nobody.stderr.contains("no such process"), "{}", nobody.stderr);
+    // This test runs in a thread of its own.
+    let thread = fs::read_link("/proc/thread-self").expect("proc is mounted");
+    let thread = thread.file_name().and_then(|name| name.to_str()).expect("a number").to_owned();
+    let part = bench.run(["slice", "kernel", "--pid", &thread, "--duration", "1ms"]);
+    assert_eq!(part.status, Some(2), "{}", part.stderr);
+    let process = format!("write --pid {}", std::process::id());
+    assert!(part.stderr.contains(&process), "{}", part.stderr);
+    let options = ["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_netlathe"), "slice", "kernel", "--", "true"];
+    let inside = Command::new("unshare").args(options).output().expect("it is in util-linux");
+    let stderr = String::from_utf8_lossy(&inside.stderr).into_owned();
+    if stderr.contains("unshare") {
+        println!("SKIP: {stderr}");
+        return;
+    }
+    assert_eq!(inside.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("PID namespace") && stderr.lines().count() == 1, "{stderr}");
+}
+
+#[test]
 fn records_are_written_and_read_again() {
     let Some((bench, _turn)) = bench() else { return };
     let live = ping_pong(&bench, &["-w", "records.jsonl"], ["tcp", "127.0.0.1", "4", "50"]);
@@ -399,6 +423,15 @@ fn records_are_written_and_read_again() {
     assert!(html.contains("Where the time goes") && html.contains("ip-tcp-receive") && html.contains("One packet"));
     let json: Value = serde_json::from_slice(&bench.read("page/report.json")).expect("one object");
     assert_eq!(json["packets"], live["packets"]);
+    // A file whose writer was killed: what is there counts, and what is missing is said.
+    let mut cut = bench.read("records.jsonl");
+    cut.truncate(cut.len() - 100);
+    bench.write("cut.jsonl", cut);
+    let cut = bench.run(["slice", "kernel", "--json", "-r", "cut.jsonl"]);
+    assert_eq!((cut.status, cut.complaints().len()), (Some(2), 1), "{}", cut.stderr);
+    assert!(cut.stderr.contains("cut.jsonl: line "), "{}", cut.stderr);
+    let cut: Value = serde_json::from_str(&cut.stdout).expect("one object");
+    assert_eq!(number(&cut["packets"]["seen"]), number(&live["packets"]["seen"]) - 1.0);
     let bad = bench.run(["slice", "kernel", "-r", "ping-pong.py"]);
     assert_eq!((bad.status, bad.complaints().len()), (Some(2), 1), "{}", bad.stderr);
 }
@@ -457,11 +490,13 @@ int main(int count, char **arguments)
     }
     thread::sleep(Duration::from_millis(200));
     let finished = bench.run(["slice", "attach", "ring", "--count", "1000", "--json"]);
+    let larger = bench.run(["slice", "attach", "ring", "--count", "1", "--buffer", "64MiB", "-q"]);
     program.kill().expect("it runs for ever");
     program.wait().expect("it is ours");
     assert_eq!(finished.status, Some(0), "{}", finished.stderr);
     let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
-    assert_eq!(report["received"], 1_000);
+    assert_eq!((&report["received"], &report["lost"]), (&1_000.into(), &0.into()));
+    assert!(larger.stderr.contains("--buffer does not change it"), "{}", larger.stderr);
     let section = |n: usize, name: &str| {
         let section = &report["sections"][n];
         assert_eq!(section["name"], name);

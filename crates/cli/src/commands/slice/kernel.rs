@@ -126,21 +126,28 @@ impl KernelSlices {
         let mut book = Book::new(header.costs);
         let mut first = Vec::new();
         let mut left = self.count.unwrap_or(u64::MAX);
+        let mut broken = None;
         for entry in journal {
-            match entry.map_err(Failure::new)? {
-                Entry::Window(_) => book.window(),
-                Entry::Pace(pace) => book.at_pace(pace),
-                Entry::Record(_) if left == 0 => break,
-                Entry::Record(record) => {
+            match entry {
+                Ok(Entry::Window(_)) => book.window(),
+                Ok(Entry::Pace(pace)) => book.at_pace(pace),
+                _ if left == 0 => break,
+                Ok(Entry::Record(record)) => {
                     left -= 1;
                     self.take(&record, &mut book)?;
                     keep(&mut first, &record);
+                }
+                // Whoever wrote it was killed: what it had written counts.
+                Err(cause) => {
+                    broken = Some(Failure::new(cause));
+                    break;
                 }
             }
         }
         let why = vec!["the records were read from a file".to_owned()];
         let set = Set { probes: header.probes, why, ..Set::default() };
-        self.report(&book, set, None, folder.map(|folder| (folder, first)))
+        let done = self.report(&book, set, None, folder.map(|folder| (folder, first)))?;
+        broken.map_or(Ok(done), Err)
     }
 
     fn follow(&self, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
@@ -150,6 +157,7 @@ impl KernelSlices {
                 "--counters: {asked} events are too many: name up to {most}, and run again for more"
             )));
         }
+        super::processes::check(self.pid, !self.program.is_empty())?;
         let mut journal = self.write.as_deref().map(JournalWriter::create).transpose().map_err(Failure::new)?;
         let stop = Stop::on_signals()?;
         let points = if self.points == "few" { Points::Few } else { Points::All };

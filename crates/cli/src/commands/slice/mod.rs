@@ -8,6 +8,7 @@ mod attach;
 mod end_to_end;
 mod kernel;
 mod pipeline;
+mod processes;
 mod report;
 
 /// Show where a packet's time goes, with what the measuring cost known and subtracted
