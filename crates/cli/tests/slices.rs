@@ -196,7 +196,10 @@ fn bad_shares_are_refused_in_one_line() {
     let finished = bench.run(["measure", "--pcap", "in.pcap", "--slices", "1/4"]);
     assert!(finished.status == Some(2) && finished.stderr.contains("leave it out"), "{}", finished.stderr);
     if cfg!(feature = "slice") {
-        for command in [&["measure", "--pcap", "in.pcap"][..], &["doctor"], &["gen", "--out"]] {
+        // Two shares of frames: one would be left unread.
+        let twice =
+            ["gen", "--out", "null", "--stream", "udp 10.0.0.1:1 > 10.0.0.2:2", "--count", "9", "--slices", "1/4"];
+        for command in [&["measure", "--pcap", "in.pcap"][..], &["doctor"], &["gen", "--out"], &twice] {
             let finished = bench.run(["slice", "pipeline", "--"].iter().chain(command));
             assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
         }

@@ -58,6 +58,9 @@ impl PipelineSlices {
         if common.json && self.each.is_some() {
             return Err(Failure::new("--each prints on stdout, where --json prints one object: leave one of them out"));
         }
+        if common.slices.is_some() {
+            return Err(Failure::new("--slices behind --: here --every 1/N before it says which frames are followed"));
+        }
         common.slices = Some(self.every);
         if self.kernel {
             if self.each.is_some() {
