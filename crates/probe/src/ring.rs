@@ -296,10 +296,10 @@ impl Block {
     /// A section begins: number 0 to 31. Others may begin before it stops.
     #[inline(always)]
     pub fn start(&mut self, id: u8) {
-        if self.on {
-            if let Some(open) = self.open.get_mut(usize::from(id)) {
-                *open = ticks();
-            }
+        if self.on
+            && let Some(open) = self.open.get_mut(usize::from(id))
+        {
+            *open = ticks();
         }
     }
 
