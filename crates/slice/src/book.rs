@@ -305,8 +305,9 @@ impl Book {
         let added = self.costs.whole(record);
         let conversation =
             self.conversations.entry(ends).or_insert(Conversation { first: from, last: None, added: 0.0 });
-        if conversation.first == from {
-            if let Some(last) = conversation.last.filter(|last| *last < at) {
+        // What one call sends in several packets is of one round, with the cost of all.
+        if conversation.first == from && conversation.last.is_none_or(|last| last < at) {
+            if let Some(last) = conversation.last {
                 let raw = at - last;
                 self.rounds.count(raw as f64, (raw as f64 - conversation.added).max(0.0));
                 self.raw_rounds.record(raw).expect("the histogram grows to any value");
@@ -487,6 +488,20 @@ mod tests {
         let cost = 2.0 * costs().whole(&frame(0, false));
         assert_eq!(rounds.count, 9);
         assert!((rounds.raw_mean_ns - 10_000.0).abs() < 1e-9);
+        assert!((rounds.mean_ns - (10_000.0 - cost)).abs() < 1e-6, "{rounds:?} {cost}");
+    }
+
+    #[test]
+    fn a_call_that_sends_several_packets_begins_one_round() {
+        let mut book = Book::new(costs());
+        for n in 0..10 {
+            book.add(&frame(n * 10_000, false));
+            book.add(&frame(n * 10_000, false));
+            book.add(&frame(n * 10_000 + 5_000, true));
+        }
+        let rounds = book.rounds().expect("there are rounds");
+        let cost = 3.0 * costs().whole(&frame(0, false));
+        assert_eq!(rounds.count, 9);
         assert!((rounds.mean_ns - (10_000.0 - cost)).abs() < 1e-6, "{rounds:?} {cost}");
     }
 
