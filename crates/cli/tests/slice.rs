@@ -379,6 +379,28 @@ fn events_that_are_none_are_refused_before_anything_runs() {
     }
 }
 
+/// Where loopback loses all packets, the calibration takes another, instead of waiting for minutes.
+#[test]
+fn a_loopback_that_is_filtered_is_no_standstill() {
+    const DROP: &str = r#"
+__attribute__((section("xdp"), used)) int drop(void *packet) { return 1; }
+"#;
+    let Some((bench, _turn)) = bench() else { return };
+    bench.write("drop.c", DROP);
+    let setup = "clang -target bpf -O2 -g -c drop.c -o drop.o && ip link set lo up && \
+                 ip link set dev lo xdpgeneric obj drop.o sec xdp || exit 77";
+    let script =
+        format!("{setup}; exec timeout -s KILL 60 {} slice kernel -q --duration 1ms", env!("CARGO_BIN_EXE_netlathe"));
+    let command = Command::new("unshare").args(["--net", "sh", "-c", &script]).current_dir(bench.path("")).output();
+    let finished = command.expect("it is in util-linux");
+    let stderr = String::from_utf8_lossy(&finished.stderr);
+    if finished.status.code() == Some(77) {
+        println!("SKIP: packets cannot be dropped here: {stderr}");
+        return;
+    }
+    assert_eq!(finished.status.code(), Some(0), "{stderr}");
+}
+
 #[test]
 fn processes_that_cannot_be_followed_are_refused_before_anything_runs() {
     let bench = Bench::new();

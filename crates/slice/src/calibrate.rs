@@ -27,6 +27,8 @@ const ENOUGH: Duration = Duration::from_millis(1_500);
 const FEWEST: usize = 5;
 /// Rounds without probes that differ by less are of one pace of the machine.
 const CALM: f64 = 0.05;
+/// How long a message over loopback may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Frames and system calls of one round.
 const FRAMES: f64 = 2.0;
 const CALLS: f64 = 4.0;
@@ -47,12 +49,12 @@ impl Bench {
         // Threads that this one starts stay with it.
         nix::sched::sched_setaffinity(Pid::from_raw(0), &here)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let near = TcpStream::connect(listener.local_addr()?)?;
+        // Loopback may be filtered or its softirq late: an error then, never a standstill.
+        let near = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
         let (mut far, _) = listener.accept()?;
         for end in [&near, &far] {
             end.set_nodelay(true)?;
-            // Loopback may be filtered or its softirq late: an error then, never a standstill.
-            end.set_read_timeout(Some(Duration::from_secs(5)))?;
+            end.set_read_timeout(Some(PATIENCE))?;
         }
         let echo = thread::Builder::new().spawn(move || {
             let mut buffer = [0; 4];
