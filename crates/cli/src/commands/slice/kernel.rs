@@ -25,7 +25,7 @@ Examples:
   netlathe slice kernel --port 53 --each lines --count 20
   netlathe slice kernel --pid 4711 -w records.jsonl; netlathe slice kernel -r records.jsonl
   netlathe slice kernel --counters cycles,instructions,context-switches -- ./ping-pong 127.0.0.1 1000
-  netlathe slice kernel --port 443 --windows 20ms/1s --duration 1min
+  netlathe slice kernel --port 443 --windows 20ms/1s --duration 60s
 
 Packets with a payload of TCP or UDP are followed from the send call to the return of the receive call, also
 between namespaces of this machine. With COMMAND, those are followed of which it, or a process it starts,
