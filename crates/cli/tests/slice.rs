@@ -527,9 +527,9 @@ int main(int count, char **arguments)
     let (outer, inner) = (section(0, "outer"), section(1, "wait"));
     let wait = number(&inner["p50_ns"]);
     assert!((wait / 5_000.0 - 1.0).abs() < 0.05, "{report}");
-    // By means: both have the same interruptions in them, while medians go in steps of the loop, 64 ns here.
-    let longer = number(&outer["mean_ns"]) / number(&inner["mean_ns"]);
-    assert!((longer - 1.0).abs() < 0.01, "less the pair within, the outer is no longer: {report}");
+    // By medians, which go in steps of the loop, 64 ns here: one interruption between the two stops moves a mean by 2 %.
+    let longer = number(&outer["p50_ns"]) / wait;
+    assert!((longer - 1.0).abs() < 0.03, "less the pair within, the outer is no longer: {report}");
     let round = number(&report["loop"]["p50_ns"]);
     assert!((round / wait - 1.0).abs() < 0.05, "less what the probes cost, the rest takes no time: {report}");
 }
