@@ -195,6 +195,18 @@ static inline void netlathe_write_slot(uint64_t *slot, const struct netlathe_blo
     __atomic_store_n(&slot[0], number + 1, __ATOMIC_RELEASE);
 }
 
+/* Has the next slot fetched while the program runs on. Its reader had it last, so stores to it would wait, fill the CPU's
+ * store buffer, and with that the first sections of the next block would wait, too: 0.1 us that nobody knows of. */
+static inline void netlathe_near(const uint64_t *slot, uint32_t count)
+{
+    for (uint32_t i = 0; i < NETLATHE_HEADER_WORDS + 2 * count + 7; i += 8)
+#if defined(__x86_64__)
+        __asm__ volatile("prefetchw %0" : : "m"(slot[i])); /* what gcc asks for without -mprfchw is to read it */
+#else
+        __builtin_prefetch(slot + i, 1);
+#endif
+}
+
 /* The ring is full. If its reader has not looked for seconds, it was killed: the probes go off. */
 static inline __attribute__((cold)) void netlathe_drop(uint64_t *w)
 {
@@ -220,6 +232,7 @@ static inline void netlathe_exit(const struct netlathe_ring *ring, const struct 
     } while (!__atomic_compare_exchange_n(&w[NETLATHE_AT_WRITTEN], &number, number + 1, 1, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
     netlathe_write_slot(w + NETLATHE_FIRST_SLOT + number % ring->slots * NETLATHE_SLOT_WORDS, block, number);
+    netlathe_near(w + NETLATHE_FIRST_SLOT + (number + 1) % ring->slots * NETLATHE_SLOT_WORDS, block->count);
     /* Until its stores are in the cache: the program's next call would wait for that. */
     if (block->timed)
         netlathe_learn(ring, 3, netlathe_settled() - begun, block->timed);

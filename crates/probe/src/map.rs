@@ -71,6 +71,18 @@ impl Map {
     }
 }
 
+/// Has words fetched that are written to soon, without waiting for them.
+#[inline]
+pub(crate) fn near(words: &[AtomicU64]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in words.chunks(8) {
+        // SAFETY: it asks for a cache line of ours and changes nothing.
+        unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = words;
+}
+
 impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: it is our mapping, and no slice of it outlives us. Nothing can be done should it fail.

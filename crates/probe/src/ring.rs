@@ -5,7 +5,7 @@ use crate::layout::{
     AT_WRITTEN, FIRST_SLOT, GONE, HEADER_WORDS, IDS, MAGIC, NAME_WORDS, RECORD_MAGIC, SECTIONS, SLOT_WORDS, VERSION,
     slots,
 };
-use crate::map::{Map, in_children, settled, thread_id, ticks};
+use crate::map::{Map, in_children, near, settled, thread_id, ticks};
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
@@ -199,8 +199,11 @@ impl Ring {
                 Err(now) => number = now,
             }
         }
-        let at = FIRST_SLOT + (number % self.slots) as usize * SLOT_WORDS;
-        write_slot(&words[at..at + SLOT_WORDS], block, number);
+        let slot = |number: u64| &words[FIRST_SLOT + (number % self.slots) as usize * SLOT_WORDS..][..SLOT_WORDS];
+        write_slot(slot(number), block, number);
+        // Its reader had the next one last, so stores to it would wait, fill the CPU's store buffer, and with that the
+        // first sections of the next block would wait, too: 0.1 us that nobody knows of.
+        near(&slot(number + 1)[..HEADER_WORDS + 2 * block.count]);
         true
     }
 
