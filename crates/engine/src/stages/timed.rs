@@ -64,8 +64,9 @@ pub struct Timed<T> {
     run: Chain<T>,
     run_last: Time,
     slots: Vec<Chain<T>>,
-    /// Which slots of each level hold anything.
-    used: [[u64; SLOTS / 64]; LEVELS],
+    /// Which slots hold anything, a bit each, and which of these words are not 0.
+    used: [u64; LEVELS * SLOTS / 64],
+    words: u64,
     last: u64,
     len: usize,
     free: Vec<Block<T>>,
@@ -77,7 +78,8 @@ impl<T> Default for Timed<T> {
             run: Chain::new(),
             run_last: Time::ZERO,
             slots: (0..LEVELS * SLOTS).map(|_| Chain::new()).collect(),
-            used: [[0; SLOTS / 64]; LEVELS],
+            used: [0; LEVELS * SLOTS / 64],
+            words: 0,
             last: 0,
             len: 0,
             free: Vec::new(),
@@ -180,21 +182,18 @@ impl<T> Timed<T> {
     }
 
     fn mark(&mut self, slot: usize, used: bool) {
-        let word = &mut self.used[slot / SLOTS][slot % SLOTS / 64];
-        let bit = 1 << (slot % 64);
-        if used { *word |= bit } else { *word &= !bit }
+        let with = |word: u64, bit: usize, set: bool| if set { word | 1 << bit } else { word & !(1 << bit) };
+        let word = &mut self.used[slot / 64];
+        *word = with(*word, slot % 64, used);
+        self.words = with(self.words, slot / 64, *word != 0);
     }
 
     /// The slot with the least entries: the first in the lowest level that has any.
+    #[inline]
     fn lowest(&self) -> Option<usize> {
-        for (level, words) in self.used.iter().enumerate() {
-            for (i, word) in words.iter().enumerate() {
-                if *word != 0 {
-                    return Some(level * SLOTS + i * 64 + word.trailing_zeros() as usize);
-                }
-            }
-        }
-        None
+        let word = self.words.trailing_zeros() as usize;
+        let slot = self.used.get(word)?.trailing_zeros() as usize;
+        Some(word * 64 + slot)
     }
 }
 
