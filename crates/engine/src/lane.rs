@@ -163,6 +163,7 @@ impl<F: Frame> Lane<F> {
     fn followed(&mut self) {
         if slices::COMPILED
             && let Some(slices) = &mut self.slices
+            && !(self.outlet.released.is_empty() && self.outlet.dropped.is_empty())
         {
             slices.passed(&self.outlet.released, &self.outlet.dropped);
         }

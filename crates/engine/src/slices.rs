@@ -86,7 +86,7 @@ impl Slices {
     /// Time is real: it is read by `clock`, which takes `cost`.
     pub(crate) fn read_by(&mut self, clock: Reading, cost: Span) {
         self.clock = Some(clock);
-        self.meter.costs(cost);
+        self.meter.in_real_time(cost);
     }
 
     /// For two threads: that which gives frames to the other, and that which goes on with them.
@@ -186,14 +186,20 @@ impl Slices {
     #[inline(always)]
     pub(crate) fn settled<F: Frame>(&mut self, frame: &F, ready: Time, ask: Time) -> u32 {
         let tag = frame.tag();
+        if tag != 0 {
+            self.first(tag, ready);
+        }
+        self.last = ask;
+        tag
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first(&mut self, tag: u32, ready: Time) {
         // Handed on, it is in no queue yet.
-        if tag != 0 && !self.handed_on {
+        if !self.handed_on {
             self.mark(tag, ready.max(self.last));
         }
-        if ask < Time::MAX {
-            self.last = ask;
-        }
-        tag
     }
 
     /// A frame that is followed departed at `start` instead of `ask`, and is handed over.

@@ -160,6 +160,7 @@ pub struct SliceMeter {
 struct Column {
     raw: i128,
     net: i128,
+    /// Of `net`, in ps².
     squares: f64,
     intended: i128,
     worst: u64,
@@ -188,19 +189,23 @@ impl Part {
 }
 
 impl Column {
+    /// Counts one slice of several frames. Sums are kept apart meanwhile: counting in a table is a store anywhere, behind
+    /// which they would have to be read again.
     #[inline]
-    fn count(&mut self, part: Part) {
-        let Part { raw, net, intended } = part;
-        self.raw += i128::from(raw);
-        self.net += i128::from(net);
-        self.intended += i128::from(intended);
-        let ns = net as f64 / PS_PER_NS as f64;
-        self.squares += ns * ns;
-        self.count += 1;
-        self.all.count(net.max(0).unsigned_abs(), 1);
-        let error = (net - intended).unsigned_abs();
-        self.worst = self.worst.max(error);
-        self.errors.count(error, 1);
+    fn count(&mut self, parts: &[Part]) {
+        let Column { mut raw, mut net, mut squares, mut intended, mut worst, .. } = *self;
+        for part in parts {
+            raw += i128::from(part.raw);
+            net += i128::from(part.net);
+            intended += i128::from(part.intended);
+            squares += part.net as f64 * part.net as f64;
+            self.all.count(part.net.max(0).unsigned_abs(), 1);
+            let error = (part.net - part.intended).unsigned_abs();
+            worst = worst.max(error);
+            self.errors.count(error, 1);
+        }
+        (self.raw, self.net, self.squares, self.intended, self.worst) = (raw, net, squares, intended, worst);
+        self.count += parts.len() as u64;
     }
 
     fn mean(&self, sum: i128) -> f64 {
@@ -210,7 +215,8 @@ impl Column {
     fn total(&self) -> SliceTotal {
         let all = self.all.all();
         let mean = self.mean(self.net);
-        let variance = (self.squares / self.count.max(1) as f64 - mean * mean).max(0.0);
+        let squares = self.squares / (PS_PER_NS * PS_PER_NS) as f64;
+        let variance = (squares / self.count.max(1) as f64 - mean * mean).max(0.0);
         SliceTotal {
             count: self.count,
             mean_ns: mean,
@@ -254,15 +260,24 @@ impl SliceMeter {
         }
     }
 
-    /// Each mark but the first takes `reading`.
-    pub fn costs(&mut self, reading: Span) {
+    /// Time is real: each mark but the first takes `reading`, and there is room for all that may come, so that no frame
+    /// waits for it.
+    pub fn in_real_time(&mut self, reading: Span) {
         self.reading = reading;
+        for column in self.slices.iter_mut().chain([&mut self.total]) {
+            column.all.at_hand();
+            column.errors.at_hand();
+        }
     }
 
     /// A meter of the same slices, of which nothing was seen.
     #[must_use]
     pub fn another(&self) -> SliceMeter {
-        SliceMeter { reading: self.reading, ..SliceMeter::new(self.names.clone(), self.every) }
+        let mut other = SliceMeter::new(self.names.clone(), self.every);
+        if self.reading > Span::ZERO {
+            other.in_real_time(self.reading);
+        }
+        other
     }
 
     /// Names of the slices.
@@ -299,22 +314,28 @@ impl SliceMeter {
     #[inline(never)]
     fn count(&mut self) {
         let marks = self.names.len() + 1;
-        let mut wholes = [Part { raw: 0, net: 0, intended: 0 }; TOGETHER];
+        let none = Part { raw: 0, net: 0, intended: 0 };
+        let (mut parts, mut wholes) = ([none; TOGETHER], [none; TOGETHER]);
+        let ways = self.waiting.len() / marks;
         for n in 0..self.names.len() {
             let reading = self.reading_in(n);
-            let column = &mut self.slices[n];
-            for (way, whole) in self.waiting.chunks_exact(marks).zip(&mut wholes) {
-                let part = Part::between(way[n], way[n + 1], reading);
+            for ((way, part), whole) in self.waiting.chunks_exact(marks).zip(&mut parts).zip(&mut wholes) {
+                *part = Part::between(way[n], way[n + 1], reading);
                 whole.raw += part.raw;
                 whole.net += part.net;
                 whole.intended += part.intended;
-                column.count(part);
             }
+            self.slices[n].count(&parts[..ways]);
         }
-        wholes[..self.waiting.len() / marks].iter().for_each(|whole| self.total.count(*whole));
+        self.total.count(&wholes[..ways]);
         let wanted = FIRST * marks - self.first.len();
         self.first.extend(self.waiting.iter().take(wanted));
         self.waiting.clear();
+    }
+
+    /// Slice `n` of one frame.
+    fn part(&self, marks: &[Mark], n: usize) -> Part {
+        Part::between(marks[n], marks[n + 1], self.reading_in(n))
     }
 
     /// One frame's slices.
@@ -322,7 +343,7 @@ impl SliceMeter {
     pub fn parts(&self, marks: &[Mark]) -> Vec<SlicePart> {
         let mut start = 0;
         let part = |n: usize| {
-            let part = Part::between(marks[n], marks[n + 1], self.reading_in(n));
+            let part = self.part(marks, n);
             let begins = start;
             start += part.net;
             SlicePart {
@@ -363,11 +384,12 @@ impl SliceMeter {
                 raw_mean_ns,
             }
         };
-        let off = |marks: &[Mark]| {
-            let whole: f64 = self.parts(marks).iter().map(|part| part.length_ns).sum();
-            (whole - total.p50_ns).abs()
+        let off = |marks: &&[Mark]| {
+            let whole: i64 = (0..self.names.len()).map(|n| self.part(marks, n).net).sum();
+            (whole as f64 / PS_PER_NS as f64 - total.p50_ns).abs()
         };
-        let typical = self.first.chunks(self.names.len() + 1).min_by(|a, b| off(a).total_cmp(&off(b)));
+        let ways = self.first.chunks(self.names.len() + 1).map(|marks| (off(&marks), marks));
+        let typical = ways.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, marks)| marks);
         PipelineSlices {
             every: self.every,
             packets: SlicedPackets {
@@ -439,10 +461,10 @@ impl EndToEndMeter {
         for (name, ns) in slices {
             let (starts, column) = self.slices.entry(name.clone()).or_default();
             *starts += at;
-            column.count(part(*ns));
+            column.count(&[part(*ns)]);
             at += ns;
         }
-        self.total.count(part(at));
+        self.total.count(&[part(at)]);
         if self.first.len() < FIRST {
             self.first.push(slices.to_vec());
         }
@@ -677,7 +699,7 @@ mod tests {
     fn readings_of_the_clock_are_subtracted_where_they_fall() {
         let names = ["rx", "delay", "tx"].map(str::to_owned).to_vec();
         let mut meter = SliceMeter::new(names, 1);
-        meter.costs(Span::from_ns(20));
+        meter.in_real_time(Span::from_ns(20));
         meter.seen();
         meter.record(&marks(&[(0, 0), (100_000, 0), (400_000, 0), (410_000, 0)]));
         let report = meter.report();
