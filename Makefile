@@ -26,9 +26,9 @@ bench-receiver: setup  ## what a Linux receiver takes, where it loses frames, wh
 bench-limit: setup   ## the experiment of reference 001, in bench/results
 	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 cargo bench -p netlathe-engine --bench limit && cc -O3 $$(pkg-config --cflags libdpdk) bench/rte_meter.c -o target/rte_meter $$(pkg-config --libs libdpdk) && target/rte_meter | tee bench/results/rte_meter.txt
 
-bench-slices: setup  ## what slices cost and how exact they are, in bench/results/slices.json, nine minutes
+bench-slices: setup  ## what slices cost and how exact they are, in bench/results/slices.json, ten minutes
 	cargo build --release -p netlathe-cli && loops=$$(cargo bench -p netlathe-slice --bench loops --no-run 2>&1 | grep -o 'target/[^)]*') && for part in "loops $$loops" "probes $$loops" table 'table veth' cost-one cost-two throughput; do python3 bench/slices.py $$part || exit 1; done
-	python3 bench/slices.py pipeline
+	python3 bench/slices.py pipeline && python3 bench/slices.py whole
 
 lint: setup   ## format and lints, warnings are errors
 	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings

@@ -1,12 +1,13 @@
 """What slices cost and how exact they are: each part in turns with the same work without them.
 
-python3 bench/slices.py loops LOOPS | probes LOOPS | table [veth] | cost-one | cost-two | throughput | pipeline [WITH WITHOUT]…
+python3 bench/slices.py loops LOOPS | probes LOOPS | table [veth] | cost-one | cost-two | throughput | pipeline [WITH WITHOUT]… | whole
 
 Each part ends within two minutes, and writes its figures into bench/results/slices.json. `loops`: the corrected round of
 `slice kernel` beside the program's own; `probes`: the same of a program with probes of its own (LOOPS is the bench of
 crates/slice, built); `table`: medians of each slice, by size of message; `cost-…`: the round trip
 of a program while slices or tcpdump run, both ends on one CPU and on two; `throughput`: datagrams at 100 kpps; `pipeline`:
-ns a frame of the engine, by its bench built with and without the feature `slices`, which it builds if none is named.
+ns a frame of the engine, by its bench built with and without the feature `slices`, which it builds if none is named;
+`whole`: CPU time of a whole run of `emulate` from file to file, with and without frames followed.
 Needs root, cc, and for their lines tcpdump and perf.
 """
 
@@ -17,6 +18,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -214,19 +216,47 @@ def pipeline(*built):
     return rows
 
 
+def whole(turns=150):
+    """CPU time of `emulate`, half a million frames through a delay that holds 200, each way in its turn; shares are of the
+    run that follows nobody in the same turn."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        capture = "pcap:" + os.path.join(folder, "in.pcap")
+        stream = "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B"
+        generate = ["gen", "--out", capture, "--count", "500000", "--gap", "1us", "-q", "--stream", stream]
+        subprocess.run([NETLATHE, *generate], check=True)
+        emulate = ["emulate", "--in", capture, "--out", "pcap:/dev/null", "--forward", "delay 200us", "-q"]
+        ways = {"off": [], "off again": [], "1/1000000": ["--slices", "1/1000000"], "1/64": ["--slices", "1/64"]}
+
+        def milliseconds(way):
+            run = subprocess.Popen([NETLATHE, *emulate, *ways[way]])
+            _, status, used = os.wait4(run.pid, 0)
+            run.returncode = os.waitstatus_to_exitcode(status)
+            if run.returncode:
+                raise SystemExit("emulate gave status %d" % run.returncode)
+            return (used.ru_utime + used.ru_stime) * 1e3
+
+        got = [{way: milliseconds(way) for way in ways} for _ in range(turns + 1)][1:]
+    rows = [dict(slices=way, cpu_ms=median(turn[way] for turn in got),
+                 more=median(turn[way] / turn["off"] - 1 for turn in got),
+                 least=min(turn[way] for turn in got) / min(turn["off"] for turn in got) - 1) for way in ways]
+    for row in rows:
+        print(row)
+    return rows
+
+
 def main():
     part, arguments = sys.argv[1], sys.argv[2:]
-    if part != "pipeline":
+    if part not in ("pipeline", "whole"):
         os.makedirs(os.path.dirname(PROGRAM), exist_ok=True)
         subprocess.run(["cc", "-O2", "-o", PROGRAM, os.path.join(HERE, "ping_pong.c")], check=True)
     parts = {"loops": lambda: agreement(arguments[0], "kernel", 3), "probes": lambda: agreement(arguments[0], "probes", 1),
              "table": lambda: table(*arguments), "cost-one": lambda: cost((0, 0)), "cost-two": lambda: cost((0, 1)),
-             "throughput": throughput, "pipeline": lambda: pipeline(*arguments)}
+             "throughput": throughput, "pipeline": lambda: pipeline(*arguments), "whole": whole}
     rows = parts[part]()
-    whole = json.load(open(RESULTS)) if os.path.exists(RESULTS) else {}
-    whole["-".join([part, *arguments]) if part == "table" else part] = rows
+    results = json.load(open(RESULTS)) if os.path.exists(RESULTS) else {}
+    results["-".join([part, *arguments]) if part == "table" else part] = rows
     with open(RESULTS, "w") as file:
-        json.dump(whole, file, indent=1)
+        json.dump(results, file, indent=1)
         file.write("\n")
 
 
