@@ -96,7 +96,7 @@ fn read_frames(file: &Path) -> Result<(), Box<dyn Error>> {
 
 fn shape(file: &Path, ask: &Ask) -> Result<(), Box<dyn Error>> {
     let line = Line::new(BitRate::from_gbps(10));
-    run(&mut PcapSource::open(file)?, &mut WireSink::filled(line, FillerKind::Own, 1), ask)
+    run(&mut PcapSource::open(file)?, &mut WireSink::filled(line, FillerKind::Own, 1, FrameLen::MAX_STANDARD), ask)
 }
 
 /// A stage on the way from a capture to nowhere.

@@ -24,7 +24,7 @@ use engine::sources::Streams;
 use engine::stages::StageConfig;
 use measure::{Flow, PipelineReport};
 use packet::{Frame, HeapFrame};
-use scenario::{BackPlan, LineSpec, Pacer, PipelinePlan, PortSpec, Replay, SourcePlan};
+use scenario::{BackPlan, FillerSpec, LineSpec, Pacer, PipelinePlan, PortSpec, Replay, SourcePlan};
 use serde_json::{Map, Value, json};
 use sim::{FrameList, ReplaySource, SimError, Source};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -356,7 +356,8 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
     };
     let pacing = match (plan.pacer, plan.line) {
         (Pacer::Filler, Some(line)) => {
-            Pacing::Filler { line, kind: plan.filler.kind, align: plan.filler.align, unbounded: false }
+            let FillerSpec { kind, align, longest } = plan.filler;
+            Pacing::Filler { line, kind, align, longest, unbounded: false }
         }
         (Pacer::Deadline, _) => Pacing::Deadline(LaunchTime::Never),
         (Pacer::Auto, _) => Pacing::Deadline(LaunchTime::IfOffered),

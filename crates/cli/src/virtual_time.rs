@@ -151,7 +151,7 @@ fn open_sink(plan: &PipelinePlan, epoch_ns: u64) -> Result<Box<dyn Sink>, Failur
 fn open_wire(plan: &PipelinePlan, wire: &WireSpec, epoch_ns: u64) -> Result<WireSink, sim::SimError> {
     let line = Line::new(wire.rate);
     let mut sink = match plan.pacer {
-        Pacer::Filler => WireSink::filled(line, plan.filler.kind, plan.filler.align),
+        Pacer::Filler => WireSink::filled(line, plan.filler.kind, plan.filler.align, plan.filler.longest),
         _ => WireSink::idle(line),
     };
     if wire.deficit_idle_count {

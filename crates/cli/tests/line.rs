@@ -61,6 +61,24 @@ fn a_line_in_real_time_is_the_model_to_the_byte() {
 }
 
 #[test]
+fn longer_fillers_move_no_frame_and_are_fewer() {
+    let (bench, _turn) = alone();
+    let asks = ["--gap", "10us", "--count", "2000"];
+    let (_, _, standard) = both(&bench, "10G,fillers=keep", &asks);
+    let longer = [&asks[..], &["--filler", "self,longest=9018B"]].concat();
+    let (report, line, model) = both(&bench, "10G,fillers=keep", &longer);
+    assert!(line == model, "{report}");
+    let data = |frames: &[Listed]| frames.iter().filter(|frame| !frame.filler).copied().collect::<Vec<_>>();
+    assert!(data(&line) == data(&standard), "fillers of any length put data where it was asked for");
+    assert!(line.iter().any(|frame| frame.filler && frame.length == 9_018));
+    assert!(line.iter().all(|frame| frame.filler || frame.length <= 1_518));
+    let fillers = number(&report, "/fillers/frames");
+    assert_eq!(fillers, line.iter().filter(|frame| frame.filler).count() as u64);
+    let before = standard.iter().filter(|frame| frame.filler).count() as u64;
+    assert!(fillers * 2 < before, "{fillers} instead of {before}");
+}
+
+#[test]
 fn gaps_that_ethernet_does_not_have_are_carried_there_too() {
     let (bench, _turn) = alone();
     let (_, line, model) = both(&bench, "10G", &["--gap", "1284.1ns", "--count", "5000"]);

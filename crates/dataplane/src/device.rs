@@ -79,13 +79,15 @@ impl Device {
     /// Opens and starts the port. For an interface without a stated driver, AF_XDP is tried first
     /// and AF_PACKET when that does not work here.
     ///
-    /// It has `senders` transmit queues at least.
+    /// It has `senders` transmit queues at least. `mtu_of_nic` is that of a NIC bound to DPDK, if another than the
+    /// driver's own is needed.
     pub(crate) fn open(
         &self,
         eal: &'static Eal,
         pool: &Pool,
         launch_time: LaunchTime,
         senders: u16,
+        mtu_of_nic: Option<u16>,
     ) -> Result<Opened, Error> {
         let mut config = PortConfig { launch_time, tx_queues: senders.max(1), ..PortConfig::default() };
         if matches!(self, Device::Interface { .. }) {
@@ -134,7 +136,7 @@ impl Device {
                 dpdk::seclude(tap)?;
                 started(port)
             }
-            Device::Pci(address) => start(address, &config),
+            Device::Pci(address) => start(address, &PortConfig { mtu: mtu_of_nic, ..config.clone() }),
             Device::Vdev(arguments) => start(arguments, &config),
             Device::Null => start(Vdev::null().as_str(), &config),
             Device::Line { slots, .. } => started(Port::ring(eal, *slots, pool)?),

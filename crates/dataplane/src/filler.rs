@@ -10,8 +10,8 @@ use crate::Error;
 use crate::back::{Back, with_back};
 use crate::queue::Queue;
 use crate::rounds::Rounds;
-use dpdk::{BURST, Burst, Eal, Kept, Mbuf, Outgoing, Pool, TscClock, TxQueue};
-use engine::filler::{FillerPlanner, next_filler};
+use dpdk::{BURST, Burst, Eal, Kept, Mbuf, Outgoing, Pool, Started, TscClock, TxQueue};
+use engine::filler::{FillerPlanner, LONG_FROM, long_fillers, next_filler, next_long_filler};
 use engine::{Departure, Pipeline};
 use measure::{DropReason, PipelineReport, SentStreams, Tally};
 use packet::{FillerKind, Frame, Stamp};
@@ -38,6 +38,8 @@ pub(crate) struct FillerPacer {
     /// There is a line that takes its time. Without, nothing holds the pacer back but its own speed.
     bounded: bool,
     fillers: Fillers,
+    /// Byte times from which on a longer filler is taken; there may be none.
+    long_from: u64,
     /// The next data frame, where a burst was full before it.
     pending: Option<Placed>,
     /// The first frame that a schedule which has ended lets depart no more.
@@ -135,10 +137,12 @@ impl UnderWay {
     }
 }
 
-/// A filler of each length that there is; several of each where the port may hold more of one than can be
-/// counted.
+/// A filler of each standard length, and some longer ones; several of each where the port may hold more of one than can
+/// be counted.
 pub(crate) struct Fillers {
     frames: Vec<Kept>,
+    /// Lengths of the longer ones, longest first; their frames are behind the others.
+    long: Vec<WireLen>,
     copies: usize,
     turn: usize,
 }
@@ -148,38 +152,50 @@ impl Fillers {
     const LENGTHS: u32 = WireLen::MAX_STANDARD.bytes() - Self::LEAST + 1;
     /// A port holds no more of one frame than this.
     const UNDER_WAY: usize = 1 << 15;
+    /// More frames than are needed: threads keep some at hand.
+    const MORE: u32 = 1_024;
 
-    /// Fillers of a kind, for a port that holds up to `slots` frames.
+    /// Fillers of a kind with up to `most` bytes, for a port that holds up to `slots` frames.
     ///
     /// # Errors
     /// There is no memory for them.
-    pub(crate) fn new(eal: &Eal, kind: FillerKind, slots: usize) -> Result<Self, Error> {
-        let copies = slots.div_ceil(Self::UNDER_WAY).max(1);
-        // More than are needed: threads keep some at hand.
-        let count = Self::LENGTHS * copies as u32 + 1_024;
-        let pool = Pool::new(eal, "fillers", count, FrameLen::MAX_STANDARD.bytes() as u16)?;
-        let mut bytes = Vec::new();
+    pub(crate) fn new(eal: &Eal, kind: FillerKind, slots: usize, most: FrameLen) -> Result<Self, Error> {
+        let copies = Self::copies(slots);
+        let long = long_fillers(most);
+        let standard: Vec<WireLen> = (Self::LEAST..Self::LEAST + Self::LENGTHS).map(WireLen::new).collect();
         let mut frames = Vec::new();
-        for length in Self::LEAST..Self::LEAST + Self::LENGTHS {
-            kind.write(&mut bytes, WireLen::new(length).frame());
-            for _ in 0..copies {
-                let mut frame = pool.alloc().ok_or_else(|| dpdk::Error::Pool {
-                    frames: count,
-                    data_room: pool.data_room(),
-                    reason: "its frames are in use".to_owned(),
-                    log: String::new(),
-                })?;
-                frame.copy_from(&bytes)?;
-                frames.push(Kept::from(frame));
+        for lengths in [&standard, &long] {
+            let Some(longest) = lengths.iter().max() else { continue };
+            let count = (lengths.len() * copies) as u32 + Self::MORE.min(8 * lengths.len() as u32);
+            let pool = Pool::new(eal, "fillers", count, longest.frame().bytes() as u16)?;
+            let mut bytes = Vec::new();
+            for length in lengths {
+                kind.write(&mut bytes, length.frame());
+                for _ in 0..copies {
+                    let mut frame = pool.alloc().ok_or_else(|| dpdk::Error::Pool {
+                        frames: count,
+                        data_room: pool.data_room(),
+                        reason: "its frames are in use".to_owned(),
+                        log: String::new(),
+                    })?;
+                    frame.copy_from(&bytes)?;
+                    frames.push(Kept::from(frame));
+                }
             }
         }
-        Ok(Fillers { frames, copies, turn: 0 })
+        Ok(Fillers { frames, long, copies, turn: 0 })
     }
 
     /// MiB of memory that they take.
     pub(crate) fn memory_mib(slots: usize) -> u32 {
-        // With its headers each takes less than 2 KiB.
-        (Self::LENGTHS * slots.div_ceil(Self::UNDER_WAY).max(1) as u32 + 1_024) / 512 + 1
+        // With its headers a standard one takes less than 2 KiB, a longer one less than 10.
+        let copies = Self::copies(slots) as u32;
+        let long = long_fillers(FrameLen::MAX).len() as u32;
+        (Self::LENGTHS * copies + Self::MORE) / 512 + long * (copies + 8) / 100 + 2
+    }
+
+    fn copies(slots: usize) -> usize {
+        slots.div_ceil(Self::UNDER_WAY).max(1)
     }
 
     #[inline]
@@ -187,10 +203,34 @@ impl Fillers {
         &self.frames[(length.bytes() - Self::LEAST) as usize * self.copies + self.turn]
     }
 
+    /// A longer one that leaves room for another in `fill` byte times, of which there are many.
+    fn long(&self, fill: u64) -> Option<(WireLen, &Kept)> {
+        let number = next_long_filler(fill, &self.long)?;
+        Some((self.long[number], &self.frames[(Self::LENGTHS as usize + number) * self.copies + self.turn]))
+    }
+
+    /// The longest, in byte times.
+    fn longest(&self) -> WireLen {
+        self.long.first().copied().unwrap_or(WireLen::MAX_STANDARD)
+    }
+
     /// The next burst has others.
     fn turn(&mut self) {
         self.turn = if self.turn + 1 == self.copies { 0 } else { self.turn + 1 };
     }
+}
+
+/// Whether a port takes fillers that long.
+///
+/// # Errors
+/// It does not.
+pub(crate) fn carries(port: &Started, longest: FrameLen) -> Result<(), Error> {
+    let most = port.tx.first().map_or(FrameLen::MAX, |tx| FrameLen::of_captured(tx.max_frame() as u32));
+    if longest <= most {
+        return Ok(());
+    }
+    let what = format!("fillers of {longest} are longer than the port takes, which is {most}");
+    Err(units::ParseError::new(what, format!("write longest={most}, or give the interface a larger MTU")).into())
 }
 
 /// How a line is filled.
@@ -205,12 +245,13 @@ impl FillerPacer {
     /// A pacer for a queue.
     pub(crate) fn new(tx: TxQueue, fillers: Fillers, settings: Settings) -> Self {
         let Settings { planner, slots, bounded, told } = settings;
-        let queue = Queue::new(*planner.line(), slots);
+        let queue = Queue::new(*planner.line(), slots, fillers.longest());
         FillerPacer {
             tx,
             planner,
             queue,
             bounded,
+            long_from: if fillers.long.is_empty() { u64::MAX } else { LONG_FROM },
             fillers,
             pending: None,
             never: None,
@@ -439,8 +480,14 @@ impl FillerPacer {
             if placed.fill == 0 {
                 return self.push_data(placed);
             }
-            let length = next_filler(placed.fill);
-            self.push_filler(placed.position - placed.fill, length);
+            let start = placed.position - placed.fill;
+            let length = if placed.fill >= self.long_from {
+                self.push_long(start, placed.fill)
+            } else {
+                let length = next_filler(placed.fill);
+                self.push_filler(start, length);
+                length
+            };
             placed.fill -= u64::from(length.bytes());
         }
         self.pending = Some(placed);
@@ -559,6 +606,15 @@ impl FillerPacer {
     fn push_filler(&mut self, position: u64, length: WireLen) {
         self.under_way.add(position, length);
         self.under_way.out.push_kept(self.fillers.of(length));
+    }
+
+    /// Apart: what there are few of is not to cost those of which there are many.
+    #[inline(never)]
+    fn push_long(&mut self, position: u64, fill: u64) -> WireLen {
+        let (length, filler) = self.fillers.long(fill).expect("there are long ones, else none is asked for");
+        self.under_way.add(position, length);
+        self.under_way.out.push_kept(filler);
+        length
     }
 
     /// The line idled if it has gone further than was handed over: what comes next comes later by that.

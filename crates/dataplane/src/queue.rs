@@ -12,8 +12,9 @@ const NAP: Span = Span::from_us(300);
 /// clock, and from the moments at which it is full.
 pub(crate) struct Queue {
     line: Line,
-    /// Frames that it holds at most.
+    /// Frames that it holds at most, and the longest of them.
     slots: usize,
+    longest: WireLen,
     /// Starts of the last frames that it took, at least `slots` of them, by their number modulo a power of two.
     starts: Vec<u64>,
     /// Frames that it took since it was empty.
@@ -27,10 +28,10 @@ pub(crate) struct Queue {
 impl Queue {
     /// When it is full, up to so many frames may have left that the port does not know of yet: NICs
     /// look at what they have sent by the 32, and fetch ahead.
-    const UNKNOWN: u64 = 64 * WireLen::MAX_STANDARD.bytes() as u64;
+    const UNKNOWN: u64 = 64;
 
-    pub(crate) fn new(line: Line, slots: usize) -> Self {
-        Queue { line, slots, starts: vec![0; slots.next_power_of_two()], taken: 0, taken_to: None, lag: 0 }
+    pub(crate) fn new(line: Line, slots: usize, longest: WireLen) -> Self {
+        Queue { line, slots, longest, starts: vec![0; slots.next_power_of_two()], taken: 0, taken_to: None, lag: 0 }
     }
 
     /// Frames that it holds at most.
@@ -80,7 +81,7 @@ impl Queue {
 
     /// It holds more than fits.
     pub(crate) fn is_ahead(&self, now: Time) -> bool {
-        let most = self.slots as u64 * u64::from(WireLen::MAX_STANDARD.bytes());
+        let most = self.slots as u64 * u64::from(self.longest.bytes());
         self.taken_to.is_some_and(|taken_to| taken_to >= self.reached(now) + most)
     }
 
@@ -101,7 +102,8 @@ impl Queue {
         let oldest = self.taken.saturating_sub(self.slots as u64);
         let least = self.starts[self.place(oldest)];
         let reached = self.reached(now);
-        let right = reached.clamp(least, least + Self::UNKNOWN);
+        let unknown = (oldest + Self::UNKNOWN).min(self.taken - 1);
+        let right = reached.clamp(least, self.starts[self.place(unknown)].max(least));
         if right != reached {
             self.lag = now.signed_ps_since(self.line.time(right));
         }
@@ -117,7 +119,7 @@ mod tests {
 
     /// A queue of 4 slots that took frames of 1000 byte times back to back from 5 µs on.
     fn queue(frames: u64) -> (Queue, Time) {
-        let mut queue = Queue::new(Line::new(LINE), 4);
+        let mut queue = Queue::new(Line::new(LINE), 4, WireLen::MAX_STANDARD);
         let start = Time::from_ps(5_000_000);
         for n in 0..frames / 2 {
             queue.took(n * 2_000, &[1_000, 1_000], start);
@@ -131,7 +133,7 @@ mod tests {
         assert_eq!(queue.idled(start + Span::from_ns(3_200)), 0, "just all");
         assert_eq!(queue.idled(start + Span::from_ns(3_280)), 100);
         assert_eq!(queue.idled(start + Span::from_ns(3_280)), 0, "counted once");
-        assert_eq!(Queue::new(Line::new(LINE), 4).idled(start), 0, "nothing was to be sent");
+        assert_eq!(Queue::new(Line::new(LINE), 4, WireLen::MAX_STANDARD).idled(start), 0, "nothing was to be sent");
     }
 
     #[test]
@@ -142,7 +144,7 @@ mod tests {
         queue.is_full(now);
         assert_eq!(queue.reached(now), 200_000, "it is not behind what has left the queue");
         queue.is_full(start + Span::from_us(500));
-        assert_eq!(queue.reached(start + Span::from_us(500)), 200_000 + Queue::UNKNOWN);
+        assert_eq!(queue.reached(start + Span::from_us(500)), 203_000, "its last frame may be on the line by now");
     }
 
     #[test]

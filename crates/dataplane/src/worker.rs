@@ -29,7 +29,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use units::Span;
+use units::{FrameLen, Span};
 
 /// What a worker is to do.
 pub struct Config {
@@ -104,6 +104,8 @@ pub enum Pacing {
         kind: FillerKind,
         /// Data frames start at multiples of so many bytes.
         align: u64,
+        /// The longest filler.
+        longest: FrameLen,
         /// The output may be run ahead of the clock: for ports that refuse nothing, to see how fast
         /// this machine can fill a line.
         unbounded: bool,
@@ -201,9 +203,18 @@ impl Worker {
         pipeline: Pipeline<Mbuf>,
         back: Option<(String, Pipeline<Mbuf>)>,
     ) -> Result<Self, Error> {
+        // Of a NIC the MTU is ours to set: to what fillers need.
+        let mtu_of_nic = match config.pacing {
+            Pacing::Filler { longest, .. } if longest > FrameLen::MAX_STANDARD => Some(longest.bytes() as u16 - 18),
+            _ => None,
+        };
+        let mtu_out = match (&config.output, mtu_of_nic) {
+            (Device::Pci(_), Some(mtu)) => mtu.into(),
+            (output, _) => output.mtu()?,
+        };
         let mtu = match &config.feed {
-            Feed::Device(device) => device.mtu()?.max(config.output.mtu()?),
-            Feed::Stream(..) | Feed::Replay { .. } => config.output.mtu()?,
+            Feed::Device(device) => device.mtu()?.max(mtu_out),
+            Feed::Stream(..) | Feed::Replay { .. } => mtu_out,
         };
         let data_room = Device::data_room(mtu);
         let (frames, reserve) = if data_room > JUMBO_BUFFER {
@@ -219,7 +230,7 @@ impl Worker {
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
         let input = match &config.feed {
-            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1)?),
+            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1, None)?),
             Feed::Stream(..) | Feed::Replay { .. } => None,
         };
         let launch_time = match config.pacing {
@@ -231,14 +242,17 @@ impl Worker {
             Feed::Stream(..) if floods => config.cpus.len().min(usize::from(u16::MAX)) as u16,
             _ => 1,
         };
-        let mut output = config.output.open(eal, &pool, launch_time, senders)?;
+        let mut output = config.output.open(eal, &pool, launch_time, senders, mtu_of_nic)?;
         if matches!(config.pacing, Pacing::Deadline(_)) {
             for queue in &mut output.started.tx {
                 queue.send_by_calls()?;
             }
         }
         let fillers = match config.pacing {
-            Pacing::Filler { kind, .. } => Some(Fillers::new(eal, kind, slots(&config.output))?),
+            Pacing::Filler { kind, longest, .. } => {
+                filler::carries(&output.started, longest)?;
+                Some(Fillers::new(eal, kind, slots(&config.output), longest)?)
+            }
             _ => None,
         };
         // Both directions hold frames of one pool.

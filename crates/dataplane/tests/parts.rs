@@ -11,7 +11,7 @@ use engine::{Class, ClassName, Line, Pipeline};
 use measure::{DropReason, PipelineReport};
 use packet::{FillerKind, HeapFrame};
 use std::sync::atomic::AtomicBool;
-use units::{BitRate, Span, Time};
+use units::{BitRate, FrameLen, Span, Time};
 
 const FRAMES: u64 = 4_000;
 /// One in so many has no room in a buffer: it is dropped before anybody looks of which class it is.
@@ -194,7 +194,8 @@ fn any_number_of_threads_does_the_same() {
     // And each class in the same order, by the lengths that a line saw, which tell the class by their last two
     // bits; classes among each other go as the clock has it. One thread more, at the far end of the line.
     let line = Line::new(BitRate::from_gbps(1));
-    let fillers = || Pacing::Filler { line, kind: FillerKind::Own, align: 1, unbounded: false };
+    let fillers =
+        || Pacing::Filler { line, kind: FillerKind::Own, align: 1, longest: FrameLen::MAX_STANDARD, unbounded: false };
     let device = || Device::Line { slots: 4_096, list: 100_000, keep_fillers: false };
     let lengths = |finished: &Finished| {
         let of_class = |class| finished.listed.iter().map(|frame| frame.length.bytes()).filter(move |n| n % 4 == class);

@@ -11,7 +11,7 @@
 //! more than 42 byte times, and the mean is exact.
 
 use crate::Line;
-use units::{Span, Time, WireLen};
+use units::{FrameLen, Span, Time, WireLen};
 
 /// Longest filler: a standard frame. N ≥ 84 byte times take ⌈N / 1538⌉ fillers.
 const LONGEST: u64 = WireLen::MAX_STANDARD.bytes() as u64;
@@ -131,7 +131,7 @@ impl FillerPlanner {
     }
 }
 
-/// The next of the ⌈N / 1538⌉ fillers that take exactly `fill` byte times.
+/// The next of the ⌈N / 1538⌉ standard fillers that take exactly `fill` byte times.
 ///
 /// All are of the longest kind but the last two, which share the rest so that neither is too short.
 ///
@@ -147,30 +147,64 @@ pub fn next_filler(fill: u64) -> WireLen {
     WireLen::new(take as u32)
 }
 
-/// All the fillers that take exactly `fill` byte times, see [`next_filler`].
+/// From so many byte times on a longer filler saves a frame.
+pub const LONG_FROM: u64 = 2 * LONGEST + 1;
+
+/// The number of the next filler among `long`, see [`long_fillers`]: the longest that leaves room for another.
+///
+/// `fill` is at least [`LONG_FROM`]; none if there are no long ones.
+#[must_use]
+pub fn next_long_filler(fill: u64, long: &[WireLen]) -> Option<usize> {
+    long.iter().position(|length| u64::from(length.bytes()) + SHORTEST <= fill)
+}
+
+/// Fillers above the standard, for a port that takes frames of up to `most`, longest first: what one of them leaves of a
+/// time that has no room for the next one is one standard filler. So a full queue lasts longer, by few frames that are
+/// kept.
+#[must_use]
+pub fn long_fillers(most: FrameLen) -> Vec<WireLen> {
+    let most = most.on_wire();
+    let steps = (1..).map(|n| WireLen::new((LONGEST + n * (LONGEST - SHORTEST)) as u32));
+    let mut long: Vec<WireLen> = steps.take_while(|length| *length < most).collect();
+    if !long.is_empty() {
+        long.push(most);
+    }
+    long.reverse();
+    long
+}
+
+/// All the fillers that take exactly `fill` byte times: those of `long` first, then standard ones.
 ///
 /// # Panics
 /// If `fill` is between 1 and 83, which no frame takes.
-pub fn fillers(fill: u64) -> impl Iterator<Item = WireLen> {
+pub fn fillers(fill: u64, long: &[WireLen]) -> impl Iterator<Item = WireLen> {
     let mut left = fill;
     std::iter::from_fn(move || {
-        let next = (left > 0).then(|| next_filler(left))?;
+        if left == 0 {
+            return None;
+        }
+        let number = if left >= LONG_FROM { next_long_filler(left, long) } else { None };
+        let next = number.map_or_else(|| next_filler(left), |number| long[number]);
         left -= u64::from(next.bytes());
         Some(next)
     })
 }
 
-/// How many fillers take `fill` byte times.
+/// How many fillers these are. All but the last few are of the longest kind.
 #[must_use]
-pub const fn filler_count(fill: u64) -> u64 {
-    fill.div_ceil(LONGEST)
+pub fn filler_count(fill: u64, long: &[WireLen]) -> u64 {
+    let Some(longest) = long.first().map(|longest| u64::from(longest.bytes())) else {
+        return fill.div_ceil(LONGEST);
+    };
+    let longest_ones = if fill < LONG_FROM { 0 } else { (fill - SHORTEST) / longest };
+    longest_ones + fillers(fill - longest_ones * longest, long).count() as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use units::{BitRate, FrameLen};
+    use units::BitRate;
 
     const BYTE_PS: u64 = 800;
 
@@ -185,12 +219,32 @@ mod tests {
     #[test]
     fn every_fill_is_tiled_by_legal_fillers() {
         for fill in (84..10_000).chain([1_000_003, 123_456_789]) {
-            let lengths: Vec<_> = fillers(fill).map(|length| u64::from(length.bytes())).collect();
+            let lengths: Vec<_> = fillers(fill, &[]).map(|length| u64::from(length.bytes())).collect();
             assert_eq!(lengths.iter().sum::<u64>(), fill);
-            assert_eq!(lengths.len() as u64, filler_count(fill));
+            assert_eq!(lengths.len() as u64, filler_count(fill, &[]));
             assert!(lengths.iter().all(|length| (84..=1538).contains(length)), "{fill}: {lengths:?}");
         }
-        assert_eq!(fillers(0).count(), 0);
+        assert_eq!(fillers(0, &[]).count(), 0);
+    }
+
+    #[test]
+    fn long_fillers_leave_a_standard_one() {
+        assert!(long_fillers(FrameLen::MAX_STANDARD).is_empty());
+        assert!(long_fillers(FrameLen::new(2_900)).is_empty(), "it would save no frame");
+        for most in [9_018, 9_216] {
+            let long = long_fillers(FrameLen::new(most));
+            assert_eq!(long.len(), 6);
+            assert!(long.is_sorted_by(|a, b| a > b));
+            let longest = u64::from(long[0].bytes());
+            assert_eq!(longest, u64::from(most) + 20);
+            for fill in (84..60_000).chain([1_000_003]) {
+                let lengths: Vec<_> = fillers(fill, &long).collect();
+                assert_eq!(lengths.iter().map(|length| u64::from(length.bytes())).sum::<u64>(), fill);
+                assert!(lengths.iter().all(|length| (84..=1538).contains(&length.bytes()) || long.contains(length)));
+                assert_eq!(lengths.len() as u64, filler_count(fill, &long), "{fill}");
+                assert!(lengths.len() as u64 <= fill / longest + 2, "{fill} by {lengths:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use packet::{FillerKind, MacAddr};
 use std::path::PathBuf;
-use units::{BitRate, ParseError};
+use units::{BitRate, FrameLen, ParseError};
 
 /// A port as people write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,11 +74,13 @@ pub struct FillerSpec {
     pub kind: FillerKind,
     /// To how many bytes data frames are aligned.
     pub align: u64,
+    /// The longest.
+    pub longest: FrameLen,
 }
 
 impl Default for FillerSpec {
     fn default() -> Self {
-        FillerSpec { kind: FillerKind::Own, align: 1 }
+        FillerSpec { kind: FillerKind::Own, align: 1, longest: FrameLen::MAX_STANDARD }
     }
 }
 
@@ -217,12 +219,13 @@ pub(crate) fn line_rate(text: &str) -> Result<BitRate, ParseError> {
 }
 
 impl FillerSpec {
-    /// Reads `self`, `mac-control` or `blackhole=MAC`, then `,align=4` or `,align=8` if wanted.
+    /// Reads `self`, `mac-control` or `blackhole=MAC`, then `,align=4` or `,align=8` and `,longest=9018B` if wanted.
     ///
     /// # Errors
-    /// Another word, a group address, or another alignment.
+    /// Another word, a group address, another alignment, or a longest filler below the standard's or above 9 216 B.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        const HOW: &str = "write self, mac-control or blackhole=MAC, then ,align=4 or ,align=8 if wanted";
+        const HOW: &str =
+            "write self, mac-control or blackhole=MAC, then ,align=4 or ,align=8 and ,longest=LENGTH if wanted";
         let mut parts = text.split(',');
         let kind = match parts.next().unwrap_or_default() {
             "self" => FillerKind::Own,
@@ -232,15 +235,24 @@ impl FillerSpec {
                 None => return Err(ParseError::new(format!("'{word}' is no kind of filler"), HOW)),
             },
         };
-        let mut align = 1;
+        let mut filler = FillerSpec { kind, ..FillerSpec::default() };
         for option in parts {
-            align = match option {
-                "align=4" => 4,
-                "align=8" => 8,
+            match (option, option.strip_prefix("longest=")) {
+                ("align=4", _) => filler.align = 4,
+                ("align=8", _) => filler.align = 8,
+                (_, Some(length)) => {
+                    filler.longest = length.parse()?;
+                    if filler.longest < FrameLen::MAX_STANDARD {
+                        return Err(ParseError::new(
+                            format!("fillers of up to {length} cannot take every time"),
+                            "write longest=1518B to longest=9216B, as the port and what is behind it take them",
+                        ));
+                    }
+                }
                 _ => return Err(ParseError::new(format!("'{option}' is no option of a filler"), HOW)),
-            };
+            }
         }
-        Ok(FillerSpec { kind, align })
+        Ok(filler)
     }
 }
 
@@ -320,7 +332,12 @@ mod tests {
         assert_eq!(FillerSpec::parse("self"), Ok(FillerSpec::default()));
         assert_eq!(FillerSpec::parse("mac-control,align=8").map(|filler| filler.align), Ok(8));
         assert!(FillerSpec::parse("blackhole=02:00:00:00:00:ff").is_ok());
+        let longest = |text| FillerSpec::parse(text).map(|filler| filler.longest.bytes());
+        assert_eq!((longest("self"), longest("self,longest=9018B,align=4")), (Ok(1_518), Ok(9_018)));
         for text in ["", "blackhole", "blackhole=01:00:00:00:00:ff", "self,align=3", "hole"] {
+            assert!(FillerSpec::parse(text).is_err(), "{text}");
+        }
+        for text in ["self,longest=9018", "self,longest=1000B", "self,longest=9217B", "self,longest="] {
             assert!(FillerSpec::parse(text).is_err(), "{text}");
         }
     }

@@ -9,7 +9,7 @@ use engine::stages::StageConfig;
 use engine::sync::SyncSpec;
 use packet::FillerKind;
 use std::fmt;
-use units::Span;
+use units::{FrameLen, Span};
 
 impl fmt::Display for PortSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,7 +57,10 @@ impl fmt::Display for FillerSpec {
             FillerKind::MacControl => f.write_str("mac-control")?,
             FillerKind::BlackHole(mac) => write!(f, "blackhole={mac}")?,
         }
-        if self.align > 1 { write!(f, ",align={}", self.align) } else { Ok(()) }
+        if self.align > 1 {
+            write!(f, ",align={}", self.align)?;
+        }
+        if self.longest > FrameLen::MAX_STANDARD { write!(f, ",longest={}", self.longest) } else { Ok(()) }
     }
 }
 

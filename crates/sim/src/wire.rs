@@ -1,6 +1,6 @@
 use crate::error::SimError;
 use crate::sink::{PcapSink, Sink};
-use engine::filler::{FillerPlanner, filler_count, fillers};
+use engine::filler::{FillerPlanner, filler_count, fillers, long_fillers};
 use engine::{Departure, Line};
 use measure::{PipelineReport, Tally};
 use packet::{FillerKind, HeapFrame};
@@ -15,6 +15,8 @@ pub struct WireSink {
     planner: FillerPlanner,
     /// Idle time is filled with frames of this kind.
     filler: Option<FillerKind>,
+    /// Lengths of fillers above the standard.
+    long: Vec<WireLen>,
     /// Frames start at multiples of so many bytes: the MAC's deficit idle count.
     lane: u64,
     keep_fillers: bool,
@@ -27,10 +29,11 @@ pub struct WireSink {
 }
 
 impl WireSink {
-    /// A line whose idle time is filled, with data frames aligned to `align` bytes.
+    /// A line whose idle time is filled by frames of up to `longest`, with data frames aligned to `align` bytes.
     #[must_use]
-    pub fn filled(line: Line, kind: FillerKind, align: u64) -> Self {
-        WireSink::new(FillerPlanner::new(line, align), Some(kind))
+    pub fn filled(line: Line, kind: FillerKind, align: u64, longest: FrameLen) -> Self {
+        let sink = WireSink::new(FillerPlanner::new(line, align), Some(kind));
+        WireSink { long: long_fillers(longest), ..sink }
     }
 
     /// A line that idles between frames.
@@ -43,6 +46,7 @@ impl WireSink {
         WireSink {
             planner,
             filler,
+            long: Vec::new(),
             lane: 1,
             keep_fillers: false,
             pcap: None,
@@ -88,14 +92,14 @@ impl WireSink {
     }
 
     fn fill(&mut self, kind: FillerKind, from: u64, fill: u64) -> Result<(), SimError> {
-        let count = filler_count(fill);
+        let count = filler_count(fill, &self.long);
         self.fillers.frames += count;
         self.fillers.bytes += fill - count * u64::from(WireLen::OVERHEAD);
         if !self.keep_fillers {
             return Ok(());
         }
         let mut position = from;
-        for length in fillers(fill) {
+        for length in fillers(fill, &self.long) {
             let start = self.start(position);
             if let Some(frames) = &mut self.frames {
                 frames.add(start, length.frame(), "filler")?;

@@ -11,7 +11,7 @@ use packet::FillerKind;
 use std::error::Error;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use units::{BitRate, Span};
+use units::{BitRate, FrameLen, Span};
 
 /// A load: its name, a stream, and the gap on a line of that many bits per second.
 pub(crate) struct Load {
@@ -40,7 +40,7 @@ pub(crate) fn run(eal: &'static Eal, rounds: usize) -> Outcome {
             let rate = BitRate::from_gbps(gbps);
             let mut ratios = Vec::new();
             for _ in 0..rounds {
-                let finished = one(eal, load, rate, Device::Null, true, Span::from_ms(1_000))?;
+                let finished = one(eal, load, rate, Device::Null, FrameLen::MAX_STANDARD, true, Span::from_ms(1_000))?;
                 ratios.push(finished.0);
             }
             print!("  {gbps}G {:>6.2} x", median(ratios));
@@ -56,6 +56,7 @@ pub(crate) fn one(
     load: &Load,
     rate: BitRate,
     output: Device,
+    longest: FrameLen,
     unbounded: bool,
     duration: Span,
 ) -> Result<(f64, Finished), Box<dyn Error>> {
@@ -72,7 +73,7 @@ pub(crate) fn one(
         feed: Feed::Stream(Box::new(Streams::new(&[spec], 7, 0)?), None),
         output,
         one_way: true,
-        pacing: Pacing::Filler { line, kind: FillerKind::Own, align: 1, unbounded },
+        pacing: Pacing::Filler { line, kind: FillerKind::Own, align: 1, longest, unbounded },
         asked_gap: Some(gap),
         cpus: Vec::new(),
         window: Span::from_ms(100),

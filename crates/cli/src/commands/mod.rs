@@ -140,7 +140,7 @@ pub(crate) struct Departures {
     /// How departures are made: auto, filler, launch-time, deadline, none
     #[arg(long, default_value = "auto")]
     pacer: String,
-    /// Filler frames: self, mac-control, blackhole=MAC; then ,align=4 or ,align=8
+    /// Filler frames: self, mac-control, blackhole=MAC; then ,align=4 or ,align=8, and ,longest=9018B where jumbo frames may pass
     #[arg(long)]
     filler: Option<String>,
     /// What becomes of late departures: all are made good, none, or at most N frames back to back
