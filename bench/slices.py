@@ -216,7 +216,7 @@ def pipeline(*built):
     return rows
 
 
-def whole(turns=150):
+def whole(turns=200):
     """CPU time of `emulate`, half a million frames through a delay that holds 200, each way in its turn; shares are of the
     run that follows nobody in the same turn."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
