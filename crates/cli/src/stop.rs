@@ -1,23 +1,34 @@
 //! Ending a run from outside: SIGINT and SIGTERM.
 
 use crate::output::Failure;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Signals within this time are one: timeout(1) sends each to its child and to the group of both.
+const ONE: Duration = Duration::from_millis(500);
 
 /// Becomes true once the user wants the run to end.
 #[derive(Clone)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Sets the handlers, also where the signals were inherited as ignored. A second signal ends the
-    /// program at once, for the case that the first is not obeyed.
+    /// Sets the handlers, also where the signals were inherited as ignored. A second signal, half a second after the
+    /// first or later, ends the program at once, for the case that the first is not obeyed.
     pub(crate) fn on_signals() -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            let set = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&asked))
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&asked)));
-            set.map_err(|cause| Failure::new(format!("cannot handle signals: {cause}")))?;
-        }
+        let set = || {
+            let (told, tells) = UnixStream::pair()?;
+            for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+                signal_hook::flag::register(signal, Arc::clone(&asked))?;
+                signal_hook::low_level::pipe::register(signal, tells.try_clone()?)?;
+            }
+            thread::Builder::new().name("signals".to_owned()).spawn(move || exit_on_second(told))
+        };
+        set().map_err(|cause| Failure::new(format!("cannot handle signals: {cause}")))?;
         Ok(Stop(asked))
     }
 
@@ -30,4 +41,16 @@ impl Stop {
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
+}
+
+/// Reads a byte for each signal.
+fn exit_on_second(mut told: UnixStream) -> io::Result<()> {
+    let mut bytes = [0; 16];
+    told.read_exact(&mut bytes[..1])?;
+    thread::sleep(ONE);
+    told.set_nonblocking(true)?;
+    while told.read(&mut bytes).is_ok_and(|count| count > 0) {}
+    told.set_nonblocking(false)?;
+    told.read_exact(&mut bytes[..1])?;
+    signal_hook::low_level::exit(130)
 }

@@ -390,7 +390,9 @@ fn sigint_ends_a_run_with_its_report() {
             let mut child =
                 command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
             await_handlers(child.id());
-            let killed = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+            // Twice at once, as timeout(1) does.
+            let process = child.id().to_string();
+            let killed = Command::new("kill").args(["-s", signal, &process, &process]).status();
             assert!(killed.expect("kill is there").success());
             let mut report = String::new();
             let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
