@@ -1,6 +1,7 @@
 //! Makes the pipeline of a plan: its stages, its schedules, its classes.
 
-use crate::commands::{Common, Every};
+use crate::commands::Every;
+use crate::execute::Request;
 use crate::output::Failure;
 use crate::virtual_time::tolerance;
 use engine::classes::{Classifier, Rule};
@@ -60,9 +61,9 @@ pub(crate) fn stages<F: Frame>(
 }
 
 /// Which frames are followed, if that was asked for; `backlog` says that all are there from the start.
-pub(crate) fn sampling(common: &Common, backlog: bool) -> Option<Sampling> {
-    let Every(every) = common.slices?;
-    Some(Sampling { every, backlog, listener: common.listener.hears.clone() })
+pub(crate) fn sampling(request: &Request, backlog: bool) -> Option<Sampling> {
+    let Every(every) = request.common.slices?;
+    Some(Sampling { every, seed: request.seed(), backlog, listener: request.common.listener.hears.clone() })
 }
 
 /// Names of the stages of each class, as slices are called; the default class is last.

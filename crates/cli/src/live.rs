@@ -430,7 +430,7 @@ fn open(
     let pipeline = if plan.all_stages().any(StageConfig::answers) { pipeline.answering() } else { pipeline };
     let mut pipeline = logged(pipeline, &plan.name)?;
     let backlog = matches!(plan.source, SourcePlan::Streams { .. });
-    let sampling = assemble::sampling(&request.common, backlog);
+    let sampling = assemble::sampling(request, backlog);
     if let Some(sampling) = &sampling {
         pipeline = pipeline.slicing(&assemble::stage_names(plan), sampling);
     }

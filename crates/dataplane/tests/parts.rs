@@ -149,7 +149,7 @@ fn any_number_of_threads_does_the_same() {
     // class has to be found where they come in, so that of four threads one has nothing to do.
     let names = [["loss", "netem"].as_slice(), &["netem"], &["loss"]];
     let names = names.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-    let sampling = Sampling { every: 3, backlog: false, listener: None };
+    let sampling = Sampling { every: 3, seed: 1, backlog: false, listener: None };
     let sliced =
         |threads| run_with(eal, Device::Null, deadline(), on(threads), |pipeline| pipeline.slicing(&names, &sampling));
     let followed = |finished: &Finished| {

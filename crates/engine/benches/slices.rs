@@ -68,7 +68,7 @@ fn pipeline(every: Option<u64>, (reading, cost): &(Reading, Span)) -> Pipeline<H
     let draw = Draw { seed: 1, path: "bench", frames: None };
     let pipeline = Pipeline::new(vec![stage], Ask::Nothing.schedule(None, draw).expect("nothing can be had"));
     let Some(every) = every else { return pipeline };
-    let sampling = Sampling { every, backlog: false, listener: None };
+    let sampling = Sampling { every, seed: 1, backlog: false, listener: None };
     let mut pipeline = pipeline.slicing(&[vec!["delay".to_owned()]], &sampling);
     pipeline.slice_by(reading, *cost);
     pipeline

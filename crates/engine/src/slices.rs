@@ -5,6 +5,7 @@
 //! both are the same: virtual time is exact. A driver in real time gives a reading of its clock, which is taken for
 //! sampled frames only.
 
+use crate::random::Random;
 use crate::stages::Item;
 use measure::{DropReason, Mark, PipelineSlices, SliceMeter};
 use packet::{Frame, Identity};
@@ -23,8 +24,11 @@ pub type Listener = Arc<dyn Fn(&Way, &SliceMeter, Time) + Send + Sync>;
 /// Which frames are followed, and how.
 #[derive(Clone)]
 pub struct Sampling {
-    /// One frame in so many of each class, the first one included.
+    /// Of so many frames of each class one is followed, drawn among them: what comes in bursts, or goes round a mix, would
+    /// else show the same few frames always (RFC 5475 §5.2.1, 1-out-of-N). The very first is followed, too.
     pub every: u64,
+    /// Of the drawing.
+    pub seed: u64,
     /// All frames are there from the start: they arrive when the one before departs.
     pub backlog: bool,
     /// Who hears of each frame that departed. Frames are then identified.
@@ -52,8 +56,11 @@ pub(crate) struct Slices {
     continued: bool,
     /// Another thread goes on to follow them, and makes the departures.
     handed_on: bool,
-    /// Frames until the next that is followed.
+    /// Frames until the next that is followed, the last of them itself.
     left: u64,
+    /// Which of the present `every` frames was drawn, from 0.
+    drawn: u64,
+    random: Random,
     ways: Vec<Way>,
     free: Vec<u32>,
     meter: SliceMeter,
@@ -72,11 +79,13 @@ impl Slices {
         names.extend(["queueing", "pacer", "tx"].map(str::to_owned));
         Slices {
             meter: SliceMeter::new(names, sampling.every),
-            sampling,
             clock: None,
             continued: false,
             handed_on: false,
             left: 1,
+            drawn: 0,
+            random: Random::stream(sampling.seed, "slices"),
+            sampling,
             ways: Vec::new(),
             free: Vec::new(),
             last: Time::ZERO,
@@ -97,6 +106,8 @@ impl Slices {
             continued: true,
             handed_on: self.handed_on,
             left: 1,
+            drawn: 0,
+            random: self.random.clone(),
             ways: Vec::new(),
             free: Vec::new(),
             meter: self.meter.another(),
@@ -116,7 +127,6 @@ impl Slices {
                 frame.set_tag(0);
             }
         } else if !self.continued {
-            self.left = self.sampling.every;
             self.begin(frame, now, at);
         }
     }
@@ -124,6 +134,9 @@ impl Slices {
     #[cold]
     #[inline(never)]
     fn begin<F: Frame>(&mut self, frame: &mut F, now: Time, at: Time) {
+        let next = self.random.below(self.sampling.every);
+        self.left = self.sampling.every - self.drawn + next;
+        self.drawn = next;
         self.meter.seen();
         let (from, entered) = match &self.clock {
             Some(clock) => {
@@ -253,5 +266,59 @@ impl Slices {
     /// The figures.
     pub(crate) fn report(&self) -> PipelineSlices {
         self.meter.report()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pipeline;
+    use crate::schedules::{Ask, Draw};
+    use packet::HeapFrame;
+
+    const BURST: u64 = 64;
+
+    /// Slices of bursts of 64 frames, which depart 1 µs after one another: frame k of a burst queues for k µs.
+    fn bursts(count: u64, every: u64, seed: u64) -> PipelineSlices {
+        let gap = Span::from_us(1);
+        let draw = Draw { seed: 1, path: "test", frames: None };
+        let schedule = Ask::Gap(gap).schedule(None, draw).expect("a schedule");
+        let sampling = Sampling { every, seed, backlog: false, listener: None };
+        let mut pipeline = Pipeline::new(Vec::new(), schedule).slicing(&[Vec::new()], &sampling);
+        for burst in 0..count {
+            let at = Time::ZERO + gap * (BURST * burst);
+            for _ in 0..BURST {
+                pipeline.push(at, at, HeapFrame::new(vec![0; 60]));
+            }
+            while let Some(departure) = pipeline.next_departure() {
+                let tag = departure.tag();
+                if tag != 0 {
+                    pipeline.sliced(departure.class, tag, departure.at, departure.at);
+                }
+            }
+        }
+        pipeline.slices().expect("they were asked for")
+    }
+
+    #[test]
+    fn one_frame_in_a_burst_is_not_always_the_same() {
+        let all = bursts(2_000, 1, 1);
+        let some = bursts(2_000, BURST, 1);
+        assert_eq!((all.packets.seen, some.packets.seen), (2_000 * BURST, 2_000));
+        assert!((all.total.mean_ns - 31_500.0).abs() < 1e-3, "{} ns", all.total.mean_ns);
+        // Uniform in 0..64 µs: the deviation of a mean of 2 000 is 0.41 µs.
+        assert!((some.total.mean_ns - 31_500.0).abs() < 1_700.0, "{} ns", some.total.mean_ns);
+        assert!((some.total.p99_ns / all.total.p99_ns - 1.0).abs() < 0.05, "{} ns", some.total.p99_ns);
+    }
+
+    #[test]
+    fn the_first_frame_is_followed_and_then_one_of_each_so_many() {
+        for (count, every, seen) in [(1, 1_000, 1), (10, 64, 10), (3, 3 * BURST, 1), (7, 7, 64)] {
+            let slices = bursts(count, every, 5);
+            assert_eq!(slices.packets.seen, seen, "{count} bursts, 1/{every}");
+        }
+        let means = [1, 1, 2].map(|seed| bursts(100, 64, seed).total.mean_ns.to_bits());
+        assert_eq!(means[0], means[1], "the same seed, the same frames");
+        assert_ne!(means[0], means[2]);
     }
 }
