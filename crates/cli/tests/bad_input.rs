@@ -180,7 +180,7 @@ fn values_that_mean_nothing() {
         ("--out wire:10G --rate 101%", &["--rate"]),
         ("--out wire:10G --rate 1Gbps --gap 10us", &["--gap", "leave one out"]),
         ("--out wire:10G --gap 10us --filler self,longest=9018", &["--filler", "9018", "unit"]),
-        ("--out wire:10G --gap 10us --filler self,longest=1kB", &["--filler", "longest=1518B"]),
+        ("--out wire:10G --gap 10us --filler self,longest=2kB", &["--filler", "longest=2973B"]),
         ("--out wire:10X", &["--out", "10X", "wire:10G"]),
         ("--out wire:0G", &["--out"]),
         ("--out wire:10G,pcap=", &["--out", "pcap=FILE"]),

@@ -1,3 +1,4 @@
+use engine::filler::long_fillers;
 use packet::{FillerKind, MacAddr};
 use std::path::PathBuf;
 use units::{BitRate, FrameLen, ParseError};
@@ -161,7 +162,7 @@ fn wire(options: &str) -> Result<WireSpec, ParseError> {
             Some(("dic", "on")) => wire.deficit_idle_count = true,
             _ => {
                 return Err(ParseError::new(
-                    format!("'{option}' is no option of wire:"),
+                    format!("'{option}' is no option of wire"),
                     "write pcap=FILE, frames=FILE, fillers=keep or dic=on",
                 ));
             }
@@ -188,7 +189,7 @@ fn line(options: &str) -> Result<LineSpec, ParseError> {
             }
             _ => {
                 return Err(ParseError::new(
-                    format!("'{option}' is no option of line:"),
+                    format!("'{option}' is no option of line"),
                     "write slots=N, frames=FILE or fillers=keep",
                 ));
             }
@@ -222,7 +223,7 @@ impl FillerSpec {
     /// Reads `self`, `mac-control` or `blackhole=MAC`, then `,align=4` or `,align=8` and `,longest=9018B` if wanted.
     ///
     /// # Errors
-    /// Another word, a group address, another alignment, or a longest filler below the standard's or above 9 216 B.
+    /// Another word, a group address, another alignment, or a longest filler that saves none (up to 2 972 B, but the standard's) or above 9 216 B.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         const HOW: &str =
             "write self, mac-control or blackhole=MAC, then ,align=4 or ,align=8 and ,longest=LENGTH if wanted";
@@ -242,10 +243,11 @@ impl FillerSpec {
                 ("align=8", _) => filler.align = 8,
                 (_, Some(length)) => {
                     filler.longest = length.parse()?;
-                    if filler.longest < FrameLen::MAX_STANDARD {
+                    let standard = filler.longest == FrameLen::MAX_STANDARD;
+                    if !standard && long_fillers(filler.longest).is_empty() {
                         return Err(ParseError::new(
-                            format!("fillers of up to {length} cannot take every time"),
-                            "write longest=1518B to longest=9216B, as the port and what is behind it take them",
+                            format!("fillers of up to {length} save no frame over standard ones"),
+                            "write longest=2973B to longest=9216B, as the port and what is behind it take them",
                         ));
                     }
                 }
@@ -334,10 +336,11 @@ mod tests {
         assert!(FillerSpec::parse("blackhole=02:00:00:00:00:ff").is_ok());
         let longest = |text| FillerSpec::parse(text).map(|filler| filler.longest.bytes());
         assert_eq!((longest("self"), longest("self,longest=9018B,align=4")), (Ok(1_518), Ok(9_018)));
+        assert_eq!((longest("self,longest=1518B"), longest("self,longest=2973B")), (Ok(1_518), Ok(2_973)));
         for text in ["", "blackhole", "blackhole=01:00:00:00:00:ff", "self,align=3", "hole"] {
             assert!(FillerSpec::parse(text).is_err(), "{text}");
         }
-        for text in ["self,longest=9018", "self,longest=1000B", "self,longest=9217B", "self,longest="] {
+        for text in ["self,longest=9018", "self,longest=2972B", "self,longest=9217B", "self,longest="] {
             assert!(FillerSpec::parse(text).is_err(), "{text}");
         }
     }
