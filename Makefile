@@ -31,7 +31,7 @@ bench-slices: setup  ## what slices cost and how exact they are, in bench/result
 	python3 bench/slices.py pipeline && python3 bench/slices.py whole
 
 lint: setup   ## format and lints, warnings are errors
-	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings
+	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings && cargo clippy -p netlathe-cli --no-default-features -- -D warnings
 
 doc: setup    ## the crates' documentation, in target/doc
 	cargo doc --workspace --no-deps

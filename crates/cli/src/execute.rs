@@ -27,11 +27,13 @@ pub(crate) struct Request {
     /// Where what was done to each frame is written, if anywhere.
     pub(crate) decisions: Option<PathBuf>,
     /// The interface whose frames are led through the ports of the only pipeline.
+    #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
     pub(crate) on: Option<On>,
     pub(crate) common: Common,
 }
 
 /// Where the frames of a generator are to arrive.
+#[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
 pub(crate) struct Arrivals {
     pub(crate) port: PortSpec,
     /// How long frames that have not come are waited for.
