@@ -1,0 +1,300 @@
+/* The frames that are followed: their places, their stamps, and how they are handed over. */
+#ifndef NETLATHE_FRAMES_H
+#define NETLATHE_FRAMES_H
+
+#include "maps.h"
+#include <bpf/bpf_endian.h>
+
+static __always_inline struct cpu *this_cpu(void)
+{
+    __u32 zero = 0;
+    return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+static __always_inline struct settings *set(void)
+{
+    __u32 zero = 0;
+    return bpf_map_lookup_elem(&settings, &zero);
+}
+
+/* One run in sixteen, by chance, is timed: what a program costs changes with the machine's pace. An interruption is no
+ * cost of a program. */
+static __always_inline int done(struct cpu *c, enum probe probe, __u64 now)
+{
+    c->hits[probe]++;
+    if (!(now * 0x9E3779B97F4A7C15ULL >> 60)) {
+        __u64 took = bpf_ktime_get_ns() - now;
+        if (took < INTERRUPTED) {
+            c->spent[probe] += took;
+            c->timed[probe]++;
+        }
+    }
+    return 0;
+}
+
+static __always_inline void count_one(struct reading *r, __u32 event, void *map)
+{
+    struct bpf_perf_event_value value = {};
+    if (event < COUNTED)
+        r->counted[event] = bpf_perf_event_read_value(map, (__u32)r->cpu, &value, sizeof(value)) ? UNKNOWN : value.counter;
+}
+
+/* Where nothing is counted, the verifier takes this out. */
+static __always_inline void count(struct reading *r)
+{
+    count_one(r, 0, &event0);
+    count_one(r, 1, &event1);
+    count_one(r, 2, &event2);
+    count_one(r, 3, &event3);
+}
+
+static __always_inline void keep(struct reading *to, const struct reading *r)
+{
+    to->at = r->at;
+    to->cpu = r->cpu;
+#pragma unroll
+    for (__u32 e = 0; e < EVENTS; e++)
+        if (e < COUNTED)
+            to->counted[e] = r->counted[e];
+}
+
+/* Each program begins with the stamp, so that its own work lies behind it: what comes before is the way into it. Where
+ * only a frame that is followed matters, that is asked first: the clock is half of what a program costs. */
+#define MAPS() struct cpu *c = this_cpu(); struct settings *s = set(); if (!c || !s) return 0
+#define STAMP() struct reading now; now.at = bpf_ktime_get_ns(); now.cpu = bpf_get_smp_processor_id(); count(&now)
+#define ENTER() STAMP(); MAPS()
+#define LEAVE(probe) return done(c, probe, now.at)
+
+/* An address as a number to reckon with. To the verifier it stays a pointer, of which it allows little, until
+ * it has been in memory. An interrupt may write there between, with programs of its own: hence twice, and if the two
+ * differ once more. */
+static __always_inline __u64 number_once(struct cpu *c, void *pointer)
+{
+    *(void *volatile *)&c->address = pointer;
+    return *(volatile __u64 *)&c->address;
+}
+
+static __always_inline __u64 number(struct cpu *c, void *pointer)
+{
+    __u64 first = number_once(c, pointer), second = number_once(c, pointer);
+    return first == second ? first : number_once(c, pointer);
+}
+
+/* Each head has two places, side by side, of which it takes one. */
+static __always_inline struct frame *place(__u64 head, __u32 second)
+{
+    __u32 index = (head * 0x9E3779B97F4A7C15ULL) >> (64 - FRAME_BITS);
+    index ^= second;
+    return bpf_map_lookup_elem(&frames, &index);
+}
+
+/* A frame's name: the address of its buffer, and in the bits that all addresses have in common the window in which it
+ * is followed, so that what is remembered of a head means nothing in the next window. */
+static __always_inline __u64 name_of(struct settings *s, __u64 head)
+{
+    return head ^ (__u64)s->window << 48;
+}
+
+static __always_inline __u64 head_of(struct cpu *c, struct settings *s, struct sk_buff *skb)
+{
+    return name_of(s, number(c, skb->head));
+}
+
+static __always_inline struct frame *followed(__u64 head)
+{
+    if (!head)
+        return 0;
+    struct frame *f = place(head, 0);
+    if (f && f->head == head)
+        return f;
+    f = place(head, 1);
+    return f && f->head == head ? f : 0;
+}
+
+/* What an earlier window left behind is counted already, and makes room. */
+static __always_inline bool is_free(struct settings *s, struct frame *f)
+{
+    return !f->count || f->window != (__u16)s->window;
+}
+
+/* A place for a head: its own, else one that is free, else that of a frame that nobody asked for so far, else that of
+ * the older frame. */
+static __always_inline struct frame *place_for(struct settings *s, __u64 head)
+{
+    struct frame *f = followed(head), *g;
+    if (f)
+        return f;
+    f = place(head, 0);
+    g = place(head, 1);
+    if (!f || !g || is_free(s, f))
+        return f;
+    if (is_free(s, g) || !f->flags != !g->flags)
+        return is_free(s, g) || f->flags ? g : f;
+    return g->at[0] > f->at[0] ? f : g;
+}
+
+static __always_inline struct counts *counts_of(struct frame *f)
+{
+    __u32 index = (f->head * 0x9E3779B97F4A7C15ULL) >> (64 - FRAME_BITS);
+    struct frame *first = bpf_map_lookup_elem(&frames, &index);
+    index ^= first != f;
+    return bpf_map_lookup_elem(&counts, &index);
+}
+
+static __always_inline void stamp(struct frame *f, enum point point, const struct reading *r)
+{
+    __u32 n = f->count;
+    if (n >= POINTS) {
+        f->beyond++;
+        return;
+    }
+    n &= POINTS - 1;
+    f->at[n] = r->at;
+    f->point[n] = point;
+    f->cpu[n] = r->cpu;
+    f->count = n + 1;
+    if (!COUNTED)
+        return;
+    struct counts *k = counts_of(f);
+    if (!k)
+        return;
+#pragma unroll
+    for (__u32 e = 0; e < EVENTS; e++)
+        if (e < COUNTED)
+            k->counted[n][e] = r->counted[e];
+}
+
+static __always_inline __u32 last(struct frame *f)
+{
+    __u32 n = f->count - 1;
+    return n < POINTS ? f->point[n & (POINTS - 1)] : 0;
+}
+
+static __always_inline bool asked_for(struct settings *s)
+{
+    __u64 name[2] = {};
+    __u32 process = bpf_get_current_pid_tgid() >> 32;
+    if (s->by_family && !bpf_map_lookup_elem(&family, &process))
+        return 0;
+    if (!s->by_name)
+        return 1;
+    bpf_get_current_comm(name, sizeof(name));
+    return name[0] == s->name[0] && name[1] == s->name[1];
+}
+
+/* One end of the frame, or both, is one that was asked for. */
+static __always_inline void ask(struct cpu *c, struct frame *f, __u32 ends)
+{
+    if (!f->flags)
+        c->asked++;
+    f->flags |= ends;
+}
+
+static __always_inline long put(struct frame *f)
+{
+    if (!COUNTED)
+        return bpf_ringbuf_output(&records, f, sizeof(*f), BPF_RB_NO_WAKEUP);
+    struct counted_frame *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+    if (!r)
+        return -1;
+    bpf_probe_read_kernel(&r->frame, sizeof(r->frame), f);
+    bpf_probe_read_kernel(&r->counts, sizeof(r->counts), counts_of(f));
+    bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+static __always_inline void hand_over(struct cpu *c, struct settings *s, struct frame *f, enum why why)
+{
+    f->why = why;
+    if (f->flags && !s->mute) {
+        if (put(f))
+            c->full++;
+        else
+            c->handed++;
+    }
+    f->head = 0;
+    f->count = 0;
+}
+
+/* Reads the packet's headers, of which the IP header lies at `ip`; 0 if it has a payload of TCP or UDP. */
+static __always_inline int read_flow(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 ip, struct flow *flow)
+{
+    __u8 header[40] __attribute__((aligned(8)));
+    __u32 before = ip - number(c, skb->data), transport;
+    flow->ethertype = bpf_ntohs(skb->protocol);
+    flow->length = skb->len - before;
+    if (flow->ethertype == 0x0800) {
+        if (bpf_probe_read_kernel(header, 20, (void *)ip))
+            return -1;
+        if ((header[6] & 0x1f) | header[7])
+            return -1;                      /* a later fragment has no ports */
+        flow->protocol = header[9];
+        flow->ip_length = (header[0] & 15) * 4;
+        __builtin_memcpy(flow->source, header + 12, 4);
+        __builtin_memcpy(flow->destination, header + 16, 4);
+    } else if (flow->ethertype == 0x86dd) {
+        if (bpf_probe_read_kernel(header, 40, (void *)ip))
+            return -1;
+        flow->protocol = header[6];
+        flow->ip_length = 40;
+        __builtin_memcpy(flow->source, header + 8, 16);
+        __builtin_memcpy(flow->destination, header + 24, 16);
+    } else {
+        return -1;
+    }
+    if (flow->protocol != 6 && flow->protocol != UDP)
+        return -1;
+    /* Of a datagram, the first eight bytes of payload, too; where it is shorter, what lies behind it is cut off below. */
+    __u16 id = flow->ethertype == 0x0800 ? header[4] << 8 | header[5] : 0;
+    if (bpf_probe_read_kernel(header, 16, (void *)(ip + flow->ip_length)))
+        return -1;
+    flow->source_port = header[0] << 8 | header[1];
+    flow->destination_port = header[2] << 8 | header[3];
+    if (s->port && flow->source_port != s->port && flow->destination_port != s->port)
+        return -1;
+    flow->transport_length = 8;
+    if (flow->protocol == 6) {
+        flow->transport_length = (header[12] >> 4) * 4;
+        flow->sequence = (__u32)header[4] << 24 | header[5] << 16 | header[6] << 8 | header[7];
+    }
+    transport = flow->ip_length + flow->transport_length;
+    if (flow->length <= transport)
+        return -1;
+    flow->payload = flow->length - transport;
+    if (flow->protocol == UDP) {
+        __u64 first = bpf_be64_to_cpu(*(__u64 *)(header + 8));
+        if (flow->payload < 8)
+            first &= ~0ULL << (8 * (8 - flow->payload));
+        flow->sequence = ((first ^ (__u64)id << 48) * 0x9E3779B97F4A7C15ULL) >> 32;
+    }
+    return 0;
+}
+
+/* Begins to follow a frame; what was in its place is given up. */
+static __always_inline struct frame *begin(struct cpu *c, struct settings *s, __u64 head, struct flow *flow)
+{
+    struct frame *f = place_for(s, head);
+    if (!f)
+        return 0;
+    if (!is_free(s, f)) {
+        if (f->head == head) {
+            hand_over(c, s, f, REUSED);
+        } else if (!s->closed) {
+            c->evicted++;
+            hand_over(c, s, f, EVICTED);
+        }
+    }
+    if (s->closed)
+        return 0;
+    f->head = head;
+    f->window = s->window;
+    f->count = 0;
+    f->flow = *flow;
+    f->sender = f->sender_tid = f->receiver = f->receiver_tid = f->beyond = 0;
+    f->flags = 0;
+    if (!s->by_family && !s->by_name)
+        ask(c, f, SENDER | RECEIVER);
+    return f;
+}
+
+#endif
