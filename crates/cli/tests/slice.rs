@@ -248,6 +248,58 @@ fn in_windows_a_share_is_followed_and_no_round_reaches_across() {
     assert_eq!(read["packets"]["matched"], report["packets"]["matched"]);
 }
 
+/// A short packet is padded to the least frame of Ethernet, and what is read beside datagrams is none of them.
+#[test]
+fn padding_is_no_payload_and_the_error_queue_no_datagram() {
+    const PADDED: &str = r#"
+import socket, struct, subprocess
+for words in ("add out type veth peer name in", "set out up", "set in up"):
+    subprocess.run(["ip", "link"] + words.split(), check=True)
+subprocess.run("ip address add 10.9.0.1/24 dev in".split(), check=True)
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); server.bind(("10.9.0.1", 4001)); server.settimeout(5)
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); raw.bind(("out", 0))
+listing = subprocess.run("ip -o link show in".split(), check=True, capture_output=True, text=True).stdout
+to = bytes.fromhex(listing.split("link/ether ")[1].split()[0].replace(":", ""))
+udp = struct.pack("!4H", 4000, 4001, 11, 0) + b"abc"
+head = struct.pack("!2B3H2BH4s4s", 0x45, 0, 31, 0, 0, 64, 17, 0x66ba, b"\x0a\x09\0\2", b"\x0a\x09\0\1")
+for _ in range(20):
+    raw.send((to + bytes(6) + b"\x08\0" + head + udp).ljust(60, b"\xee"))
+    assert server.recv(100) == b"abc"
+"#;
+    const ERRORS: &str = r#"
+import socket, time
+TX_SOFTWARE, SOFTWARE, SO_TIMESTAMPING, MSG_ERRQUEUE = 2, 16, 37, 0x2000
+a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+a.bind(("127.0.0.1", 0)); b.bind(("127.0.0.1", 0)); a.connect(b.getsockname()); b.connect(a.getsockname())
+a.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TX_SOFTWARE | SOFTWARE)
+for _ in range(20):
+    a.send(b"there"); b.recv(100); b.send(b"back")
+    a.recvmsg(2000, 2000, MSG_ERRQUEUE); time.sleep(0.02); a.recv(100)
+"#;
+    let Some((bench, _turn)) = bench() else { return };
+    fs::write(bench.path("padded.py"), PADDED).expect("the folder is ours");
+    fs::write(bench.path("errors.py"), ERRORS).expect("the folder is ours");
+    let command =
+        ["slice", "kernel", "--port", "4001", "--each", "json", "--", "unshare", "--net", "python3", "padded.py"];
+    let finished = bench.run(command);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let packets: Vec<Value> = finished.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let of_udp = |packet: &&Value| packet["flow"]["protocol"] == 17;
+    assert!(packets.iter().filter(of_udp).count() >= 10, "{}", finished.stdout);
+    for packet in packets.iter().filter(of_udp) {
+        assert_eq!((&packet["flow"]["length"], &packet["flow"]["payload"]), (&31.into(), &3.into()), "{packet}");
+    }
+    let finished = follow(&bench, &["--comm", "python3"], &["python3", "errors.py"]);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+    if overloaded(&report) {
+        return;
+    }
+    // Every other one waits for 20 ms.
+    let mean = number(&report["total"]["mean_ns"]);
+    assert!((8e6..20e6).contains(&mean), "{mean} ns: {report}");
+}
+
 /// Datagrams that were there before the probes are read before those that are followed.
 #[test]
 fn what_waits_at_a_socket_already_is_not_mistaken_for_what_comes() {

@@ -22,7 +22,7 @@ pub struct Identity {
     pub payload: u32,
 }
 
-/// The number of a datagram: `crates/slice/bpf/slice.bpf.c` has the same one.
+/// The number of a datagram: `crates/slice/bpf/frames.h` has the same one.
 #[must_use]
 pub fn digest(id: u16, payload: &[u8]) -> u32 {
     let mut first = [0; 8];

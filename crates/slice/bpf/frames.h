@@ -220,7 +220,7 @@ static __always_inline void hand_over(struct cpu *c, struct settings *s, struct 
 static __always_inline int read_flow(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 ip, struct flow *flow)
 {
     __u8 header[40] __attribute__((aligned(8)));
-    __u32 before = ip - number(c, skb->data), transport;
+    __u32 before = ip - number(c, skb->data), transport, said;
     flow->ethertype = bpf_ntohs(skb->protocol);
     flow->length = skb->len - before;
     if (flow->ethertype == 0x0800) {
@@ -228,6 +228,7 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
             return -1;
         if ((header[6] & 0x1f) | header[7])
             return -1;                      /* a later fragment has no ports */
+        said = header[2] << 8 | header[3];
         flow->protocol = header[9];
         flow->ip_length = (header[0] & 15) * 4;
         __builtin_memcpy(flow->source, header + 12, 4);
@@ -235,6 +236,9 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
     } else if (flow->ethertype == 0x86dd) {
         if (bpf_probe_read_kernel(header, 40, (void *)ip))
             return -1;
+        said = header[4] << 8 | header[5];
+        if (said)
+            said += 40;
         flow->protocol = header[6];
         flow->ip_length = 40;
         __builtin_memcpy(flow->source, header + 8, 16);
@@ -244,6 +248,9 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
     }
     if (flow->protocol != 6 && flow->protocol != UDP)
         return -1;
+    /* A short packet is padded to the least frame, and a long one that is still to be cut says 0. */
+    if (said && said < flow->length)
+        flow->length = said;
     /* Of a datagram, the first eight bytes of payload, too; where it is shorter, what lies behind it is cut off below. */
     __u16 id = flow->ethertype == 0x0800 ? header[4] << 8 | header[5] : 0;
     if (bpf_probe_read_kernel(header, 16, (void *)(ip + flow->ip_length)))

@@ -16,7 +16,6 @@ typedef __u32 __wsum;
 typedef __u16 __sum16;
 typedef _Bool bool;
 
-#define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_ARRAY 2
 #define BPF_MAP_TYPE_PERF_EVENT_ARRAY 4
 #define BPF_MAP_TYPE_PERCPU_ARRAY 6

@@ -14,7 +14,8 @@
 #define LOOKS 8          /* after so many receives the count of those that wait is set right */
 #define SOCKETS 1024     /* UDP sockets that are looked at */
 #define UDP 17
-#define PEEK 2           /* MSG_PEEK */
+#define PEEK 2           /* MSG_PEEK: the datagram stays */
+#define ERRQUEUE 0x2000  /* MSG_ERRQUEUE: what is read is no datagram */
 #define CALLS 512        /* system call numbers that are looked at */
 #define EVENTS 4         /* events that are counted at once */
 #define UNKNOWN (~0ULL)  /* a count that could not be read */
@@ -116,7 +117,8 @@ struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, FRAMES); __type(k
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, THREADS); __type(key, __u32); __type(value, struct thread); } threads SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, struct cpu); } cpus SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, struct settings); } settings SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __type(key, __u32); __type(value, __u32); } family SEC(".maps");
+/* Processes that are no more make room for others. */
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 65536); __type(key, __u32); __type(value, __u32); } family SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, SOCKETS); __type(key, __u64); __type(value, struct waiting); } sockets SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 16 << 20); } records SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, struct counts); } counts SEC(".maps");

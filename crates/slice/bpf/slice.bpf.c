@@ -398,7 +398,7 @@ int BPF_PROG(on_recv_length, struct sock *sk, int ret, int flags)
         LEAVE(P_RECV_LENGTH);
     }
     ENTER();
-    struct frame *f = ret >= 0 && !(flags & PEEK) ? followed(first_waiting(c, sk)) : 0;
+    struct frame *f = ret >= 0 && !(flags & (PEEK | ERRQUEUE)) ? followed(first_waiting(c, sk)) : 0;
     if (f && last(f) == READY && s->few)
         taken_at_once(c, s, f, COPIED, &now);
     else if (f && last(f) == READY) {

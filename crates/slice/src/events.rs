@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Events that are counted at once: `EVENTS` of `bpf/slice.bpf.c`.
+/// Events that are counted at once: `EVENTS` of `bpf/maps.h`.
 pub const MOST_EVENTS: usize = 4;
 
 /// Where Linux names the units that count.

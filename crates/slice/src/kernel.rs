@@ -16,9 +16,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slice.bpf.o"));
 
-/// `FRAMES` of `bpf/slice.bpf.c`.
+/// `FRAMES` of `bpf/maps.h`.
 const FRAMES: u32 = 65_536;
-/// `PROBES` of `bpf/slice.bpf.c`.
+/// `PROBES` of `bpf/maps.h`.
 const PROBES: usize = Probe::ALL.len();
 /// Words of `struct cpu`.
 const CPU_WORDS: usize = 3 * PROBES + 8;

@@ -1,4 +1,4 @@
-//! One frame and the stamps of its way, as the kernel's part hands it over (`bpf/slice.bpf.c`).
+//! One frame and the stamps of its way, as the kernel's part hands it over (`bpf/maps.h`).
 
 use crate::events::MOST_EVENTS;
 use serde::{Deserialize, Serialize};
