@@ -289,7 +289,7 @@ for _ in range(20):
     for packet in packets.iter().filter(of_udp) {
         assert_eq!((&packet["flow"]["length"], &packet["flow"]["payload"]), (&31.into(), &3.into()), "{packet}");
     }
-    let finished = follow(&bench, &["--comm", "python3"], &["python3", "errors.py"]);
+    let finished = follow(&bench, &[], &["python3", "errors.py"]);
     assert_eq!(finished.status, Some(0), "{}", finished.stderr);
     let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
     if overloaded(&report) {
