@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo weak-network test bench bench-paper bench-receiver bench-limit bench-slices lint doc setup
+.PHONY: demo weak-network test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -30,8 +30,11 @@ bench-slices: setup  ## what slices cost and how exact they are, in bench/result
 	cargo build --release -p netlathe-cli && loops=$$(cargo bench -p netlathe-slice --bench loops --no-run 2>&1 | grep -o 'target/[^)]*') && for part in "loops $$loops" "probes $$loops" table 'table veth' cost-one cost-two throughput; do python3 bench/slices.py $$part || exit 1; done
 	python3 bench/slices.py pipeline && python3 bench/slices.py whole
 
+format:        ## every file, those that lists of modules name in a macro included, which cargo fmt does not see
+	rustfmt --edition 2024 $$(git ls-files "*.rs")
+
 lint: setup   ## format and lints, warnings are errors
-	cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings && cargo clippy -p netlathe-cli --no-default-features -- -D warnings
+	rustfmt --edition 2024 --check $$(git ls-files "*.rs") && cargo clippy --workspace --all-targets -- -D warnings && cargo clippy -p netlathe-cli --no-default-features -- -D warnings
 
 doc: setup    ## the crates' documentation, in target/doc
 	cargo doc --workspace --no-deps

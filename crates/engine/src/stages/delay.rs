@@ -248,7 +248,9 @@ mod tests {
 
     #[test]
     fn bad_delays_say_how() {
-        for text in ["", "10", "10ms 2", "10ms 0s", "10ms 2ms normal corr", "10ms 2ms often", "sometimes", "10ms 2ms corr 100%"] {
+        for text in
+            ["", "10", "10ms 2", "10ms 0s", "10ms 2ms normal corr", "10ms 2ms often", "sometimes", "10ms 2ms corr 100%"]
+        {
             let words: Vec<&str> = text.split_whitespace().collect();
             let error = Delay::parse(&words).expect_err(text).to_string();
             assert!(error.contains("write") || error.contains("leave"), "{text}: {error}");

@@ -8,12 +8,8 @@ use units::ParseError;
 pub struct Normal;
 
 impl Grammar for Normal {
-    const KIND: LawKind = LawKind {
-        name: "normal",
-        grammar: "normal",
-        summary: "the normal law",
-        example: "normal mean 100us sd 5us",
-    };
+    const KIND: LawKind =
+        LawKind { name: "normal", grammar: "normal", summary: "the normal law", example: "normal mean 100us sd 5us" };
 
     fn parse(_: &mut Words<'_>) -> Result<Self, ParseError> {
         Ok(Normal)

@@ -40,9 +40,14 @@ impl Samples {
     /// # Errors
     /// Something else than integers of 16 bits, with its line; nothing at all.
     fn of_dist(text: &str, name: &Path) -> Result<Self, ParseError> {
-        let read = |word: &str| word.parse::<i16>().map(|value| f64::from(value) / DIST_SCALE).map_err(|_| {
-            ("is no integer from -32768 to 32767".to_owned(), "write a table as tc's /usr/lib/tc/normal.dist is".to_owned())
-        });
+        let read = |word: &str| {
+            word.parse::<i16>().map(|value| f64::from(value) / DIST_SCALE).map_err(|_| {
+                (
+                    "is no integer from -32768 to 32767".to_owned(),
+                    "write a table as tc's /usr/lib/tc/normal.dist is".to_owned(),
+                )
+            })
+        };
         Self::read(text, name, read)
     }
 
@@ -62,7 +67,11 @@ impl Samples {
             span.map(|span| span.as_ps() as f64).map_err(|error| {
                 let error = error.to_string();
                 let (what, remedy) = error.split_once(": ").unwrap_or((&error, "write 12.5us"));
-                let hint = if bare && unit.is_empty() { "; or start the file with a line 'unit us'; tables of tc are named .dist" } else { "" };
+                let hint = if bare && unit.is_empty() {
+                    "; or start the file with a line 'unit us'; tables of tc are named .dist"
+                } else {
+                    ""
+                };
                 (format!("is no sample, {what}"), format!("{remedy}{hint}"))
             })
         };
@@ -77,11 +86,7 @@ impl Samples {
         Self::new(gaps.into_iter().map(|ps| ps as f64).collect(), name)
     }
 
-    fn read(
-        text: &str,
-        name: &Path,
-        read: impl Fn(&str) -> Result<f64, (String, String)>,
-    ) -> Result<Self, ParseError> {
+    fn read(text: &str, name: &Path, read: impl Fn(&str) -> Result<f64, (String, String)>) -> Result<Self, ParseError> {
         let mut values = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or_default();

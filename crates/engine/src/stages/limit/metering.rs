@@ -88,8 +88,9 @@ impl Look {
             Fate::Waits(departs) => (5, departs.as_ps()),
         };
         let numbers = u64::from(self.slot.unwrap_or(NO_SLOT)) << 32 | u64::from(self.bytes);
-        for (word, place) in
-            [at.as_ps(), key.high, key.low, numbers, fate, departs].into_iter().zip(into[..Look::BYTES].chunks_exact_mut(8))
+        for (word, place) in [at.as_ps(), key.high, key.low, numbers, fate, departs]
+            .into_iter()
+            .zip(into[..Look::BYTES].chunks_exact_mut(8))
         {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -113,7 +114,8 @@ impl Look {
             _ => Fate::Unmetered,
         };
         let slot = Some((word(3) >> 32) as u32).filter(|slot| *slot != NO_SLOT).ok_or(Full::NoRoom);
-        let look = Look { key: Some(Key::new(word(1), word(2))), slot, bytes: word(3) as u32, came: Colour::Green, fate };
+        let look =
+            Look { key: Some(Key::new(word(1), word(2))), slot, bytes: word(3) as u32, came: Colour::Green, fate };
         (look, Time::from_ps(word(0)))
     }
 }

@@ -243,10 +243,16 @@ impl Limit {
         if let Some(path) = &self.rates {
             let text = files.text(path)?;
             let rates = Rates::parse(self.key, &text, &|rate| self.burst.unwrap_or_else(|| Self::default_burst(rate)));
-            let rates = rates.map_err(|error| ParseError::new(format!("{}: {error}", path.display()), "correct these lines"))?;
+            let rates = rates
+                .map_err(|error| ParseError::new(format!("{}: {error}", path.display()), "correct these lines"))?;
             if rates.users().len() > self.users {
                 return Err(ParseError::new(
-                    format!("{} has {} users and the table room for {}", path.display(), rates.users().len(), self.users),
+                    format!(
+                        "{} has {} users and the table room for {}",
+                        path.display(),
+                        rates.users().len(),
+                        self.users
+                    ),
                     format!("write users {}", rates.users().len()),
                 ));
             }

@@ -1,6 +1,6 @@
+use super::Limit;
 use super::metering::{Fate, Look, Metering};
 use super::settling::Settling;
-use super::Limit;
 use crate::meters::{Metered, Workers};
 use crate::random::Random;
 use crate::stages::{Item, Outlet, Stage};

@@ -158,7 +158,9 @@ impl Files for Given {
 
 #[test]
 fn rates_of_a_file_and_what_becomes_of_others() {
-    for (unknown, passed) in [("default", vec![1_500, 64, 64]), ("pass", vec![1_500, 64, 64, 64]), ("drop", vec![1_500])] {
+    for (unknown, passed) in
+        [("default", vec![1_500, 64, 64]), ("pass", vec![1_500, 64, 64, 64]), ("drop", vec![1_500])]
+    {
         let text = format!("limit key dst-ip rate 1Mbps burst 100B users 10 rates f unknown {unknown}");
         let StageConfig::Limit(mut limit) = config(&text) else { panic!("a limit") };
         limit.load(&Given("10.0.0.1 1Mbps burst 1500B\n")).expect("rates");
@@ -193,7 +195,8 @@ fn a_worker_that_is_too_busy_drops() {
 fn exact_schemes_agree_and_light_lock_does_not() {
     // A user at twice its rate, one frame in 3 ms, as in reference 001.
     let frames: Vec<(u64, u16, usize)> = (0..2_000).map(|i| (i * 3, 1, 64 + (i * 7_919 % 1_437) as usize)).collect();
-    let of = |scheme: &str| run(&config(&format!("limit key dst-ip rate 1Mbps burst 3036B users 4 {scheme}")), &frames).0;
+    let of =
+        |scheme: &str| run(&config(&format!("limit key dst-ip rate 1Mbps burst 3036B users 4 {scheme}")), &frames).0;
     let plain = of("algorithm gcra");
     let total = |left: &[(u64, u32)]| left.iter().map(|(_, bytes)| u64::from(*bytes)).sum::<u64>();
     let allowed = 1_999 * 3 * 125 + 3_036;

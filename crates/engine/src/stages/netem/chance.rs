@@ -68,7 +68,9 @@ mod tests {
 
     #[test]
     fn effect_share_and_correlation_are_those_asked() {
-        for (share, correlation, p, c) in [("2%", "25%", 0.02, 0.25), ("0.3%", "25%", 0.003, 0.25), ("25%", "50%", 0.25, 0.5)] {
+        for (share, correlation, p, c) in
+            [("2%", "25%", 0.02, 0.25), ("0.3%", "25%", 0.003, 0.25), ("25%", "50%", 0.25, 0.5)]
+        {
             let (mean, lag) = drawn(share, correlation);
             // Four deviations; neighbours that go together make the mean less certain by (1 + C)/(1 − C).
             let deviation = f64::sqrt(p * (1.0 - p) / 1e6 * (1.0 + c) / (1.0 - c));

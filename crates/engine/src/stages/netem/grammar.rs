@@ -1,7 +1,9 @@
 //! The grammar of SPEC: what tc's `q_netem.c` takes, and the words that netem does not have.
 
 use super::units_of_tc::{self as tc, Wrong};
-use super::{Bottleneck, Chance, Delayed, QueueLimit, LossModel, Mode, Netem, Opportunities, Pattern, Profile, Slot, SlotTimes};
+use super::{
+    Bottleneck, Chance, Delayed, LossModel, Mode, Netem, Opportunities, Pattern, Profile, QueueLimit, Slot, SlotTimes,
+};
 use crate::random::Random;
 use crate::schedules::laws::{Distribution, Values};
 use crate::stages::nearest;
@@ -9,8 +11,20 @@ use units::{ParseError, Share, Span};
 
 /// tc's keywords, in the order in which it looks for them: it takes any beginning of one.
 const OF_TC: [&str; 14] = [
-    "limit", "latency", "delay", "loss", "drop", "ecn", "corrupt", "gap", "duplicate", "reorder", "distribution",
-    "rate", "slot", "seed",
+    "limit",
+    "latency",
+    "delay",
+    "loss",
+    "drop",
+    "ecn",
+    "corrupt",
+    "gap",
+    "duplicate",
+    "reorder",
+    "distribution",
+    "rate",
+    "slot",
+    "seed",
 ];
 /// Ours, which must be written out.
 const OURS: [&str; 4] = ["keep-order", "down", "mtu", "profile"];
@@ -56,7 +70,9 @@ impl<'a> Cursor<'a> {
     /// The value that must follow the last word.
     fn value<T>(&mut self, read: impl FnOnce(&str) -> Result<T, Wrong>, expected: &str) -> Result<T, ParseError> {
         let Some(word) = self.next() else {
-            return Err(self.error(format_args!("has no value, {expected} is expected"), format!("write {expected} behind it")));
+            return Err(
+                self.error(format_args!("has no value, {expected} is expected"), format!("write {expected} behind it"))
+            );
         };
         read(word).map_err(|(what, remedy)| self.error(format_args!("{what}; {expected} is expected"), remedy))
     }
@@ -96,7 +112,8 @@ impl<'a> Cursor<'a> {
         let remedy = match nearest(word, &all) {
             Some(meant) => format!("did you mean {meant}?"),
             None if word.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
-                "a number belongs right behind the word whose value it is, and only overheads may be negative".to_owned()
+                "a number belongs right behind the word whose value it is, and only overheads may be negative"
+                    .to_owned()
             }
             None => "write one of these".to_owned(),
         };
@@ -135,7 +152,10 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
             "duplicate" => netem.duplicate = Some(cursor.chance()?),
             "reorder" => netem.reorder = Some(cursor.chance()?),
             "gap" => {
-                let few = |word: &str| tc::count(word).and_then(|n| u32::try_from(n).map_err(|_| ("is too large".into(), "write less".into())));
+                let few = |word: &str| {
+                    tc::count(word)
+                        .and_then(|n| u32::try_from(n).map_err(|_| ("is too large".into(), "write less".into())))
+                };
                 netem.gap = cursor.value(few, "a number of frames such as 5")?;
             }
             "rate" => netem.rate = Some(rate(&mut cursor, &mut netem.bytes_rate)?),
@@ -144,7 +164,8 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
             "mtu" => {
                 let bytes = |word: &str| {
                     let number = word.trim_end_matches('B').parse().ok().filter(|n| (68..=65_535).contains(n));
-                    number.ok_or_else(|| ("is no MTU".into(), "write 68 to 65535, the longest IP packet in bytes".into()))
+                    number
+                        .ok_or_else(|| ("is no MTU".into(), "write 68 to 65535, the longest IP packet in bytes".into()))
                 };
                 netem.mtu = Some(cursor.value(bytes, "a length such as 1400")?);
                 netem.icmp = cursor.peek() == Some("icmp");
@@ -153,18 +174,23 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
                 }
             }
             "seed" => {
-                let number = |word: &str| word.parse().map_err(|_| ("is no seed".into(), "write a whole number".into()));
+                let number =
+                    |word: &str| word.parse().map_err(|_| ("is no seed".into(), "write a whole number".into()));
                 netem.seed = Some(cursor.value(number, "a whole number")?);
             }
             _ => {
                 let known: Vec<&str> = super::PROFILES.iter().map(|profile| profile.name).collect();
                 let named = |word: &str| {
                     let meant = nearest(word, &known).map(|name| format!(", perhaps {name}")).unwrap_or_default();
-                    Profile::named(word).ok_or_else(|| (format!("is no profile{meant}"), format!("write one of {}", known.join(", "))))
+                    Profile::named(word)
+                        .ok_or_else(|| (format!("is no profile{meant}"), format!("write one of {}", known.join(", "))))
                 };
                 let profile = cursor.value(named, "the name of a profile")?;
                 if seen.len() > 1 {
-                    return Err(cursor.error("comes after what it would undo", "write the profile first; what follows replaces parts of it"));
+                    return Err(cursor.error(
+                        "comes after what it would undo",
+                        "write the profile first; what follows replaces parts of it",
+                    ));
                 }
                 netem = parse(profile.spec)?;
                 seen.clear();
@@ -266,7 +292,10 @@ fn name_of_distribution(cursor: &mut Cursor<'_>) -> Result<Distribution, ParseEr
             return Ok(Distribution::named(word));
         }
         let meant = nearest(word, &Distribution::NAMES).map(|name| format!(", perhaps {name}")).unwrap_or_default();
-        Err((format!("is no distribution{meant}"), "write uniform, normal, pareto, paretonormal or FILE.dist".to_owned()))
+        Err((
+            format!("is no distribution{meant}"),
+            "write uniform, normal, pareto, paretonormal or FILE.dist".to_owned(),
+        ))
     };
     cursor.value(read, "the name of a distribution")
 }
@@ -289,7 +318,12 @@ fn loss(cursor: &mut Cursor<'_>) -> Result<LossModel, ParseError> {
     let model = |word: &str| {
         let meant = nearest(word, &MODELS).map(|name| format!(", perhaps {name}")).unwrap_or_default();
         let model = MODELS.into_iter().find(|name| *name == word);
-        model.ok_or_else(|| (format!("is no share and no model of loss{meant}"), "write loss 1%, or random, state, gemodel, pattern".to_owned()))
+        model.ok_or_else(|| {
+            (
+                format!("is no share and no model of loss{meant}"),
+                "write loss 1%, or random, state, gemodel, pattern".to_owned(),
+            )
+        })
     };
     let model = cursor.value(model, "a share or a model")?;
     match model {
@@ -349,7 +383,9 @@ fn rate(cursor: &mut Cursor<'_>, bytes_rate: &mut Option<String>) -> Result<Bott
         }
     }
     if cell_overhead != 0 && cell == 0 {
-        return Err(cursor.error("is an overhead of cells, but there are no cells", "write the size of a cell before it, 48"));
+        return Err(
+            cursor.error("is an overhead of cells, but there are no cells", "write the size of a cell before it, 48")
+        );
     }
     if cell != 0 && i64::from(cell) + i64::from(cell_overhead) <= 0 {
         let what = format!("leaves nothing of cells of {cell} B, so that no frame would take any time");
@@ -387,11 +423,20 @@ fn slot(cursor: &mut Cursor<'_>) -> Result<Slot, ParseError> {
 
 fn down(cursor: &mut Cursor<'_>) -> Result<(Span, Span), ParseError> {
     let down = cursor.time()?;
-    let every = |word: &str| if word == "every" { Ok(()) } else { Err(("stands where 'every' should".into(), "write down 2s every 30s".into())) };
+    let every = |word: &str| {
+        if word == "every" {
+            Ok(())
+        } else {
+            Err(("stands where 'every' should".into(), "write down 2s every 30s".into()))
+        }
+    };
     cursor.value(every, "every")?;
     let period = cursor.time()?;
     if down == Span::ZERO || period <= down {
-        return Err(cursor.error("leaves the link never up or never down", "write a shorter time that it is down, down 2s every 30s"));
+        return Err(cursor.error(
+            "leaves the link never up or never down",
+            "write a shorter time that it is down, down 2s every 30s",
+        ));
     }
     Ok((down, period))
 }

@@ -1,6 +1,6 @@
 //! What the kernel's netem would have made of a SPEC, where that is not what its words say.
 
-use super::{Bottleneck, Chance, Delayed, QueueLimit, LossModel, Netem};
+use super::{Bottleneck, Chance, Delayed, LossModel, Netem, QueueLimit};
 use crate::random::Random;
 use units::{PS_PER_S, Span};
 
@@ -81,9 +81,12 @@ mod tests {
     #[test]
     fn the_shares_that_were_measured() {
         // FIELD.md, A0.3, by 1.5 million draws of a replica of get_crandom().
-        for (share, correlation, least, most) in
-            [("0.3%", "25%", 0.0, 0.0001), ("5%", "25%", 0.0013, 0.0025), ("10%", "25%", 0.0165, 0.0187), ("25%", "50%", 0.067, 0.073)]
-        {
+        for (share, correlation, least, most) in [
+            ("0.3%", "25%", 0.0, 0.0001),
+            ("5%", "25%", 0.0013, 0.0025),
+            ("10%", "25%", 0.0165, 0.0187),
+            ("25%", "50%", 0.067, 0.073),
+        ] {
             let chance =
                 Chance { share: share.parse().expect("a share"), correlation: correlation.parse().expect("a share") };
             let got = obtained(chance);

@@ -85,7 +85,10 @@ impl Pattern {
             .collect();
         let bits = bits?;
         if bits.is_empty() {
-            return Err(ParseError::new(format!("the pattern {name} is empty"), "write 0b1011: 1 is a frame that is lost"));
+            return Err(ParseError::new(
+                format!("the pattern {name} is empty"),
+                "write 0b1011: 1 is a frame that is lost",
+            ));
         }
         Ok(bits)
     }
@@ -114,7 +117,13 @@ impl LossModel {
             LossModel::States { p13, p31, p32, p23, p14 } => {
                 let [p13, p31, p32, p23, p14] = [p13, p31, p32, p23, p14].map(|share| share.as_f64());
                 // Balance: π₃p₃₂ = π₂p₂₃, π₁p₁₄ = π₄ (which always returns), π₁p₁₃ = π₃p₃₁.
-                let (one, three) = if p31 > 0.0 { (1.0, p13 / p31) } else if p13 > 0.0 { (0.0, 1.0) } else { (1.0, 0.0) };
+                let (one, three) = if p31 > 0.0 {
+                    (1.0, p13 / p31)
+                } else if p13 > 0.0 {
+                    (0.0, 1.0)
+                } else {
+                    (1.0, 0.0)
+                };
                 let two = if p23 > 0.0 { three * p32 / p23 } else { 0.0 };
                 if p23 <= 0.0 && p32 > 0.0 && three > 0.0 {
                     return 0.0;

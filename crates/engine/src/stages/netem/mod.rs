@@ -5,8 +5,8 @@
 //! change of one changes no decision of another. Where netem's behaviour is a defect this does what
 //! the words say; `docs/reference/emulate.md` has the table.
 
-mod change;
 mod chance;
+mod change;
 mod grammar;
 mod kernel;
 mod loss;
@@ -19,13 +19,13 @@ use super::{Configuration, Kind, Stage};
 use crate::random::Random;
 use crate::schedules::Files;
 use crate::schedules::laws::{Correlation, Distribution, Values};
-pub(crate) use change::mark;
 pub use chance::Chance;
 pub use change::Mode;
+pub(crate) use change::mark;
 pub use loss::{LossModel, Pattern};
 use packet::Frame;
 pub use profiles::{PROFILES, Profile};
-pub use queue::{Bottleneck, QueueLimit, Opportunities, Slot, SlotTimes};
+pub use queue::{Bottleneck, Opportunities, QueueLimit, Slot, SlotTimes};
 use std::fmt;
 use units::{BitRate, ParseError, Share, Span};
 
@@ -181,7 +181,12 @@ impl Configuration for Netem {
     }
 
     fn notes(&self) -> Vec<String> {
-        let note = |word: &String| format!("'{word}' is bytes a second, as tc reads it: write {} for bits", word.to_lowercase().replace("bps", "bit"));
+        let note = |word: &String| {
+            format!(
+                "'{word}' is bytes a second, as tc reads it: write {} for bits",
+                word.to_lowercase().replace("bps", "bit")
+            )
+        };
         self.bytes_rate.iter().map(note).chain(self.long_queue()).collect()
     }
 

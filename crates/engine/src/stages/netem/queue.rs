@@ -98,7 +98,8 @@ impl Opportunities {
                 continue;
             }
             let wrong = |what: &str| ParseError::new(format!("{name}:{number}: '{line}' {what}"), HOW);
-            let time: u64 = line.parse().ok().filter(|ms| *ms <= 86_400_000).ok_or_else(|| wrong("is no time in ms"))?;
+            let time: u64 =
+                line.parse().ok().filter(|ms| *ms <= 86_400_000).ok_or_else(|| wrong("is no time in ms"))?;
             if times.last().is_some_and(|before| *before > time) {
                 return Err(wrong("is before the line ahead of it"));
             }

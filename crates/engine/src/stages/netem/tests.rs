@@ -237,7 +237,8 @@ fn effect_of_icmp_is_an_answer_for_each_packet_that_may_not_be_cut() {
 #[test]
 fn effect_of_corruption_is_one_bit() {
     let out = run("corrupt 10%", 20_000, 60);
-    let wrong = |item: &&Item<HeapFrame>| item.frame.bytes()[22..].iter().chain(&item.frame.bytes()[..14]).any(|b| *b != 0);
+    let wrong =
+        |item: &&Item<HeapFrame>| item.frame.bytes()[22..].iter().chain(&item.frame.bytes()[..14]).any(|b| *b != 0);
     let seen = out.released.iter().filter(wrong).count() as u64;
     let corrupted = out.effects.counted(Effect::Corrupted);
     assert!(corrupted.abs_diff(2_000) < 170, "{corrupted}");

@@ -117,10 +117,23 @@ mod tests {
 
     #[test]
     fn values_as_tc_reads_them() {
-        for (word, ps) in [("10ms", 10_000_000_000), ("1.5MSEC", 1_500_000_000), ("2secs", 2_000_000_000_000), ("3usecs", 3_000_000), ("7ns", 7_000)] {
+        for (word, ps) in [
+            ("10ms", 10_000_000_000),
+            ("1.5MSEC", 1_500_000_000),
+            ("2secs", 2_000_000_000_000),
+            ("3usecs", 3_000_000),
+            ("7ns", 7_000),
+        ] {
             assert_eq!(time(word).map(Span::as_ps), Ok(ps), "{word}");
         }
-        for (word, bits) in [("10mbit", 10_000_000), ("1.5Mbit", 1_500_000), ("1mbps", 8_000_000), ("9600", 9_600), ("1kibit", 1_024), ("1KBps", 8_000)] {
+        for (word, bits) in [
+            ("10mbit", 10_000_000),
+            ("1.5Mbit", 1_500_000),
+            ("1mbps", 8_000_000),
+            ("9600", 9_600),
+            ("1kibit", 1_024),
+            ("1KBps", 8_000),
+        ] {
             assert_eq!(rate(word).map(|(rate, _)| rate.bps()), Ok(bits), "{word}");
         }
         assert_eq!(share("0.3"), share("0.3%"));
