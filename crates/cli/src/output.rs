@@ -28,12 +28,16 @@ impl fmt::Display for Failure {
 
 /// Prints on stdout. A reader that went away is no error, as everywhere on UNIX.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    is_read(text).map(drop)
+}
+
+/// Prints one of many things on stdout; false when its reader went away, so that there is nobody to go on for.
+pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(cause) if cause.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write to stdout: {cause}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(cause) if cause.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(cause) => Err(Failure::new(format!("cannot write to stdout: {cause}"))),
     }
 }
 

@@ -245,7 +245,7 @@ fn in_windows_a_share_is_followed_and_no_round_reaches_across() {
     let read = bench.run(["slice", "kernel", "--json", "-r", "windows.jsonl"]);
     let read: Value = serde_json::from_str(&read.stdout).expect("one object");
     assert_eq!(read["loop"], report["loop"], "the file says where windows begin");
-    assert_eq!(read["packets"]["matched"], report["packets"]["matched"]);
+    assert_eq!(read["packets"], report["packets"], "those that were under way when a window closed, too");
 }
 
 /// A short packet is padded to the least frame of Ethernet, and what is read beside datagrams is none of them.
@@ -497,6 +497,12 @@ fn records_are_written_and_read_again() {
     assert!(html.contains("Where the time goes") && html.contains("ip-tcp-receive") && html.contains("One packet"));
     let json: Value = serde_json::from_slice(&bench.read("page/report.json")).expect("one object");
     assert_eq!(json["packets"], live["packets"]);
+    // Packets for which the ring had no room are known by their number.
+    let crowded = ping_pong(&bench, &["--buffer", "64KiB", "-w", "crowded.jsonl"], ["tcp", "127.0.0.1", "4", "20000"]);
+    assert!(number(&crowded["packets"]["evicted"]) > 0.0, "{crowded}");
+    let finished = bench.run(["slice", "kernel", "--json", "-r", "crowded.jsonl"]);
+    let read: Value = serde_json::from_str(&finished.stdout).expect("one object");
+    assert_eq!(crowded["packets"], read["packets"]);
     // A file whose writer was killed: what is there counts, and what is missing is said.
     let mut cut = bench.read("records.jsonl");
     cut.truncate(cut.len() - 100);
@@ -508,6 +514,26 @@ fn records_are_written_and_read_again() {
     assert_eq!(cut["packets"]["seen"].as_u64(), live["packets"]["seen"].as_u64().map(|seen| seen - 1));
     let bad = bench.run(["slice", "kernel", "-r", "ping-pong.py"]);
     assert_eq!((bad.status, bad.complaints().len()), (Some(2), 1), "{}", bad.stderr);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_run() {
+    let Some((bench, _turn)) = bench() else { return };
+    const EVER: &str = r#"
+import socket, time
+s = socket.create_server(("127.0.0.1", 0)); c = socket.create_connection(s.getsockname()); d, _ = s.accept()
+while True: c.send(b"x"); d.recv(1); time.sleep(0.01)
+"#;
+    bench.write("ever.py", EVER);
+    let script = "(timeout -s KILL 60 \"$0\" slice kernel --each lines -- python3 ever.py; echo $? > status) | head -2";
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_netlathe")])
+        .current_dir(bench.path(""))
+        .output()
+        .expect("a shell");
+    let finished = Finished::of(output);
+    assert_eq!(finished.stdout.lines().count(), 2, "{}", finished.stdout);
+    assert_eq!(String::from_utf8_lossy(&bench.read("status")).trim(), "0", "{}", finished.stderr);
 }
 
 #[test]

@@ -186,6 +186,22 @@ fn the_page_the_table_and_single_frames_show_them() {
     }
 }
 
+#[cfg(feature = "slice")]
+#[test]
+fn a_reader_that_goes_away_ends_the_run() {
+    let bench = Bench::new();
+    let outer = "slice pipeline --each json -- gen --out wire:10G --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --gap 1us";
+    let script = format!("(timeout -s KILL 60 \"$0\" {outer} --duration 10000s; echo $? > status) | head -2");
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")])
+        .current_dir(bench.path(""))
+        .output()
+        .expect("a shell");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 2);
+    let status = String::from_utf8(bench.read("status")).expect("a number");
+    assert_eq!(status.trim(), "0", "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn bad_shares_are_refused_in_one_line() {
     let bench = Bench::new();

@@ -270,11 +270,17 @@ impl SliceMeter {
         }
     }
 
+    /// Whether frames wait for nobody: time is real.
+    #[must_use]
+    pub fn is_real_time(&self) -> bool {
+        self.reading > Span::ZERO
+    }
+
     /// A meter of the same slices, of which nothing was seen.
     #[must_use]
     pub fn another(&self) -> SliceMeter {
         let mut other = SliceMeter::new(self.names.clone(), self.every);
-        if self.reading > Span::ZERO {
+        if self.is_real_time() {
             other.in_real_time(self.reading);
         }
         other

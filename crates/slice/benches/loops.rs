@@ -112,7 +112,7 @@ fn kernel(points: Points, path: &str, time: Duration, size: &str) -> Outcome<()>
     kernel.disown(own)?;
     kernel.adopt(program.child.id())?;
     program.turn()?;
-    kernel.records(drop);
+    kernel.records(None, drop);
     let shared = std::cell::RefCell::new((kernel, &mut program));
     let without = || {
         let (kernel, program) = &mut *shared.borrow_mut();
@@ -123,14 +123,14 @@ fn kernel(points: Points, path: &str, time: Duration, size: &str) -> Outcome<()>
         let (kernel, program) = &mut *shared.borrow_mut();
         kernel.resume()?;
         program.turn()?;
-        kernel.records(drop);
+        kernel.records(None, drop);
         kernel.pace(&costs)?;
         program.turn()?;
         let mut book = Book::new(costs.clone());
         if let Some(pace) = kernel.pace(&costs)? {
             book.at_pace(pace);
         }
-        kernel.records(|record| book.add(&record));
+        kernel.records(None, |record| book.add(&record));
         let rounds = book.rounds().ok_or("no rounds were seen")?;
         Ok(Turn { raw: rounds.raw_p50_ns, corrected: rounds.p50_ns })
     };

@@ -181,7 +181,7 @@ fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Ke
         let calls = kernel.counters()?.since(&between);
         kernel.calibrating(false)?;
         let (loud, counts_loud) = turn(bench, &mut kernel)?;
-        kernel.records(drop);
+        kernel.records(None, drop);
         turns.push(Turn {
             off: (off, call_off),
             mute: (mute, call_on),

@@ -33,6 +33,7 @@ impl Header {
 enum Between {
     Window(u64),
     Pace(f64),
+    Lost { unfinished: u64, evicted: u64 },
 }
 
 /// A line of a file of records, but for the first.
@@ -45,6 +46,13 @@ pub enum Entry {
     Window(u64),
     /// The probes took so many times what they took in the calibration, for the packets from here on.
     Pace(f64),
+    /// So many frames have no record.
+    Lost {
+        /// They were under way when the probes were taken away.
+        unfinished: u64,
+        /// The ring had no room for them.
+        evicted: u64,
+    },
 }
 
 /// Writes records to a file.
@@ -90,6 +98,14 @@ impl JournalWriter {
     /// When the file cannot be written.
     pub fn pace(&mut self, pace: f64) -> Result<(), Error> {
         self.line(&Between::Pace(pace))
+    }
+
+    /// Says that so many frames have no record: see [`Entry::Lost`].
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn lost(&mut self, unfinished: u64, evicted: u64) -> Result<(), Error> {
+        self.line(&Between::Lost { unfinished, evicted })
     }
 
     /// Writes a record.
@@ -160,6 +176,7 @@ impl Iterator for Journal {
             Ok(line) => match serde_json::from_str::<Between>(&line) {
                 Ok(Between::Window(window)) => Ok(Entry::Window(window)),
                 Ok(Between::Pace(pace)) => Ok(Entry::Pace(pace)),
+                Ok(Between::Lost { unfinished, evicted }) => Ok(Entry::Lost { unfinished, evicted }),
                 Err(_) => match serde_json::from_str::<Record>(&line) {
                     Ok(record) if record.stamps.is_empty() => Err(at("a record without stamps".into())),
                     Ok(record) => Ok(Entry::Record(Box::new(record))),

@@ -116,15 +116,17 @@ impl Attach {
             if let Some(book) = &mut book {
                 book.learn(reader.costs());
             }
-            while left > 0 {
+            // No more than there may be, or a program that writes faster than is printed would have no end.
+            for _ in 0..reader.slots().min(left) {
                 let Some(block) = reader.next_block() else { break };
                 // A program that came after us has measured its costs by its first block; it learns more by the way.
                 let book = book.get_or_insert_with(|| ProgramBook::new(reader.costs(), ns_per_tick));
                 book.lost(reader.lost());
                 book.add(&block);
                 left -= 1;
-                if self.each.is_some() {
-                    output::print(&(book.line(&block, |id| reader.name(id)) + "\n"))?;
+                if self.each.is_some() && !output::is_read(&(book.line(&block, |id| reader.name(id)) + "\n"))? {
+                    // Nobody reads any more.
+                    left = 0;
                 }
             }
             // What was under way into the ring at the end still comes, or is given up after a second.

@@ -6,7 +6,7 @@ use crate::output::{self, Failure};
 use measure::{EndToEnd, EndToEndMeter};
 use packet::Identity;
 use slice::{Carried, Costs, Ends, Filter, Kernel, Key, Points, Record};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use units::{PS_PER_NS, Time};
 const BUFFER: u32 = 16 << 20;
 /// Between two looks at the records.
 const LOOK: Duration = Duration::from_millis(20);
-/// Records that are kept: a minute of 10 000 packets a second each way.
+/// Packets that are kept, of the kernel and of the pipeline: a minute of 10 000 a second each way.
 const RECORDS: usize = 1_200_000;
 /// Packets on either side whose comparison of the clocks counts for one: the tightest is the best.
 const NEIGHBOURS: usize = 50;
@@ -34,6 +34,8 @@ struct Seen {
 /// What is being gathered.
 struct Gathering {
     seen: mpsc::Receiver<Seen>,
+    /// Packets that were heard of, kept or not.
+    count: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     kernel: JoinHandle<Result<(Vec<Record>, Costs), slice::Error>>,
     probes: &'static str,
@@ -49,9 +51,15 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     let stopped = Arc::clone(&stop);
     let kernel = thread::spawn(move || gather(kernel, &costs, &stopped));
     let (tell, seen) = mpsc::channel();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
     let hears: engine::slices::Listener = Arc::new(move |way, meter, now| {
+        // What the kernel does not follow would find no ends.
+        let asked = |identity: &Identity| {
+            port.is_none_or(|port| [identity.source_port, identity.destination_port].contains(&port))
+        };
         let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-        let (Some(identity), Ok(monotonic)) = (way.identity, monotonic) else { return };
+        let (Some(identity), Ok(monotonic)) = (way.identity.filter(asked), monotonic) else { return };
         let ns = monotonic.tv_sec() * 1_000_000_000 + monotonic.tv_nsec();
         let ahead = ns - (now.as_ps() / PS_PER_NS).cast_signed();
         // The hand-over to the driver is where the kernel's stamps go on.
@@ -62,10 +70,13 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
         };
         let (Some(first), Some(departed)) = (way.marks.first(), way.marks.iter().nth_back(1)) else { return };
         let slices = parts.into_iter().map(|part| (part.name, part.length_ns)).collect();
-        // When the end of the run has been reached nobody listens any more.
-        let _late = tell.send(Seen { identity, arrived: first.at, slices, departed: departed.at, ahead });
+        let packet = Seen { identity, arrived: first.at, slices, departed: departed.at, ahead };
+        if counted.fetch_add(1, Ordering::Relaxed) < RECORDS {
+            // When the end of the run has been reached nobody listens any more.
+            let _late = tell.send(packet);
+        }
     });
-    let gathering = Mutex::new(Some(Gathering { seen, stop, kernel, probes }));
+    let gathering = Mutex::new(Some(Gathering { seen, count, stop, kernel, probes }));
     let concludes = move || {
         let gathering = gathering.lock().unwrap_or_else(PoisonError::into_inner).take();
         gathering.map_or_else(|| Err(Failure::new("slices were put together already")), conclude)
@@ -80,7 +91,7 @@ fn gather(mut kernel: Kernel, costs: &Costs, stop: &AtomicBool) -> Result<(Vec<R
     let mut keep = |record: Record| if records.len() < RECORDS { records.push(record) } else { beyond += 1 };
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(LOOK);
-        kernel.records(&mut keep);
+        kernel.records(Some(LOOK), &mut keep);
     }
     let pace = kernel.pace(costs)?.unwrap_or(1.0);
     kernel.detach(&mut keep)?;
@@ -94,11 +105,18 @@ fn gather(mut kernel: Kernel, costs: &Costs, stop: &AtomicBool) -> Result<(Vec<R
 }
 
 fn conclude(gathering: Gathering) -> Result<EndToEnd, Failure> {
-    let Gathering { seen, stop, kernel, probes } = gathering;
+    let Gathering { seen, count, stop, kernel, probes } = gathering;
     stop.store(true, Ordering::Relaxed);
     let (records, costs) =
         kernel.join().map_err(|_| Failure::new("the thread that reads records failed"))?.map_err(Failure::new)?;
     let seen: Vec<Seen> = seen.try_iter().collect();
+    let beyond = count.load(Ordering::Relaxed).saturating_sub(RECORDS);
+    if beyond > 0 {
+        output::note(format!(
+            "{} packets of the pipeline were too many to be kept: give --port, or follow fewer with --every 1/N",
+            output::thousands(beyond as u64)
+        ));
+    }
     let ends = Ends::new(&records, &costs);
     let mut meter = EndToEndMeter::default();
     for (n, packet) in seen.iter().enumerate() {

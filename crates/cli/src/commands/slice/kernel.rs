@@ -132,9 +132,13 @@ impl KernelSlices {
                 Ok(Entry::Window(_)) => book.window(),
                 Ok(Entry::Pace(pace)) => book.at_pace(pace),
                 _ if left == 0 => break,
+                Ok(Entry::Lost { unfinished, evicted }) => {
+                    book.given_up(unfinished);
+                    book.lost_records(evicted);
+                }
                 Ok(Entry::Record(record)) => {
-                    left -= 1;
-                    self.take(&record, &mut book)?;
+                    let read = self.take(&record, &mut book)?;
+                    left = if read { left - 1 } else { 0 };
                     keep(&mut first, &record);
                 }
                 // Whoever wrote it was killed: what it had written counts.
@@ -193,24 +197,30 @@ impl KernelSlices {
         let end = self.duration.map(|duration| begun + Duration::from_nanos(duration.as_ps() / 1_000));
         let mut turns = self.windows.map(|windows| Turns::new(windows, begun));
         let mut status = None;
-        while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && run.goes_on() {
-            if let Some(program) = &mut program {
-                status = program.try_wait().map_err(waiting)?;
-                if status.is_some() {
-                    break;
+        let mut watch = || -> Result<(), Failure> {
+            while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && run.goes_on() {
+                if let Some(program) = &mut program {
+                    status = program.try_wait().map_err(waiting)?;
+                    if status.is_some() {
+                        break;
+                    }
+                }
+                let next = turns.as_ref().map_or(LOOK, |turns| turns.next().saturating_duration_since(Instant::now()));
+                thread::sleep(next.min(LOOK));
+                run.look(&mut kernel)?;
+                if let Some(turns) = turns.as_mut().filter(|turns| turns.next() <= Instant::now()) {
+                    run.turn(&mut kernel, turns)?;
                 }
             }
-            let next = turns.as_ref().map_or(LOOK, |turns| turns.next().saturating_duration_since(Instant::now()));
-            thread::sleep(next.min(LOOK));
-            run.look(&mut kernel)?;
-            if let Some(turns) = turns.as_mut().filter(|turns| turns.next() <= Instant::now()) {
-                run.turn(&mut kernel, turns)?;
-            }
-        }
+            Ok(())
+        };
+        let watched = watch();
         let took = begun.elapsed();
+        // Whatever ended it, the command does not outlive it.
         if let (Some(program), None) = (&mut program, status) {
             end_program(program)?;
         }
+        watched?;
         run.look(&mut kernel)?;
         let mut set = Set::of(&kernel);
         set.windows = self.windows.zip(turns.as_ref()).map(|(windows, turns)| WindowsReport {
@@ -224,7 +234,7 @@ impl KernelSlices {
         set.totals = totals.map(|(after, before)| EventTotal { count: after.count - before.count, ..after }).collect();
         kernel.detach(|record| run.take(&record)).map_err(Failure::new)?;
         if let Some(counters) = &set.counters {
-            run.book.lost_records(counters.full);
+            run.lost(0, counters.full)?;
         }
         if let Some(failure) = run.failure {
             return Err(failure);
@@ -254,17 +264,18 @@ impl KernelSlices {
         Ok(Some(child))
     }
 
-    fn take(&self, record: &Record, book: &mut Book) -> Result<(), Failure> {
+    /// Counts a packet, and prints it if each is. False when nobody reads any more.
+    fn take(&self, record: &Record, book: &mut Book) -> Result<bool, Failure> {
         book.add(record);
         match self.each.as_deref() {
-            Some("lines") => output::print(&(slice::line(record, book.costs()) + "\n")),
+            Some("lines") => output::is_read(&(slice::line(record, book.costs()) + "\n")),
             Some("waterfall") => {
                 let head = slice::line(record, book.costs());
                 let head = head.split_once(" B:").map_or("", |(head, _)| head);
-                output::print(&format!("{head} B\n{}\n", slice::waterfall(record, book.costs())))
+                output::is_read(&format!("{head} B\n{}\n", slice::waterfall(record, book.costs())))
             }
-            Some(_) => output::print(&(serde_json::to_string(record).map_err(Failure::new)? + "\n")),
-            None => Ok(()),
+            Some(_) => output::is_read(&(serde_json::to_string(record).map_err(Failure::new)? + "\n")),
+            None => Ok(true),
         }
     }
 
@@ -365,7 +376,7 @@ impl Run<'_> {
                 journal.pace(pace).map_err(Failure::new)?;
             }
         }
-        kernel.records(|record| self.take(&record));
+        kernel.records(Some(LOOK), |record| self.take(&record));
         Ok(())
     }
 
@@ -381,10 +392,20 @@ impl Run<'_> {
             Turn::Closed => {}
             Turn::Rested(given_up) => {
                 self.look(kernel)?;
-                self.book.given_up(given_up);
+                self.lost(given_up, 0)?;
             }
         }
         Ok(())
+    }
+
+    /// Of these frames there is no record.
+    fn lost(&mut self, unfinished: u64, evicted: u64) -> Result<(), Failure> {
+        self.book.given_up(unfinished);
+        self.book.lost_records(evicted);
+        match &mut self.journal {
+            Some(journal) if unfinished + evicted > 0 => journal.lost(unfinished, evicted).map_err(Failure::new),
+            _ => Ok(()),
+        }
     }
 
     fn take(&mut self, record: &Record) {
@@ -396,8 +417,10 @@ impl Run<'_> {
             keep(&mut self.first, record);
         }
         let written = self.journal.as_mut().map_or(Ok(()), |journal| journal.write(record)).map_err(Failure::new);
-        if let Err(failure) = written.and_then(|()| self.asked.take(record, &mut self.book)) {
-            self.failure = Some(failure);
+        match written.and_then(|()| self.asked.take(record, &mut self.book)) {
+            Ok(true) => {}
+            Ok(false) => self.left = 0,
+            Err(failure) => self.failure = Some(failure),
         }
     }
 }

@@ -6,7 +6,9 @@ use measure::slices::{SlicePart, waterfall};
 use packet::Identity;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, TrySendError};
 use std::thread;
 use units::Time;
 
@@ -70,11 +72,18 @@ impl PipelineSlices {
             return command.run();
         }
         let Some(form) = self.each else { return command.run() };
-        let (listener, frames) = listener();
+        let (listener, frames, left_out) = listener();
         common.listener = listener;
-        let printing = thread::spawn(move || frames.iter().try_for_each(|frame| print(&form, &frame)));
+        let printing = thread::spawn(move || print_all(&form, &frames));
         let status = command.run()?;
         printing.join().map_err(|_| Failure::new("the thread that prints frames failed"))??;
+        match left_out.load(Ordering::Relaxed) {
+            0 => {}
+            some => output::note(format!(
+                "{} frames were not printed, since they came faster: follow fewer with --every 1/N",
+                output::thousands(some)
+            )),
+        }
         Ok(status)
     }
 
@@ -88,9 +97,15 @@ impl PipelineSlices {
     }
 }
 
-/// Hears of frames, and passes them on to whoever takes his time.
-pub(super) fn listener() -> (SliceListener, mpsc::Receiver<Departed>) {
-    let (tell, hear) = mpsc::channel();
+/// Frames that wait to be printed.
+const WAITING: usize = 1 << 16;
+
+/// Hears of frames, and passes them on to whoever takes his time: in virtual time all of them, live those that he keeps
+/// up with, and the number of the others.
+fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
+    let (tell, hear) = mpsc::sync_channel(WAITING);
+    let left_out = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&left_out);
     let listener: engine::slices::Listener = Arc::new(move |way, meter, _| {
         let frame = Departed {
             at: way.marks.first().map_or(Time::ZERO, |mark| mark.at),
@@ -98,10 +113,25 @@ pub(super) fn listener() -> (SliceListener, mpsc::Receiver<Departed>) {
             length: way.length,
             parts: meter.parts(&way.marks),
         };
-        // Nobody listens any more: the reader of our output went away, which is told there.
-        let _gone = tell.send(frame);
+        // Where nobody listens any more the run is about to end.
+        if !meter.is_real_time() {
+            let _gone = tell.send(frame);
+        } else if let Err(TrySendError::Full(_)) = tell.try_send(frame) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     });
-    (SliceListener { hears: Some(listener), concludes: None }, hear)
+    (SliceListener { hears: Some(listener), concludes: None }, hear, left_out)
+}
+
+/// Prints frames until there are no more, or nobody reads: then the run ends, too.
+fn print_all(form: &str, frames: &mpsc::Receiver<Departed>) -> Result<(), Failure> {
+    for frame in frames {
+        if !print(form, &frame)? {
+            // As by Ctrl-C: captures are ended and interfaces put back.
+            return signal_hook::low_level::raise(signal_hook::consts::SIGINT).map_err(Failure::new);
+        }
+    }
+    Ok(())
 }
 
 /// What a frame is.
@@ -120,22 +150,23 @@ pub(super) fn who(identity: Option<&Identity>, length: u32) -> String {
     }
 }
 
-fn print(form: &str, frame: &Departed) -> Result<(), Failure> {
+/// False when nobody reads any more.
+fn print(form: &str, frame: &Departed) -> Result<bool, Failure> {
     let seconds = frame.at.as_ps() / units::PS_PER_S;
     let rest = frame.at.as_ps() % units::PS_PER_S / units::PS_PER_NS;
     let what = who(frame.identity.as_ref(), frame.length);
     match form {
         "json" => {
             let object = serde_json::json!({ "at_ns": frame.at.as_ps() / units::PS_PER_NS, "packet": what, "slices": frame.parts });
-            output::print(&format!("{object}\n"))
+            output::is_read(&format!("{object}\n"))
         }
-        "waterfall" => output::print(&format!("{seconds}.{rest:09} {what}\n{}\n", waterfall(&frame.parts))),
+        "waterfall" => output::is_read(&format!("{seconds}.{rest:09} {what}\n{}\n", waterfall(&frame.parts))),
         _ => {
             let total: f64 = frame.parts.iter().map(|part| part.length_ns).sum();
             let parts: Vec<String> =
                 frame.parts.iter().map(|part| format!("{} {}", part.name, output::brief(part.length_ns))).collect();
             let total = output::brief(total);
-            output::print(&format!("{seconds}.{rest:09} {what}: {}, total {total}\n", parts.join(", ")))
+            output::is_read(&format!("{seconds}.{rest:09} {what}: {}, total {total}\n", parts.join(", ")))
         }
     }
 }
