@@ -27,11 +27,40 @@ const ENOUGH: Duration = Duration::from_millis(1_500);
 const FEWEST: usize = 5;
 /// Rounds without probes that differ by less are of one pace of the machine.
 const CALM: f64 = 0.05;
+/// Over which CPUs are compared: some clock ticks.
+const MOMENT: Duration = Duration::from_millis(150);
 /// How long a message over loopback may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Frames and system calls of one round.
 const FRAMES: f64 = 2.0;
 const CALLS: f64 = 4.0;
+
+/// Time in clock ticks that each CPU spent so far: in programs, and in nothing.
+fn spent() -> io::Result<Vec<(usize, u64, u64)>> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    let of_cpu = |line: &str| {
+        let mut words = line.strip_prefix("cpu")?.split(' ');
+        let cpu = words.next()?.parse().ok()?;
+        let ticks: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
+        // User, nice, system, idle, waiting for I/O.
+        Some((cpu, ticks.get(..3)?.iter().sum(), ticks.get(3..5)?.iter().sum()))
+    };
+    Ok(text.lines().filter_map(of_cpu).collect())
+}
+
+/// Of the CPUs that this thread may use that which had least to do in the last moment: what else runs there would be
+/// taken for the cost of probes.
+fn idlest() -> io::Result<usize> {
+    let here = nix::sched::sched_getcpu()?;
+    let allowed = nix::sched::sched_getaffinity(Pid::from_raw(0))?;
+    let before = spent()?;
+    thread::sleep(MOMENT);
+    let idle =
+        spent()?.into_iter().zip(before).map(|((cpu, _, after), (_, _, before))| (cpu, after.saturating_sub(before)));
+    let allowed = idle.filter(|(cpu, _)| allowed.is_set(*cpu).unwrap_or(false));
+    // Where several are as idle, the one that is warm.
+    Ok(allowed.max_by_key(|(cpu, idle)| (*idle, *cpu == here)).map_or(here, |(cpu, _)| cpu))
+}
 
 /// Two ends of a connection, whose threads share a CPU.
 struct Bench {
@@ -43,7 +72,7 @@ struct Bench {
 
 impl Bench {
     fn open() -> io::Result<Bench> {
-        let cpu = nix::sched::sched_getcpu()?;
+        let cpu = idlest()?;
         let mut here = CpuSet::new();
         here.set(cpu)?;
         // Threads that this one starts stay with it.
@@ -155,6 +184,39 @@ struct Turn {
     calls: Counters,
 }
 
+/// Who else ran on the CPU of the calibration.
+struct Others {
+    cpu: usize,
+    begun: Instant,
+    own: Duration,
+    all: u64,
+}
+
+impl Others {
+    fn on(cpu: u32) -> io::Result<Others> {
+        let cpu = cpu as usize;
+        Ok(Others { cpu, begun: Instant::now(), own: Others::own()?, all: Others::all(cpu)? })
+    }
+
+    /// CPU time of this process.
+    fn own() -> io::Result<Duration> {
+        Ok(nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
+    }
+
+    /// Clock ticks of all programs.
+    fn all(cpu: usize) -> io::Result<u64> {
+        Ok(spent()?.into_iter().find(|(number, ..)| *number == cpu).map_or(0, |(_, ticks, _)| ticks))
+    }
+
+    /// The share of the time since then that the CPU had for other programs.
+    fn share(&self) -> io::Result<f64> {
+        let ticks_a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?.unwrap_or(100);
+        let all = (Others::all(self.cpu)? - self.all) as f64 / ticks_a_second as f64;
+        let own = Others::own()?.saturating_sub(self.own).as_secs_f64();
+        Ok(((all - own) / self.begun.elapsed().as_secs_f64()).clamp(0.0, 1.0))
+    }
+}
+
 fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Kernel, Costs), Error> {
     let failed = failed("TCP over 127.0.0.1");
     let cpu = bench.cpu;
@@ -167,6 +229,7 @@ fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Ke
     };
     kernel.calibrate_as(filter)?;
     turn(bench, &mut kernel)?; // to get warm
+    let others = Others::on(cpu).map_err(&failed)?;
     let mut turns: Vec<Turn> = Vec::new();
     let begun = Instant::now();
     while turns.len() < FEWEST || turns.len() < TURNS && begun.elapsed() < ENOUGH {
@@ -174,11 +237,11 @@ fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Ke
         let ((off, counts_off), call_off) = (turn(bench, &mut kernel)?, Bench::calls());
         kernel.resume()?;
         kernel.calibrating(true)?;
-        let before = kernel.counters()?;
+        let before = kernel.counters_on(cpu)?;
         let (mute, counts_mute) = turn(bench, &mut kernel)?;
-        let between = kernel.counters()?;
+        let between = kernel.counters_on(cpu)?;
         let call_on = Bench::calls();
-        let calls = kernel.counters()?.since(&between);
+        let calls = kernel.counters_on(cpu)?.since(&between);
         kernel.calibrating(false)?;
         let (loud, counts_loud) = turn(bench, &mut kernel)?;
         kernel.records(None, drop);
@@ -197,6 +260,7 @@ fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Ke
     kernel.calibrating(true)?;
     kernel.disown(std::process::id())?;
     let mut costs = conclude(&turns, last);
+    costs.others = others.share().map_err(&failed)?;
     let programs = costs.probes.values().map(|probe| probe.per_packet * FRAMES).sum::<f64>().max(1.0);
     let names = kernel.events().events().iter().map(Event::name);
     let counted = names.enumerate().map(|(event, name)| {
@@ -306,6 +370,7 @@ fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
         call_way_ns: call_way,
         probes,
         events: Vec::new(),
+        others: 0.0,
     }
 }
 
@@ -324,6 +389,29 @@ mod tests {
         counters.hits[probe as usize] = hits;
         counters.timed[probe as usize] = hits / 5;
         counters.spent[probe as usize] = hits / 5 * body;
+    }
+
+    #[test]
+    fn a_cpu_with_nothing_else_to_do_is_taken() {
+        let allowed = nix::sched::sched_getaffinity(Pid::from_raw(0)).expect("a set");
+        let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
+        let [busy, _, ..] = cpus[..] else { return println!("SKIP: one CPU, no choice") };
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let another = thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut set = CpuSet::new();
+                set.set(busy).expect("a CPU of the set");
+                nix::sched::sched_setaffinity(Pid::from_raw(0), &set).expect("it is allowed");
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            // The others may be busy, too, now and then.
+            let another = (0..30).any(|_| idlest().expect("/proc/stat") != busy);
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            another
+        });
+        assert!(another, "CPU {busy} has no time");
     }
 
     /// Turns at two paces, and one in which the pace changed, say the same as one at the usual pace.

@@ -33,6 +33,9 @@ pub struct Costs {
     /// What the programs add to the events that are counted, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventCost>,
+    /// The share of the calibration's time that its CPU spent on other programs, whose work is then among the costs.
+    #[serde(default)]
+    pub others: f64,
 }
 
 /// What the programs add to the count of an event: NetSlice's n(…,e).
@@ -81,6 +84,7 @@ impl Costs {
             call_way_ns: self.call_way_ns * pace,
             probes: self.probes.iter().map(|(probe, cost)| (*probe, scaled(cost))).collect(),
             events: self.events.clone(),
+            others: self.others,
         }
     }
 
@@ -187,6 +191,7 @@ pub(crate) mod tests {
             ]
             .into(),
             events: Vec::new(),
+            others: 0.0,
         }
     }
 

@@ -501,7 +501,7 @@ impl Kernel {
     /// # Errors
     /// When a map cannot be read.
     pub fn pace(&mut self, costs: &Costs) -> Result<Option<f64>, Error> {
-        let now = self.tallies()?;
+        let now = self.tallies(None)?;
         let pace = costs.pace(&now.since(&self.paced));
         if pace.is_some() {
             self.paced = now;
@@ -514,14 +514,19 @@ impl Kernel {
     /// # Errors
     /// When a map cannot be read.
     pub fn counters(&self) -> Result<Counters, Error> {
-        Ok(Counters { missed: self.missed(), ..self.tallies()? })
+        Ok(Counters { missed: self.missed(), ..self.tallies(None)? })
     }
 
-    /// The same without what the kernel left out.
-    fn tallies(&self) -> Result<Counters, Error> {
+    /// What the probes of one CPU counted so far.
+    pub(crate) fn counters_on(&self, cpu: u32) -> Result<Counters, Error> {
+        self.tallies(Some(cpu as usize))
+    }
+
+    /// Of all CPUs or one, without what the kernel left out.
+    fn tallies(&self, cpu: Option<usize>) -> Result<Counters, Error> {
         let values = self.cpus.get(&0, 0).map_err(maps)?;
         let mut sum = [0_u64; CPU_WORDS];
-        for words in values.iter() {
+        for (_, words) in values.iter().enumerate().filter(|(number, _)| cpu.is_none_or(|cpu| cpu == *number)) {
             for (sum, word) in sum.iter_mut().zip(words) {
                 *sum = sum.wrapping_add(*word);
             }

@@ -158,6 +158,9 @@ impl EventReport {
     }
 }
 
+/// A share of the calibration that others may have.
+const OTHERS: f64 = 0.1;
+
 impl SlicesReport {
     pub(crate) fn new(book: &Book, set: Set, status: Option<i32>) -> SlicesReport {
         let costs = book.calibrated();
@@ -176,6 +179,10 @@ impl SlicesReport {
         if let Some(counters) = counters.as_ref().filter(|counters| counters.missed > 0) {
             let text = "runs of probes that the kernel left out, since a thread was preempted within the same probe: frames may be lost, or not counted at all; the machine has too much to do";
             limits.insert("missed".into(), serde_json::json!({ "runs": counters.missed, "meaning": text }));
+        }
+        if costs.others > OTHERS {
+            let text = "of the time in which the probes' costs were measured, its CPU ran other programs: what is subtracted may be far too much or too little";
+            limits.insert("calibration".into(), serde_json::json!({ "others": costs.others, "meaning": text }));
         }
         let shared = costs.events.iter().zip(&set.totals).filter(|(_, total)| total.counted < 0.999);
         let shared: Vec<String> =
@@ -339,11 +346,12 @@ impl SlicesReport {
         }
         for (what, limit) in self.limits.iter().filter(|(_, limit)| limit.is_object()) {
             let meaning = limit.get("meaning").and_then(serde_json::Value::as_str).unwrap_or_default();
-            let count = match limit.get("events").and_then(serde_json::Value::as_array) {
-                Some(events) => events.iter().filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(", "),
-                None => thousands(
-                    limit.get("runs").or(limit.get("frames")).and_then(serde_json::Value::as_u64).unwrap_or(0),
-                ),
+            let count = if let Some(events) = limit.get("events").and_then(serde_json::Value::as_array) {
+                events.iter().filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(", ")
+            } else if let Some(others) = limit.get("others").and_then(serde_json::Value::as_f64) {
+                output::share(others)
+            } else {
+                thousands(limit.get("runs").or(limit.get("frames")).and_then(serde_json::Value::as_u64).unwrap_or(0))
             };
             let _ = writeln!(out, "  {what:<9} {count} {meaning}");
         }
