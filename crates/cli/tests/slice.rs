@@ -517,6 +517,17 @@ fn records_are_written_and_read_again() {
 }
 
 #[test]
+fn what_a_command_has_started_ends_with_the_run() {
+    let Some((bench, _turn)) = bench() else { return };
+    let name = format!("sleeper-{}", std::process::id());
+    let script = format!("cp $(which sleep) {name}; ./{name} 300 & ./{name} 300; true");
+    let finished = bench.run(["slice", "kernel", "-q", "--duration", "500ms", "--", "sh", "-c", &script]);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let left = Command::new("pgrep").args(["-f", &format!("{name} 300")]).output().expect("it is in procps");
+    assert!(left.stdout.is_empty(), "{}", String::from_utf8_lossy(&left.stdout));
+}
+
+#[test]
 fn a_reader_that_goes_away_ends_the_run() {
     let Some((bench, _turn)) = bench() else { return };
     const EVER: &str = r#"

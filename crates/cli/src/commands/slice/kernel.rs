@@ -1,8 +1,10 @@
+use super::processes::Process;
 use super::report::{Set, SlicesReport, WindowsReport};
 use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::stop::Stop;
+use nix::sys::signal::Signal;
 use slice::{
     Book, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn, Turns,
     Windows,
@@ -313,21 +315,18 @@ fn waiting(cause: io::Error) -> Failure {
     Failure::new(format!("cannot wait for the command: {cause}"))
 }
 
-/// Asks the command to end, and makes it.
+/// Asks the command to end, and makes it; and those it has started, which would go on without it.
 fn end_program(program: &mut Child) -> Result<(), Failure> {
-    let asked = i32::try_from(program.id()).map(nix::unistd::Pid::from_raw);
-    if let Ok(pid) = asked {
-        // It may have ended meanwhile, which is what is wanted.
-        let _ended = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
-    }
+    let all = Process::tree(program.id());
+    all.iter().for_each(|process| process.signal(Signal::SIGTERM));
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
-        if program.try_wait().map_err(waiting)?.is_some() {
+        if program.try_wait().map_err(waiting)?.is_some() && !all.iter().any(Process::lives) {
             return Ok(());
         }
         thread::sleep(LOOK);
     }
-    program.kill().map_err(waiting)?;
+    all.iter().for_each(|process| process.signal(Signal::SIGKILL));
     program.wait().map(drop).map_err(waiting)
 }
 

@@ -1,6 +1,8 @@
-//! Whether a process can be known to the kernel's probes by its number.
+//! Processes by their numbers: whether the kernel's probes can know one by it, and which others one has started.
 
 use crate::output::Failure;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
 
 /// The namespace of processes that the machine begins with; its number never changes (`PROC_PID_INIT_INO`).
@@ -27,5 +29,75 @@ pub(super) fn check(pid: Option<u32>, with_command: bool) -> Result<(), Failure>
             Err(Failure::new(format!("--pid {pid}: that is a thread of process {process}: write --pid {process}")))
         }
         _ => Ok(()),
+    }
+}
+
+/// A process, and not another that got its number later.
+pub(super) struct Process {
+    id: i32,
+    started: u64,
+}
+
+/// A line of /proc/PID/stat: its state, its parent, and when it started, in clock ticks.
+fn stat(id: i32) -> Option<(char, i32, u64)> {
+    let line = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name before it may hold anything, brackets, too.
+    let mut words = line.rsplit_once(')')?.1.split_ascii_whitespace();
+    let (state, parent) = (words.next()?.chars().next()?, words.next()?.parse().ok()?);
+    Some((state, parent, words.nth(17)?.parse().ok()?))
+}
+
+impl Process {
+    /// A process and those that it, or one of them, has started, as long as their parents live.
+    pub(super) fn tree(id: u32) -> Vec<Process> {
+        let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let all: Vec<(i32, i32, u64)> =
+            ids.filter_map(|id| stat(id).map(|(_, parent, started)| (id, parent, started))).collect();
+        let mut found = Vec::new();
+        let mut parents = vec![id.cast_signed()];
+        while let Some(parent) = parents.pop() {
+            found.extend(all.iter().filter(|(id, ..)| *id == parent).map(|&(id, _, started)| Process { id, started }));
+            parents.extend(all.iter().filter(|(_, of, _)| *of == parent).map(|(id, ..)| *id));
+        }
+        found
+    }
+
+    /// It has not ended.
+    pub(super) fn lives(&self) -> bool {
+        stat(self.id).is_some_and(|(state, _, started)| started == self.started && state != 'Z')
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if self.lives() {
+            // It may have ended meanwhile, which is what is wanted.
+            let _ended = kill(Pid::from_raw(self.id), signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_children_of_a_shell_are_found_and_ended() {
+        let mut shell =
+            Command::new("sh").args(["-c", "sleep 60 & sleep 60; true"]).stdin(Stdio::null()).spawn().expect("sh");
+        let tree = || Process::tree(shell.id());
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while tree().len() < 3 && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let tree = tree();
+        assert_eq!(tree.len(), 3, "the shell and two that sleep");
+        assert!(tree.iter().all(Process::lives));
+        tree.iter().for_each(|process| process.signal(Signal::SIGKILL));
+        shell.wait().expect("it is ours");
+        while tree.iter().any(Process::lives) && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(!tree.iter().any(Process::lives));
     }
 }
