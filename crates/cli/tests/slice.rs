@@ -246,6 +246,21 @@ fn in_windows_a_share_is_followed_and_no_round_reaches_across() {
     let read: Value = serde_json::from_str(&read.stdout).expect("one object");
     assert_eq!(read["loop"], report["loop"], "the file says where windows begin");
     assert_eq!(read["packets"], report["packets"], "those that were under way when a window closed, too");
+    // The kernel ends a window, however late we are told of the time. The first is open while we get ready, too.
+    let mut queued: Vec<Vec<f64>> = vec![Vec::new()];
+    for line in String::from_utf8(bench.read("windows.jsonl")).expect("UTF-8").lines() {
+        let line: Value = serde_json::from_str(line).expect("an object");
+        if !line["window"].is_null() {
+            queued.push(Vec::new());
+        }
+        let stamps = line["stamps"].as_array().into_iter().flatten();
+        let at = stamps.filter(|stamp| stamp["point"] == "queue").map(|stamp| number(&stamp["at"]));
+        queued.last_mut().expect("there is one").extend(at);
+    }
+    for times in &queued[1..] {
+        let (first, last) = times.iter().fold((f64::MAX, 0.0_f64), |(a, b), &at| (a.min(at), b.max(at)));
+        assert!(last - first <= 10e6, "{} packets began within {} ns", times.len(), last - first);
+    }
 }
 
 /// A short packet is padded to the least frame of Ethernet, and what is read beside datagrams is none of them.

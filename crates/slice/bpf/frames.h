@@ -277,21 +277,22 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
     return 0;
 }
 
-/* Begins to follow a frame; what was in its place is given up. */
-static __always_inline struct frame *begin(struct cpu *c, struct settings *s, __u64 head, struct flow *flow)
+/* Begins to follow a frame at a time; what was in its place is given up. */
+static __always_inline struct frame *begin(struct cpu *c, struct settings *s, __u64 head, struct flow *flow, __u64 at)
 {
     struct frame *f = place_for(s, head);
+    bool closed = at >= s->until;
     if (!f)
         return 0;
     if (!is_free(s, f)) {
         if (f->head == head) {
             hand_over(c, s, f, REUSED);
-        } else if (!s->closed) {
+        } else if (!closed) {
             c->evicted++;
             hand_over(c, s, f, EVICTED);
         }
     }
-    if (s->closed)
+    if (closed)
         return 0;
     f->head = head;
     f->window = s->window;

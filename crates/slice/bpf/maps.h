@@ -1,4 +1,4 @@
-/* Records, settings and maps. What src/record.rs reads and src/kernel.rs writes: the two change together. */
+/* Records, settings and maps. What src/record.rs reads and src/settings.rs writes: they change together. */
 #ifndef NETLATHE_MAPS_H
 #define NETLATHE_MAPS_H
 
@@ -102,15 +102,16 @@ struct cpu {
 };
 
 struct settings {
+    __u64 until;                            /* frames begin to be followed before this time */
     __u32 mute;                             /* hand nothing over */
-    __u32 closed;                           /* no frame begins to be followed */
     __u32 port;                             /* of either end; 0 is any */
     __u32 direction;                        /* TX, RX_ONLY, BOTH */
     __u32 by_family;                        /* only frames with an end in `family` */
     __u32 by_name;                          /* only frames with an end whose thread is called `name` */
-    __u64 name[2];
     __u32 few;                              /* system calls are not traced, nor all of the way */
+    __u64 name[2];
     __u32 window;                           /* how often the probes were taken away so far */
+    __u32 pad;
 };
 
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, FRAMES); __type(key, __u32); __type(value, struct frame); } frames SEC(".maps");
@@ -133,7 +134,7 @@ const volatile __u32 COUNTED = 0;           /* events that are counted; `counts`
 
 _Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
 _Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 8), "src/kernel.rs reads it");
-_Static_assert(sizeof(struct settings) == 48, "src/kernel.rs writes it");
+_Static_assert(sizeof(struct settings) == 56, "src/settings.rs writes it");
 _Static_assert(sizeof(struct frame) == 8 + 10 * POINTS + 56 + 32, "src/record.rs reads it");
 _Static_assert(sizeof(struct counted_frame) == sizeof(struct frame) + 8 * POINTS * EVENTS, "src/record.rs reads it");
 _Static_assert(sizeof(struct waiting) == 8 * WAITING + 24, "src/kernel.rs knows its size");

@@ -107,7 +107,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
     if (!sk || s->direction == RX_ONLY)
         LEAVE(P_QUEUE);
     struct flow flow = {};
-    f = read_flow(c, s, skb, head + skb->network_header, &flow) ? 0 : begin(c, s, name, &flow);
+    f = read_flow(c, s, skb, head + skb->network_header, &flow) ? 0 : begin(c, s, name, &flow, now.at);
     if (!f)
         LEAVE(P_QUEUE);
     struct thread *t = this_thread();
@@ -226,7 +226,7 @@ static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk
             return;
         if (!f || f->flow.sequence != flow.sequence || f->flow.payload != flow.payload ||
             f->flow.source_port != flow.source_port || f->flow.destination_port != flow.destination_port)
-            f = begin(c, s, head, &flow);
+            f = begin(c, s, head, &flow, now->at);
     }
     if (f)
         stamp(f, point, now);

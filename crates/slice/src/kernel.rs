@@ -6,6 +6,7 @@ use crate::costs::Costs;
 use crate::error::Error;
 use crate::events::{Event, EventCounters, EventTotal, Filled, MOST_EVENTS};
 use crate::record::{Ended, Probe, Record, SIZE};
+use crate::settings::{self, Direction, Filter, Settings, Words};
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::fentry::FEntryLinkId;
 use aya::programs::tp_btf::BtfTracePointLinkId;
@@ -51,38 +52,6 @@ const PROGRAMS: &[(&str, Probe, bool, bool)] = &[
 
 /// Of [`PROGRAMS`], the one that tells whose child a process is: it stays while the others rest.
 const FORK: &str = "on_fork";
-
-/// Which half of a packet's way is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From the send call to the driver.
-    Tx = 1,
-    /// From the receiver's queue to the return of the receive call.
-    Rx = 2,
-    /// Both, of one frame where both are on this machine.
-    Both = 3,
-}
-
-/// Which frames are followed. All that is given must hold.
-#[derive(Clone, Debug)]
-pub struct Filter {
-    /// Either port.
-    pub port: Option<u16>,
-    /// One end is this process or one that it starts.
-    pub pid: Option<u32>,
-    /// One end is a process that was started by us: see [`Kernel::adopt`].
-    pub family: bool,
-    /// One end is a thread of this name.
-    pub comm: Option<String>,
-    /// Which half of the way.
-    pub direction: Direction,
-}
-
-impl Default for Filter {
-    fn default() -> Self {
-        Filter { port: None, pid: None, family: false, comm: None, direction: Direction::Both }
-    }
-}
 
 /// What the probes counted, on all CPUs together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -144,11 +113,6 @@ impl Counters {
     }
 }
 
-/// Words of `struct settings`: mute and closed, port and direction, family and name, the name, few and window.
-type Settings = [u64; 6];
-/// Where in them it says whether frames are handed over and begin to be followed, and how often the probes were taken away.
-const MUTE_AND_CLOSED: usize = 0;
-const FEW_AND_WINDOW: usize = 5;
 /// Bytes of `struct waiting`.
 const WAITING: usize = 8 * 512 + 24;
 
@@ -168,15 +132,13 @@ pub struct Kernel {
     records: RingBuf<MapData>,
     frames: Array<MapData, [u8; SIZE]>,
     cpus: PerCpuArray<MapData, [u64; CPU_WORDS]>,
-    settings: Array<MapData, Settings>,
+    settings: Array<MapData, Words>,
     family: HashMap<MapData, u32, u32>,
     sockets: HashMap<MapData, u64, [u8; WAITING]>,
     /// Frames that were asked for and given until the window began.
     before: Counters,
     /// What the probes counted when their pace was asked for last.
     paced: Counters,
-    /// How often the probes were taken away.
-    window: u32,
     now: Settings,
     missing: Vec<(&'static str, String)>,
     functions: Result<(), String>,
@@ -239,8 +201,7 @@ impl Kernel {
             sockets: HashMap::try_from(sockets).map_err(maps)?,
             before: Counters::default(),
             paced: Counters::default(),
-            window: 0,
-            now: [0; 6],
+            now: Settings::new(points == Points::Few),
             missing,
             functions,
             points,
@@ -249,8 +210,7 @@ impl Kernel {
             counters,
             _events: filled,
         };
-        kernel.now = kernel.words(&Filter::default());
-        kernel.calibrating(true)?;
+        kernel.set(kernel.now.clone())?;
         Ok(kernel)
     }
 
@@ -271,10 +231,7 @@ impl Kernel {
             function(programs).and_then(|program| program.detach(link)).map_err(|cause| not_allowed(&cause))?;
         }
         let window = self.counters()?.since(&self.before);
-        self.window += 1;
-        let mut settings = self.now;
-        settings[FEW_AND_WINDOW] = self.few_and_window();
-        self.set(settings)?;
+        self.set(Settings { window: self.now.window + 1, ..self.now.clone() })?;
         // Datagrams come and go unseen from now on.
         let sockets: Vec<u64> = self.sockets.keys().filter_map(Result::ok).collect();
         for socket in sockets {
@@ -306,14 +263,13 @@ impl Kernel {
         Ok(())
     }
 
-    /// From now on no frame begins to be followed, while those under way still are; or, not `closed`, they begin again.
+    /// Frames begin to be followed for so long from now on, and no longer, however late we look; those under way still
+    /// are.
     ///
     /// # Errors
     /// When a map cannot be written.
-    pub fn close(&mut self, closed: bool) -> Result<(), Error> {
-        let mut settings = self.now;
-        settings[MUTE_AND_CLOSED] = pair(0, u32::from(closed));
-        self.set(settings)
+    pub fn open_for(&mut self, time: Duration) -> Result<(), Error> {
+        self.set(Settings { until: settings::monotonic_in(time), ..self.now.clone() })
     }
 
     /// Which set of probes this is: `tp_btf`, or `fentry` where functions are traced, too.
@@ -359,37 +315,19 @@ impl Kernel {
         self.counters.on_cpu(cpu).map_err(|cause| Error::Maps(format!("a counter cannot be read: {cause}")))
     }
 
-    fn few_and_window(&self) -> u64 {
-        pair(u32::from(self.points == Points::Few), self.window)
-    }
-
     /// The calibration asks of packets whose they are, as this filter does; its own are those that are asked for.
     pub(crate) fn calibrate_as(&mut self, filter: &Filter) -> Result<(), Error> {
         self.adopt(std::process::id())?;
         let comm = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
         let own = filter.comm.as_ref().map(|_| comm.trim_end().to_owned());
         let Filter { pid, family, .. } = *filter;
-        self.now = self.words(&Filter { comm: own, port: None, pid, family, direction: Direction::Both });
+        self.now.filter = Filter { comm: own, port: None, pid, family, direction: Direction::Both };
         self.calibrating(true)
     }
 
     /// From now on every frame is followed, for the calibration; `mute` hands nothing over.
     pub(crate) fn calibrating(&mut self, mute: bool) -> Result<(), Error> {
-        let mut settings = self.now;
-        settings[MUTE_AND_CLOSED] = pair(u32::from(mute), 0);
-        self.set(settings)
-    }
-
-    fn words(&self, filter: &Filter) -> Settings {
-        let mut name = [0_u8; 16];
-        let comm = filter.comm.as_deref().unwrap_or_default().as_bytes();
-        let length = comm.len().min(15);
-        name[..length].copy_from_slice(&comm[..length]);
-        let half = |at: usize| u64::from_ne_bytes(name[at..at + 8].try_into().expect("eight bytes"));
-        let by_family = u32::from(filter.family || filter.pid.is_some());
-        let ports = pair(u32::from(filter.port.unwrap_or(0)), filter.direction as u32);
-        let names = pair(by_family, u32::from(filter.comm.is_some()));
-        [0, ports, names, half(0), half(8), self.few_and_window()]
+        self.set(Settings { mute, ..self.now.clone() })
     }
 
     /// From now on the frames that are asked for are followed and handed over; those under way are forgotten.
@@ -400,10 +338,8 @@ impl Kernel {
         if let Some(pid) = filter.pid {
             self.adopt(pid)?;
         }
-        let followed = self.words(filter);
-        let mut mute = followed;
-        mute[MUTE_AND_CLOSED] = pair(1, 0);
-        self.set(mute)?;
+        let followed = Settings { mute: false, filter: filter.clone(), ..self.now.clone() };
+        self.set(Settings { mute: true, ..followed.clone() })?;
         self.forget()?;
         self.before = self.counters()?;
         self.paced = self.before.clone();
@@ -412,7 +348,7 @@ impl Kernel {
 
     fn set(&mut self, settings: Settings) -> Result<(), Error> {
         self.now = settings;
-        self.settings.set(0, settings, 0).map_err(maps)
+        self.settings.set(0, self.now.words(), 0).map_err(maps)
     }
 
     fn forget(&mut self) -> Result<(), Error> {
@@ -466,7 +402,7 @@ impl Kernel {
     pub fn detach(&mut self, mut each: impl FnMut(Record)) -> Result<(), Error> {
         self.programs = None;
         self.records(None, &mut each);
-        let family_only = self.now[2] != 0;
+        let family_only = self.now.by_family();
         for bytes in self.frames.iter() {
             let bytes = bytes.map_err(maps)?;
             let end = SIZE - 32;
@@ -474,7 +410,7 @@ impl Kernel {
             let (count, flags) = (word(0), word(24));
             let window = u16::from_ne_bytes(bytes[end + 6..end + 8].try_into().expect("two bytes"));
             // Those of windows before were given up then.
-            if count == 0 || (family_only && flags == 0) || u32::from(window) != self.window & 0xffff {
+            if count == 0 || (family_only && flags == 0) || u32::from(window) != self.now.window & 0xffff {
                 continue;
             }
             if let Some(record) = Record::read(&bytes, 0) {
@@ -559,14 +495,6 @@ fn open(btf: &Btf, buffer: u32, events: usize) -> Result<Ebpf, Error> {
         loader.map_max_entries("counts", FRAMES);
     }
     loader.load(OBJECT).map_err(|cause| not_allowed(&cause))
-}
-
-/// Two 32-bit words of memory, in their order, as one of 64 bits.
-fn pair(first: u32, second: u32) -> u64 {
-    let mut bytes = [0; 8];
-    bytes[..4].copy_from_slice(&first.to_ne_bytes());
-    bytes[4..].copy_from_slice(&second.to_ne_bytes());
-    u64::from_ne_bytes(bytes)
 }
 
 /// What each system call does for us.
@@ -654,12 +582,6 @@ fn maps(cause: MapError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_written_in_their_order() {
-        assert_eq!(pair(1, 0).to_ne_bytes()[..4], 1_u32.to_ne_bytes());
-        assert_eq!(pair(0, 7).to_ne_bytes()[4..], 7_u32.to_ne_bytes());
-    }
 
     #[test]
     fn every_probe_has_a_program() {

@@ -66,9 +66,16 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Probes are in place, and follow, from `now` on.
-    #[must_use]
-    pub fn new(windows: Windows, now: Instant) -> Turns {
+    /// The first window begins; probes are in place and follow.
+    ///
+    /// # Errors
+    /// When a map cannot be written.
+    pub fn begin(windows: Windows, kernel: &mut Kernel) -> Result<Turns, Error> {
+        kernel.open_for(duration(windows.open))?;
+        Ok(Turns::begun(windows, Instant::now()))
+    }
+
+    fn begun(windows: Windows, now: Instant) -> Turns {
         let next = now + duration(windows.open);
         Turns { windows, begun: now, last: Turn::Opened, next, since: Some(now), in_place: Duration::ZERO, opened: 1 }
     }
@@ -97,15 +104,13 @@ impl Turns {
     /// As [`Kernel::resume`] and [`Kernel::rest`].
     pub fn turn(&mut self, kernel: &mut Kernel) -> Result<Turn, Error> {
         let turn = match self.last {
-            Turn::Opened => {
-                kernel.close(true)?;
-                Turn::Closed
-            }
+            // The kernel has closed it itself.
+            Turn::Opened => Turn::Closed,
             Turn::Closed => Turn::Rested(kernel.rest()?),
             Turn::Rested(_) => {
                 self.since = Some(Instant::now());
                 kernel.resume()?;
-                kernel.close(false)?;
+                kernel.open_for(duration(self.windows.open))?;
                 Turn::Opened
             }
         };
@@ -158,7 +163,7 @@ mod tests {
     fn one_window_in_each_time_and_the_next_after_its_rest() {
         let start = Instant::now();
         let windows: Windows = "20ms/1s".parse().expect("windows");
-        let mut turns = Turns::new(windows, start);
+        let mut turns = Turns::begun(windows, start);
         let ms = |at: Instant| at.duration_since(start).as_millis();
         assert_eq!((ms(turns.next()), turns.opened()), (20, 1));
         turns.done(Turn::Closed, start + Duration::from_millis(21), 0);

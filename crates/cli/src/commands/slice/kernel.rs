@@ -197,7 +197,8 @@ impl KernelSlices {
         let mut program = self.start(&mut kernel)?;
         let begun = Instant::now();
         let end = self.duration.map(|duration| begun + Duration::from_nanos(duration.as_ps() / 1_000));
-        let mut turns = self.windows.map(|windows| Turns::new(windows, begun));
+        let mut turns =
+            self.windows.map(|windows| Turns::begin(windows, &mut kernel)).transpose().map_err(Failure::new)?;
         let mut status = None;
         let mut watch = || -> Result<(), Failure> {
             while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && run.goes_on() {
