@@ -3,7 +3,6 @@
 use crate::figures::{brief, share, thousands, time};
 use crate::histogram::Buckets;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use units::{PS_PER_NS, Span, Time};
 
@@ -448,8 +447,8 @@ pub struct EndToEndSlice {
 #[derive(Default)]
 pub struct EndToEndMeter {
     seen: u64,
-    /// By name: where it begins, summed, and its lengths.
-    slices: BTreeMap<String, (f64, Column)>,
+    /// By name, in the order of the way, which not every packet goes whole.
+    slices: Vec<(String, Column)>,
     total: Column,
     first: Vec<Vec<(String, f64)>>,
 }
@@ -463,14 +462,18 @@ impl EndToEndMeter {
             let ps = (ns * PS_PER_NS as f64).round() as i64;
             Part { raw: ps, net: ps, intended: ps }
         };
-        let mut at = 0.0;
+        let mut next = 0;
         for (name, ns) in slices {
-            let (starts, column) = self.slices.entry(name.clone()).or_default();
-            *starts += at;
-            column.count(&[part(*ns)]);
-            at += ns;
+            let known = self.slices.iter().position(|(known, _)| known == name);
+            let place = known.unwrap_or_else(|| {
+                // Behind the one that it came behind.
+                self.slices.insert(next, (name.clone(), Column::default()));
+                next
+            });
+            self.slices[place].1.count(&[part(*ns)]);
+            next = place + 1;
         }
-        self.total.count(&[part(at)]);
+        self.total.count(&[part(slices.iter().map(|(_, ns)| ns).sum())]);
         if self.first.len() < FIRST {
             self.first.push(slices.to_vec());
         }
@@ -480,16 +483,14 @@ impl EndToEndMeter {
     #[must_use]
     pub fn report(&self, probes: &str) -> EndToEnd {
         let total = self.total.total();
-        let mut slices: Vec<(f64, EndToEndSlice)> = Vec::new();
-        for (name, (starts, column)) in &self.slices {
+        let mut slices = Vec::new();
+        for (name, column) in &self.slices {
             let SliceTotal { count, mean_ns, p50_ns, p99_ns, cv, .. } = column.total();
             let share = if self.total.net > 0 { column.net as f64 / self.total.net as f64 } else { 0.0 };
             let per_packet = count as f64 / total.count.max(1) as f64;
             let name = name.clone();
-            let slice = EndToEndSlice { name, count, mean_ns, p50_ns, p99_ns, cv, share, top: true, per_packet };
-            slices.push((starts / count.max(1) as f64, slice));
+            slices.push(EndToEndSlice { name, count, mean_ns, p50_ns, p99_ns, cv, share, top: true, per_packet });
         }
-        slices.sort_by(|a, b| a.0.total_cmp(&b.0));
         let whole = |parts: &[(String, f64)]| parts.iter().map(|(_, ns)| ns).sum::<f64>();
         let off = |parts: &[(String, f64)]| (whole(parts) - total.p50_ns).abs();
         let typical = self.first.iter().min_by(|a, b| off(a).total_cmp(&off(b)));
@@ -501,7 +502,7 @@ impl EndToEndMeter {
         };
         EndToEnd {
             packets: SlicedPackets { seen: self.seen, matched: total.count, lost: self.seen - total.count },
-            slices: slices.into_iter().map(|(_, slice)| slice).collect(),
+            slices,
             total,
             probes: probes.to_owned(),
             typical: typical.map_or_else(Vec::new, |parts| parts.iter().map(&mut part).collect()),
@@ -699,6 +700,18 @@ mod tests {
         assert!((sum - report.total.mean_ns).abs() < 1e-6 && (sum - 200_360.0).abs() < 1e-6);
         assert!((report.typical[2].start_ns - 200_310.0).abs() < 300.0, "near the median");
         assert!(report.table().contains("4 carried, of 3 both ends were seen, of 1 not"));
+    }
+
+    /// Ways that differ by what they have are put together in the order of each, not by when slices began.
+    #[test]
+    fn slices_that_some_packets_lack_stand_where_they_belong() {
+        let mut meter = EndToEndMeter::default();
+        let way = |parts: &[(&str, f64)]| parts.iter().map(|(name, ns)| ((*name).to_owned(), *ns)).collect::<Vec<_>>();
+        meter.add(Some(&way(&[("netem", 700.0), ("queueing", 1.0), ("copy", 1.0)])));
+        meter.add(Some(&way(&[("netem", 1.0), ("queueing", 1.0), ("wake-up", 5.0), ("copy", 1.0)])));
+        meter.add(Some(&way(&[("syscall", 1.0), ("netem", 1.0), ("copy", 1.0)])));
+        let names: Vec<String> = meter.report("").slices.into_iter().map(|slice| slice.name).collect();
+        assert_eq!(names, ["syscall", "netem", "queueing", "wake-up", "copy"]);
     }
 
     #[test]

@@ -213,7 +213,8 @@ static inline __attribute__((cold)) void netlathe_drop(uint64_t *w)
     uint64_t looked = __atomic_load_n(&w[NETLATHE_AT_LOOKED], __ATOMIC_RELAXED), now = netlathe_ticks();
     __atomic_fetch_add(&w[NETLATHE_AT_DROPPED], 1, __ATOMIC_RELAXED);
     netlathe_after = NETLATHE_AFTER_DROP;
-    if (looked && now > looked && (now - looked) >> NETLATHE_GONE_BITS)
+    /* Of a ring on disk it may be of a boot before, whose counter was ahead. */
+    if (looked && (now > looked ? now - looked : looked - now) >> NETLATHE_GONE_BITS)
         __atomic_store_n(&w[NETLATHE_AT_ENABLED], 0, __ATOMIC_RELAXED);
 }
 

@@ -25,9 +25,15 @@ impl Map {
     /// Opens a file that is there. It can be locked as long as it is kept.
     pub(crate) fn open(path: &Path) -> io::Result<(Map, File)> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let words = usize::try_from(file.metadata()?.len() / 8).map_err(io::Error::other)?;
+        let is = file.metadata()?;
+        let words = usize::try_from(is.len() / 8).map_err(io::Error::other)?;
         if words == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty: remove it"));
+            let what = match is.len() {
+                _ if !is.is_file() => "it is no file: name one for the ring, as /dev/shm/ring",
+                0 => "the file is empty: remove it",
+                _ => "it is no ring of probes: name another file",
+            };
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         Ok((Map::of(&file, words)?, file))
     }

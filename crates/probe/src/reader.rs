@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a block may be under way from its thread into the ring. A thread that takes longer was killed there.
+/// How long a block may be under way from its thread into the ring. A thread that takes longer was killed there. One that
+/// was only stopped, by a debugger, and goes on writes over a block of another round of the ring.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A section of a block, in ticks.
@@ -210,7 +211,7 @@ impl Reader {
         Costs { alpha: word(0), beta: word(1), inside: word(2), gamma: word(3) }
     }
 
-    /// The name of a section, if the program gave it one.
+    /// The name of a section, if the program gave it one; what would break a line is replaced.
     #[must_use]
     pub fn name(&self, id: u8) -> Option<String> {
         let at = AT_NAMES + usize::from(id) * NAME_WORDS;
@@ -220,7 +221,8 @@ impl Reader {
         let words = self.map.words()[at..at + NAME_WORDS].iter();
         let bytes: Vec<u8> = words.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
         let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-        (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
+        let printable = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+        (!name.is_empty()).then(|| String::from_utf8_lossy(name).chars().map(printable).collect())
     }
 }
 

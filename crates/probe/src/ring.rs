@@ -92,7 +92,7 @@ pub(crate) fn check(map: &Map) -> io::Result<u64> {
     let words = map.words();
     let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     if words.len() < FIRST_SLOT + SLOT_WORDS || words[AT_MAGIC].load(Ordering::Acquire) != MAGIC {
-        return wrong("it is no ring of probes: name another file, or remove it");
+        return wrong("it is no ring of probes: name another file");
     }
     if words[AT_VERSION].load(Ordering::Relaxed) != VERSION | (SLOT_WORDS as u64) << 32 {
         return wrong(
@@ -213,7 +213,8 @@ impl Ring {
         words[AT_DROPPED].fetch_add(1, Ordering::Relaxed);
         AFTER.set(AFTER_DROP);
         let looked = words[AT_LOOKED].load(Ordering::Relaxed);
-        if looked != 0 && ticks().saturating_sub(looked) > GONE {
+        // Of a ring on disk it may be of a boot before, whose counter was ahead.
+        if looked != 0 && ticks().abs_diff(looked) > GONE {
             words[AT_ENABLED].store(0, Ordering::Relaxed);
         }
     }

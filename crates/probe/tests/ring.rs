@@ -19,6 +19,7 @@ fn blocks_come_as_they_were_written() {
     let path = folder.path().join("ring");
     let ring = Ring::configure(&path, 64 << 10).expect("it is made");
     ring.name(3, "outer");
+    ring.name(5, "two\nlines");
     let mut reader = Reader::open(&path).expect("it is there");
     reader.enable(true);
     let before = ticks();
@@ -40,6 +41,7 @@ fn blocks_come_as_they_were_written() {
     let (inner, outer) = (data.sections[0], data.sections[1]);
     assert!(outer.after <= inner.after && inner.length <= outer.length, "{data:?}");
     assert_eq!((reader.name(3).as_deref(), reader.name(4)), (Some("outer"), None));
+    assert_eq!(reader.name(5).as_deref(), Some("two\u{fffd}lines"));
     let costs = reader.costs();
     assert!(costs.inside > 0.0 && costs.inside <= costs.beta, "{costs:?}");
 }
@@ -138,6 +140,11 @@ fn what_is_no_ring_is_refused() {
         std::fs::write(&path, content).expect("it can be written");
         assert!(Reader::open(&path).is_err() && Ring::configure(&path, 1 << 20).is_err(), "{name}");
     }
+    let refused = |path: &Path| Reader::open(path).map(drop).expect_err("it is none").to_string();
+    std::fs::write(folder.path().join("letters"), "abc").expect("it can be written");
+    assert!(refused(&folder.path().join("letters")).contains("no ring"));
+    let null = refused(Path::new("/dev/null"));
+    assert!(null.contains("no file") && !null.contains("remove"), "{null}");
     assert!(Reader::open(&folder.path().join("none")).is_err());
     assert!(Ring::configure(folder.path().join("tiny"), 100).is_err());
 }
@@ -203,18 +210,20 @@ fn probes_go_off_when_their_reader_was_killed() {
     let mut reader = Reader::open_or_create(&path, 8 << 10).expect("it is made");
     let ring = Ring::configure(&path, 8 << 10).expect("it is there");
     let fill = || (0..30).for_each(|_| ring.exit(ring.init(6, Direction::Send)));
-    reader.enable(true);
-    fill();
-    let dropped = reader.dropped();
-    assert!(dropped > 0);
-    // It looked long ago, but on the counter's first ticks nothing was.
     let file = File::options().write(true).open(&path).expect("it is there");
-    file.write_all_at(&1_u64.to_ne_bytes(), 17 * 8).expect("it can be written");
-    fill();
-    assert_eq!(reader.dropped(), dropped + 1, "the first that is dropped is the last");
-    while reader.next_block().is_some() {}
-    fill();
-    assert_eq!(reader.next_block(), None, "they are off");
+    // It looked long ago, or before the machine's counter began anew; on the counter's first ticks nothing was.
+    for looked in [1, u64::MAX / 2] {
+        reader.enable(true);
+        fill();
+        let dropped = reader.dropped();
+        assert!(dropped > 0);
+        file.write_all_at(&u64::to_ne_bytes(looked), 17 * 8).expect("it can be written");
+        fill();
+        assert_eq!(reader.dropped(), dropped + 1, "the first that is dropped is the last");
+        while reader.next_block().is_some() {}
+        fill();
+        assert_eq!(reader.next_block(), None, "they are off");
+    }
     reader.enable(true);
     fill();
     assert!(reader.next_block().is_some_and(|block| block.after_drop), "some were dropped before it");

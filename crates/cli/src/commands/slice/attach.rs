@@ -162,16 +162,18 @@ fn text(report: &ProgramReport, raw: bool) -> String {
         return out;
     }
     let head = if raw { "      as stamped" } else { "" };
+    let names: Vec<String> =
+        report.sections.iter().map(|section| section.name.clone().unwrap_or_else(|| section.id.to_string())).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(20);
     let _ = writeln!(
         out,
-        "  {:<20} {:>11} {:>11} {:>11} {:>7} {:>10}{head}",
+        "  {:<width$} {:>11} {:>11} {:>11} {:>7} {:>10}{head}",
         "section", "mean", "median", "p99", "cv", "per block"
     );
-    for section in &report.sections {
-        let name = section.name.clone().unwrap_or_else(|| section.id.to_string());
+    for (section, name) in report.sections.iter().zip(&names) {
         let _ = write!(
             out,
-            "  {name:<20} {:>11} {:>11} {:>11} {:>7.2} {:>10.3}",
+            "  {name:<width$} {:>11} {:>11} {:>11} {:>7.2} {:>10.3}",
             brief(section.mean_ns),
             brief(section.p50_ns),
             brief(section.p99_ns),
@@ -183,7 +185,7 @@ fn text(report: &ProgramReport, raw: bool) -> String {
     if let Some(rounds) = &report.rounds {
         let _ = writeln!(
             out,
-            "  {:<20} {:>11} {:>11}  {} rounds, block to block; as stamped {}, median {}",
+            "  {:<width$} {:>11} {:>11}  {} rounds, block to block; as stamped {}, median {}",
             "round",
             brief(rounds.mean_ns),
             brief(rounds.p50_ns),

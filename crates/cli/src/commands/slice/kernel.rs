@@ -163,6 +163,9 @@ impl KernelSlices {
                 "--counters: {asked} events are too many: name up to {most}, and run again for more"
             )));
         }
+        if let Some(twice) = (1..self.counters.len()).find(|&n| self.counters[..n].contains(&self.counters[n])) {
+            return Err(Failure::new(format!("--counters: {} is named twice: leave one out", self.counters[twice])));
+        }
         super::processes::check(self.pid, !self.program.is_empty())?;
         let mut journal = self.write.as_deref().map(JournalWriter::create).transpose().map_err(Failure::new)?;
         let stop = Stop::on_signals()?;

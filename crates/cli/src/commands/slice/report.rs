@@ -296,6 +296,25 @@ impl SlicesReport {
         }
     }
 
+    /// What the packets that were followed took, and what of it the probes did.
+    fn figures(&self, out: &mut String, book: &Book, raw: bool) {
+        out.push_str(&slice::packet_table(book, raw));
+        let cost = &self.overhead;
+        let _ = writeln!(
+            out,
+            "  subtracted {} per packet ({}); init {}, start+stop {}, inside {}, exit {}",
+            brief(cost.per_packet_ns),
+            output::share(cost.share),
+            brief(cost.tau_alpha_ns),
+            brief(cost.tau_beta_ns),
+            brief(cost.tau_o_ns),
+            brief(cost.tau_gamma_ns)
+        );
+        if !book.costs().events.is_empty() {
+            out.push_str(&slice::counter_table(book));
+        }
+    }
+
     /// The report for people.
     pub(crate) fn text(&self, book: &Book, raw: bool) -> String {
         let mut out = "slice kernel\n".to_owned();
@@ -322,22 +341,8 @@ impl SlicesReport {
         }
         if packets.matched == 0 {
             let _ = writeln!(out, "  no frame was followed to its end: is the filter right, did anything send?");
-            return out;
-        }
-        out.push_str(&slice::packet_table(book, raw));
-        let cost = &self.overhead;
-        let _ = writeln!(
-            out,
-            "  subtracted {} per packet ({}); init {}, start+stop {}, inside {}, exit {}",
-            brief(cost.per_packet_ns),
-            output::share(cost.share),
-            brief(cost.tau_alpha_ns),
-            brief(cost.tau_beta_ns),
-            brief(cost.tau_o_ns),
-            brief(cost.tau_gamma_ns)
-        );
-        if !book.costs().events.is_empty() {
-            out.push_str(&slice::counter_table(book));
+        } else {
+            self.figures(&mut out, book, raw);
         }
         for event in &self.counters {
             if let EventReport::Unsupported(Unsupported { event, unsupported }) = event {
