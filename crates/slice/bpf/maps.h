@@ -50,7 +50,7 @@ struct frame {
     __u64 head;
     __u64 at[POINTS];
     __u8 point[POINTS];
-    __u8 cpu[POINTS];
+    __u16 cpu[POINTS];
     struct flow flow;
     __u32 count;
     __u16 why, window;                      /* window: in which it was begun */
@@ -135,7 +135,7 @@ const volatile __u32 COUNTED = 0;           /* events that are counted; `counts`
 _Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
 _Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 8), "src/kernel.rs reads it");
 _Static_assert(sizeof(struct settings) == 56, "src/settings.rs writes it");
-_Static_assert(sizeof(struct frame) == 8 + 10 * POINTS + 56 + 32, "src/record.rs reads it");
+_Static_assert(sizeof(struct frame) == 8 + 11 * POINTS + 56 + 32, "src/record.rs reads it");
 _Static_assert(sizeof(struct counted_frame) == sizeof(struct frame) + 8 * POINTS * EVENTS, "src/record.rs reads it");
 _Static_assert(sizeof(struct waiting) == 8 * WAITING + 24, "src/kernel.rs knows its size");
 

@@ -228,7 +228,7 @@ pub(crate) mod tests {
         assert!((costs.between(&record, 1) - alone - exit).abs() < 1e-9, "the reader's own");
     }
 
-    fn with_cpu(record: &Record, n: usize, cpu: u8) -> Vec<crate::record::Stamp> {
+    fn with_cpu(record: &Record, n: usize, cpu: u16) -> Vec<crate::record::Stamp> {
         let mut stamps = record.stamps.clone();
         stamps[n].cpu = cpu;
         stamps

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Stamps that one frame has room for.
 pub(crate) const POINTS: usize = 32;
 /// Bytes of `struct frame`.
-pub(crate) const SIZE: usize = 8 + 10 * POINTS + 56 + 32;
+pub(crate) const SIZE: usize = 8 + 11 * POINTS + 56 + 32;
 /// A count that could not be read.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -119,7 +119,7 @@ pub struct Stamp {
     /// When: CLOCK_MONOTONIC, in nanoseconds.
     pub at: u64,
     /// On which CPU.
-    pub cpu: u8,
+    pub cpu: u16,
 }
 
 /// Whose packet it is, and how long. These are the header fields of NetSlice's data blocks.
@@ -177,7 +177,7 @@ impl Record {
         let u64_at = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u16_at = |at: usize| u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("two bytes"));
-        let (points, cpus, flow) = (8 + 8 * POINTS, 8 + 9 * POINTS, 8 + 10 * POINTS);
+        let (points, cpus, flow) = (8 + 8 * POINTS, 8 + 9 * POINTS, 8 + 11 * POINTS);
         let end = flow + 56;
         let count = (u32_at(end) as usize).min(POINTS);
         let address = |at: usize| match u16_at(flow + 36) {
@@ -193,7 +193,7 @@ impl Record {
         let stamps: Vec<Stamp> = (0..count)
             .filter_map(|n| {
                 let point = Point::of(u32::from(bytes[points + n]))?;
-                Some(Stamp { point, at: u64_at(8 + 8 * n), cpu: bytes[cpus + n] })
+                Some(Stamp { point, at: u64_at(8 + 8 * n), cpu: u16_at(cpus + 2 * n) })
             })
             .collect();
         if stamps.is_empty() {
@@ -295,8 +295,8 @@ pub(crate) mod tests {
         bytes[16..24].copy_from_slice(&1_250_u64.to_ne_bytes());
         bytes[8 + 8 * POINTS] = Point::SendEnter as u8;
         bytes[8 + 8 * POINTS + 1] = Point::Queue as u8;
-        bytes[8 + 9 * POINTS + 1] = 3;
-        let flow = 8 + 10 * POINTS;
+        bytes[8 + 9 * POINTS + 2..][..2].copy_from_slice(&300_u16.to_ne_bytes());
+        let flow = 8 + 11 * POINTS;
         bytes[flow..flow + 4].copy_from_slice(&[10, 0, 0, 1]);
         bytes[flow + 16..flow + 20].copy_from_slice(&[10, 0, 0, 2]);
         bytes[flow + 32..flow + 34].copy_from_slice(&5_000_u16.to_ne_bytes());
@@ -315,7 +315,7 @@ pub(crate) mod tests {
         assert_eq!((record.flow.source_port, record.flow.destination_port), (5_000, 53));
         assert_eq!((record.flow.protocol, record.flow.payload, record.flow.length), (17, 4, 32));
         assert_eq!((record.sender, record.beyond, record.ended), ([77, 78], 5, Ended::Reused));
-        assert_eq!(record.stamps[1], Stamp { point: Point::Queue, at: 1_250, cpu: 3 });
+        assert_eq!(record.stamps[1], Stamp { point: Point::Queue, at: 1_250, cpu: 300 });
         assert_eq!(record.whole(), 250);
         assert!(!record.matched());
         assert!(Record::read(&bytes[1..], 0).is_none(), "a frame cut short is none");

@@ -79,7 +79,7 @@ pub(crate) struct KernelSlices {
     /// Write the report as a page, DIR/report.html, with its data in DIR/report.json
     #[arg(long = "report", value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Room for records that are not read yet; a packet takes 424 B, with --counters 1448 B
+    /// Room for records that are not read yet; a packet takes 456 B, with --counters 1480 B
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_buffer)]
     buffer: u32,
     /// Print no report for people
