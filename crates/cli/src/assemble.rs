@@ -60,10 +60,12 @@ pub(crate) fn stages<F: Frame>(
     configs.iter().enumerate().map(|(i, stage)| build(stage, &format!("{path}/{i}"))).collect()
 }
 
-/// Which frames are followed, if that was asked for; `backlog` says that all are there from the start.
-pub(crate) fn sampling(request: &Request, backlog: bool) -> Option<Sampling> {
+/// Which frames of the pipeline or direction `name` are followed, if that was asked for; `backlog` says that all are there
+/// from the start.
+pub(crate) fn sampling(request: &Request, name: &str, backlog: bool) -> Option<Sampling> {
     let Every(every) = request.common.slices?;
-    Some(Sampling { every, seed: request.seed(), backlog, listener: request.common.listener.hears.clone() })
+    let listener = request.common.listener.hears.as_ref().map(|hears| hears(name));
+    Some(Sampling { every, seed: request.seed(), backlog, listener })
 }
 
 /// Names of the stages of each class, as slices are called; the default class is last.

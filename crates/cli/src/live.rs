@@ -430,17 +430,17 @@ fn open(
     let pipeline = if plan.all_stages().any(StageConfig::answers) { pipeline.answering() } else { pipeline };
     let mut pipeline = logged(pipeline, &plan.name)?;
     let backlog = matches!(plan.source, SourcePlan::Streams { .. });
-    let sampling = assemble::sampling(request, backlog);
-    if let Some(sampling) = &sampling {
-        pipeline = pipeline.slicing(&assemble::stage_names(plan), sampling);
+    let sampling = |name: &str| assemble::sampling(request, name, backlog);
+    if let Some(sampling) = sampling(&plan.name) {
+        pipeline = pipeline.slicing(&assemble::stage_names(plan), &sampling);
     }
     let mut back = None;
     if let Some(BackPlan { name, stages }) = &plan.back {
         let names = [assemble::names(stages)];
         let stages = assemble::stages(stages, name, build)?;
         let mut pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name)?).answering();
-        if let Some(sampling) = &sampling {
-            pipeline = pipeline.slicing(&names, sampling);
+        if let Some(sampling) = sampling(name) {
+            pipeline = pipeline.slicing(&names, &sampling);
         }
         back = Some((name.clone(), logged(pipeline, name)?));
     }

@@ -40,7 +40,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         let mut pipeline = assemble::pipeline(plan, build, |class, ask, path| {
             schedule(plan, ask, path, request.seed(), frames[class])
         })?;
-        if let Some(sampling) = assemble::sampling(request, source.is_backlog()) {
+        if let Some(sampling) = assemble::sampling(request, &plan.name, source.is_backlog()) {
             pipeline = pipeline.slicing(&assemble::stage_names(plan), &sampling);
         }
         let logs = request.log(plan, &plan.name, &mut pipeline)?;

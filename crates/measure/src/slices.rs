@@ -416,6 +416,9 @@ impl SliceMeter {
 /// The way of packets from program to program, in slices of kernels and of a pipeline between them.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndToEnd {
+    /// Of one direction, which.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// What became of the packets that the pipeline followed: matched are those whose both ends were seen.
     pub packets: SlicedPackets,
     /// The slices in the order of the way; they do not overlap, and sum to the total.
@@ -426,6 +429,9 @@ pub struct EndToEnd {
     pub probes: String,
     /// Of the first packets the one whose way is nearest to the median.
     pub typical: Vec<SlicePart>,
+    /// Each direction by itself, where packets went in several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub directions: Vec<EndToEnd>,
 }
 
 /// One slice of packets' whole way, in ns; those of the kernel less what the probes cost.
@@ -446,6 +452,13 @@ pub struct EndToEndSlice {
 /// Gathers whole ways of packets.
 #[derive(Default)]
 pub struct EndToEndMeter {
+    all: Ways,
+    directions: Vec<(String, Ways)>,
+}
+
+/// Whole ways of packets, of one direction or of all.
+#[derive(Clone, Default)]
+struct Ways {
     seen: u64,
     /// By name, in the order of the way, which not every packet goes whole.
     slices: Vec<(String, Column)>,
@@ -454,8 +467,34 @@ pub struct EndToEndMeter {
 }
 
 impl EndToEndMeter {
-    /// A packet came through the pipeline; its slices by name and length in ns, if both ends were seen.
-    pub fn add(&mut self, slices: Option<&[(String, f64)]>) {
+    /// A meter of directions with these names.
+    #[must_use]
+    pub fn new(directions: &[String]) -> EndToEndMeter {
+        let directions = directions.iter().map(|name| (name.clone(), Ways::default())).collect();
+        EndToEndMeter { all: Ways::default(), directions }
+    }
+
+    /// A packet came through the pipeline in the direction with this number; its slices by name and length in ns, if both
+    /// ends were seen.
+    pub fn add(&mut self, direction: usize, slices: Option<&[(String, f64)]>) {
+        self.all.add(slices);
+        if let Some((_, ways)) = self.directions.get_mut(direction) {
+            ways.add(slices);
+        }
+    }
+
+    /// The figures; `probes` says which points of the kernel were stamped.
+    #[must_use]
+    pub fn report(&self, probes: &str) -> EndToEnd {
+        let of = |(name, ways): &(String, Ways)| EndToEnd { name: Some(name.clone()), ..ways.report(probes) };
+        let used = self.directions.iter().filter(|(_, ways)| ways.seen > 0);
+        let directions = if used.clone().count() > 1 { used.map(of).collect() } else { Vec::new() };
+        EndToEnd { directions, ..self.all.report(probes) }
+    }
+}
+
+impl Ways {
+    fn add(&mut self, slices: Option<&[(String, f64)]>) {
         self.seen += 1;
         let Some(slices) = slices else { return };
         let part = |ns: f64| {
@@ -479,9 +518,7 @@ impl EndToEndMeter {
         }
     }
 
-    /// The figures; `probes` says which points of the kernel were stamped.
-    #[must_use]
-    pub fn report(&self, probes: &str) -> EndToEnd {
+    fn report(&self, probes: &str) -> EndToEnd {
         let total = self.total.total();
         let mut slices = Vec::new();
         for (name, column) in &self.slices {
@@ -501,6 +538,8 @@ impl EndToEndMeter {
             part
         };
         EndToEnd {
+            name: None,
+            directions: Vec::new(),
             packets: SlicedPackets { seen: self.seen, matched: total.count, lost: self.seen - total.count },
             slices,
             total,
@@ -511,14 +550,18 @@ impl EndToEndMeter {
 }
 
 impl EndToEnd {
-    /// The table for people, and one packet's way.
+    /// The table for people, and one packet's way; of several directions one each.
     #[must_use]
     pub fn table(&self) -> String {
+        if !self.directions.is_empty() {
+            return self.directions.iter().map(EndToEnd::table).collect();
+        }
         let SlicedPackets { seen, matched, lost } = self.packets;
         let mut out = String::new();
+        let name = self.name.as_ref().map_or_else(String::new, |name| format!(", {name}"));
         let _ = writeln!(
             out,
-            "end to end\n  packets   {} carried, of {} both ends were seen, of {} not",
+            "end to end{name}\n  packets   {} carried, of {} both ends were seen, of {} not",
             thousands(seen),
             thousands(matched),
             thousands(lost)
@@ -689,9 +732,9 @@ mod tests {
                 .map(|(n, ns)| (n.to_owned(), ns))
         };
         for hold in [200_000.0, 200_010.0, 200_020.0] {
-            meter.add(Some(&way(hold)));
+            meter.add(0, Some(&way(hold)));
         }
-        meter.add(None);
+        meter.add(0, None);
         let report = meter.report("tp_btf");
         assert_eq!(report.packets, SlicedPackets { seen: 4, matched: 3, lost: 1 });
         let names: Vec<&str> = report.slices.iter().map(|slice| slice.name.as_str()).collect();
@@ -707,11 +750,28 @@ mod tests {
     fn slices_that_some_packets_lack_stand_where_they_belong() {
         let mut meter = EndToEndMeter::default();
         let way = |parts: &[(&str, f64)]| parts.iter().map(|(name, ns)| ((*name).to_owned(), *ns)).collect::<Vec<_>>();
-        meter.add(Some(&way(&[("netem", 700.0), ("queueing", 1.0), ("copy", 1.0)])));
-        meter.add(Some(&way(&[("netem", 1.0), ("queueing", 1.0), ("wake-up", 5.0), ("copy", 1.0)])));
-        meter.add(Some(&way(&[("syscall", 1.0), ("netem", 1.0), ("copy", 1.0)])));
+        meter.add(0, Some(&way(&[("netem", 700.0), ("queueing", 1.0), ("copy", 1.0)])));
+        meter.add(0, Some(&way(&[("netem", 1.0), ("queueing", 1.0), ("wake-up", 5.0), ("copy", 1.0)])));
+        meter.add(0, Some(&way(&[("syscall", 1.0), ("netem", 1.0), ("copy", 1.0)])));
         let names: Vec<String> = meter.report("").slices.into_iter().map(|slice| slice.name).collect();
         assert_eq!(names, ["syscall", "netem", "queueing", "wake-up", "copy"]);
+    }
+
+    #[test]
+    fn directions_are_counted_by_themselves_too() {
+        let mut meter = EndToEndMeter::new(&["there".to_owned(), "back".to_owned()]);
+        for (direction, hold) in [(0, 700.0), (1, 100.0), (0, 700.0), (1, 100.0)] {
+            meter.add(direction, Some(&[("netem".to_owned(), hold)]));
+        }
+        let report = meter.report("");
+        let figure = |of: &EndToEnd| (of.packets.seen, of.total.mean_ns.round() as u64);
+        assert_eq!(figure(&report), (4, 400));
+        assert_eq!(report.directions.iter().map(figure).collect::<Vec<_>>(), [(2, 700), (2, 100)]);
+        let table = report.table();
+        assert!(table.contains("end to end, there") && table.contains("end to end, back"), "{table}");
+        meter = EndToEndMeter::new(&["there".to_owned(), "back".to_owned()]);
+        meter.add(0, Some(&[("netem".to_owned(), 1.0)]));
+        assert!(meter.report("").directions.is_empty(), "one direction is all");
     }
 
     #[test]

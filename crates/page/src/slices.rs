@@ -122,17 +122,22 @@ pub(crate) fn waterfall(what: &str, parts: &[(String, f64)], means: &[(String, f
     )
 }
 
-/// The way from program to program.
+/// The way from program to program; of several directions one each.
 pub(crate) fn end_to_end(report: &measure::EndToEnd) -> String {
+    if !report.directions.is_empty() {
+        return report.directions.iter().map(end_to_end).collect();
+    }
     if report.packets.matched == 0 {
         return String::new();
     }
     let of = |slice: &measure::slices::EndToEndSlice| {
         (slice.name.clone(), slice.mean_ns * slice.per_packet, format!("median {}", brief(slice.p50_ns)))
     };
+    let title = report.name.as_ref().map_or_else(String::new, |name| format!(", {name}"));
+    let title = format!("From program to program{title}");
     let means: Vec<_> = report.slices.iter().map(of).collect();
     let parts: Vec<_> = report.typical.iter().map(|part| (part.name.clone(), part.length_ns)).collect();
-    format!("{}{}", stacked(&means), waterfall("From program to program", &parts, &means))
+    format!("{}{}", stacked(&means), waterfall(&title, &parts, &means))
 }
 
 #[cfg(test)]

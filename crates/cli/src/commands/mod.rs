@@ -209,10 +209,14 @@ fn parse_cores(text: &str) -> Result<Cores, units::ParseError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Every(pub(crate) u64);
 
+/// Makes who hears of the frames of a pipeline or direction with this name.
+pub(crate) type Hears = std::sync::Arc<dyn Fn(&str) -> engine::slices::Listener + Send + Sync>;
+
 /// Who hears of each frame that is followed, if anybody, and what he makes of all of them.
 #[derive(Clone, Default)]
 pub(crate) struct SliceListener {
-    pub(crate) hears: Option<engine::slices::Listener>,
+    /// One for each pipeline or direction, by its name.
+    pub(crate) hears: Option<Hears>,
     /// Asked once, when the run has ended.
     pub(crate) concludes: Option<Conclusion>,
 }

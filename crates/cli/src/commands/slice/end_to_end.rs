@@ -1,7 +1,7 @@
 //! Packets from program to program through a pipeline of ours: what the kernel saw at both ends, put together with
 //! what the pipeline saw.
 
-use crate::commands::SliceListener;
+use crate::commands::{Hears, SliceListener};
 use crate::output::{self, Failure};
 use measure::{EndToEnd, EndToEndMeter};
 use packet::Identity;
@@ -23,6 +23,8 @@ const NEIGHBOURS: usize = 50;
 
 /// A packet that the pipeline followed, by the pipeline's clock.
 struct Seen {
+    /// Number of the direction that it went.
+    direction: usize,
     identity: Identity,
     arrived: Time,
     slices: Vec<(String, f64)>,
@@ -33,6 +35,7 @@ struct Seen {
 
 /// What is being gathered.
 struct Gathering {
+    directions: Arc<Mutex<Vec<String>>>,
     seen: mpsc::Receiver<Seen>,
     /// Packets that were heard of, kept or not.
     count: Arc<AtomicUsize>,
@@ -53,30 +56,40 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     let (tell, seen) = mpsc::channel();
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
-    let hears: engine::slices::Listener = Arc::new(move |way, meter, now| {
-        // What the kernel does not follow would find no ends.
-        let asked = |identity: &Identity| {
-            port.is_none_or(|port| [identity.source_port, identity.destination_port].contains(&port))
+    let directions = Arc::new(Mutex::new(Vec::new()));
+    let names = Arc::clone(&directions);
+    let hears: Hears = Arc::new(move |name| {
+        let (tell, counted) = (tell.clone(), Arc::clone(&counted));
+        let direction = {
+            let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+            names.push(name.to_owned());
+            names.len() - 1
         };
-        let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-        let (Some(identity), Ok(monotonic)) = (way.identity.filter(asked), monotonic) else { return };
-        let ns = monotonic.tv_sec() * 1_000_000_000 + monotonic.tv_nsec();
-        let ahead = ns - (now.as_ps() / PS_PER_NS).cast_signed();
-        // The hand-over to the driver is where the kernel's stamps go on.
-        let Some((_hand_over, parts)) =
-            meter.parts(&way.marks).split_last().map(|(last, rest)| (last.clone(), rest.to_vec()))
-        else {
-            return;
-        };
-        let (Some(first), Some(departed)) = (way.marks.first(), way.marks.iter().nth_back(1)) else { return };
-        let slices = parts.into_iter().map(|part| (part.name, part.length_ns)).collect();
-        let packet = Seen { identity, arrived: first.at, slices, departed: departed.at, ahead };
-        if counted.fetch_add(1, Ordering::Relaxed) < RECORDS {
-            // When the end of the run has been reached nobody listens any more.
-            let _late = tell.send(packet);
-        }
+        Arc::new(move |way, meter, now| {
+            // What the kernel does not follow would find no ends.
+            let asked = |identity: &Identity| {
+                port.is_none_or(|port| [identity.source_port, identity.destination_port].contains(&port))
+            };
+            let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+            let (Some(identity), Ok(monotonic)) = (way.identity.filter(asked), monotonic) else { return };
+            let ns = monotonic.tv_sec() * 1_000_000_000 + monotonic.tv_nsec();
+            let ahead = ns - (now.as_ps() / PS_PER_NS).cast_signed();
+            // The hand-over to the driver is where the kernel's stamps go on.
+            let Some((_hand_over, parts)) =
+                meter.parts(&way.marks).split_last().map(|(last, rest)| (last.clone(), rest.to_vec()))
+            else {
+                return;
+            };
+            let (Some(first), Some(departed)) = (way.marks.first(), way.marks.iter().nth_back(1)) else { return };
+            let slices = parts.into_iter().map(|part| (part.name, part.length_ns)).collect();
+            let packet = Seen { direction, identity, arrived: first.at, slices, departed: departed.at, ahead };
+            if counted.fetch_add(1, Ordering::Relaxed) < RECORDS {
+                // When the end of the run has been reached nobody listens any more.
+                let _late = tell.send(packet);
+            }
+        })
     });
-    let gathering = Mutex::new(Some(Gathering { seen, count, stop, kernel, probes }));
+    let gathering = Mutex::new(Some(Gathering { directions, seen, count, stop, kernel, probes }));
     let concludes = move || {
         let gathering = gathering.lock().unwrap_or_else(PoisonError::into_inner).take();
         gathering.map_or_else(|| Err(Failure::new("slices were put together already")), conclude)
@@ -105,7 +118,7 @@ fn gather(mut kernel: Kernel, costs: &Costs, stop: &AtomicBool) -> Result<(Vec<R
 }
 
 fn conclude(gathering: Gathering) -> Result<EndToEnd, Failure> {
-    let Gathering { seen, count, stop, kernel, probes } = gathering;
+    let Gathering { directions, seen, count, stop, kernel, probes } = gathering;
     stop.store(true, Ordering::Relaxed);
     let (records, costs) =
         kernel.join().map_err(|_| Failure::new("the thread that reads records failed"))?.map_err(Failure::new)?;
@@ -118,11 +131,12 @@ fn conclude(gathering: Gathering) -> Result<EndToEnd, Failure> {
         ));
     }
     let ends = Ends::new(&records, &costs);
-    let mut meter = EndToEndMeter::default();
+    let names = directions.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut meter = EndToEndMeter::new(&names);
     for (n, packet) in seen.iter().enumerate() {
         let near = &seen[n.saturating_sub(NEIGHBOURS)..(n + NEIGHBOURS).min(seen.len())];
         let ahead = near.iter().map(|packet| packet.ahead).min().unwrap_or(packet.ahead);
-        meter.add(ends.journey(&packet.carried(ahead)).as_deref());
+        meter.add(packet.direction, ends.journey(&packet.carried(ahead)).as_deref());
     }
     Ok(meter.report(probes))
 }

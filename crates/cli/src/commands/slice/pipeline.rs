@@ -1,5 +1,5 @@
 use super::end_to_end;
-use crate::commands::{Command, Every, SliceListener, parse_sampling};
+use crate::commands::{Command, Every, Hears, SliceListener, parse_sampling};
 use crate::output::{self, Failure};
 use clap::Parser;
 use measure::slices::{SlicePart, waterfall};
@@ -120,7 +120,8 @@ fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     });
-    (SliceListener { hears: Some(listener), concludes: None }, hear, left_out)
+    let hears: Hears = Arc::new(move |_| Arc::clone(&listener));
+    (SliceListener { hears: Some(hears), concludes: None }, hear, left_out)
 }
 
 /// Prints frames until there are no more, or nobody reads: then the run ends, too.
