@@ -138,6 +138,34 @@ pub trait Files {
     }
 }
 
+/// The lines of a trace of Mahimahi (Netravali et al. 2015): each is a millisecond at which 1500 bytes may go, and
+/// after the last one the trace starts again.
+///
+/// # Errors
+/// A file that cannot be read or has no opportunities, or the line that is none.
+pub(crate) fn delivery_opportunities(files: &dyn Files, path: &Path) -> Result<Vec<u64>, ParseError> {
+    const HOW: &str = "write a whole number of milliseconds on each line, in order, the last one above 0";
+    const LONGEST: u64 = 86_400_000;
+    let name = path.display();
+    let mut times: Vec<u64> = Vec::new();
+    for (number, line) in (1..).zip(files.text(path)?.lines()) {
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        let wrong = |what: &str| ParseError::new(format!("{name}:{number}: '{line}' {what}"), HOW);
+        let time: u64 = line.parse().ok().filter(|ms| *ms <= LONGEST).ok_or_else(|| wrong("is no time in ms"))?;
+        if times.last().is_some_and(|before| *before > time) {
+            return Err(wrong("is before the line ahead of it"));
+        }
+        times.push(time);
+    }
+    if times.last().is_none_or(|last| *last == 0) {
+        return Err(ParseError::new(format!("{name} has no delivery opportunities"), HOW));
+    }
+    Ok(times)
+}
+
 /// Is told where large memory begins and ends; changes nothing that is in it.
 pub type Advise = fn(std::ops::Range<*const u8>);
 

@@ -250,13 +250,18 @@ impl Profile {
                 self.done = self.done.max(piece.until(ps.saturating_sub(self.start), true));
                 return self.amount() - from;
             }
+            // What may go at that very instant is still there.
+            if self.start == ps && matches!(piece, Piece::Amount(_)) {
+                return self.amount() - from;
+            }
             self.before += piece.total();
             self.done = self.done.saturating_sub(piece.total());
             self.start = end;
             self.piece += 1;
             if self.piece == self.pieces.len() && self.repeats {
                 self.piece = 0;
-                let rounds = ps.saturating_sub(self.start) / self.period.max(1);
+                // Not the round that ends just then: it may end with an amount.
+                let rounds = ps.saturating_sub(self.start).saturating_sub(1) / self.period.max(1);
                 let whole = u128::from(rounds) * self.total;
                 self.before += whole;
                 self.done = self.done.saturating_sub(whole);

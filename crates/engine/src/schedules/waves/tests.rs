@@ -136,6 +136,17 @@ fn a_trace_gives_its_opportunities() {
 }
 
 #[test]
+fn after_an_idle_time_the_next_opportunity_of_a_trace_is_taken() {
+    // Opportunities at 1, 1, 3, 10, 11, 11, 13, 20, 21 ms. One that comes when a frame is ready is not gone.
+    for (ready, at) in [(25, 30), (30, 30), (95, 100), (100, 100), (101, 110), (110, 110), (200, 200), (201, 210)] {
+        let mut schedule = schedule("trace trace");
+        let ms = |tenths: u64| Time::from_ps(tenths * 100_000_000);
+        assert_eq!(schedule.depart(Time::ZERO, &lengths(1_518)).at, ms(10));
+        assert_eq!(schedule.depart(ms(ready), &lengths(1_518)).at, ms(at), "ready at {ready} tenths of a ms");
+    }
+}
+
+#[test]
 fn rates_count_what_they_say() {
     for (text, units) in [
         ("burst 8Gbps wire for 1ms every 2ms", 84 * 1_000),

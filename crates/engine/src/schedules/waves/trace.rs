@@ -1,5 +1,5 @@
-use super::super::Files;
 use super::super::laws::as_word;
+use super::super::{Files, delivery_opportunities};
 use super::{Shape, Stretch, WaveKind, Waveform, Words};
 use std::fmt;
 use std::path::PathBuf;
@@ -44,26 +44,7 @@ impl Waveform for Trace {
     }
 
     fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
-        const HOW: &str = "write a whole number of milliseconds on each line, in order, the last one above 0";
-        let text = files.text(&self.path)?;
-        let mut times: Vec<u64> = Vec::new();
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.trim();
-            if line.is_empty() {
-                continue;
-            }
-            let wrong = |what: &str| ParseError::new(format!("{}:{number}: '{line}' {what}", self.path.display()), HOW);
-            let time: u64 =
-                line.parse().ok().filter(|ms| *ms <= 86_400_000).ok_or_else(|| wrong("is no time in ms"))?;
-            if times.last().is_some_and(|before| *before > time) {
-                return Err(wrong("is before the line ahead of it"));
-            }
-            times.push(time);
-        }
-        if times.last().is_none_or(|last| *last == 0) {
-            return Err(ParseError::new(format!("{} has no delivery opportunities", self.path.display()), HOW));
-        }
-        self.opportunities = Some(Arc::new(times));
+        self.opportunities = Some(Arc::new(delivery_opportunities(files, &self.path)?));
         Ok(())
     }
 

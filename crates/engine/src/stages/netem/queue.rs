@@ -1,6 +1,6 @@
 use crate::random::Random;
-use crate::schedules::Files;
 use crate::schedules::laws::{Distribution, Values};
+use crate::schedules::{Files, delivery_opportunities};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -89,26 +89,7 @@ impl Opportunities {
     }
 
     pub(super) fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
-        const HOW: &str = "write a whole number of milliseconds on each line, in order, the last one above 0";
-        let name = self.file.display();
-        let mut times: Vec<u64> = Vec::new();
-        for (number, line) in (1..).zip(files.text(&self.file)?.lines()) {
-            let line = line.trim();
-            if line.is_empty() {
-                continue;
-            }
-            let wrong = |what: &str| ParseError::new(format!("{name}:{number}: '{line}' {what}"), HOW);
-            let time: u64 =
-                line.parse().ok().filter(|ms| *ms <= 86_400_000).ok_or_else(|| wrong("is no time in ms"))?;
-            if times.last().is_some_and(|before| *before > time) {
-                return Err(wrong("is before the line ahead of it"));
-            }
-            times.push(time);
-        }
-        if times.last().is_none_or(|last| *last == 0) {
-            return Err(ParseError::new(format!("{name} has no delivery opportunities"), HOW));
-        }
-        self.times = Arc::new(times);
+        self.times = Arc::new(delivery_opportunities(files, &self.file)?);
         Ok(())
     }
 }
@@ -165,7 +146,11 @@ impl Serving {
                 if ready > last {
                     // Opportunities that nobody used are gone.
                     *left = 0;
-                    *round = (*round).max(ready.as_ps() / (period * Span::from_ms(1).as_ps()).max(1));
+                    // The last opportunity of a round may fall exactly at `ready`, and then is not.
+                    let now = (ready.as_ps() - 1) / (period * Span::from_ms(1).as_ps());
+                    if now > *round {
+                        (*round, *next) = (now, 0);
+                    }
                     while at(*round, *next) < ready {
                         (*next, *round) = if *next + 1 == times.len() { (0, *round + 1) } else { (*next + 1, *round) };
                     }
@@ -318,5 +303,21 @@ mod tests {
         assert_eq!(ms, [1, 1, 1, 1, 5, 5, 6, 6]);
         let later = Time::ZERO + Span::from_ms(1) * 13;
         assert_eq!(serving.pass(later, last, 1_500), Time::ZERO + Span::from_ms(1) * 15, "unused ones are gone");
+    }
+
+    #[test]
+    fn after_an_idle_time_the_next_opportunity_is_taken() {
+        let ms = |tenths: u64| Time::from_ps(tenths * 100_000_000);
+        // Opportunities at 1, 2, 9, 10, 11, 18, 19, 20, 27 ms.
+        for (ready, passed) in
+            [(80, 90), (90, 90), (95, 100), (100, 100), (105, 110), (180, 180), (181, 190), (265, 270)]
+        {
+            let trace = Opportunities { file: "t".into(), times: Arc::new(vec![1, 2, 9]) };
+            let mut serving = Serving::new(Some(&Bottleneck::Trace(trace)));
+            let first = serving.pass(Time::ZERO, Time::ZERO, 1_500);
+            let last = serving.pass(Time::ZERO, first, 1_500);
+            assert_eq!((first, last), (ms(10), ms(20)));
+            assert_eq!(serving.pass(ms(ready), last, 1_500), ms(passed), "ready at {ready} tenths of a ms");
+        }
     }
 }
