@@ -102,7 +102,10 @@ impl Configuration for Delay {
                 let check = Random::stream(0, "check");
                 Values::of_distribution(distribution, *mean, *jitter, *correlation, check).map(drop)
             }
-            Amount::Law(law) => law.load(files),
+            Amount::Law(law) => {
+                law.load(files)?;
+                Values::of_law(law, Random::stream(0, "check")).map(drop)
+            }
         }
     }
 
@@ -244,6 +247,42 @@ mod tests {
     fn any_law_will_do() {
         let (times, _) = leave("chi2 df 6 in 80us..120us");
         assert!(times[0] >= Time::from_ps(80_000_000) && times[9_999] <= Time::from_ps(10_119_000_000));
+    }
+
+    struct Shelf;
+
+    impl Files for Shelf {
+        fn text(&self, _: &std::path::Path) -> Result<String, ParseError> {
+            Ok("10us\n20us\n30us\n".to_owned())
+        }
+
+        fn capture_gaps(&self, _: &std::path::Path) -> Result<Vec<u64>, ParseError> {
+            Ok(Vec::new())
+        }
+
+        fn frame(&self, path: &std::path::Path, _: u64) -> Result<Vec<u8>, ParseError> {
+            Err(ParseError::new(format!("no {}", path.display()), "write another"))
+        }
+    }
+
+    #[test]
+    fn laws_that_no_delay_has_are_refused_before_it_is_made() {
+        let load = |text: &str| {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let mut delay = Delay::parse(&words)?;
+            delay.load(&Shelf)?;
+            drop(delay.build::<HeapFrame>(Random::stream(1, "test")));
+            Ok::<(), ParseError>(())
+        };
+        assert_eq!(load("table gaps.txt"), Ok(()));
+        for text in ["table gaps.txt sampling stratified", "exp mean 5ms sampling stratified"] {
+            let error = load(text).expect_err(text).to_string();
+            assert!(error.contains("leave sampling stratified out"), "{text}: {error}");
+        }
+        for text in ["table gaps.txt idle", "exp mean 5ms idle"] {
+            let error = load(text).expect_err(text).to_string();
+            assert!(error.contains("leave idle out"), "{text}: {error}");
+        }
     }
 
     #[test]

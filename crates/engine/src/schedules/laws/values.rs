@@ -25,7 +25,7 @@ impl Values {
     ///
     /// # Errors
     /// A law that cannot be had, or whose table was not read; stratified sampling, since nobody knows
-    /// how many values there will be.
+    /// how many values there will be; `idle`, which only gaps have.
     pub fn new(law: &GapLaw, seed: u64, path: &str) -> Result<Self, ParseError> {
         Self::of_law(law, Random::stream(seed, path))
     }
@@ -36,6 +36,12 @@ impl Values {
             return Err(ParseError::new(
                 "stratified draws need to know how many there will be",
                 "leave sampling stratified out",
+            ));
+        }
+        if law.idle {
+            return Err(ParseError::new(
+                "'idle' is about gaps between frames, of which there are none here",
+                "leave idle out",
             ));
         }
         Ok(Self::of(&law.place()?, law.correlation.is_some(), random))
