@@ -70,7 +70,7 @@ impl Line {
     #[inline]
     pub fn position(&self, time: Time) -> u64 {
         match self.byte_ps {
-            Some(byte) => byte.bytes_in(time.as_ps() + byte.ps / 2),
+            Some(byte) => byte.bytes_in(time.as_ps().saturating_add(byte.ps / 2)),
             None => ((u128::from(time.as_ps()) * u128::from(self.rate.bps()) + BYTE / 2) / BYTE) as u64,
         }
     }
@@ -139,6 +139,15 @@ mod tests {
                 assert_eq!(byte.bytes_in(value), value / ps, "{value} / {ps}");
             }
         }
+    }
+
+    #[test]
+    fn the_end_of_time_is_late() {
+        let last = Time::from_ps(u64::MAX);
+        for (gbps, byte) in [(1, 8_000), (10, 800), (400, 20)] {
+            assert_eq!(Line::new(BitRate::from_gbps(gbps)).position(last), u64::MAX / byte);
+        }
+        assert_eq!(Line::new(BitRate::from_gbps(3)).position(last), (u128::from(u64::MAX) * 3 / 8_000) as u64 + 1);
     }
 
     #[test]

@@ -118,11 +118,11 @@ impl Bucket {
         Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
     }
 
-    /// Ticks of this bucket's clock that stand for as many bits as `ticks` of `other`'s, rounded up.
+    /// Ticks of this bucket's clock that stand for as many bits as `ticks` of `other`'s, rounded up; at most `u64::MAX`.
     #[must_use]
     pub(crate) fn convert(&self, other: &Bucket, ticks: u64) -> u64 {
         if self.shift >= other.shift {
-            ticks << (self.shift - other.shift)
+            ticks.saturating_mul(1 << (self.shift - other.shift))
         } else {
             ticks.div_ceil(1 << (other.shift - self.shift))
         }

@@ -423,7 +423,9 @@ impl Users {
             slot.buckets[1 - side].store(name, Ordering::Release);
             let (Some(old), Some(new)) = (self.bucket(slot, word), self.bucket(slot, word ^ SIDE)) else { return };
             let owed = (word & !SIDE).saturating_sub(old.around(at).0);
-            let next = (word & SIDE ^ SIDE) | (new.around(at).1 + new.convert(old, owed));
+            // What would take more than a year is owed for ever; no debt looks like a vacant slot.
+            let full = new.around(at).1.saturating_add(new.convert(old, owed)).min(SIDE - 2);
+            let next = (word & SIDE ^ SIDE) | full;
             match slot.word.replace(word, next) {
                 Ok(_) => return,
                 Err(other) => word = other,
@@ -552,6 +554,29 @@ mod tests {
         assert_eq!(charge(9, 1_000), Answer::Conforms, "back to 1 Mbit/s");
         assert_eq!(charge(9, 64), Answer::Exceeds);
         assert_eq!(users.all().map(|(_, bucket, ..)| bucket.rate().bps()).collect::<Vec<_>>(), [1_000_000]);
+    }
+
+    #[test]
+    fn a_debt_of_the_fastest_rate_is_not_forgotten_at_the_slowest() {
+        let text = |rate: &str| Rates::parse(KeyKind::DstIp, &format!("10.0.0.1 {rate} burst 3000B\n"), &|_| 3_000);
+        let fast = Bucket::new(BitRate::from_gbps(400), 1 << 29).expect("a bucket");
+        for turns in [0, 1] {
+            let users = Users::new(8, Span::from_ms(100), Some(fast), 1);
+            let key = KeyKind::DstIp.parse("10.0.0.1").expect("an address");
+            let slot = users.find_or_add(key, &at(0)).expect("room");
+            for _ in 0..turns {
+                users.give(&text("1Mbps").expect("rates")).expect("room");
+                users.give(&Rates::default()).expect("room");
+            }
+            let charge = |ms, bytes: u64| Gcra.charge(&users, 0, slot, key, &at(ms), bytes * 8);
+            assert_eq!(charge(0, 1 << 29), Answer::Conforms, "4.3 Gbit are owed");
+            users.seen(at(0).time());
+            users.give(&text("10bps").expect("rates")).expect("room");
+            assert_eq!(users.find(key), Some(slot));
+            for ms in [0, 1, 1_000_000] {
+                assert_eq!(charge(ms, 64), Answer::Exceeds, "4.3 Gbit at 10 bit/s take 13 years");
+            }
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct FollowDepth {
 }
 
 const EXAMPLE: &str = "follow-depth 1Gbps..9Gbps over 1000 frames";
+/// The most frames that may make the rate the highest: with them and a frame of 64 KiB the time after it has 128 bits.
+const MOST: u64 = 1 << 26;
 /// Frames that make the rate the highest, if that is not said.
 const FULL: u64 = 1_000;
 
@@ -44,8 +46,10 @@ impl FromStr for FollowDepth {
         let full = match words[..] {
             [.., "over", number, "frames"] => {
                 words.truncate(words.len() - 3);
-                let number = number.parse().ok().filter(|n| (1..=1 << 32).contains(n) && !number.starts_with('+'));
-                number.ok_or_else(|| ParseError::new("that is no number of frames", "write over 1000 frames"))?
+                let number = number.parse().ok().filter(|n| (1..=MOST).contains(n) && !number.starts_with('+'));
+                number.ok_or_else(|| {
+                    ParseError::new("that is no number of frames", format!("write over 1000 frames, at most {MOST}"))
+                })?
             }
             _ => FULL,
         };
@@ -185,6 +189,15 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_queue_and_frame_lose_no_bits() {
+        let follow: FollowDepth = format!("follow-depth 1Mbps..2Mbps over {MOST} frames").parse().expect("good");
+        let mut schedule = DepthSchedule::new(follow, None);
+        let lengths = Lengths { frame: FrameLen::new(1 << 16), packet: 1_500 };
+        assert_eq!(schedule.depart(Time::ZERO, &lengths).at, Time::ZERO);
+        assert_eq!(schedule.depart(Time::ZERO, &lengths).at, Time::from_ps((1 << 19) * 1_000_000));
+    }
+
+    #[test]
     fn texts() {
         for text in ["follow-depth 1Gbps..9Gbps wire over 64 frames", "follow-depth 10%..90% over 1000 frames"] {
             assert_eq!(text.parse::<FollowDepth>().expect(text).to_string(), text);
@@ -200,6 +213,7 @@ mod tests {
             "follow-depth 9Gbps..1Gbps",
             "follow-depth 1Gbps..2kpps",
             "follow-depth 1Gbps..9Gbps over 0 frames",
+            "follow-depth 1Gbps..9Gbps over 4294967296 frames",
             "follow-depth 1Gbps..9Gbps over 10",
             "follow-depth 1..9",
         ] {

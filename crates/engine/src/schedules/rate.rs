@@ -76,7 +76,8 @@ impl Schedule for ConstantRate {
         let product = u128::from(amount) * self.numerator + self.remainder;
         let (span, remainder) = match (u64::try_from(product), u64::try_from(self.denominator)) {
             (Ok(product), Ok(denominator)) => (product / denominator, u128::from(product % denominator)),
-            _ => ((product / self.denominator) as u64, product % self.denominator),
+            // A share of next to nothing: longer than there is time.
+            _ => (u64::try_from(product / self.denominator).unwrap_or(u64::MAX), product % self.denominator),
         };
         self.remainder = remainder;
         self.next = Some(at + Span::from_ps(span));
@@ -119,6 +120,14 @@ mod tests {
         assert_eq!(gap(ConstantRate::frames(FrameRate::from_millis(50_000_000))), 20_000_000);
         assert_eq!(gap(ConstantRate::share(Share::ONE, BitRate::from_gbps(10))), 84 * 800);
         assert_eq!(gap(ConstantRate::share(Share::from_ppb(250_000_000), BitRate::from_gbps(10))), 84 * 3_200);
+    }
+
+    #[test]
+    fn what_takes_longer_than_time_never_departs() {
+        // A billionth of 100 kbit/s: 1 538 B take 3.9 years.
+        let mut schedule = ConstantRate::share(Share::from_ppb(1), BitRate::from_bps(100_000));
+        assert_eq!(schedule.depart(Time::ZERO, &lengths(1_518)).at, Time::ZERO);
+        assert_eq!(schedule.depart(Time::ZERO, &lengths(1_518)).at, Time::MAX);
     }
 
     #[test]
