@@ -89,7 +89,7 @@ impl Back {
                     self.asks.push((departure.at, departure.class, departure.length, tag));
                 } else {
                     self.pipeline.unfollow(departure.class, &departure.frame);
-                    self.pipeline.lost(departure.class, DropReason::TooLong);
+                    self.pipeline.lost(departure.class, departure.source, DropReason::TooLong);
                 }
             }
         }

@@ -541,7 +541,7 @@ impl FillerPacer {
                 self.never = Some(frame);
                 break;
             }
-            return Some(self.place(Departure { frame, length, class: 0, ready, at, tag: 0 }));
+            return Some(self.place(Departure { frame, length, class: 0, source: None, ready, at, tag: 0 }));
         }
         None
     }
@@ -565,13 +565,13 @@ impl FillerPacer {
             }
             if !self.tx.carries(&departure.frame) {
                 pipeline.unfollow(departure.class, &departure.frame);
-                pipeline.lost(departure.class, DropReason::TooLong);
+                pipeline.lost(departure.class, departure.source, DropReason::TooLong);
                 continue;
             }
-            let tag = departure.tag();
+            let (tag, source) = (departure.tag(), departure.source);
             let placed = self.place(departure);
             let start = self.planner.line().time(placed.position);
-            pipeline.departed(placed.class, placed.length, placed.at, start);
+            pipeline.departed(placed.class, source, placed.length, placed.at, start);
             if tag != 0 {
                 // Its place on the line is settled, and when it is handed over changes nothing about it.
                 pipeline.sliced(placed.class, tag, placed.at, start);

@@ -50,6 +50,7 @@ struct Ask {
     at: Time,
     length: FrameLen,
     class: u32,
+    source: Option<u32>,
     stream: Option<u16>,
     /// Of a frame that is followed.
     tag: u32,
@@ -118,7 +119,7 @@ impl Outlet {
     /// Adds a frame whose time to be handed over has come.
     pub(crate) fn add(&mut self, departure: Departure<Mbuf>, now: Time, pipeline: &mut Pipeline<Mbuf>) {
         let tag = departure.tag();
-        let Departure { mut frame, length, class, at, .. } = departure;
+        let Departure { mut frame, length, class, source, at, .. } = departure;
         let lane = match self.lanes.len() {
             1 => 0,
             lanes => packet::flow_hash(frame.bytes()) as usize % lanes,
@@ -126,7 +127,7 @@ impl Outlet {
         let lane = &mut self.lanes[lane];
         if !lane.tx.carries(&frame) {
             pipeline.unfollow(class, &frame);
-            pipeline.lost(class, DropReason::TooLong);
+            pipeline.lost(class, source, DropReason::TooLong);
             return;
         }
         if let Some(launch) = &self.launch {
@@ -135,7 +136,7 @@ impl Outlet {
         }
         let stream = self.stamps.and_then(|_| Stamp::of(frame.bytes())).map(|stamp| stamp.stream);
         lane.burst.push(frame).expect("frames are added while there is room");
-        lane.asks.push_back(What::Departure(Ask { at, length, class, stream, tag }));
+        lane.asks.push_back(What::Departure(Ask { at, length, class, source, stream, tag }));
         self.waiting += 1;
     }
 
@@ -189,7 +190,7 @@ impl Outlet {
             let read = self.clock.as_ref().map(|clock| clock());
             let sent = lane.tx.send(&mut lane.burst);
             for what in lane.asks.drain(..sent) {
-                let Ask { at: ask, length, class, stream, tag } = match what {
+                let Ask { at: ask, length, class, source, stream, tag } = match what {
                     What::Departure(ask) => ask,
                     What::Answer(answered) => {
                         neighbour::count(&mut self.answered, answered);
@@ -202,7 +203,7 @@ impl Outlet {
                 stream.into_iter().for_each(|stream| self.sent.add(stream));
                 // What a NIC was given in time departs when it was asked to, by all that can be seen here.
                 let start = if self.launch.is_some() { at.max(ask) } else { at };
-                pipeline.departed(class, length, ask, start);
+                pipeline.departed(class, source, length, ask, start);
                 if tag != 0 {
                     pipeline.sliced(class, tag, ask, read.map_or(start, |read| start.max(read)));
                 }

@@ -122,7 +122,7 @@ impl Running {
         while let Some(departure) = pipeline.next_departure() {
             let (class, at, length) = (departure.class, departure.at, departure.frame.length());
             pipeline.sent(class, length);
-            pipeline.departed(class, length, at, time);
+            pipeline.departed(class, None, length, at, time);
             let tag = departure.tag();
             if tag != 0 {
                 pipeline.sliced(class, tag, at, time);

@@ -206,7 +206,8 @@ impl<F: Frame> Lane<F> {
         self.starved += u64::from(due.starved);
         self.spares(due.at.since(at));
         let tag = self.slices().map_or(0, |slices| slices.settled(&frame, at, due.at));
-        self.head = Some(Departure { frame, length, class: self.class, ready, at: due.at, tag });
+        let source = self.sync.as_ref().and_then(|sync| sync.source_of(frame.bytes()));
+        self.head = Some(Departure { frame, length, class: self.class, source, ready, at: due.at, tag });
     }
 
     #[inline]
@@ -261,21 +262,21 @@ impl<F: Frame> Lane<F> {
         self.head.is_some()
     }
 
-    /// The frame that was asked to depart at `ask` starts at `start`.
+    /// The frame, of this source if of any, that was asked to depart at `ask` starts at `start`.
     #[inline]
-    pub(crate) fn departed(&mut self, length: FrameLen, ask: Time, start: Time) {
+    pub(crate) fn departed(&mut self, source: Option<u32>, length: FrameLen, ask: Time, start: Time) {
         if let Some(sync) = &mut self.sync {
-            sync.departed(length, start);
+            sync.departed(source, length, start);
         }
         if let Some(late) = self.forgiveness.departed(ask, start) {
             self.schedule.forgive(late);
         }
     }
 
-    /// The next frame that was taken will not depart.
-    pub(crate) fn lost(&mut self) {
+    /// A frame that was taken, of this source if of any, will not depart.
+    pub(crate) fn lost(&mut self, source: Option<u32>) {
         if let Some(sync) = &mut self.sync {
-            sync.lost();
+            sync.lost(source);
         }
     }
 

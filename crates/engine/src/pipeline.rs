@@ -61,6 +61,8 @@ pub struct Departure<F> {
     pub length: FrameLen,
     /// Its class, by number.
     pub class: u32,
+    /// Its source, by number, where sources are synchronised and it is of one.
+    pub source: Option<u32>,
     /// When it had passed all stages.
     pub ready: Time,
     /// When it should depart: the start of its preamble. [`Time::MAX`] if it never should.
@@ -361,12 +363,12 @@ impl<F: Frame> Pipeline<F> {
         self.lanes[class as usize].books.left.add(length);
     }
 
-    /// The frame of a class and of `length` that was asked to depart at `ask` starts at `start`. To be said
-    /// before the next departure is asked for, so that what is forgiven moves it.
+    /// The frame of a class, of a source if of any, and of `length` that was asked to depart at `ask` starts at
+    /// `start`. To be said before the next departure is asked for, so that what is forgiven moves it.
     #[inline]
-    pub fn departed(&mut self, class: u32, length: FrameLen, ask: Time, start: Time) {
+    pub fn departed(&mut self, class: u32, source: Option<u32>, length: FrameLen, ask: Time, start: Time) {
         let lane = &mut self.lanes[class as usize];
-        lane.departed(length, ask, start);
+        lane.departed(source, length, ask, start);
         if lane.sync.is_some() {
             self.merge.touched(lane);
         }
@@ -382,12 +384,12 @@ impl<F: Frame> Pipeline<F> {
         totals.reduce(|(n, a), (m, b)| (n + m, Span::from_ps(a.as_ps().saturating_add(b.as_ps()))))
     }
 
-    /// A frame of a class whose departure was settled could not leave.
-    pub fn lost(&mut self, class: u32, reason: DropReason) {
+    /// A frame of a class, and of a source if of any, whose departure was settled could not leave.
+    pub fn lost(&mut self, class: u32, source: Option<u32>, reason: DropReason) {
         self.books.drop_one(reason);
         let lane = &mut self.lanes[class as usize];
         lane.books.drop_one(reason);
-        lane.lost();
+        lane.lost(source);
         self.merge.touched(lane);
     }
 
@@ -588,6 +590,46 @@ mod tests {
         }
         assert_eq!(pipeline.held(), 0);
         assert_eq!(pipeline.books().should_hold(), 0);
+    }
+
+    #[test]
+    fn departures_of_sources_may_be_told_of_in_any_order() {
+        let frame = |source: u8, length: usize| {
+            let mut bytes = vec![0; length];
+            bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+            bytes[14] = 0x45;
+            bytes[17] = 46;
+            bytes[26..30].copy_from_slice(&[10, 0, 0, source]);
+            HeapFrame::new(bytes)
+        };
+        let spec = "order 10.0.0.1,10.0.0.2,10.0.0.3 offset 1us".parse().expect("sources");
+        let mut pipeline = pipeline(&[], &Ask::Nothing).synchronising(spec, None);
+        let at = |us: u64| Time::from_ps(us * 1_000_000);
+        for (source, length) in [(1, 60), (2, 160), (3, 260), (9, 360)] {
+            pipeline.push(at(0), at(0), frame(source, length));
+        }
+        pipeline.wake(at(2));
+        let mut away: Vec<_> = std::iter::from_fn(|| pipeline.next_departure()).collect();
+        assert_eq!(away.len(), 4);
+        // As queues of a port, each of which tells when it has taken some, and one frame that is too long.
+        away.sort_by_key(|departure| std::cmp::Reverse(departure.length));
+        for departure in away {
+            let Departure { class, source, length, at, .. } = departure;
+            if length.bytes() == 164 {
+                pipeline.lost(class, source, DropReason::TooLong);
+            } else {
+                pipeline.sent(class, length);
+                pipeline.departed(class, source, length, at, at);
+            }
+        }
+        let meter = pipeline.meter(None, None, Span::from_ms(100));
+        let mut report = meter.report(pipeline.books(), 0);
+        pipeline.report_classes(&meter, &mut report);
+        let left: Vec<_> = report.sources.iter().map(|source| (source.left.frames, source.left.bytes)).collect();
+        assert_eq!(left, [(1, 64), (0, 0), (1, 264)]);
+        // The crests end with the silence after them.
+        pipeline.wake(at(1_002));
+        assert_eq!(pipeline.deadline(), None, "nobody waits for a frame that is lost");
     }
 
     #[test]

@@ -134,12 +134,12 @@ pub fn run(
         }
         match sink.send(&mut departure) {
             Ok(start) => {
-                let Departure { class, length, at, .. } = departure;
+                let Departure { class, source, length, at, .. } = departure;
                 if let Some(stamp) = stamped.then(|| Stamp::of(departure.frame.bytes())).flatten() {
                     sent.add(stamp.stream);
                 }
                 pipeline.sent(class, length);
-                pipeline.departed(class, length, at, start);
+                pipeline.departed(class, source, length, at, start);
                 let tag = departure.tag();
                 if tag != 0 {
                     pipeline.sliced(class, tag, at, start);

@@ -24,9 +24,7 @@ pub(crate) struct Synchroniser<F> {
     members: VecDeque<Member>,
     /// The next round, or the next crest of this one, does not start before.
     free: Time,
-    /// Whose frames were let go and have not departed, in order; frames of no source among them.
-    away: VecDeque<Option<usize>>,
-    /// Frames of sources among these.
+    /// Frames of sources that were let go and have not departed.
     outstanding: usize,
     /// The end of the last departure of a source.
     end: Time,
@@ -74,7 +72,6 @@ impl<F: Frame> Synchroniser<F> {
             hold,
             members: VecDeque::new(),
             free: Time::ZERO,
-            away: VecDeque::new(),
             outstanding: 0,
             end: Time::ZERO,
             now: Time::ZERO,
@@ -85,20 +82,18 @@ impl<F: Frame> Synchroniser<F> {
     pub(crate) fn push(&mut self, item: Item<F>, ready: &mut VecDeque<Item<F>>) {
         match self.source_of(item.frame.bytes()) {
             Some(source) => {
-                let source = &mut self.sources[source];
+                let source = &mut self.sources[source as usize];
                 source.report.came.add(item.frame.length());
                 source.queue.push_back(item);
             }
-            None => {
-                self.away.push_back(None);
-                ready.push_back(item);
-            }
+            None => ready.push_back(item),
         }
     }
 
-    fn source_of(&self, frame: &[u8]) -> Option<usize> {
+    /// The number of the source that a frame is of, if it is of one.
+    pub(crate) fn source_of(&self, frame: &[u8]) -> Option<u32> {
         let address = Headers::of(frame)?.ip?.source(frame)?;
-        self.spec.sources.iter().position(|source| source.holds(address))
+        self.spec.sources.iter().position(|source| source.holds(address)).map(|number| number as u32)
     }
 
     /// Lets go what may go by `now`, in order.
@@ -217,7 +212,6 @@ impl<F: Frame> Synchroniser<F> {
             let Some(item) = source.queue.pop_front() else { return };
             member.last = Some(item.at);
             source.came = Some((member.first, item.at));
-            self.away.push_back(Some(member.source));
             self.outstanding += 1;
             ready.push_back(Item { frame: item.frame, at });
         }
@@ -250,22 +244,21 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// The next frame of those that were let go left at `start`.
-    pub(crate) fn departed(&mut self, length: FrameLen, start: Time) {
-        let Some(Some(source)) = self.away.pop_front() else { return };
+    /// A frame of this source that was let go left at `start`. They may be told of in any order.
+    pub(crate) fn departed(&mut self, source: Option<u32>, length: FrameLen, start: Time) {
+        let Some(source) = source else { return };
         self.outstanding -= 1;
         let taken = self.line.map_or(Span::ZERO, |line| line.span(u64::from(length.bytes()) + PREAMBLE));
         self.end = self.end.max(start + taken);
-        let source = &mut self.sources[source];
+        let source = &mut self.sources[source as usize];
         source.report.left.add(length);
-        source.left = Some((source.left.map_or(start, |(first, _)| first), start + taken));
+        let (first, last) = source.left.unwrap_or((start, start));
+        source.left = Some((first.min(start), last.max(start + taken)));
     }
 
-    /// The next frame of those that were let go will never leave.
-    pub(crate) fn lost(&mut self) {
-        if let Some(Some(_)) = self.away.pop_front() {
-            self.outstanding -= 1;
-        }
+    /// A frame of this source that was let go will never leave.
+    pub(crate) fn lost(&mut self, source: Option<u32>) {
+        self.outstanding -= usize::from(source.is_some());
     }
 
     /// Frames that are kept back.
@@ -329,7 +322,7 @@ mod tests {
         loop {
             while let Some(item) = ready.pop_front() {
                 let Item { frame, at }: Item<HeapFrame> = item;
-                sync.departed(frame.length(), at);
+                sync.departed(sync.source_of(frame.bytes()), frame.length(), at);
                 left.push((frame.bytes()[29], at.as_ps() / 1_000_000));
             }
             let deadline = sync.deadline();
