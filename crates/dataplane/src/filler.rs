@@ -373,11 +373,12 @@ impl FillerPacer {
 
     /// Nothing is to be placed any more, or nothing may.
     fn has_all<const DIRECT: bool>(&self, rounds: &mut Rounds<'_>) -> bool {
+        let over = self.never.is_some() || rounds.pipeline.ended();
         let mut all = || {
             let done = self.fresh.is_empty() && (DIRECT || rounds.pipeline.due().is_none());
             done && rounds.intake.ended() && rounds.pipeline.deadline().is_none()
         };
-        self.pending.is_none() && (self.never.is_some() || all())
+        self.pending.is_none() && (over || all())
     }
 
     /// Time for the pipeline: where the line is filled up to, or the clock before the first frame.
@@ -537,7 +538,7 @@ impl FillerPacer {
             }
             let ready = self.start.unwrap_or(Time::ZERO);
             let at = pipeline.pass(ready, length);
-            if at == Time::MAX && pipeline.ended() {
+            if at == Time::MAX {
                 self.never = Some(frame);
                 break;
             }
@@ -559,7 +560,7 @@ impl FillerPacer {
         while self.never.is_none()
             && let Some(departure) = pipeline.next_departure()
         {
-            if pipeline.ended() {
+            if departure.at == Time::MAX {
                 self.never = Some(departure.frame);
                 break;
             }

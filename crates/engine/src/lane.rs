@@ -26,6 +26,8 @@ pub(crate) struct Lane<F> {
     ready: VecDeque<Item<F>>,
     /// The next departure, once it is settled.
     head: Option<Departure<F>>,
+    /// It never comes, so nothing that is ready behind it departs.
+    over: bool,
     pub(crate) books: Books,
     pub(crate) starved: u64,
     /// Most frames that were ready at one time.
@@ -49,6 +51,7 @@ impl<F: Frame> Lane<F> {
             spare: None,
             ready: VecDeque::new(),
             head: None,
+            over: false,
             books: Books::default(),
             starved: 0,
             depth: 0,
@@ -114,7 +117,30 @@ impl<F: Frame> Lane<F> {
             self.batch.push(item);
             self.run(now, 0, total);
         }
+        if self.over {
+            self.give_up(total);
+        }
         self.depth = self.depth.max(self.waiting());
+    }
+
+    /// The next departure will never be: drops what waits behind it, and what comes.
+    pub(crate) fn end(&mut self, total: &mut Books) {
+        self.over = true;
+        self.give_up(total);
+    }
+
+    #[cold]
+    fn give_up(&mut self, total: &mut Books) {
+        while let Some(Item { frame, .. }) = self.ready.pop_front() {
+            self.books.drop_one(DropReason::Ended);
+            total.drop_one(DropReason::Ended);
+            if let Some(sync) = &mut self.sync {
+                sync.lost(sync.source_of(frame.bytes()));
+            }
+            if let Some(slices) = self.slices() {
+                slices.lost(frame.tag());
+            }
+        }
     }
 
     /// Lets the stages release what is due by `now`.
@@ -130,6 +156,9 @@ impl<F: Frame> Lane<F> {
         }
         if let Some(sync) = &mut self.sync {
             sync.release(now, &mut self.ready);
+        }
+        if self.over {
+            self.give_up(total);
         }
         self.depth = self.depth.max(self.waiting());
     }

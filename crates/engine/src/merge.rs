@@ -1,7 +1,7 @@
 use crate::Line;
 use crate::lane::Lane;
 use crate::pipeline::Departure;
-use measure::Contended;
+use measure::{Books, Contended};
 use packet::Frame;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -90,28 +90,32 @@ impl Merge {
         }
     }
 
-    fn settle<F: Frame>(&mut self, lanes: &mut [Lane<F>]) {
+    fn settle<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut Books) {
         while let Some(class) = self.unsettled.pop() {
             self.is_unsettled[class as usize] = false;
-            if let Some(at) = lanes[class as usize].due() {
+            let lane = &mut lanes[class as usize];
+            if let Some(at) = lane.due() {
                 self.settled += 1;
-                // What never departs must not hide that others wait for more to come.
+                // What never departs must not hide that others wait for more to come, nor take their buffers.
                 if at < Time::MAX {
                     self.due.push(Reverse((at, class)));
+                } else {
+                    lane.end(books);
+                    self.touched(lane);
                 }
             }
         }
     }
 
-    /// When the next departure is due.
-    pub(crate) fn due<F: Frame>(&mut self, lanes: &mut [Lane<F>]) -> Option<Time> {
-        self.settle(lanes);
+    /// When the next departure is due. What is found never to depart is booked in `books`.
+    pub(crate) fn due<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut Books) -> Option<Time> {
+        self.settle(lanes, books);
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes the next departure.
-    pub(crate) fn take<F: Frame>(&mut self, lanes: &mut [Lane<F>]) -> Option<Departure<F>> {
-        self.settle(lanes);
+    /// Takes the next departure; `books` as with [`due`](Merge::due).
+    pub(crate) fn take<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut Books) -> Option<Departure<F>> {
+        self.settle(lanes, books);
         let Reverse((_, class)) = self.due.pop()?;
         let departure = lanes[class as usize].take();
         self.settled -= 1;

@@ -333,7 +333,7 @@ impl<F: Frame> Pipeline<F> {
     pub fn due(&mut self) -> Option<Time> {
         match &mut self.lanes[..] {
             [lane] => lane.due(),
-            lanes => self.merge.due(lanes),
+            lanes => self.merge.due(lanes, &mut self.books),
         }
     }
 
@@ -353,7 +353,7 @@ impl<F: Frame> Pipeline<F> {
     pub fn next_departure(&mut self) -> Option<Departure<F>> {
         match &mut self.lanes[..] {
             [lane] => lane.take(),
-            lanes => self.merge.take(lanes),
+            lanes => self.merge.take(lanes, &mut self.books),
         }
     }
 
@@ -630,6 +630,44 @@ mod tests {
         // The crests end with the silence after them.
         pipeline.wake(at(1_002));
         assert_eq!(pipeline.deadline(), None, "nobody waits for a frame that is lost");
+    }
+
+    #[test]
+    fn a_class_that_has_ended_drops_what_comes_and_the_others_go_on() {
+        let wave = crate::schedules::waves::Wave::parse("burst 1kpps for 2ms every 10ms count 1").expect("a wave");
+        let draw = Draw { seed: 1, path: "test", frames: None };
+        let class = |ask: &Ask, stages: &[&str]| Class {
+            name: ClassName::default(),
+            stages: stages.iter().map(|text| StageConfig::parse(text).expect(text).build(1, text)).collect(),
+            schedule: ask.schedule(None, draw).expect("a schedule"),
+            sync: None,
+            buffer: Span::ZERO,
+        };
+        let ends = Ask::Wave(std::sync::Arc::new(wave.expect("a wave")));
+        for stages in [&[][..], &["delay 1us"]] {
+            let classes = vec![class(&ends, stages), class(&Ask::Nothing, &[])];
+            let mut pipeline = Pipeline::of_classes(Classifier::new(&[]).expect("no rules"), classes, None);
+            let mut left = [0, 0];
+            for i in 0..1_000_u64 {
+                let at = Time::from_ps(i * 10_000_000);
+                pipeline.wake(at);
+                for class in 0..2 {
+                    pipeline.push_to(class, at, at, HeapFrame::new(vec![0; 60]));
+                }
+                while pipeline.due().is_some_and(|due| due <= at) {
+                    let departure = pipeline.next_departure().expect("it is due");
+                    left[departure.class as usize] += 1;
+                    pipeline.sent(departure.class, departure.length);
+                }
+                let books = pipeline.books();
+                assert_eq!(books.should_hold(), pipeline.held());
+            }
+            pipeline.wake(Time::from_ps(20_000_000_000));
+            // The first two of the burst, and the head that never departs.
+            assert_eq!((left, pipeline.held()), ([2, 1_000], 1));
+            assert_eq!(pipeline.books().dropped(DropReason::Ended), 1_000 - 3);
+            assert!(!pipeline.ended());
+        }
     }
 
     #[test]

@@ -71,6 +71,7 @@ drop_reasons! {
     Queue    "queue"     "the emulated queue was full: its limit of frames, bytes or time";
     Outage   "outage"    "the emulated link was down, as asked";
     Mtu      "mtu"       "longer than the emulated link's MTU, which tells nobody";
+    Ended    "ended"     "the waveform of its class had ended";
 }
 
 /// The books of a pipeline: `in + copies = out + Σ drops + held` at any time.

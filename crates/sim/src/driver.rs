@@ -84,6 +84,9 @@ pub fn run(
             if due.is_some() && pipeline.is_settled() {
                 break;
             }
+            if due.is_none() && pipeline.ended() {
+                break 'run;
+            }
             until_look -= 1;
             if until_look == 0 {
                 until_look = WATCH_EVERY;
