@@ -391,7 +391,7 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
             limit.workers.len(),
             thousands(least),
             thousands(most),
-            thousands(limit.workers.iter().map(|worker| worker.overrun).sum())
+            thousands(limit.workers.iter().map(|worker| worker.overrun).sum::<u64>() + limit.undealt.unwrap_or(0))
         )?;
     }
     Ok(())

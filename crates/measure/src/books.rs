@@ -63,11 +63,11 @@ drop_reasons! {
     Pool     "pool"      "no buffer was free to hold the frame";
     Segments "segments"  "the frame came in several buffers, longer than the port's MTU allows";
     TooLong  "too-long"  "the frame is longer than the output can send";
-    Policed  "policed"  "it exceeded the rate and burst of its user";
+    Policed  "policed"   "it exceeded the rate and burst of its user";
     Impatient "limit-queue" "it would have waited longer for its user's rate than the queue of limit allows";
     NoRoom   "table-full" "its user is new and the table of users has no room";
     Unknown  "unknown-user" "its user has no rate, and such users are to be dropped";
-    Overrun  "worker"   "the modelled worker had no time for it";
+    Overrun  "worker"    "the workers of limit had no time for it";
     Queue    "queue"     "the emulated queue was full: its limit of frames, bytes or time";
     Outage   "outage"    "the emulated link was down, as asked";
     Mtu      "mtu"       "longer than the emulated link's MTU, which tells nobody";

@@ -40,9 +40,12 @@ pub struct LimitReport {
     pub watched: usize,
     /// The users who sent most, those reclaimed left out.
     pub talkers: Vec<LimitedUser>,
-    /// What modelled workers did, where there are several.
+    /// What workers did, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerLoad>,
+    /// Frames that were dropped before a worker was chosen, since the event device was full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undealt: Option<u64>,
 }
 
 /// The table of users.
@@ -94,13 +97,13 @@ pub struct LimitedUser {
     pub exceeded_bytes: u64,
 }
 
-/// What one modelled worker did.
+/// What one worker did.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct WorkerLoad {
-    /// Frames that it got.
+    /// Frames that were dealt to it.
     pub frames: u64,
     /// Of them those that exceeded.
     pub exceeded: u64,
-    /// Frames that it had no time for.
+    /// Of them those that it had no time for.
     pub overrun: u64,
 }

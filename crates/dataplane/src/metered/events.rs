@@ -5,7 +5,6 @@ use engine::Outlet;
 use engine::Stage;
 use engine::meters::WorkerStats;
 use engine::stages::{Item, Limit, Look, Metering, Settling};
-use measure::DropReason;
 use packet::Frame;
 use std::sync::atomic::{AtomicBool, Ordering};
 use units::{Span, Time};
@@ -127,7 +126,7 @@ impl Stage<Mbuf> for Events {
             };
             match self.waiting.push(frame) {
                 Ok(()) => self.waiting_flows.push(slot % self.flows),
-                Err(frame) => out.discard(frame, DropReason::Overrun),
+                Err(frame) => self.settling.undealt(frame, out),
             }
         }
         self.turn(out);

@@ -29,6 +29,8 @@ pub(crate) struct Ledger {
     pub(crate) unmetered: u64,
     pub(crate) figures: Figures,
     pub(crate) workers: Vec<WorkerStats>,
+    /// Frames for which no worker was to be had.
+    pub(crate) undealt: u64,
 }
 
 impl Limiter {
@@ -45,6 +47,7 @@ impl Limiter {
             unmetered: 0,
             figures: Figures::new(users.capacity(), queues),
             workers: Vec::new(),
+            undealt: 0,
         };
         Limiter { users, meter, kind, ledger: Mutex::new(ledger), reloads: AtomicU64::new(0) }
     }
@@ -122,6 +125,7 @@ impl Limiter {
             watched: ledger.figures.watched(),
             talkers: talkers.into_iter().map(talker).collect(),
             workers: ledger.workers.iter().map(worker).collect(),
+            undealt: Some(ledger.undealt).filter(|frames| *frames > 0),
             yellow: Some(ledger.yellow),
             marked: Some(ledger.marked),
             delayed: Some(ledger.delayed),

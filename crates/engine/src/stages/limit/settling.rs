@@ -106,6 +106,12 @@ impl<F: Frame> Settling<F> {
         }
     }
 
+    /// Drops a frame for which no worker was to be had.
+    pub fn undealt(&mut self, frame: F, out: &mut Outlet<F>) {
+        self.limiter.ledger().undealt += 1;
+        out.discard(frame, DropReason::Overrun);
+    }
+
     /// Lets go what has waited until `now`.
     pub fn release_due(&mut self, now: Time, out: &mut Outlet<F>) {
         while self.held.peek().is_some_and(|Reverse(due)| due.item.at <= now) {
