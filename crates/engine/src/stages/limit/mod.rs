@@ -10,7 +10,7 @@ mod text;
 pub use metering::{Look, Metering};
 pub use settling::Settling;
 
-use super::{Configuration, Kind, Stage};
+use super::{Configuration, Kind, Stage, frames_of_10g};
 use crate::meters::{Algorithm, Bucket, Colours, KeyKind, Limiter, Rates, Seconds, Users};
 use crate::random::Random;
 use crate::schedules::{Advise, Files};
@@ -19,7 +19,7 @@ use packet::Frame;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use units::{BitRate, Layer, ParseError, Span};
+use units::{BitRate, FrameLen, Layer, ParseError, Span};
 
 /// What becomes of frames that exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -337,6 +337,17 @@ impl Configuration for Limit {
 
     fn parse(words: &[&str]) -> Result<Self, ParseError> {
         text::parse(words)
+    }
+
+    fn room(&self) -> u64 {
+        if self.mode != Mode::Shape {
+            return 0;
+        }
+        // What the line brings while one frame waits, whoever's they are; and one user's own queue of the smallest
+        // frames, so that who is over its rate fills that first.
+        let (patience, smallest) = (self.patience(), u128::from(FrameLen::MIN.bytes()) * 8);
+        let bits = u128::from(self.rate.bps()) * u128::from(patience.as_ps()) / u128::from(units::PS_PER_S);
+        frames_of_10g(patience).saturating_add(u64::try_from(bits / smallest).unwrap_or(u64::MAX))
     }
 
     fn build<F: Frame + Send + 'static>(&self, mut random: Random) -> Box<dyn Stage<F>> {

@@ -62,6 +62,15 @@ fn police_drops_what_exceeds_and_users_do_not_share() {
 }
 
 #[test]
+fn shape_asks_for_buffers_for_a_line_and_for_one_user() {
+    let room = |text: &str| config(text).room();
+    // 100 ms of full frames at 10 Gbit/s, and of 64 B at the user's rate.
+    assert_eq!(room("limit key dst-ip rate 1Gbps mode shape"), 81_274 + 195_312);
+    assert_eq!(room("limit key dst-ip rate 1Mbps mode shape queue 10ms"), 8_127 + 19);
+    assert_eq!(room("limit key dst-ip rate 1Gbps"), 0, "nothing waits");
+}
+
+#[test]
 fn shape_delays_until_a_frame_conforms_and_drops_the_impatient() {
     let config = config("limit key dst-ip rate 1Mbps burst 1500B users 10 mode shape queue 16ms");
     let (left, out) = run(&config, &[(0, 1, 1_500), (0, 1, 500), (0, 1, 1_500), (0, 1, 1_000), (1, 1, 64), (1, 2, 64)]);
