@@ -167,8 +167,8 @@ impl Outlet {
         }
     }
 
-    /// Sends what was added; the clock is read right before each queue is given its frames. Gives how
-    /// many were taken.
+    /// Sends what was added; `now` is asked right before each queue is given its frames, and may tell of an
+    /// earlier look at the clock. Gives how many were taken.
     pub(crate) fn send(
         &mut self,
         now: impl Fn() -> Time,

@@ -165,7 +165,7 @@ const LONGEST_LAID: usize = 9_600;
 /// Frames of a pool beyond those in the queue: in our hands, and what threads keep in theirs.
 const MORE_FRAMES: u32 = 1_024;
 
-/// One pipeline over live ports, on one thread.
+/// One pipeline over live ports, on one thread or in parts on several.
 pub struct Worker {
     config: Config,
     pipeline: Pipeline<Mbuf>,

@@ -50,7 +50,7 @@ impl Random {
         }
     }
 
-    /// True with probability `ppb` parts per billion.
+    /// True with the probability of `share`.
     pub fn chance(&mut self, share: units::Share) -> bool {
         self.below(u64::from(units::Share::ONE.ppb())) < u64::from(share.ppb())
     }

@@ -16,8 +16,29 @@ pub struct ConformanceMeter {
     asked_gaps: Tallies,
     errors: Tallies,
     largest: u64,
-    within: [u64; 4],
+    within: Within,
     back_to_back: u64,
+}
+
+/// How many errors are within bounds that reports name: a byte time of the line (0 without one), 64 ns, 256 ns, 1 µs.
+#[derive(Clone)]
+pub(crate) struct Within {
+    bounds_ps: [u64; 4],
+    pub(crate) counts: [u64; 4],
+}
+
+impl Within {
+    pub(crate) fn new(byte_time: Option<Span>) -> Self {
+        let byte_time = byte_time.map_or(0, Span::as_ps);
+        Within { bounds_ps: [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS], counts: [0; 4] }
+    }
+
+    /// Counts an error of so many ps that came `times` times.
+    pub(crate) fn count(&mut self, error: u64, times: u64) {
+        for (count, bound) in self.counts.iter_mut().zip(self.bounds_ps) {
+            *count += if error <= bound { times } else { 0 };
+        }
+    }
 }
 
 /// A departure and its ask.
@@ -39,7 +60,7 @@ impl ConformanceMeter {
             asked_gaps: Tallies::default(),
             errors: Tallies::default(),
             largest: 0,
-            within: [0; 4],
+            within: Within::new(byte_time),
             back_to_back: 0,
         }
     }
@@ -77,11 +98,7 @@ impl ConformanceMeter {
         let error = gap.abs_diff(ask);
         self.errors.count_many(error, times);
         self.largest = self.largest.max(error);
-        let byte_time = self.byte_time.map_or(0, Span::as_ps);
-        let bounds = [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS];
-        for (count, bound) in self.within.iter_mut().zip(bounds) {
-            *count += if error <= bound { times } else { 0 };
-        }
+        self.within.count(error, times);
         self.back_to_back += if back_to_back { times } else { 0 };
     }
 
@@ -104,10 +121,10 @@ impl ConformanceMeter {
             p50: quantile(0.50),
             p99: quantile(0.99),
             max_ns: ns(self.largest),
-            within_1_byte_time: self.byte_time.map(|_| share(self.within[0])),
-            within_64ns: share(self.within[1]),
-            within_256ns: share(self.within[2]),
-            within_1us: share(self.within[3]),
+            within_1_byte_time: self.byte_time.map(|_| share(self.within.counts[0])),
+            within_64ns: share(self.within.counts[1]),
+            within_256ns: share(self.within.counts[2]),
+            within_1us: share(self.within.counts[3]),
             back_to_back: share(self.back_to_back),
         })
     }

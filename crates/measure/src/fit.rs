@@ -147,8 +147,8 @@ impl FitMeter {
         if let Some(last) = self.last {
             self.add(start.signed_ps_since(last));
         }
-        // The end of a frame is that of its FCS: 8 bytes of preamble, then the frame.
-        let busy = if self.law.is_idle() { f64::from(length.bytes() + 8) * self.byte_ps } else { 0.0 };
+        // The end of a frame is that of its FCS.
+        let busy = if self.law.is_idle() { f64::from(length.with_preamble()) * self.byte_ps } else { 0.0 };
         self.last = Some(start + Span::from_ps(busy as u64));
     }
 

@@ -1,3 +1,4 @@
+use crate::conformance::Within;
 use crate::histogram::Tallies;
 use crate::moments::Moments;
 use crate::report::{GapError, GapReport};
@@ -20,7 +21,7 @@ struct Against {
     byte_time: Option<Span>,
     errors: Moments,
     sizes: Tallies,
-    within: [u64; 4],
+    within: Within,
 }
 
 impl GapMeter {
@@ -32,7 +33,7 @@ impl GapMeter {
             byte_time,
             errors: Moments::default(),
             sizes: Tallies::default(),
-            within: [0; 4],
+            within: Within::new(byte_time),
         });
         GapMeter { last: None, gaps: Moments::default(), histogram: Tallies::default(), against }
     }
@@ -89,17 +90,13 @@ impl Against {
         self.errors.add_many(error, times);
         let size = error.unsigned_abs();
         self.sizes.count_many(size, times);
-        let byte_time = self.byte_time.map_or(0, Span::as_ps);
-        let bounds = [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS];
-        for (count, bound) in self.within.iter_mut().zip(bounds) {
-            *count += if size <= bound { times } else { 0 };
-        }
+        self.within.count(size, times);
     }
 
     fn report(&self) -> GapError {
         let sizes = self.sizes.all();
         let count = self.errors.count().max(1) as f64;
-        let share = |i: usize| self.within[i] as f64 / count;
+        let share = |i: usize| self.within.counts[i] as f64 / count;
         let largest = self.errors.max().unsigned_abs().max(self.errors.min().unsigned_abs()) as f64;
         GapError {
             ask_ns: self.ask.as_ns_f64(),

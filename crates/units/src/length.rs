@@ -49,6 +49,12 @@ impl FrameLen {
         self.0 - Self::FCS
     }
 
+    /// Byte times from the first byte of its preamble to the last of its FCS: what it occupies, but for the gap.
+    #[must_use]
+    pub const fn with_preamble(self) -> u32 {
+        self.0 + WireLen::PREAMBLE
+    }
+
     /// The bytes it occupies on the line.
     #[must_use]
     pub const fn on_wire(self) -> WireLen {
@@ -59,6 +65,8 @@ impl FrameLen {
 impl WireLen {
     /// Preamble, start-of-frame delimiter and inter-frame gap.
     pub const OVERHEAD: u32 = 20;
+    /// Preamble and start-of-frame delimiter.
+    const PREAMBLE: u32 = 8;
     /// What the shortest frame occupies.
     pub const MIN: WireLen = FrameLen::MIN.on_wire();
     /// What the longest standard frame occupies.

@@ -279,11 +279,8 @@ fn floods(rate: FrameRate, line: BitRate) -> bool {
 /// When a frame that starts at `at` ends on a line: with its FCS, before the gap that Ethernet keeps.
 /// Where there is no line a frame takes no time.
 fn wire_end(at: Time, line: Option<Line>, lengths: &Lengths) -> Time {
-    line.map_or(at, |line| at + line.span(u64::from(lengths.frame.bytes()) + PREAMBLE))
+    line.map_or(at, |line| at + line.span(lengths.frame.with_preamble().into()))
 }
-
-/// Bytes of preamble and delimiter ahead of a frame.
-const PREAMBLE: u64 = 8;
 
 /// The schedule of those who ask nothing.
 pub(crate) struct AsReady;
@@ -304,6 +301,11 @@ impl Schedule for AsReady {
 fn wire_share(share: Share, line: BitRate) -> (u128, u128) {
     let units = u128::from(Share::ONE.ppb());
     (units, u128::from(line.bps()) * u128::from(share.ppb()))
+}
+
+/// The greatest common divisor.
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// What a layer counts of a frame, in bytes.

@@ -1,4 +1,4 @@
-use super::{Due, Lengths, Schedule, counted, wire_share};
+use super::{Due, Lengths, Schedule, counted, gcd, wire_share};
 use units::{BitRate, FrameRate, Layer, PS_PER_S, Share, Span, Time};
 
 /// A constant rate: each frame departs when the rate would have carried all frames before it.
@@ -54,10 +54,6 @@ impl ConstantRate {
             short: Span::ZERO,
         }
     }
-}
-
-fn gcd(a: u128, b: u128) -> u128 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 impl Schedule for ConstantRate {

@@ -1,5 +1,5 @@
 use measure::DropReason;
-use packet::Frame;
+use packet::{Frame, Headers, set_congestion};
 use std::fmt;
 use units::{ParseError, Span};
 
@@ -125,6 +125,11 @@ impl fmt::Display for Decision {
             Some(Change::Swap { a, b }) => write!(f, "swap {a} {b}"),
         }
     }
+}
+
+/// Marks a packet as having met congestion (RFC 3168, §5): what [`Fate::Mark`] is. False if it cannot carry the mark.
+pub(super) fn mark<F: Frame>(frame: &mut F) -> bool {
+    Headers::of(frame.bytes()).is_some_and(|headers| set_congestion(frame.bytes_mut(), &headers))
 }
 
 #[cfg(test)]

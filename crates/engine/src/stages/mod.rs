@@ -1,7 +1,7 @@
 //! Stages: what happens to frames between their arrival and the schedule.
 //!
-//! A stage is one file with its documentation, configuration, state, effect and tests, and one line
-//! in the list below. From the list come the configuration enum, its grammar, the help and the
+//! A stage is one file, or one folder where it is large, with its documentation, configuration, state, effect and
+//! tests, and one line in the list below. From the list come the configuration enum, its grammar, the help and the
 //! conformance suite that every stage passes.
 
 mod decision;

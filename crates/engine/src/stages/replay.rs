@@ -90,7 +90,7 @@ impl<F: Frame> Replaying<F> {
         match decision.fate {
             Fate::Drop(reason) => return out.discard(frame, reason),
             Fate::Mark => {
-                super::netem::mark(&mut frame);
+                super::decision::mark(&mut frame);
                 out.effects.count(Effect::Marked);
             }
             Fate::Pass => {}

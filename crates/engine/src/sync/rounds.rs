@@ -6,9 +6,6 @@ use packet::{Frame, Headers};
 use std::collections::VecDeque;
 use units::{FrameLen, Span, Time};
 
-/// Bytes of preamble and delimiter ahead of a frame.
-const PREAMBLE: u64 = 8;
-
 /// Keeps frames of sources back and lets them go in rounds. Frames of no source pass at once.
 ///
 /// What comes in next is not known, nor when the last frame of a crest will have left: so it is told of
@@ -248,7 +245,7 @@ impl<F: Frame> Synchroniser<F> {
     pub(crate) fn departed(&mut self, source: Option<u32>, length: FrameLen, start: Time) {
         let Some(source) = source else { return };
         self.outstanding -= 1;
-        let taken = self.line.map_or(Span::ZERO, |line| line.span(u64::from(length.bytes()) + PREAMBLE));
+        let taken = self.line.map_or(Span::ZERO, |line| line.span(length.with_preamble().into()));
         self.end = self.end.max(start + taken);
         let source = &mut self.sources[source as usize];
         source.report.left.add(length);

@@ -5,6 +5,8 @@
 //! counted in that unit, 1/(2·10¹⁵) of a bit. A place within an even change is a fraction; whether it
 //! is beyond an amount is decided without rounding.
 
+use crate::schedules::gcd;
+
 /// The longest stretch and the fastest rate that 128 bits hold with room: a day, 2 Tbit/s.
 const LONGEST: u64 = 86_400 * units::PS_PER_S;
 
@@ -73,7 +75,7 @@ impl Piece {
         if from == to {
             return None;
         }
-        let divisor = gcd(from.abs_diff(*to), *ps);
+        let divisor = gcd(from.abs_diff(*to).into(), u128::from(*ps)) as u64;
         let (change, over) = (from.abs_diff(*to) / divisor, ps / divisor);
         let bits = |value: u128| u128::BITS - value.leading_zeros();
         let fits = change <= i64::MAX as u64
@@ -155,10 +157,6 @@ impl Slope {
         let left = (amount.cast_signed() - twice * t) * over - change * (t * t);
         left >= 0 && left < twice * over + change * (2 * t + 1)
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// A waveform from its start on, and a place on it that only goes forward.

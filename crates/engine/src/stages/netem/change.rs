@@ -1,6 +1,6 @@
 use crate::random::Random;
 use crate::stages::Change;
-use packet::{Frame, Headers};
+use packet::Headers;
 
 /// How frames are corrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,35 +67,10 @@ fn swap(frame: &[u8], random: &mut Random) -> Option<Change> {
     Some(Change::Swap { a: place(a) as u32, b: place(b) as u32 })
 }
 
-/// Marks a packet with congestion experienced (RFC 3168, §5). False if it cannot carry the mark.
-pub(crate) fn mark<F: Frame>(frame: &mut F) -> bool {
-    let Some(ip) = Headers::of(frame.bytes()).and_then(|headers| headers.ip) else { return false };
-    match ip.traffic_class & 3 {
-        0 => return false,
-        3 => return true,
-        _ => {}
-    }
-    let bytes = frame.bytes_mut();
-    if ip.version == 6 {
-        bytes[ip.start + 1] |= 0x30;
-        return true;
-    }
-    let before = u16::from(bytes[ip.start + 1]);
-    bytes[ip.start + 1] |= 3;
-    let after = u16::from(bytes[ip.start + 1]);
-    // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
-    let sum = u16::from_be_bytes([bytes[ip.start + 10], bytes[ip.start + 11]]);
-    let mut new = u32::from(!sum) + u32::from(!before) + u32::from(after);
-    new = (new & 0xffff) + (new >> 16);
-    new = (new & 0xffff) + (new >> 16);
-    bytes[ip.start + 10..ip.start + 12].copy_from_slice(&(!(new as u16)).to_be_bytes());
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packet::{HeapFrame, internet_checksum};
+    use packet::{Frame, HeapFrame, internet_checksum};
 
     /// An IPv4 packet of this protocol with right sums around `payload`.
     fn packet(protocol: u8, payload: &[u8]) -> Vec<u8> {
@@ -160,20 +135,5 @@ mod tests {
         }
         // Five deviations of a binomial with n = 60 000, p = 1/480: 56.
         assert!(seen.iter().all(|n| n.abs_diff(125) < 56), "{seen:?}");
-    }
-
-    #[test]
-    fn marks_keep_the_header_sum() {
-        for (class, can) in [(0x00, false), (0x01, true), (0x02, true), (0x03, true), (0xb9, true)] {
-            let mut bytes = packet(17, b"data");
-            bytes[15] = class;
-            bytes[24..26].fill(0);
-            let sum = internet_checksum(&[&bytes[14..34]]);
-            bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-            let mut frame = HeapFrame::new(bytes);
-            assert_eq!(mark(&mut frame), can, "{class:#x}");
-            assert_eq!(internet_checksum(&[&frame.bytes()[14..34]]), 0, "{class:#x}");
-            assert_eq!(frame.bytes()[15] & 3, if can { 3 } else { 0 });
-        }
     }
 }

@@ -21,7 +21,6 @@ use crate::schedules::Files;
 use crate::schedules::laws::{Correlation, Distribution, Values};
 pub use chance::Chance;
 pub use change::Mode;
-pub(crate) use change::mark;
 pub use loss::{LossModel, Pattern};
 use packet::Frame;
 pub use profiles::{PROFILES, Profile};

@@ -1,9 +1,10 @@
 use super::chance::Decisions;
 use super::loss::{Losing, LossModel};
 use super::queue::{QueueLimit, Serving, Slots};
-use super::{Delayed, Mode, Netem, mark};
+use super::{Delayed, Mode, Netem};
 use crate::random::Random;
 use crate::schedules::laws::Values;
+use crate::stages::decision::mark;
 use crate::stages::{Change, Decision, Fate, Item, Outlet, Stage, Timed};
 use measure::{Choice, DropReason, Effect};
 use packet::{Frame, Headers};
