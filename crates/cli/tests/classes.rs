@@ -274,3 +274,23 @@ fn classes_that_cannot_be_are_told_before_anything_starts() {
     let checked = bench.run(["check", "a.toml"]);
     assert!(checked.stderr.contains("a.toml:7:1: this class can never match"), "{}", checked.stderr);
 }
+
+#[test]
+fn a_class_whose_waveform_has_ended_drops_what_comes_and_the_others_go_on() {
+    let bench = Bench::new();
+    // 3 ms with a frame of each class every µs; the waveform of one is over after the first ms.
+    let records: Vec<Record> =
+        (0..6_000).map(|i| udp(u64::from(i / 2) * 1_000, 100, 1, if i % 2 == 0 { 80 } else { 53 }, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let wave = "web=burst 800Mbps for 1ms every 10ms count 1";
+    let shape = ["shape", "--in", "pcap:in.pcap", "--class", "web = udp dport 80", "--rate", wave];
+    for out in ["wire:10G", "pcap:out.pcap"] {
+        let report = bench.report([&shape[..], &["--out", out]].concat());
+        assert_books(&report);
+        let web = class(&report, "web");
+        // A frame each µs is what the waveform asks, until it is over; the next one is held.
+        assert_eq!(frames(web, "/out/frames"), 1_000, "{web}");
+        assert_eq!((frames(web, "/drops/ended"), frames(web, "/held")), (1_999, 1), "{web}");
+        assert_eq!(frames(class(&report, "default"), "/out/frames"), 3_000);
+    }
+}

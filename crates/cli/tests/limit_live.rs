@@ -143,6 +143,19 @@ fn tcp_to_five_destinations_is_shaped() {
 }
 
 #[test]
+fn a_user_over_its_rate_fills_its_own_queue_and_not_the_pool() {
+    let Some((bed, limit)) = limited("own-queue", "--rate 25Mbps --mode shape") else { return };
+    // 48 828 frames a second may go and 4 882 wait, more than the least pool holds.
+    let sender = bed.sender(1, 64, "150kpps", 150_000);
+    let pings = bed.output(Node::Client(1), "ping -c 5 -i 0.1 -W 5 10.77.0.206");
+    assert_eq!(number(&sender.wait().report(), "/out/frames"), 150_000);
+    let report = limit.stop().report();
+    assert!(pings.status.success(), "{}", String::from_utf8_lossy(&pings.stdout));
+    assert!(number(&report, "/drops/limit-queue") > 1_000, "{report}");
+    assert_eq!(report.pointer("/drops/pool"), None, "{report}");
+}
+
+#[test]
 fn a_signal_changes_rates_under_traffic() {
     let Some((bed, limit)) = limited("reload", &format!("--rate 100Mbps --rates rates {LATE_BURST}")) else { return };
     // Half the rates from 8 s on.

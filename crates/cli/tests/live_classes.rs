@@ -86,6 +86,21 @@ fn each_class_has_its_own_stages_and_schedule() {
 }
 
 #[test]
+fn a_class_whose_waveform_has_ended_takes_no_buffers_of_the_others() {
+    let Some(bed) = Bed::alone("ended", |_| {}) else { return };
+    let shape = bed.shape("--class 'ends = udp dport 9' --rate 'ends=burst 8Gbps for 2ms every 10ms count 1'");
+    // More than a pool holds.
+    let sent = bed.sender(1, 200, "60kpps", 120_000).wait().report();
+    assert_eq!(number(&sent, "/out/frames"), 120_000);
+    let trips = round_trips(&bed.stdout(CLIENT, "ping -c 3 -i 0.2 -W 5 10.77.0.100"));
+    let report = shape.stop().report();
+    assert_eq!(trips.len(), 3, "{report}");
+    let ends = class(&report, "ends");
+    assert!(number(ends, "/drops/ended") > 1_000 && number(ends, "/held") == 1, "{ends}");
+    assert_eq!(report.pointer("/drops/pool"), None, "{report}");
+}
+
+#[test]
 fn crests_of_three_sources_leave_in_order() {
     let Some(bed) = Bed::alone("sync", |topology| topology.clients = 3) else { return };
     // Programs take a while to start, each a different one; and the machine may hiccup within a crest.
