@@ -21,11 +21,11 @@ mod maker;
 mod metered;
 mod neighbour;
 mod outlet;
+mod placement;
 mod queue;
 mod replay;
 mod rounds;
 mod slices;
-mod way;
 mod worker;
 
 pub use counters::Counters;

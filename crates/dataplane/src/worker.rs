@@ -12,10 +12,10 @@ use crate::line::{LineEnd, OnLine};
 use crate::maker::Maker;
 use crate::neighbour;
 use crate::outlet::Outlet;
+use crate::placement::Placement;
 use crate::replay::{self, Supply, Whole};
 use crate::rounds::Ends;
 use crate::slices;
-use crate::way::Way;
 use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
 use engine::filler::FillerPlanner;
 use engine::sources::{Host, Streams};
@@ -411,12 +411,12 @@ impl Worker {
         };
         let (mut listed, mut far_end) = (Vec::new(), None);
         let mut raised = false;
-        let way = Way { eal, clock, ends, counters, cpus: &cpus, limit, made, window: config.window };
+        let placement = Placement { eal, clock, ends, counters, cpus: &cpus, limit, made, window: config.window };
         let mut report = match config.pacing {
             Pacing::AsReady | Pacing::Deadline(_) => {
                 let paced = config.pacing != Pacing::AsReady;
                 let outlet = Outlet::new(output_tx, launch).stamping(stamps).slicing(pipeline.slice_clock());
-                way.run(pipeline, intake, meter, back, |rounds, back| {
+                placement.run(pipeline, intake, meter, back, |rounds, back| {
                     DeadlinePacer::new(outlet, back, paced).answering(answers).run(rounds)
                 })?
             }
@@ -439,14 +439,14 @@ impl Worker {
                         let rx = output_rx.into_iter().next().expect("a ring has a way out");
                         let end = LineEnd::new(rx, line, slots, planned, *list, *keep_fillers);
                         let pacer = FillerPacer::new(tx, fillers, settings).stamping(stamps);
-                        let near = || way.run(pipeline, intake, meter, None, |rounds, _| pacer.run(rounds, None));
+                        let near = || placement.run(pipeline, intake, meter, None, |rounds, _| pacer.run(rounds, None));
                         let (report, (line, frames)) = with_far_end(eal, end, &clock, line_cpu.as_ref(), near)?;
                         (listed, far_end) = (frames, Some(line));
                         report?
                     }
                     _ => {
                         let pacer = FillerPacer::new(tx, fillers, settings).stamping(stamps);
-                        way.run(pipeline, intake, meter, back, |rounds, back| pacer.run(rounds, back))?
+                        placement.run(pipeline, intake, meter, back, |rounds, back| pacer.run(rounds, back))?
                     }
                 }
             }

@@ -13,7 +13,7 @@ use units::Span;
 
 /// How the parts of a pipeline are run: one behind the other on the calling thread, or each on a thread of
 /// its own with lock-free rings between them (LightShaper §3.1). What comes out is the same.
-pub(crate) struct Way<'a> {
+pub(crate) struct Placement<'a> {
     pub(crate) eal: &'static Eal,
     pub(crate) clock: TscClock,
     pub(crate) ends: Ends<'a>,
@@ -27,7 +27,7 @@ pub(crate) struct Way<'a> {
     pub(crate) window: Span,
 }
 
-impl Way<'_> {
+impl Placement<'_> {
     /// Runs to the end; `depart` makes departures, and carries back if it is given the way back.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Way<'_> {
         back: Option<Back>,
         depart: impl FnOnce(Rounds<'_>, Option<Back>) -> PipelineReport + Send,
     ) -> Result<PipelineReport, Error> {
-        let Way { eal, clock, ends, counters, cpus, limit, made, window } = self;
+        let Placement { eal, clock, ends, counters, cpus, limit, made, window } = self;
         let count = cpus.len().clamp(1, pipeline.most_parts());
         let mut parts = pipeline.parts(count);
         let schedules = parts.pop().expect("there is one part at least");
