@@ -21,15 +21,15 @@ const BLOCK: usize = 64;
 type Block<T> = VecDeque<(Time, T)>;
 
 /// Entries in the order in which they came, in blocks that are used again.
-struct Chain<T> {
+struct Blocks<T> {
     blocks: VecDeque<Block<T>>,
     /// The least instant in it.
     least: Time,
 }
 
-impl<T> Chain<T> {
+impl<T> Blocks<T> {
     fn new() -> Self {
-        Chain { blocks: VecDeque::new(), least: Time::MAX }
+        Blocks { blocks: VecDeque::new(), least: Time::MAX }
     }
 
     fn push(&mut self, at: Time, value: T, free: &mut Vec<Block<T>>) {
@@ -61,9 +61,9 @@ impl<T> Chain<T> {
 /// Time only goes forward: what is put in with an instant before the last that was taken leaves next.
 pub struct Timed<T> {
     /// Entries that came in order.
-    run: Chain<T>,
+    run: Blocks<T>,
     run_last: Time,
-    slots: Vec<Chain<T>>,
+    slots: Vec<Blocks<T>>,
     /// Which slots hold anything, a bit each, and which of these words are not 0.
     used: [u64; LEVELS * SLOTS / 64],
     words: u64,
@@ -75,9 +75,9 @@ pub struct Timed<T> {
 impl<T> Default for Timed<T> {
     fn default() -> Self {
         Timed {
-            run: Chain::new(),
+            run: Blocks::new(),
             run_last: Time::ZERO,
-            slots: (0..LEVELS * SLOTS).map(|_| Chain::new()).collect(),
+            slots: (0..LEVELS * SLOTS).map(|_| Blocks::new()).collect(),
             used: [0; LEVELS * SLOTS / 64],
             words: 0,
             last: 0,

@@ -95,7 +95,7 @@ impl Piece {
         // A guess in floating point, then whole picoseconds in ever greater steps: what comes out
         // does not depend on the guess.
         let start = *from as f64;
-        let root = (start * start + slope.rise * short(amount)).max(0.0).sqrt();
+        let root = (start * start + slope.rise * about(amount)).max(0.0).sqrt();
         let guess = (root - start) * slope.run;
         let mut low = (guess as i64).max(0).cast_unsigned().min(*ps);
         if slope.fits && low < *ps && slope.is_last(*from, low, amount) {
@@ -142,7 +142,7 @@ struct Slope {
 }
 
 /// About the same number: the conversion of 128 bits that compilers have is as dear as a root.
-fn short(amount: u128) -> f64 {
+fn about(amount: u128) -> f64 {
     (amount >> 64) as u64 as f64 * 18_446_744_073_709_551_616.0 + amount as u64 as f64
 }
 

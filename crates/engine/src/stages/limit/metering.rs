@@ -34,12 +34,12 @@ pub struct Look {
     pub(super) bytes: u32,
     /// The colour that it came with.
     pub(super) came: Colour,
-    pub(super) fate: Fate,
+    pub(super) found: Found,
 }
 
-/// What becomes of a frame.
+/// What metering found of a frame, from which follows what becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Found {
     /// No user has it, or the user is not metered.
     Unmetered,
     Conforms,
@@ -66,7 +66,7 @@ impl Look {
     /// Whether the user was found to exceed.
     #[must_use]
     pub fn exceeds(&self) -> bool {
-        matches!(self.fate, Fate::Exceeds | Fate::Impatient | Fate::Yellow)
+        matches!(self.found, Found::Exceeds | Found::Impatient | Found::Yellow)
     }
 
     /// Writes down what was found out of a frame that has a user and came at `at`. Not the colour that it came with:
@@ -76,19 +76,19 @@ impl Look {
     /// If there is no room for [`Look::BYTES`].
     pub fn write(&self, at: Time, into: &mut [u8]) {
         let key = self.key.unwrap_or(Key::new(0, 0));
-        let (fate, departs) = match self.fate {
-            Fate::Unmetered => (0, 0),
-            Fate::Drop(DropReason::Unknown) => (6, 0),
+        let (found, departs) = match self.found {
+            Found::Unmetered => (0, 0),
+            Found::Drop(DropReason::Unknown) => (6, 0),
             // A table without room is the only other reason that a decision has.
-            Fate::Drop(_) => (7, 0),
-            Fate::Conforms => (1, 0),
-            Fate::Exceeds => (2, 0),
-            Fate::Impatient => (3, 0),
-            Fate::Yellow => (4, 0),
-            Fate::Waits(departs) => (5, departs.as_ps()),
+            Found::Drop(_) => (7, 0),
+            Found::Conforms => (1, 0),
+            Found::Exceeds => (2, 0),
+            Found::Impatient => (3, 0),
+            Found::Yellow => (4, 0),
+            Found::Waits(departs) => (5, departs.as_ps()),
         };
         let numbers = u64::from(self.slot.unwrap_or(NO_SLOT)) << 32 | u64::from(self.bytes);
-        for (word, place) in [at.as_ps(), key.high, key.low, numbers, fate, departs]
+        for (word, place) in [at.as_ps(), key.high, key.low, numbers, found, departs]
             .into_iter()
             .zip(into[..Look::BYTES].chunks_exact_mut(8))
         {
@@ -103,19 +103,19 @@ impl Look {
     #[must_use]
     pub fn read(from: &[u8]) -> (Look, Time) {
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| from[i * 8 + byte]));
-        let fate = match word(4) {
-            1 => Fate::Conforms,
-            2 => Fate::Exceeds,
-            3 => Fate::Impatient,
-            4 => Fate::Yellow,
-            5 => Fate::Waits(Time::from_ps(word(5))),
-            6 => Fate::Drop(DropReason::Unknown),
-            7 => Fate::Drop(DropReason::NoRoom),
-            _ => Fate::Unmetered,
+        let found = match word(4) {
+            1 => Found::Conforms,
+            2 => Found::Exceeds,
+            3 => Found::Impatient,
+            4 => Found::Yellow,
+            5 => Found::Waits(Time::from_ps(word(5))),
+            6 => Found::Drop(DropReason::Unknown),
+            7 => Found::Drop(DropReason::NoRoom),
+            _ => Found::Unmetered,
         };
         let slot = Some((word(3) >> 32) as u32).filter(|slot| *slot != NO_SLOT).ok_or(Full::NoRoom);
         let look =
-            Look { key: Some(Key::new(word(1), word(2))), slot, bytes: word(3) as u32, came: Colour::Green, fate };
+            Look { key: Some(Key::new(word(1), word(2))), slot, bytes: word(3) as u32, came: Colour::Green, found };
         (look, Time::from_ps(word(0)))
     }
 }
@@ -160,7 +160,7 @@ impl Metering {
             }
             let bytes = self.bytes(frame);
             let came = self.dscp.map_or(Colour::Green, |dscp| colour_of(frame.bytes(), dscp));
-            looks.push(Look { key, slot: Err(Full::Unknown), bytes, came, fate: Fate::Unmetered });
+            looks.push(Look { key, slot: Err(Full::Unknown), bytes, came, found: Found::Unmetered });
         }
         self.limiter.users.find_all(&mut self.sought);
         let mut sought = self.sought.iter();
@@ -195,38 +195,38 @@ impl Metering {
         if self.moment.time() != at {
             self.moment = Moment::of(at);
         }
-        look.fate = loop {
+        look.found = loop {
             let number = match look.slot {
                 Ok(number) => number,
-                Err(Full::NoRoom) if !self.pass_when_full => break Fate::Drop(DropReason::NoRoom),
-                Err(Full::Unknown) if self.unknown == Unknown::Drop => break Fate::Drop(DropReason::Unknown),
-                Err(_) => break Fate::Unmetered,
+                Err(Full::NoRoom) if !self.pass_when_full => break Found::Drop(DropReason::NoRoom),
+                Err(Full::Unknown) if self.unknown == Unknown::Drop => break Found::Drop(DropReason::Unknown),
+                Err(_) => break Found::Unmetered,
             };
             let bits = u64::from(look.bytes) * 8;
             let Limiter { users, meter, .. } = &*self.limiter;
-            let fate = if let Some(seconds) = &mut self.seconds {
+            let found = if let Some(seconds) = &mut self.seconds {
                 seconds.colour(users, (number, key), &self.moment, bits, look.came).map(|colour| match colour {
-                    Colour::Green => Fate::Conforms,
-                    Colour::Yellow => Fate::Yellow,
-                    Colour::Red => Fate::Exceeds,
+                    Colour::Green => Found::Conforms,
+                    Colour::Yellow => Found::Yellow,
+                    Colour::Red => Found::Exceeds,
                 })
             } else if self.shapes {
                 let bucket = |word| users.bucket_of(number, key, word);
                 match reserve(users.word(number), bucket, &self.moment, bits, self.patience) {
-                    Ok(departs) if departs == at => Some(Fate::Conforms),
-                    Ok(departs) => Some(Fate::Waits(departs)),
+                    Ok(departs) if departs == at => Some(Found::Conforms),
+                    Ok(departs) => Some(Found::Waits(departs)),
                     Err(Answer::Gone) => None,
-                    Err(_) => Some(Fate::Impatient),
+                    Err(_) => Some(Found::Impatient),
                 }
             } else {
                 match meter.charge(users, worker, number, key, &self.moment, bits) {
-                    Answer::Conforms => Some(Fate::Conforms),
-                    Answer::Exceeds => Some(Fate::Exceeds),
+                    Answer::Conforms => Some(Found::Conforms),
+                    Answer::Exceeds => Some(Found::Exceeds),
                     Answer::Gone => None,
                 }
             };
-            match fate {
-                Some(fate) => break fate,
+            match found {
+                Some(found) => break found,
                 // It was idle and made room just now.
                 None => look.slot = users.find_or_add(key, &self.moment),
             }
@@ -251,15 +251,16 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         let at = Time::from_ps(7);
-        let drops = [DropReason::NoRoom, DropReason::Unknown].map(Fate::Drop);
-        let others = [Fate::Unmetered, Fate::Conforms, Fate::Exceeds, Fate::Impatient, Fate::Yellow, Fate::Waits(at)];
-        for fate in drops.into_iter().chain(others) {
-            let slot = if fate == drops[0] { Err(Full::NoRoom) } else { Ok(u32::MAX - 1) };
-            let look = Look { key: Some(Key::new(1 << 60, 3)), slot, bytes: 1_518, came: Colour::Green, fate };
+        let drops = [DropReason::NoRoom, DropReason::Unknown].map(Found::Drop);
+        let others =
+            [Found::Unmetered, Found::Conforms, Found::Exceeds, Found::Impatient, Found::Yellow, Found::Waits(at)];
+        for found in drops.into_iter().chain(others) {
+            let slot = if found == drops[0] { Err(Full::NoRoom) } else { Ok(u32::MAX - 1) };
+            let look = Look { key: Some(Key::new(1 << 60, 3)), slot, bytes: 1_518, came: Colour::Green, found };
             let mut bytes = [0xff; Look::BYTES];
             look.write(at, &mut bytes);
             let (read, when) = Look::read(&bytes);
-            assert_eq!((read.key, read.slot, read.bytes, read.fate, when), (look.key, look.slot, 1_518, fate, at));
+            assert_eq!((read.key, read.slot, read.bytes, read.found, when), (look.key, look.slot, 1_518, found, at));
         }
     }
 }

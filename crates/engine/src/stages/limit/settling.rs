@@ -1,4 +1,4 @@
-use super::metering::{Fate, Look};
+use super::metering::{Found, Look};
 use super::{Limit, Marking, Mode};
 use crate::meters::{Limiter, WorkerStats};
 use crate::stages::{Item, Outlet};
@@ -48,35 +48,35 @@ impl<F: Frame> Settling<F> {
         black_box(slots.fold(0, |all, slot| all ^ ledger.figures.touch(slot)));
         for (look, mut item) in looks.drain(..).zip(frames.drain(..)) {
             let length = item.frame.length();
-            let mut fate = look.fate;
-            match fate {
-                Fate::Conforms | Fate::Waits(_) => ledger.conforming.add(length),
-                Fate::Exceeds | Fate::Impatient => ledger.exceeding.add(length),
-                Fate::Yellow => {
+            let mut found = look.found;
+            match found {
+                Found::Conforms | Found::Waits(_) => ledger.conforming.add(length),
+                Found::Exceeds | Found::Impatient => ledger.exceeding.add(length),
+                Found::Yellow => {
                     ledger.exceeding.add(length);
                     ledger.yellow.add(length);
                 }
-                Fate::Unmetered if look.key.is_none() => ledger.without_key += 1,
-                Fate::Unmetered => ledger.unmetered += 1,
-                Fate::Drop(_) => {}
+                Found::Unmetered if look.key.is_none() => ledger.without_key += 1,
+                Found::Unmetered => ledger.unmetered += 1,
+                Found::Drop(_) => {}
             }
             // What a mark does to a frame that exceeds is no matter of its rate.
-            if let (Ok(slot), Some(key), false) = (look.slot, look.key, matches!(fate, Fate::Drop(_))) {
-                let got = matches!(fate, Fate::Conforms | Fate::Waits(_) | Fate::Yellow);
+            if let (Ok(slot), Some(key), false) = (look.slot, look.key, matches!(found, Found::Drop(_))) {
+                let got = matches!(found, Found::Conforms | Found::Waits(_) | Found::Yellow);
                 users.count(slot, look.bytes.into(), got);
                 // What was too impatient would have left after what waits: it is no part of a window.
-                if fate != Fate::Impatient {
-                    let at = if let Fate::Waits(departs) = fate { departs } else { item.at };
+                if found != Found::Impatient {
+                    let at = if let Found::Waits(departs) = found { departs } else { item.at };
                     let bytes = (look.bytes, if got { look.bytes } else { 0 });
                     let bps = || {
                         let word = users.word(slot).load(std::sync::atomic::Ordering::Relaxed);
                         users.bucket_of(slot, key, word).map(|bucket| bucket.rate().bps())
                     };
-                    ledger.figures.record(slot, at, bytes, bps, fate != Fate::Conforms);
+                    ledger.figures.record(slot, at, bytes, bps, found != Found::Conforms);
                 }
             }
-            if fate == Fate::Yellow || fate == Fate::Exceeds && *mode == Mode::Mark {
-                let red = fate == Fate::Exceeds;
+            if found == Found::Yellow || found == Found::Exceeds && *mode == Mode::Mark {
+                let red = found == Found::Exceeds;
                 let marked = Headers::of(item.frame.bytes()).is_some_and(|headers| match *marking {
                     Marking::Dscp(yellow, other) => {
                         set_dscp(item.frame.bytes_mut(), &headers, if red { other } else { yellow })
@@ -85,19 +85,19 @@ impl<F: Frame> Settling<F> {
                 });
                 ledger.marked += u64::from(marked);
                 // Who does not know ECN would not slow down (RFC 3168, section 5).
-                fate = if marked || *marking != Marking::Ecn { Fate::Conforms } else { Fate::Exceeds };
+                found = if marked || *marking != Marking::Ecn { Found::Conforms } else { Found::Exceeds };
             }
-            match fate {
-                Fate::Unmetered | Fate::Conforms | Fate::Yellow => out.release(item),
-                Fate::Waits(departs) => {
+            match found {
+                Found::Unmetered | Found::Conforms | Found::Yellow => out.release(item),
+                Found::Waits(departs) => {
                     ledger.delayed += 1;
                     item.at = departs;
                     held.push(Reverse(Due { item, number: *arrivals }));
                     *arrivals += 1;
                 }
-                Fate::Exceeds => out.discard(item.frame, DropReason::Policed),
-                Fate::Impatient => out.discard(item.frame, DropReason::Impatient),
-                Fate::Drop(reason) => out.discard(item.frame, reason),
+                Found::Exceeds => out.discard(item.frame, DropReason::Policed),
+                Found::Impatient => out.discard(item.frame, DropReason::Impatient),
+                Found::Drop(reason) => out.discard(item.frame, reason),
             }
         }
         if !workers.is_empty() {

@@ -1,5 +1,5 @@
 use super::Limit;
-use super::metering::{Fate, Look, Metering};
+use super::metering::{Found, Look, Metering};
 use super::settling::Settling;
 use crate::meters::{Metered, Workers};
 use crate::random::Random;
@@ -39,12 +39,12 @@ impl<F: Frame> Limiting<F> {
             .unzip();
         for look in looks.iter_mut() {
             // Whoever is not asked for by a worker below found it too busy.
-            look.fate = if look.slot.is_ok() { Fate::Drop(DropReason::Overrun) } else { Fate::Unmetered };
+            look.found = if look.slot.is_ok() { Found::Drop(DropReason::Overrun) } else { Found::Unmetered };
         }
         for (worker, number) in workers.order(&metered) {
             let i = numbers[number];
             self.metering.decide(&mut looks[i], frames[i].at, worker);
-            if looks[i].fate == Fate::Exceeds {
+            if looks[i].found == Found::Exceeds {
                 workers.exceeded(worker);
             }
         }
