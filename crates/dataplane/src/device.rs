@@ -50,6 +50,28 @@ const XDP_MTU: u32 = 3_400 - 18;
 /// As many frames as AF_XDP's driver has buffers for: 40 ms of 50 000 frames a second.
 const XDP_RING: u16 = 2_048;
 
+/// Whether DPDK's AF_XDP driver can have so many queues of an interface, and all that must be read are among them.
+fn xdp_has(name: &str, link: &dpdk::Link, wanted: u16, receives: bool) -> Result<(), Error> {
+    let (has, most) = (link.rx_queues, link.xdp_queues);
+    let cause = if wanted > most && has > most {
+        format!("it receives on {has} queues that do not send as well, and af_xdp can have {most} of such")
+    } else if wanted > most {
+        format!("af_xdp is to have {wanted} queues, and {most} of its queues receive and send")
+    } else if receives && wanted < has {
+        format!("it receives on {has} queues, and with queues={wanted} what arrives on the others would be lost")
+    } else {
+        return Ok(());
+    };
+    let remedy = if has > most {
+        format!("`ethtool -L {name} rx 1 tx 1`, of a veth at both ends, or write driver=af_packet")
+    } else if wanted > most {
+        format!("write queues={most}, or driver=af_packet")
+    } else {
+        format!("write queues={has}, or `ethtool -L {name} combined {wanted}`")
+    };
+    Err(Error::Queues { interface: name.to_owned(), cause, remedy })
+}
+
 /// A port that runs.
 pub(crate) struct Opened {
     pub(crate) started: Started,
@@ -79,7 +101,8 @@ impl Device {
     /// Opens and starts the port. For an interface without a stated driver, AF_XDP is tried first
     /// and AF_PACKET when that does not work here.
     ///
-    /// It has `senders` transmit queues at least. `mtu_of_nic` is that of a NIC bound to DPDK, if another than the
+    /// It has `senders` transmit queues at least. Where frames that come count (`receives`), none may arrive on a
+    /// queue that is not read. `mtu_of_nic` is that of a NIC bound to DPDK, if another than the
     /// driver's own is needed.
     pub(crate) fn open(
         &self,
@@ -87,6 +110,7 @@ impl Device {
         pool: &Pool,
         launch_time: LaunchTime,
         senders: u16,
+        receives: bool,
         mtu_of_nic: Option<u16>,
     ) -> Result<Opened, Error> {
         let mut config = PortConfig { launch_time, tx_queues: senders.max(1), ..PortConfig::default() };
@@ -112,7 +136,9 @@ impl Device {
                     start(vdev.as_str(), &PortConfig { rx_queues: queues, tx_queues: queues, ..config.clone() })
                 };
                 let xdp = || {
-                    let queues = queues.unwrap_or(link.rx_queues).max(senders);
+                    let wanted = queues.unwrap_or(link.rx_queues).max(senders);
+                    xdp_has(name, &link, wanted, receives)?;
+                    let queues = wanted;
                     // The buffers of all rings come out of one pool.
                     let ring = (XDP_RING / queues.next_power_of_two()).max(64);
                     let each = PortConfig { rx_queues: queues, tx_queues: queues, ..config.clone() };
@@ -123,7 +149,14 @@ impl Device {
                     Some(Driver::AfPacket) => packet(),
                     Some(Driver::AfXdp) => xdp(),
                     None if link.mtu > XDP_MTU => packet(),
-                    None => xdp().or_else(|_| packet()),
+                    None => match xdp() {
+                        // af_packet would get nothing beside it, or what is not meant for us.
+                        Err(Error::Dpdk(taken @ (dpdk::Error::XdpInUse { .. } | dpdk::Error::XdpProgram { .. }))) => {
+                            Err(taken.into())
+                        }
+                        Err(_) => packet(),
+                        opened => opened,
+                    },
                 }
             }
             // Its driver has a receive queue for each that sends.
@@ -169,6 +202,34 @@ impl Device {
         match self {
             Device::Pci(address) => Some(address),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_that_nobody_reads_are_refused() {
+        let with = |rx_queues, xdp_queues, wanted, receives| {
+            let link =
+                dpdk::Link { mtu: 1_500, up: true, carrier: true, rx_queues, xdp_queues, index: 1, ethernet: true };
+            xdp_has("eth1", &link, wanted, receives).map_err(|error| error.to_string())
+        };
+        // A NIC with four, all of them, or fewer where nothing is to come.
+        assert_eq!((with(4, 4, 4, true), with(4, 4, 1, false), with(1, 1, 1, true)), (Ok(()), Ok(()), Ok(())));
+        let few = with(4, 4, 3, true).expect_err("one is not read");
+        assert!(few.contains("queues=3") && few.ends_with("write queues=4, or `ethtool -L eth1 combined 3`"), "{few}");
+        let many = with(4, 4, 5, false).expect_err("there is no fifth");
+        assert!(many.ends_with("write queues=4, or driver=af_packet"), "{many}");
+        // veth with two each way.
+        for (wanted, receives) in [(1, true), (2, true), (2, false)] {
+            let split = with(2, 1, wanted, receives).expect_err("one at most, and two receive");
+            assert!(
+                split.ends_with("`ethtool -L eth1 rx 1 tx 1`, of a veth at both ends, or write driver=af_packet"),
+                "{split}"
+            );
         }
     }
 }

@@ -72,6 +72,16 @@ pub enum Error {
     /// What is asked cannot be had, with what to write instead.
     #[error(transparent)]
     Asked(#[from] units::ParseError),
+    /// An interface has not the queues that AF_XDP sockets need.
+    #[error("interface {interface}: {cause}: {remedy}")]
+    Queues {
+        /// Its name.
+        interface: String,
+        /// What is missing.
+        cause: String,
+        /// What to write or do instead.
+        remedy: String,
+    },
     /// The worker's thread ended by a panic.
     #[error("the worker of pipeline {0} failed: this is a defect of netlathe, please report it with what is above")]
     Worker(String),

@@ -230,7 +230,7 @@ impl Worker {
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
         let input = match &config.feed {
-            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1, None)?),
+            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1, true, None)?),
             Feed::Stream(..) | Feed::Replay { .. } => None,
         };
         let launch_time = match config.pacing {
@@ -242,7 +242,8 @@ impl Worker {
             Feed::Stream(..) if floods => config.cpus.len().min(usize::from(u16::MAX)) as u16,
             _ => 1,
         };
-        let mut output = config.output.open(eal, &pool, launch_time, senders, mtu_of_nic)?;
+        let returns = input.is_some() && !config.one_way;
+        let mut output = config.output.open(eal, &pool, launch_time, senders, returns, mtu_of_nic)?;
         if matches!(config.pacing, Pacing::Deadline(_)) {
             for queue in &mut output.started.tx {
                 queue.send_by_calls()?;

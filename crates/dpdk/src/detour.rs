@@ -193,10 +193,19 @@ fn link(interface: &Interface, attach: Attach, program: &[Instruction]) -> Resul
 /// # Safety
 /// `attributes` are what the command reads, and what they point to is there.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> Option<OwnedFd> {
-    // SAFETY: the caller's promise; the kernel reads as many bytes as there are.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) };
+    // SAFETY: the caller's promise.
+    let fd = unsafe { bpf_call(command, attributes) };
     // SAFETY: the descriptor is new and nobody else's.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// A command of bpf(2), and what it gives; the reason is in errno where that is below zero.
+///
+/// # Safety
+/// As for [`bpf`]; what the kernel writes to is borrowed for it, too.
+pub(crate) unsafe fn bpf_call<T>(command: libc::c_int, attributes: &mut T) -> libc::c_long {
+    // SAFETY: the caller's promise; the kernel reads as many bytes as there are.
+    unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) }
 }
 
 /// Makes a TAP device one through which the kernel sends nothing by itself, with room for bursts.

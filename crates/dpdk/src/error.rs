@@ -126,6 +126,36 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// The interface was there, and is no more.
+    #[error("interface {name} went away; check whether it was deleted, renamed or moved to another network namespace")]
+    InterfaceGone {
+        /// Its name.
+        name: String,
+    },
+    /// An XDP program is on the interface that is not ours to take off.
+    #[error(
+        "interface {interface} has an XDP program that is not netlathe's (id {id}{name}), and af_xdp would put its own in \
+         that place: `ip link set dev {interface} xdp off` if nobody needs it, or write if:{interface},driver=af_packet"
+    )]
+    XdpProgram {
+        /// The interface.
+        interface: String,
+        /// The program's number, as `bpftool prog` shows it.
+        id: u32,
+        /// Its name behind a comma, if it is known.
+        name: String,
+    },
+    /// The interface's XDP program is a living netlathe's.
+    #[error(
+        "{who} has interface {interface} by af_xdp, and takes all frames that arrive there: end that first, or name \
+         another interface"
+    )]
+    XdpInUse {
+        /// The interface.
+        interface: String,
+        /// Whose it is.
+        who: String,
+    },
     /// The kernel cannot lead an interface's frames elsewhere.
     #[error("{what} failed: {why}")]
     NoDetour {

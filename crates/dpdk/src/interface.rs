@@ -98,16 +98,16 @@ impl Interface {
         Ok((has(libc::IFF_UP), has(libc::IFF_UP) && has(libc::IFF_RUNNING)))
     }
 
-    /// Receive queues; 1 where the driver does not tell.
-    pub(crate) fn rx_queues(&self) -> Result<u16> {
+    /// Queues that receive and queues that do both, receiving and sending; of the latter also how many there could be.
+    /// None where the driver does not tell.
+    fn channels(&self) -> Result<Option<Channels>> {
         let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
         let mut request = self.request();
         request.ifr_ifru.ifru_data = (&raw mut channels).cast();
         // SAFETY: the kernel writes as many bytes of what `ifru_data` points to as that command has.
         let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-        let told = if rc < 0 { 1 } else { channels.rx + channels.combined };
-        Ok(told.clamp(1, u32::from(u16::MAX)) as u16)
+        Ok((rc == 0).then_some(channels))
     }
 
     /// Makes the interface accept frames for other stations, for as long as the socket is open: unlike
@@ -129,7 +129,10 @@ impl Interface {
 #[derive(Default)]
 struct Channels {
     command: u32,
-    most: [u32; 4],
+    most_rx: u32,
+    most_tx: u32,
+    most_other: u32,
+    most_combined: u32,
     rx: u32,
     tx: u32,
     other: u32,
@@ -147,8 +150,11 @@ pub struct Link {
     pub up: bool,
     /// It is set up and has a carrier.
     pub carrier: bool,
-    /// Receive queues.
+    /// Receive queues; 1 where the driver does not tell.
     pub rx_queues: u16,
+    /// Queues that DPDK's AF_XDP driver can have: those that receive and send both, or 1 where the interface's
+    /// driver has no such.
+    pub xdp_queues: u16,
     /// Its number in this network namespace.
     pub index: u32,
     /// It carries Ethernet frames; `lo` and tunnels of packets do not.
@@ -162,11 +168,14 @@ pub struct Link {
 pub fn link(name: &str) -> Result<Link> {
     let interface = Interface::named(name)?;
     let (up, carrier) = interface.state()?;
+    let channels = interface.channels()?.unwrap_or_default();
+    let count = |queues: u32| queues.clamp(1, u32::from(u16::MAX)) as u16;
     Ok(Link {
         mtu: interface.mtu()?,
         up,
         carrier,
-        rx_queues: interface.rx_queues()?,
+        rx_queues: count(channels.rx + channels.combined),
+        xdp_queues: if channels.most_combined == 0 { 1 } else { count(channels.combined) },
         index: interface.index,
         ethernet: interface.is_ethernet()?,
     })

@@ -36,6 +36,7 @@ mod pool;
 mod port;
 mod priority;
 mod vdev;
+mod xdp;
 
 pub use burst::{BURST, Burst, Drain};
 pub use clock::TscClock;

@@ -192,7 +192,7 @@ impl PacketRing {
     /// when a signal came.
     ///
     /// # Errors
-    /// [`Error::InterfaceDown`] when the interface goes down or away, once; [`Error::System`].
+    /// [`Error::InterfaceDown`] when the interface goes down, once, [`Error::InterfaceGone`] when it goes away; [`Error::System`].
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Batch<'_>>> {
         if !self.ready() {
             self.wait(timeout)?;
@@ -302,7 +302,12 @@ impl PacketRing {
         match error {
             0 => Ok(()),
             libc::ENETDOWN | libc::ENODEV | libc::ENXIO => {
-                Err(Error::InterfaceDown { name: self.interface.name.clone() })
+                let name = self.interface.name.clone();
+                // One of that name may have been made meanwhile; this socket gets nothing of it.
+                match Interface::named(&name) {
+                    Ok(there) if there.index == self.interface.index => Err(Error::InterfaceDown { name }),
+                    _ => Err(Error::InterfaceGone { name }),
+                }
             }
             other => Err(Error::System {
                 what: format!("receiving on {}", self.interface.name),

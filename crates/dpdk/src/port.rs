@@ -2,6 +2,7 @@ use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::{self, Interface};
 use crate::losses::{self, Sockets};
+use crate::xdp::Claim;
 use crate::{BURST, Burst, Eal, Error, LaunchTime, NicClock, Outgoing, PacketSender, Pool, Result, Vdev};
 use dpdk_sys as sys;
 use packet::Frame;
@@ -137,6 +138,8 @@ pub(crate) struct PortInner {
     // Holds the interface's promiscuity.
     _membership: Option<OwnedFd>,
     sockets: Sockets,
+    // Given up when the driver has taken its program off, which is when this is dropped.
+    claim: Option<Claim>,
 }
 
 impl Port {
@@ -148,7 +151,8 @@ impl Port {
     /// network namespace.
     ///
     /// # Errors
-    /// [`Error::NoInterface`], [`Error::PortInUse`], [`Error::Queues`], [`Error::Room`]; otherwise
+    /// [`Error::NoInterface`], [`Error::PortInUse`], [`Error::Queues`], [`Error::Room`]; of XDP sockets
+    /// [`Error::XdpProgram`] and [`Error::XdpInUse`], nothing being touched then; otherwise
     /// [`Error::Attach`] and [`Error::Port`] with what the driver said. Nothing stays attached.
     pub fn open(eal: &'static Eal, device: impl AsRef<str>, pool: &Pool, config: &PortConfig) -> Result<Port> {
         let text = device.as_ref().trim();
@@ -163,13 +167,17 @@ impl Port {
         }
         // A driver's own words for a missing interface are poor.
         let socket_driver = name.starts_with("net_af_packet") || name.starts_with("net_af_xdp");
+        let mut claim = None;
         if let Some(interface) = arguments.split(',').find_map(|a| a.strip_prefix("iface="))
             && socket_driver
         {
-            Interface::named(interface)?;
+            let interface = Interface::named(interface)?;
+            claim = name.starts_with("net_af_xdp").then(|| Claim::take(&interface)).transpose()?;
         }
 
-        let inner = Arc::new(attach(eal, name, arguments, text, pool)?);
+        let mut inner = attach(eal, name, arguments, text, pool)?;
+        inner.claim = claim;
+        let inner = Arc::new(inner);
         let mut port = Port { inner, rx_queues: config.rx_queues, tx_queues: config.tx_queues, launches: false };
         port.configure(config)?;
         Ok(port)
@@ -237,6 +245,9 @@ impl Port {
             inner.check("configure", rc, mark)?;
             // The driver has adjusted it.
             inner.tx_descriptors = raw.tx_descriptors;
+        }
+        if let Some(claim) = &mut inner.claim {
+            claim.note()?;
         }
         inner.set_max_frame(config)?;
         if config.promiscuous {
@@ -408,6 +419,7 @@ fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Poo
         _pool: pool.clone(),
         _membership: None,
         sockets,
+        claim: None,
     };
     let index = inner.raw_info()?.interface_index;
     inner.interface = Interface::numbered(index);
@@ -452,6 +464,9 @@ fn reason(rc: c_int, log: &str) -> String {
         "; run as root, or in a namespace of your own: `unshare -Urn` (XDP sockets need root)"
     } else if log.contains("will not fit in mbuf") {
         "; the pool's buffers are smaller than the slots of the ring: see Vdev::af_packet_data_room"
+    } else if log.contains("not less than peer tx queues") {
+        text = "the other end of this veth sends on more queues than this one receives on".to_owned();
+        "; `ethtool -L` with rx 1 tx 1 at both ends, or use af_packet"
     } else if log.contains("xdp socket") || log.contains("umem") {
         "; XDP sockets need root outside of any user namespace, an MTU of at most 3500, and buffers of at most 3700 B: \
          use af_packet otherwise"
@@ -722,6 +737,11 @@ mod tests {
         assert!(reason(-libc::EPERM, "").contains("unshare -Urn"));
         assert!(reason(-1, "could not open AF_PACKET socket:Operation not permitted").contains("root"));
         assert!(reason(-1, "open_packet_iface(): Could not open AF_PACKET socket").contains("root"));
+        let veth = reason(
+            -22,
+            "libbpf: Kernel error message: veth: XDP expects number of rx queues not less than peer tx queues; xsk_configure(): Failed to create xsk socket.",
+        );
+        assert!(veth.contains("both ends"), "{veth}");
         assert!(!reason(-1, "Driver cannot attach the device").contains("root"));
         assert!(reason(-libc::EFAULT, "failed to parse device \"vdev:net_x0\"").contains("no such driver"));
         assert!(reason(-libc::EINVAL, "Unable to set TUNSETIFF for c0: Invalid argument").contains("another name"));

@@ -1,0 +1,102 @@
+//! Interfaces by AF_XDP: whose their XDP program is, and which of their queues are read. Each test says `SKIP: why`
+//! where the machine permits no labs, or no XDP sockets in them.
+
+#![cfg(feature = "live")]
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+#[path = "live/bed.rs"]
+mod bed;
+
+use bed::{Bed, Program, number};
+use lab::{Node, Topology};
+
+const XDP: &str = "--in if:c0,driver=af_xdp --out if:s0,driver=af_xdp";
+
+/// None, and the reason printed, where there are no labs or no XDP sockets in them.
+fn bed(test: &str, change: impl FnOnce(&mut Topology)) -> Option<Bed> {
+    let bed = Bed::shared(test, change)?;
+    let tried = bed.run(Node::Box, "shape --in if:c0,driver=af_xdp --out null --duration 10ms -q");
+    if tried.stderr.contains("need root") {
+        println!("SKIP: {}", tried.stderr);
+        return None;
+    }
+    Some(bed)
+}
+
+fn assert_carries(bed: &Bed, shape: Program) {
+    bed.send(1, 100, "1kpps", 300);
+    let report = shape.stop().report();
+    assert!(number(&report, "/out/frames") >= 300, "{report}");
+}
+
+/// The line of `ip` that tells of an XDP program.
+fn program(bed: &Bed, interface: &str) -> String {
+    let shown = bed.stdout(Node::Box, &format!("ip -d link show dev {interface}"));
+    shown.lines().find(|line| line.contains("prog/xdp")).unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn a_second_netlathe_is_refused_and_the_first_goes_on() {
+    let Some(bed) = bed("two", |_| {}) else { return };
+    let first = bed.between(XDP, "");
+    let before = program(&bed, "c0");
+    let who = format!("process {}", first.pid());
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 10";
+    for line in [
+        "shape --in c0 --out null --duration 1s".to_owned(),
+        format!("gen --out if:c0,driver=af_xdp {stream}"),
+        format!("gen --out c0 {stream}"),
+    ] {
+        bed.run(Node::Box, &line).assert_refused(&["c0", &who, "af_xdp"]);
+    }
+    assert_eq!(program(&bed, "c0"), before);
+    assert_carries(&bed, first);
+    assert!(!bed.has_xdp("c0"));
+}
+
+#[test]
+fn a_program_of_somebody_else_is_left_where_it_is() {
+    let Some(bed) = bed("other", |_| {}) else { return };
+    let killed = bed.between(XDP, "");
+    killed.signal("KILL");
+    killed.wait();
+    // Without the record it is nobody's that we know.
+    let namespace = bed.stdout(Node::Box, "stat -L -c %i /proc/self/ns/net");
+    let index = bed.stdout(Node::Box, "cat /sys/class/net/c0/ifindex");
+    let record = format!("/run/netlathe/xdp/{}-{}", namespace.trim(), index.trim());
+    std::fs::remove_file(&record).expect("a killed netlathe leaves its record");
+    let before = program(&bed, "c0");
+    assert!(before.contains("xsk_def_prog"), "{before}");
+
+    for line in ["shape --in c0 --out null --duration 1s", "shape --in if:c0,driver=af_xdp --out null --duration 1s"] {
+        let words = ["c0", "xsk_def_prog", "ip link set dev c0 xdp off", "driver=af_packet"];
+        bed.run(Node::Box, line).assert_refused(&words);
+    }
+    assert_eq!(program(&bed, "c0"), before);
+    // As the message says. What a socket that is gone would have got, the program passes on.
+    assert_carries(&bed, bed.between("--in if:c0,driver=af_packet --out s0", ""));
+    assert_eq!(program(&bed, "c0"), before);
+    bed.stdout(Node::Box, "ip link set dev c0 xdp off");
+    assert_carries(&bed, bed.between(XDP, ""));
+}
+
+#[test]
+fn queues_that_would_not_be_read_are_told() {
+    let Some(bed) = bed("queues", |topology| topology.queues = 2) else { return };
+    for queues in ["", ",queues=1", ",queues=2"] {
+        let refused = bed.run(Node::Box, &format!("shape --in if:c0,driver=af_xdp{queues} --out s0 --duration 1s"));
+        refused.assert_refused(&["c0", "2 queues", "ethtool -L c0 rx 1 tx 1", "driver=af_packet"]);
+    }
+    assert!(!bed.has_xdp("c0"));
+    bed.stdout(Node::Box, "ethtool -L c0 rx 1 tx 1");
+    let half = bed.run(Node::Box, "shape --in if:c0,driver=af_xdp --out null --duration 1s");
+    half.assert_refused(&["the other end of this veth", "rx 1 tx 1 at both ends"]);
+    for (node, interface) in [(Node::Client(1), "eth0"), (Node::Box, "s0"), (Node::Server, "eth0")] {
+        bed.stdout(node, &format!("ethtool -L {interface} rx 1 tx 1"));
+    }
+    assert_carries(&bed, bed.between(XDP, ""));
+    // Nothing is lost where nothing is to come.
+    let line = "gen --out if:s0,driver=af_xdp,queues=1 --json --count 10 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
+    bed.stdout(Node::Box, "ethtool -L s0 rx 2 tx 2");
+    assert_eq!(number(&bed.run(Node::Box, line).report(), "/out/frames"), 10);
+}

@@ -1,0 +1,259 @@
+//! Whose an interface's XDP program is.
+//!
+//! DPDK's driver attaches a program as `ip link` does: it stays when its process is killed, and the driver takes
+//! off whatever program it finds when it closes, or fails to open. So an interface is claimed before the driver
+//! sees it. The claim is a lock on a file, which ends with the process however it ends; the file has the numbers
+//! of the programs, which the kernel gives to no other program until the next start. A program with no such record
+//! is somebody else's.
+
+use crate::detour::bpf_call;
+use crate::interface::{Interface, socket};
+use crate::{Error, Result};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where claims are. Both they and the numbers of programs begin anew when the machine starts.
+const FOLDER: &str = "/run/netlathe/xdp";
+
+/// The right to attach a program to an interface and to take it off: one process has it at a time.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    interface: Interface,
+    /// None where nothing can be written: every program there is somebody else's then.
+    record: Option<(File, PathBuf)>,
+}
+
+impl Claim {
+    /// Claims an interface that has no XDP program, or one that a killed netlathe left.
+    ///
+    /// # Errors
+    /// [`Error::XdpInUse`], [`Error::XdpProgram`], [`Error::System`].
+    pub(crate) fn take(interface: &Interface) -> Result<Claim> {
+        let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino());
+        let path = Path::new(FOLDER).join(format!("{namespace}-{}", interface.index));
+        let mut claim = Claim { interface: interface.clone(), record: lock(path, &interface.name)? };
+        let recorded = claim.recorded();
+        let there = programs(interface)?;
+        if let Some(id) = there.iter().find(|id| !recorded.contains(id)) {
+            let name = name_of(*id).map_or_else(String::new, |name| format!(", {name}"));
+            return Err(Error::XdpProgram { interface: interface.name.clone(), id: *id, name });
+        }
+        claim.record(&there)?;
+        Ok(claim)
+    }
+
+    /// Records the programs that are there now as ours.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(crate) fn note(&mut self) -> Result<()> {
+        let there = programs(&self.interface)?;
+        self.record(&there)
+    }
+
+    /// The programs that whoever had the claim before has recorded.
+    fn recorded(&mut self) -> Vec<u32> {
+        let text = self.record.as_mut().and_then(|(file, _)| io::read_to_string(file).ok()).unwrap_or_default();
+        text.split_whitespace().skip(1).filter_map(|id| id.parse().ok()).collect()
+    }
+
+    /// This process's number, and those of the programs.
+    fn record(&mut self, programs: &[u32]) -> Result<()> {
+        let Some((file, path)) = &mut self.record else { return Ok(()) };
+        let programs: String = programs.iter().map(|id| format!(" {id}")).collect();
+        let text = format!("{}{programs}\n", std::process::id());
+        let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(text.as_bytes()));
+        written.map_err(|source| Error::System { what: format!("writing {}", path.display()), source })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // What is still attached, if the driver never came to take it off, stays on record.
+        let gone = programs(&self.interface).map_or(true, |there| there.is_empty());
+        if let Some((_, path)) = self.record.as_ref().filter(|_| gone) {
+            // An empty record means the same as none.
+            let _left = fs::remove_file(path);
+        }
+    }
+}
+
+/// Locks the record of an interface. None where it cannot be written: who may not do that may load no program
+/// either, which the driver says better.
+fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
+    loop {
+        let opened = fs::create_dir_all(FOLDER)
+            .and_then(|()| OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path));
+        let Ok(mut file) = opened else { return Ok(None) };
+        // SAFETY: takes numbers only.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } < 0 {
+            let mut text = String::new();
+            // For the message only.
+            let _unread = file.read_to_string(&mut text);
+            let who = match text.split_whitespace().next() {
+                Some(process) if process == std::process::id().to_string() => "this command".to_owned(),
+                Some(process) => format!("another netlathe (process {process})"),
+                None => "another netlathe".to_owned(),
+            };
+            return Err(Error::XdpInUse { interface: interface.to_owned(), who });
+        }
+        // Whoever had it may have removed the file after we opened it: then the lock is on nothing.
+        let locked = file.metadata().map(|locked| locked.ino());
+        if locked.is_ok_and(|locked| fs::metadata(&path).is_ok_and(|there| there.ino() == locked)) {
+            return Ok(Some((file, path)));
+        }
+    }
+}
+
+/// The numbers of the programs that an interface has, for the driver, the kernel and the hardware.
+fn programs(interface: &Interface) -> Result<Vec<u32>> {
+    let what = || format!("asking for the XDP program of {}", interface.name);
+    let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW)?);
+    let mut answer = vec![0; 1 << 16];
+    let read = netlink.write_all(&question(interface.index)).and_then(|()| netlink.read(&mut answer));
+    match read.and_then(|length| programs_in(&answer[..length])) {
+        Ok(programs) => Ok(programs),
+        Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
+            Err(Error::NoInterface { name: interface.name.clone() })
+        }
+        Err(source) => Err(Error::System { what: what(), source }),
+    }
+}
+
+/// `struct nlmsghdr` and `struct ifinfomsg`, 16 bytes each.
+const HEADERS: usize = 32;
+
+/// RTM_GETLINK for one interface.
+fn question(index: u32) -> Vec<u8> {
+    let mut question = Vec::with_capacity(HEADERS);
+    question.extend((HEADERS as u32).to_ne_bytes());
+    question.extend(libc::RTM_GETLINK.to_ne_bytes());
+    question.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
+    question.extend([0; 12]);
+    question.extend(index.to_ne_bytes());
+    question.extend([0; 8]);
+    question
+}
+
+/// `enum` at IFLA_XDP_PROG_ID of linux/if_link.h: the program, then those by where they run.
+const PROGRAM_IDS: std::ops::RangeInclusive<u16> = 4..=7;
+
+/// Reads them in the answer, by attribute IFLA_XDP.
+fn programs_in(answer: &[u8]) -> io::Result<Vec<u32>> {
+    let short = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let kind = answer.get(4..6).and_then(|kind| kind.try_into().ok()).map(u16::from_ne_bytes).ok_or_else(short)?;
+    if i32::from(kind) == libc::NLMSG_ERROR {
+        let errno = answer.get(16..20).and_then(|errno| errno.try_into().ok()).map(i32::from_ne_bytes);
+        return Err(io::Error::from_raw_os_error(-errno.ok_or_else(short)?));
+    }
+    let attributes = attributes(answer.get(HEADERS..).ok_or_else(short)?);
+    let xdp = attributes.into_iter().find(|(kind, _)| *kind == libc::IFLA_XDP);
+    let inner = xdp.map(|(_, value)| self::attributes(value)).unwrap_or_default();
+    let mut ids: Vec<u32> = inner
+        .into_iter()
+        .filter(|(kind, _)| PROGRAM_IDS.contains(kind))
+        .filter_map(|(_, value)| Some(u32::from_ne_bytes(value.try_into().ok()?)))
+        .filter(|id| *id != 0)
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
+/// Kinds and values of netlink's attributes, as far as they are whole.
+fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    /// Two flags above the kind.
+    const KIND: u16 = 0x3fff;
+    let mut all = Vec::new();
+    while let [a, b, c, d, ..] = *bytes {
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let Some(value) = bytes.get(4..length) else { break };
+        all.push((u16::from_ne_bytes([c, d]) & KIND, value));
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    all
+}
+
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+
+/// The part of `union bpf_attr` that asks for information.
+#[repr(C)]
+struct Ask {
+    descriptor: u32,
+    length: u32,
+    into: u64,
+}
+
+/// The beginning of `struct bpf_prog_info`.
+#[repr(C)]
+struct Information {
+    before: [u64; 8],
+    name: [u8; 16],
+}
+
+/// The name of a program, where it has one and this user may know.
+fn name_of(id: u32) -> Option<String> {
+    let mut which = [id, 0, 0];
+    // SAFETY: three numbers, which the kernel reads.
+    let fd = unsafe { bpf_call(BPF_PROG_GET_FD_BY_ID, &mut which) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    let program = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let mut told = Information { before: [0; 8], name: [0; 16] };
+    let mut ask = Ask {
+        descriptor: program.as_raw_fd() as u32,
+        length: size_of::<Information>() as u32,
+        into: (&raw mut told) as u64,
+    };
+    // SAFETY: the kernel writes at most `length` bytes into what is borrowed meanwhile; zeros ask for no lists.
+    if unsafe { bpf_call(BPF_OBJ_GET_INFO_BY_FD, &mut ask) } < 0 {
+        return None;
+    }
+    let name: Vec<u8> = told.name.iter().copied().take_while(|byte| *byte != 0).collect();
+    String::from_utf8(name).ok().filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend((value.len() as u16 + 4).to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    #[test]
+    fn programs_are_read_from_the_kernels_answer() {
+        let xdp = [attribute(2, &[4]), attribute(5, &7_u32.to_ne_bytes()), attribute(6, &9_u32.to_ne_bytes())].concat();
+        let mut answer = vec![0; HEADERS];
+        answer[4..6].copy_from_slice(&libc::RTM_NEWLINK.to_ne_bytes());
+        answer.extend(attribute(3, b"eth0\0"));
+        // With the flag of nested attributes.
+        answer.extend(attribute(libc::IFLA_XDP | 0x8000, &xdp));
+        assert_eq!(programs_in(&answer).expect("an answer"), [7, 9]);
+        assert!(programs_in(&answer[..HEADERS + 12]).expect("an answer").is_empty());
+
+        let mut error = vec![0; 36];
+        error[4] = libc::NLMSG_ERROR as u8;
+        error[16..20].copy_from_slice(&(-libc::ENODEV).to_ne_bytes());
+        assert_eq!(programs_in(&error).expect_err("an error").raw_os_error(), Some(libc::ENODEV));
+        assert!(programs_in(&[]).is_err());
+    }
+
+    #[test]
+    fn the_loopback_has_none() {
+        let lo = Interface::named("lo").expect("there is one");
+        assert!(programs(&lo).expect("an answer").is_empty());
+    }
+}
