@@ -12,6 +12,7 @@ use bed::{Disk, can_mount, figure, has, netlathe};
 use mirror::Pair;
 use rustix::process::Signal;
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -353,6 +354,36 @@ fn a_disk_in_use_is_not_unmounted_by_others_but_by_itself() {
     assert!(output.status.code() == Some(0) && said.contains("in use"), "{said}");
     assert!(!disk.is_mounted());
     assert!(held.read_at(&mut [0; 4], 0).is_err(), "there is nothing behind it");
+}
+
+#[test]
+fn a_disk_that_cannot_take_what_was_changed_says_so_and_goes_all_the_same() {
+    if !can_mount() || !has("python3") {
+        return;
+    }
+    let mut disk = Disk::short(64, "f", 1 << 20);
+    // In the directory, with a page changed that is beyond what the backing directory takes.
+    let program = "import mmap, os, sys, time\n\
+                   os.chdir(sys.argv[1])\n\
+                   m = mmap.mmap(os.open('f', os.O_RDWR), 0)\n\
+                   m[700_000] = 1\n\
+                   print('ready', flush=True)\n\
+                   time.sleep(60)";
+    let mut command = Command::new("python3");
+    command.args(["-c", program]).arg(disk.path()).stdout(Stdio::piped());
+    let mut holder = command.spawn().expect("python runs");
+    let mut ready = [0; 5];
+    holder.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("it is ready");
+    disk.signal(Signal::INT);
+    let output = disk.wait();
+    holder.kill().expect("it sleeps");
+    holder.wait().expect("it is ours");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("in use") && said.contains("reached the backing directory"), "{said}");
+    assert!(!disk.is_mounted(), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report all the same");
+    assert!(report["total"]["operations"].as_u64().is_some_and(|count| count > 0), "{report}");
 }
 
 #[test]

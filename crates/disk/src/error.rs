@@ -64,7 +64,7 @@ pub enum Error {
     )]
     Device(std::io::Error),
     /// Without root it needs help.
-    #[error("mounting needs root or fusermount3, which is not here: run as root, or install it (Debian: fuse3)")]
+    #[error("mounting needs root or fusermount3, which is not here: run as root, or install it (fuse3 on Debian)")]
     NoHelper,
     /// The kernel does not mount.
     #[error(
@@ -109,6 +109,17 @@ pub enum Error {
         mount: PathBuf,
         /// What is said.
         cause: String,
+    },
+    /// Files that programs had mapped are not whole.
+    #[error(
+        "not all that programs changed in files mapped from {} reached the backing directory: {cause}: check those files",
+        mount.display()
+    )]
+    Unwritten {
+        /// Where.
+        mount: PathBuf,
+        /// What the backing directory says.
+        cause: std::io::Error,
     },
     /// No threads to serve it.
     #[error("cannot start a thread: {0}: end other programs, or raise ulimit -u")]

@@ -40,6 +40,9 @@ pub struct Ended {
     pub tallies: Tallies,
     /// Programs had files open or were in the directory: it is gone for all others, and for them now.
     pub busy: bool,
+    /// The kernel did not unmount, for another reason than that it was in use; or it did, and not all that programs
+    /// had changed reached the backing directory.
+    pub failure: Option<Error>,
 }
 
 /// Mounts what is asked, and serves it from threads of its own.
@@ -121,34 +124,37 @@ impl Mounted {
     }
 
     /// Unmounts, answering at once whatever still waits.
-    ///
-    /// # Errors
-    /// The kernel does not unmount, for another reason than that it is in use.
-    pub fn end(self) -> Result<Ended, Error> {
+    #[must_use]
+    pub fn end(self) -> Ended {
         self.gate.hurry();
-        let mut busy = false;
+        let (mut busy, mut failure) = (false, None);
         if !self.is_gone() {
             match detach(&self.mount, UnmountFlags::empty()) {
                 Ok(()) => {}
                 Err(Detach::Busy) => {
                     busy = true;
-                    // What programs have changed in mapped files is not on its way yet.
-                    if let Ok(root) = openat(CWD, &self.mount, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-                        rustix::fs::syncfs(&root)
-                            .map_err(|cause| Error::Unmount { mount: self.mount.clone(), cause: cause.to_string() })?;
-                    }
-                    detach(&self.mount, UnmountFlags::DETACH).map_err(|error| error.of(&self.mount))?;
+                    // Whether or not that can be written, nobody serves the mount from now on.
+                    let written = write_back(&self.mount);
+                    let detached = detach(&self.mount, UnmountFlags::DETACH).map_err(|error| error.of(&self.mount));
+                    failure = written.and(detached).err();
                 }
-                Err(error) => return Err(error.of(&self.mount)),
+                Err(error) => failure = Some(error.of(&self.mount)),
             }
         }
-        if !busy {
+        if !busy && failure.is_none() {
             let ended = self.session.join();
             let ended = ended.unwrap_or_else(|_| Err(std::io::Error::other("a thread of it panicked")));
-            ended.map_err(|cause| Error::Unmount { mount: self.mount.clone(), cause: cause.to_string() })?;
+            let unmount = |cause: std::io::Error| Error::Unmount { mount: self.mount, cause: cause.to_string() };
+            failure = ended.map_err(unmount).err();
         }
-        Ok(Ended { tallies: self.gate.tallies(), busy })
+        Ended { tallies: self.gate.tallies(), busy, failure }
     }
+}
+
+/// Has the kernel write what programs have changed in mapped files, which is not on its way yet.
+fn write_back(mount: &Path) -> Result<(), Error> {
+    let Ok(root) = openat(CWD, mount, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return Ok(()) };
+    rustix::fs::syncfs(&root).map_err(|cause| Error::Unwritten { mount: mount.to_owned(), cause: cause.into() })
 }
 
 /// Unmounts a directory that some netlathe mounted, whether that still runs, has ended, or was killed.

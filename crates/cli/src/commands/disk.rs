@@ -101,7 +101,7 @@ impl Disk {
             std::thread::sleep(left.min(LOOK));
         }
         let lasted = start.elapsed();
-        let ended = mounted.end().map_err(Failure::new)?;
+        let ended = mounted.end();
         if ended.busy {
             output::note(format!(
                 "{} was in use: it is unmounted, and what programs still do there fails",
@@ -113,7 +113,7 @@ impl Disk {
         } else if !self.quiet {
             output::print(&table(&ask, &ended.tallies))?;
         }
-        Ok(ExitCode::SUCCESS)
+        ended.failure.map_or(Ok(ExitCode::SUCCESS), |failure| Err(Failure::new(failure)))
     }
 
     fn ask(&self) -> Result<Ask, Failure> {

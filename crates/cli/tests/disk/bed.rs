@@ -77,6 +77,18 @@ impl Disk {
         disk
     }
 
+    /// Mounts, with the page cache, a backing directory in which a file of `length` bytes is, and whose files take no
+    /// more than `blocks` blocks of 512 or 1024 bytes, as the shell counts.
+    pub(crate) fn short(blocks: u32, file: &str, length: u64) -> Self {
+        let mut disk = Self::new();
+        fs::File::create(disk.backing().join(file)).and_then(|file| file.set_len(length)).expect("there is room");
+        let mut command = Command::new("sh");
+        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).stdin(Stdio::null());
+        disk.mount_by(command, &["--cached"]);
+        disk
+    }
+
     fn mount_by(&mut self, mut command: Command, options: &[&str]) {
         command.arg("disk").arg("--backing").arg(self.backing()).arg("--mount").arg(self.path());
         command.args(options).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
