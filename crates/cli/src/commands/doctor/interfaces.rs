@@ -40,7 +40,7 @@ impl Harm {
 
 /// Looks at the interfaces named, or at all that are up but `lo`.
 pub(super) fn look(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, Failure> {
-    let present = machine.names(FOLDER);
+    let present = machine.interfaces().unwrap_or_else(|| machine.names(FOLDER));
     if let Some(absent) = named.iter().find(|name| !present.contains(name)) {
         return Err(Failure::new(format!(
             "there is no interface {absent} in this network namespace; `ip link` lists them"
@@ -63,7 +63,7 @@ pub(super) fn look(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, 
 
 /// What `ethtool` prints, or why it does not.
 fn ethtool(arguments: &[&str]) -> Result<String, String> {
-    let program = ::lab::which("ethtool").ok_or("ethtool is not installed")?;
+    let program = ::lab::which("ethtool").ok_or(NO_ETHTOOL)?;
     let output =
         Command::new(program).args(arguments).env("LC_ALL", "C").output().map_err(|error| error.to_string())?;
     if output.status.success() {
@@ -72,6 +72,14 @@ fn ethtool(arguments: &[&str]) -> Result<String, String> {
         Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "))
     }
 }
+
+/// What is not known of an interface, with the command that tells, or what gives that command.
+fn unknown(what: String, error: &str, command: &str) -> Finding {
+    let remedy = if error == NO_ETHTOOL { "apt-get install ethtool".to_owned() } else { format!("{command} as root") };
+    Finding::bad(what, format!("not known ({error})"), remedy)
+}
+
+const NO_ETHTOOL: &str = "ethtool is not installed";
 
 /// The value after a name in ethtool's listings.
 fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -85,9 +93,7 @@ fn pause(name: &str, listing: Result<String, String>) -> Finding {
         Err(error) if error.contains("not supported") => {
             return Finding::good(what, "no pause frames: the driver has none to set");
         }
-        Err(error) => {
-            return Finding::bad(what, format!("not known ({error})"), format!("ethtool -a {name} as root"));
-        }
+        Err(error) => return unknown(what, &error, &format!("ethtool -a {name}")),
     };
     let on = |name| value(&text, name).is_some_and(|value| value.starts_with("on"));
     let found = match (on("RX"), on("TX")) {
@@ -103,7 +109,7 @@ fn offloads(name: &str, listing: Result<String, String>) -> Finding {
     let what = format!("{name} offloads");
     let text = match listing {
         Ok(text) => text,
-        Err(error) => return Finding::bad(what, format!("not known ({error})"), "apt-get install ethtool"),
+        Err(error) => return unknown(what, &error, &format!("ethtool -k {name}")),
     };
     let state = |feature: &str| value(&text, feature).unwrap_or("off");
     let on: Vec<_> = OFFLOADS.into_iter().filter(|(feature, ..)| state(feature).starts_with("on")).collect();
@@ -138,7 +144,7 @@ fn ring(name: &str, listing: Result<String, String>) -> Finding {
     let text = match listing {
         Ok(text) => text,
         Err(error) if error.contains("not supported") => return Finding::good(what, "no ring that could be set"),
-        Err(error) => return Finding::bad(what, format!("not known ({error})"), format!("ethtool -g {name} as root")),
+        Err(error) => return unknown(what, &error, &format!("ethtool -g {name}")),
     };
     let mut settings = measure::host::InterfaceSettings::default();
     settings.read_ring(&text);
@@ -188,7 +194,9 @@ mod tests {
         let remedy = "ethtool -K eth1 tx off tso off gro off; rxvlan cannot be turned off on this interface";
         assert_eq!(found.remedy.as_deref(), Some(remedy));
         assert!(offloads("eth1", Ok(LISTING.replace(": on", ": off"))).good);
-        assert!(!offloads("eth1", Err("ethtool is not installed".into())).good);
+        let remedy = |error: &str| offloads("eth1", Err(error.into())).remedy;
+        assert_eq!(remedy(NO_ETHTOOL).as_deref(), Some("apt-get install ethtool"));
+        assert_eq!(remedy("netlink error: No such device").as_deref(), Some("ethtool -k eth1 as root"));
     }
 
     #[test]
@@ -223,5 +231,9 @@ mod tests {
         );
         assert_eq!(names(&["nl-absent1"]).ok().map(|found| found.len()), Some(3));
         assert!(names(&["nosuch0"]).is_err());
+        // Another namespace's, which /sys shows all the same.
+        fake.write("proc/net/dev", "Inter-| Receive\n face |bytes\n    lo: 0 0\nnl-absent1: 0 0");
+        assert!(names(&["nl-absent0"]).is_err());
+        assert_eq!(names(&[]).ok(), Some(Vec::new()));
     }
 }

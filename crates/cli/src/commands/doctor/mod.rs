@@ -76,6 +76,16 @@ impl Machine {
         names
     }
 
+    /// The interfaces of this network namespace, sorted; none where the kernel does not tell. `/sys` is no witness: it
+    /// shows those of the namespace that it was mounted in.
+    fn interfaces(&self) -> Option<Vec<String>> {
+        let listed = self.read("proc/net/dev")?;
+        let name = |line: &str| line.split_once(':').map(|(name, _)| name.trim().to_owned());
+        let mut names: Vec<String> = listed.lines().filter_map(name).collect();
+        names.sort();
+        Some(names)
+    }
+
     /// The last part of where a link leads.
     fn link(&self, path: &str) -> Option<String> {
         Some(fs::read_link(self.root.join(path)).ok()?.file_name()?.to_string_lossy().into_owned())
@@ -106,7 +116,7 @@ impl Doctor {
         };
         let mut findings = vec![Finding::good("virtual time", "captures and model lines need nothing of what follows")];
         findings.extend(rights::look(machine));
-        findings.push(slow_disks());
+        findings.push(slow_disks(disk::permitted()));
         findings.extend(drivers::look(machine));
         findings.extend(pci::look(machine));
         findings.extend(events::look(machine));
@@ -118,9 +128,9 @@ impl Doctor {
 }
 
 /// Whether `netlathe disk` can mount; what it would say if not is a cause and a remedy.
-fn slow_disks() -> Finding {
+fn slow_disks(permitted: Result<(), disk::Error>) -> Finding {
     const WHAT: &str = "slow disks";
-    match disk::permitted() {
+    match permitted {
         Ok(()) => Finding::good(WHAT, "/dev/fuse is there, and you can mount"),
         Err(error) => {
             let said = error.to_string();
@@ -173,6 +183,29 @@ impl Fake {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_disks_lack_is_a_cause_and_a_whole_remedy() {
+        let denied = std::io::Error::from_raw_os_error(13);
+        let errors = [
+            (disk::Error::NoFuse, "there is no /dev/fuse", "as root, modprobe fuse; "),
+            (
+                disk::Error::Device(denied),
+                "cannot open /dev/fuse: Permission denied (os error 13)",
+                "run as root or let ",
+            ),
+            (
+                disk::Error::NoHelper,
+                "mounting needs root or fusermount3, which is not here",
+                "run as root, or install it (fuse3 on Debian)",
+            ),
+        ];
+        for (error, cause, remedy) in errors {
+            let finding = slow_disks(Err(error));
+            assert_eq!(finding.found, cause);
+            assert!(finding.remedy.as_deref().is_some_and(|text| text.starts_with(remedy)), "{finding:?}");
+        }
+    }
 
     #[test]
     fn a_finding_is_a_line() {

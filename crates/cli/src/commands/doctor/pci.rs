@@ -101,14 +101,8 @@ fn linux_has_it(machine: &Machine, address: &str, id: &str, driver: Option<&str>
         return Finding::good(address, found);
     }
     let shown = interfaces.join(", ");
-    // The route table's second column is the destination.
-    let routes = machine.read("proc/net/route").unwrap_or_default();
-    let default = routes.lines().filter_map(|line| line.split_once('\t')).find_map(|(name, rest)| {
-        (rest.starts_with("00000000\t") && interfaces.iter().any(|interface| interface == name)).then_some(name)
-    });
-    if let Some(interface) = default {
-        let found = format!("{id}, Linux has it by {driver} as {interface}, with the default route: leave it there");
-        return Finding::good(address, found);
+    if let Some(why) = needed(machine, &interfaces) {
+        return Finding::good(address, format!("{id}, Linux has it by {driver} as {shown}, {why}: leave it there"));
     }
     let down: String = interfaces.iter().map(|name| format!("ip link set {name} down && ")).collect();
     Finding::bad(
@@ -116,6 +110,57 @@ fn linux_has_it(machine: &Machine, address: &str, id: &str, driver: Option<&str>
         format!("{id}, Linux has it by {driver} as {shown}; to have it as pci:{address}"),
         down + &bind,
     )
+}
+
+/// Why Linux is to keep a NIC with these interfaces, if it may be what the machine is reached by.
+fn needed(machine: &Machine, interfaces: &[String]) -> Option<String> {
+    let here = machine.interfaces().unwrap_or_default();
+    let of_sys = machine.names("sys/class/net");
+    // Not all that is there is an interface: bonding_masters is a file.
+    let missing =
+        of_sys.iter().any(|name| !here.contains(name) && !machine.names(&format!("{CLASS}/{name}")).is_empty());
+    if missing || here.iter().any(|name| !of_sys.contains(name)) {
+        return Some("which is not in this network namespace, so that its use is not known".to_owned());
+    }
+    for interface in interfaces {
+        let folder = format!("{CLASS}/{interface}");
+        let above = machine
+            .link(&format!("{folder}/master"))
+            .or_else(|| machine.names(&folder).iter().find_map(|name| name.strip_prefix("upper_").map(str::to_owned)));
+        if let Some(above) = above {
+            return Some(format!("with {above} on it"));
+        }
+    }
+    let default = default_routes(machine);
+    if default.is_empty() {
+        return Some("and no default route tells by which NIC this machine is reached".to_owned());
+    }
+    let reached = default.iter().any(|name| interfaces.contains(name));
+    reached.then(|| "with the default route".to_owned())
+}
+
+const CLASS: &str = "sys/class/net";
+
+/// The interfaces of default routes, of IPv4 and of IPv6.
+fn default_routes(machine: &Machine) -> Vec<String> {
+    /// A route that refuses: the kernel has one of IPv6, at `lo`.
+    const RTF_REJECT: u32 = 0x200;
+    let v4 = machine.read("proc/net/route").unwrap_or_default();
+    let v6 = machine.read("proc/net/ipv6_route").unwrap_or_default();
+    // The name, then the destination.
+    let of_v4 = v4.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let name = fields.next()?;
+        (fields.next()? == "00000000").then(|| name.to_owned())
+    });
+    // The destination, the length of its prefix, seven more, of which the last are flags, and the name.
+    let of_v6 = v6.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [destination, "00", .., flags, name] = fields[..] else { return None };
+        let refuses = u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & RTF_REJECT != 0);
+        (destination.bytes().all(|digit| digit == b'0') && !refuses).then(|| name.to_owned())
+    });
+    of_v4.chain(of_v6).collect()
 }
 
 /// The interfaces of a device; virtio's hang one folder below.
@@ -155,11 +200,47 @@ mod tests {
         assert!(one(None, &[]).found.ends_with("nobody has it"));
     }
 
+    const ROUTES: (&str, &str) = ("proc/net/route", "Iface\tDestination\neth0\t00000000\t01\neth1\t0000000A\t0");
+    const DEVICES: (&str, &str) = ("proc/net/dev", "Inter-|\n face |\n  eth0: 1 1\n  eth1: 1 1");
+    const ETH0: (&str, &str) = ("sys/class/net/eth0/operstate", "up");
+    const ETH1: (&str, &str) = ("sys/class/net/eth1/operstate", "up");
+    const BONDS: (&str, &str) = ("sys/class/net/bonding_masters", "");
+    const NET: (&str, &str) = ("sys/bus/pci/devices/0000:03:00.0/net/eth1/operstate", "up");
+
+    #[track_caller]
+    fn assert_left(more: &[(&str, &str)], why: &str) {
+        let finding = one(Some("i40e"), more);
+        assert!(finding.good && finding.remedy.is_none(), "{finding:?}");
+        assert!(finding.found.ends_with(&format!("{why}: leave it there")), "{finding:?}");
+    }
+
+    #[test]
+    fn a_nic_that_may_be_what_the_machine_is_reached_by_is_left() {
+        let v6 = |flags: &str, name: &str| {
+            let zeros = "0".repeat(32);
+            format!(
+                "{zeros} 00 {zeros} 00 fe800000000000000000000000000001 00000400 00000001 00000000 {flags}     {name}\n"
+            )
+        };
+        let only_v6 = format!("{}{}", v6("00450003", "eth1"), v6("00200200", "lo"));
+        let refusing = v6("00200200", "eth1");
+        let linked = [NET, ETH0, ETH1, BONDS, DEVICES];
+        let with = |more: &[(&'static str, &'static str)]| [&linked[..], more].concat();
+        assert_left(&[&linked[..], &[("proc/net/ipv6_route", only_v6.as_str())]].concat(), "with the default route");
+        assert_left(
+            &[&linked[..], &[("proc/net/ipv6_route", refusing.as_str())]].concat(),
+            "and no default route tells by which NIC this machine is reached",
+        );
+        assert_left(&with(&[ROUTES, ("sys/class/net/eth1/upper_eth1.7/ifindex", "9")]), "with eth1.7 on it");
+        // As `unshare -n` leaves it: /sys has the host's interfaces.
+        let elsewhere = "so that its use is not known";
+        assert_left(&[NET, ETH0, ETH1, ("proc/net/dev", "lo: 0"), ROUTES], elsewhere);
+        assert_left(&[NET, ETH0, ETH1, ("proc/net/dev", "eth0: 0\neth1: 0\nveth0: 0"), ROUTES], elsewhere);
+    }
+
     #[test]
     fn a_nic_of_linux_can_be_had_unless_it_has_the_default_route() {
-        let net = ("sys/bus/pci/devices/0000:03:00.0/net/eth1/operstate", "up");
-        let linux =
-            one(Some("i40e"), &[net, ("proc/net/route", "Iface\tDestination\neth0\t00000000\t01\neth1\t0000000A\t0")]);
+        let linux = one(Some("i40e"), &[NET, ETH0, ETH1, BONDS, DEVICES, ROUTES]);
         assert!(linux.found.contains("by i40e as eth1"), "{linux:?}");
         let remedy = "ip link set eth1 down && modprobe vfio-pci && dpdk-devbind.py --bind=vfio-pci 0000:03:00.0";
         assert_eq!(linux.remedy.as_deref(), Some(remedy));
