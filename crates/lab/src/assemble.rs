@@ -143,6 +143,11 @@ impl Lab {
         &self.record.topology.name
     }
 
+    /// The process that it goes with; none for a lab that stays.
+    pub(crate) fn owner(&self) -> Option<u32> {
+        self.record.owner.as_ref().map(|owner| owner.pid)
+    }
+
     /// When it was brought up.
     #[must_use]
     pub fn since(&self) -> SystemTime {

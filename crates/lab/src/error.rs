@@ -90,6 +90,31 @@ pub enum Error {
     )]
     Incomplete(String),
 
+    /// A lab of that name belongs to another command, with whose end it goes.
+    #[error(
+        "lab `{name}` belongs to process {pid} and goes down when that ends: choose another name with --name, or put \
+         NETLATHE_LAB={name} before the command to run it there all the same"
+    )]
+    Held {
+        /// The lab's name.
+        name: String,
+        /// The process that built it.
+        pid: u32,
+    },
+
+    /// A lab of that name is up, and is not what was asked for.
+    #[error("lab `{name}` is up with {what} {has}, not {said}: leave --{what} out, or choose another name with --name")]
+    Shape {
+        /// The lab's name.
+        name: String,
+        /// What is different, as its option is called.
+        what: &'static str,
+        /// What was said.
+        said: u32,
+        /// What the lab has.
+        has: u32,
+    },
+
     /// Namespaces of that lab are there, its record is not.
     #[error("lab `{0}` has namespaces but no record of them: remove them with `netlathe lab down {0}`")]
     Unrecorded(String),

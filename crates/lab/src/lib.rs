@@ -39,5 +39,5 @@ pub use error::{Error, Result};
 pub use list::{Interface, NodeSummary, State, Summary, list};
 pub use run::{Run, default_name, run};
 pub use tool::which;
-pub use topology::{DEFAULT_NAME, MAX_CLIENTS, Node, Topology};
+pub use topology::{DEFAULT_NAME, MAX_CLIENTS, Node, Shape, Topology};
 pub use user_namespace::{in_user_namespace, permit_user_namespaces, privileged, reexec_in_user_namespace};

@@ -1,6 +1,7 @@
 //! Running a program in a lab, and the lab only as long as the program, if there was none.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -18,7 +19,7 @@ use signal_hook::low_level::siginfo::Cause;
 
 use crate::assemble::{Guard, Lab};
 use crate::error::{Error, Result};
-use crate::topology::{DEFAULT_NAME, Node, Topology};
+use crate::topology::{DEFAULT_NAME, Node, Shape};
 
 /// The lab that a command means when it names none: the one it runs in (`NETLATHE_LAB`), else [`DEFAULT_NAME`].
 #[must_use]
@@ -29,8 +30,10 @@ pub fn default_name() -> String {
 /// What to run, and where.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The lab to use if one of that name is up, else the lab to build.
-    pub topology: Topology,
+    /// The lab to use if one of that name is up, else to build.
+    pub name: String,
+    /// What it is to look like.
+    pub shape: Shape,
     /// The node to run in.
     pub node: Node,
     /// The program and its arguments.
@@ -41,21 +44,25 @@ pub struct Run {
 
 /// Runs a program in a lab and returns its exit status as a shell gives it (128 + n when signal n ended it).
 ///
-/// If a lab of that name is up, the program runs in it, and it stays. Else one is built, and taken down when the
-/// program has ended, however it ended. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to the program, once each, and the lab
-/// is taken down after it. Signal handling is given back in neither case: the process is expected to exit soon after.
+/// If a lab of that name is up, the program runs in it, and it stays; one that goes with another command is used only
+/// inside it, which is what `NETLATHE_LAB` tells: elsewhere the program would be ended at any moment. Else one is built, and taken down when the
+/// program has ended, however it ended. SIGINT, SIGTERM, SIGHUP (unless it was ignored, as
+/// `nohup` has it) and SIGQUIT go to the program, once each, and the lab is taken down after it. Signal handling is given back in neither case: the process is expected to exit soon after.
 ///
 /// Without the rights to build a lab see [`crate::reexec_in_user_namespace`], to be called before.
 ///
 /// # Errors
-/// As [`Lab::up`] and [`Lab::command`]; the lab is gone then, too, if it was built here.
+/// As [`Lab::up`] and [`Lab::command`], [`Error::Held`], [`Error::Shape`]; the lab is gone then, too, if it was built here.
 pub fn run(options: &Run) -> Result<i32> {
     let (program, arguments) = options.command.split_first().ok_or(Error::NoCommand)?;
     let relay = Relay::start()?;
-    let (guard, lab) = match Lab::find(&options.topology.name) {
-        Ok(lab) => (None, lab),
+    let (guard, lab) = match Lab::find(&options.name) {
+        Ok(lab) => {
+            join(&lab, options)?;
+            (None, lab)
+        }
         Err(Error::NotUp(_)) => {
-            let guard = Guard::up(&options.topology)?;
+            let guard = Guard::up(&options.shape.named(&options.name))?;
             let lab = Lab::clone(&guard);
             (Some(guard), lab)
         }
@@ -76,6 +83,25 @@ pub fn run(options: &Run) -> Result<i32> {
         guard.down()?;
     }
     Ok(status)
+}
+
+/// Whether a lab that is up may be used, and is what was asked for.
+fn join(lab: &Lab, options: &Run) -> Result<()> {
+    let inside = std::env::var("NETLATHE_LAB").is_ok_and(|name| name == options.name);
+    if let Some(pid) = lab.owner().filter(|pid| !inside && *pid != std::process::id()) {
+        return Err(Error::Held { name: options.name.clone(), pid });
+    }
+    match options.shape.differs(lab.topology()) {
+        Some((what, said, has)) => Err(Error::Shape { name: options.name.clone(), what, said, has }),
+        None => Ok(()),
+    }
+}
+
+/// Whether this process was started with the signal ignored, and has not changed that.
+fn ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (signal - 1) != 0)
 }
 
 fn shell_status(status: ExitStatus) -> i32 {
@@ -107,10 +133,11 @@ enum Spawned {
 }
 
 impl Relay {
-    /// Takes the signals over, also those inherited as ignored (a shell ignores SIGINT in background jobs).
+    /// Takes the signals over, also those inherited as ignored (a shell ignores SIGINT in background jobs), but for
+    /// SIGHUP: `nohup` means it, and the program would get it back with its default action.
     fn start() -> Result<Relay> {
-        let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
-            .map_err(Error::io("cannot set signal handlers"))?;
+        let taken = [SIGINT, SIGTERM, SIGQUIT].into_iter().chain((!ignored(SIGHUP)).then_some(SIGHUP));
+        let mut signals = SignalsInfo::<WithOrigin>::new(taken).map_err(Error::io("cannot set signal handlers"))?;
         let handle = signals.handle();
         let state = Arc::new(Mutex::new(Target::None));
         let seen = Arc::clone(&state);

@@ -70,6 +70,41 @@ impl FromStr for Node {
     }
 }
 
+/// What was said of a lab's shape; the rest is as [`Topology::named`] has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// How many clients.
+    pub clients: Option<u16>,
+    /// The longest packet in bytes.
+    pub mtu: Option<u32>,
+    /// Queues of each interface.
+    pub queues: Option<u16>,
+}
+
+impl Shape {
+    /// A lab of this shape.
+    #[must_use]
+    pub fn named(&self, name: impl Into<String>) -> Topology {
+        let usual = Topology::named(name);
+        Topology {
+            clients: self.clients.unwrap_or(usual.clients),
+            mtu: self.mtu.unwrap_or(usual.mtu),
+            queues: self.queues.unwrap_or(usual.queues),
+            ..usual
+        }
+    }
+
+    /// The first of what was said that a lab has otherwise: its name, what was said, and what the lab has.
+    pub(crate) fn differs(&self, lab: &Topology) -> Option<(&'static str, u32, u32)> {
+        let said = [
+            ("clients", self.clients.map(u32::from), u32::from(lab.clients)),
+            ("mtu", self.mtu, lab.mtu),
+            ("queues", self.queues.map(u32::from), u32::from(lab.queues)),
+        ];
+        said.into_iter().find_map(|(what, said, has)| Some((what, said.filter(|said| *said != has)?, has)))
+    }
+}
+
 /// What a lab is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,12 +11,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Error, Guard, Lab, Node, Run, State, Topology};
+use lab::{Error, Guard, Lab, Node, Run, Shape, State, Topology};
 
 /// Which part a test plays when it is started as a process of its own.
 const ROLE: &str = "NETLATHE_LAB_TEST_ROLE";
 /// The lab that the part is played in.
 const NAME: &str = "NETLATHE_LAB_TEST_NAME";
+/// What a part runs.
+const SCRIPT: &str = "NETLATHE_LAB_TEST_SCRIPT";
 
 /// A TCP sender in a line of Python, and a receiver that prints what it got.
 const RECEIVE: &str = "import socket\n\
@@ -358,7 +360,8 @@ fn programs_left_in_a_lab_end_with_it() {
 
 fn run_in(name: &str, node: Node, line: &[&str]) -> lab::Result<i32> {
     lab::run(&Run {
-        topology: Topology::named(name),
+        name: name.to_owned(),
+        shape: Shape::default(),
         node,
         command: line.iter().map(OsString::from).collect(),
         stdout_to_stderr: false,
@@ -396,6 +399,50 @@ fn a_signal_goes_to_the_command_and_the_lab_goes_after_it() {
         assert_eq!(runner.wait().expect("the runner ends").code(), Some(status), "the command's own trap decides");
         assert_nothing_left(&name);
     }
+}
+
+#[test]
+fn a_lab_that_goes_with_another_command_is_not_joined() {
+    let name = name("held");
+    let Some(mut holder) = start_role("hold", &name) else { return };
+    match run_in(&name, Node::Box, &["true"]) {
+        Err(Error::Held { pid, .. }) => assert_eq!(pid, holder.id()),
+        other => panic!("a lab that may go at any moment was joined: {other:?}"),
+    }
+    holder.kill().expect("it runs");
+    holder.wait().expect("it ends");
+    lab::down(&name).expect("what was left goes");
+}
+
+#[test]
+fn a_lab_of_another_shape_is_not_taken_for_the_one_asked_for() {
+    let name = name("shape");
+    let Some(guard) = lab_for(&Topology { clients: 2, ..Topology::named(&name) }) else { return };
+    let with = |shape: Shape| {
+        let command = vec![OsString::from("true")];
+        lab::run(&Run { name: name.clone(), shape, node: Node::Box, command, stdout_to_stderr: false })
+    };
+    let error = with(Shape { clients: Some(3), ..Shape::default() }).expect_err("it has two");
+    assert!(error.to_string().contains("clients 2, not 3"), "{error}");
+    assert_eq!(with(Shape { clients: Some(2), mtu: Some(1_500), queues: None }).expect("as it is"), 0);
+    guard.down().expect("the lab goes down");
+}
+
+#[test]
+fn a_hangup_that_is_ignored_stays_ignored() {
+    let name = name("nohup");
+    // SIGHUP is the lowest bit of the mask.
+    let script = "echo ready; grep -q 'SigIgn:.*[13579bdf]$' /proc/self/status";
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" --exact role --nocapture"]).arg(env::current_exe().expect("a file"));
+    command.env(ROLE, "script").env(NAME, &name).env(SCRIPT, script);
+    let output = command.output().expect("the test can be started again");
+    let said = String::from_utf8_lossy(&output.stdout);
+    if let Some((_, why)) = said.split_once("SKIP: ") {
+        println!("SKIP: {why}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{said}");
 }
 
 fn role_command(role: &str, name: &str) -> Command {
@@ -443,6 +490,13 @@ fn role() {
             let script = "trap 'exit 42' INT; trap 'exit 43' TERM; echo ready; \
                           n=0; while [ $n -lt 300 ]; do sleep 0.1; n=$((n+1)); done";
             match run_in(&name, Node::Box, &["sh", "-c", script]) {
+                Ok(status) => std::process::exit(status),
+                Err(error) => println!("SKIP: {error}"),
+            }
+        }
+        "script" => {
+            let script = env::var(SCRIPT).expect("a script");
+            match run_in(&name, Node::Box, &["sh", "-c", &script]) {
                 Ok(status) => std::process::exit(status),
                 Err(error) => println!("SKIP: {error}"),
             }

@@ -1,5 +1,5 @@
 use crate::output::{self, Failure};
-use ::lab::{Node, Run, State, Topology};
+use ::lab::{Node, Run, State};
 use clap::Subcommand;
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -62,15 +62,15 @@ enum Action {
 /// What a lab that is built looks like.
 #[derive(clap::Args)]
 struct Shape {
-    /// How many clients
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    clients: u16,
-    /// Longest packet in bytes, on all links
-    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
-    mtu: u32,
-    /// Queues of each interface
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    queues: u16,
+    /// How many clients [default: 1]
+    #[arg(long, value_name = "N")]
+    clients: Option<u16>,
+    /// Longest packet in bytes, on all links [default: 1500]
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u32>,
+    /// Queues of each interface [default: 1]
+    #[arg(long, value_name = "N")]
+    queues: Option<u16>,
 }
 
 fn node(text: &str) -> Result<Node, String> {
@@ -78,9 +78,8 @@ fn node(text: &str) -> Result<Node, String> {
 }
 
 impl Shape {
-    fn topology(&self, name: Option<String>) -> Topology {
-        let (clients, mtu, queues) = (self.clients, self.mtu, self.queues);
-        Topology { name: name.unwrap_or_else(::lab::default_name), clients, mtu, queues }
+    fn said(&self) -> ::lab::Shape {
+        ::lab::Shape { clients: self.clients, mtu: self.mtu, queues: self.queues }
     }
 }
 
@@ -88,7 +87,8 @@ impl Lab {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.action {
             Action::Up { name, shape } => {
-                let lab = ::lab::up(&shape.topology(name)).map_err(Failure::new)?;
+                let lab =
+                    ::lab::up(&shape.said().named(name.unwrap_or_else(::lab::default_name))).map_err(Failure::new)?;
                 output::print(&format!("lab {} is up; netlathe lab list shows it\n", lab.name()))?;
             }
             Action::Down { name } => {
@@ -102,7 +102,8 @@ impl Lab {
                 if !::lab::privileged() {
                     match ::lab::reexec_in_user_namespace().map_err(Failure::new)? {}
                 }
-                let run = Run { topology: shape.topology(name), node: on, command, stdout_to_stderr: false };
+                let name = name.unwrap_or_else(::lab::default_name);
+                let run = Run { name, shape: shape.said(), node: on, command, stdout_to_stderr: false };
                 let status = ::lab::run(&run).map_err(Failure::new)?;
                 return Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)));
             }
