@@ -24,7 +24,7 @@ mod trials;
 mod virtual_time;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use output::Failure;
 use std::process::ExitCode;
 
@@ -84,8 +84,32 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
     match (tip, error.kind()) {
         (Some(tip), _) => format!("{what}: {tip}"),
-        // Our own values say themselves what to write.
-        (None, ErrorKind::ValueValidation) => what,
-        (None, _) => format!("{what}: --help tells what can be written"),
+        // Our own values say themselves what to write; the library's numbers do not.
+        (None, ErrorKind::ValueValidation) => of_number(&what).unwrap_or(what),
+        (None, _) => match negative(error) {
+            Some(option) => {
+                format!("{what} behind {option}, which takes nothing below zero: write it without the sign")
+            }
+            None => format!("{what}: --help tells what can be written"),
+        },
     }
+}
+
+/// What to write where the library only says how reading a number failed.
+fn of_number(what: &str) -> Option<String> {
+    let remedies = [
+        ("invalid digit found in string", "write a whole number"),
+        ("cannot parse integer from empty string", "write a whole number"),
+        ("number too large to fit in target type", "that is too large: write a smaller number"),
+    ];
+    remedies.into_iter().find_map(|(said, remedy)| Some(format!("{}{remedy}", what.strip_suffix(said)?)))
+}
+
+/// The option before a number with a sign that was taken for an option of its own.
+fn negative(error: &clap::Error) -> Option<String> {
+    let ContextValue::String(taken) = error.get(ContextKind::InvalidArg)? else { return None };
+    taken.strip_prefix('-').filter(|rest| rest.starts_with(|first: char| first.is_ascii_digit() || first == '.'))?;
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let behind = |pair: &&[String]| pair[0].starts_with("--") && pair[1].starts_with(taken);
+    words.windows(2).find(behind).map(|pair| pair[0].clone())
 }

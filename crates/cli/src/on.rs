@@ -37,6 +37,11 @@ impl On {
                 link.mtu
             )));
         }
+        if !may_load_programs() {
+            return Err(Failure::new(format!(
+                "--on {interface}: it takes root, outside of user namespaces, since the kernel loads its programs for nobody else: run it with sudo, or use --between in netlathe lab run"
+            )));
+        }
         // By its number, so that no two runs may be on one interface.
         let [host, wire] = ["nlh", "nlw"].map(|side| format!("{side}{}", link.index));
         if dpdk::link(&host).is_ok() || dpdk::link(&wire).is_ok() {
@@ -60,6 +65,15 @@ impl On {
         let text = route.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         device_of(&text).is_none_or(|device| device == self.interface).then_some(far)
     }
+}
+
+/// Whether this process is root of the machine: not only of a user namespace, as in `unshare -Urn` and in the labs of
+/// ordinary users.
+#[cfg(feature = "live")]
+fn may_load_programs() -> bool {
+    // Only the first user namespace maps all users onto themselves.
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    ::lab::privileged() && map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// What stands behind `dev` in what `ip route get` prints.

@@ -240,6 +240,18 @@ fn values_that_mean_nothing() {
         ("gen --out null --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'", &["--count", "--duration"]),
         ("measure --pcap in.pcap --expect 50%", &["--expect", "5Gbps"]),
         ("measure --pcap in.pcap --expect 10", &["--expect", "no unit"]),
+        ("measure --pcap in.pcap --expect 'follow-depth 1Gbps..9Gbps'", &["--expect", "follow-depth", "5Gbps"]),
+        ("measure --pcap in.pcap --expect -5us", &["--expect", "without the sign"]),
+        ("shape --in pcap:in.pcap --out null --seed -1", &["'-1'", "--seed", "without the sign"]),
+        ("shape --in pcap:in.pcap --out null --seed abc", &["'abc'", "--seed", "write a whole number"]),
+        ("shape --in pcap:in.pcap --out null --seed 99999999999999999999", &["--seed", "write a smaller number"]),
+        ("shape --in pcap:in.pcap --out null --cores 0,0", &["--cores", "CPU 0 is named twice"]),
+        ("shape --in c0 --out s0 --gap 10us --line-rate 0", &["--line-rate", "write 10G, "]),
+        ("shape --in c0 --out s0 --gap 10us --line-rate wire:10G", &["--line-rate", "write 10G, "]),
+        (
+            "shape --in pcap:in.pcap --out wire:10G --gap 10us --filler self,longest=63B",
+            &["--filler", "63B", "longest=2973B to longest=9216B"],
+        ),
     ] {
         refused_in_a_line(&bench, line, wanted);
     }

@@ -153,3 +153,19 @@ fn what_cannot_be_is_refused_before_anything_is_done() {
     typed.env("SSH_CONNECTION", "10.77.0.100 50000 10.77.0.1 22");
     Program::start(typed).wait().assert_refused(&["10.77.0.100", "--duration", "--yes"]);
 }
+
+#[test]
+fn root_of_a_user_namespace_is_told_that_it_is_not_enough() {
+    let script = "ip link add ve0 type veth peer name ve1 && ip link set ve0 up && ip link set ve1 up && \
+                  exec \"$0\" emulate --on ve0 --forward 'delay 1ms' --duration 100ms";
+    let mut command = std::process::Command::new("unshare");
+    let output =
+        command.args(["-Urn", "sh", "-c", script, bed::netlathe()]).output().expect("unshare is in util-linux");
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !said.starts_with("netlathe: ") {
+        println!("SKIP: {said}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("takes root, outside of user namespaces") && !said.contains("unshare -Urn"), "{said}");
+}

@@ -357,7 +357,7 @@ impl PipelineText {
             problems.add(&text.origin, format!("'{output}' {says}: leave the line rate out"));
             return own;
         }
-        problems.read(text, line_rate).map(Line::new)
+        problems.read(text, |text| line_rate(text, "")).map(Line::new)
     }
 
     fn pacer(&self, nothing: bool, output: &PortSpec, line: Option<Line>, problems: &mut Problems) -> Option<Pacer> {

@@ -1,7 +1,7 @@
 use engine::filler::long_fillers;
 use packet::{FillerKind, MacAddr};
 use std::path::PathBuf;
-use units::{BitRate, FrameLen, ParseError};
+use units::{BitRate, FrameLen, ParseError, parse_size};
 
 /// A port as people write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ fn interface_name(name: &str) -> Result<String, ParseError> {
 
 fn wire(options: &str) -> Result<WireSpec, ParseError> {
     let mut parts = options.split(',');
-    let rate = line_rate(parts.next().unwrap_or_default())?;
+    let rate = line_rate(parts.next().unwrap_or_default(), "wire:")?;
     let mut wire = WireSpec { rate, pcap: None, frames: None, keep_fillers: false, deficit_idle_count: false };
     for option in parts {
         match option.split_once('=') {
@@ -176,7 +176,7 @@ fn wire(options: &str) -> Result<WireSpec, ParseError> {
 
 fn line(options: &str) -> Result<LineSpec, ParseError> {
     let mut parts = options.split(',');
-    let rate = line_rate(parts.next().unwrap_or_default())?;
+    let rate = line_rate(parts.next().unwrap_or_default(), "line:")?;
     let mut line = LineSpec { rate, slots: LineSpec::SLOTS, frames: None, keep_fillers: false };
     for option in parts {
         match option.split_once('=') {
@@ -206,16 +206,18 @@ impl LineSpec {
     pub const SLOTS: u32 = 4_096;
 }
 
-/// `10G` as ports are called, or any bit rate; 1 Mbit/s to 1 Tbit/s.
-pub(crate) fn line_rate(text: &str) -> Result<BitRate, ParseError> {
+/// `10G` as ports are called, or any bit rate; 1 Mbit/s to 1 Tbit/s. Errors show it behind `prefix`, as it is written.
+pub(crate) fn line_rate(text: &str, prefix: &str) -> Result<BitRate, ParseError> {
     let spelled = if text.ends_with(['G', 'M']) { format!("{text}bps") } else { text.to_owned() };
-    let rate: BitRate = spelled
-        .parse()
-        .map_err(|_| ParseError::new(format!("'{text}' is no line rate"), "write wire:10G, wire:2.5G or wire:100M"))?;
+    let rate: BitRate = spelled.parse().map_err(|_| {
+        let remedy = format!("write {prefix}10G, {prefix}2.5G or {prefix}100M");
+        ParseError::new(format!("'{text}' is no line rate"), remedy)
+    })?;
     if (1_000_000..=1_000_000_000_000).contains(&rate.bps()) {
         Ok(rate)
     } else {
-        Err(ParseError::new(format!("a line of {rate} is out of range"), "write 1M to 1000G"))
+        let remedy = format!("write {prefix}1M to {prefix}1000G");
+        Err(ParseError::new(format!("a line of {rate} is out of range"), remedy))
     }
 }
 
@@ -242,14 +244,17 @@ impl FillerSpec {
                 ("align=4", _) => filler.align = 4,
                 ("align=8", _) => filler.align = 8,
                 (_, Some(length)) => {
-                    filler.longest = length.parse()?;
-                    let standard = filler.longest == FrameLen::MAX_STANDARD;
-                    if !standard && long_fillers(filler.longest).is_empty() {
-                        return Err(ParseError::new(
-                            format!("fillers of up to {length} save no frame over standard ones"),
-                            "write longest=2973B to longest=9216B, as the port and what is behind it take them",
-                        ));
-                    }
+                    let bytes = parse_size(length)?;
+                    let standard = bytes == u64::from(FrameLen::MAX_STANDARD.bytes());
+                    filler.longest = match length.parse() {
+                        Ok(longest) if standard || !long_fillers(longest).is_empty() => longest,
+                        _ => {
+                            return Err(ParseError::new(
+                                format!("fillers of up to {length} save no frame over standard ones, or are no frames"),
+                                "write longest=2973B to longest=9216B, as the port and what is behind it take them",
+                            ));
+                        }
+                    };
                 }
                 _ => return Err(ParseError::new(format!("'{option}' is no option of a filler"), HOW)),
             }

@@ -233,6 +233,11 @@ impl Measure {
             let name = wave.kind().name;
             problems.add(&origin, format!("measure compares with constant rates, not with a {name}: write 5Gbps"));
         }
+        if let Some(Ask::Depth(_)) = &expected {
+            let origin = scenario::Origin::Option("--expect");
+            problems
+                .add(&origin, "follow-depth goes by what waits at the sender, which measure does not see: write 5Gbps");
+        }
         let idle = match &expected {
             Some(Ask::IdleGap(_)) => true,
             Some(Ask::Law(law)) => law.idle,

@@ -185,10 +185,7 @@ pub(crate) struct Cores(pub(crate) Vec<usize>);
 
 fn parse_cores(text: &str) -> Result<Cores, units::ParseError> {
     let bad = |part: &str| {
-        units::ParseError::new(
-            format!("'{part}' names no CPUs"),
-            "write numbers and ranges such as 2,3 or 2-5, each once",
-        )
+        units::ParseError::new(format!("'{part}' names no CPUs"), "write numbers and ranges such as 2,3 or 2-5")
     };
     let mut cores = Vec::new();
     for part in text.split(',') {
@@ -197,7 +194,10 @@ fn parse_cores(text: &str) -> Result<Cores, units::ParseError> {
             first.parse().ok().zip(last.parse().ok()).filter(|(a, b)| a <= b && *b < 1_024).ok_or_else(|| bad(part))?;
         for core in first..=last {
             if cores.contains(&core) {
-                return Err(bad(part));
+                return Err(units::ParseError::new(
+                    format!("CPU {core} is named twice"),
+                    "name each once, as 2,3 or 2-5",
+                ));
             }
             cores.push(core);
         }
@@ -259,6 +259,9 @@ mod tests {
         assert_eq!(parse_cores("3,0-1"), Ok(Cores(vec![3, 0, 1])));
         for text in ["", ",", "1,", "a", "2-1", "1,0-2", "-1", "9999"] {
             assert!(parse_cores(text).is_err(), "{text}");
+        }
+        for text in ["0,0", "1-3,2"] {
+            assert!(parse_cores(text).is_err_and(|error| error.to_string().contains("named twice")), "{text}");
         }
     }
 }
