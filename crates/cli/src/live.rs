@@ -91,6 +91,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
             result.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
         if plan.pacer == Pacer::Filler {
             raised.insert(plan.name.clone(), json!(finished.raised));
+    let mut planned = Map::new();
         }
         if let Some(list) = list {
             write_list(list, &finished.listed).map_err(Failure::new)?;
@@ -106,6 +107,10 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
             backward.forget_ask();
             *backward
         }));
+        if let Some(why) = resolution::of_departures(plan) {
+            output::note(format!("{}: {why}", plan.name));
+            planned.insert(plan.name.clone(), json!(why));
+        }
     }
     for log in logs {
         log.finish()?;
@@ -117,7 +122,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     resolution::warn(&mut outcome.limits, &warnings);
     outcome.limits.insert(
         "clock".into(),
-        json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver"),
+        json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver; of line:, when it starts there"),
     );
     if !floors.is_empty() {
         let floors = floors.iter().map(|(name, floor)| (name.clone(), floor_json(floor))).collect();
@@ -130,6 +135,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     outcome.limits.insert("ports".into(), Value::Object(ports));
     Ok(outcome)
 }
+    if !planned.is_empty() {
+        outcome.limits.insert("planned".into(), Value::Object(planned));
+    }
 
 /// A capture that is sent again, as the data plane takes it.
 struct FromCapture(ReplaySource);

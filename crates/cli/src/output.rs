@@ -76,6 +76,10 @@ pub(crate) fn table(report: &Report) -> String {
                 let _ = writeln!(text, "  {line}");
             }
         }
+        let planned = report.limits.get("planned").and_then(|planned| planned.get(&pipeline.name));
+        if let Some(why) = planned.and_then(serde_json::Value::as_str) {
+            let _ = writeln!(text, "  planned   {why}");
+        }
         let floor = report.limits.get("floor").and_then(|floors| floors.get(&pipeline.name));
         let figure = |name| floor.and_then(|floor| floor.get(name)).and_then(serde_json::Value::as_f64);
         if let (Some(p50), Some(p99), Some(near)) = (figure("p50"), figure("p99"), figure("within_1us")) {

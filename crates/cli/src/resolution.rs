@@ -60,6 +60,18 @@ pub(crate) fn of_machine(
     floor: Option<&dataplane::Floor>,
 ) -> Vec<String> {
     let mut warnings = Vec::new();
+    if let Some(pace) = &report.pace {
+        let faster = pace.wire_ns > pace.elapsed_ns;
+        let (took, full) = if faster { ("took", "") } else { ("sent", " with a full queue") };
+        warnings.push(format!(
+            "{}: {} {took} {} of wire time in {}{full}, {}: it does not keep the line's rate, so these gaps are not what was sent",
+            plan.name,
+            plan.output,
+            output::brief(pace.wire_ns),
+            output::brief(pace.elapsed_ns),
+            times(pace.wire_ns / pace.elapsed_ns),
+        ));
+    }
     if let Some(gap) =
         plan.ask.fixed_gap().filter(|gap| matches!(plan.pacer, Pacer::Deadline | Pacer::Auto) && !whole_ns(*gap))
     {
@@ -81,6 +93,24 @@ pub(crate) fn of_machine(
         }
     }
     warnings
+}
+
+/// Why the departures in the report of a plan are not what was measured, if they are not.
+#[cfg(feature = "live")]
+pub(crate) fn of_departures(plan: &PipelinePlan) -> Option<String> {
+    let planned = plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_));
+    planned.then(|| {
+        format!(
+            "gap, asked, kept, rate, late and the times in stamps are planned, not measured: what the wire got depends on {} taking frames at the line's rate",
+            plan.output
+        )
+    })
+}
+
+/// A ratio, by which is told how wrong a line rate is.
+#[cfg(feature = "live")]
+fn times(factor: f64) -> String {
+    format!("{} times the line's rate", output::digits(factor, 3))
 }
 
 /// What the steps of a capture's stamps hide of every gap.

@@ -60,6 +60,86 @@ fn a_line_in_real_time_is_the_model_to_the_byte() {
     }
 }
 
+/// Aligned starts are multiples of so many byte times from the run's start, whenever that was.
+#[test]
+fn aligned_departures_are_the_models() {
+    let (bench, _turn) = alone();
+    for align in ["4", "8"] {
+        let filler = format!("self,align={align}");
+        let asks = ["--gap", "150us", "--count", "200", "--filler", &filler];
+        let (report, line, model) = both(&bench, "100M", &asks);
+        assert!(line == model, "align {align}: {report}");
+    }
+}
+
+/// With underruns, the figures are of what was on the line, as its list has it, not of the plan.
+#[test]
+fn what_an_underrun_did_is_in_the_figures() {
+    let (bench, _turn) = alone();
+    let report = (0..30)
+        .map(|_| {
+            let words = ["gen", "--out", "line:40G,slots=64,frames=l.csv", "--gap", "1us", "--count", "100000"];
+            bench.report(words.into_iter().chain(["--stream", STREAM]))
+        })
+        .find(|report| number(report, "/line/displaced") > 0)
+        .expect("64 slots outlast no hiccup of thirty runs");
+    let starts: Vec<u64> = bench.listed("l.csv").iter().map(|frame| frame.start_ps).collect();
+    assert_eq!(starts.len(), 100_000);
+    let gaps: Vec<f64> = starts.windows(2).map(|two| (two[1] - two[0]) as f64 / 1e3).collect();
+    let count = gaps.len() as f64;
+    let mean = gaps.iter().sum::<f64>() / count;
+    let deviation = (gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / count).sqrt();
+    let (least, largest) = gaps.iter().fold((f64::MAX, 0.0_f64), |(min, max), gap| (min.min(*gap), max.max(*gap)));
+    let late = (0..).zip(&starts).map(|(i, start)| (*start as f64 - 1e6 * f64::from(i)) / 1e3).fold(0.0, f64::max);
+    let near = gaps.iter().filter(|gap| (*gap - 1_000.0).abs() <= 64.0).count() as f64 / count;
+    for (pointer, listed) in [
+        ("/gap/mean_ns", mean),
+        ("/gap/std_ns", deviation),
+        ("/gap/min_ns", least),
+        ("/gap/max_ns", largest),
+        ("/gap/error/within_64ns", near),
+        ("/conformance/within_64ns", near),
+        ("/lateness/max", late),
+    ] {
+        let figure = report.pointer(pointer).and_then(Value::as_f64).expect(pointer);
+        assert!((figure - listed).abs() <= 1e-6 * listed.max(1.0), "{pointer}: {listed} in the list, {report}");
+    }
+}
+
+/// Of ports whose line nobody watches the figures are the plan, and the report says so.
+#[test]
+fn departures_that_are_planned_are_called_so() {
+    let (bench, _turn) = alone();
+    let run = |words: &[&str]| {
+        let finished = bench.run(["gen", "--stream", STREAM, "--gap", "1ms"].iter().chain(words));
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let json = bench.run(["gen", "--stream", STREAM, "--gap", "1ms", "--json"].iter().chain(words)).report();
+        (finished, json)
+    };
+    let port = ["--out", "dpdk:net_null0", "--line-rate", "100M", "--pacer", "filler"];
+    // It swallows all at once, which 50 ms of line in a queue for 125 ms cannot show, and 1 s can.
+    for (count, seen) in [("50", false), ("1000", true)] {
+        let (finished, json) = run(&[&port[..], &["--count", count]].concat());
+        for said in [&finished.stdout, &finished.stderr, &json["limits"]["planned"]["gen"].to_string()] {
+            assert!(said.contains("planned, not measured"), "{count}: {said}");
+        }
+        let pace = &json["pipelines"][0]["pace"];
+        assert_eq!(
+            (pace.is_object(), finished.stderr.contains("does not keep the line's rate")),
+            (seen, seen),
+            "{json}"
+        );
+        if seen {
+            let factor = pace["wire_ns"].as_f64().expect("ns") / pace["elapsed_ns"].as_f64().expect("ns");
+            assert!(factor > 1.1, "{json}");
+            assert!(json["limits"]["warnings"].to_string().contains("of wire time in"), "{json}");
+        }
+    }
+    let (finished, json) = run(&["--out", "line:100M", "--count", "50"]);
+    assert!(!(finished.stdout + &finished.stderr).contains("planned, not measured"));
+    assert!(json["limits"]["planned"].is_null() && json["pipelines"][0]["pace"].is_null(), "{json}");
+}
+
 #[test]
 fn longer_fillers_move_no_frame_and_are_fewer() {
     let (bench, _turn) = alone();

@@ -8,12 +8,13 @@
 
 use crate::Error;
 use crate::back::{Back, with_back};
+use crate::line::{Handed, NearEnd};
 use crate::queue::Queue;
 use crate::rounds::Rounds;
 use dpdk::{BURST, Burst, Eal, Kept, Mbuf, Outgoing, Pool, Started, TscClock, TxQueue};
 use engine::filler::{FillerPlanner, LONG_FROM, long_fillers, next_filler, next_long_filler};
 use engine::{Departure, Pipeline};
-use measure::{DropReason, PipelineReport, SentStreams, Tally};
+use measure::{DropReason, PaceReport, PipelineReport, SentStreams, Tally};
 use packet::{FillerKind, Frame, Stamp};
 use std::collections::VecDeque;
 use units::{FrameLen, PS_PER_NS, Span, Time, WireLen};
@@ -26,9 +27,6 @@ const NEAR: u64 = 2 * WireLen::MAX_STANDARD.bytes() as u64;
 
 /// A frame that is made before the line begins takes no longer than this, with room to spare.
 const MAKING: Span = Span::from_ns(200);
-
-/// Places on a line, told to whoever wants to compare them.
-pub(crate) type Told = rtrb::Producer<u64>;
 
 /// Makes the frames of a line, data and fillers, in the order of their places on it.
 pub(crate) struct FillerPacer {
@@ -52,7 +50,8 @@ pub(crate) struct FillerPacer {
     ahead: VecDeque<UnderWay>,
     /// The queue takes no more.
     full: bool,
-    told: Option<Told>,
+    /// The line tells where data frames were. Of other ports only the plan is known.
+    line: Option<NearEnd>,
     filled: Tally,
     carried: u64,
     crowded: u64,
@@ -238,13 +237,13 @@ pub(crate) struct Settings {
     pub(crate) planner: FillerPlanner,
     pub(crate) slots: usize,
     pub(crate) bounded: bool,
-    pub(crate) told: Option<Told>,
+    pub(crate) line: Option<NearEnd>,
 }
 
 impl FillerPacer {
     /// A pacer for a queue.
     pub(crate) fn new(tx: TxQueue, fillers: Fillers, settings: Settings) -> Self {
-        let Settings { planner, slots, bounded, told } = settings;
+        let Settings { planner, slots, bounded, line } = settings;
         let queue = Queue::new(*planner.line(), slots, fillers.longest());
         FillerPacer {
             tx,
@@ -260,7 +259,7 @@ impl FillerPacer {
             under_way: UnderWay::default(),
             ahead: VecDeque::new(),
             full: false,
-            told,
+            line,
             filled: Tally::default(),
             carried: 0,
             crowded: 0,
@@ -307,8 +306,14 @@ impl FillerPacer {
                 std::thread::sleep(self.queue.nap(rounds.clock.now()));
             }
         }
+        // What is in the queue still leaves it.
+        while let Some((frame, position)) = self.line.as_mut().and_then(NearEnd::hear_the_last) {
+            self.record(&mut rounds, &frame, position);
+        }
+        let pace = self.pace(rounds.clock.now());
         let report = PipelineReport {
             fillers: Some(self.filled),
+            pace,
             underruns: Some(self.underruns),
             carried: Some(self.carried),
             crowded: Some(self.crowded),
@@ -381,10 +386,20 @@ impl FillerPacer {
         self.pending.is_none() && (over || all())
     }
 
-    /// Time for the pipeline: where the line is filled up to, or the clock before the first frame.
+    /// Time for the pipeline: where the line is filled up to, or before the first frame the clock, at a byte time where
+    /// a frame may start. So the first one starts when it is asked to, as on the model line.
     fn head(&self, now: Time) -> Time {
-        let line = self.planner.line();
-        if self.planner.begun() { self.planner.free() } else { line.time(line.position(now)) }
+        if self.planner.begun() { self.planner.free() } else { self.planner.first_start(now) }
+    }
+
+    /// How the port's pace differs from the line's, where it can be seen to. Of a line its far end knows more.
+    fn pace(&mut self, now: Time) -> Option<PaceReport> {
+        if !self.bounded || self.line.is_some() {
+            return None;
+        }
+        self.queue.judge(now);
+        let (wire, elapsed) = self.queue.pace(now)?;
+        Some(PaceReport { wire_ns: wire.as_ns_f64(), elapsed_ns: elapsed.as_ns_f64() })
     }
 
     /// Frames that are out of the pipeline and have not left.
@@ -396,6 +411,9 @@ impl FillerPacer {
     /// Hands a burst of frames over, as far as the port takes them.
     fn fill<const DIRECT: bool>(&mut self, now: Time, rounds: &mut Rounds<'_>) {
         self.full = false;
+        while let Some((frame, position)) = self.line.as_mut().and_then(NearEnd::hear) {
+            self.record(rounds, &frame, position);
+        }
         if self.bounded {
             self.look_for_underrun(now);
             if self.under_way.out.is_empty() && self.queue.is_ahead(now) {
@@ -428,6 +446,12 @@ impl FillerPacer {
         self.book::<DIRECT>(taken, rounds);
     }
 
+    /// Books a departure that the line tells of.
+    #[inline]
+    fn record(&self, rounds: &mut Rounds<'_>, frame: &Handed, position: u64) {
+        rounds.meter.record_of(frame.class, frame.at, self.planner.line().time(position), frame.length);
+    }
+
     /// Books the first `taken` frames of those under way.
     fn book<const DIRECT: bool>(&mut self, taken: usize, rounds: &mut Rounds<'_>) {
         let under_way = &mut self.under_way;
@@ -445,7 +469,10 @@ impl FillerPacer {
             if !DIRECT {
                 rounds.pipeline.sent(data.class, data.length);
             }
-            rounds.meter.record_of(data.class, data.at, line.time(data.position), data.length);
+            match &mut self.line {
+                Some(near) => near.handed(Handed { at: data.at, class: data.class, length: data.length }),
+                None => rounds.meter.record_of(data.class, data.at, line.time(data.position), data.length),
+            }
         }
         if DIRECT {
             rounds.pipeline.passed_on(left);
@@ -503,9 +530,8 @@ impl FillerPacer {
         let number = self.under_way.lengths.len();
         self.under_way.add(position, length.on_wire());
         self.under_way.data.push(Data { number, length, class, at, position });
-        if let Some(told) = &mut self.told {
-            // Before the frame can be seen. There is room for all that are under way.
-            told.push(position).expect("the line reads one for each data frame");
+        if let Some(line) = &mut self.line {
+            line.plan(position);
         }
         self.under_way.out.push(frame);
     }

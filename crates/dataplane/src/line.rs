@@ -8,7 +8,10 @@ use dpdk::{Burst, RxQueue, TscClock};
 use engine::Line;
 use measure::LineReport;
 use packet::Frame;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use units::{FrameLen, Time};
 
 /// A frame as it was on the line.
@@ -25,12 +28,92 @@ pub struct OnLine {
 /// Frames that a NIC fetches ahead of the line.
 const FETCH: usize = 8;
 
+/// How often the last frames are looked for when no more are sent.
+const LOOK: Duration = Duration::from_micros(200);
+/// More data frames than the queue has slots: those of a burst that is being made, of one that is handed over, and
+/// what the far end has fetched.
+const MORE: usize = 256;
+
+/// A data frame that was handed over.
+pub(crate) struct Handed {
+    /// When it was asked to depart.
+    pub(crate) at: Time,
+    pub(crate) class: u32,
+    pub(crate) length: FrameLen,
+}
+
+/// The pacer's end: says where data frames are planned, and hears where they were. The line is over when this is gone.
+pub(crate) struct NearEnd {
+    planned: rtrb::Producer<u64>,
+    /// Byte times at which data frames started, on the plan's count: the first one was where it was planned.
+    started: rtrb::Consumer<u64>,
+    under_way: VecDeque<Handed>,
+    done: Arc<AtomicBool>,
+}
+
+/// What the receiving end is told by, and tells by.
+pub(crate) struct FarSide {
+    planned: rtrb::Consumer<u64>,
+    started: rtrb::Producer<u64>,
+    done: Arc<AtomicBool>,
+}
+
+/// What the two ends of a line with so many slots tell each other by.
+pub(crate) fn ends(slots: usize) -> (NearEnd, FarSide) {
+    let (tells_plan, planned) = rtrb::RingBuffer::new(slots + MORE);
+    let (tells_start, started) = rtrb::RingBuffer::new(slots + MORE);
+    let done = Arc::new(AtomicBool::new(false));
+    let under_way = VecDeque::with_capacity(slots + MORE);
+    let far = FarSide { planned, started: tells_start, done: Arc::clone(&done) };
+    (NearEnd { planned: tells_plan, started, under_way, done }, far)
+}
+
+impl NearEnd {
+    /// The next data frame is planned there. To be said before the frame can be seen.
+    #[inline]
+    pub(crate) fn plan(&mut self, position: u64) {
+        self.planned.push(position).expect("there is room for all that are under way");
+    }
+
+    /// The next of those that were planned was handed over.
+    #[inline]
+    pub(crate) fn handed(&mut self, frame: Handed) {
+        self.under_way.push_back(frame);
+    }
+
+    /// The next frame that has started, and where.
+    #[inline]
+    pub(crate) fn hear(&mut self) -> Option<(Handed, u64)> {
+        let position = self.started.pop().ok()?;
+        Some((self.under_way.pop_front()?, position))
+    }
+
+    /// Nothing more is sent. Gives what starts still, until all has.
+    pub(crate) fn hear_the_last(&mut self) -> Option<(Handed, u64)> {
+        self.done.store(true, Ordering::Release);
+        loop {
+            let gone = self.started.is_abandoned();
+            let heard = self.hear();
+            if heard.is_some() || gone || self.under_way.is_empty() {
+                return heard;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for NearEnd {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Release);
+    }
+}
+
 /// The receiving end.
 pub(crate) struct LineEnd {
     rx: RxQueue,
     line: Line,
-    /// Where the pacer put each data frame.
-    planned: rtrb::Consumer<u64>,
+    /// Where the pacer put each data frame, and where to say where it was.
+    side: FarSide,
     /// Frames listed at most, and whether fillers are among them.
     most: usize,
     keep_fillers: bool,
@@ -44,18 +127,11 @@ pub(crate) struct LineEnd {
 }
 
 impl LineEnd {
-    pub(crate) fn new(
-        rx: RxQueue,
-        line: Line,
-        slots: u32,
-        planned: rtrb::Consumer<u64>,
-        most: usize,
-        keep_fillers: bool,
-    ) -> Self {
+    pub(crate) fn new(rx: RxQueue, line: Line, slots: u32, side: FarSide, most: usize, keep_fillers: bool) -> Self {
         LineEnd {
             rx,
             line,
-            planned,
+            side,
             most,
             keep_fillers,
             listed: Vec::with_capacity(most),
@@ -66,8 +142,8 @@ impl LineEnd {
         }
     }
 
-    /// Takes frames at line rate until `done` is set and the ring is empty.
-    pub(crate) fn run(mut self, clock: &TscClock, done: &AtomicBool) -> (LineReport, Vec<OnLine>) {
+    /// Takes frames at line rate until the pacer sends no more and the ring is empty.
+    pub(crate) fn run(mut self, clock: &TscClock) -> (LineReport, Vec<OnLine>) {
         let mut burst = Burst::new();
         let mut frames = [(FrameLen::MIN, false); FETCH];
         let mut ran_dry = false;
@@ -76,7 +152,7 @@ impl LineEnd {
             if self.free.is_some_and(|free| now < free) {
                 continue;
             }
-            let ended = done.load(Ordering::Acquire);
+            let ended = self.side.done.load(Ordering::Acquire);
             let count = self.rx.poll_up_to(&mut burst, FETCH);
             if count == 0 {
                 if ended {
@@ -128,10 +204,11 @@ impl LineEnd {
         }
     }
 
-    /// Whether a data frame is where it was planned, as counted from the first.
+    /// Whether a data frame is where it was planned, as counted from the first; and tells the pacer where it is.
     fn compare(&mut self, at: u64) {
-        let Ok(planned) = self.planned.pop() else { return };
+        let Ok(planned) = self.side.planned.pop() else { return };
         let (first_planned, first_at) = *self.origin.get_or_insert((planned, at));
+        self.side.started.push(first_planned + (at - first_at)).expect("the pacer hears of all before it makes more");
         let off = (at - first_at).abs_diff(planned - first_planned);
         self.report.compared += 1;
         self.report.displaced += u64::from(off > 0);

@@ -8,6 +8,11 @@ use units::{PS_PER_NS, Span, Time, WireLen};
 const NAP_ABOVE: Span = Span::from_ms(2);
 const NAP: Span = Span::from_us(300);
 
+/// How much two clocks may differ in this time, and what an interruption of the port may hide.
+fn slack(elapsed: Span) -> Span {
+    Span::from_us(50) + Span::from_ps(elapsed.as_ps() / 1_000)
+}
+
 /// What the port's queue holds, as far as that can be known from outside: from what it took, from the
 /// clock, and from the moments at which it is full.
 pub(crate) struct Queue {
@@ -15,7 +20,7 @@ pub(crate) struct Queue {
     /// Frames that it holds at most, and the longest of them.
     slots: usize,
     longest: WireLen,
-    /// Starts of the last frames that it took, at least `slots` of them, by their number modulo a power of two.
+    /// Starts of the last frames that it took, more than `slots` of them, by their number modulo a power of two.
     starts: Vec<u64>,
     /// Frames that it took since it was empty.
     taken: u64,
@@ -23,6 +28,10 @@ pub(crate) struct Queue {
     taken_to: Option<u64>,
     /// How far the line's time is behind the clock, in ps.
     lag: i64,
+    /// Start of the first frame that it took, and when it had it.
+    began: Option<(u64, Time)>,
+    /// When it was seen first to take more wire time than has passed and than it can hold: how much, and in which time.
+    faster: Option<(Span, Span)>,
 }
 
 impl Queue {
@@ -31,7 +40,8 @@ impl Queue {
     const UNKNOWN: u64 = 64;
 
     pub(crate) fn new(line: Line, slots: usize, longest: WireLen) -> Self {
-        Queue { line, slots, longest, starts: vec![0; slots.next_power_of_two()], taken: 0, taken_to: None, lag: 0 }
+        let starts = vec![0; (slots + 2 * Self::UNKNOWN as usize).next_power_of_two()];
+        Queue { line, slots, longest, starts, taken: 0, taken_to: None, lag: 0, began: None, faster: None }
     }
 
     /// Frames that it holds at most.
@@ -47,6 +57,7 @@ impl Queue {
         if self.taken_to.is_none() {
             // An empty line starts it at once.
             self.lag = now.signed_ps_since(self.line.time(position));
+            self.began = Some((position, now));
         }
         let mut start = position;
         for length in lengths {
@@ -80,9 +91,40 @@ impl Queue {
     }
 
     /// It holds more than fits.
-    pub(crate) fn is_ahead(&self, now: Time) -> bool {
-        let most = self.slots as u64 * u64::from(self.longest.bytes());
-        self.taken_to.is_some_and(|taken_to| taken_to >= self.reached(now) + most)
+    pub(crate) fn is_ahead(&mut self, now: Time) -> bool {
+        // So many more that `judge` sees it whatever the lengths.
+        let most = (self.slots as u64 + 2 * Self::UNKNOWN) * u64::from(self.longest.bytes());
+        let ahead = self.taken_to.is_some_and(|taken_to| taken_to >= self.reached(now) + most);
+        if ahead && self.faster.is_none() {
+            self.judge(now);
+        }
+        ahead
+    }
+
+    /// Looks whether the port has taken more wire time than can have passed on a line since its first frame, but for
+    /// what its queue holds.
+    pub(crate) fn judge(&mut self, now: Time) {
+        let (Some((first, since)), Some(taken_to)) = (self.began, self.taken_to) else { return };
+        let oldest = self.taken.saturating_sub(self.slots as u64 + Self::UNKNOWN);
+        let held_from = if self.taken == 0 { taken_to } else { self.starts[self.place(oldest)] };
+        let wire = self.wire(first, taken_to);
+        let elapsed = now.since(since);
+        if self.faster.is_none() && wire > elapsed + self.wire(held_from, taken_to) + slack(elapsed) {
+            self.faster = Some((wire, elapsed));
+        }
+    }
+
+    fn wire(&self, from: u64, to: u64) -> Span {
+        self.line.time(to).since(self.line.time(from))
+    }
+
+    /// The wire time that the port took and the time in which it did, if these show that it does not keep the line's
+    /// rate: it took too much, or was found full of what should have left it.
+    pub(crate) fn pace(&self, now: Time) -> Option<(Span, Span)> {
+        let (first, since) = self.began?;
+        let elapsed = now.since(since);
+        let sent = self.wire(first, self.reached(now).max(first));
+        self.faster.or_else(|| (sent + slack(elapsed) < elapsed).then_some((sent, elapsed)))
     }
 
     /// How long its pacer may sleep when it is full; nothing where it holds little.
@@ -162,7 +204,34 @@ mod tests {
     fn ports_that_refuse_nothing_are_bounded() {
         let (mut queue, start) = queue(4);
         assert!(!queue.is_ahead(start));
-        queue.took(4_000, &[1_538, 1_538], start);
-        assert!(queue.is_ahead(start) && !queue.is_ahead(start + Span::from_us(1)));
+        for n in 0..66 {
+            queue.took(4_000 + n * 3_076, &[1_538, 1_538], start);
+        }
+        assert!(queue.is_ahead(start) && !queue.is_ahead(start + Span::from_us(4)));
+    }
+
+    /// 1000 byte times last 0.8 µs, and up to 4 + 64 frames may be held.
+    #[test]
+    fn a_port_that_takes_more_than_passes_is_seen() {
+        for (frames, elapsed_us, faster) in [(68, 1, false), (250, 100, false), (250, 90, true), (5_000, 3, true)] {
+            let (mut queue, start) = queue(frames);
+            let now = start + Span::from_us(elapsed_us);
+            queue.judge(now);
+            let pace = queue.pace(now);
+            let expected = faster.then_some((Span::from_ns(800) * frames, Span::from_us(elapsed_us)));
+            assert_eq!(pace, expected, "{frames} frames in {elapsed_us} µs");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_slower_than_its_line_is_seen() {
+        // It took 1000 frames and refused more, so it has sent up to 999, which should have taken 799.2 µs.
+        for (elapsed_us, slower) in [(700, false), (850, false), (1_600, true)] {
+            let (mut queue, start) = queue(1_000);
+            let now = start + Span::from_us(elapsed_us);
+            queue.is_full(now);
+            let sent = queue.pace(now).map(|(sent, _)| sent);
+            assert_eq!(sent, slower.then_some(Span::from_ns(799_200)), "after {elapsed_us} µs");
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::filler::{self, FillerPacer, Fillers, Settings};
 use crate::flood::{self, Flood};
 use crate::intake::Intake;
 use crate::launch::Launch;
-use crate::line::{LineEnd, OnLine};
+use crate::line::{self, LineEnd, OnLine};
 use crate::maker::Maker;
 use crate::neighbour;
 use crate::outlet::Outlet;
@@ -26,7 +26,7 @@ use nix::unistd::Pid;
 use packet::{Asker, FillerKind};
 use std::net::IpAddr;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 use units::{FrameLen, Span};
@@ -431,14 +431,14 @@ impl Worker {
                     planner: FillerPlanner::new(line, align),
                     slots: slots as usize,
                     bounded: !unbounded,
-                    told: None,
+                    line: None,
                 };
                 match &config.output {
                     Device::Line { list, keep_fillers, .. } => {
-                        let (told, planned) = rtrb::RingBuffer::new(slots as usize + 256);
-                        settings.told = Some(told);
+                        let (near_end, far_side) = line::ends(slots as usize);
+                        settings.line = Some(near_end);
                         let rx = output_rx.into_iter().next().expect("a ring has a way out");
-                        let end = LineEnd::new(rx, line, slots, planned, *list, *keep_fillers);
+                        let end = LineEnd::new(rx, line, slots, far_side, *list, *keep_fillers);
                         let pacer = FillerPacer::new(tx, fillers, settings).stamping(stamps);
                         let near = || placement.run(pipeline, intake, meter, None, |rounds, _| pacer.run(rounds, None));
                         let (report, (line, frames)) = with_far_end(eal, end, &clock, line_cpu.as_ref(), near)?;
@@ -566,7 +566,6 @@ fn with_far_end<T>(
     cpu: Option<&usize>,
     near: impl FnOnce() -> T,
 ) -> Result<(T, (LineReport, Vec<OnLine>)), Error> {
-    let done = AtomicBool::new(false);
     // A line is there before anything is sent on it.
     let there = Barrier::new(2);
     thread::scope(|scope| {
@@ -576,12 +575,11 @@ fn with_far_end<T>(
             there.wait();
             let _registered = registered?;
             pinned?;
-            Ok::<_, Error>(end.run(clock, &done))
+            Ok::<_, Error>(end.run(clock))
         });
         there.wait();
         thread::sleep(SETTLE);
         let report = near();
-        done.store(true, Ordering::Release);
         let far = far.join().map_err(|_| Error::Worker("the line".to_owned()))??;
         Ok((report, far))
     })

@@ -123,6 +123,13 @@ impl FillerPlanner {
         Slot { position, fill: position - free, carried: true, crowded: false }
     }
 
+    /// When the first frame may start, at `now` or after: asks that begin there are met as those of a model are, which
+    /// begin at zero.
+    #[must_use]
+    pub fn first_start(&self, now: Time) -> Time {
+        self.line.time(self.line.position(now).next_multiple_of(self.align))
+    }
+
     #[inline]
     fn nearest_start(&self, due: Time) -> u64 {
         let position = self.line.position(due);
@@ -281,6 +288,23 @@ mod tests {
         for i in 0..1_000 {
             let slot = planner.place(at(i * 12_500), at(0), FrameLen::new(64 + (i as u32 * 37) % 1455).on_wire());
             assert_eq!(slot.position, i * 12_500);
+        }
+    }
+
+    #[test]
+    fn asks_from_the_first_start_on_are_met_as_those_from_zero_are() {
+        for align in [1, 4, 8] {
+            for now in [at(0), at(1_000_003), at(77_777) + Span::from_ps(300)] {
+                let (mut model, mut late) = (planner(align), planner(align));
+                let start = late.first_start(now);
+                assert!(start + Span::from_ps(BYTE_PS) > now && start.since(now) <= at(align).since(Time::ZERO));
+                let first = late.line().position(start);
+                for i in 0..50 {
+                    let (ask, length) = (at(i * 1_875).since(Time::ZERO), FrameLen::new(64 + i as u32).on_wire());
+                    let expected = model.place(Time::ZERO + ask, Time::ZERO, length).position;
+                    assert_eq!(late.place(start + ask, start, length).position - first, expected, "align {align}");
+                }
+            }
         }
     }
 

@@ -116,6 +116,9 @@ pub struct PipelineReport {
     /// What the far end of a line in real time saw.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<LineReport>,
+    /// Of a live port that was filled and was seen not to keep the line's rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<PaceReport>,
     /// Frames waiting for their departure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<DepthReport>,
@@ -386,6 +389,15 @@ pub struct LineReport {
     pub displaced: u64,
     /// How far the worst of them was off.
     pub max_off_ns: f64,
+}
+
+/// A port that takes frames faster or slower than the line whose rate was said for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct PaceReport {
+    /// Time on the line of what it took (faster) or sent (slower), in ns.
+    pub wire_ns: f64,
+    /// Time in which it did so, from its first frame on, in ns.
+    pub elapsed_ns: f64,
 }
 
 /// Buffering before a schedule starts.
