@@ -20,9 +20,12 @@ pub(crate) struct FarEnd {
 const SENDING: u64 = u64::MAX;
 
 /// What arrived.
+#[derive(Default)]
 pub(crate) struct Arrived {
     pub(crate) streams: StreamMeter,
     pub(crate) flow: Flow,
+    /// What ended the counting before the sending.
+    pub(crate) failure: Option<Failure>,
 }
 
 /// When as many have come as were sent, only copies may still be on their way: those are waited for so long.
@@ -45,32 +48,40 @@ impl FarEnd {
     }
 
     /// Counts on a thread of its own while `send` runs, and until nothing more arrives. `frames` says how many
-    /// stamped ones were sent.
+    /// stamped ones were sent. Where nothing can be received any more, `stop` is called: nobody counts what is sent then.
     pub(crate) fn during<T>(
         mut self,
         send: impl FnOnce() -> T,
         frames: impl FnOnce(&T) -> u64,
-    ) -> (T, Result<Arrived, Failure>) {
+        stop: impl Fn() + Sync,
+    ) -> (T, Arrived) {
         let sent = AtomicU64::new(SENDING);
         thread::scope(|scope| {
-            let counting = scope.spawn(|| self.count(&sent));
+            let counting = scope.spawn(|| {
+                let mut arrived = Arrived::default();
+                if let Err(failure) = self.count(&sent, &mut arrived) {
+                    arrived.failure = Some(failure);
+                    stop();
+                }
+                arrived
+            });
             let result = send();
             sent.store(frames(&result), Ordering::Release);
-            let arrived = counting.join().unwrap_or_else(|_| Err(Failure::new("the receiver's thread failed")));
-            (result, arrived)
+            let failed =
+                |_| Arrived { failure: Some(Failure::new("the receiver's thread failed")), ..Arrived::default() };
+            (result, counting.join().unwrap_or_else(failed))
         })
     }
 
-    fn count(&mut self, sent: &AtomicU64) -> Result<Arrived, Failure> {
+    fn count(&mut self, sent: &AtomicU64, arrived: &mut Arrived) -> Result<(), Failure> {
         let longest = self.ring.mtu().map_err(Failure::new)? + 14;
-        let mut arrived = Arrived { streams: StreamMeter::default(), flow: Flow::default() };
         let mut last = Instant::now();
         let mut came = 0;
         loop {
             let sent = sent.load(Ordering::Acquire);
             let over = sent != SENDING;
             let patience = if came >= sent { COPIES.min(self.wait) } else { self.wait };
-            match self.ring.next(LOOK).map_err(Failure::new)? {
+            match self.ring.next(LOOK).map_err(broke_off)? {
                 Some(batch) => {
                     for frame in &batch {
                         let Some(stamp) = Stamp::of(frame.bytes) else { continue };
@@ -90,6 +101,10 @@ impl FarEnd {
             }
         }
         arrived.flow.kernel_drops = self.ring.counts().map_err(Failure::new)?.dropped;
-        Ok(arrived)
+        Ok(())
     }
+}
+
+fn broke_off(cause: dpdk::Error) -> Failure {
+    Failure::new(format!("--in: nothing more can be received, which ended the run: {cause}"))
 }

@@ -13,6 +13,7 @@ use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
 use crate::virtual_time;
+use crate::watched::Watched;
 use dataplane::{
     Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Supply, Whole, Worker,
 };
@@ -52,6 +53,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let far_end = receiver.map(|arrivals| FarEnd::open(&arrivals.port, arrivals.wait.to_std())).transpose()?;
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
     let flag = stop.flag();
+    let mut watched = Watched::of(request, receiver);
     let mut reload = Reload::new(request)?;
     let send = || {
         thread::scope(|scope| {
@@ -65,6 +67,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
                 .collect();
             show_progress(request, &counters, || {
                 reload.if_asked(request);
+                if watched.has_lost_one() {
+                    stop.ask();
+                }
                 handles.iter().all(thread::ScopedJoinHandle::is_finished)
             });
             handles.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
@@ -76,46 +81,48 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
                 let finished = results.iter().flatten().flatten();
                 finished.flat_map(|finished| &finished.report.streams).filter_map(|stream| stream.sent).sum()
             };
-            let (results, arrived) = far_end.during(send, frames);
-            (results, Some(arrived?))
+            let (results, arrived) = far_end.during(send, frames, || stop.ask());
+            (results, Some(arrived))
         }
         None => (send(), None),
     };
 
-    let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
+    let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: watched.failure() };
     let mut ports = Map::new();
     let mut warnings = Vec::new();
     let mut raised = Map::new();
+    let mut planned = Map::new();
     for ((plan, result), list) in request.pipelines.iter().zip(results).zip(&mut lists) {
         let finished =
             result.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
         if plan.pacer == Pacer::Filler {
             raised.insert(plan.name.clone(), json!(finished.raised));
-    let mut planned = Map::new();
         }
         if let Some(list) = list {
-            write_list(list, &finished.listed).map_err(Failure::new)?;
+            let written = write_list(list, &finished.listed).map_err(Failure::new);
+            outcome.failure = outcome.failure.or(written.err());
         }
         outcome.failure = outcome.failure.or_else(|| finished.failure.as_ref().map(Failure::new));
         let mut report = named(plan, finished, &mut ports);
         let backward = report.backward.take();
         let floor = floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
         warnings.extend(resolution::of_machine(plan, &report, floor));
+        if let Some(why) = resolution::of_departures(plan) {
+            output::note(format!("{}: {why}", plan.name));
+            planned.insert(plan.name.clone(), json!(why));
+        }
         outcome.reports.push(report);
         outcome.reports.extend(backward.map(|mut backward| {
             backward.pacer = Some(plan.pacer.name());
             backward.forget_ask();
             *backward
         }));
-        if let Some(why) = resolution::of_departures(plan) {
-            output::note(format!("{}: {why}", plan.name));
-            planned.insert(plan.name.clone(), json!(why));
-        }
     }
     for log in logs {
-        log.finish()?;
+        outcome.failure = outcome.failure.or(log.finish().err());
     }
     if let (Some(arrived), Some(report)) = (arrived, outcome.reports.last_mut()) {
+        outcome.failure = outcome.failure.or(arrived.failure);
         report.streams = arrived.streams.report(&report.streams);
         report.flow = Some(arrived.flow);
     }
@@ -128,6 +135,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         let floors = floors.iter().map(|(name, floor)| (name.clone(), floor_json(floor))).collect();
         outcome.limits.insert("floor".into(), Value::Object(floors));
     }
+    if !planned.is_empty() {
+        outcome.limits.insert("planned".into(), Value::Object(planned));
+    }
     if !raised.is_empty() {
         outcome.limits.insert("priority_raised".into(), Value::Object(raised));
     }
@@ -135,9 +145,6 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     outcome.limits.insert("ports".into(), Value::Object(ports));
     Ok(outcome)
 }
-    if !planned.is_empty() {
-        outcome.limits.insert("planned".into(), Value::Object(planned));
-    }
 
 /// A capture that is sent again, as the data plane takes it.
 struct FromCapture(ReplaySource);
@@ -309,15 +316,12 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
     report
 }
 
-/// Drivers take frames for an interface that is down or gone, and they are counted as out.
+/// Drivers take frames for an interface that is down, and they are counted as out.
 fn say_what_became_of(port: &PortSpec) {
     let PortSpec::Interface { name, .. } = port else { return };
-    let fate = match dpdk::link(name) {
-        Ok(link) if link.up => return,
-        Ok(_) => "is down at the end of the run",
-        Err(_) => "went away during the run",
-    };
-    output::note(format!("{port} {fate}; frames that it took since are counted as out"));
+    if dpdk::link(name).is_ok_and(|link| !link.up) {
+        output::note(format!("{port} is down at the end of the run; frames that it took since are counted as out"));
+    }
 }
 
 fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Failure> {
@@ -568,7 +572,10 @@ pub(crate) fn receive(
                     if let Some(writer) = &mut writer {
                         bytes.clear();
                         frame.write_to(&mut bytes);
-                        writer.write(frame.time_ns, &bytes, frame.link_len()).map_err(Failure::new)?;
+                        failure = writer.write(frame.time_ns, &bytes, frame.link_len()).err().map(Failure::new);
+                    }
+                    if failure.is_some() {
+                        break;
                     }
                 }
             }
@@ -578,15 +585,21 @@ pub(crate) fn receive(
             }
         }
         if let Some(writer) = writer.as_mut().filter(|_| flushed.elapsed() >= Duration::from_secs(1)) {
-            writer.flush().map_err(Failure::new)?;
+            failure = failure.or(writer.flush().err().map(Failure::new));
             flushed = Instant::now();
+        }
+        if failure.is_some() {
+            break;
         }
     }
     drop(progress);
     if let Some(writer) = &mut writer {
-        writer.flush().map_err(Failure::new)?;
+        failure = failure.or(writer.flush().err().map(Failure::new));
     }
-    flow.kernel_drops = ring.counts().map_err(Failure::new)?.dropped;
+    match ring.counts() {
+        Ok(counts) => flow.kernel_drops = counts.dropped,
+        Err(error) => failure = failure.or(Some(Failure::new(error))),
+    }
     if flow.super_frames + flow.partial_checksums > 0 {
         output::note(format!(
             "{} frames are longer than the MTU and {} have unfinished checksums: turn offloads off at the sender, ethtool -K DEVICE tx off tso off gso off gro off",

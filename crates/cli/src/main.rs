@@ -22,6 +22,8 @@ mod resolution;
 mod stop;
 mod trials;
 mod virtual_time;
+#[cfg(feature = "live")]
+mod watched;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};

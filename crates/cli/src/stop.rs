@@ -36,6 +36,12 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Ends the run as a signal does.
+    #[cfg(feature = "live")]
+    pub(crate) fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     /// The flag itself, for those who look at it in a loop.
     #[cfg(feature = "live")]
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {

@@ -54,7 +54,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         let run = sim::run(source.as_mut(), &mut pipeline, sink.as_mut(), limits, &mut watch);
         drop(watch);
         for log in logs {
-            log.finish()?;
+            outcome.failure = outcome.failure.or(log.finish().err());
         }
         let mut report = run.report;
         report.name.clone_from(&plan.name);
@@ -74,8 +74,8 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         disordered += source.disordered();
         say_what_did_not_fit(&report);
         outcome.reports.push(report);
-        if let Some(error) = run.failure {
-            outcome.failure = Some(Failure::new(error));
+        outcome.failure = outcome.failure.or(run.failure.map(Failure::new));
+        if outcome.failure.is_some() {
             break;
         }
     }

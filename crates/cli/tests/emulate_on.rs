@@ -169,3 +169,17 @@ fn root_of_a_user_namespace_is_told_that_it_is_not_enough() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("takes root, outside of user namespaces") && !said.contains("unshare -Urn"), "{said}");
 }
+
+#[test]
+fn an_interface_that_goes_away_ends_the_run_with_its_report() {
+    let Some(bed) = bed("ongone") else { return };
+    let running = emulate(&bed, "--forward 'delay 1ms'");
+    bed.stdout(HOST, "ip link del eth0");
+    let finished = running.wait();
+    assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+    let complaints = finished.complaints();
+    assert!(complaints.len() == 1 && complaints[0].contains("interface eth0 went away"), "{finished:?}");
+    assert!(number(&finished.whole_report()["pipelines"][0], "/out/frames") > 0, "{finished:?}");
+    let links = bed.stdout(HOST, "ip link");
+    assert!(!links.contains("nlh") && !links.contains("nlw"), "{links}");
+}

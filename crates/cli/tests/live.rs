@@ -634,22 +634,104 @@ fn an_interface_set_down_and_up_again_does_not_end_a_run() {
     }
 }
 
+/// That a run has ended by itself since an interface went: with its report, and status 2 and a line that names it.
+#[track_caller]
+fn assert_ended_with(interface: &str, finished: &Finished) -> Value {
+    assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+    let complaints = finished.complaints();
+    assert_eq!(complaints.len(), 1, "{complaints:?}");
+    assert!(complaints[0].starts_with(&format!("netlathe: interface {interface} went away")), "{complaints:?}");
+    finished.whole_report()["pipelines"][0].clone()
+}
+
 #[test]
-fn an_interface_that_goes_away_does_not_end_a_run_badly() {
+fn an_interface_that_goes_away_ends_a_run_with_its_report() {
     for driver in ["", ",driver=af_packet"] {
         for interface in ["c0", "s0"] {
-            let survived = assert_survives(&format!("gone-{interface}"), driver, |bed| {
-                bed.stdout(Node::Box, &format!("ip link del {interface}"));
-            });
-            let Some((report, stderr)) = survived else { return };
-            assert!(stderr.contains(&format!("if:{interface}{driver} went away")), "{stderr}");
-            // What cannot leave waits in the pool; the input goes on being read.
-            if interface == "s0" {
-                assert!(!stderr.contains("lost"), "{stderr}");
-                assert!(number(&report, "/in/frames") > 8_000, "{report}");
-            }
+            let Some(bed) = Bed::shared(&format!("gone-{interface}"), |_| {}) else { return };
+            let shape = bed.between(&format!("--in if:c0{driver} --out if:s0{driver}"), "--gap 200us");
+            let sender = bed.sender(1, 100, "4kpps", 12_000);
+            thread::sleep(Duration::from_millis(800));
+            bed.stdout(Node::Box, &format!("ip link del {interface}"));
+            let report = assert_ended_with(interface, &shape.wait());
+            drop(sender);
+            assert!(number(&report, "/out/frames") > 0, "{report}");
         }
     }
+}
+
+#[test]
+fn a_generator_whose_interface_goes_away_ends_then() {
+    for filler in ["", "--pacer filler --line-rate 1G"] {
+        let Some(bed) = Bed::shared("gen-gone", |_| {}) else { return };
+        let line = "gen --out c0 --gap 1ms --json --duration 50s --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 300B'";
+        let begin = Instant::now();
+        let sender = bed.start(Node::Box, &format!("{line} {filler}"));
+        let counter = "cat /sys/class/net/c0/statistics/tx_packets";
+        while bed.stdout(Node::Box, counter).trim().parse::<u64>().is_ok_and(|sent| sent < 100) {
+            assert!(begin.elapsed() < Duration::from_secs(40), "nothing is sent");
+            thread::sleep(Duration::from_millis(10));
+        }
+        bed.stdout(Node::Box, "ip link del c0");
+        let report = assert_ended_with("c0", &sender.wait());
+        // Of the 50 000 frames of the whole run.
+        assert!((1..49_000).contains(&number(&report, "/out/frames")), "{report}");
+    }
+}
+
+#[test]
+fn a_generator_reports_what_came_before_its_receiver_went() {
+    for (happens, said) in
+        [("ip link set b1 down", "--in: nothing more can be received"), ("ip link del b1", " went away")]
+    {
+        let Some(bed) = Bed::shared("far-gone", |_| {}) else { return };
+        bed.stdout(Node::Box, "ip link add b0 type veth peer name b1");
+        for end in ["b0", "b1"] {
+            bed.stdout(Node::Box, &format!("ethtool -K {end} tx off tso off gso off gro off"));
+            bed.stdout(Node::Box, &format!("ip link set {end} up"));
+        }
+        let line = "gen --out b0 --in b1 --rate 2kpps --json --report page --duration 50s \
+                    --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 300B'";
+        let sender = bed.start(Node::Box, line);
+        let begin = Instant::now();
+        let counter = "cat /sys/class/net/b1/statistics/rx_packets";
+        while bed.stdout(Node::Box, counter).trim().parse::<u64>().is_ok_and(|came| came < 1_000) {
+            assert!(begin.elapsed() < Duration::from_secs(40), "nothing is sent");
+            thread::sleep(Duration::from_millis(10));
+        }
+        bed.stdout(Node::Box, happens);
+        let finished = sender.wait();
+        assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+        assert!(finished.complaints().len() == 1 && finished.complaints()[0].contains(said), "{finished:?}");
+        let report = finished.whole_report()["pipelines"][0].clone();
+        assert!((500..99_000).contains(&number(&report, "/streams/0/received")), "{report}");
+        assert!(bed.path("page/report.html").exists());
+    }
+}
+
+/// A command that has 64 KiB of disk in the folder `small`, where nobody else sees it.
+fn with_little_space(bed: &Bed, node: Node, line: &str) -> Program {
+    let line = format!("mkdir -p small && mount -t tmpfs -o size=64k none small && exec {} {line}", bed::netlathe());
+    Program::start(bed.command(node, "unshare", &["-m", "sh", "-c", &line]))
+}
+
+#[test]
+fn a_disk_that_is_full_costs_no_report() {
+    let Some(bed) = Bed::shared("full", |_| {}) else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 1000B'";
+    let sender = bed.start(CLIENT, &format!("gen --out eth0 --rate 1kpps --duration 30s -q {stream}"));
+    for (file, line) in [
+        ("small/a.pcap", "measure --in c0 --write small/a.pcap --json --duration 50s"),
+        ("small/l.csv", &format!("gen --out line:10G,frames=small/l.csv --gap 10us --count 20000 --json {stream}")),
+        ("small/d.csv", "emulate --in c0 --out s0 --forward 'delay 1ms' --decisions small/d.csv --json --duration 4s"),
+    ] {
+        let finished = with_little_space(&bed, Node::Box, line).wait();
+        assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+        let complaints = finished.complaints();
+        assert!(complaints.len() == 1 && complaints[0].contains(file), "{complaints:?}");
+        assert!(number(&finished.whole_report()["pipelines"][0], "/out/frames") > 50, "{finished:?}");
+    }
+    drop(sender);
 }
 
 #[test]

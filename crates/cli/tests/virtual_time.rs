@@ -740,3 +740,23 @@ fn people_and_scripts_read_the_same_figures() {
     let quiet = bench.run(words("shape --in pcap:in.pcap --out wire:10G --gap 10us -q"));
     assert_eq!((quiet.status, quiet.stdout.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn a_disk_that_is_full_costs_no_report() {
+    let bench = Bench::new();
+    bench.generate("100B", 20_000);
+    for (file, line, most) in [
+        ("copy.pcap", "measure --pcap in.pcap --write copy.pcap", 19_999),
+        ("log.csv", "emulate --in pcap:in.pcap --out null --forward 'delay 1ms' --decisions log.csv", 20_000),
+    ] {
+        // Files of 32 KiB at the most; writing more is an error as on a full disk.
+        let line = format!("trap '' XFSZ; ulimit -f 64; exec {} {line} --json", env!("CARGO_BIN_EXE_netlathe"));
+        let output = Command::new("sh").args(["-c", &line]).current_dir(bench.path("")).output();
+        let finished = Finished::of(output.expect("sh is there"));
+        assert_eq!(finished.status, Some(2), "{}", finished.stderr);
+        let complaints = finished.complaints();
+        assert!(complaints.len() == 1 && complaints[0].contains(file), "{complaints:?}");
+        let report = finished.report();
+        assert!((100..=most).contains(&report["pipelines"][0]["out"]["frames"].as_u64().expect("a count")), "{report}");
+    }
+}

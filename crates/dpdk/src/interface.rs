@@ -181,6 +181,12 @@ pub fn link(name: &str) -> Result<Link> {
     })
 }
 
+/// Whether an interface of this number is in the calling thread's network namespace, whatever its name is now.
+#[must_use]
+pub fn is_there(index: u32) -> bool {
+    Interface::numbered(index).is_some()
+}
+
 pub(crate) fn socket(family: i32, kind: i32) -> Result<OwnedFd> {
     // SAFETY: takes numbers only.
     let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) };

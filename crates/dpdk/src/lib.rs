@@ -44,7 +44,7 @@ pub use detour::{Detour, seclude};
 pub use eal::{Eal, EalConfig, HugePages, LogLevel, WorkerGuard};
 pub use error::Error;
 pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, EventWorker};
-pub use interface::{Link, link};
+pub use interface::{Link, is_there, link};
 pub use kept::Kept;
 pub use launch::{LaunchField, LaunchTime, NicClock};
 pub use mbuf::Mbuf;

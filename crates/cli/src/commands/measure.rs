@@ -338,6 +338,7 @@ fn from_capture(
     }
     let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
     let mut frame = HeapFrame::default();
+    let mut failure = None;
     let mut progress = Progress::new(reception.common, ["measure"]);
     let end = reception.duration.map_or(Time::MAX, |duration| Time::from_ps(duration.as_ps()));
     while let Some(arrival) = source.arrival().filter(|arrival| *arrival < end) {
@@ -352,11 +353,14 @@ fn from_capture(
         }
         if let Some(writer) = &mut writer {
             let stamp = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
-            writer.write(stamp, frame.bytes(), frame.original()).map_err(Failure::new)?;
+            failure = writer.write(stamp, frame.bytes(), frame.original()).err().map(Failure::new);
+            if failure.is_some() {
+                break;
+            }
         }
     }
     if let Some(writer) = &mut writer {
-        writer.flush().map_err(Failure::new)?;
+        failure = failure.or(writer.flush().err().map(Failure::new));
     }
     let mut limits = Map::new();
     limits.insert("clock".into(), json!("the capture's stamps"));
@@ -365,7 +369,7 @@ fn from_capture(
     if source.disordered() > 0 {
         limits.insert("disordered_records".into(), json!(source.disordered()));
     }
-    Ok(Outcome { reports: Vec::new(), limits, failure: source.failure().map(Failure::new) })
+    Ok(Outcome { reports: Vec::new(), limits, failure: failure.or(source.failure().map(Failure::new)) })
 }
 
 #[cfg(feature = "live")]
