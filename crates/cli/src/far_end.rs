@@ -81,7 +81,7 @@ impl FarEnd {
             let sent = sent.load(Ordering::Acquire);
             let over = sent != SENDING;
             let patience = if came >= sent { COPIES.min(self.wait) } else { self.wait };
-            match self.ring.next(LOOK).map_err(broke_off)? {
+            match self.ring.next(LOOK).map_err(|cause| broke_off(&cause))? {
                 Some(batch) => {
                     for frame in &batch {
                         let Some(stamp) = Stamp::of(frame.bytes) else { continue };
@@ -105,6 +105,6 @@ impl FarEnd {
     }
 }
 
-fn broke_off(cause: dpdk::Error) -> Failure {
+fn broke_off(cause: &dpdk::Error) -> Failure {
     Failure::new(format!("--in: nothing more can be received, which ended the run: {cause}"))
 }
