@@ -41,7 +41,11 @@ impl Delay {
         let words: Vec<&str> = text.split_whitespace().collect();
         let text = words.join(" ");
         let how = match GapLaw::parse(&text) {
-            Some(law) => How::Law(Box::new(without_idle(law?)?)),
+            Some(law) => {
+                let law = law?;
+                Values::allow(&law)?;
+                How::Law(Box::new(law))
+            }
             None => as_netem(&words)?,
         };
         Ok(Delay { text, how })
@@ -93,13 +97,6 @@ impl Draws {
             Draws::Law(values) => values.draw(),
         }
     }
-}
-
-fn without_idle(law: GapLaw) -> Result<GapLaw, ParseError> {
-    if law.idle {
-        return Err(ParseError::new("'idle' means nothing for delays", "leave it out"));
-    }
-    Ok(law)
 }
 
 const REMEDY: &str =

@@ -57,9 +57,7 @@ impl Configuration for Delay {
         if first.starts_with(|c: char| c.is_ascii_alphabetic()) {
             let law = GapLaw::parse(&words.join(" "))
                 .unwrap_or_else(|| Err(ParseError::new(format!("'{first}' is neither a time nor a law"), HOW)))?;
-            if law.is_ready() {
-                Values::of_law(&law, Random::stream(0, "check"))?;
-            }
+            Values::allow(&law)?;
             return Ok(Delay { by: Amount::Law(Box::new(law)), keep_order });
         }
         let mean: Span = first.parse()?;
@@ -102,10 +100,7 @@ impl Configuration for Delay {
                 let check = Random::stream(0, "check");
                 Values::of_distribution(distribution, *mean, *jitter, *correlation, check).map(drop)
             }
-            Amount::Law(law) => {
-                law.load(files)?;
-                Values::of_law(law, Random::stream(0, "check")).map(drop)
-            }
+            Amount::Law(law) => law.load(files),
         }
     }
 

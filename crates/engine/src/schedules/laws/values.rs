@@ -32,6 +32,15 @@ impl Values {
 
     /// The same, by a stream of random numbers.
     pub(crate) fn of_law(law: &GapLaw, random: Random) -> Result<Self, ParseError> {
+        Self::allow(law)?;
+        Ok(Self::of(&law.place()?, law.correlation.is_some(), random))
+    }
+
+    /// Whether values may be drawn as a law says, whose table need not have been read.
+    ///
+    /// # Errors
+    /// Stratified sampling, and `idle`.
+    pub fn allow(law: &GapLaw) -> Result<(), ParseError> {
         if law.sampling == Sampling::Stratified {
             return Err(ParseError::new(
                 "stratified draws need to know how many there will be",
@@ -39,12 +48,9 @@ impl Values {
             ));
         }
         if law.idle {
-            return Err(ParseError::new(
-                "'idle' is about gaps between frames, of which there are none here",
-                "leave idle out",
-            ));
+            return Err(ParseError::new("'idle' is about gaps between frames, not about delays", "leave idle out"));
         }
-        Ok(Self::of(&law.place()?, law.correlation.is_some(), random))
+        Ok(())
     }
 
     /// `mean` + `jitter` × X with X of a table, as netem draws delays: never below zero.
