@@ -71,6 +71,18 @@ fn shape_asks_for_buffers_for_a_line_and_for_one_user() {
 }
 
 #[test]
+fn a_frame_for_which_no_worker_was_to_be_had_is_in_the_report() {
+    let config = config("limit key dst-ip rate 1Mbps users 10");
+    let StageConfig::Limit(limit) = &config else { panic!("{config} is no limit") };
+    let (_, mut settling) = limit.parts(2, 1);
+    assert_eq!(report(&config).undealt, None);
+    let mut out = Outlet::default();
+    settling.undealt(frame(1, 64, 0), &mut out);
+    assert_eq!(report(&config).undealt, Some(1));
+    assert_eq!(out.dropped.iter().map(|(_, reason)| *reason).collect::<Vec<_>>(), [DropReason::Overrun]);
+}
+
+#[test]
 fn shape_delays_until_a_frame_conforms_and_drops_the_impatient() {
     let config = config("limit key dst-ip rate 1Mbps burst 1500B users 10 mode shape queue 16ms");
     let (left, out) = run(&config, &[(0, 1, 1_500), (0, 1, 500), (0, 1, 1_500), (0, 1, 1_000), (1, 1, 64), (1, 2, 64)]);
