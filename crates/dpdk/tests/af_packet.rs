@@ -164,6 +164,12 @@ fn a_link_that_goes_down_is_told() {
     assert!(matches!(told, Some(Error::InterfaceDown { name }) if name == "nlb"));
     assert!(matches!(PacketRing::open("nlb", &RingConfig::default()), Err(Error::InterfaceDown { .. })));
     assert!(matches!(PacketRing::open("absent", &RingConfig::default()), Err(Error::NoInterface { .. })));
+
+    ip("link set nlb up");
+    let mut ring = PacketRing::open("nlb", &RingConfig::default()).expect("ring");
+    ip("link del nlb");
+    let told = (0..5).find_map(|_| ring.next(Duration::from_millis(100)).err());
+    assert!(matches!(told, Some(Error::InterfaceGone { name }) if name == "nlb"), "a remedy that cannot help");
 }
 
 #[test]
