@@ -294,6 +294,11 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
                 port.rx_missed, port.rx_no_buffer
             ));
         }
+        if port.cut_off {
+            output::note(format!(
+                "{name} had its XDP program taken off or replaced during the run: what arrived since was not received; run it again, or write driver=af_packet"
+            ));
+        }
         ports.insert(
             name,
             json!({"driver": port.driver, "rx_missed": port.rx_missed, "rx_no_buffer": port.rx_no_buffer}),

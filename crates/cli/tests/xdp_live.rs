@@ -100,3 +100,14 @@ fn queues_that_would_not_be_read_are_told() {
     bed.stdout(Node::Box, "ethtool -L s0 rx 2 tx 2");
     assert_eq!(number(&bed.run(Node::Box, line).report(), "/out/frames"), 10);
 }
+
+#[test]
+fn a_program_that_is_taken_off_during_a_run_is_told() {
+    let Some(bed) = bed("taken", |_| {}) else { return };
+    let shape = bed.between(XDP, "");
+    bed.stdout(Node::Box, "ip link set dev c0 xdp off");
+    let finished = shape.stop();
+    finished.report();
+    assert!(finished.stderr.contains("if:c0,driver=af_xdp had its XDP program taken off"), "{finished:?}");
+    assert!(!finished.stderr.contains("if:s0,driver=af_xdp had"), "{finished:?}");
+}

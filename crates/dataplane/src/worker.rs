@@ -137,6 +137,8 @@ pub struct PortSummary {
     pub rx_missed: u64,
     /// Times that a frame came while no buffer was free.
     pub rx_no_buffer: u64,
+    /// Somebody has taken off its XDP program, without which it receives nothing.
+    pub cut_off: bool,
 }
 
 /// Buffers of a pool behind a schedule, where a backlog may wait: a second of 50 000 frames a second.
@@ -596,5 +598,5 @@ pub(crate) fn pin(cpu: Option<&usize>) -> Result<(), Error> {
 fn summary(port: &Port, driver: String) -> PortSummary {
     // A driver that cannot tell has told nothing: the summary is an extra.
     let stats = port.stats().unwrap_or_default();
-    PortSummary { driver, rx_missed: stats.rx_missed, rx_no_buffer: stats.rx_no_buffer }
+    PortSummary { driver, rx_missed: stats.rx_missed, rx_no_buffer: stats.rx_no_buffer, cut_off: port.is_cut_off() }
 }

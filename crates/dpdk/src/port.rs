@@ -350,6 +350,13 @@ impl Port {
         })
     }
 
+    /// Whether somebody has taken the XDP program off by which frames reach this port, or put another in its place:
+    /// nothing arrives any more then. False of ports without one.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        self.inner.claim.as_ref().is_some_and(Claim::is_broken)
+    }
+
     /// All counters of the driver, by DPDK's names.
     ///
     /// # Errors

@@ -25,6 +25,8 @@ pub(crate) struct Claim {
     interface: Interface,
     /// None where nothing can be written: every program there is somebody else's then.
     record: Option<(File, PathBuf)>,
+    /// The programs that were there when they were last recorded.
+    noted: Vec<u32>,
 }
 
 impl Claim {
@@ -35,14 +37,14 @@ impl Claim {
     pub(crate) fn take(interface: &Interface) -> Result<Claim> {
         let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino());
         let path = Path::new(FOLDER).join(format!("{namespace}-{}", interface.index));
-        let mut claim = Claim { interface: interface.clone(), record: lock(path, &interface.name)? };
+        let mut claim = Claim { interface: interface.clone(), record: lock(path, &interface.name)?, noted: Vec::new() };
         let recorded = claim.recorded();
         let there = programs(interface)?;
         if let Some(id) = there.iter().find(|id| !recorded.contains(id)) {
             let name = name_of(*id).map_or_else(String::new, |name| format!(", {name}"));
             return Err(Error::XdpProgram { interface: interface.name.clone(), id: *id, name });
         }
-        claim.record(&there)?;
+        claim.record(there)?;
         Ok(claim)
     }
 
@@ -52,7 +54,12 @@ impl Claim {
     /// [`Error::System`].
     pub(crate) fn note(&mut self) -> Result<()> {
         let there = programs(&self.interface)?;
-        self.record(&there)
+        self.record(there)
+    }
+
+    /// Whether somebody has taken them off since, or put others there. Not where the interface has gone.
+    pub(crate) fn is_broken(&self) -> bool {
+        programs(&self.interface).is_ok_and(|there| there != self.noted)
     }
 
     /// The programs that whoever had the claim before has recorded.
@@ -62,9 +69,10 @@ impl Claim {
     }
 
     /// This process's number, and those of the programs.
-    fn record(&mut self, programs: &[u32]) -> Result<()> {
+    fn record(&mut self, programs: Vec<u32>) -> Result<()> {
+        self.noted = programs;
         let Some((file, path)) = &mut self.record else { return Ok(()) };
-        let programs: String = programs.iter().map(|id| format!(" {id}")).collect();
+        let programs: String = self.noted.iter().map(|id| format!(" {id}")).collect();
         let text = format!("{}{programs}\n", std::process::id());
         let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(text.as_bytes()));
         written.map_err(|source| Error::System { what: format!("writing {}", path.display()), source })
