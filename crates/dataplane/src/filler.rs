@@ -3,19 +3,17 @@
 //!
 //! The clock of such a pipeline is the *head*: the place on the line up to which frames were handed
 //! over. What arrives is ready at the head, so nothing is asked of the line that has gone already.
-//!
-//! Fillers are never made: there is one frame of each length, which drivers are given again and again.
 
-use crate::Error;
 use crate::back::{Back, with_back};
+use crate::fillers::Fillers;
 use crate::line::{Handed, NearEnd};
 use crate::queue::Queue;
 use crate::rounds::Rounds;
-use dpdk::{BURST, Burst, Eal, Kept, Mbuf, Outgoing, Pool, Started, TscClock, TxQueue};
-use engine::filler::{FillerPlanner, LONG_FROM, long_fillers, next_filler, next_long_filler};
+use dpdk::{BURST, Burst, Mbuf, Outgoing, TscClock, TxQueue};
+use engine::filler::{FillerPlanner, LONG_FROM, next_filler};
 use engine::{Departure, Pipeline};
-use measure::{DropReason, PaceReport, PipelineReport, SentStreams, Tally};
-use packet::{FillerKind, Frame, Stamp};
+use measure::{DepartureMeter, DropReason, PaceReport, PipelineReport, SentStreams, Tally};
+use packet::{Frame, Stamp};
 use std::collections::VecDeque;
 use units::{FrameLen, PS_PER_NS, Span, Time, WireLen};
 
@@ -136,100 +134,9 @@ impl UnderWay {
     }
 }
 
-/// A filler of each standard length, and some longer ones; several of each where the port may hold more of one than can
-/// be counted.
-pub(crate) struct Fillers {
-    frames: Vec<Kept>,
-    /// Lengths of the longer ones, longest first; their frames are behind the others.
-    long: Vec<WireLen>,
-    copies: usize,
-    turn: usize,
-}
-
-impl Fillers {
-    const LEAST: u32 = WireLen::MIN.bytes();
-    const LENGTHS: u32 = WireLen::MAX_STANDARD.bytes() - Self::LEAST + 1;
-    /// A port holds no more of one frame than this.
-    const UNDER_WAY: usize = 1 << 15;
-    /// More frames than are needed: threads keep some at hand.
-    const MORE: u32 = 1_024;
-
-    /// Fillers of a kind with up to `most` bytes, for a port that holds up to `slots` frames.
-    ///
-    /// # Errors
-    /// There is no memory for them.
-    pub(crate) fn new(eal: &Eal, kind: FillerKind, slots: usize, most: FrameLen) -> Result<Self, Error> {
-        let copies = Self::copies(slots);
-        let long = long_fillers(most);
-        let standard: Vec<WireLen> = (Self::LEAST..Self::LEAST + Self::LENGTHS).map(WireLen::new).collect();
-        let mut frames = Vec::new();
-        for lengths in [&standard, &long] {
-            let Some(longest) = lengths.iter().max() else { continue };
-            let count = (lengths.len() * copies) as u32 + Self::MORE.min(8 * lengths.len() as u32);
-            let pool = Pool::new(eal, "fillers", count, longest.frame().bytes() as u16)?;
-            let mut bytes = Vec::new();
-            for length in lengths {
-                kind.write(&mut bytes, length.frame());
-                for _ in 0..copies {
-                    let mut frame = pool.alloc().ok_or_else(|| dpdk::Error::Pool {
-                        frames: count,
-                        data_room: pool.data_room(),
-                        reason: "its frames are in use".to_owned(),
-                        log: String::new(),
-                    })?;
-                    frame.copy_from(&bytes)?;
-                    frames.push(Kept::from(frame));
-                }
-            }
-        }
-        Ok(Fillers { frames, long, copies, turn: 0 })
-    }
-
-    /// MiB of memory that they take.
-    pub(crate) fn memory_mib(slots: usize) -> u32 {
-        // With its headers a standard one takes less than 2 KiB, a longer one less than 10.
-        let copies = Self::copies(slots) as u32;
-        let long = long_fillers(FrameLen::MAX).len() as u32;
-        (Self::LENGTHS * copies + Self::MORE) / 512 + long * (copies + 8) / 100 + 2
-    }
-
-    fn copies(slots: usize) -> usize {
-        slots.div_ceil(Self::UNDER_WAY).max(1)
-    }
-
-    #[inline]
-    fn of(&self, length: WireLen) -> &Kept {
-        &self.frames[(length.bytes() - Self::LEAST) as usize * self.copies + self.turn]
-    }
-
-    /// A longer one that leaves room for another in `fill` byte times, of which there are many.
-    fn long(&self, fill: u64) -> Option<(WireLen, &Kept)> {
-        let number = next_long_filler(fill, &self.long)?;
-        Some((self.long[number], &self.frames[(Self::LENGTHS as usize + number) * self.copies + self.turn]))
-    }
-
-    /// The longest, in byte times.
-    fn longest(&self) -> WireLen {
-        self.long.first().copied().unwrap_or(WireLen::MAX_STANDARD)
-    }
-
-    /// The next burst has others.
-    fn turn(&mut self) {
-        self.turn = if self.turn + 1 == self.copies { 0 } else { self.turn + 1 };
-    }
-}
-
-/// Whether a port takes fillers that long.
-///
-/// # Errors
-/// It does not.
-pub(crate) fn carries(port: &Started, longest: FrameLen) -> Result<(), Error> {
-    let most = port.tx.first().map_or(FrameLen::MAX, |tx| FrameLen::of_captured(tx.max_frame() as u32));
-    if longest <= most {
-        return Ok(());
-    }
-    let what = format!("fillers of {longest} are longer than the port takes, which is {most}");
-    Err(units::ParseError::new(what, format!("write longest={most}, or give the interface a larger MTU")).into())
+#[inline]
+fn record(meter: &mut DepartureMeter, frame: &Handed, start: Time) {
+    meter.record_of(frame.class, frame.at, start, frame.length);
 }
 
 /// How a line is filled.
@@ -250,7 +157,7 @@ impl FillerPacer {
             planner,
             queue,
             bounded,
-            long_from: if fillers.long.is_empty() { u64::MAX } else { LONG_FROM },
+            long_from: if !fillers.has_long() { u64::MAX } else { LONG_FROM },
             fillers,
             pending: None,
             never: None,
@@ -307,8 +214,9 @@ impl FillerPacer {
             }
         }
         // What is in the queue still leaves it.
-        while let Some((frame, position)) = self.line.as_mut().and_then(NearEnd::hear_the_last) {
-            self.record(&mut rounds, &frame, position);
+        let line = *self.planner.line();
+        if let Some(near) = &mut self.line {
+            near.hear_the_last(|frame, position| record(&mut rounds.meter, frame, line.time(position)));
         }
         let pace = self.pace(rounds.clock.now());
         let report = PipelineReport {
@@ -411,9 +319,6 @@ impl FillerPacer {
     /// Hands a burst of frames over, as far as the port takes them.
     fn fill<const DIRECT: bool>(&mut self, now: Time, rounds: &mut Rounds<'_>) {
         self.full = false;
-        while let Some((frame, position)) = self.line.as_mut().and_then(NearEnd::hear) {
-            self.record(rounds, &frame, position);
-        }
         if self.bounded {
             self.look_for_underrun(now);
             if self.under_way.out.is_empty() && self.queue.is_ahead(now) {
@@ -427,6 +332,7 @@ impl FillerPacer {
             } else {
                 self.under_way.clear();
                 self.fillers.turn();
+                self.hear(&mut rounds.meter);
                 self.compose::<DIRECT>(rounds);
             }
             if self.under_way.out.is_empty() {
@@ -446,10 +352,12 @@ impl FillerPacer {
         self.book::<DIRECT>(taken, rounds);
     }
 
-    /// Books a departure that the line tells of.
-    #[inline]
-    fn record(&self, rounds: &mut Rounds<'_>, frame: &Handed, position: u64) {
-        rounds.meter.record_of(frame.class, frame.at, self.planner.line().time(position), frame.length);
+    /// Books the departures that the line has told of.
+    fn hear(&mut self, meter: &mut DepartureMeter) {
+        let line = self.planner.line();
+        if let Some(near) = &mut self.line {
+            near.hear(|frame, position| record(meter, frame, line.time(position)));
+        }
     }
 
     /// Books the first `taken` frames of those under way.

@@ -12,6 +12,7 @@ mod deadline;
 mod device;
 mod feeder;
 mod filler;
+mod fillers;
 mod flood;
 mod floor;
 mod intake;

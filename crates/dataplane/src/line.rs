@@ -81,21 +81,25 @@ impl NearEnd {
         self.under_way.push_back(frame);
     }
 
-    /// The next frame that has started, and where.
+    /// Gives the frames that have started since the last look, and where.
     #[inline]
-    pub(crate) fn hear(&mut self) -> Option<(Handed, u64)> {
-        let position = self.started.pop().ok()?;
-        Some((self.under_way.pop_front()?, position))
+    pub(crate) fn hear(&mut self, mut started: impl FnMut(&Handed, u64)) {
+        let Ok(positions) = self.started.read_chunk(self.started.slots()) else { return };
+        for position in positions {
+            if let Some(frame) = self.under_way.pop_front() {
+                started(&frame, position);
+            }
+        }
     }
 
     /// Nothing more is sent. Gives what starts still, until all has.
-    pub(crate) fn hear_the_last(&mut self) -> Option<(Handed, u64)> {
+    pub(crate) fn hear_the_last(&mut self, mut started: impl FnMut(&Handed, u64)) {
         self.done.store(true, Ordering::Release);
         loop {
             let gone = self.started.is_abandoned();
-            let heard = self.hear();
-            if heard.is_some() || gone || self.under_way.is_empty() {
-                return heard;
+            self.hear(&mut started);
+            if gone || self.under_way.is_empty() {
+                return;
             }
             std::thread::sleep(LOOK);
         }
@@ -123,6 +127,8 @@ pub(crate) struct LineEnd {
     first: u64,
     /// Plan and place of the first data frame.
     origin: Option<(u64, u64)>,
+    /// Starts that the pacer is told of together: a cache line that two cores write to by turns costs both.
+    starts: Vec<u64>,
     report: LineReport,
 }
 
@@ -138,6 +144,7 @@ impl LineEnd {
             free: None,
             first: 0,
             origin: None,
+            starts: Vec::with_capacity(FETCH),
             report: LineReport { slots, ..LineReport::default() },
         }
     }
@@ -184,7 +191,13 @@ impl LineEnd {
                 at += u64::from(length.on_wire().bytes());
             }
             self.free = Some(at);
+            self.tell();
         }
+    }
+
+    fn tell(&mut self) {
+        let room = self.side.started.write_chunk_uninit(self.starts.len());
+        room.expect("the pacer hears of all before it makes more").fill_from_iter(self.starts.drain(..));
     }
 
     fn underrun(&mut self, idle: u64) {
@@ -204,11 +217,11 @@ impl LineEnd {
         }
     }
 
-    /// Whether a data frame is where it was planned, as counted from the first; and tells the pacer where it is.
+    /// Whether a data frame is where it was planned, as counted from the first; and what to tell the pacer.
     fn compare(&mut self, at: u64) {
         let Ok(planned) = self.side.planned.pop() else { return };
         let (first_planned, first_at) = *self.origin.get_or_insert((planned, at));
-        self.side.started.push(first_planned + (at - first_at)).expect("the pacer hears of all before it makes more");
+        self.starts.push(first_planned + (at - first_at));
         let off = (at - first_at).abs_diff(planned - first_planned);
         self.report.compared += 1;
         self.report.displaced += u64::from(off > 0);

@@ -4,7 +4,8 @@ use crate::back::{Back, BackStages};
 use crate::counters::Counters;
 use crate::deadline::DeadlinePacer;
 use crate::device::{Device, Opened};
-use crate::filler::{self, FillerPacer, Fillers, Settings};
+use crate::filler::{self, FillerPacer, Settings};
+use crate::fillers::{self, Fillers};
 use crate::flood::{self, Flood};
 use crate::intake::Intake;
 use crate::launch::Launch;
@@ -253,7 +254,7 @@ impl Worker {
         }
         let fillers = match config.pacing {
             Pacing::Filler { kind, longest, .. } => {
-                filler::carries(&output.started, longest)?;
+                fillers::carries(&output.started, longest)?;
                 Some(Fillers::new(eal, kind, slots(&config.output), longest)?)
             }
             _ => None,
