@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Threads that take operations from the kernel. They do not wait for what is delayed, but for the
 /// backing directory they do.
@@ -134,7 +135,7 @@ impl Mounted {
                 Err(Detach::Busy) => {
                     busy = true;
                     // Whether or not that can be written, nobody serves the mount from now on.
-                    let written = write_back(&self.mount);
+                    let written = self.write_back();
                     let detached = detach(&self.mount, UnmountFlags::DETACH).map_err(|error| error.of(&self.mount));
                     failure = written.and(detached).err();
                 }
@@ -149,13 +150,34 @@ impl Mounted {
         }
         Ended { tallies: self.gate.tallies(), busy, failure }
     }
+
+    /// Has the kernel write what programs have changed in mapped files, which is not on its way yet.
+    fn write_back(&self) -> Result<(), Error> {
+        let Ok(root) = openat(CWD, &self.mount, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return Ok(()) };
+        let sync = || {
+            let unwritten = |cause: Errno| Error::Unwritten { mount: self.mount.clone(), cause: cause.into() };
+            rustix::fs::syncfs(&root).map_err(unwritten)
+        };
+        let begun = sync();
+        // Of FUSE, newer kernels do not wait for what they have begun to write, so that errors come later.
+        let end = Instant::now() + PATIENCE;
+        let mut before = self.gate.tallies().count();
+        while Instant::now() < end {
+            std::thread::sleep(QUIET);
+            let now = self.gate.tallies().count();
+            if now == before {
+                break;
+            }
+            before = now;
+        }
+        begun.and(sync())
+    }
 }
 
-/// Has the kernel write what programs have changed in mapped files, which is not on its way yet.
-fn write_back(mount: &Path) -> Result<(), Error> {
-    let Ok(root) = openat(CWD, mount, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return Ok(()) };
-    rustix::fs::syncfs(&root).map_err(|cause| Error::Unwritten { mount: mount.to_owned(), cause: cause.into() })
-}
+/// So long without an operation nothing is on its way any more.
+const QUIET: Duration = Duration::from_millis(50);
+/// How long what is on its way is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Unmounts a directory that some netlathe mounted, whether that still runs, has ended, or was killed.
 /// Says whether it was left behind by one that is gone.

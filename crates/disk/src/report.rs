@@ -71,6 +71,11 @@ impl Tallies {
         &mut self.0[place].1
     }
 
+    /// Operations of all kinds.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().map(|(_, tally)| tally.count).sum()
+    }
+
     /// Those of which there was at least one, in the order of [`Operation::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = (Operation, &Tally)> {
         Operation::ALL.iter().filter_map(|operation| {
