@@ -6,7 +6,7 @@
 
 use crate::back::{Back, with_back};
 use crate::fillers::Fillers;
-use crate::line::{Handed, NearEnd};
+use crate::line::{NearEnd, Planned};
 use crate::queue::Queue;
 use crate::rounds::Rounds;
 use dpdk::{BURST, Burst, Mbuf, Outgoing, TscClock, TxQueue};
@@ -135,7 +135,7 @@ impl UnderWay {
 }
 
 #[inline]
-fn record(meter: &mut DepartureMeter, frame: &Handed, start: Time) {
+fn record(meter: &mut DepartureMeter, frame: &Planned, start: Time) {
     meter.record_of(frame.class, frame.at, start, frame.length);
 }
 
@@ -377,9 +377,9 @@ impl FillerPacer {
             if !DIRECT {
                 rounds.pipeline.sent(data.class, data.length);
             }
-            match &mut self.line {
-                Some(near) => near.handed(Handed { at: data.at, class: data.class, length: data.length }),
-                None => rounds.meter.record_of(data.class, data.at, line.time(data.position), data.length),
+            // The line tells itself where it was.
+            if self.line.is_none() {
+                rounds.meter.record_of(data.class, data.at, line.time(data.position), data.length);
             }
         }
         if DIRECT {
@@ -439,7 +439,7 @@ impl FillerPacer {
         self.under_way.add(position, length.on_wire());
         self.under_way.data.push(Data { number, length, class, at, position });
         if let Some(line) = &mut self.line {
-            line.plan(position);
+            line.plan(Planned { at, class, length, position });
         }
         self.under_way.out.push(frame);
     }

@@ -10,7 +10,7 @@ use measure::LineReport;
 use packet::Frame;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use units::{FrameLen, Time};
 
@@ -34,69 +34,94 @@ const LOOK: Duration = Duration::from_micros(200);
 /// what the far end has fetched.
 const MORE: usize = 256;
 
-/// A data frame that was handed over.
-pub(crate) struct Handed {
+/// A data frame that was planned.
+pub(crate) struct Planned {
     /// When it was asked to depart.
     pub(crate) at: Time,
     pub(crate) class: u32,
     pub(crate) length: FrameLen,
+    /// Byte time at which it is to start.
+    pub(crate) position: u64,
 }
+
+/// From a data frame on, by its number, frames start so many byte times later than planned.
+#[derive(Clone, Copy)]
+struct Shift {
+    from: u64,
+    by: i64,
+}
+
+/// What the ends share, each on a cache line of its own: one that two cores write to by turns costs both.
+#[derive(Default)]
+struct Shared {
+    /// Nothing more is sent.
+    done: Alone<AtomicBool>,
+    /// Data frames that have started.
+    started: Alone<AtomicU64>,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Alone<T>(T);
 
 /// The pacer's end: says where data frames are planned, and hears where they were. The line is over when this is gone.
 pub(crate) struct NearEnd {
-    planned: rtrb::Producer<u64>,
-    /// Byte times at which data frames started, on the plan's count: the first one was where it was planned.
-    started: rtrb::Consumer<u64>,
-    under_way: VecDeque<Handed>,
-    done: Arc<AtomicBool>,
+    plan: rtrb::Producer<u64>,
+    shifts: rtrb::Consumer<Shift>,
+    shared: Arc<Shared>,
+    under_way: VecDeque<Planned>,
+    heard: u64,
+    by: i64,
 }
 
-/// What the receiving end is told by, and tells by.
+/// What the receiving end is told by, and tells by: only where something changes, since each frame is too often.
 pub(crate) struct FarSide {
     planned: rtrb::Consumer<u64>,
-    started: rtrb::Producer<u64>,
-    done: Arc<AtomicBool>,
+    shifts: rtrb::Producer<Shift>,
+    shared: Arc<Shared>,
 }
 
 /// What the two ends of a line with so many slots tell each other by.
 pub(crate) fn ends(slots: usize) -> (NearEnd, FarSide) {
-    let (tells_plan, planned) = rtrb::RingBuffer::new(slots + MORE);
-    let (tells_start, started) = rtrb::RingBuffer::new(slots + MORE);
-    let done = Arc::new(AtomicBool::new(false));
+    let (plan, planned) = rtrb::RingBuffer::new(slots + MORE);
+    let (tells, shifts) = rtrb::RingBuffer::new(slots + MORE);
+    let shared = Arc::new(Shared::default());
     let under_way = VecDeque::with_capacity(slots + MORE);
-    let far = FarSide { planned, started: tells_start, done: Arc::clone(&done) };
-    (NearEnd { planned: tells_plan, started, under_way, done }, far)
+    let far = FarSide { planned, shifts: tells, shared: Arc::clone(&shared) };
+    (NearEnd { plan, shifts, shared, under_way, heard: 0, by: 0 }, far)
 }
 
 impl NearEnd {
-    /// The next data frame is planned there. To be said before the frame can be seen.
+    /// The next data frame is planned so. To be said before the frame can be seen.
     #[inline]
-    pub(crate) fn plan(&mut self, position: u64) {
-        self.planned.push(position).expect("there is room for all that are under way");
-    }
-
-    /// The next of those that were planned was handed over.
-    #[inline]
-    pub(crate) fn handed(&mut self, frame: Handed) {
+    pub(crate) fn plan(&mut self, frame: Planned) {
+        self.plan.push(frame.position).expect("there is room for all that are under way");
         self.under_way.push_back(frame);
     }
 
     /// Gives the frames that have started since the last look, and where.
     #[inline]
-    pub(crate) fn hear(&mut self, mut started: impl FnMut(&Handed, u64)) {
-        let Ok(positions) = self.started.read_chunk(self.started.slots()) else { return };
-        for position in positions {
-            if let Some(frame) = self.under_way.pop_front() {
-                started(&frame, position);
+    pub(crate) fn hear(&mut self, mut started: impl FnMut(&Planned, u64)) {
+        // What has shifted before a frame that has started can be seen then.
+        let until = self.shared.started.0.load(Ordering::Acquire);
+        let mut next = self.shifts.peek().ok().copied();
+        while self.heard < until {
+            let Some(frame) = self.under_way.pop_front() else { return };
+            if let Some(shift) = next.filter(|shift| shift.from == self.heard) {
+                self.by = shift.by;
+                let _this_one = self.shifts.pop();
+                next = self.shifts.peek().ok().copied();
             }
+            started(&frame, frame.position.saturating_add_signed(self.by));
+            self.heard += 1;
         }
     }
 
     /// Nothing more is sent. Gives what starts still, until all has.
-    pub(crate) fn hear_the_last(&mut self, mut started: impl FnMut(&Handed, u64)) {
-        self.done.store(true, Ordering::Release);
+    pub(crate) fn hear_the_last(&mut self, mut started: impl FnMut(&Planned, u64)) {
+        self.shared.done.0.store(true, Ordering::Release);
         loop {
-            let gone = self.started.is_abandoned();
+            let gone = self.shifts.is_abandoned();
             self.hear(&mut started);
             if gone || self.under_way.is_empty() {
                 return;
@@ -108,7 +133,7 @@ impl NearEnd {
 
 impl Drop for NearEnd {
     fn drop(&mut self) {
-        self.done.store(true, Ordering::Release);
+        self.shared.done.0.store(true, Ordering::Release);
     }
 }
 
@@ -127,8 +152,8 @@ pub(crate) struct LineEnd {
     first: u64,
     /// Plan and place of the first data frame.
     origin: Option<(u64, u64)>,
-    /// Starts that the pacer is told of together: a cache line that two cores write to by turns costs both.
-    starts: Vec<u64>,
+    /// By how much the last data frame was later than planned.
+    by: i64,
     report: LineReport,
 }
 
@@ -144,7 +169,7 @@ impl LineEnd {
             free: None,
             first: 0,
             origin: None,
-            starts: Vec::with_capacity(FETCH),
+            by: 0,
             report: LineReport { slots, ..LineReport::default() },
         }
     }
@@ -159,7 +184,7 @@ impl LineEnd {
             if self.free.is_some_and(|free| now < free) {
                 continue;
             }
-            let ended = self.side.done.load(Ordering::Acquire);
+            let ended = self.side.shared.done.0.load(Ordering::Acquire);
             let count = self.rx.poll_up_to(&mut burst, FETCH);
             if count == 0 {
                 if ended {
@@ -191,13 +216,8 @@ impl LineEnd {
                 at += u64::from(length.on_wire().bytes());
             }
             self.free = Some(at);
-            self.tell();
+            self.side.shared.started.0.store(self.report.compared, Ordering::Release);
         }
-    }
-
-    fn tell(&mut self) {
-        let room = self.side.started.write_chunk_uninit(self.starts.len());
-        room.expect("the pacer hears of all before it makes more").fill_from_iter(self.starts.drain(..));
     }
 
     fn underrun(&mut self, idle: u64) {
@@ -217,12 +237,17 @@ impl LineEnd {
         }
     }
 
-    /// Whether a data frame is where it was planned, as counted from the first; and what to tell the pacer.
+    /// Whether a data frame is where it was planned, as counted from the first; tells the pacer if that has changed.
     fn compare(&mut self, at: u64) {
         let Ok(planned) = self.side.planned.pop() else { return };
         let (first_planned, first_at) = *self.origin.get_or_insert((planned, at));
-        self.starts.push(first_planned + (at - first_at));
-        let off = (at - first_at).abs_diff(planned - first_planned);
+        let by = (at - first_at).cast_signed() - (planned - first_planned).cast_signed();
+        if by != self.by {
+            self.by = by;
+            let shift = Shift { from: self.report.compared, by };
+            self.side.shifts.push(shift).expect("the pacer hears of all before it makes more");
+        }
+        let off = by.unsigned_abs();
         self.report.compared += 1;
         self.report.displaced += u64::from(off > 0);
         self.report.max_off_ns = self.report.max_off_ns.max(self.line.span(off).as_ns_f64());
