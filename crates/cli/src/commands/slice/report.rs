@@ -250,7 +250,6 @@ impl SlicesReport {
             ]
         };
         let packets = &self.packets;
-        let cost = &self.overhead;
         let mut notes = vec![
             format!(
                 "{} packets seen, {} matched, {} lost ({} reused, {} evicted, {} unfinished)",
@@ -261,15 +260,7 @@ impl SlicesReport {
                 thousands(packets.evicted),
                 thousands(packets.unfinished)
             ),
-            format!(
-                "{} per packet subtracted ({}); init {}, start+stop {}, inside {}, exit {}",
-                brief(cost.per_packet_ns),
-                output::share(cost.share),
-                brief(cost.tau_alpha_ns),
-                brief(cost.tau_beta_ns),
-                brief(cost.tau_o_ns),
-                brief(cost.tau_gamma_ns)
-            ),
+            format!("subtracted {}", self.subtracted()),
             format!("probes: {}; {}", self.probes, self.probes_why.join("; ")),
         ];
         notes.extend(self.windows.as_ref().map(WindowsReport::note));
@@ -296,20 +287,24 @@ impl SlicesReport {
         }
     }
 
-    /// What the packets that were followed took, and what of it the probes did.
-    fn figures(&self, out: &mut String, book: &Book, raw: bool) {
-        out.push_str(&slice::packet_table(book, raw));
+    /// What the probes cost, of a packet and each operation.
+    fn subtracted(&self) -> String {
         let cost = &self.overhead;
-        let _ = writeln!(
-            out,
-            "  subtracted {} per packet ({}); init {}, start+stop {}, inside {}, exit {}",
+        format!(
+            "{} per packet ({}); init {}, start+stop {}, inside {}, exit {}",
             brief(cost.per_packet_ns),
             output::share(cost.share),
             brief(cost.tau_alpha_ns),
             brief(cost.tau_beta_ns),
             brief(cost.tau_o_ns),
             brief(cost.tau_gamma_ns)
-        );
+        )
+    }
+
+    /// What the packets that were followed took, and what of it the probes did.
+    fn figures(&self, out: &mut String, book: &Book, raw: bool) {
+        out.push_str(&slice::packet_table(book, raw));
+        let _ = writeln!(out, "  subtracted {}", self.subtracted());
         if !book.costs().events.is_empty() {
             out.push_str(&slice::counter_table(book));
         }
