@@ -33,9 +33,14 @@ pub trait Frame {
     }
 }
 
-/// A frame on the heap, as virtual time uses it.
+/// A frame on the heap, as virtual time uses it. One pointer, as a buffer of a driver is: a frame is moved half a dozen
+/// times on its way, each time right after some of it was written, and a CPU waits where it reads more at a time than was
+/// written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeapFrame {
+pub struct HeapFrame(Box<Content>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Content {
     bytes: Vec<u8>,
     original: u32,
     tag: u32,
@@ -46,46 +51,47 @@ impl HeapFrame {
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         let original = bytes.len() as u32;
-        HeapFrame { bytes, original, tag: 0 }
+        HeapFrame(Box::new(Content { bytes, original, tag: 0 }))
     }
 
     /// Makes the frame so many bytes long, to be written. Keeps the allocation that it already has.
     pub fn resize(&mut self, length: usize) -> &mut [u8] {
-        self.bytes.resize(length, 0);
-        self.original = length as u32;
-        &mut self.bytes
+        self.0.bytes.resize(length, 0);
+        self.0.original = length as u32;
+        &mut self.0.bytes
     }
 
     /// Takes over the content of a record of a capture; `original` is the frame's length without
     /// FCS before the capture cut it. Keeps the allocation that the frame already has.
     pub fn refill(&mut self, bytes: &[u8], original: u32) {
-        self.bytes.clear();
-        self.bytes.extend_from_slice(bytes);
-        self.original = original.max(bytes.len() as u32);
+        self.0.bytes.clear();
+        self.0.bytes.extend_from_slice(bytes);
+        self.0.original = original.max(bytes.len() as u32);
     }
 
     /// Lets `change` change the bytes; what it adds or takes away, the frame had or had not before a
     /// capture cut it, too.
     pub fn edit(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
-        let cut = self.original - self.bytes.len() as u32;
-        change(&mut self.bytes);
-        self.original = self.bytes.len() as u32 + cut;
+        let Content { bytes, original, .. } = &mut *self.0;
+        let cut = *original - bytes.len() as u32;
+        change(bytes);
+        *original = bytes.len() as u32 + cut;
     }
 
     /// Length without FCS before a capture cut it.
     #[must_use]
     pub fn original(&self) -> u32 {
-        self.original
+        self.0.original
     }
 }
 
 impl Frame for HeapFrame {
     fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.0.bytes
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        &mut self.0.bytes
     }
 
     fn copy(&self) -> Option<Self> {
@@ -93,11 +99,11 @@ impl Frame for HeapFrame {
     }
 
     fn tag(&self) -> u32 {
-        self.tag
+        self.0.tag
     }
 
     fn set_tag(&mut self, tag: u32) {
-        self.tag = tag;
+        self.0.tag = tag;
     }
 
     fn replace(&mut self, bytes: &[u8]) -> bool {
@@ -106,6 +112,6 @@ impl Frame for HeapFrame {
     }
 
     fn length(&self) -> FrameLen {
-        FrameLen::of_captured(self.original)
+        FrameLen::of_captured(self.0.original)
     }
 }
