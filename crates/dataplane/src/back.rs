@@ -84,7 +84,7 @@ impl Back {
                 && let Some(departure) = self.pipeline.next_departure()
             {
                 if self.tx.carries(&departure.frame) {
-                    let tag = departure.tag();
+                    let tag = self.pipeline.tag(&departure);
                     self.burst.push(departure.frame).expect("there is room");
                     self.asks.push((departure.at, departure.class, departure.length, tag));
                 } else {

@@ -476,7 +476,7 @@ impl FillerPacer {
                 self.never = Some(frame);
                 break;
             }
-            return Some(self.place(Departure { frame, length, class: 0, source: None, ready, at, tag: 0 }));
+            return Some(self.place(Departure { frame, length, class: 0, source: None, ready, at }));
         }
         None
     }
@@ -503,7 +503,7 @@ impl FillerPacer {
                 pipeline.lost(departure.class, departure.source, DropReason::TooLong);
                 continue;
             }
-            let (tag, source) = (departure.tag(), departure.source);
+            let (tag, source) = (pipeline.tag(&departure), departure.source);
             let placed = self.place(departure);
             let start = self.planner.line().time(placed.position);
             pipeline.departed(placed.class, source, placed.length, placed.at, start);

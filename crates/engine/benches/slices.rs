@@ -123,7 +123,7 @@ impl Running {
             let (class, at, length) = (departure.class, departure.at, departure.frame.length());
             pipeline.sent(class, length);
             pipeline.departed(class, None, length, at, time);
-            let tag = departure.tag();
+            let tag = pipeline.tag(&departure);
             if tag != 0 {
                 pipeline.sliced(class, tag, at, time);
             }

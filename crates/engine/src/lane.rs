@@ -234,9 +234,11 @@ impl<F: Frame> Lane<F> {
         let due = self.schedule.depart(ready, &Lengths { frame: length, packet });
         self.starved += u64::from(due.starved);
         self.spares(due.at.since(at));
-        let tag = self.slices().map_or(0, |slices| slices.settled(&frame, at, due.at));
+        if let Some(slices) = self.slices() {
+            slices.settled(&frame, at, due.at);
+        }
         let source = self.sync.as_ref().and_then(|sync| sync.source_of(frame.bytes()));
-        self.head = Some(Departure { frame, length, class: self.class, source, ready, at: due.at, tag });
+        self.head = Some(Departure { frame, length, class: self.class, source, ready, at: due.at });
     }
 
     #[inline]

@@ -73,13 +73,10 @@ impl Merge {
         }
     }
 
-    /// A class that is to be woken by `now`.
-    pub(crate) fn wakes<F: Frame>(&self, lanes: &[Lane<F>], now: Time) -> Option<usize> {
-        let (at, class) = match lanes {
-            [lane] => (lane.deadline()?, 0),
-            _ => self.wakes.peek().map(|Reverse((at, class))| (*at, *class as usize))?,
-        };
-        (at <= now).then_some(class)
+    /// A class that is to be woken by `now`, of several.
+    pub(crate) fn wakes(&self, now: Time) -> Option<usize> {
+        let Reverse((at, class)) = self.wakes.peek()?;
+        (*at <= now).then_some(*class as usize)
     }
 
     /// When the next class is to be woken.

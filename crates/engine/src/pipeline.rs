@@ -67,17 +67,6 @@ pub struct Departure<F> {
     pub ready: Time,
     /// When it should depart: the start of its preamble. [`Time::MAX`] if it never should.
     pub at: Time,
-    /// The number of a frame that is followed, 0 of another: as [`Departure::tag`] gives it.
-    pub tag: u32,
-}
-
-impl<F> Departure<F> {
-    /// The number of a frame that is followed; 0 if it is not.
-    #[inline]
-    #[must_use]
-    pub fn tag(&self) -> u32 {
-        if slices::COMPILED { self.tag } else { 0 }
-    }
 }
 
 impl<F: Frame> Pipeline<F> {
@@ -276,6 +265,14 @@ impl<F: Frame> Pipeline<F> {
         self.lanes[class as usize].slices()?.take(frame.tag())
     }
 
+    /// The number of a frame that is followed; 0 if it is not.
+    #[inline]
+    #[must_use]
+    pub fn tag(&self, departure: &Departure<F>) -> u32 {
+        let followed = slices::COMPILED && self.lanes[departure.class as usize].slices.is_some();
+        if followed { departure.frame.tag() } else { 0 }
+    }
+
     /// A frame that is followed departed at `start` instead of `ask`, and is now handed over.
     #[cold]
     pub fn sliced(&mut self, class: u32, tag: u32, ask: Time, start: Time) {
@@ -311,13 +308,13 @@ impl<F: Frame> Pipeline<F> {
 
     /// Lets the stages release what is due by `now`.
     pub fn wake(&mut self, now: Time) {
-        while let Some(class) = self.merge.wakes(&self.lanes, now) {
+        if let [lane] = &mut self.lanes[..] {
+            return lane.wake(now, &mut self.books);
+        }
+        while let Some(class) = self.merge.wakes(now) {
             let lane = &mut self.lanes[class];
             lane.wake(now, &mut self.books);
             self.merge.touched(lane);
-            if self.lanes.len() == 1 {
-                return;
-            }
         }
     }
 

@@ -194,16 +194,13 @@ impl Slices {
         }
     }
 
-    /// A frame that was ready at `ready` is the next of its class to depart, at `ask`. Gives its number; 0 if nobody
-    /// follows it.
+    /// A frame that was ready at `ready` is the next of its class to depart, at `ask`.
     #[inline(always)]
-    pub(crate) fn settled<F: Frame>(&mut self, frame: &F, ready: Time, ask: Time) -> u32 {
-        let tag = frame.tag();
-        if tag != 0 {
-            self.first(tag, ready);
+    pub(crate) fn settled<F: Frame>(&mut self, frame: &F, ready: Time, ask: Time) {
+        if frame.tag() != 0 {
+            self.first(frame.tag(), ready);
         }
         self.last = ask;
-        tag
     }
 
     #[cold]
@@ -291,7 +288,7 @@ mod tests {
                 pipeline.push(at, at, HeapFrame::new(vec![0; 60]));
             }
             while let Some(departure) = pipeline.next_departure() {
-                let tag = departure.tag();
+                let tag = pipeline.tag(&departure);
                 if tag != 0 {
                     pipeline.sliced(departure.class, tag, departure.at, departure.at);
                 }

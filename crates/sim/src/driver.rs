@@ -135,6 +135,7 @@ pub fn run(
             }
             break;
         }
+        let tag = pipeline.tag(&departure);
         match sink.send(&mut departure) {
             Ok(start) => {
                 let Departure { class, source, length, at, .. } = departure;
@@ -143,7 +144,6 @@ pub fn run(
                 }
                 pipeline.sent(class, length);
                 pipeline.departed(class, source, length, at, start);
-                let tag = departure.tag();
                 if tag != 0 {
                     pipeline.sliced(class, tag, at, start);
                 }
