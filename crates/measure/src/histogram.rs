@@ -87,6 +87,25 @@ impl Buckets {
         table
     }
 
+    /// The highest value of the bucket in which the values up to this quantile end, as `HdrHistogram` has it; 0 where there
+    /// is none. That would first take a table of a quarter of a megabyte.
+    pub(crate) fn at_quantile(&self, quantile: f64) -> u64 {
+        let counts = || self.tables.iter().map(|table| table.iter().sum::<u64>());
+        let wanted = ((quantile * counts().sum::<u64>() as f64).ceil() as u64).max(1);
+        let mut before = 0;
+        for (n, count) in counts().enumerate() {
+            if before + count >= wanted {
+                let reached = self.tables[n].iter().position(|times| {
+                    before += times;
+                    before >= wanted
+                });
+                return least(n * TABLE + reached.unwrap_or(TABLE) + 1) - 1;
+            }
+            before += count;
+        }
+        0
+    }
+
     /// All values.
     pub(crate) fn all(&self) -> Histogram<u64> {
         let mut all = Histogram::new_with_max(100 * PS_PER_S, 3).expect("one to five digits are possible");
@@ -173,5 +192,13 @@ mod tests {
         for quantile in [0.0, 0.01, 0.5, 0.99, 1.0] {
             assert_eq!(all.value_at_quantile(quantile), expected.value_at_quantile(quantile));
         }
+        tallies.count(0); // which puts the last one in its bucket
+        for quantile in [1e-6, 0.01, 0.3, 0.5, 0.9, 0.99, 0.999, 1.0] {
+            assert_eq!(tallies.buckets.at_quantile(quantile), expected.value_at_quantile(quantile), "{quantile}");
+        }
+        assert_eq!(
+            Buckets::default().at_quantile(0.5),
+            Histogram::<u64>::new(3).expect("digits").value_at_quantile(0.5)
+        );
     }
 }

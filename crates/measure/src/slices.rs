@@ -212,26 +212,24 @@ impl Column {
     }
 
     fn total(&self) -> SliceTotal {
-        let all = self.all.all();
         let mean = self.mean(self.net);
         let squares = self.squares / (PS_PER_NS * PS_PER_NS) as f64;
         let variance = (squares / self.count.max(1) as f64 - mean * mean).max(0.0);
         SliceTotal {
             count: self.count,
             mean_ns: mean,
-            p50_ns: ns(all.value_at_quantile(0.5)),
-            p99_ns: ns(all.value_at_quantile(0.99)),
+            p50_ns: ns(self.all.at_quantile(0.5)),
+            p99_ns: ns(self.all.at_quantile(0.99)),
             cv: if mean > 0.0 { variance.sqrt() / mean } else { 0.0 },
             raw_mean_ns: self.mean(self.raw),
         }
     }
 
     fn error(&self) -> SliceError {
-        let all = self.errors.all();
         SliceError {
             mean_ns: self.mean(self.net - self.intended),
-            p50: ns(all.value_at_quantile(0.5).min(self.worst)),
-            p99: ns(all.value_at_quantile(0.99).min(self.worst)),
+            p50: ns(self.errors.at_quantile(0.5).min(self.worst)),
+            p99: ns(self.errors.at_quantile(0.99).min(self.worst)),
             max_ns: ns(self.worst),
         }
     }
