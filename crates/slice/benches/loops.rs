@@ -64,7 +64,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Turns without and with, until the time is over: the share by which a corrected round is off the mean of its two
-/// neighbours. Where those differ by more than 5 %, the machine changed its pace: left out, and counted.
+/// neighbours. Where those differ by more than 5 %, the machine changed its pace: left out, and counted. Of each kind the
+/// second of two turns counts: the first finds caches, and maybe the CPU's clock, as what was between left them.
 fn compare(
     size: &str,
     time: Duration,
@@ -117,6 +118,7 @@ fn kernel(points: Points, path: &str, time: Duration, size: &str) -> Outcome<()>
     let without = || {
         let (kernel, program) = &mut *shared.borrow_mut();
         kernel.rest()?;
+        program.turn()?;
         program.turn()
     };
     let with = || {
@@ -167,6 +169,7 @@ fn probes(path: &str, time: Duration, size: &str) -> Outcome<()> {
     let without = || {
         let (reader, program) = &mut *shared.borrow_mut();
         reader.enable(false);
+        program.turn()?;
         program.turn()
     };
     let with = || {
