@@ -1,0 +1,249 @@
+//! The way of packets from program to program, through kernels and a pipeline between them.
+
+use super::column::{Column, Part};
+use super::{FIRST, SlicePart, SliceTotal, SlicedPackets, waterfall};
+use crate::figures::{brief, share, thousands};
+use serde::Serialize;
+use std::fmt::Write;
+use units::PS_PER_NS;
+
+/// The way of packets from program to program, in slices of kernels and of a pipeline between them.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndToEnd {
+    /// Of one direction, which.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What became of the packets that the pipeline followed: matched are those whose both ends were seen.
+    pub packets: SlicedPackets,
+    /// The slices in the order of the way; they do not overlap, and sum to the total.
+    pub slices: Vec<EndToEndSlice>,
+    /// From the sender's call to the receiver's.
+    pub total: SliceTotal,
+    /// Which points of the kernel were stamped.
+    pub probes: String,
+    /// Of the first packets the one whose way is nearest to the median.
+    pub typical: Vec<SlicePart>,
+    /// Each direction by itself, where packets went in several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub directions: Vec<EndToEnd>,
+}
+
+/// One slice of packets' whole way, in ns; those of the kernel less what the probes cost.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "as those of a slice of a pipeline")]
+pub struct EndToEndSlice {
+    pub name: String,
+    pub count: u64,
+    pub mean_ns: f64,
+    pub p50_ns: f64,
+    pub p99_ns: f64,
+    pub cv: f64,
+    pub share: f64,
+    pub top: bool,
+    pub per_packet: f64,
+}
+
+/// Gathers whole ways of packets.
+#[derive(Default)]
+pub struct EndToEndMeter {
+    all: Ways,
+    directions: Vec<(String, Ways)>,
+}
+
+/// Whole ways of packets, of one direction or of all.
+#[derive(Clone, Default)]
+struct Ways {
+    seen: u64,
+    /// By name, in the order of the way, which not every packet goes whole.
+    slices: Vec<(String, Column)>,
+    total: Column,
+    first: Vec<Vec<(String, f64)>>,
+}
+
+impl EndToEndMeter {
+    /// A meter of directions with these names.
+    #[must_use]
+    pub fn new(directions: &[String]) -> EndToEndMeter {
+        let directions = directions.iter().map(|name| (name.clone(), Ways::default())).collect();
+        EndToEndMeter { all: Ways::default(), directions }
+    }
+
+    /// A packet came through the pipeline in the direction with this number; its slices by name and length in ns, if both
+    /// ends were seen.
+    pub fn add(&mut self, direction: usize, slices: Option<&[(String, f64)]>) {
+        self.all.add(slices);
+        if let Some((_, ways)) = self.directions.get_mut(direction) {
+            ways.add(slices);
+        }
+    }
+
+    /// The figures; `probes` says which points of the kernel were stamped.
+    #[must_use]
+    pub fn report(&self, probes: &str) -> EndToEnd {
+        let of = |(name, ways): &(String, Ways)| EndToEnd { name: Some(name.clone()), ..ways.report(probes) };
+        let used = self.directions.iter().filter(|(_, ways)| ways.seen > 0);
+        let directions = if used.clone().count() > 1 { used.map(of).collect() } else { Vec::new() };
+        EndToEnd { directions, ..self.all.report(probes) }
+    }
+}
+
+impl Ways {
+    fn add(&mut self, slices: Option<&[(String, f64)]>) {
+        self.seen += 1;
+        let Some(slices) = slices else { return };
+        let part = |ns: f64| {
+            let ps = (ns * PS_PER_NS as f64).round() as i64;
+            Part { raw: ps, net: ps, intended: ps }
+        };
+        let mut next = 0;
+        for (name, ns) in slices {
+            let known = self.slices.iter().position(|(known, _)| known == name);
+            let place = known.unwrap_or_else(|| {
+                // Behind the one that it came behind.
+                self.slices.insert(next, (name.clone(), Column::default()));
+                next
+            });
+            self.slices[place].1.count(&[part(*ns)]);
+            next = place + 1;
+        }
+        self.total.count(&[part(slices.iter().map(|(_, ns)| ns).sum())]);
+        if self.first.len() < FIRST {
+            self.first.push(slices.to_vec());
+        }
+    }
+
+    fn report(&self, probes: &str) -> EndToEnd {
+        let total = self.total.total();
+        let mut slices = Vec::new();
+        for (name, column) in &self.slices {
+            let SliceTotal { count, mean_ns, p50_ns, p99_ns, cv, .. } = column.total();
+            let share = if self.total.net > 0 { column.net as f64 / self.total.net as f64 } else { 0.0 };
+            let per_packet = count as f64 / total.count.max(1) as f64;
+            let name = name.clone();
+            slices.push(EndToEndSlice { name, count, mean_ns, p50_ns, p99_ns, cv, share, top: true, per_packet });
+        }
+        let whole = |parts: &[(String, f64)]| parts.iter().map(|(_, ns)| ns).sum::<f64>();
+        let off = |parts: &[(String, f64)]| (whole(parts) - total.p50_ns).abs();
+        let typical = self.first.iter().min_by(|a, b| off(a).total_cmp(&off(b)));
+        let mut start_ns = 0.0;
+        let mut part = |(name, ns): &(String, f64)| {
+            let part = SlicePart { name: name.clone(), start_ns, length_ns: *ns, intended_ns: *ns };
+            start_ns += ns;
+            part
+        };
+        EndToEnd {
+            name: None,
+            directions: Vec::new(),
+            packets: SlicedPackets { seen: self.seen, matched: total.count, lost: self.seen - total.count },
+            slices,
+            total,
+            probes: probes.to_owned(),
+            typical: typical.map_or_else(Vec::new, |parts| parts.iter().map(&mut part).collect()),
+        }
+    }
+}
+
+impl EndToEnd {
+    /// The table for people, and one packet's way; of several directions one each.
+    #[must_use]
+    pub fn table(&self) -> String {
+        if !self.directions.is_empty() {
+            return self.directions.iter().map(EndToEnd::table).collect();
+        }
+        let SlicedPackets { seen, matched, lost } = self.packets;
+        let mut out = String::new();
+        let name = self.name.as_ref().map_or_else(String::new, |name| format!(", {name}"));
+        let _ = writeln!(
+            out,
+            "end to end{name}\n  packets   {} carried, of {} both ends were seen, of {} not",
+            thousands(seen),
+            thousands(matched),
+            thousands(lost)
+        );
+        let _ = writeln!(
+            out,
+            "  {:<24} {:>11} {:>11} {:>11} {:>8} {:>10}",
+            "slice", "mean", "median", "p99", "share", "per packet"
+        );
+        for slice in &self.slices {
+            let _ = writeln!(
+                out,
+                "  {:<24} {:>11} {:>11} {:>11} {:>8} {:>10.3}",
+                slice.name,
+                brief(slice.mean_ns),
+                brief(slice.p50_ns),
+                brief(slice.p99_ns),
+                share(slice.share),
+                slice.per_packet
+            );
+        }
+        let total = &self.total;
+        let _ = writeln!(
+            out,
+            "  {:<24} {:>11} {:>11} {:>11}",
+            "total",
+            brief(total.mean_ns),
+            brief(total.p50_ns),
+            brief(total.p99_ns)
+        );
+        if !self.typical.is_empty() {
+            let _ = write!(out, "one packet, near the median\n{}", waterfall(&self.typical));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_ways_are_in_their_order() {
+        let mut meter = EndToEndMeter::default();
+        let way = |hold: f64| {
+            [("client syscall", 300.0), ("netlathe netem", hold), ("server copy", 50.0)]
+                .map(|(n, ns)| (n.to_owned(), ns))
+        };
+        for hold in [200_000.0, 200_010.0, 200_020.0] {
+            meter.add(0, Some(&way(hold)));
+        }
+        meter.add(0, None);
+        let report = meter.report("tp_btf");
+        assert_eq!(report.packets, SlicedPackets { seen: 4, matched: 3, lost: 1 });
+        let names: Vec<&str> = report.slices.iter().map(|slice| slice.name.as_str()).collect();
+        assert_eq!(names, ["client syscall", "netlathe netem", "server copy"]);
+        let sum: f64 = report.slices.iter().map(|slice| slice.mean_ns * slice.per_packet).sum();
+        assert!((sum - report.total.mean_ns).abs() < 1e-6 && (sum - 200_360.0).abs() < 1e-6);
+        assert!((report.typical[2].start_ns - 200_310.0).abs() < 300.0, "near the median");
+        assert!(report.table().contains("4 carried, of 3 both ends were seen, of 1 not"));
+    }
+
+    /// Ways that differ by what they have are put together in the order of each, not by when slices began.
+    #[test]
+    fn slices_that_some_packets_lack_stand_where_they_belong() {
+        let mut meter = EndToEndMeter::default();
+        let way = |parts: &[(&str, f64)]| parts.iter().map(|(name, ns)| ((*name).to_owned(), *ns)).collect::<Vec<_>>();
+        meter.add(0, Some(&way(&[("netem", 700.0), ("queueing", 1.0), ("copy", 1.0)])));
+        meter.add(0, Some(&way(&[("netem", 1.0), ("queueing", 1.0), ("wake-up", 5.0), ("copy", 1.0)])));
+        meter.add(0, Some(&way(&[("syscall", 1.0), ("netem", 1.0), ("copy", 1.0)])));
+        let names: Vec<String> = meter.report("").slices.into_iter().map(|slice| slice.name).collect();
+        assert_eq!(names, ["syscall", "netem", "queueing", "wake-up", "copy"]);
+    }
+
+    #[test]
+    fn directions_are_counted_by_themselves_too() {
+        let mut meter = EndToEndMeter::new(&["there".to_owned(), "back".to_owned()]);
+        for (direction, hold) in [(0, 700.0), (1, 100.0), (0, 700.0), (1, 100.0)] {
+            meter.add(direction, Some(&[("netem".to_owned(), hold)]));
+        }
+        let report = meter.report("");
+        let figure = |of: &EndToEnd| (of.packets.seen, of.total.mean_ns.round() as u64);
+        assert_eq!(figure(&report), (4, 400));
+        assert_eq!(report.directions.iter().map(figure).collect::<Vec<_>>(), [(2, 700), (2, 100)]);
+        let table = report.table();
+        assert!(table.contains("end to end, there") && table.contains("end to end, back"), "{table}");
+        meter = EndToEndMeter::new(&["there".to_owned(), "back".to_owned()]);
+        meter.add(0, Some(&[("netem".to_owned(), 1.0)]));
+        assert!(meter.report("").directions.is_empty(), "one direction is all");
+    }
+}
