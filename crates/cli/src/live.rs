@@ -335,7 +335,7 @@ fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Fai
         1 => LogLevel::Normal,
         _ => LogLevel::Debug,
     };
-    let mut config = EalConfig::new("netlathe").memory_mib(configs.iter().map(Worker::memory_mib).sum()).log(level);
+    let mut config = EalConfig::new("netlathe").memory_mib(configs.iter().map(Config::memory_mib).sum()).log(level);
     for plan in &request.pipelines {
         let devices = [Some(&plan.output), if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None }];
         for port in devices.into_iter().flatten() {

@@ -1,5 +1,6 @@
 use crate::Error;
-use crate::worker::{Config, pin};
+use crate::config::Config;
+use crate::worker::pin;
 use dpdk::TscClock;
 use units::Span;
 

@@ -7,6 +7,7 @@
 
 mod answers;
 mod back;
+mod config;
 mod counters;
 mod deadline;
 mod device;
@@ -23,12 +24,14 @@ mod metered;
 mod neighbour;
 mod outlet;
 mod placement;
+mod pools;
 mod queue;
 mod replay;
 mod rounds;
 mod slices;
 mod worker;
 
+pub use config::{Config, Feed, Pacing};
 pub use counters::Counters;
 pub use device::{Device, Driver};
 pub use dpdk::LaunchTime;
@@ -36,7 +39,7 @@ pub use floor::Floor;
 pub use line::OnLine;
 pub use metered::{MOST_LIVE_WORKERS, has_threads, limit_stage};
 pub use replay::{Supply, Whole};
-pub use worker::{Config, Feed, Finished, Pacing, PortSummary, Worker};
+pub use worker::{Finished, PortSummary, Worker};
 
 /// Why a live run could not start.
 #[derive(Debug, thiserror::Error)]

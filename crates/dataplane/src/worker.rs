@@ -1,6 +1,7 @@
 use crate::Error;
 use crate::answers::Answers;
 use crate::back::{Back, BackStages};
+use crate::config::{Config, Feed, Pacing};
 use crate::counters::Counters;
 use crate::deadline::DeadlinePacer;
 use crate::device::{Device, Opened};
@@ -14,104 +15,24 @@ use crate::maker::Maker;
 use crate::neighbour;
 use crate::outlet::Outlet;
 use crate::placement::Placement;
-use crate::replay::{self, Supply, Whole};
+use crate::pools::{SHALLOW_POOL, Size, slots};
+use crate::replay;
 use crate::rounds::Ends;
 use crate::slices;
 use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
+use engine::Pipeline;
 use engine::filler::FillerPlanner;
-use engine::sources::{Host, Streams};
-use engine::{Line, Pipeline};
+use engine::sources::Host;
 use measure::{AnswersReport, DepartureMeter, LineReport, PipelineReport};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use packet::{Asker, FillerKind};
+use packet::Asker;
 use std::net::IpAddr;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
-use units::{FrameLen, Span};
-
-/// What a worker is to do.
-pub struct Config {
-    /// The pipeline's name in reports.
-    pub name: String,
-    /// Where frames come from.
-    pub feed: Feed,
-    /// Where they leave.
-    pub output: Device,
-    /// Nothing is carried back from the output to the input.
-    pub one_way: bool,
-    /// How departures are made.
-    pub pacing: Pacing,
-    /// The fixed gap that was asked, to measure against.
-    pub asked_gap: Option<Span>,
-    /// CPUs to run on: none for wherever the kernel likes with one thread; else a thread on each, and on
-    /// each thread a part of the pipeline ([`Pipeline::parts`]), the last of which makes departures. Behind
-    /// those [`Device::Line`] takes one more. A stream of which nothing is asked is made on all of them,
-    /// each with a queue of its own.
-    pub cpus: Vec<usize>,
-    /// Windows of the rate.
-    pub window: Span,
-    /// When to end by itself.
-    pub duration: Option<Span>,
-    /// Frames that the stages of both directions may have to hold.
-    pub room: u64,
-    /// The interface whose frames are led through the ports: the input has what the host sends, the output
-    /// what arrives. They are [`Device::Detour`].
-    pub on: Option<String>,
-}
-
-impl Config {
-    /// The CPUs of the parts of the pipeline, and that of the far end of a line.
-    pub(crate) fn cpus_of_parts(&self) -> (Vec<usize>, Option<usize>) {
-        match (&self.output, self.cpus.as_slice()) {
-            (Device::Line { .. }, [parts @ .., line]) if !parts.is_empty() => (parts.to_vec(), Some(*line)),
-            (_, cpus) => (cpus.to_vec(), None),
-        }
-    }
-}
-
-/// Where frames come from.
-pub enum Feed {
-    /// A port.
-    Device(Device),
-    /// Streams that are made, and how many frames of them.
-    Stream(Box<Streams>, Option<u64>),
-    /// What a supply gives; with stages in the pipeline, not before its time.
-    Replay {
-        /// Frames and their times.
-        supply: Box<dyn Supply>,
-        /// They may be taken before their time: no stage stands between.
-        ahead: bool,
-        /// The same frames at once, where they fit in memory and have no times.
-        whole: Option<Whole>,
-    },
-}
-
-/// How departures are made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pacing {
-    /// As soon as possible, in bursts.
-    AsReady,
-    /// The time-stamp counter is watched until each departure is due; or, where that is wanted and the
-    /// NIC does it, frames are handed over ahead and the NIC lets each go at its time.
-    Deadline(LaunchTime),
-    /// Fillers keep the line busy, so that lengths set the times.
-    Filler {
-        /// The output's line.
-        line: Line,
-        /// Who throws fillers away.
-        kind: FillerKind,
-        /// Data frames start at multiples of so many bytes.
-        align: u64,
-        /// The longest filler.
-        longest: FrameLen,
-        /// The output may be run ahead of the clock: for ports that refuse nothing, to see how fast
-        /// this machine can fill a line.
-        unbounded: bool,
-    },
-}
+use units::FrameLen;
 
 /// What came of a run.
 pub struct Finished {
@@ -142,32 +63,10 @@ pub struct PortSummary {
     pub cut_off: bool,
 }
 
-/// Buffers of a pool behind a schedule, where a backlog may wait: a second of 50 000 frames a second.
-const DEEP_POOL: u32 = 1 << 16;
-/// Buffers of a pool at most, however much stages could hold: 100 ms of full frames at 10 Gbit/s, both ways.
-const MOST_FRAMES: u32 = 1 << 18;
-/// Buffers of a pool behind no schedule.
-const SHALLOW_POOL: u32 = 1 << 14;
-/// Buffers of a pool of jumbo frames.
-const JUMBO_POOL: u32 = 1 << 13;
-/// Buffers of a pool of frames longer than any Ethernet has, as `lo` carries them.
-const HUGE_POOL: u32 = 1 << 11;
-/// Buffers that drivers keep in their rings: two of AF_XDP have 2 048 to fill and 2 048 to send each,
-/// and more on the way. What would leave them less is dropped by us, and counted.
-const XDP_RESERVE: u32 = 3 << 12;
-/// The same for drivers that copy frames.
-const COPY_RESERVE: u32 = 1 << 11;
-/// Up to this length a frame fits the buffers of AF_XDP.
-const SMALL_BUFFER: u16 = 2_048;
-/// Up to this length a jumbo frame's buffer is one.
-const JUMBO_BUFFER: u16 = 20_480;
 /// In this time the kernel has seen that a receiver is busy, and gives the sender another CPU.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Frames up to this length, without FCS, are laid in their buffers once and for all.
 const LONGEST_LAID: usize = 9_600;
-/// Frames of a pool beyond those in the queue: in our hands, and what threads keep in theirs.
-const MORE_FRAMES: u32 = 1_024;
-
 /// One pipeline over live ports, on one thread or in parts on several.
 pub struct Worker {
     config: Config,
@@ -219,17 +118,7 @@ impl Worker {
             Feed::Device(device) => device.mtu()?.max(mtu_out),
             Feed::Stream(..) | Feed::Replay { .. } => mtu_out,
         };
-        let data_room = Device::data_room(mtu);
-        let (frames, reserve) = if data_room > JUMBO_BUFFER {
-            (HUGE_POOL, HUGE_POOL / 4)
-        } else if data_room > SMALL_BUFFER {
-            (JUMBO_POOL, COPY_RESERVE)
-        } else if matches!(config.feed, Feed::Stream(..)) {
-            // No backlog waits in it, and a pool that fits the caches is several times as fast.
-            (config.output.slots().map_or(SHALLOW_POOL, |slots| slots + MORE_FRAMES), 0)
-        } else {
-            (Self::frames(&config), XDP_RESERVE)
-        };
+        let Size { frames, reserve, data_room } = Size::new(&config, mtu);
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
         let input = match &config.feed {
@@ -268,26 +157,6 @@ impl Worker {
         };
         let heard = AnswersReport::default();
         Ok(Worker { config, pipeline, back, pool, fillers, limit, input, output, detour, heard })
-    }
-
-    /// Frames of a pool of small buffers: what may wait for the schedule or in the stages.
-    fn frames(config: &Config) -> u32 {
-        let least = if config.pacing == Pacing::AsReady { SHALLOW_POOL } else { DEEP_POOL };
-        let wanted = config.room.saturating_add(u64::from(XDP_RESERVE)).min(MOST_FRAMES.into()) as u32;
-        if config.room == 0 { least } else { least.max(wanted.next_power_of_two()) }
-    }
-
-    /// MiB of memory that EAL needs for a worker of this configuration.
-    #[must_use]
-    pub fn memory_mib(config: &Config) -> u32 {
-        // A small buffer with its headers takes less than 3 KiB; the other pools are smaller.
-        let fillers = match config.pacing {
-            Pacing::Filler { .. } => Fillers::memory_mib(slots(&config.output)),
-            _ => 0,
-        };
-        let slots = config.output.slots();
-        let frames = slots.map_or(0, |slots| slots + MORE_FRAMES).max(DEEP_POOL).max(Self::frames(config));
-        frames / 1024 * 3 + fillers + 96
     }
 
     /// The drivers of the input, if there is one, and of the output.
@@ -470,11 +339,6 @@ impl Worker {
         };
         Ok(Finished { launched, raised, listed, failure, ..finished(report, config.name, ports) })
     }
-}
-
-/// Frames that the output may hold at a time, as far as that is known before it is opened.
-fn slots(output: &Device) -> usize {
-    output.slots().unwrap_or(filler::NIC_SLOTS) as usize
 }
 
 /// What came of a run of the pipeline `name` over these ports.

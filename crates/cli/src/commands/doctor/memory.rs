@@ -6,7 +6,7 @@ pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     vec![huge_pages(machine), large_tables(machine), iommu(machine)]
 }
 
-/// What a pipeline without fillers asks DPDK for, in MiB (`dataplane::Worker::memory_mib`). With less than that free,
+/// What a pipeline without fillers asks DPDK for, in MiB (`dataplane::Config::memory_mib`). With less than that free,
 /// ordinary pages are taken.
 const PIPELINE_MIB: u64 = 288;
 
