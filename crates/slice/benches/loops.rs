@@ -51,8 +51,9 @@ impl Program {
     }
 }
 
-/// What a turn with slices gave: the median round, as stamped and corrected, in ns.
+/// What a turn with slices gave: the median round by the program's own clock, as stamped, and corrected, in ns.
 struct Turn {
+    own: f64,
     raw: f64,
     corrected: f64,
 }
@@ -93,6 +94,7 @@ fn compare(
         "turns": pairs.len(),
         "restless": restless,
         "own_ns": median(pairs.iter().map(|(own, _)| *own)),
+        "own_with_ns": median(pairs.iter().map(|(_, turn)| turn.own)),
         "raw_ns": median(pairs.iter().map(|(_, turn)| turn.raw)),
         "corrected_ns": median(pairs.iter().map(|(_, turn)| turn.corrected)),
         "off": quantile(0.5),
@@ -127,14 +129,14 @@ fn kernel(points: Points, path: &str, time: Duration, size: &str) -> Outcome<()>
         program.turn()?;
         kernel.records(None, drop);
         kernel.pace(&costs)?;
-        program.turn()?;
+        let own = program.turn()?;
         let mut book = Book::new(costs.clone());
         if let Some(pace) = kernel.pace(&costs)? {
             book.at_pace(pace);
         }
         kernel.records(None, |record| book.add(&record));
         let rounds = book.rounds().ok_or("no rounds were seen")?;
-        Ok(Turn { raw: rounds.raw_p50_ns, corrected: rounds.p50_ns })
+        Ok(Turn { own, raw: rounds.raw_p50_ns, corrected: rounds.p50_ns })
     };
     compare(size, time, without, with)?;
     drop(shared);
@@ -177,13 +179,13 @@ fn probes(path: &str, time: Duration, size: &str) -> Outcome<()> {
         reader.enable(true);
         program.turn()?;
         reader.forget();
-        program.turn()?;
+        let own = program.turn()?;
         let mut book = ProgramBook::new(reader.costs(), ns_per_tick);
         while let Some(block) = reader.next_block() {
             book.add(&block);
         }
         let rounds = book.report(reader.dropped(), |_| None).rounds.ok_or("no rounds were seen")?;
-        Ok(Turn { raw: rounds.raw_p50_ns, corrected: rounds.p50_ns })
+        Ok(Turn { own, raw: rounds.raw_p50_ns, corrected: rounds.p50_ns })
     };
     compare(size, time, without, with)?;
     drop(shared);
