@@ -222,5 +222,7 @@ fn bad_shares_are_refused_in_one_line() {
             let finished = bench.run(["slice", "pipeline", "--"].iter().chain(command));
             assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
         }
+        let finished = bench.run(["slice", "pipeline", "--in", "pcap:in.pcap", "--out", "null"]);
+        assert!(finished.status == Some(2) && finished.stderr.contains("-- emulate --in"), "{}", finished.stderr);
     }
 }

@@ -89,6 +89,12 @@ impl PipelineSlices {
 
     /// The command behind `--`.
     fn inner(&self) -> Result<Command, Failure> {
+        if self.command.first().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
+            let option = self.command[0].to_string_lossy();
+            return Err(Failure::new(format!(
+                "'{option}' is no command: slice pipeline wants shape, emulate, limit, gen or run in front of its options, as in 'slice pipeline -- emulate {option} …'"
+            )));
+        }
         let words = [OsString::from("netlathe")].into_iter().chain(self.command.iter().cloned());
         match crate::Arguments::try_parse_from(words) {
             Ok(arguments) => Ok(arguments.command),
