@@ -50,6 +50,24 @@ impl Random {
         }
     }
 
+    /// A uniform integer in `0..bound`: as [`below`](Random::below) draws it, where that can.
+    ///
+    /// # Panics
+    /// If `bound` is zero.
+    pub fn below_wide(&mut self, bound: u128) -> u128 {
+        if let Ok(bound) = u64::try_from(bound) {
+            return self.below(bound).into();
+        }
+        let unused = (bound - 1).leading_zeros();
+        loop {
+            // More than half of what has so many bits is below.
+            let drawn = (u128::from(self.bits()) << 64 | u128::from(self.bits())) >> unused;
+            if drawn < bound {
+                return drawn;
+            }
+        }
+    }
+
     /// True with the probability of `share`.
     pub fn chance(&mut self, share: units::Share) -> bool {
         self.below(u64::from(units::Share::ONE.ppb())) < u64::from(share.ppb())
@@ -87,5 +105,18 @@ mod tests {
         }
         // Six standard deviations of a binomial with n = 70 000, p = 1/7.
         assert!(counts.iter().all(|count| (count - 10_000).abs() < 6 * 93), "{counts:?}");
+    }
+    #[test]
+    fn wide_integers_are_uniform_and_narrow_ones_as_ever() {
+        let (mut narrow, mut wide) = (Random::stream(7, "sizes"), Random::stream(7, "sizes"));
+        assert!((0..100).all(|_| u128::from(narrow.below(1_000_000)) == wide.below_wide(1_000_000)));
+        // Five quarters of 2⁹⁶: each quarter comes as often, the last one too.
+        let mut counts = [0_i64; 5];
+        for _ in 0..50_000 {
+            counts[(wide.below_wide(5 << 94) >> 94) as usize] += 1;
+        }
+        // Six standard deviations of a binomial with n = 50 000, p = 1/5.
+        assert!(counts.iter().all(|count| (count - 10_000).abs() < 6 * 90), "{counts:?}");
+        assert_ne!(wide.below_wide(u128::MAX) >> 64, 0);
     }
 }

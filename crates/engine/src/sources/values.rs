@@ -100,43 +100,40 @@ pub(super) struct Walker {
     /// Values that others take after each of ours.
     skip: u64,
     /// Where random values come from, and how many there are to choose from.
-    random: Option<(Random, u64)>,
+    random: Option<(Random, u128)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Part {
     first: u128,
     /// Steps from the first to the last value.
-    steps: u64,
+    steps: u128,
 }
 
 impl Walker {
     pub(super) fn new(values: &Values, random: Random) -> Self {
-        let part = |(first, last): &(u128, u128)| Part {
-            first: *first,
-            // All of 2⁶⁴ would be one more than can be counted: the last one is left out.
-            steps: u64::try_from((last - first) / u128::from(values.step)).unwrap_or(u64::MAX).min(u64::MAX - 1),
-        };
+        let part =
+            |(first, last): &(u128, u128)| Part { first: *first, steps: (last - first) / u128::from(values.step) };
         let parts: Vec<Part> = values.parts.iter().map(part).collect();
-        let choices = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.steps + 1));
-        let random = values.random.then_some((random, choices));
+        // Of all 2¹²⁸ there are the last one is left out, since they would be one more than can be counted.
+        let random = values.random.then(|| (random, values.count()));
         Walker { parts, part: 0, index: 0, step: values.step, skip: 0, random }
     }
 
     #[inline]
     pub(super) fn next(&mut self) -> u128 {
         if let Some((random, choices)) = &mut self.random {
-            let mut choice = random.below(*choices);
+            let mut choice = random.below_wide(*choices);
             let mut at = 0;
             while choice > self.parts[at].steps {
                 choice -= self.parts[at].steps + 1;
                 at += 1;
             }
-            return self.parts[at].first + u128::from(choice) * u128::from(self.step);
+            return self.parts[at].first + choice * u128::from(self.step);
         }
         let part = self.parts[self.part];
         let value = part.first + u128::from(self.index) * u128::from(self.step);
-        if self.index < part.steps.saturating_sub(self.skip) {
+        if u128::from(self.index) < part.steps.saturating_sub(self.skip.into()) {
             self.index += 1 + self.skip;
         } else {
             self.advance(1 + self.skip);
@@ -146,12 +143,18 @@ impl Walker {
 
     /// Goes so many values on.
     fn advance(&mut self, mut values: u64) {
-        while values > self.parts[self.part].steps - self.index {
-            values -= self.parts[self.part].steps - self.index + 1;
+        // Of a part with more than 2⁶⁴ values no walk sees the end.
+        while u128::from(values) > self.left() {
+            values -= self.left() as u64 + 1;
             self.index = 0;
             self.part = if self.part + 1 == self.parts.len() { 0 } else { self.part + 1 };
         }
         self.index += values;
+    }
+
+    /// Values behind this one in its part.
+    fn left(&self) -> u128 {
+        self.parts[self.part].steps - u128::from(self.index)
     }
 
     /// Takes every `of`-th value from number `first` on, or draws from the random stream of that name.
@@ -192,7 +195,8 @@ impl Walker {
     pub(super) fn counter(&self) -> Option<Counter> {
         let ([part], None) = (&self.parts[..], &self.random) else { return None };
         let first = u64::from(u32::try_from(part.first).ok()?);
-        let span = (part.steps + 1).checked_mul(self.step).filter(|span| *span <= 1 << 33)?;
+        let span =
+            u64::try_from(part.steps).ok()?.checked_add(1)?.checked_mul(self.step).filter(|span| *span <= 1 << 33)?;
         let stride = (1 + self.skip).checked_mul(self.step).filter(|stride| *stride <= span)?;
         Some(Counter { value: first + self.index * self.step, first, beyond: first + span, stride })
     }
@@ -273,6 +277,23 @@ mod tests {
             // Six standard deviations of a binomial with n = 50 000, p = 1/5.
             assert!((times - 10_000).abs() < 6 * 90, "{value}: {times}");
         }
+    }
+
+    #[test]
+    fn wide_ranges_are_drawn_from_whole() {
+        // 2001:db8::/32, and a single value behind it.
+        let first = 0x2001_0db8_u128 << 96;
+        let parts = vec![(first, first + ((1 << 96) - 1)), (7, 7)];
+        let drawn = walk(&Values { parts, step: 1, random: true }, 40_000);
+        let mut sixteenths = [0_i64; 16];
+        for value in &drawn {
+            assert_eq!(value >> 96, 0x2001_0db8);
+            sixteenths[(value >> 92) as usize & 15] += 1;
+        }
+        // Six standard deviations of a binomial with n = 40 000, p = 1/16.
+        assert!(sixteenths.iter().all(|times| (times - 2_500).abs() < 6 * 49), "{sixteenths:?}");
+        let all = walk(&Values { parts: vec![(0, u128::MAX)], step: 1, random: true }, 64);
+        assert!(all.iter().any(|value| *value >> 127 == 1) && all.iter().any(|value| *value >> 127 == 0));
     }
 
     #[test]
