@@ -108,7 +108,8 @@ impl StreamSpec {
         self.template(&mut Random::stream(0, ""), 0).map(|(template, ..)| template.is_stamped())
     }
 
-    /// Its template, with all fields that do not change, its sizes, and where its fields are, in order.
+    /// Its template, with all fields that do not change, its sizes, and where its fields are, as
+    /// [`drawn`](StreamSpec::drawn) lists them.
     pub(super) fn template(
         &self,
         random: &mut Random,
@@ -168,22 +169,28 @@ impl StreamSpec {
         Ok((template, sizes, sites))
     }
 
+    /// Every field with its values, and the name of the random stream that they are drawn from. The sender
+    /// of ARP is the sender of the frame, unless it is said to be another.
+    pub(super) fn drawn(&self) -> Vec<(Key, &Values, &'static str)> {
+        let mut drawn: Vec<_> = self.fields.iter().map(|(key, values)| (*key, values, key.name())).collect();
+        if let Stack::Made { protocol: Protocol::Arp, .. } = self.stack
+            && let Some((_, values)) = self.fields.iter().find(|(key, _)| *key == Key::Smac)
+            && self.fields.iter().all(|(key, _)| *key != Key::Sha)
+        {
+            drawn.push((Key::Sha, values, Key::Smac.name()));
+        }
+        drawn
+    }
+
     /// Writes the fields that do not change; all are there. Gives where each is.
     fn put_fields(&self, template: &mut Template) -> Result<Vec<Site>, ParseError> {
+        let drawn = self.drawn();
         // All are found before any is written: a protocol or an EtherType makes what follows look like another stack.
-        let sites = self.fields.iter().map(|(key, values)| self.find_field(template, *key, values));
+        let sites = drawn.iter().map(|(key, values, _)| self.find_field(template, *key, values));
         let sites = sites.collect::<Result<Vec<_>, _>>()?;
-        for (site, (_, values)) in sites.iter().zip(&self.fields) {
+        for (site, (_, values, _)) in sites.iter().zip(&drawn) {
             // The smallest first: what is walked begins with it, and what is drawn replaces it.
             template.fix(site, values.parts[0].0);
-        }
-        if let Stack::Made { protocol: Protocol::Arp, .. } = self.stack {
-            // The sender of ARP is the sender of the frame, unless it is said to be another.
-            let smac = self.fields.iter().find(|(key, _)| *key == Key::Smac).map(|(_, values)| values.parts[0].0);
-            let said = self.fields.iter().any(|(key, _)| *key == Key::Sha);
-            if let (Some(smac), Some(site), false) = (smac, template.site(Key::Sha), said) {
-                template.fix(&site, smac);
-            }
         }
         Ok(sites)
     }

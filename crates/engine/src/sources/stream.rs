@@ -33,11 +33,11 @@ impl Stream {
         let random = |what: &str| Random::stream(seed, &format!("{path}/{what}"));
         let (mut template, sizes, sites) = spec.template(&mut random("payload"), number)?;
         let mut fields = Vec::new();
-        for (site, (key, values)) in
-            sites.into_iter().zip(&spec.fields).filter(|(_, (_, values))| values.only().is_none())
+        for (site, (_, values, name)) in
+            sites.into_iter().zip(spec.drawn()).filter(|(_, (_, values, _))| values.only().is_none())
         {
             template.vary(&site);
-            fields.push(Field { site, walker: Walker::new(values, random(key.name())), counter: None });
+            fields.push(Field { site, walker: Walker::new(values, random(name)), counter: None });
         }
         let host = Host::of(spec, &template);
         let sizes = Sizes::new(sizes, random("size"));
@@ -333,6 +333,26 @@ mod tests {
                     assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the header's sum is right: {value}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_sender_of_arp_is_the_sender_of_the_frame() {
+        let macs = |random| Values { parts: vec![(0x0200_0000_0101, 0x0200_0000_01ff)], step: 2, random };
+        for (random, said) in [(false, false), (true, false), (false, true)] {
+            let mut spec = StreamSpec::made(Protocol::Arp, false);
+            spec.fields.push((Key::Smac, macs(random)));
+            spec.fields.extend(said.then(|| (Key::Sha, Values::fixed(0x0200_0000_0009))));
+            let mut streams = Streams::new(&[spec], 7, 0).expect("a stream").deal(2).expect("few parts").remove(1);
+            let mut frame = HeapFrame::default();
+            let mut seen = std::collections::BTreeSet::new();
+            for _ in 0..20 {
+                streams.fill(&mut frame);
+                let (mac, sender) = (frame.bytes()[6..12].to_vec(), frame.bytes()[22..28].to_vec());
+                assert_eq!(sender, if said { vec![2, 0, 0, 0, 0, 9] } else { mac.clone() }, "random {random}");
+                seen.insert(mac);
+            }
+            assert!(seen.len() > 9, "random {random}: {seen:?}");
         }
     }
 
