@@ -1,5 +1,5 @@
 use crate::random::Random;
-use crate::schedules::laws::{Edges, GapLaw, Sampler};
+use crate::schedules::laws::{Edges, GapLaw, Law, Sampler};
 use std::fmt;
 use units::{FrameLen, PS_PER_NS, ParseError, Span};
 
@@ -225,7 +225,11 @@ fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
         .map_err(|error| ParseError::new(format!("in '{inner}', a byte read as 1 ns, {error}"), HOW))?;
     let within = match law.edges {
         Some(Edges::Clip(low, high) | Edges::Saturate(low, high)) => Some((low, high)),
-        None => law.within,
+        // A uniform law says its ends itself, if it is not moved.
+        None => law.within.or(match &law.law {
+            Law::Uniform(uniform) if law.mean.is_none() && law.sd.is_none() => Some(uniform.range),
+            _ => None,
+        }),
     };
     let (low, high) = within.ok_or_else(|| {
         ParseError::new(
@@ -400,6 +404,14 @@ mod tests {
         assert!((mean - 500.0).abs() < 3.0, "{mean}");
         let sd = (drawn.iter().map(|size| (f64::from(*size) - mean).powi(2)).sum::<f64>() / 40_000.0).sqrt();
         assert!((sd - 100.0).abs() < 3.0, "{sd}");
+    }
+
+    #[test]
+    fn a_uniform_law_says_its_ends_itself() {
+        let drawn = sizes("(uniform 64B..67B)", 400);
+        assert!((64..=67).all(|size| drawn.contains(&size)) && drawn.iter().all(|size| (64..=67).contains(size)));
+        let words = ["(uniform", "10B..67B)"];
+        assert!(SizeSpec::parse(&words).is_err(), "a frame of 10 B cannot be sent");
     }
 
     #[test]
