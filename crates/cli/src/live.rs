@@ -427,9 +427,8 @@ fn open(
     logs: &mut Vec<DecisionFile>,
     stop: &AtomicBool,
 ) -> Result<Worker, Failure> {
-    let frames = if let SourcePlan::Streams { count, .. } = &plan.source { *count } else { None };
-    let frames = frames.filter(|_| plan.classes.is_empty());
-    let schedule = |ask: &Ask, path: &str| {
+    let frames = virtual_time::frames(plan)?;
+    let schedule = |ask: &Ask, path: &str, frames: Option<u64>| {
         let draw = Draw { seed: request.seed(), path, frames };
         ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
     };
@@ -443,7 +442,7 @@ fn open(
         }
         _ => Ok(stage.build(request.seed(), path)),
     };
-    let pipeline = assemble::pipeline(plan, build, |_, ask, path| schedule(ask, path))?;
+    let pipeline = assemble::pipeline(plan, build, |class, ask, path| schedule(ask, path, frames[class]))?;
     let pipeline = if plan.all_stages().any(StageConfig::answers) { pipeline.answering() } else { pipeline };
     let mut pipeline = logged(pipeline, &plan.name)?;
     let backlog = matches!(plan.source, SourcePlan::Streams { .. });
@@ -455,7 +454,7 @@ fn open(
     if let Some(BackPlan { name, stages }) = &plan.back {
         let names = [assemble::names(stages)];
         let stages = assemble::stages(stages, name, build)?;
-        let mut pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name)?).answering();
+        let mut pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name, None)?).answering();
         if let Some(sampling) = sampling(name) {
             pipeline = pipeline.slicing(&names, &sampling);
         }

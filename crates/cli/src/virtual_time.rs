@@ -203,25 +203,34 @@ fn schedule(
 
 /// How many frames of each class will come, where that is asked for and can be told: strata span the
 /// whole run.
-fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
+pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
     let stratified = |ask: &Ask| matches!(ask, Ask::Law(law) if law.sampling == Sampling::Stratified);
     let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
+    let counted = asks.clone().any(stratified);
+    let mut records = vec![0_u64; plan.classes.len() + 1];
+    let mut frame = HeapFrame::default();
+    // What is no file (a pipe) can be read once only. A capture that breaks off is told by the run itself.
     match &plan.source {
-        SourcePlan::Streams { count, .. } if plan.classes.is_empty() => Ok(vec![*count]),
-        // What is no file (a pipe) can be read once only.
-        SourcePlan::Port(PortSpec::Pcap(path)) if path.is_file() && asks.clone().any(stratified) => {
+        SourcePlan::Streams { count, .. } if plan.classes.is_empty() => return Ok(vec![*count]),
+        SourcePlan::Port(PortSpec::Pcap(path)) if counted && path.is_file() => {
             let mut reader = CaptureReader::open(path).map_err(Failure::new)?;
             let mut classifier = assemble::classifier(plan)?;
-            let mut frame = HeapFrame::default();
-            let mut records = vec![0; plan.classes.len() + 1];
-            // A capture that breaks off is told by the run itself.
             while let Ok(Some(_)) = reader.read(&mut frame) {
                 records[classifier.class(frame.bytes())] += 1;
             }
-            Ok(records.into_iter().map(Some).collect())
         }
-        _ => Ok(vec![None; plan.classes.len() + 1]),
+        SourcePlan::Replay(replay) if counted && replay.path.is_file() => {
+            let mut source = open_replay(&Replay { times: 1, ..replay.clone() }).map_err(Failure::new)?;
+            let mut classifier = assemble::classifier(plan)?;
+            while source.arrival().is_some() {
+                source.take(&mut frame);
+                let class = &mut records[classifier.class(frame.bytes())];
+                *class = class.saturating_add(replay.times);
+            }
+        }
+        _ => return Ok(vec![None; plan.classes.len() + 1]),
     }
+    Ok(records.into_iter().map(Some).collect())
 }
 
 /// Outputs have a place, and no file is written twice, or read and written.

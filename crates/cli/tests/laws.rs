@@ -110,6 +110,11 @@ fn strata_span_a_capture_whose_records_are_counted() {
     let report = bench.report(words(&format!("shape --in pcap:in.pcap --out wire:10G,frames=out.csv {how}")));
     assert_eq!(report["fit"]["strata"], 20_000);
     assert!(distance(&gaps(&bench), cut_chi2) <= 2e-4);
+    // As often as it is sent again.
+    bench.generate("64B", 101);
+    let report = bench.report(words(&format!("gen --pcap in.pcap --loop 30 --out wire:10G,frames=out.csv {how}")));
+    assert_eq!(report["fit"]["strata"], 30 * 101 - 1);
+    assert!(distance(&gaps(&bench), cut_chi2) <= 1e-3);
 }
 
 #[test]
