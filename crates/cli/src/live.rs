@@ -28,6 +28,7 @@ use packet::{Frame, HeapFrame};
 use scenario::{BackPlan, FillerSpec, LineSpec, Pacer, PipelinePlan, PortSpec, Replay, SourcePlan};
 use serde_json::{Map, Value, json};
 use sim::{FrameList, ReplaySource, SimError, Source};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,7 +40,9 @@ const LISTED: usize = 4_194_304;
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
 pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
     limits::check_live(request)?;
-    let mut configs = request.pipelines.iter().map(|plan| config(plan, request)).collect::<Result<Vec<_>, _>>()?;
+    let records: Vec<Arc<Records>> = request.pipelines.iter().map(|_| Arc::default()).collect();
+    let plans = request.pipelines.iter().zip(&records);
+    let mut configs = plans.map(|(plan, records)| config(plan, request, records)).collect::<Result<Vec<_>, _>>()?;
     let behind = place(&mut configs, request)?;
     let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
     let eal = start_dpdk(request, &configs)?;
@@ -127,6 +130,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         report.flow = Some(arrived.flow);
     }
     resolution::warn(&mut outcome.limits, &warnings);
+    Records::note(&records, &mut outcome.limits);
     outcome.limits.insert(
         "clock".into(),
         json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver; of line:, when it starts there"),
@@ -147,17 +151,48 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
 }
 
 /// A capture that is sent again, as the data plane takes it.
-struct FromCapture(ReplaySource);
+struct FromCapture {
+    source: ReplaySource,
+    cut: u64,
+    records: Arc<Records>,
+}
+
+/// Records of a capture that are not as they should be, so far.
+#[derive(Default)]
+struct Records {
+    /// Cut when they were captured.
+    cut: AtomicU64,
+    /// Stamped before the one ahead of them.
+    disordered: AtomicU64,
+}
+
+impl Records {
+    /// Says what was found in the captures of a run.
+    fn note(all: &[Arc<Records>], limits: &mut Map<String, Value>) {
+        let sum = |of: fn(&Records) -> &AtomicU64| all.iter().map(|one| of(one).load(Ordering::Relaxed)).sum::<u64>();
+        let (cut, disordered) = (sum(|one| &one.cut), sum(|one| &one.disordered));
+        if cut > 0 {
+            limits.insert("cut_records".into(), json!(cut));
+            output::note(format!(
+                "{cut} records of the capture had been cut; their frames go out as long as they were, with zeros for what is missing"
+            ));
+        }
+        virtual_time::note_disordered(disordered, limits);
+    }
+}
 
 impl Supply for FromCapture {
     fn next(&mut self, frame: &mut HeapFrame) -> Option<Time> {
-        let arrival = self.0.arrival()?;
-        self.0.take(frame);
+        let arrival = self.source.arrival()?;
+        self.source.take(frame);
+        self.cut += u64::from(frame.make_whole());
+        self.records.cut.store(self.cut, Ordering::Relaxed);
+        self.records.disordered.store(self.source.disordered(), Ordering::Relaxed);
         Some(arrival)
     }
 
     fn failure(&mut self) -> Option<String> {
-        self.0.failure().map(|error| error.to_string())
+        self.source.failure().map(|error| error.to_string())
     }
 }
 
@@ -351,7 +386,7 @@ fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Fai
     Eal::init(&config).map_err(Failure::new)
 }
 
-fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
+fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Result<Config, Failure> {
     let feed = match &plan.source {
         SourcePlan::Port(port) => Feed::Device(device(port)?),
         SourcePlan::Streams { specs, first, count, .. } => {
@@ -367,8 +402,9 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
         SourcePlan::Replay(replay) => {
             let source = virtual_time::open_replay(replay).map_err(Failure::new)?;
             let no_stages = plan.stages.is_empty() && plan.classes.iter().all(|class| class.stages.is_empty());
-            let whole = if plan.asks_nothing() { whole(replay)? } else { None };
-            Feed::Replay { supply: Box::new(FromCapture(source)), ahead: no_stages, whole }
+            let whole = if plan.asks_nothing() { whole(replay, records)? } else { None };
+            let supply = Box::new(FromCapture { source, cut: 0, records: records.clone() });
+            Feed::Replay { supply, ahead: no_stages, whole }
         }
     };
     let pacing = match (plan.pacer, plan.line) {
@@ -403,18 +439,21 @@ fn config(plan: &PipelinePlan, request: &Request) -> Result<Config, Failure> {
 }
 
 /// All frames of a capture, if they are few enough to be held, and all of it can be read.
-fn whole(replay: &Replay) -> Result<Option<Whole>, Failure> {
+fn whole(replay: &Replay, records: &Records) -> Result<Option<Whole>, Failure> {
     let once = Replay { times: 1, ..replay.clone() };
     let mut source = virtual_time::open_replay(&once).map_err(Failure::new)?;
     let mut whole = Whole { frames: Vec::new(), times: replay.times };
     let mut next = HeapFrame::default();
+    let mut cut = 0;
     while source.arrival().is_some() {
         if whole.frames.len() == Whole::MOST {
             return Ok(None);
         }
         source.take(&mut next);
+        cut += u64::from(next.make_whole());
         whole.frames.push(next.bytes().to_vec());
     }
+    records.cut.store(cut, Ordering::Relaxed);
     Ok(source.failure().is_none().then_some(whole))
 }
 

@@ -15,7 +15,7 @@ use engine::stages::StageConfig;
 use measure::PipelineReport;
 use packet::{Frame, HeapFrame};
 use scenario::{Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Speed, WireSpec};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use sim::{
     CaptureReader, Limits, MANY, NullSink, PcapSink, PcapSource, ReplaySource, Sink, Source, StreamSource, Watch,
     WireSink,
@@ -82,13 +82,18 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     resolution::warn(&mut outcome.limits, &warnings);
     outcome.limits.insert("clock".into(), json!("virtual, exact to 1 ps"));
     outcome.limits.insert("capture_stamps".into(), json!("rounded to the nearest ns"));
-    if disordered > 0 {
-        outcome.limits.insert("disordered_records".into(), json!(disordered));
+    note_disordered(disordered, &mut outcome.limits);
+    Ok(outcome)
+}
+
+/// Says how many records of captures are stamped before the one ahead of them, if there are any.
+pub(crate) fn note_disordered(records: u64, limits: &mut Map<String, Value>) {
+    if records > 0 {
+        limits.insert("disordered_records".into(), json!(records));
         output::note(format!(
-            "{disordered} records of the capture are stamped before the record ahead of them; they arrived together with it"
+            "{records} records of the capture are stamped before the record ahead of them; they arrived together with it"
         ));
     }
-    Ok(outcome)
 }
 
 /// Gaps or rates that the frames do not fit in are said, not only counted.

@@ -114,6 +114,43 @@ fn several_cores_send_what_one_would_and_as_many() {
 }
 
 #[test]
+fn records_that_were_cut_go_out_as_long_as_they_were() {
+    let Some(bed) = paired("cut") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 200B-209B payload increment'";
+    bed.run(Node::Box, &format!("gen --out pcap:whole.pcap --count 10 --json {stream}")).report();
+    // As a capture with a snap length of 64 bytes has them, the second one stamped before the first.
+    let mut cut = std::fs::read(bed.path("whole.pcap")).expect("a capture")[..24].to_vec();
+    let whole = bed.records("whole.pcap").0;
+    for (i, record) in whole.iter().enumerate() {
+        let ns = 1_000_000 * if i < 2 { 2 - i as u32 } else { i as u32 };
+        for word in [0, ns, 64, record.bytes.len() as u32] {
+            cut.extend(word.to_le_bytes());
+        }
+        cut.extend(&record.bytes[..64]);
+    }
+    std::fs::write(bed.path("in.pcap"), cut).expect("a capture");
+    for (way, disordered) in [("", 1), ("--speed max", 0)] {
+        let line = format!("gen --out if:a0,driver=af_packet --pcap in.pcap --rewrite 'ttl 9' --json {way}");
+        let _ = std::fs::remove_file(bed.path("got.pcap"));
+        let listens = bed.start(Node::Box, "measure --in a1 --write got.pcap --count 10 --duration 30s --json");
+        while !bed.path("got.pcap").exists() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let sent = bed.run(Node::Box, &line);
+        listens.wait().report();
+        let report: serde_json::Value = serde_json::from_str(&sent.stdout).expect("a report");
+        assert_eq!(report.pointer("/limits/cut_records"), Some(&10.into()), "{way}: {report}");
+        let expected = (disordered > 0).then(|| disordered.into());
+        assert_eq!(report.pointer("/limits/disordered_records"), expected.as_ref(), "{way}: {report}");
+        assert!(sent.stderr.contains("10 records of the capture had been cut"), "{}", sent.stderr);
+        for (got, was) in bed.records("got.pcap").0.iter().zip(&whole) {
+            assert_eq!((got.bytes.len(), &got.bytes[42..64]), (was.bytes.len(), &was.bytes[42..64]), "{way}");
+            assert!(got.bytes[22] == 9 && got.bytes[64..].iter().all(|byte| *byte == 0), "{way}");
+        }
+    }
+}
+
+#[test]
 fn a_short_capture_is_sent_again_and_again_in_its_order() {
     let Some(bed) = paired("again") else { return };
     let stream = "--stream 'udp 10.0.0.1:1-7 > 10.0.0.2:9 size 64B-200B stamp off'";

@@ -78,6 +78,13 @@ impl HeapFrame {
         *original = bytes.len() as u32 + cut;
     }
 
+    /// Puts zeros where a capture cut it, so that it is as long as it was. True if it was cut.
+    pub fn make_whole(&mut self) -> bool {
+        let was_cut = (self.bytes.len() as u32) < self.original;
+        self.bytes.resize(self.original as usize, 0);
+        was_cut
+    }
+
     /// Length without FCS before a capture cut it.
     #[must_use]
     pub fn original(&self) -> u32 {
