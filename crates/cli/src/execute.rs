@@ -254,10 +254,11 @@ fn whether_all_came(report: &Report) -> Verdict {
     let flows = report.pipelines.iter().filter_map(|pipeline| pipeline.flow.as_ref());
     let missed: u64 = flows.map(|flow| flow.kernel_drops).sum();
     let own = if missed > 0 { format!(", of which the receiver itself missed up to {missed}") } else { String::new() };
-    Verdict {
-        expected: "every frame at --in".to_owned(),
-        missed: (lost > 0).then(|| format!("{lost} frames were lost{own}")),
-    }
+    let dropped: u64 = report.pipelines.iter().map(|pipeline| pipeline.drops.total()).sum();
+    let lost = (lost > 0).then(|| format!("{lost} frames were lost{own}"));
+    let dropped = (dropped > 0).then(|| format!("{dropped} frames were dropped before they were sent"));
+    let why: Vec<String> = lost.into_iter().chain(dropped).collect();
+    Verdict { expected: "every frame at --in".to_owned(), missed: (!why.is_empty()).then(|| why.join(", ")) }
 }
 
 /// What became of the expectations.

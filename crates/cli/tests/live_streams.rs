@@ -114,6 +114,16 @@ fn several_cores_send_what_one_would_and_as_many() {
 }
 
 #[test]
+fn frames_that_never_left_have_not_arrived() {
+    let Some(bed) = paired("never") else { return };
+    let line = "gen --out a0 --in a1 --count 7 --json --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1519B weight 2' \
+                --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 200B'";
+    let finished = bed.run(Node::Box, line);
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    assert!(finished.stderr.contains("5 frames were dropped"), "{}", finished.stderr);
+}
+
+#[test]
 fn records_that_were_cut_go_out_as_long_as_they_were() {
     let Some(bed) = paired("cut") else { return };
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 200B-209B payload increment'";
