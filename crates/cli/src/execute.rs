@@ -2,7 +2,7 @@
 
 use crate::commands::Common;
 use crate::decisions::{self, DecisionFile};
-use crate::files::OnDisk;
+use crate::files::Listed;
 use crate::on::On;
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
@@ -24,6 +24,8 @@ pub(crate) struct Request {
     pub(crate) command: &'static str,
     pub(crate) pipelines: Vec<PipelinePlan>,
     pub(crate) expectations: Vec<Expectation>,
+    /// Files that were read for it, captures apart that are read as it runs.
+    pub(crate) read: Vec<PathBuf>,
     /// Where what was done to each frame is written, if anywhere.
     pub(crate) decisions: Option<PathBuf>,
     /// The interface whose frames are led through the ports of the only pipeline.
@@ -80,8 +82,10 @@ impl Request {
         let mut problems = Problems::default();
         let plan = text.resolve(&mut problems);
         let mut plan = problems.unless_any(plan).map_err(Failure::new)?;
-        plan.load(&OnDisk).map_err(Failure::new)?;
-        Ok(Request { command, pipelines: vec![plan], expectations: Vec::new(), decisions: None, on: None, common })
+        let files = Listed::default();
+        plan.load(&files).map_err(Failure::new)?;
+        let (expectations, read) = (Vec::new(), files.into_paths());
+        Ok(Request { command, pipelines: vec![plan], expectations, read, decisions: None, on: None, common })
     }
 }
 
@@ -116,6 +120,7 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     } else if request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them apart"));
     } else {
+        virtual_time::check_files(request)?;
         live(request, receiver, &stop)?
     };
     let end_to_end = request.common.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;

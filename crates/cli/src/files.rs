@@ -3,7 +3,8 @@
 use engine::schedules::Files;
 use packet::HeapFrame;
 use sim::CaptureReader;
-use std::path::Path;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 use units::{PS_PER_NS, ParseError};
 
 /// Files of this machine.
@@ -49,5 +50,41 @@ impl Files for OnDisk {
     #[cfg(feature = "live")]
     fn memory(&self) -> Option<engine::schedules::Advise> {
         Some(dpdk::prefer_huge_pages)
+    }
+}
+
+/// Files of this machine, and a list of those that were read, so that none of them is written over.
+#[derive(Default)]
+pub(crate) struct Listed(RefCell<Vec<PathBuf>>);
+
+impl Listed {
+    fn list(&self, path: &Path) {
+        self.0.borrow_mut().push(path.to_owned());
+    }
+
+    /// Those that were read.
+    pub(crate) fn into_paths(self) -> Vec<PathBuf> {
+        self.0.into_inner()
+    }
+}
+
+impl Files for Listed {
+    fn text(&self, path: &Path) -> Result<String, ParseError> {
+        self.list(path);
+        OnDisk.text(path)
+    }
+
+    fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
+        self.list(path);
+        OnDisk.capture_gaps(path)
+    }
+
+    fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError> {
+        self.list(path);
+        OnDisk.frame(path, number)
+    }
+
+    fn memory(&self) -> Option<engine::schedules::Advise> {
+        OnDisk.memory()
     }
 }

@@ -239,8 +239,8 @@ pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
 }
 
 /// Outputs have a place, and no file is written twice, or read and written.
-fn check_files(request: &Request) -> Result<(), Failure> {
-    let mut inputs: Vec<&Path> = Vec::new();
+pub(crate) fn check_files(request: &Request) -> Result<(), Failure> {
+    let mut inputs: Vec<&Path> = request.read.iter().map(PathBuf::as_path).collect();
     let mut outputs: Vec<&Path> = request.decisions.iter().map(PathBuf::as_path).collect();
     for plan in &request.pipelines {
         match &plan.source {
@@ -250,6 +250,7 @@ fn check_files(request: &Request) -> Result<(), Failure> {
         match &plan.output {
             PortSpec::Pcap(path) => outputs.push(path),
             PortSpec::Wire(wire) => outputs.extend(wire.pcap.iter().chain(&wire.frames).map(|path| path.as_path())),
+            PortSpec::Line(line) => outputs.extend(line.frames.iter().map(|path| path.as_path())),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
 
-use common::{Bench, Dialect, Finished, Record, words};
+use common::{Bench, Dialect, Finished, Record, await_handlers, words};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
@@ -90,6 +90,8 @@ fn outputs_that_cannot_be_written_or_are_in_use() {
     symlink(bench.path("in.pcap"), bench.path("link.pcap")).expect("a link");
     std::fs::hard_link(bench.path("in.pcap"), bench.path("same.pcap")).expect("a link");
     let before = bench.read("in.pcap");
+    let table = b"10us 20us 25us";
+    bench.write("gaps", table);
     for (line, wanted) in [
         ("shape --in pcap:in.pcap --out pcap:folder", "directory"),
         ("shape --in pcap:in.pcap --out pcap:nowhere/out.pcap", "nowhere/out.pcap"),
@@ -107,10 +109,14 @@ fn outputs_that_cannot_be_written_or_are_in_use() {
         ("measure --pcap in.pcap --write in.pcap", "another output"),
         ("measure --pcap in.pcap --write ./link.pcap", "another output"),
         ("measure --pcap in.pcap --write nowhere/out.pcap", "nowhere"),
+        ("measure --pcap in.pcap --write gaps --expect 'table gaps'", "another output"),
+        ("gen --out pcap:in.pcap --count 5 --stream 'pcap in.pcap frame 1'", "another output"),
+        ("gen --out wire:10G,frames=gaps --count 5 --gap 'table gaps' --stream 'eth'", "another output"),
+        ("gen --out line:10G,frames=in.pcap --pcap in.pcap --gap 10us", "another output"),
         ("gen --out pcap:nowhere/out.pcap --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1", "nowhere"),
     ] {
         refused_in_a_line(&bench, line, &[wanted]);
-        assert!(bench.read("in.pcap") == before, "{line} spoils its input");
+        assert!(bench.read("in.pcap") == before && bench.read("gaps") == table, "{line} spoils its input");
     }
     for pair in ["wire:10G,pcap=/dev/null,frames=/dev/null", "pcap:/dev/null"] {
         assert_eq!(bench.run(["shape", "--in", "pcap:in.pcap", "--out", pair, "-q"]).status, Some(0), "{pair}");
@@ -418,18 +424,5 @@ fn sigint_ends_a_run_with_its_report() {
             assert_eq!((finished.status, finished.complaints()), (Some(0), vec![]), "{signal}: {endless}");
             finished.report();
         }
-    }
-}
-
-/// Waits until the process catches SIGINT and SIGTERM (bits 2 and 15), as /proc tells.
-fn await_handlers(process: u32) {
-    let caught = |mask: u64| mask & 0x4002 == 0x4002;
-    loop {
-        let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs still");
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask of signals");
-        if caught(u64::from_str_radix(mask.trim(), 16).expect("hexadecimal")) {
-            return;
-        }
-        std::thread::yield_now();
     }
 }

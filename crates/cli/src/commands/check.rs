@@ -1,5 +1,5 @@
-use crate::files::OnDisk;
 use crate::output::Failure;
+use engine::schedules::Files;
 use scenario::Scenario;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let scenario = read_scenario(&self.file)?;
+        let scenario = read_scenario(&self.file, &crate::files::OnDisk)?;
         for plan in &scenario.pipelines {
             for line in plan.all_stages().flat_map(|stage| [stage.notes(), stage.elsewhere()].concat()) {
                 crate::output::note(format!("{}: {line}", plan.name));
@@ -31,15 +31,15 @@ impl Check {
     }
 }
 
-/// Reads a scenario file, and the tables that it names.
-pub(super) fn read_scenario(file: &Path) -> Result<Scenario, Failure> {
+/// Reads a scenario file, and the tables that it names out of `files`.
+pub(super) fn read_scenario(file: &Path, files: &dyn Files) -> Result<Scenario, Failure> {
     let name = file.display();
     let source = std::fs::read_to_string(file)
         .map_err(|cause| Failure::new(format!("cannot read {name}: {cause}: check the path and its permissions")))?;
     let mut scenario = scenario::read(&name.to_string(), &source).map_err(Failure::new)?;
     let mut problems = Vec::new();
     for pipeline in &mut scenario.pipelines {
-        if let Err(error) = pipeline.load(&OnDisk) {
+        if let Err(error) = pipeline.load(files) {
             problems.push(format!("{name}: {}: {error}", pipeline.name));
         }
     }

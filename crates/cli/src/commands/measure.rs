@@ -1,10 +1,11 @@
 use super::Common;
 use crate::execute::{self, Outcome};
-use crate::files::OnDisk;
+use crate::files::Listed;
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
+use crate::virtual_time;
 use engine::schedules::Ask;
 use engine::schedules::laws::{Law, Placed};
 use measure::{
@@ -214,9 +215,10 @@ impl Measure {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
             (None, file) => file.clone().map(PortSpec::Pcap),
         };
+        let files = Listed::default();
         let parse = |text: &str| {
             let mut ask = parse_expected(text)?;
-            ask.load(&OnDisk)?;
+            ask.load(&files)?;
             Ok(ask)
         };
         let expected =
@@ -248,6 +250,17 @@ impl Measure {
             problems.add(&origin, "measure does not know the line, and so no idle time: leave idle out");
         }
         let port = problems.unless_any(port).map_err(Failure::new)?;
+        let mut read = files.into_paths();
+        if let PortSpec::Pcap(path) = &port {
+            read.push(path.clone());
+        }
+        if let Some(write) = self.write.as_ref().filter(|write| read.iter().any(|path| virtual_time::same(path, write)))
+        {
+            return Err(Failure::new(format!(
+                "--write: {} would be overwritten while it is in use: name another output",
+                write.display()
+            )));
+        }
 
         let folder = self.common.page_folder()?;
         let stop = Stop::on_signals()?;
@@ -330,12 +343,6 @@ fn from_capture(
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
     let mut source = PcapSource::open(path).map_err(Failure::new)?;
-    if reception.write.is_some_and(|write| crate::virtual_time::same(path, write)) {
-        let write = path.display();
-        return Err(Failure::new(format!(
-            "--write: {write} would be overwritten while it is read: name another output"
-        )));
-    }
     let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
     let mut frame = HeapFrame::default();
     let mut failure = None;

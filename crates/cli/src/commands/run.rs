@@ -1,6 +1,7 @@
 use super::Common;
 use super::check::read_scenario;
 use crate::execute::{self, Request};
+use crate::files::Listed;
 use crate::output::Failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +24,10 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let scenario = read_scenario(&self.file)?;
+        let files = Listed::default();
+        let scenario = read_scenario(&self.file, &files)?;
+        let mut read = files.into_paths();
+        read.push(self.file);
         let common = Common {
             duration: self.common.duration.or(scenario.duration),
             seed: self.common.seed.or(scenario.seed),
@@ -33,6 +37,7 @@ impl Run {
             command: "run",
             pipelines: scenario.pipelines,
             expectations: scenario.expectations,
+            read,
             decisions: None,
             on: None,
             common,
