@@ -186,17 +186,14 @@ pub(crate) fn conclude(
     folder: Option<PageFolder>,
     failure: Option<Failure>,
 ) -> Result<ExitCode, Failure> {
-    if common.json {
-        output::print(&output::json(report)?)?;
-    } else if !common.quiet {
-        output::print(&output::table(report))?;
-    }
-    if let Some(mut folder) = folder {
-        folder.write(report, verdicts)?;
-    }
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
+    let printed = match common.json {
+        true => output::json(report).and_then(|json| output::print(&json)),
+        false if common.quiet => Ok(()),
+        false => output::print(&output::table(report)),
+    };
+    let page = folder.map_or(Ok(()), |mut folder| folder.write(report, verdicts));
+    // What ended the run comes first; that its report could not be written is no less true.
+    output::all([failure.map_or(Ok(()), Err), printed, page])?;
     let mut status = ExitCode::SUCCESS;
     for verdict in verdicts {
         if let Some(missed) = &verdict.missed {

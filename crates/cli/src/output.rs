@@ -26,6 +26,12 @@ impl fmt::Display for Failure {
     }
 }
 
+/// All that failed of several things, a line each.
+pub(crate) fn all(done: impl IntoIterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
+    let problems: Vec<String> = done.into_iter().filter_map(Result::err).map(|failure| failure.0).collect();
+    if problems.is_empty() { Ok(()) } else { Err(Failure(problems.join("\n"))) }
+}
+
 /// Prints on stdout. A reader that went away is no error, as everywhere on UNIX.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     is_read(text).map(drop)

@@ -760,3 +760,18 @@ fn a_disk_that_is_full_costs_no_report() {
         assert!((100..=most).contains(&report["pipelines"][0]["out"]["frames"].as_u64().expect("a count")), "{report}");
     }
 }
+
+#[test]
+fn a_page_that_cannot_be_written_hides_nothing_else() {
+    let bench = Bench::new();
+    bench.generate("100B", 20_000);
+    let line = "trap '' XFSZ; ulimit -f 16; exec";
+    let line =
+        format!("{line} {} shape --in pcap:in.pcap --out pcap:out.pcap --report page", env!("CARGO_BIN_EXE_netlathe"));
+    let output = Command::new("sh").args(["-c", &line]).current_dir(bench.path("")).output();
+    let finished = Finished::of(output.expect("sh is there"));
+    assert_eq!(finished.status, Some(2), "{}", finished.stderr);
+    let complaints = finished.complaints();
+    assert!(complaints.len() == 2 && complaints[0].contains("out.pcap"), "{complaints:?}");
+    assert!(complaints[1].contains("report.html") && finished.stdout.contains("out "), "{complaints:?}");
+}
