@@ -235,7 +235,8 @@ fn check_ends(request: &Request) -> Result<(), Failure> {
     }
 }
 
-fn with_definitions(mut limits: Map<String, Value>) -> Map<String, Value> {
+/// What a run cannot resolve, and what the figures of its report mean.
+pub(crate) fn with_definitions(mut limits: Map<String, Value>) -> Map<String, Value> {
     limits.insert(
         "definitions".into(),
         json!({

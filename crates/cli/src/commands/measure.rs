@@ -296,7 +296,7 @@ impl Measure {
             command: "measure",
             pipelines: vec![report],
             end_to_end: None,
-            limits: outcome.limits,
+            limits: execute::with_definitions(outcome.limits),
         };
         let verdict = expected.zip(self.expect.as_ref()).map(|(expected, text)| Verdict {
             expected: text.clone(),
