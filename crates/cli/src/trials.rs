@@ -2,6 +2,7 @@
 
 use crate::files::OnDisk;
 use crate::output::Failure;
+use crate::stop::Stop;
 use engine::schedules::{Ask, Draw};
 use engine::search::{Outcome, Trial};
 use engine::sources::{StreamSpec, Streams};
@@ -40,26 +41,29 @@ pub(crate) struct Measured {
     pub(crate) delay: Option<Value>,
 }
 
-/// Nobody looks at a trial.
-struct Unwatched;
+/// Ends a trial when the user wants.
+struct Onlooker<'a>(&'a Stop);
 
-impl Watch for Unwatched {
+impl Watch for Onlooker<'_> {
     fn go_on(&mut self, _: u64, _: Time) -> bool {
-        true
+        !self.0.asked()
     }
 }
 
 impl Device {
-    /// Runs a trial, the `number`th: a device that draws at random draws anew in each.
+    /// Runs a trial, the `number`th: a device that draws at random draws anew in each. Once it is to stop, what
+    /// comes of it means nothing.
     pub(crate) fn run(
         &self,
         specs: &[StreamSpec],
         trial: &Trial,
-        seed: u64,
-        number: usize,
+        (seed, number): (u64, usize),
+        stop: &Stop,
     ) -> Result<Measured, Failure> {
         match self {
-            Device::Stages { stages, line } => in_virtual_time(stages, Line::new(*line), specs, trial, seed, number),
+            Device::Stages { stages, line } => {
+                in_virtual_time(stages, Line::new(*line), specs, trial, (seed, number), stop)
+            }
             Device::Ports { out, input, streams, options } => {
                 on_ports([out, input], options, streams, specs, trial, seed)
             }
@@ -86,8 +90,8 @@ fn in_virtual_time(
     line: Line,
     specs: &[StreamSpec],
     trial: &Trial,
-    seed: u64,
-    number: usize,
+    (seed, number): (u64, usize),
+    stop: &Stop,
 ) -> Result<Measured, Failure> {
     let count = frames(trial);
     let schedule = |ask: &Ask| {
@@ -105,7 +109,7 @@ fn in_virtual_time(
     let mut pipeline = Pipeline::new(built, schedule(&Ask::Nothing)?);
     let mut sink = CountingSink::default();
     let limits = Limits { duration: None, window: Span::from_ms(100), asked_gap: None };
-    let run = sim::run(&mut source, &mut pipeline, &mut sink, limits, &mut Unwatched);
+    let run = sim::run(&mut source, &mut pipeline, &mut sink, limits, &mut Onlooker(stop));
     if let Some(failure) = run.failure {
         return Err(Failure::new(failure));
     }
@@ -144,12 +148,24 @@ fn on_ports(
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|cause| Failure::new(format!("cannot run netlathe gen: {cause}")))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    let report: Value = serde_json::from_slice(&output.stdout).map_err(|_| {
-        let lines = said.lines().map(|line| line.trim_start_matches("netlathe: ")).collect::<Vec<_>>();
-        Failure::new(lines.join("\n"))
-    })?;
+    let failed = || {
+        let lines = said.lines().map(|line| line.trim_start_matches("netlathe: "));
+        Failure::new(lines.filter(|line| !line.starts_with("note: ")).collect::<Vec<_>>().join("\n"))
+    };
+    // What was lost when something broke off the trial says nothing of the device.
+    if !matches!(output.status.code().map(u8::try_from), Some(Ok(0 | Failure::MISSED))) {
+        return Err(failed());
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).map_err(|_| failed())?;
     let pipeline = &report["pipelines"][0];
     let number = |pointer: &str| pipeline.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    if number("/drops/too-long") > 0 {
+        let size = specs.iter().filter_map(|spec| spec.size.as_ref()).map(|size| size.largest()).max();
+        let size = size.map_or(String::new(), |size| format!(" of {size}"));
+        return Err(Failure::new(format!(
+            "--size: frames{size} are longer than {out} can send: write a smaller size, or raise its MTU"
+        )));
+    }
     let streams = pipeline["streams"].as_array().cloned().unwrap_or_default();
     let lost = streams.iter().filter_map(|stream| stream["lost"].as_u64()).sum();
     let delay =

@@ -3,8 +3,9 @@
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
 
-use common::{Bench, Finished, words};
+use common::{Bench, Finished, await_handlers, words};
 use serde_json::Value;
+use std::process::{Command, Stdio};
 
 /// 123 456 frames of 64 B a second, and one at once.
 const POLICER: &str = "limit key dst-ip rate 63209472bps burst 64B users 16";
@@ -180,6 +181,26 @@ fn a_page_shows_trials_bounds_and_delays() {
     assert!(!page.contains("http://") && !page.contains("https://"), "it opens without a network");
 }
 
+#[test]
+fn a_search_that_is_ended_says_so_at_once() {
+    let bench = Bench::new();
+    // A trial of many minutes.
+    let line = "search --json --dut 'delay 5us' --trial 5000s --max 10Mpps --back-to-back 3";
+    let child = bench.command(words(line)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    await_handlers(child.id());
+    let killed = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
+    assert!(killed.expect("kill is there").success());
+    let finished = Finished::of(child.wait_with_output().expect("it ends"));
+    assert_eq!((finished.status, finished.complaints()), (Some(0), vec![]));
+    let report: Value = serde_json::from_str(&finished.stdout).expect("one object on stdout");
+    let search = &report["searches"][0];
+    assert_eq!(
+        (&search["goals"][0]["verdict"], &search["goals"][0]["lower_fps"]),
+        (&"unfinished".into(), &Value::Null)
+    );
+    assert_eq!(search["trials"], Value::Array(Vec::new()), "a trial that was broken off counts for nothing");
+}
+
 fn refused(bench: &Bench, line: &str, word: &str) -> Finished {
     let finished = bench.run(words(line));
     assert_eq!(finished.status, Some(2), "{line}");
@@ -198,6 +219,9 @@ fn what_cannot_be_searched_is_said_first() {
         ("search --dut 'delay 5us' --stream 'tcp 10.0.0.1:1 > 10.0.0.2:2'", "stamp"),
         ("search --dut 'delay 5us' --max 1pps", "--min"),
         ("search --dut 'delay 5us' --loss 2", "no unit"),
+        ("search --dut 'delay 5us' --sum 3s", "mlrsearch"),
+        ("search --dut 'delay 5us' --exceed 10%", "mlrsearch"),
+        ("search --dut 'delay 5us' --longest-burst 1s", "--back-to-back"),
         ("search --dut 'delay 5us' --width 0%", "--width"),
         ("search --dut 'limit key dst-ip rate 1Mbps rates nowhere'", "nowhere"),
         ("search --dut 'delay 5us' --gateway 10.0.0.1", "--gateway"),

@@ -92,3 +92,35 @@ fn what_the_tester_cannot_offer_is_not_reported() {
     assert_eq!(search["goals"][0]["verdict"], "tester-limited", "{report}");
     assert!(search["goals"][0]["lower_fps"].as_f64().is_none_or(|lower| lower < 5e7), "{report}");
 }
+
+#[test]
+fn what_breaks_a_search_off_is_told_after_its_report() {
+    let Some(bed) = paired("broken") else { return };
+    let options = "--trial 1s --max 5kpps --min 1kpps --confirm 20 --tolerance 50% --late 1s --wait 50ms --json";
+    let search = bed.start(Node::Box, &format!("search --out a0 --in a1 {options} --trials t.jsonl"));
+    let trials = || std::fs::read_to_string(bed.path("t.jsonl")).unwrap_or_default().lines().count();
+    while trials() < 2 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    bed.stdout(Node::Box, "ip link set a1 down");
+    let broken = search.wait();
+    assert_eq!(broken.status.code(), Some(2), "{broken:?}");
+    assert!(broken.stderr.contains("a1"), "{broken:?}");
+    let report: Value = serde_json::from_str(&broken.stdout).expect("a report all the same");
+    let search = &report["searches"][0];
+    assert_eq!(search["goals"][0]["verdict"], "unfinished");
+    assert!(
+        search["trials"].as_array().is_some_and(|trials| trials.iter().all(|trial| trial["lost"] == 0)),
+        "{search}"
+    );
+    bed.stdout(Node::Box, "ip link set a1 up");
+    // Frames that do not pass the port are found in the first trial of their size, not in the last.
+    let sizes = "--size 64B --size 9000B --confirm 0";
+    let line = format!("search --out a0 --in a1 {sizes} {}", options.replace("--confirm 20", ""));
+    let long = bed.run(Node::Box, &line);
+    assert_eq!(long.status.code(), Some(2), "{long:?}");
+    assert!(long.stderr.contains("9000B") && long.stderr.contains("MTU"), "{long:?}");
+    let report: Value = serde_json::from_str(&long.stdout).expect("the other size");
+    assert!(report["searches"][0]["goals"][0]["lower_fps"].is_number(), "{report}");
+    assert_eq!(report["searches"][1]["goals"][0]["verdict"], "unfinished", "{report}");
+}

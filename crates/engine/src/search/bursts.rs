@@ -73,6 +73,8 @@ impl Bursts {
     pub fn verdict(&self) -> Verdict {
         if self.beyond {
             Verdict::TesterLimited
+        } else if self.next_length().is_some() {
+            Verdict::Unfinished
         } else if self.found.iter().all(|frames| *frames == 0) {
             Verdict::BelowLeast
         } else if self.found.iter().all(|frames| *frames >= self.settings.longest) {

@@ -107,6 +107,8 @@ pub enum Verdict {
     Unstable,
     /// Even the least load is beyond the goal.
     BelowLeast,
+    /// The search ended before it was done: bounds are those so far.
+    Unfinished,
 }
 
 impl Verdict {
@@ -119,6 +121,7 @@ impl Verdict {
             Verdict::NotLimited => "not-limited",
             Verdict::Unstable => "unstable",
             Verdict::BelowLeast => "below-least",
+            Verdict::Unfinished => "unfinished",
         }
     }
 }
@@ -395,6 +398,7 @@ impl Search {
             let unsure = self.is_falling(number) || self.is_inverted(goal, upper);
             let by_tester = upper.is_some() && upper == self.beyond;
             let verdict = match (lower, upper) {
+                _ if self.next_of(number).is_some() => Verdict::Unfinished,
                 _ if unsure => Verdict::Unstable,
                 (_, Some(_)) if by_tester => Verdict::TesterLimited,
                 (None, Some(_)) => Verdict::BelowLeast,

@@ -220,3 +220,16 @@ fn loads_are_classified_on_both_sides_of_each_edge() {
     assert_eq!(of(&[(500, 0); 20]), None);
     assert_eq!(of(&[(500, 501); 6]), Some(Bound::Upper));
 }
+
+#[test]
+fn a_search_that_is_broken_off_gives_no_verdict() {
+    let mut search = Search::new(settings(vec![mlr(0.0), Goal::rfc2544(Share::default(), S, percent(0.5))]));
+    assert!(search.found().iter().all(|found| found.verdict == Verdict::Unfinished), "not limited by any trial");
+    while let Some(trial) = search.next_trial() {
+        assert!(search.found().iter().any(|found| found.verdict == Verdict::Unfinished), "{:?}", search.found());
+        let sent = trial.load.millis() / 1_000;
+        let lost = sent.saturating_sub(1_000_000);
+        search.tell(trial, Outcome { sent, lost, took: trial.duration, missed: 0, late: Span::ZERO, late_frames: 0 });
+    }
+    assert!(search.found().iter().all(|found| found.verdict == Verdict::DutLimited), "{:?}", search.found());
+}

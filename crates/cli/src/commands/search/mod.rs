@@ -61,9 +61,9 @@ pub(crate) struct Search {
     /// mlrsearch: trials of a load, together [default: 21 trials]
     #[arg(long, value_name = "TIME", value_parser = parse::<Span>)]
     sum: Option<Span>,
-    /// mlrsearch: share of them that may be bad
-    #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = parse::<Share>)]
-    exceed: Share,
+    /// mlrsearch: share of them that may be bad [default: 50%]
+    #[arg(long, value_name = "SHARE", value_parser = parse::<Share>)]
+    exceed: Option<Share>,
     /// How close the bounds are to be
     #[arg(long, value_name = "SHARE", default_value = "0.5%", value_parser = parse::<Share>)]
     width: Share,
@@ -92,7 +92,7 @@ pub(crate) struct Search {
     #[arg(long, value_name = "N", default_value_t = 0)]
     back_to_back: u32,
     /// The longest burst that is tried, in time
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::<Span>)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::<Span>, requires = "back_to_back")]
     longest_burst: Span,
     /// More trials at each bound that was found, to see whether it stays
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -154,11 +154,12 @@ impl Lab<'_> {
         if let Some(measured) = self.journal.next(name, trial)? {
             return Ok(Some(measured));
         }
-        let measured = self.device.run(specs, trial, self.seed, number)?;
+        let measured = self.device.run(specs, trial, (self.seed, number), &self.stop);
         if self.stop.asked() {
             // The signal ended the trial, too, which says nothing then.
             return Ok(None);
         }
+        let measured = measured?;
         self.journal.add(name, trial, &measured)?;
         Ok(Some(measured))
     }
@@ -176,6 +177,7 @@ impl Search {
         let journal = Journal::open(self.trials.as_deref(), &self.key(&device))?;
         let mut lab = Lab { device: &device, journal, stop, seed: self.seed };
         let mut searched = Vec::new();
+        let mut failure = None;
         for (size, specs, mean_wire) in sized {
             let line =
                 FrameRate::from_millis((u128::from(self.line_rate.bps()) * 1_000 / (u128::from(mean_wire) * 8)) as u64);
@@ -194,23 +196,32 @@ impl Search {
             let machine = Machine::new(settings);
             let mut one =
                 Searched { size, machine, measured: Vec::new(), found: Vec::new(), latency: Vec::new(), bursts: None };
-            let whole = self.settle(&mut one, &specs, most, &mut lab)?;
+            let whole = self.settle(&mut one, &specs, most, &mut lab);
             one.found = one.machine.found();
+            let tried = !one.measured.is_empty();
             searched.push(one);
-            if !whole {
-                output::note("ended before all was found; --trials FILE would keep the trials to go on from");
-                break;
+            match whole {
+                Ok(true) => continue,
+                Ok(false) => {}
+                // Before the first trial there is nothing to report.
+                Err(error) if searched.len() == 1 && !tried => return Err(error),
+                Err(error) => failure = Some(error),
             }
+            if self.trials.is_none() {
+                output::note("ended before all was found; --trials FILE would keep the trials to go on from");
+            }
+            break;
         }
         let report = report::json(&self, &searched, &goals);
-        if self.json {
-            output::print(&(report.to_string() + "\n"))?;
-        } else if !self.quiet {
-            output::print(&report::table(&searched, &goals))?;
-        }
-        if let Some(mut folder) = folder {
-            folder.write_search(&report::page(&self, &searched, &goals), report.to_string() + "\n")?;
-        }
+        let printed = match self.json {
+            true => output::print(&(report.to_string() + "\n")),
+            false if self.quiet => Ok(()),
+            false => output::print(&report::table(&searched, &goals)),
+        };
+        let page = folder.map_or(Ok(()), |mut folder| {
+            folder.write_search(&report::page(&self, &searched, &goals), report.to_string() + "\n")
+        });
+        output::all([failure.map_or(Ok(()), Err), printed, page])?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -341,12 +352,21 @@ impl Search {
 
     fn goals(&self) -> Result<Vec<Goal>, Failure> {
         let sum = self.sum.unwrap_or(self.trial * 21);
+        let exceed = self.exceed.unwrap_or(Share::from_ppb(Share::ONE.ppb() / 2));
+        if self.method == "rfc2544" {
+            let other = [("--sum", self.sum.is_some()), ("--exceed", self.exceed.is_some())];
+            if let Some((option, _)) = other.into_iter().find(|(_, said)| *said) {
+                return Err(Failure::new(format!(
+                    "{option}: by rfc2544 a single trial decides: add --method mlrsearch, or leave it out"
+                )));
+            }
+        }
         if self.width == Share::default() || self.trial == Span::ZERO {
             return Err(Failure::new(
                 "--width: bounds of no width and trials of no length never end: write 0.5% and 1s",
             ));
         }
-        if sum < self.trial || self.exceed >= Share::ONE {
+        if sum < self.trial || exceed >= Share::ONE {
             return Err(Failure::new(
                 "--sum: it is shorter than a trial, or all may be bad: write --sum 21s --exceed 50%",
             ));
@@ -355,7 +375,7 @@ impl Search {
             "rfc2544" => Goal::rfc2544(*loss, self.trial, self.width),
             _ => Goal {
                 loss: *loss,
-                exceed: self.exceed,
+                exceed,
                 trial: self.trial,
                 sum,
                 width: self.width,
