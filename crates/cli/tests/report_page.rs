@@ -47,6 +47,22 @@ fn every_command_that_moves_frames_writes_a_page() {
 }
 
 #[test]
+fn streams_are_on_the_page_of_their_receiver() {
+    let bench = Bench::new();
+    let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 weight 2'";
+    bench.report(words(&format!("gen --out pcap:in.pcap --count 3000 --gap 10us --report sent {streams}")));
+    assert!(!page(&bench, "sent").0.contains("<h3>Streams"), "the sender knows of nothing that came");
+    bench.report(words("emulate --in pcap:in.pcap --out pcap:got.pcap --forward 'delay 1ms loss 25%'"));
+    let report = bench.report(words("measure --pcap got.pcap --report got"));
+    let (html, _) = page(&bench, "got");
+    for stream in [0, 1] {
+        let lost = report["streams"][stream]["lost"].as_u64().expect("a count");
+        assert!((100..1000).contains(&lost) && html.contains(&format!("<td>{lost} (")), "{lost} of {stream}: {html}");
+        assert!(html.contains("<td>1 ms</td>"), "its delay: {html}");
+    }
+}
+
+#[test]
 fn runs_of_no_frames_and_of_one_have_pages() {
     let bench = Bench::new();
     bench.report(words(&format!("{GEN} --count 1 --gap 1us --report one")));

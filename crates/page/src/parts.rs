@@ -1,14 +1,60 @@
-//! Parts of a pipeline: its classes, and the sources that it put in order.
+//! Parts of a pipeline: its classes, the sources that it put in order, and its streams at their receiver.
 
 use crate::plots;
 use crate::text::{details, table};
 use measure::PipelineReport;
-use measure::figures::{bits, brief, digits, thousands, time};
+use measure::figures::{bits, brief, digits, share, thousands, time};
 
 /// Classes that are drawn; all are in the table.
 const DRAWN: usize = 16;
+/// Streams that are listed; all are among the figures.
+const LISTED: usize = 256;
 /// What a cell without a figure shows.
 const NONE: &str = "–";
+
+/// What came of each stream whose stamps a receiver read.
+pub(crate) fn streams(report: &PipelineReport) -> String {
+    let received = report.streams.iter().filter_map(|stream| Some((stream, stream.received.as_ref()?)));
+    let row = |(stream, got): (&measure::StreamReport, &measure::ReceivedStream)| {
+        // Of a stream of which nothing came there is no delay.
+        let time = |ns: f64| if got.received == 0 { NONE.to_owned() } else { brief(ns) };
+        vec![
+            stream.stream.to_string(),
+            stream.sent.map_or_else(|| NONE.to_owned(), thousands),
+            thousands(got.received),
+            format!("{} ({})", thousands(got.lost), share(got.loss)),
+            thousands(got.duplicates),
+            format!("{} ({})", thousands(got.reordered), share(got.reorder_ratio)),
+            thousands(got.reorder_max_extent),
+            time(got.delay.p50),
+            time(got.delay.p99),
+            time(got.delay.max_ns),
+            time(got.pdv.p99),
+            got.ipdv.as_ref().map_or_else(|| NONE.to_owned(), |ipdv| brief(ipdv.mean_ns)),
+        ]
+    };
+    let rows: Vec<Vec<String>> = received.clone().take(LISTED).map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "stream",
+        "sent",
+        "came",
+        "lost",
+        "again",
+        "reordered",
+        "extent",
+        "median delay",
+        "p99",
+        "max",
+        "PDV p99",
+        "mean IPDV",
+    ];
+    let first = if received.count() > LISTED { format!(", the first {LISTED}") } else { String::new() };
+    let caption = format!("By the stamps in their frames{first}; delays by the clocks of sender and receiver");
+    format!("<div class=\"card\"><h3>Streams</h3>\n{}</div>\n", table(&caption, &head, &rows))
+}
 
 /// Each class by itself, of pipeline number `i` of the page.
 pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {

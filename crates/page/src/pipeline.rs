@@ -16,6 +16,7 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
     out.push_str(&conformance(report));
     out.push_str(&effects(report));
     out.push_str("</div>\n<div class=\"stack\" style=\"margin-top:14px\">\n");
+    out.push_str(&parts::streams(report));
     out.push_str(&parts::sources(report));
     out.push_str(&parts::classes(report, i));
     out.push_str(&accounting(report));
