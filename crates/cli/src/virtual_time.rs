@@ -65,6 +65,10 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         }
         if plan.asks_nothing() {
             report.forget_ask();
+            if source.is_backlog() && plan.pacer == Pacer::Unpaced {
+                // All is there from the start, to go back to back: each waits for the one before, as it should.
+                (report.lateness, report.crowded, report.shortfall) = (None, None, None);
+            }
         }
         // A model has crowded lines, but no hiccups.
         if let Some(lateness) = &mut report.lateness {

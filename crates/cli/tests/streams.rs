@@ -186,6 +186,15 @@ fn a_replay_has_the_gaps_of_the_file_to_the_nanosecond() {
     assert_eq!(report["out"]["frames"], 2_000);
     let listed = bench.listed("f.csv");
     assert!(listed.windows(2).all(|pair| pair[1].start_ps - pair[0].start_ps == (pair[0].length + 20) * 800));
+    // Back to back without an ask is no ask that was missed.
+    let streams = "--count 2000 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size imix'";
+    for (what, report) in [("--pcap in.pcap --speed max", &report), (streams, &Value::Null)] {
+        let finished = bench.run(words(&format!("gen {what} --out wire:10G --json")));
+        assert_eq!((finished.status, finished.stderr.as_str()), (Some(0), ""), "{what}");
+        let free = finished.report()["pipelines"][0].take();
+        assert!(free["crowded"].is_null() && free["shortfall"].is_null() && free["lateness"].is_null(), "{free}");
+        assert!(report.is_null() || free["gap"]["mean_ns"] == report["gap"]["mean_ns"], "{free}");
+    }
 }
 
 #[test]
