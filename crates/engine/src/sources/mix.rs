@@ -210,19 +210,22 @@ fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
     // A byte is written as a nanosecond: laws know times.
     let mut timed = String::new();
     for (i, word) in inner.split_whitespace().enumerate() {
-        let bytes = |size: &str| size.strip_suffix('B').map(|size| format!("{size}ns"));
-        let word = match word.split_once("..") {
+        let is_number = |text: &str| text.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let bytes = |size: &str| size.strip_suffix('B').filter(|size| is_number(size)).map(|size| format!("{size}ns"));
+        let timed_word = match word.split_once("..") {
             Some((low, high)) => bytes(low).zip(bytes(high)).map(|(low, high)| format!("{low}..{high}")),
-            None if word.starts_with(|c: char| c.is_ascii_digit()) && word.ends_with('B') => bytes(word),
+            // Degrees of freedom and shares have no B.
+            None if word.starts_with(|c: char| c.is_ascii_digit()) && !is_number(word) && !word.ends_with('%') => {
+                bytes(word)
+            }
             None => Some(word.to_owned()),
         };
-        let word = word.ok_or_else(|| ParseError::new(format!("'{inner}' has a range that is not in B"), HOW))?;
+        let word = timed_word.ok_or_else(|| ParseError::new(format!("'{word}' in '{inner}' is not in B"), HOW))?;
         timed += if i > 0 { " " } else { "" };
         timed += &word;
     }
-    let law = GapLaw::parse(&timed)
-        .unwrap_or_else(|| Err(ParseError::new(format!("'{inner}' names no law"), HOW)))
-        .map_err(|error| ParseError::new(format!("in '{inner}', a byte read as 1 ns, {error}"), HOW))?;
+    let law = GapLaw::parse(&timed).ok_or_else(|| ParseError::new(format!("'{inner}' names no law"), HOW))?;
+    let law = law.map_err(|error| ParseError::new(format!("in '{inner}', a byte read as 1 ns, {error}"), HOW))?;
     let within = match law.edges {
         Some(Edges::Clip(low, high) | Edges::Saturate(low, high)) => Some((low, high)),
         // A uniform law says its ends itself, if it is not moved.
@@ -443,6 +446,11 @@ mod tests {
             "(normal mean 500B sd 100B clip 64B..1518B",
             "(normal mean 500B sd 100B clip 10B..1518B)",
             "(normale mean 500B clip 64B..1518B)",
+            "(exp mean 300ns clip 64B..1518B)",
+            "(exp mean 0.5kB clip 64B..1518B)",
+            "(exp mean 300B clip 64B..1.5kB)",
+            "(exp mean 300 clip 64B..1518B)",
+            "()",
         ] {
             let words: Vec<&str> = text.split_whitespace().collect();
             let error = SizeSpec::parse(&words).expect_err(text).to_string();
