@@ -207,13 +207,15 @@ impl Effects {
     pub fn delay(&self) -> Option<DelayReport> {
         let delays = self.delays.as_ref().filter(|delays| delays.moments.count() > 0)?;
         let all = delays.tallies.all();
-        let quantile = |q: f64| all.value_at_quantile(q) as f64 / 1_000.0;
+        let (min_ns, max_ns) = (delays.moments.min() as f64 / 1_000.0, delays.moments.max() as f64 / 1_000.0);
+        // The upper end of a bucket may be above all that is in it.
+        let quantile = |q: f64| (all.value_at_quantile(q) as f64 / 1_000.0).clamp(min_ns, max_ns);
         Some(DelayReport {
             count: delays.moments.count(),
             mean_ns: delays.moments.mean() / 1_000.0,
             std_ns: delays.moments.deviation() / 1_000.0,
-            min_ns: delays.moments.min() as f64 / 1_000.0,
-            max_ns: delays.moments.max() as f64 / 1_000.0,
+            min_ns,
+            max_ns,
             p50: quantile(0.5),
             p99: quantile(0.99),
         })
@@ -382,5 +384,6 @@ mod tests {
         let delay = effects.delay().expect("delays");
         assert!((delay.mean_ns - 20_000.0).abs() < 1e-6 && (delay.max_ns - 30_000.0).abs() < 1e-6);
         assert_eq!(delay.count, 3);
+        assert!((delay.p99 - delay.max_ns).abs() < 1e-6, "no quantile is above the largest: {delay:?}");
     }
 }

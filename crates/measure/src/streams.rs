@@ -256,12 +256,12 @@ impl Stream {
             reorder_max_extent: self.max_extent,
             delay: self.delays.report(),
             pdv: self.delays.variation(),
-            ipdv: (!self.ipdv.is_empty()).then(|| IpdvReport {
-                count: self.ipdv.len(),
-                mean_ns: self.ipdv_moments.mean(),
-                p50: self.ipdv.value_at_quantile(0.5) as f64,
-                p99: self.ipdv.value_at_quantile(0.99) as f64,
-                max_ns: self.ipdv_moments.max() as f64,
+            ipdv: (!self.ipdv.is_empty()).then(|| {
+                let max_ns = self.ipdv_moments.max() as f64;
+                // The upper end of a bucket may be above all that is in it.
+                let quantile = |share| (self.ipdv.value_at_quantile(share) as f64).min(max_ns);
+                let (p50, p99) = (quantile(0.5), quantile(0.99));
+                IpdvReport { count: self.ipdv.len(), mean_ns: self.ipdv_moments.mean(), p50, p99, max_ns }
             }),
         }
     }
@@ -374,6 +374,16 @@ mod tests {
         numbers.extend([69_999, 69_999 - 65_535, 0]);
         let got = of(&numbers, None);
         assert_eq!((got.received, got.duplicates), (70_001, 2), "what is older is taken for late");
+    }
+
+    #[test]
+    fn no_quantile_is_above_the_largest() {
+        let mut meter = StreamMeter::default();
+        for (number, delay) in [(0, 1_000), (1, 20_300)] {
+            meter.record(0, number, 0, delay);
+        }
+        let ipdv = meter.report(&[]).remove(0).received.and_then(|got| got.ipdv).expect("a pair");
+        assert_eq!((ipdv.p50, ipdv.p99, ipdv.max_ns), (19_300.0, 19_300.0, 19_300.0));
     }
 
     #[test]
