@@ -84,7 +84,7 @@ impl Reader<'_> {
         for (number, (span, table)) in self.tables(table, "pipeline").into_iter().enumerate() {
             let mut text = self.pipeline(table, number, span.clone());
             text.first_stream = streams;
-            streams = streams.saturating_add(text.streams.len() as u16);
+            streams = streams.saturating_add(u16::try_from(text.streams.len()).unwrap_or(u16::MAX));
             if names.contains(&text.name) {
                 self.add(span, format!("there is a pipeline '{}' already: give it another name", text.name));
             }

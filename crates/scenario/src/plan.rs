@@ -267,6 +267,17 @@ impl PipelineText {
             (Some(port), [], None) => problems.read(port, PortSpec::parse).map(SourcePlan::Port),
             (None, [], Some(file)) => self.replay(file, problems),
             (None, [_, ..], None) => {
+                let numbers = usize::from(u16::MAX) - usize::from(self.first_stream);
+                if let Some(text) = self.streams.get(numbers) {
+                    problems.add(
+                        &text.origin,
+                        format!(
+                            "stamps have numbers for {} streams of a run: leave some out, or let fields walk instead",
+                            u16::MAX
+                        ),
+                    );
+                    return None;
+                }
                 let specs: Vec<_> = self.streams.iter().filter_map(|text| problems.read(text, parse_stream)).collect();
                 let gateway = gateway::read(&self.gateway, &specs, problems);
                 (specs.len() == self.streams.len()).then_some(SourcePlan::Streams {
@@ -512,6 +523,20 @@ mod tests {
         assert_eq!(pacer("pcap:out.pcap", Some("10us")), Ok(Pacer::Stamps));
         assert_eq!(pacer("eth0", Some("10us")), Ok(Pacer::Deadline));
         assert_eq!(pacer("eth0", None), Ok(Pacer::Unpaced));
+    }
+
+    #[test]
+    fn streams_beyond_the_last_number_are_refused() {
+        let of = |streams: usize| {
+            resolve("", "null", |text| {
+                text.input = None;
+                text.first_stream = u16::MAX - 3;
+                text.streams = vec![Text::option("--stream", "eth"); streams];
+            })
+        };
+        assert!(of(3).is_ok());
+        let error = of(4).expect_err("one too many");
+        assert!(error.contains("--stream") && error.contains("65535"), "{error}");
     }
 
     #[test]
