@@ -124,6 +124,14 @@ pub(crate) fn of_steps(capture: &Path, step_ns: f64) -> Option<String> {
     })
 }
 
+/// What a capture that was cut hides of the streams in it.
+pub(crate) fn of_cut(capture: &Path, records: u64) -> String {
+    format!(
+        "{}: {records} records were cut when they were captured, and their stamps with them: streams count them as lost: capture whole frames, as tcpdump -s 0 does",
+        capture.display()
+    )
+}
+
 /// What the stamps of a receiver, in whole ns, cannot resolve of a gap that is expected.
 pub(crate) fn of_stamps(gap: Span) -> Option<String> {
     (!whole_ns(gap)).then(|| {

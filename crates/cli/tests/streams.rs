@@ -250,6 +250,23 @@ fn a_receiver_counts_what_became_of_each_stream() {
 }
 
 #[test]
+fn stamps_that_were_cut_off_are_told() {
+    let bench = Bench::new();
+    generate(&bench, "in.pcap", "--count 100 --gap 10us --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 64B,200B'");
+    let mut records = bench.records("in.pcap");
+    records.iter_mut().for_each(|record| record.bytes.truncate(96));
+    bench.capture("cut.pcap", Dialect::USUAL, &records);
+    for (file, told) in [("in.pcap", 0), ("cut.pcap", 1)] {
+        let finished = bench.run(words(&format!("measure --json --pcap {file}")));
+        let warnings = finished.report().pointer("/limits/warnings").and_then(Value::as_array).map_or(0, Vec::len);
+        assert_eq!(
+            (finished.status, warnings, finished.stderr.matches("50 records were cut").count()),
+            (Some(0), told, told)
+        );
+    }
+}
+
+#[test]
 fn many_frames_take_constant_memory() {
     let bench = Bench::new();
     let peak = |count: u64| {

@@ -150,11 +150,11 @@ impl Receiver {
         self.books.left.add(length);
     }
 
-    /// Counts the frame by its stamp, if it has one; `frame` is without FCS, and arrived at this UNIX time.
-    pub(crate) fn record_stamp(&mut self, frame: &[u8], arrived_ns: u64) {
-        if let Some(stamp) = Stamp::of(frame) {
-            self.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, arrived_ns);
-        }
+    /// Counts the frame by its stamp; false if it has none. `frame` is without FCS, and arrived at this UNIX time.
+    pub(crate) fn record_stamp(&mut self, frame: &[u8], arrived_ns: u64) -> bool {
+        let Some(stamp) = Stamp::of(frame) else { return false };
+        self.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, arrived_ns);
+        true
     }
 
     pub(crate) fn frames(&self) -> u64 {
@@ -345,6 +345,8 @@ fn from_capture(
     let mut source = PcapSource::open(path).map_err(Failure::new)?;
     let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
     let mut frame = HeapFrame::default();
+    // Records whose stamp was cut off, if they had one.
+    let mut cut = 0;
     let mut failure = None;
     let mut progress = Progress::new(reception.common, ["measure"]);
     let end = reception.duration.map_or(Time::MAX, |duration| Time::from_ps(duration.as_ps()));
@@ -354,7 +356,9 @@ fn from_capture(
         }
         source.take(&mut frame);
         receiver.record(arrival, frame.length());
-        receiver.record_stamp(frame.bytes(), source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS);
+        let arrived_ns = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
+        let is_cut = (frame.bytes().len() as u32) < frame.original();
+        cut += u64::from(!receiver.record_stamp(frame.bytes(), arrived_ns) && is_cut);
         if progress.is_due() {
             progress.say(0, receiver.so_far(progress.passed()));
         }
@@ -372,7 +376,9 @@ fn from_capture(
     let mut limits = Map::new();
     limits.insert("clock".into(), json!("the capture's stamps"));
     limits.insert("stamp_step_ns".into(), json!(source.step_ns()));
-    resolution::warn(&mut limits, resolution::of_steps(path, source.step_ns()).as_slice());
+    let of_stamps = (cut > 0 && !receiver.streams.is_empty()).then(|| resolution::of_cut(path, cut));
+    let of_steps = resolution::of_steps(path, source.step_ns());
+    resolution::warn(&mut limits, &of_steps.into_iter().chain(of_stamps).collect::<Vec<_>>());
     if source.disordered() > 0 {
         limits.insert("disordered_records".into(), json!(source.disordered()));
     }
