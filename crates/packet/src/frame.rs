@@ -79,10 +79,13 @@ impl HeapFrame {
     }
 
     /// Puts zeros where a capture cut it, so that it is as long as it was. True if it was cut.
+    ///
+    /// A record may claim any length: beyond 64 KiB, more than any port sends, nothing is added.
     pub fn make_whole(&mut self) -> bool {
-        let was_cut = (self.bytes.len() as u32) < self.original;
-        self.bytes.resize(self.original as usize, 0);
-        was_cut
+        const LONGEST: usize = 1 << 16;
+        let (held, was) = (self.bytes.len(), self.original as usize);
+        self.bytes.resize(was.min(LONGEST).max(held), 0);
+        held < was
     }
 
     /// Length without FCS before a capture cut it.
@@ -120,5 +123,24 @@ impl Frame for HeapFrame {
 
     fn length(&self) -> FrameLen {
         FrameLen::of_captured(self.0.original)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_capture_cut_is_made_whole() {
+        let mut frame = HeapFrame::default();
+        for (held, original, made) in
+            [(60, 60, 60), (60, 1_000, 1_000), (60, u32::MAX, 1 << 16), (70_000, 80_000, 70_000)]
+        {
+            frame.refill(&vec![1; held], original);
+            assert_eq!((frame.make_whole(), frame.bytes().len()), (held < original as usize, made), "{original}");
+            assert!(frame.bytes()[..held].iter().all(|byte| *byte == 1), "{original}");
+            assert!(frame.bytes()[held..].iter().all(|byte| *byte == 0), "{original}");
+            assert_eq!(frame.length(), FrameLen::of_captured(original));
+        }
     }
 }

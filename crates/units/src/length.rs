@@ -30,11 +30,19 @@ impl FrameLen {
     }
 
     /// The frame whose bytes without FCS number `bytes`, as captures and DPDK count them.
-    /// Shorter ones are padded to the minimum, as every Ethernet MAC does.
+    /// Shorter ones are padded to the minimum, as every Ethernet MAC does. A broken record of a capture may
+    /// claim any length: what would have none on the line is as long as can be.
     #[must_use]
     pub const fn of_captured(bytes: u32) -> Self {
-        let with_fcs = bytes + Self::FCS;
-        FrameLen(if with_fcs < Self::MIN.0 { Self::MIN.0 } else { with_fcs })
+        const MOST: u32 = u32::MAX - WireLen::OVERHEAD;
+        let with_fcs = bytes.saturating_add(Self::FCS);
+        FrameLen(if with_fcs < Self::MIN.0 {
+            Self::MIN.0
+        } else if with_fcs > MOST {
+            MOST
+        } else {
+            with_fcs
+        })
     }
 
     /// Bytes with FCS.
@@ -154,6 +162,7 @@ mod tests {
         assert_eq!(FrameLen::of_captured(60), FrameLen::MIN);
         assert_eq!(FrameLen::of_captured(42), FrameLen::MIN);
         assert_eq!(FrameLen::of_captured(61).bytes(), 65);
+        assert_eq!(FrameLen::of_captured(u32::MAX).on_wire().bytes(), u32::MAX);
         assert_eq!(FrameLen::new(64).without_fcs(), 60);
     }
 
