@@ -402,7 +402,9 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         SourcePlan::Replay(replay) => {
             let source = virtual_time::open_replay(replay).map_err(Failure::new)?;
             let no_stages = plan.stages.is_empty() && plan.classes.iter().all(|class| class.stages.is_empty());
-            let whole = if plan.asks_nothing() { whole(replay, records)? } else { None };
+            // What is no file (a pipe) can be read once only.
+            let fits = plan.asks_nothing() && replay.path.is_file();
+            let whole = if fits { whole(replay, records)? } else { None };
             let supply = Box::new(FromCapture { source, cut: 0, records: records.clone() });
             Feed::Replay { supply, ahead: no_stages, whole }
         }

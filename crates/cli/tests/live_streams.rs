@@ -168,6 +168,10 @@ fn a_short_capture_is_sent_again_and_again_in_its_order() {
     let line = "gen --out if:a0,driver=af_packet --pcap in.pcap --speed max --loop 301 --rewrite 'dport 7' --json";
     let (sent, _, got) = received(&bed, 7 * 301, line);
     assert_eq!(["/in/frames", "/out/frames", "/held"].map(|name| number(&sent, name)), [2_107, 2_107, 0]);
+    let piped =
+        format!("cat in.pcap | {} gen --out if:a0,driver=af_packet --pcap /dev/stdin --speed max", bed::netlathe());
+    let piped = bed.command(Node::Box, "sh", &["-c", &piped]).output().expect("sh is there");
+    assert!(String::from_utf8_lossy(&piped.stdout).contains("out       7 frames"), "a pipe is read once: {piped:?}");
     let was = bed.records("in.pcap").0;
     assert_eq!(number(&sent, "/out/bytes"), 301 * was.iter().map(|record| record.bytes.len() as u64 + 4).sum::<u64>());
     assert_eq!(got.len(), 2_107);
