@@ -110,6 +110,20 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
 }
 
 #[test]
+fn two_full_frames_that_come_together_fit_the_default_bucket() {
+    let bench = Bench::new();
+    // Each pair finds a full bucket, at instants that are no whole tick of any clock.
+    let pairs = (0..100_u64).flat_map(|i| std::iter::repeat_n(record(i * 100_000_007 + 1, 1, 1_518), 2));
+    bench.capture("in.pcap", Dialect::USUAL, &pairs.collect::<Vec<Record>>());
+    for options in ["", "--mode shape", "--algorithm mutex", "--colours 'rfc2697 ebs 64B'"] {
+        let report =
+            bench.report(words(&format!("limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps {options}")));
+        assert_eq!(report["limit"]["conforming"]["frames"], 200, "{options}");
+        assert_eq!(report["limit"]["delayed"].as_u64().unwrap_or(0), 0, "{options}");
+    }
+}
+
+#[test]
 fn a_file_of_a_million_rates() {
     let bench = Bench::new();
     bench.capture("in.pcap", Dialect::USUAL, &[record(0, 7, 1_000), record(1, 7, 1_000), record(2, 8, 1_000)]);

@@ -4,7 +4,7 @@ use units::{BitRate, PS_PER_S, ParseError, Span, Time};
 ///
 /// A bit of the rate is 2^s ticks, and a second is rate × 2^s of them, with s such that there are between
 /// 2³⁷ and 2³⁸ in a second, or rate × 1 from 2³⁷ bit/s on. So a frame is a whole number of ticks at every
-/// rate, sums of frames are exact, and only instants are rounded: anew each time, so that nothing drifts.
+/// rate, sums of frames are exact, and only instants are rounded: down, anew each time, so that nothing drifts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
     /// Ticks in a second.
@@ -94,21 +94,15 @@ impl Bucket {
         bits.saturating_mul(1 << self.shift)
     }
 
-    /// Ticks of the bucket's clock at an instant: the last one before it, and the first one that is not
-    /// before it.
+    /// What the bucket's clock shows at an instant: the last tick that is not after it.
     #[must_use]
     #[inline]
-    pub(crate) fn around(&self, at: &Moment) -> (u64, u64) {
-        let mut below = ((u128::from(at.fraction) * u128::from(self.ticks)) >> 64) as u64;
+    pub(crate) fn clock(&self, at: &Moment) -> u64 {
+        let below = ((u128::from(at.fraction) * u128::from(self.ticks)) >> 64) as u64;
         // The fraction is short by less than a tick; the exact product tells on which side we are.
         let exact = u128::from(at.ps) * u128::from(self.ticks);
-        let mut rest = exact - u128::from(below) * u128::from(PS_PER_S);
-        if rest >= u128::from(PS_PER_S) {
-            below += 1;
-            rest -= u128::from(PS_PER_S);
-        }
-        let start = at.seconds * self.ticks;
-        (start + below, start + below + u64::from(rest > 0))
+        let rest = exact - u128::from(below) * u128::from(PS_PER_S);
+        at.seconds * self.ticks + below + u64::from(rest >= u128::from(PS_PER_S))
     }
 
     /// The first picosecond at which the clock shows `ticks`.
@@ -151,14 +145,13 @@ mod tests {
             let bucket = Bucket::new(BitRate::from_bps(bps), 1_500).or_else(|_| Bucket::new(BitRate::from_bps(bps), 1));
             let bucket = bucket.expect("a bucket");
             let exact = u128::from(ps) * u128::from(bucket.ticks);
-            let (below, above) = bucket.around(&Moment::of(Time::from_ps(ps)));
-            prop_assert_eq!(u128::from(below), exact / u128::from(PS_PER_S));
-            prop_assert_eq!(u128::from(above), exact.div_ceil(u128::from(PS_PER_S)));
-            prop_assert!(bucket.when(below) <= Time::from_ps(ps));
-            let at = bucket.when(above);
-            prop_assert!(at >= Time::from_ps(ps));
-            if at < Time::MAX {
-                prop_assert!(bucket.around(&Moment::of(at)).0 >= above);
+            let shown = bucket.clock(&Moment::of(Time::from_ps(ps)));
+            prop_assert_eq!(u128::from(shown), exact / u128::from(PS_PER_S));
+            prop_assert!(bucket.when(shown) <= Time::from_ps(ps));
+            let next = bucket.when(shown + 1);
+            prop_assert!(next > Time::from_ps(ps) || next == Time::MAX);
+            if next < Time::MAX {
+                prop_assert!(bucket.clock(&Moment::of(next)) > shown);
             }
         }
     }

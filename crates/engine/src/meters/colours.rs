@@ -145,16 +145,16 @@ impl Seconds {
             let seen = word.read();
             let bucket = users.bucket_of(slot, key, seen)?;
             let (side, tat) = (seen & SIDE, seen & !SIDE);
-            let (below, above) = bucket.around(at);
+            let clock = bucket.clock(at);
             let cost = bucket.cost(bits);
             let committed =
-                came == Colour::Green && cost <= bucket.depth() && tat.max(below) + cost <= below + bucket.depth();
-            let charged = side | (tat.max(above) + cost);
+                came == Colour::Green && cost <= bucket.depth() && tat.max(clock) + cost <= clock + bucket.depth();
+            let charged = side | (tat.max(clock) + cost);
             let (colour, first, second) = match self.colours.marker {
                 Marker::Rfc2697 { excess_burst } => {
                     // What the first bucket could not hold since it was full went to the second.
-                    let lacks = self.words[number].saturating_sub(below.saturating_sub(tat));
-                    let full = side | tat.max(below);
+                    let lacks = self.words[number].saturating_sub(clock.saturating_sub(tat));
+                    let full = side | tat.max(clock);
                     if committed {
                         (Colour::Green, charged, lacks)
                     } else if came != Colour::Red && lacks.saturating_add(cost) <= bucket.cost(excess_burst * 8) {
@@ -166,11 +166,11 @@ impl Seconds {
                 Marker::Rfc2698 { .. } | Marker::Rfc4115 { .. } => {
                     let other = self.bucket.as_ref().expect("both have a second rate");
                     let tat = self.words[number];
-                    let (below, above) = other.around(at);
+                    let clock = other.clock(at);
                     let cost = other.cost(bits);
                     let conforms =
-                        came != Colour::Red && cost <= other.depth() && tat.max(below) + cost <= below + other.depth();
-                    let after = tat.max(above) + cost;
+                        came != Colour::Red && cost <= other.depth() && tat.max(clock) + cost <= clock + other.depth();
+                    let after = tat.max(clock) + cost;
                     let peak = matches!(self.colours.marker, Marker::Rfc2698 { .. });
                     match (committed, conforms) {
                         (true, true) if peak => (Colour::Green, charged, after),

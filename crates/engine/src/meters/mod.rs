@@ -8,10 +8,10 @@
 //! with one 64-bit word, the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371,
 //! annex A). A [`Meter`] is a way to charge that word from several workers at once.
 //!
-//! Guarantees of the exact schemes: in any interval of length t a user is granted no more than
-//! rate × t + burst, on any number of workers, in whatever order they run; and a frame is refused only if
-//! granting it would break that by more than two ticks of the user's clock, which are less than
-//! 2⁻³⁶ s × rate. Neither error adds up.
+//! Guarantees of the exact schemes: in any interval of length t a user is granted less than rate × t + burst
+//! and a tick of its clock, on any number of workers, in whatever order they run; and a frame is refused only if
+//! granting it would break rate × t + burst. A tick is at most 2⁻³⁷ s × rate, below 137 Gbit/s less than a bit;
+//! nothing adds up.
 
 mod bucket;
 mod colours;

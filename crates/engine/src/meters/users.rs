@@ -285,7 +285,7 @@ impl Users {
         // Full since a little while ago: another worker's clock may be behind. And later than when the slot
         // was last reclaimed, so that no swap mistakes the new user for the old.
         let since = Time::from_ps(at.time().as_ps().saturating_sub(self.idle.as_ps().min(1_000_000_000) / 2));
-        let word = self.bucket(slot, 0).map_or(0, |bucket| bucket.around(&Moment::of(since)).0);
+        let word = self.bucket(slot, 0).map_or(0, |bucket| bucket.clock(&Moment::of(since)));
         slot.word.store(word, Ordering::Release);
         if !self.index.put(self.index.place(key), number) {
             slot.word.store(VACANT, Ordering::Release);
@@ -318,7 +318,7 @@ impl Users {
         if word == VACANT || pinned {
             return false;
         }
-        let idle = self.bucket(slot, word).is_some_and(|bucket| word & !SIDE <= bucket.around(before).0);
+        let idle = self.bucket(slot, word).is_some_and(|bucket| word & !SIDE <= bucket.clock(before));
         if !idle || slot.word.replace(word, VACANT).is_err() {
             return false;
         }
@@ -422,9 +422,9 @@ impl Users {
             }
             slot.buckets[1 - side].store(name, Ordering::Release);
             let (Some(old), Some(new)) = (self.bucket(slot, word), self.bucket(slot, word ^ SIDE)) else { return };
-            let owed = (word & !SIDE).saturating_sub(old.around(at).0);
+            let owed = (word & !SIDE).saturating_sub(old.clock(at));
             // What would take more than a year is owed for ever; no debt looks like a vacant slot.
-            let full = new.around(at).1.saturating_add(new.convert(old, owed)).min(SIDE - 2);
+            let full = new.clock(at).saturating_add(new.convert(old, owed)).min(SIDE - 2);
             let next = (word & SIDE ^ SIDE) | full;
             match slot.word.replace(word, next) {
                 Ok(_) => return,
