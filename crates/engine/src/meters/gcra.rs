@@ -67,8 +67,8 @@ pub fn charge<'b, W: Word>(word: &W, bucket: impl Fn(u64) -> Option<&'b Bucket>,
     }
 }
 
-/// Charges a frame that may wait: the instant from which on it conforms, if that is at most `patience`
-/// after `at`. `Err` with [`Answer::Exceeds`] if it is later or never, or [`Answer::Gone`].
+/// Charges a frame that may wait: the instant from which on it conforms, if that is at most the `patience` of its
+/// bucket after `at`. `Err` with [`Answer::Exceeds`] if it is later or never, or [`Answer::Gone`].
 ///
 /// # Errors
 /// The frame was not charged, and why.
@@ -77,7 +77,7 @@ pub fn reserve<'b, W: Word>(
     bucket: impl Fn(u64) -> Option<&'b Bucket>,
     at: &Moment,
     bits: u64,
-    patience: Span,
+    patience: impl Fn(&Bucket) -> Span,
 ) -> Result<Time, Answer> {
     let mut seen = word.read();
     loop {
@@ -91,7 +91,7 @@ pub fn reserve<'b, W: Word>(
         let next = tat.max(clock) + cost;
         let departs =
             if next <= clock + bucket.depth() { at.time() } else { bucket.when(next - bucket.depth()) };
-        if departs > at.time() + patience {
+        if departs > at.time() && departs > at.time() + patience(bucket) {
             return Err(Answer::Exceeds);
         }
         match word.replace(seen, side | next) {
@@ -150,7 +150,7 @@ mod tests {
             let word = AtomicU64::new(0);
             let at = Time::from_ps(ps);
             for _ in 0..2 {
-                let departs = reserve(&word, |_| Some(&bucket), &Moment::of(at), 1_518 * 8, Span::ZERO);
+                let departs = reserve(&word, |_| Some(&bucket), &Moment::of(at), 1_518 * 8, |_| Span::ZERO);
                 assert_eq!(departs, Ok(at), "{bps} bit/s at {ps} ps");
             }
         }
@@ -174,7 +174,7 @@ mod tests {
         let bucket = Bucket::new(BitRate::from_bps(1_000_000), 1_518).expect("a bucket");
         let word = AtomicU64::new(0);
         let ask = |bytes: u64, patience| {
-            reserve(&word, |_| Some(&bucket), &Moment::of(Time::ZERO), bytes * 8, Span::from_us(patience))
+            reserve(&word, |_| Some(&bucket), &Moment::of(Time::ZERO), bytes * 8, |_| Span::from_us(patience))
         };
         assert_eq!(ask(1_518, 0), Ok(Time::ZERO));
         assert_eq!(ask(1_518, 12_143), Err(Answer::Exceeds), "a microsecond too impatient");

@@ -1,5 +1,5 @@
-use super::{Limit, Marking, Mode, Unknown};
-use crate::meters::{Answer, Colour, Full, Key, KeyKind, Limiter, Moment, Seconds, Sought, reserve};
+use super::{Limit, Marking, Mode, Unknown, patience};
+use crate::meters::{Answer, Bucket, Colour, Full, Key, KeyKind, Limiter, Moment, Seconds, Sought, reserve};
 use crate::stages::Item;
 use measure::DropReason;
 use packet::{Frame, Headers};
@@ -17,7 +17,8 @@ pub struct Metering {
     shapes: bool,
     unknown: Unknown,
     pass_when_full: bool,
-    patience: Span,
+    /// How long a frame may wait, where that is not by its user's rate.
+    queue: Option<Span>,
     seconds: Option<Seconds>,
     /// The DSCPs of frames that come yellow and red.
     dscp: Option<(u8, u8)>,
@@ -129,7 +130,7 @@ impl Metering {
             shapes: limit.mode == Mode::Shape,
             unknown: limit.unknown,
             pass_when_full: limit.pass_when_full,
-            patience: limit.patience(),
+            queue: limit.queue,
             dscp: match limit.marking {
                 Marking::Dscp(yellow, red) if seconds.as_ref().is_some_and(Seconds::aware) => Some((yellow, red)),
                 _ => None,
@@ -212,7 +213,8 @@ impl Metering {
                 })
             } else if self.shapes {
                 let bucket = |word| users.bucket_of(number, key, word);
-                match reserve(users.word(number), bucket, &self.moment, bits, self.patience) {
+                let patience = |bucket: &Bucket| self.queue.unwrap_or_else(|| patience(bucket.rate()));
+                match reserve(users.word(number), bucket, &self.moment, bits, patience) {
                     Ok(departs) if departs == at => Some(Found::Conforms),
                     Ok(departs) => Some(Found::Waits(departs)),
                     Err(Answer::Gone) => None,

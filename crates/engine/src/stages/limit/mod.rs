@@ -81,7 +81,7 @@ pub struct Limit {
     pub marking: Marking,
     /// Two more colours than conforming and exceeding.
     pub colours: Option<Colours>,
-    /// How long a frame may wait; [`Limit::patience`] if not said.
+    /// How long a frame may wait; if not said 100 ms, and at least what four full frames take at its user's rate.
     pub queue: Option<Span>,
     /// A file with rates of users.
     pub rates: Option<PathBuf>,
@@ -186,11 +186,10 @@ impl Limit {
         Bucket::new(self.rate, self.burst.unwrap_or_else(|| Self::default_burst(self.rate)))
     }
 
-    /// How long a frame may wait.
+    /// How long a frame of a user with the default rate may wait.
     #[must_use]
     pub fn patience(&self) -> Span {
-        let frames = u128::from(QUEUE_FRAMES * 1_518 * 8 * units::PS_PER_S) / u128::from(self.rate.bps());
-        self.queue.unwrap_or_else(|| QUEUE.max(Span::from_ps(u64::try_from(frames).unwrap_or(u64::MAX))))
+        self.queue.unwrap_or_else(|| patience(self.rate))
     }
 
     /// Whether all of it can be had together.
@@ -323,6 +322,12 @@ impl Limit {
     fn running(&self) -> Option<Arc<Limiter>> {
         self.shared.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// How long a frame of a user with this rate may wait unless said otherwise.
+fn patience(rate: BitRate) -> Span {
+    let frames = u128::from(QUEUE_FRAMES * 1_518 * 8) * u128::from(units::PS_PER_S) / u128::from(rate.bps());
+    QUEUE.max(Span::from_ps(u64::try_from(frames).unwrap_or(u64::MAX)))
 }
 
 impl Configuration for Limit {

@@ -178,6 +178,20 @@ impl Files for Given {
 }
 
 #[test]
+fn a_slow_user_of_a_file_waits_as_long_as_its_own_frames_take() {
+    // Four full frames take 4.9 s at 10 kbit/s, of which the bucket holds two.
+    let StageConfig::Limit(mut limit) = config("limit key dst-ip rate 1Gbps mode shape users 10 rates f") else {
+        panic!("a limit")
+    };
+    limit.load(&Given("10.0.0.1 10kbps burst 3036B\n")).expect("rates");
+    let (left, out) = run(&StageConfig::Limit(limit), &[(0, 1, 1_518); 7]);
+    let ms: Vec<u64> = left.iter().map(|(ms, _)| *ms).collect();
+    assert_eq!(ms, [0, 0, 1_214, 2_428, 3_643, 4_857]);
+    let reasons: Vec<DropReason> = out.dropped.iter().map(|(_, reason)| *reason).collect();
+    assert_eq!(reasons, [DropReason::Impatient]);
+}
+
+#[test]
 fn rates_of_a_file_and_what_becomes_of_others() {
     for (unknown, passed) in
         [("default", vec![1_500, 64, 64]), ("pass", vec![1_500, 64, 64, 64]), ("drop", vec![1_500])]
