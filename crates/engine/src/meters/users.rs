@@ -322,12 +322,18 @@ impl Users {
         if !idle || slot.word.replace(word, VACANT).is_err() {
             return false;
         }
+        self.vacated(number);
+        true
+    }
+
+    /// Takes a user out whose slot has just become vacant. The caller holds the lock.
+    fn vacated(&self, number: u32) {
+        let slot = &self.slots[number as usize];
         let key = Key::new(slot.high.load(Ordering::Relaxed), slot.low.load(Ordering::Relaxed));
         self.index.remove(self.index.place(key), number);
         slot.passed.store(0, Ordering::Relaxed);
         slot.refused.store(0, Ordering::Relaxed);
         self.reclaimed.fetch_add(1, Ordering::Relaxed);
-        true
     }
 
     /// Gives names to buckets that have none.
@@ -365,7 +371,7 @@ impl Users {
     }
 
     /// Gives users their rates: at once, under traffic, and each keeps what it owes. Users that had a rate of
-    /// their own and are not in `rates` get the default one.
+    /// their own and are not in `rates` get the default one; without one they go, as unknown as any other.
     ///
     /// # Errors
     /// There is no room for so many users, or rates have changed too often.
@@ -400,12 +406,17 @@ impl Users {
             let slot = &self.slots[number];
             let word = slot.word.read();
             let pinned = slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & PINNED != 0;
-            if !given && pinned && word != VACANT {
-                // Without a default rate it stays at the one it had, and goes when idle.
-                let name = room
-                    .default
-                    .unwrap_or_else(|| slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & !PINNED);
-                self.change(number as u32, name, &at);
+            if *given || !pinned || word == VACANT {
+                continue;
+            }
+            match room.default {
+                Some(name) => self.change(number as u32, name, &at),
+                // Whatever is charged meanwhile: a worker that comes late finds that the user is gone.
+                None => {
+                    slot.word.swap(VACANT, Ordering::AcqRel);
+                    self.vacated(number as u32);
+                    room.free.push(number as u32);
+                }
             }
         }
         Ok(())
@@ -589,6 +600,25 @@ mod tests {
         assert!(users.find(KeyKind::DstIp.parse("10.0.0.2").expect("an address")).is_some());
         let more = Rates::parse(KeyKind::DstIp, "10.0.0.1 1Mbps\n10.0.0.2 1Mbps\n10.0.0.3 1Mbps", &|_| 3_000);
         assert!(users.give(&more.expect("rates")).expect_err("too many").contains("no room"));
+    }
+
+    #[test]
+    fn who_is_no_longer_given_a_rate_goes_where_there_is_none_for_others() {
+        let parse = |text: &str| Rates::parse(KeyKind::DstIp, text, &|_| 3_000).expect("rates");
+        let users = Users::new(2, Span::from_ms(60_000), None, 1);
+        users.give(&parse("10.0.0.1 8Mbps\n10.0.0.2 1Mbps\n")).expect("room");
+        let [kept, gone, new] =
+            ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|user| KeyKind::DstIp.parse(user).expect("an address"));
+        let slot = users.find(gone).expect("it is there");
+        assert_eq!(Gcra.charge(&users, 0, slot, gone, &at(1), 800), Answer::Conforms);
+        users.give(&parse("10.0.0.1 8Mbps\n")).expect("room");
+        assert_eq!(Gcra.charge(&users, 0, slot, gone, &at(1), 800), Answer::Gone, "though it was looked up before");
+        assert_eq!(users.find_or_add(gone, &at(1)), Err(Full::Unknown));
+        assert!(users.find(kept).is_some());
+        // There is room for another one, and for itself again.
+        users.give(&parse("10.0.0.1 8Mbps\n10.0.0.3 1Mbps")).expect("room");
+        assert_eq!(users.find(new), Some(slot));
+        assert_eq!(users.all().count(), 2);
     }
 
     #[test]
