@@ -1,7 +1,7 @@
 use super::{Answer, Key, Meter, Moment, Users, parse_depth, positive, value};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use units::{ParseError, Span};
 
 /// How workers fetch tokens ahead.
@@ -82,6 +82,9 @@ impl fmt::Display for Prefetch {
 }
 
 const STRIPES: usize = 4_096;
+/// Slots whose buckets of a worker are made together, once one of them is used: most tables have room for far more users
+/// than come.
+const TOGETHER: usize = 1_024;
 
 /// The scheme that reference 001 improves on: a global bucket under a lock, and for each worker a bucket of
 /// its own that fetches tokens from there in batches, so that locks are few.
@@ -91,9 +94,10 @@ const STRIPES: usize = 4_096;
 pub struct LightLock {
     prefetch: Prefetch,
     stripes: Vec<Mutex<()>>,
-    /// One bucket for each worker and user: only its worker writes it.
-    locals: Vec<Local>,
-    users: usize,
+    /// One bucket for each worker and user, those of a worker in a row: only its worker writes it.
+    locals: Vec<OnceLock<Box<[Local]>>>,
+    /// Of them those of one worker.
+    of_worker: usize,
 }
 
 #[derive(Default)]
@@ -108,12 +112,19 @@ impl LightLock {
     /// For this many workers and users.
     #[must_use]
     pub fn new(prefetch: Prefetch, workers: usize, users: usize) -> Self {
+        let of_worker = users.div_ceil(TOGETHER);
         LightLock {
             prefetch,
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
-            locals: (0..workers * users).map(|_| Local::default()).collect(),
-            users,
+            locals: (0..workers * of_worker).map(|_| OnceLock::new()).collect(),
+            of_worker,
         }
+    }
+
+    fn local(&self, worker: usize, slot: u32) -> &Local {
+        let slot = slot as usize;
+        let locals = &self.locals[worker * self.of_worker + slot / TOGETHER];
+        &locals.get_or_init(|| (0..TOGETHER).map(|_| Local::default()).collect())[slot % TOGETHER]
     }
 
     /// Takes `bits` out of the global bucket, or nothing.
@@ -128,7 +139,7 @@ impl Meter for LightLock {
         if users.bucket_of(slot, key, users.word(slot).load(Ordering::Acquire)).is_none() {
             return Answer::Gone;
         }
-        let local = &self.locals[worker * self.users + slot as usize];
+        let local = self.local(worker, slot);
         let now = at.time().as_ps();
         let mut held = local.bits.load(Ordering::Relaxed);
         let last = local.used.swap(now, Ordering::Relaxed);
@@ -184,6 +195,21 @@ mod tests {
         assert_eq!(ask(2, 100), Answer::Exceeds, "though 2 800 lie idle");
         assert_eq!(ask(0, 1_400), Answer::Conforms, "they are there");
         assert_eq!(ask(0, 1), Answer::Exceeds);
+    }
+
+    #[test]
+    fn memory_is_for_users_that_come() {
+        let users = users();
+        let key = Key::new(0, 7);
+        let at = Moment::of(Time::ZERO);
+        let slot = users.find_or_add(key, &at).expect("room");
+        // 25 GB if each worker had a bucket for each user that there is room for.
+        let prefetch = Prefetch { batch: 1_500, depth: 3_000, idle: Idle::Keep };
+        let meter = LightLock::new(prefetch, 1_024, 1 << 20);
+        for worker in [0, 1_023] {
+            assert_eq!(meter.charge(&users, worker, slot, key, &at, 800), Answer::Conforms, "worker {worker}");
+        }
+        assert_eq!(meter.locals.iter().filter(|locals| locals.get().is_some()).count(), 2);
     }
 
     #[test]
