@@ -158,6 +158,10 @@ fn what_cannot_be_is_said_in_a_line() {
         ("--key dst-ip --rate 1Mbps --rates rates", "line 2"),
         ("--key dst-ip --rate 1Mbps --rates rates", "line 3"),
         ("--key dst-ip --rate 1Mbps --unknown drop", "unknown"),
+        ("--key dst-ip --rate 1Mbps --burst 10", "--burst: '10'"),
+        ("--key dst-ip --rate 1Mbps --mode mark --mark=", "--mark: mark is missing"),
+        ("--key dst-ip --rate 1Mbps --users 1k", "--users: '1k'"),
+        ("--key dst-ip --rate 1Mbps --rates=", "--rates: "),
     ] {
         let finished = bench.run(words(&format!("limit --in pcap:in.pcap --out pcap:out.pcap {options}")));
         assert_eq!((finished.status, finished.stdout.as_str()), (Some(2), ""), "{options}: {}", finished.stderr);

@@ -3,9 +3,8 @@ use crate::execute::{self, Request};
 use crate::output::Failure;
 use engine::meters::{Algorithm, KeyKind};
 use scenario::{PipelineText, Text};
-use std::fmt::Write;
 use std::process::ExitCode;
-use units::{ParseError, Rate, Span};
+use units::{Rate, Span};
 
 /// Hold each of many users to a rate
 #[derive(clap::Args)]
@@ -87,7 +86,7 @@ pub(crate) struct Limit {
 
 impl Limit {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let stage = self.stage().map_err(Failure::new)?;
+        let stage = self.stage()?;
         let pipeline = PipelineText {
             name: "limit".to_owned(),
             input: Some(Text::option("--in", self.input)),
@@ -100,9 +99,14 @@ impl Limit {
     }
 
     /// The stage as a scenario would have it.
-    fn stage(&self) -> Result<String, ParseError> {
-        let mut text = format!("limit key {} rate {}", self.key, self.rate);
-        let pairs = [
+    fn stage(&self) -> Result<String, Failure> {
+        let Rate::Bits(rate, layer) = self.rate else {
+            let problem = format!("'{}' is no rate of bits", self.rate);
+            return Err(Failure::new(format!("--rate: {problem}: write 1Mbps, '1Mbps wire' or '1Mbps ip'")));
+        };
+        let mut limit = engine::stages::Limit::new(self.key, rate, layer);
+        limit.algorithm = self.algorithm;
+        let texts = [
             ("burst", self.burst.as_deref()),
             ("mode", Some(self.mode.as_str())),
             ("mark", self.mark.as_deref()),
@@ -113,30 +117,27 @@ impl Limit {
             ("device", self.device.as_deref()),
             ("workers", Some(self.workers.as_str())),
         ];
-        for (word, value) in pairs {
-            if let Some(value) = value {
-                // Writing to a string cannot fail.
-                let _ = write!(text, " {word} {value}");
+        for (word, text) in texts {
+            if let Some(text) = text {
+                limit.set(word, text).map_err(|error| Failure::new(format!("--{word}: {error}")))?;
             }
-        }
-        if let Some(device) = self.device.as_ref().filter(|device| device.contains(char::is_whitespace)) {
-            return Err(ParseError::new(format!("--device: '{device}' is no device"), "write event_dsw or event_sw"));
-        }
-        if let Some(file) = &self.rates {
-            if file.contains('"') || file.contains("  ") {
-                return Err(ParseError::new(
-                    format!("--rates: the name '{file}' cannot be written in a stage"),
-                    "give the file a name without quotes and double spaces",
-                ));
-            }
-            let _ = write!(text, " rates \"{file}\"");
         }
         for (word, time) in [("queue", self.queue), ("idle", Some(self.idle)), ("service", self.service)] {
             if let Some(time) = time {
-                let _ = write!(text, " {word} {time}");
+                limit.set(word, &time.to_string()).map_err(|error| Failure::new(format!("--{word}: {error}")))?;
             }
         }
-        let _ = write!(text, " algorithm {}", self.algorithm);
-        Ok(text)
+        if let Some(file) = &self.rates {
+            if file.is_empty() {
+                return Err(Failure::new("--rates: the file has no name: write --rates users.txt"));
+            }
+            if file.contains('"') || file.contains("  ") {
+                return Err(Failure::new(format!(
+                    "--rates: the name '{file}' cannot be written in a stage: give the file a name without quotes and double spaces"
+                )));
+            }
+            limit.rates = Some(file.into());
+        }
+        Ok(limit.to_string())
     }
 }

@@ -285,7 +285,7 @@ where
 }
 
 /// A DSCP by its name (RFC 2474, 2597, 3246, 5865); what is none stays.
-fn code_point(name: &str) -> String {
+pub(crate) fn code_point(name: &str) -> String {
     let digit = |text: &str, most: u8| text.parse::<u8>().ok().filter(|n| *n <= most && text.len() == 1);
     let number = match name {
         "be" => Some(0),

@@ -13,6 +13,7 @@ mod set;
 mod term;
 
 pub use classifier::{Classifier, Unusable};
+pub(crate) use grammar::code_point;
 pub use rule::{Condition, Prefix, Rule, Side, Test};
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::{IDLE, Limit, MARKING, MOST_USERS, MOST_WORKERS, Marking, Mode, USERS, Unknown};
+use crate::classes::code_point;
 use crate::meters::{Algorithm, Colours, parse_depth, positive, value};
 use std::fmt;
 use std::path::PathBuf;
@@ -27,41 +28,65 @@ pub(super) fn parse(words: &[&str]) -> Result<Limit, ParseError> {
                     words = rest;
                 }
             }
-            "burst" => limit.burst = Some(parse_depth(value(&mut words, "burst", "burst 3036B")?)?),
+            word => limit.take(word, &mut words)?,
+        }
+    }
+    limit.check()
+}
+
+impl Limit {
+    /// Gives a setting, by its word in a stage, the value that `text` is.
+    ///
+    /// # Errors
+    /// No such setting, or a value that it cannot have; not that it does not go with others.
+    pub fn set(&mut self, word: &str, text: &str) -> Result<(), ParseError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let mut rest = words.as_slice();
+        self.take(word, &mut rest)?;
+        match rest.first() {
+            None => Ok(()),
+            Some(more) => Err(ParseError::new(format!("'{more}' in '{text}' has no meaning"), "leave it out")),
+        }
+    }
+
+    /// Reads the value of a setting from the front of `words`, and takes away what it read.
+    fn take(&mut self, word: &str, words: &mut &[&str]) -> Result<(), ParseError> {
+        match word {
+            "burst" => self.burst = Some(parse_depth(value(words, "burst", "burst 3036B")?)?),
             "mode" => {
-                limit.mode = match value(&mut words, "mode", "mode shape")? {
+                self.mode = match value(words, "mode", "mode shape")? {
                     "police" => Mode::Police,
                     "shape" => Mode::Shape,
                     "mark" => Mode::Mark,
                     other => return Err(unknown(other, "mode", "police, shape or mark")),
                 };
             }
-            "mark" => limit.marking = marking(&mut words)?,
-            "colours" => limit.colours = Some(Colours::take(&mut words)?),
-            "queue" => limit.queue = Some(positive(value(&mut words, "queue", "queue 100ms")?, "a queue")?),
-            "rates" => limit.rates = Some(PathBuf::from(value(&mut words, "rates", "rates users.txt")?)),
+            "mark" => self.marking = marking(words)?,
+            "colours" => self.colours = Some(Colours::take(words)?),
+            "queue" => self.queue = Some(positive(value(words, "queue", "queue 100ms")?, "a queue")?),
+            "rates" => self.rates = Some(PathBuf::from(value(words, "rates", "rates users.txt")?)),
             "unknown" => {
-                limit.unknown = match value(&mut words, "unknown", "unknown pass")? {
+                self.unknown = match value(words, "unknown", "unknown pass")? {
                     "default" => Unknown::Default,
                     "pass" => Unknown::Pass,
                     "drop" => Unknown::Drop,
                     other => return Err(unknown(other, "fate of unknown users", "default, pass or drop")),
                 };
             }
-            "users" => limit.users = number(value(&mut words, "users", "users 1000000")?, "users", MOST_USERS)?,
-            "idle" => limit.idle = positive(value(&mut words, "idle", "idle 10s")?, "an age")?,
+            "users" => self.users = number(value(words, "users", "users 1000000")?, "users", MOST_USERS)?,
+            "idle" => self.idle = positive(value(words, "idle", "idle 10s")?, "an age")?,
             "full" => {
-                limit.pass_when_full = match value(&mut words, "full", "full pass")? {
+                self.pass_when_full = match value(words, "full", "full pass")? {
                     "pass" => true,
                     "drop" => false,
                     other => return Err(unknown(other, "fate of users without room", "drop or pass")),
                 };
             }
-            "algorithm" => limit.algorithm = Algorithm::take(&mut words)?,
-            "device" => limit.device = Some(value(&mut words, "device", "device event_dsw")?.to_owned()),
-            "workers" => limit.workers = number(value(&mut words, "workers", "workers 8")?, "workers", MOST_WORKERS)?,
+            "algorithm" => self.algorithm = Algorithm::take(words)?,
+            "device" => self.device = Some(value(words, "device", "device event_dsw")?.to_owned()),
+            "workers" => self.workers = number(value(words, "workers", "workers 8")?, "workers", MOST_WORKERS)?,
             "service" => {
-                limit.service = Some(positive(value(&mut words, "service", "service 400ns")?, "a service time")?);
+                self.service = Some(positive(value(words, "service", "service 400ns")?, "a service time")?);
             }
             other => {
                 return Err(unknown(
@@ -72,8 +97,8 @@ pub(super) fn parse(words: &[&str]) -> Result<Limit, ParseError> {
                 ));
             }
         }
+        Ok(())
     }
-    limit.check()
 }
 
 /// The value of a word that must be there.
@@ -102,10 +127,11 @@ fn marking(words: &mut &[&str]) -> Result<Marking, ParseError> {
         "dscp" => {
             let mut dscp = || {
                 let text = value(words, "dscp", EXAMPLE)?;
-                text.parse::<u8>()
+                code_point(text)
+                    .parse::<u8>()
                     .ok()
                     .filter(|dscp| *dscp < 64)
-                    .ok_or_else(|| ParseError::new(format!("'{text}' is no DSCP"), "write 0 to 63"))
+                    .ok_or_else(|| ParseError::new(format!("'{text}' is no DSCP"), "write 0 to 63, or a name as af12"))
             };
             Ok(Marking::Dscp(dscp()?, dscp()?))
         }
@@ -212,6 +238,7 @@ mod tests {
             "limit key src-ip rate 1Mbps colours rfc2697 ebs 9000B",
             "limit key src-ip rate 1Mbps colours rfc2697 ebs 9000B aware users 5",
             "limit key src-ip rate 1Mbps colours rfc4115 eir 9kbps ebs 9000B",
+            "limit key src-ip rate 1Mbps mode mark mark dscp af21 ef",
         ] {
             let config = StageConfig::parse(text).expect(text);
             assert_eq!(StageConfig::parse(&config.to_string()).as_ref(), Ok(&config), "{config}");
