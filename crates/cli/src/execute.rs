@@ -3,6 +3,7 @@
 use crate::commands::Common;
 use crate::decisions::{self, DecisionFile};
 use crate::files::Listed;
+use crate::limits;
 use crate::on::On;
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
@@ -105,8 +106,9 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     }
     let folder = request.common.page_folder()?;
     say_what_is_not_stamped(request)?;
-    let stop = Stop::on_signals()?;
     let virtual_clock = request.pipelines.iter().all(is_virtual);
+    let reads_again = !virtual_clock && limits::has_rates(request);
+    let stop = if reads_again { Stop::on_signals_but_hangup()? } else { Stop::on_signals()? };
     if request.common.listener.concludes.is_some() && (virtual_clock || request.pipelines.len() != 1) {
         return Err(Failure::new(
             "slice pipeline --kernel follows packets through one live pipeline: give it ports of this machine",

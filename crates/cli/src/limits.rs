@@ -1,5 +1,6 @@
 //! What the stages that limit users did, and their rates read again while frames pass: SIGHUP.
 
+use crate::execute::Request;
 use measure::PipelineReport;
 #[cfg(feature = "live")]
 pub(crate) use reload::{Reload, check_live};
@@ -13,6 +14,11 @@ pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
             None => report.limit = limit.report(),
         }
     }
+}
+
+/// Whether any stage has a file of rates, which a live run reads again at SIGHUP.
+pub(crate) fn has_rates(request: &Request) -> bool {
+    request.pipelines.iter().any(|plan| plan.limits().any(|(_, limit)| limit.rates.is_some()))
 }
 
 #[cfg(feature = "live")]
@@ -45,10 +51,10 @@ mod reload {
     pub(crate) struct Reload(Arc<AtomicBool>);
 
     impl Reload {
-        /// Watches for the signal, if there is a file of rates; else it ends the program, as ever.
+        /// Watches for the signal, if there is a file of rates; else it ends the run.
         pub(crate) fn new(request: &Request) -> Result<Self, Failure> {
             let asked = Arc::new(AtomicBool::new(false));
-            if request.pipelines.iter().any(|plan| plan.limits().any(|(_, limit)| limit.rates.is_some())) {
+            if super::has_rates(request) {
                 signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&asked))
                     .map_err(|cause| Failure::new(format!("cannot handle signals: {cause}")))?;
             }

@@ -40,6 +40,8 @@ const LISTED: usize = 4_194_304;
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
 pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
     limits::check_live(request)?;
+    // Before anything takes time: until then the signal would end the program.
+    let mut reload = Reload::new(request)?;
     let records: Vec<Arc<Records>> = request.pipelines.iter().map(|_| Arc::default()).collect();
     let plans = request.pipelines.iter().zip(&records);
     let mut configs = plans.map(|(plan, records)| config(plan, request, records)).collect::<Result<Vec<_>, _>>()?;
@@ -57,7 +59,6 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
     let flag = stop.flag();
     let mut watched = Watched::of(request, receiver);
-    let mut reload = Reload::new(request)?;
     let send = || {
         thread::scope(|scope| {
             let handles: Vec<_> = workers

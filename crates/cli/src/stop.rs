@@ -1,6 +1,8 @@
-//! Ending a run from outside: SIGINT and SIGTERM.
+//! Ending a run from outside: SIGINT, SIGTERM and SIGHUP.
 
 use crate::output::Failure;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -16,13 +18,24 @@ const ONE: Duration = Duration::from_millis(500);
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Sets the handlers, also where the signals were inherited as ignored. A second signal, half a second after the
-    /// first or later, ends the program at once, for the case that the first is not obeyed.
+    /// Sets the handlers, also where the signals were inherited as ignored, but for SIGHUP: `nohup` means it. A second
+    /// signal, half a second after the first or later, ends the program at once, for the case that the first is not
+    /// obeyed.
     pub(crate) fn on_signals() -> Result<Self, Failure> {
+        // A terminal that is closed must not leave programs on interfaces, mounts and half a report.
+        Stop::on([SIGINT, SIGTERM].into_iter().chain((!ignored(SIGHUP)).then_some(SIGHUP)))
+    }
+
+    /// The same where SIGHUP means something else.
+    pub(crate) fn on_signals_but_hangup() -> Result<Self, Failure> {
+        Stop::on([SIGINT, SIGTERM].into_iter())
+    }
+
+    fn on(signals: impl Iterator<Item = i32>) -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         let set = || {
             let (told, tells) = UnixStream::pair()?;
-            for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            for signal in signals {
                 signal_hook::flag::register(signal, Arc::clone(&asked))?;
                 signal_hook::low_level::pipe::register(signal, tells.try_clone()?)?;
             }
@@ -47,6 +60,13 @@ impl Stop {
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
+}
+
+/// Whether a signal was ignored when the program started.
+fn ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (signal - 1) != 0)
 }
 
 /// Reads a byte for each signal.

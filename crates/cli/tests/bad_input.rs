@@ -131,6 +131,14 @@ fn refused_in_a_line_but_reported(bench: &Bench) {
     let finished = bench.run(words("shape --in pcap:in.pcap --out pcap:/dev/full --json"));
     assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
     assert!(finished.stderr.contains("/dev/full") && finished.stderr.contains("free space"));
+    // Where stdout takes no report there is still the page.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+    let mut command = bench.command(words("shape --in pcap:in.pcap --out null --json --report page"));
+    let output = command.stdout(full).output().expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("stdout"), "{stderr}");
+    assert!(bench.read("page/report.html").ends_with(b"</html>\n"));
 }
 
 #[test]
@@ -394,7 +402,7 @@ fn sigint_ends_a_run_with_its_report() {
         "schema = 1\n[[pipeline]]\nstream = 'udp 10.0.0.1:1 > 10.0.0.2:2'\nout = 'wire:10G,frames=dry.csv'\n\
          stages = ['loss 100%']\n",
     );
-    for signal in ["INT", "TERM"] {
+    for signal in ["INT", "TERM", "HUP"] {
         for line in [
             "gen --out wire:10G,pcap=/dev/null,frames=out.csv --rate 1bps --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --duration 100ms",
             "run dry.toml --duration 100000s",

@@ -386,6 +386,7 @@ fn every_end_is_clean() {
     };
     assert_ends(&bed, after(&["INT"]), "", "");
     assert_ends(&bed, after(&["TERM"]), "", "");
+    assert_ends(&bed, after(&["HUP"]), "", "");
     assert_ends(&bed, after(&["INT"]), "trap \"\" INT TERM;", "");
     assert_ends(&bed, after(&["TERM"]), "trap \"\" INT TERM;", "");
     assert_ends(&bed, Program::wait, "", "--duration 500ms");

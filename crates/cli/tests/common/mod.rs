@@ -205,9 +205,9 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Waits until the process catches SIGINT and SIGTERM (bits 2 and 15), as /proc tells.
+/// Waits until the process catches SIGHUP, SIGINT and SIGTERM (bits 1, 2 and 15), as /proc tells.
 pub(crate) fn await_handlers(process: u32) {
-    let caught = |mask: u64| mask & 0x4002 == 0x4002;
+    let caught = |mask: u64| mask & 0x4003 == 0x4003;
     loop {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs still");
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask of signals");
