@@ -136,7 +136,7 @@ impl Reader<'_> {
             count: table.get("count").and_then(|value| self.integer(value)),
             first_stream: 0,
             replay: self.text(table, "replay"),
-            speed: self.text(table, "speed"),
+            speed: self.number(table, "speed"),
             times: table.get("times").and_then(|value| self.integer(value)),
             rewrite: self.one_or_more(table, "rewrite"),
             output: self.text(table, "out"),
@@ -145,7 +145,7 @@ impl Reader<'_> {
             pacer: self.text(table, "pacer"),
             filler: self.text(table, "filler"),
             line_rate: self.text(table, "line-rate"),
-            catch_up: self.text(table, "catch-up"),
+            catch_up: self.number(table, "catch-up"),
             stages: self.texts(table, "stages"),
             sync: self.text(table, "sync"),
             buffer: self.text(table, "buffer"),
@@ -227,7 +227,8 @@ impl Reader<'_> {
                 self.add(span, "what is expected is missing: write that = \"down.gap.error.max < 1ns\"");
                 continue;
             };
-            let Some(expectation) = self.problems.read(&text, Expectation::parse) else { continue };
+            let Some(mut expectation) = self.problems.read(&text, Expectation::parse) else { continue };
+            expectation.has_pipeline(names);
             if names.contains(&expectation.path[0]) {
                 expectations.push(expectation);
             } else {
@@ -255,6 +256,17 @@ impl Reader<'_> {
     fn text(&mut self, table: &DeTable<'_>, key: &str) -> Option<Text> {
         let value = table.get(key)?;
         self.string(value)
+    }
+
+    /// A text that may be a number, since it has no unit.
+    fn number(&mut self, table: &DeTable<'_>, key: &str) -> Option<Text> {
+        let value = table.get(key)?;
+        let digits = match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
+            _ => return self.string(value),
+        };
+        Some(Text { value: digits.to_owned(), origin: self.origin(value.span()) })
     }
 
     fn texts(&mut self, table: &DeTable<'_>, key: &str) -> Vec<Text> {
@@ -368,6 +380,26 @@ that = "down.gap.error.max_ns < 1ns"
         {
             assert!(text.contains(expected), "{expected} in\n{text}");
         }
+    }
+
+    #[test]
+    fn what_has_no_unit_may_be_a_number() {
+        for number in ["3", "\"3\""] {
+            let text = GOOD.replace("out  =", &format!("catch-up = {number}\nout  ="));
+            let scenario = read("a.toml", &text).expect(number);
+            assert_eq!(scenario.pipelines[0].catch_up, engine::CatchUp::AtMost(3), "{number}");
+        }
+        for number in ["-3", "1.5", "0x10"] {
+            let text = GOOD.replace("out  =", &format!("catch-up = {number}\nout  ="));
+            assert!(read("a.toml", &text).expect_err(number).to_string().contains("a.toml:8:12: "), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_pipeline_with_a_dot_in_its_name_is_expected() {
+        let text = GOOD.replace("\"down\"", "\"v1.2\"").replace("down.gap", "v1.2.gap");
+        let scenario = read("a.toml", &text).expect("a scenario");
+        assert_eq!(scenario.expectations[0].path, ["v1.2", "gap", "error", "max_ns"]);
     }
 
     #[test]

@@ -32,11 +32,22 @@ pub enum Comparison {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantity(pub f64);
 
+/// What a bound was written as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Time,
+    BitRate,
+    FrameRate,
+    Share,
+    Count,
+}
+
 impl Expectation {
     /// Reads `down.gap.error.p99 < 10us`.
     ///
     /// # Errors
-    /// No comparison, an empty path, or a bound that is neither a quantity with its unit nor a count.
+    /// No comparison or two, an empty path, a bound that is neither a quantity with its unit nor a count, or one in
+    /// another unit than the figure's name tells.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         const HOW: &str = "write PIPELINE.FIELD < VALUE, such as down.gap.error.p99 < 10us";
         let operators = [
@@ -54,8 +65,24 @@ impl Expectation {
         if path.len() < 2 || path.iter().any(String::is_empty) {
             return Err(ParseError::new(format!("'{}' names no figure of a report", path.join(".")), HOW));
         }
-        let bound = quantity(bound.trim())?;
+        if path.iter().any(|name| name.contains(['<', '>', '='])) {
+            return Err(ParseError::new(
+                format!("'{text}' compares more than once"),
+                "write an [[expect]] for each comparison",
+            ));
+        }
+        let bound = of_figure(path.last().map_or("", String::as_str), bound.trim())?;
         Ok(Expectation { text: text.to_owned(), path, comparison, bound })
+    }
+
+    /// Makes the name of one of these pipelines one part of the path, though it has dots.
+    pub(crate) fn has_pipeline(&mut self, names: &[String]) {
+        let path = self.path.join(".");
+        let fields = |name: &&String| path.strip_prefix(name.as_str())?.strip_prefix('.');
+        let named = names.iter().filter(|name| fields(name).is_some()).max_by_key(|name| name.len());
+        if let Some((name, fields)) = named.and_then(|name| Some((name, fields(&name)?))) {
+            self.path = std::iter::once(name.as_str()).chain(fields.split('.')).map(str::to_owned).collect();
+        }
     }
 
     /// True if `value`, in the report's unit, is as expected.
@@ -72,20 +99,36 @@ impl Expectation {
     }
 }
 
-fn quantity(text: &str) -> Result<Quantity, ParseError> {
+/// The bound of a figure; many names of figures tell their unit.
+fn of_figure(name: &str, text: &str) -> Result<Quantity, ParseError> {
+    let (bound, unit) = quantity(text)?;
+    let (wanted, what, example) = match name {
+        "frames" | "bytes" => (Unit::Count, "a count", "a whole number without a unit"),
+        _ if name.ends_with("_ns") => (Unit::Time, "a time", "a time such as 10us"),
+        _ if name.ends_with("_bps") => (Unit::BitRate, "a bit rate", "a rate such as 5Gbps"),
+        _ => return Ok(bound),
+    };
+    // Nothing is the same in all units.
+    if unit == wanted || bound == Quantity(0.0) {
+        return Ok(bound);
+    }
+    Err(ParseError::new(format!("{name} is {what} and '{text}' is none"), format!("write {example}")))
+}
+
+fn quantity(text: &str) -> Result<(Quantity, Unit), ParseError> {
     if let Some(size) = text.strip_prefix('-') {
-        return quantity(size).map(|Quantity(size)| Quantity(-size));
+        return quantity(size).map(|(Quantity(size), unit)| (Quantity(-size), unit));
     }
     if let Ok(count) = text.parse::<u64>() {
-        return Ok(Quantity(count as f64));
+        return Ok((Quantity(count as f64), Unit::Count));
     }
-    let time = text.parse::<Span>().map(Span::as_ns_f64);
-    let rate = || text.parse::<BitRate>().map(|rate| rate.bps() as f64);
-    let frames = || text.parse::<FrameRate>().map(|rate| rate.millis() as f64 / 1_000.0);
-    let share = || text.parse::<Share>().map(Share::as_f64);
+    let time = text.parse::<Span>().map(|time| (time.as_ns_f64(), Unit::Time));
+    let rate = || text.parse::<BitRate>().map(|rate| (rate.bps() as f64, Unit::BitRate));
+    let frames = || text.parse::<FrameRate>().map(|rate| (rate.millis() as f64 / 1_000.0, Unit::FrameRate));
+    let share = || text.parse::<Share>().map(|share| (share.as_f64(), Unit::Share));
     let value = time.or_else(|_| rate()).or_else(|_| frames()).or_else(|_| share());
     value
-        .map(Quantity)
+        .map(|(value, unit)| (Quantity(value), unit))
         .map_err(|_| ParseError::new(format!("'{text}' is no bound"), "write a time, a rate, a share or a count"))
 }
 
@@ -105,6 +148,24 @@ mod tests {
         ] {
             let expectation = Expectation::parse(text).expect(text);
             assert!((expectation.bound.0 - bound).abs() < 1e-9, "{text}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_in_the_unit_that_a_name_tells() {
+        for text in ["a.gap.mean_ns < 0", "a.gap.mean_ns < 3us", "a.rate.mean_bps > 1Gbps", "a.out.frames == 3", "a.b < 3"] {
+            assert!(Expectation::parse(text).is_ok(), "{text}");
+        }
+        for text in [
+            "a.gap.mean_ns < 30000",
+            "a.gap.mean_ns < 3Mbps",
+            "a.rate.mean_bps > 600",
+            "a.rate.mean_bps > 6kpps",
+            "a.out.frames == 3us",
+            "a.gap.mean_ns < 3us and a.out.frames == 3",
+        ] {
+            let error = Expectation::parse(text).expect_err(text).to_string();
+            assert!(error.contains("write"), "{text}: {error}");
         }
     }
 
