@@ -172,6 +172,19 @@ fn what_cannot_be_is_said_in_a_line() {
 }
 
 #[test]
+fn a_stream_that_a_stage_lets_arrive_at_its_rate_starves_no_schedule() {
+    let bench = Bench::new();
+    bench.write(
+        "stream.toml",
+        "schema = 1\n[[pipeline]]\nname = 'users'\nstream = 'udp 10.0.0.1:1 > 10.0.0.2:2 size 1000B'\ncount = 100\n\
+         out = 'null'\nstages = ['limit key src-ip rate 8Mbps burst 1518B mode shape queue 10s']\n",
+    );
+    let report = bench.report(["run", "stream.toml"]);
+    assert_eq!((report["starved"].as_u64(), report.get("buffer")), (Some(0), None), "{report}");
+    assert_eq!(report["out"]["frames"], 100);
+}
+
+#[test]
 fn the_figures_can_be_expected_in_a_scenario() {
     let bench = Bench::new();
     mix(&bench, 6);

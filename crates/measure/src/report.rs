@@ -161,9 +161,12 @@ impl PipelineReport {
         }
     }
 
-    /// Leaves out what compares with an ask, for a run that asked nothing.
+    /// Leaves out what compares with an ask, for a run that asked nothing. Where a stream goes into a file a schedule
+    /// stands for the line, and nobody minds that stages keep it waiting.
     pub fn forget_ask(&mut self) {
         self.conformance = None;
+        self.starved = self.starved.map(|_| 0);
+        self.buffer = None;
         if let Some(plots) = &mut self.plots {
             plots.forget_ask();
         }
