@@ -153,7 +153,9 @@ mod tests {
 
     #[test]
     fn bounds_are_in_the_unit_that_a_name_tells() {
-        for text in ["a.gap.mean_ns < 0", "a.gap.mean_ns < 3us", "a.rate.mean_bps > 1Gbps", "a.out.frames == 3", "a.b < 3"] {
+        for text in
+            ["a.gap.mean_ns < 0", "a.gap.mean_ns < 3us", "a.rate.mean_bps > 1Gbps", "a.out.frames == 3", "a.b < 3"]
+        {
             assert!(Expectation::parse(text).is_ok(), "{text}");
         }
         for text in [

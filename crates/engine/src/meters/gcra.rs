@@ -89,8 +89,7 @@ pub fn reserve<'b, W: Word>(
             return Err(Answer::Exceeds);
         }
         let next = tat.max(clock) + cost;
-        let departs =
-            if next <= clock + bucket.depth() { at.time() } else { bucket.when(next - bucket.depth()) };
+        let departs = if next <= clock + bucket.depth() { at.time() } else { bucket.when(next - bucket.depth()) };
         if departs > at.time() && departs > at.time() + patience(bucket) {
             return Err(Answer::Exceeds);
         }

@@ -125,14 +125,13 @@ fn marking(words: &mut &[&str]) -> Result<Marking, ParseError> {
     match value(words, "mark", EXAMPLE)? {
         "ecn" => Ok(Marking::Ecn),
         "dscp" => {
-            let mut dscp = || {
-                let text = value(words, "dscp", EXAMPLE)?;
-                code_point(text)
-                    .parse::<u8>()
-                    .ok()
-                    .filter(|dscp| *dscp < 64)
-                    .ok_or_else(|| ParseError::new(format!("'{text}' is no DSCP"), "write 0 to 63, or a name as af12"))
-            };
+            let mut dscp =
+                || {
+                    let text = value(words, "dscp", EXAMPLE)?;
+                    code_point(text).parse::<u8>().ok().filter(|dscp| *dscp < 64).ok_or_else(|| {
+                        ParseError::new(format!("'{text}' is no DSCP"), "write 0 to 63, or a name as af12")
+                    })
+                };
             Ok(Marking::Dscp(dscp()?, dscp()?))
         }
         other => Err(unknown(other, "mark", EXAMPLE)),
