@@ -434,8 +434,14 @@ impl Users {
             slot.buckets[1 - side].store(name, Ordering::Release);
             let (Some(old), Some(new)) = (self.bucket(slot, word), self.bucket(slot, word ^ SIDE)) else { return };
             let owed = (word & !SIDE).saturating_sub(old.clock(at));
+            let mut full = new.clock(at).saturating_add(new.convert(old, owed));
+            // Frames that wait keep their departures, and those that come now leave behind the last of them.
+            let last = (word & !SIDE).saturating_sub(old.depth());
+            if last > old.clock(at) {
+                full = full.max(new.clock(&Moment::of(old.when(last))) + new.depth());
+            }
             // What would take more than a year is owed for ever; no debt looks like a vacant slot.
-            let full = new.clock(at).saturating_add(new.convert(old, owed)).min(SIDE - 2);
+            let full = full.min(SIDE - 2);
             let next = (word & SIDE ^ SIDE) | full;
             match slot.word.replace(word, next) {
                 Ok(_) => return,

@@ -192,6 +192,34 @@ fn a_slow_user_of_a_file_waits_as_long_as_its_own_frames_take() {
 }
 
 #[test]
+fn frames_that_wait_are_not_overtaken_when_rates_change() {
+    for (rates, last) in [("10.0.0.1 8Mbps burst 1500B", 61), ("10.0.0.1 100kbps burst 15kB", 140)] {
+        let StageConfig::Limit(mut limit) = config("limit key dst-ip rate 1Mbps mode shape users 10 rates f") else {
+            panic!("a limit")
+        };
+        limit.load(&Given("10.0.0.1 1Mbps burst 1500B\n")).expect("rates");
+        let config = StageConfig::Limit(limit);
+        let mut stage = config.build::<HeapFrame>(1, "test");
+        let mut out = Outlet::default();
+        let mut push = |length, out: &mut Outlet<HeapFrame>| {
+            stage.push(Time::ZERO, &mut vec![Item { frame: frame(1, length, 0), at: Time::ZERO }], out);
+        };
+        // They leave at 0, 12, 24, 36, 48 and 60 ms.
+        (0..6).for_each(|_| push(1_500, &mut out));
+        let StageConfig::Limit(limit) = &config else { panic!("a limit") };
+        assert_eq!(limit.reload(&Given(rates)), Ok(1));
+        push(1_000, &mut out);
+        while let Some(due) = stage.deadline() {
+            stage.wake(due, &mut out);
+        }
+        let left: Vec<(u64, u32)> =
+            out.released.iter().map(|item| (item.at.as_ps() / 1_000_000_000, item.frame.length().bytes())).collect();
+        let waiting = (0..6).map(|i| (i * 12, 1_500));
+        assert_eq!(left, waiting.chain([(last, 1_000)]).collect::<Vec<_>>(), "{rates}");
+    }
+}
+
+#[test]
 fn rates_of_a_file_and_what_becomes_of_others() {
     for (unknown, passed) in
         [("default", vec![1_500, 64, 64]), ("pass", vec![1_500, 64, 64, 64]), ("drop", vec![1_500])]
