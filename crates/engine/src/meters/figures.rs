@@ -26,6 +26,8 @@ pub struct Figures {
     ratios: [Ratios; WINDOWS.len()],
     at: Time,
     number: u32,
+    /// The first shortest window in which rates are all the present ones.
+    since: u32,
     /// Frames wait, rather than being refused.
     queues: bool,
 }
@@ -101,8 +103,14 @@ impl Figures {
             ratios: std::array::from_fn(|_| ratios.clone()),
             at: Time::ZERO,
             number: 0,
+            since: 0,
             queues,
         }
+    }
+
+    /// Rates have changed: no window counts that had begun, of which a part is at another rate.
+    pub fn changed(&mut self) {
+        self.since = self.number + 1;
     }
 
     /// Users that are watched at most.
@@ -155,10 +163,11 @@ impl Figures {
         let mut done =
             Longer { got: cell.got.into(), asked: cell.asked.into(), number: cell.number, state: cell.state };
         let mut first = false;
+        let mut since = self.since;
         for (i, (_, window)) in WINDOWS.iter().enumerate() {
             let due = bps as f64 * window.as_secs_f64() / 8.0;
             let enough = if self.queues { !done.state.at_once } else { done.asked as f64 >= due };
-            let limited = done.state.held_back && enough;
+            let limited = done.state.held_back && enough && done.number >= since;
             if limited && done.state.limited_before {
                 self.ratios[i].add(done.got as f64 / due);
             }
@@ -175,6 +184,7 @@ impl Figures {
             longer.state.held_back |= done.state.held_back;
             longer.state.at_once |= done.state.at_once;
             now /= IN_LONGER;
+            since = since.div_ceil(IN_LONGER);
             if now <= longer.number {
                 break;
             }
@@ -283,6 +293,27 @@ mod tests {
         figures.record(0, later + Span::from_ms(10), (asked, got), || Some(1_000_000), true);
         let windows: Vec<_> = figures.obtained().iter().map(|window| window.windows).collect();
         assert_eq!(windows, [499, 49, 4], "those before the pause, and none since");
+    }
+
+    #[test]
+    fn windows_in_which_rates_change_do_not_count() {
+        let mut figures = Figures::new(1, false);
+        // 1 Mbit/s, and 2 Mbit/s from the middle of the 251st window on.
+        for frame in 0..1_000_u64 {
+            let at = Time::ZERO + Span::from_ms(frame * 5);
+            let (bps, bytes) = if frame < 501 { (1_000_000, 625) } else { (2_000_000, 1_250) };
+            if frame == 501 {
+                figures.changed();
+            }
+            figures.record(0, at, (bytes, bytes), || Some(bps), true);
+        }
+        let obtained = figures.obtained();
+        let seen: Vec<_> = obtained.iter().map(|window| (window.window, window.windows)).collect();
+        // Besides: that in which they changed, and the one after it, which has none before it that counts.
+        assert_eq!(seen, [("10ms", 496), ("100ms", 46), ("1s", 1)]);
+        for window in &obtained {
+            assert!(window.worst_error < 1e-9, "{window:?}");
+        }
     }
 
     #[test]

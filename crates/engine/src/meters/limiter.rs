@@ -63,7 +63,10 @@ impl Limiter {
     /// # Errors
     /// As [`Users::give`]; nothing or only a part has changed then.
     pub fn reload(&self, rates: &Rates) -> Result<(), String> {
-        self.users.give(rates)?;
+        let given = self.users.give(rates);
+        // Also where a part of them was given.
+        self.ledger().figures.changed();
+        given?;
         self.reloads.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
