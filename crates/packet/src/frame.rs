@@ -83,8 +83,8 @@ impl HeapFrame {
     /// A record may claim any length: beyond 64 KiB, more than any port sends, nothing is added.
     pub fn make_whole(&mut self) -> bool {
         const LONGEST: usize = 1 << 16;
-        let (held, was) = (self.bytes.len(), self.original as usize);
-        self.bytes.resize(was.min(LONGEST).max(held), 0);
+        let (held, was) = (self.0.bytes.len(), self.0.original as usize);
+        self.0.bytes.resize(was.min(LONGEST).max(held), 0);
         held < was
     }
 
