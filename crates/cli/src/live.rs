@@ -119,6 +119,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         outcome.reports.extend(backward.map(|mut backward| {
             backward.pacer = Some(plan.pacer.name());
             backward.forget_ask();
+            forget_lateness(&mut backward);
             *backward
         }));
     }
@@ -354,7 +355,15 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
     if plan.asks_nothing() {
         report.forget_ask();
     }
+    forget_lateness(&mut report);
     report
+}
+
+/// Where neither a schedule nor a stage said when, nothing is late.
+fn forget_lateness(report: &mut PipelineReport) {
+    if !report.says_when() {
+        report.lateness = None;
+    }
 }
 
 /// Drivers take frames for an interface that is down, and they are counted as out.

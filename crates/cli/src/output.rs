@@ -200,7 +200,7 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         }
         writeln!(out, " (frames with FCS)")?;
     }
-    if let Some(late) = report.lateness.as_ref().filter(|_| report.pacer.is_some_and(|pacer| pacer != "none")) {
+    if let Some(late) = report.lateness.as_ref().filter(|_| report.says_when()) {
         writeln!(
             out,
             "  late      median {}, p99 {}, max {}; earliest {} early; pacer {}",

@@ -49,6 +49,8 @@ fn effect_only_the_direction_named_is_hit() {
         let pipelines = [forward, backward];
         assert_eq!(number(pipelines[hit], "/drops/mtu"), 5, "{report}");
         assert!(pipelines[other]["drops"].as_object().is_some_and(serde_json::Map::is_empty), "{report}");
+        // Nothing was to leave at an instant, so nothing is late.
+        assert!(pipelines.iter().all(|pipeline| pipeline.get("lateness").is_none()), "{report}");
     }
 }
 
@@ -67,6 +69,26 @@ fn effect_delays_of_both_directions_add_up() {
     let (forward, backward) = directions(&report);
     assert_eq!(forward["delay"]["mean_ns"], 20_000_000.0);
     assert_eq!(number(backward, "/copies"), number(backward, "/in/frames"));
+}
+
+#[test]
+fn effect_held_frames_that_leave_late_are_told() {
+    let Some(bed) = Bed::shared("emulate-late", |_| {}) else { return };
+    let emulation = emulate(&bed, "--both 'delay 300ms'");
+    let pings = Program::start(bed.command(CLIENT, "ping", &["-c", "60", "-i", "0.05", "-W", "5", "10.77.0.100"]));
+    std::thread::sleep(Duration::from_secs(1));
+    // A machine that does something else for a second: what is in the stages is due within 0.3 s.
+    emulation.signal("STOP");
+    std::thread::sleep(Duration::from_secs(1));
+    emulation.signal("CONT");
+    pings.wait();
+    let report = emulation.stop().whole_report();
+    let (forward, backward) = directions(&report);
+    for direction in [forward, backward] {
+        assert_eq!(direction["delay"]["max_ns"], 300_000_000.0, "{direction}");
+        let late = direction.pointer("/lateness/max").and_then(Value::as_f64).expect("a lateness");
+        assert!((500e6..40e9).contains(&late), "{direction}");
+    }
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl Back {
         let books = self.pipeline.books();
         let held = self.pipeline.held() + self.burst.len() as u64;
         if let Some((name, meter)) = &self.direction {
-            let mut backward = PipelineReport { name: name.clone(), lateness: None, ..meter.report(books, held) };
+            let mut backward = PipelineReport { name: name.clone(), ..meter.report(books, held) };
             self.pipeline.report_effects(&mut backward);
             backward.slices = self.pipeline.slices();
             return PipelineReport { backward: Some(Box::new(backward)), ..report };

@@ -96,8 +96,7 @@ impl DeadlinePacer {
                 .answers
                 .as_ref()
                 .map(|answers| answers.report(self.outlet.answered(), self.outlet.answers_waiting())),
-            // Nothing is late where nothing was asked.
-            lateness: report.lateness.filter(|_| self.paced),
+            // Nothing starves where no schedule asked for a frame.
             starved: report.starved.filter(|_| self.paced),
             ..report
         };

@@ -161,6 +161,13 @@ impl PipelineReport {
         }
     }
 
+    /// True where somebody said when frames depart: a pacer, or stages that hold them. Otherwise nothing is late.
+    #[must_use]
+    pub fn says_when(&self) -> bool {
+        let holds = |report: &PipelineReport| report.delay.is_some();
+        self.pacer.is_some_and(|pacer| pacer != "none") || holds(self) || self.classes.iter().any(holds)
+    }
+
     /// Leaves out what compares with an ask, for a run that asked nothing. Where a stream goes into a file a schedule
     /// stands for the line, and nobody minds that stages keep it waiting.
     pub fn forget_ask(&mut self) {

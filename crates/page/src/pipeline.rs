@@ -93,7 +93,7 @@ fn tiles(report: &PipelineReport) -> String {
     if let Some(conformance) = &report.conformance {
         tile("Gaps within 1 µs", share(conformance.within_1us), format!("median error {}", brief(conformance.p50)));
     }
-    if let Some(late) = report.lateness.as_ref().filter(|_| paced(report)) {
+    if let Some(late) = report.lateness.as_ref().filter(|_| report.says_when()) {
         tile("Median lateness", brief(late.p50), format!("p99 {}, max {}", brief(late.p99), brief(late.max)));
     }
     if let Some(buffer) = report.buffer.filter(|_| paced(report)) {
@@ -109,7 +109,7 @@ fn tiles(report: &PipelineReport) -> String {
 }
 
 /// True where departures were asked for.
-pub(crate) fn paced(report: &PipelineReport) -> bool {
+fn paced(report: &PipelineReport) -> bool {
     report.pacer.is_some_and(|pacer| pacer != "none")
 }
 

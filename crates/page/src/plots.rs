@@ -1,7 +1,6 @@
 //! The drawings of a pipeline.
 
 use crate::chart::{Axis, Chart, Mark};
-use crate::pipeline::paced;
 use crate::text::{details, escape, table};
 use measure::figures::{bits, brief, share, thousands, time};
 use measure::{Bins, GapPlot, LatenessReport, PipelineReport, RatePlot};
@@ -31,7 +30,7 @@ pub(crate) fn figures(report: &PipelineReport, id: &str) -> String {
     if let (Some(conformance), false) = (&report.conformance, plots.gap_error.is_empty()) {
         out.push_str(&errors(&plots.gap_error, conformance.count, id));
     }
-    if let Some(late) = report.lateness.as_ref().filter(|_| paced(report)) {
+    if let Some(late) = report.lateness.as_ref().filter(|_| report.says_when()) {
         out.push_str(&lateness(late, id));
     }
     out

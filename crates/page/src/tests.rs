@@ -93,6 +93,14 @@ fn where_nothing_was_asked_nothing_is_compared() {
     checked(&text);
     assert!(!text.contains("asked</p>") && !text.contains("Conformance</h3>") && !text.contains("Lateness</h3>"));
     assert!(text.contains("Gaps</h3>") && text.contains("Rate over time</h3>"));
+    // Stages that hold frames say when these depart.
+    let mut report = pipeline(5_000, Span::from_us(10), |_| 0);
+    let mut effects = measure::Effects::default();
+    effects.delayed(Span::from_ms(10));
+    report.add_effects(&effects);
+    report.forget_ask();
+    report.pacer = Some("none");
+    assert!(page(vec![report]).contains("Lateness</h3>"));
 }
 
 #[test]
