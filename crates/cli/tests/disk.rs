@@ -314,7 +314,8 @@ fn it_ends_when_told_whatever_waits() {
     if !can_mount() {
         return;
     }
-    for signal in [Signal::INT, Signal::TERM] {
+    // The last is what a terminal that is closed sends.
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let mut disk = Disk::mounted(&["--delay", "1000s", "--ops", "read"]);
         fs::write(disk.path().join("f"), "data").expect("writing takes no time");
         let path = disk.path().join("f");

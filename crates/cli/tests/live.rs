@@ -386,6 +386,7 @@ fn every_end_is_clean() {
     };
     assert_ends(&bed, after(&["INT"]), "", "");
     assert_ends(&bed, after(&["TERM"]), "", "");
+    // What a terminal that is closed sends.
     assert_ends(&bed, after(&["HUP"]), "", "");
     assert_ends(&bed, after(&["INT"]), "trap \"\" INT TERM;", "");
     assert_ends(&bed, after(&["TERM"]), "trap \"\" INT TERM;", "");
