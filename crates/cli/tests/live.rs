@@ -368,6 +368,8 @@ fn assert_ends(bed: &Bed, ended_by: impl Fn(Program) -> Finished, before: &str, 
     }
     for interface in ["c0", "s0"] {
         assert!(!bed.has_xdp(interface), "{interface} still has an XDP program");
+        let flags = bed.stdout(Node::Box, &format!("ip link show dev {interface}"));
+        assert!(flags.contains("PROMISC"), "{interface} is not promiscuous, as the lab has set it: {flags}");
     }
 }
 

@@ -85,6 +85,17 @@ impl Interface {
 
     /// Whether it is set up, and whether it has a carrier besides.
     pub(crate) fn state(&self) -> Result<(bool, bool)> {
+        let flags = self.flags()?;
+        let has = |flag| flags & flag != 0;
+        Ok((has(libc::IFF_UP), has(libc::IFF_UP) && has(libc::IFF_RUNNING)))
+    }
+
+    /// Whether somebody has set it promiscuous by its flag, as `ip link set … promisc on` does.
+    pub(crate) fn is_set_promiscuous(&self) -> Result<bool> {
+        Ok(self.flags()? & libc::IFF_PROMISC != 0)
+    }
+
+    fn flags(&self) -> Result<i32> {
         let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         let mut request = self.request();
         // SAFETY: the kernel reads and writes an ifreq.
@@ -94,8 +105,7 @@ impl Interface {
         }
         // SAFETY: that is the member which SIOCGIFFLAGS writes.
         let flags = unsafe { request.ifr_ifru.ifru_flags };
-        let has = |flag: i32| i32::from(flags) & flag != 0;
-        Ok((has(libc::IFF_UP), has(libc::IFF_UP) && has(libc::IFF_RUNNING)))
+        Ok(flags.into())
     }
 
     /// Queues that receive and queues that do both, receiving and sending; of the latter also how many there could be.

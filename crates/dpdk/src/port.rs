@@ -250,16 +250,21 @@ impl Port {
             claim.note()?;
         }
         inner.set_max_frame(config)?;
-        if config.promiscuous {
-            if let Some(interface) = &inner.interface {
-                let socket = interface::socket(libc::AF_PACKET, libc::SOCK_RAW)?;
-                interface.promiscuous(&socket)?;
-                inner._membership = Some(socket);
-            } else {
-                let _control = inner.eal.control();
-                // SAFETY: the port is ours. A driver without the switch refuses: it has no filter either.
-                unsafe { sys::shim_port_promiscuous(inner.number, 1) };
-            }
+        // Of an interface the socket does it, and the flag stays as somebody has set it: a driver that is not told sets
+        // it to off as it starts.
+        let by_driver = match &inner.interface {
+            Some(interface) => interface.is_set_promiscuous()?,
+            None => config.promiscuous,
+        };
+        if by_driver {
+            let _control = inner.eal.control();
+            // SAFETY: the port is ours. A driver without the switch refuses: it has no filter either.
+            unsafe { sys::shim_port_promiscuous(inner.number, 1) };
+        }
+        if let Some(interface) = inner.interface.as_ref().filter(|_| config.promiscuous) {
+            let socket = interface::socket(libc::AF_PACKET, libc::SOCK_RAW)?;
+            interface.promiscuous(&socket)?;
+            inner._membership = Some(socket);
         }
         Ok(())
     }
