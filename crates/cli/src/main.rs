@@ -84,6 +84,8 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let what = paragraphs.next().unwrap_or_default();
     let what = what.trim_start_matches("error: ").to_owned();
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
+    // No value of ours looks like an option.
+    let tip = tip.filter(|tip| !tip.starts_with("to pass "));
     match (tip, error.kind()) {
         (Some(tip), _) => format!("{what}: {tip}"),
         // Our own values say themselves what to write; the library's numbers do not.

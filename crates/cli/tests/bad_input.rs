@@ -434,3 +434,11 @@ fn sigint_ends_a_run_with_its_report() {
         }
     }
 }
+
+#[test]
+fn options_of_lab_that_there_are_not_are_named_as_such() {
+    let bench = bench();
+    refused_in_a_line(&bench, "lab run --lab x --on client -- true", &["lab run has no option --lab", "--help"]);
+    let said = refused(&bench, "lab up --name x", &["'--name'", "--help"]).stderr;
+    assert!(!said.contains("as a value"), "{said}");
+}

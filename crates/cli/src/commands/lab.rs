@@ -42,7 +42,7 @@ enum Action {
         /// The lab's name
         #[arg(long)]
         name: Option<String>,
-        /// Where to run it: client, client2, …, box, server
+        /// Where to run it: client, client2, …, box, server, switch
         #[arg(long, value_name = "NODE", default_value = "box", value_parser = node)]
         on: Node,
         #[command(flatten)]
@@ -99,6 +99,13 @@ impl Lab {
                 output::print(&format!("took down {}\n", ended.namespaces.join(", ")))?;
             }
             Action::Run { name, on, shape, command } => {
+                // The command takes all that follows, so that a wrong option looks like its beginning.
+                let first = command[0].to_string_lossy();
+                if first.starts_with('-') {
+                    return Err(Failure::new(format!(
+                        "lab run has no option {first}: netlathe lab run --help has those there are; the command follows them"
+                    )));
+                }
                 if !::lab::privileged() {
                     match ::lab::reexec_in_user_namespace().map_err(Failure::new)? {}
                 }
