@@ -120,7 +120,10 @@ impl Netem {
         };
         let seconds = frames.saturating_mul(FULL_BITS) / rate.bps().max(1);
         (seconds > PATIENCE_S).then(|| {
-            format!("limit {frames}: so many full frames wait for {seconds} s at {rate}: a limit of 20, or of 2s, drops sooner")
+            let sooner = if frames > 20 { "20, or of 2s," } else { "2s" };
+            format!(
+                "limit {frames}: so many full frames wait for {seconds} s at {rate}: a limit of {sooner} drops sooner"
+            )
         })
     }
 

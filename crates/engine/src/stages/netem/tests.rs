@@ -269,4 +269,5 @@ fn a_queue_that_nobody_waits_for_is_told() {
     };
     assert!(notes("rate 10kbit")[0].contains("1211 s"), "{:?}", notes("rate 10kbit"));
     assert!(notes("rate 10kbit limit 20").is_empty() && notes("rate 1mbit").is_empty());
+    assert!(!notes("rate 100bit limit 1")[0].contains("20"), "a longer queue is no remedy");
 }
