@@ -422,6 +422,7 @@ fn bad_input_is_refused_in_one_line_before_anything_starts() {
         ("--backing a --mount b --delay 10", "has no unit"),
         ("--backing a --mount b --delay 10ms 2", "has no unit"),
         ("--backing a --mount b --delay 10ms 2ms distribution nromal", "no distribution"),
+        ("--backing a --mount b --delay 10ms --delay 2ms", "multiple times"),
         ("--backing a --mount b --rate 1", "has no unit"),
         ("--backing a --mount b --rate 1MB", "write"),
         ("--backing a --mount b --error eio", "share"),

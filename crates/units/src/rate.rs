@@ -97,7 +97,8 @@ fn bit_scale(unit: &str) -> Option<u128> {
     })
 }
 
-fn unknown_unit(unit: &str, text: &str) -> ParseError {
+/// `others`: a rate of frames or a share of the line would do as well.
+fn unknown_unit(unit: &str, text: &str, others: bool) -> ParseError {
     let what = format!("'{unit}' in '{text}' is no unit of rate");
     let remedy = match unit {
         "mbps" | "gbps" | "tbps" => {
@@ -107,8 +108,10 @@ fn unknown_unit(unit: &str, text: &str) -> ParseError {
                 format!("write {bits}B/s for bytes or {bits}bps for bits"),
             );
         }
-        "M" | "G" | "K" | "k" | "m" | "g" => "say of what: 5Gbps for bits, 5MB/s for bytes, 5Mpps for frames",
-        _ => "write 10Mbps, 10Mbit/s, 10MB/s, 1.2Mpps or 50%",
+        "M" | "G" | "K" | "k" | "m" | "g" if others => "say of what: 5Gbps for bits, 5MB/s for bytes, 5Mpps for frames",
+        "M" | "G" | "K" | "k" | "m" | "g" => "say of what: 5Gbps for bits, 5MB/s for bytes",
+        _ if others => "write 10Mbps, 10Mbit/s, 10MB/s, 1.2Mpps or 50%",
+        _ => "write 10Mbps, 10Mbit/s or 10MB/s",
     };
     ParseError::new(what, remedy)
 }
@@ -118,10 +121,17 @@ impl FromStr for BitRate {
 
     /// Reads `10Mbit`, `10Mbit/s`, `10Mbps` (10⁶ bits per second) and `10MB/s`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
+        Self::read(text, false)
+    }
+}
+
+impl BitRate {
+    fn read(text: &str, others: bool) -> Result<Self, ParseError> {
         let number = Decimal::split(text, "a rate", "5Gbps, 10Mbit/s or 10MB/s")?;
         let bytes_without_time = number.unit.ends_with('B');
-        let scale =
-            bit_scale(number.unit).filter(|_| !bytes_without_time).ok_or_else(|| unknown_unit(number.unit, text))?;
+        let scale = bit_scale(number.unit)
+            .filter(|_| !bytes_without_time)
+            .ok_or_else(|| unknown_unit(number.unit, text, others))?;
         let bps = number.whole(scale, "1 bit/s", "18446744Tbps")?;
         if bps == 0 {
             return Err(ParseError::new(format!("'{text}' is no rate"), "write more than zero"));
@@ -149,7 +159,7 @@ impl FromStr for FrameRate {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let number = Decimal::split(text, "a frame rate", "50kpps or 1.2Mpps")?;
         let found = FRAMES.iter().find(|(name, _)| *name == number.unit);
-        let scale = found.ok_or_else(|| unknown_unit(number.unit, text))?.1;
+        let scale = found.ok_or_else(|| unknown_unit(number.unit, text, true))?.1;
         let millis = number.whole(scale.into(), "0.001 frames/s", "18446744Gpps")?;
         if millis == 0 {
             return Err(ParseError::new(format!("'{text}' is no rate"), "write more than zero"));
@@ -184,7 +194,7 @@ impl FromStr for Rate {
             }
             Rate::Line(share)
         } else {
-            Rate::Bits(value.parse()?, Layer::Frame)
+            Rate::Bits(BitRate::read(value, true)?, Layer::Frame)
         };
         match (rate, layer) {
             (rate, None) => Ok(rate),
@@ -240,6 +250,10 @@ mod tests {
         assert!(error.contains("MB/s") && error.contains("Mbps"), "{error}");
         for text in ["10", "10M", "10MB", "-1Gbps", "0Gbps", "0%", "0pps", "5Gbps l1", "50% wire", "1.5bps"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+        for text in ["10M", "10MB", "5pps", "50%"] {
+            let error = text.parse::<BitRate>().expect_err(text).to_string();
+            assert!(!error.contains("Mpps") && !error.contains("or 50%"), "what is no rate of bits either: {error}");
         }
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Disk {
     mount: Option<PathBuf>,
     /// How long an operation takes: 10ms; 10ms 2ms (±, uniform); 10ms 2ms 25% (correlated);
     /// 10ms 2ms distribution normal|pareto|…; or a law such as 'exp mean 10ms'
-    #[arg(long, value_name = "T [J [C]] [distribution NAME]", num_args = 1.., allow_hyphen_values = false)]
+    #[arg(long, value_name = "T [J [C]] [distribution NAME]", num_args = 1.., action = clap::ArgAction::Set, allow_hyphen_values = false)]
     delay: Option<Vec<String>>,
     /// How fast bytes go, reads and writes together: 20MB/s, 100Mbps
     #[arg(long, value_name = "RATE", value_parser = super::parse::<BitRate>, allow_hyphen_values = true)]
