@@ -70,7 +70,7 @@ drop_reasons! {
     Overrun  "worker"    "the workers of limit had no time for it";
     Queue    "queue"     "the emulated queue was full: its limit of frames, bytes or time";
     Outage   "outage"    "the emulated link was down, as asked";
-    Mtu      "mtu"       "longer than the emulated link's MTU, which tells nobody";
+    Mtu      "mtu"       "longer than the emulated link's MTU, which tells its sender with icmp only";
     Ended    "ended"     "the waveform of its class had ended";
 }
 
