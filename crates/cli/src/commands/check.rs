@@ -11,7 +11,7 @@ Example:
   netlathe check scenarios/even-gaps.toml
 
 No port is opened and nothing is sent; tables and steps that the scenario names are read. All problems are shown together, each with its line and column; a good
-scenario is printed with every default written out, as a scenario that means the same.")]
+scenario is printed as it was understood: its long form, which means the same.")]
 pub(crate) struct Check {
     /// The scenario
     #[arg(value_name = "SCENARIO.toml")]
