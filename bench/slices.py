@@ -27,7 +27,7 @@ NETLATHE = os.environ.get("NETLATHE", os.path.join(HERE, "..", "target", "releas
 PROGRAM = os.path.join(HERE, "..", "target", "ping_pong")
 SIZES = [4, 128, 512, 1448]
 # Until a tool that was started has calibrated itself and follows.
-READY = 2.4
+READY = 3.2
 # Round trips beside a tool, on one CPU and on two: more than a second of them, so that a tool that works now and then does.
 ROUNDS = {1: 100_000, 2: 30_000}
 
@@ -55,17 +55,17 @@ def median(values):
 
 def agreement(bench, what, runs):
     """The corrected round beside the program's own, by the bench of crates/slice: turns of some milliseconds with and
-    without slices. Each run calibrates anew; of `runs`, the median for each size."""
+    without slices. Each run calibrates anew; of `runs`, the median for each size and policy of the scheduler."""
     rows = {}
     for _ in range(runs):
         command = [bench, what, PROGRAM, "1.7" if runs > 1 else "6", *map(str, SIZES)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         for row in map(json.loads, done.stdout.splitlines()):
-            rows.setdefault(row["size"], []).append(row)
+            rows.setdefault((row.pop("size"), row.pop("policy")), []).append(row)
     found = []
-    for size, each in rows.items():
+    for (size, policy), each in rows.items():
         row = {name: median(run[name] for run in each) for name in each[0]}
-        row["size"], row["runs"] = size, [run["off"] for run in each]
+        row["size"], row["policy"], row["runs"] = size, policy, [run["off"] for run in each]
         found.append(row)
         print(row, flush=True)
     return found

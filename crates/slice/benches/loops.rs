@@ -1,5 +1,10 @@
 //! Whether the corrected round is the program's own: a ping-pong, a few hundred rounds without slices, as many with, and
-//! so on, since the machine changes its pace. Prints a line of JSON for each size; `bench/slices.py` calls it.
+//! so on, since the machine changes its pace. Prints a line of JSON for each size and policy; `bench/slices.py` calls it.
+//!
+//! Each is tried with both ends under the scheduler's usual policy, and as batch programs. Whether a message that arrives
+//! takes the CPU from its sender depends under the former on which end has run for longer so far, to which probes add: the
+//! program then does something else beside slices than without, and no correction of times can be right about that. Batch
+//! programs take turns.
 //!
 //! loops kernel|few|probes PING_PONG SECONDS SIZE...
 
@@ -18,6 +23,9 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const ROUNDS: u64 = 400;
 const BUFFER: u32 = 16 << 20;
 
+/// Policies of the scheduler, as chrt names them: the usual, and one in which nobody takes the CPU from another.
+const POLICIES: [&str; 2] = ["other", "batch"];
+
 /// The ping-pong, both ends on one CPU.
 struct Program {
     child: Child,
@@ -26,9 +34,14 @@ struct Program {
 }
 
 impl Program {
-    fn start(path: &str, size: &str, ring: Option<&Path>) -> Outcome<Program> {
-        let mut command = Command::new(path);
-        command.args(["tcp", size, "0", "0", "0"]).args(ring).stdin(Stdio::piped()).stdout(Stdio::piped());
+    fn start(tried: &Tried, ring: Option<&Path>) -> Outcome<Program> {
+        let Tried { path, policy, size, .. } = *tried;
+        let mut command = Command::new("chrt");
+        command
+            .args([&format!("--{policy}"), "0", path, "tcp", size, "0", "0", "0"])
+            .args(ring)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let ask = child.stdin.take().ok_or("it has no stdin")?;
         let answer = BufReader::new(child.stdout.take().ok_or("it has no stdout")?);
@@ -51,6 +64,15 @@ impl Program {
     }
 }
 
+/// What is tried.
+struct Tried<'a> {
+    path: &'a str,
+    policy: &'a str,
+    /// Of a message, in bytes.
+    size: &'a str,
+    time: Duration,
+}
+
 /// What a turn with slices gave: the median round by the program's own clock, as stamped, and corrected, in ns.
 struct Turn {
     own: f64,
@@ -68,15 +90,14 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 /// neighbours. Where those differ by more than 5 %, the machine changed its pace: left out, and counted. Of each kind the
 /// second of two turns counts: the first finds caches, and maybe the CPU's clock, as what was between left them.
 fn compare(
-    size: &str,
-    time: Duration,
+    tried: &Tried,
     mut without: impl FnMut() -> Outcome<f64>,
     mut with: impl FnMut() -> Outcome<Turn>,
 ) -> Outcome<()> {
     let (mut pairs, mut restless) = (Vec::new(), 0);
     let begun = Instant::now();
     let mut before = without()?;
-    while begun.elapsed() < time {
+    while begun.elapsed() < tried.time {
         let turn = with()?;
         let after = without()?;
         if (after / before - 1.0).abs() > 0.05 {
@@ -90,7 +111,8 @@ fn compare(
     offs.sort_by(f64::total_cmp);
     let quantile = |of: f64| offs.get((of * offs.len() as f64) as usize).copied().unwrap_or(f64::NAN);
     let row = serde_json::json!({
-        "size": size.parse::<u32>()?,
+        "size": tried.size.parse::<u32>()?,
+        "policy": tried.policy,
         "turns": pairs.len(),
         "restless": restless,
         "own_ns": median(pairs.iter().map(|(own, _)| *own)),
@@ -105,13 +127,13 @@ fn compare(
     Ok(())
 }
 
-fn kernel(points: Points, path: &str, time: Duration, size: &str) -> Outcome<()> {
+fn kernel(points: Points, tried: &Tried) -> Outcome<()> {
     let filter = Filter { family: true, ..Filter::default() };
     let (mut kernel, costs) = slice::calibrate(BUFFER, points, &[], &filter)?;
     kernel.follow(&filter)?;
     let own = std::process::id();
     kernel.adopt(own)?;
-    let mut program = Program::start(path, size, None)?;
+    let mut program = Program::start(tried, None)?;
     kernel.disown(own)?;
     kernel.adopt(program.child.id())?;
     program.turn()?;
@@ -138,7 +160,7 @@ fn kernel(points: Points, path: &str, time: Duration, size: &str) -> Outcome<()>
         let rounds = book.rounds().ok_or("no rounds were seen")?;
         Ok(Turn { own, raw: rounds.raw_p50_ns, corrected: rounds.p50_ns })
     };
-    compare(size, time, without, with)?;
+    compare(tried, without, with)?;
     drop(shared);
     program.end()
 }
@@ -161,11 +183,11 @@ impl Drop for Ring {
     }
 }
 
-fn probes(path: &str, time: Duration, size: &str) -> Outcome<()> {
+fn probes(tried: &Tried) -> Outcome<()> {
     let ring = Ring(format!("/dev/shm/netlathe-bench-{}", std::process::id()).into());
     let ns_per_tick = ns_per_tick();
     let reader = Reader::open_or_create(&ring.0, BUFFER as usize)?;
-    let mut program = Program::start(path, size, Some(&ring.0))?;
+    let mut program = Program::start(tried, Some(&ring.0))?;
     program.turn()?;
     let shared = std::cell::RefCell::new((reader, &mut program));
     let without = || {
@@ -187,7 +209,7 @@ fn probes(path: &str, time: Duration, size: &str) -> Outcome<()> {
         let rounds = book.report(reader.dropped(), |_| None).rounds.ok_or("no rounds were seen")?;
         Ok(Turn { own, raw: rounds.raw_p50_ns, corrected: rounds.p50_ns })
     };
-    compare(size, time, without, with)?;
+    compare(tried, without, with)?;
     drop(shared);
     program.end()
 }
@@ -200,11 +222,12 @@ fn main() -> Outcome<()> {
         return Ok(());
     };
     let time = Duration::from_secs_f64(seconds.parse()?);
-    for size in sizes {
+    for (size, policy) in sizes.iter().flat_map(|size| POLICIES.map(|policy| (size, policy))) {
+        let tried = Tried { path, policy, size, time };
         match what.as_str() {
-            "kernel" => kernel(Points::All, path, time, size)?,
-            "few" => kernel(Points::Few, path, time, size)?,
-            "probes" => probes(path, time, size)?,
+            "kernel" => kernel(Points::All, &tried)?,
+            "few" => kernel(Points::Few, &tried)?,
+            "probes" => probes(&tried)?,
             _ => return Err(format!("'{what}' is none of kernel, few, probes").into()),
         }
     }

@@ -1,8 +1,9 @@
 //! What the probes cost here and now: the same work with and without them.
 //!
-//! The work is a message there and one back between two threads on one CPU, over TCP and loopback. They switch at each
+//! The work is a message there and one back between two processes on one CPU, over TCP and loopback. They switch at each
 //! message, as programs do, so that the probes find caches as cold as theirs: with both ends in one thread a probe costs
-//! less than it does later. Medians of thousands, in turns, since machines hiccup.
+//! less than it does later, and with two threads of one process, which share what the CPU knows of their memory, another
+//! amount. Medians of thousands, in turns, since machines hiccup.
 
 use crate::costs::{Costs, EventCost, ProbeCost};
 use crate::error::Error;
@@ -15,14 +16,15 @@ use nix::sched::CpuSet;
 use nix::unistd::Pid;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
-use std::thread::{self, JoinHandle};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Messages there and back of one turn, and turns: short ones, so that a turn with the probes and the one without them
 /// beside it find the machine in the same mood.
 const ROUNDS: usize = 250;
-const TURNS: usize = 15;
+const TURNS: usize = 45;
 /// On a machine that has other things to do there are fewer turns.
 const ENOUGH: Duration = Duration::from_millis(1_500);
 const FEWEST: usize = 5;
@@ -63,11 +65,11 @@ fn idlest() -> io::Result<usize> {
     Ok(allowed.max_by_key(|(cpu, idle)| (*idle, *cpu == here)).map_or(here, |(cpu, _)| cpu))
 }
 
-/// Two ends of a connection, whose threads share a CPU.
+/// Two ends of a connection, whose processes share a CPU.
 struct Bench {
     near: TcpStream,
     /// Sends back what it gets, until the near end is closed.
-    echo: Option<JoinHandle<()>>,
+    echo: Child,
     cpu: u32,
 }
 
@@ -76,21 +78,20 @@ impl Bench {
         let cpu = idlest()?;
         let mut here = CpuSet::new();
         here.set(cpu)?;
-        // Threads that this one starts stay with it.
+        // A process that this thread starts stays with it.
         nix::sched::sched_setaffinity(Pid::from_raw(0), &here)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         // Loopback may be filtered or its softirq late: an error then, never a standstill.
         let near = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
-        let (mut far, _) = listener.accept()?;
+        let (far, _) = listener.accept()?;
         for end in [&near, &far] {
             end.set_nodelay(true)?;
             end.set_read_timeout(Some(PATIENCE))?;
         }
-        let echo = thread::Builder::new().spawn(move || {
-            let mut buffer = [0; 4];
-            while far.read_exact(&mut buffer).and_then(|()| far.write_all(&buffer)).is_ok() {}
-        })?;
-        Ok(Bench { near, echo: Some(echo), cpu: u32::try_from(cpu).map_err(io::Error::other)? })
+        let back = OwnedFd::from(far.try_clone()?);
+        let echo = Command::new("cat").stdin(OwnedFd::from(far)).stdout(back).stderr(Stdio::null()).spawn();
+        let echo = echo.map_err(|cause| io::Error::new(cause.kind(), format!("cat: {cause}")))?;
+        Ok(Bench { near, echo, cpu: u32::try_from(cpu).map_err(io::Error::other)? })
     }
 
     fn round(&mut self) -> io::Result<()> {
@@ -127,9 +128,9 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // It may be closed already; either way the echo ends.
+        // They may be closed and have ended already.
         let _closed = self.near.shutdown(Shutdown::Both);
-        let _ended = self.echo.take().map(JoinHandle::join);
+        let _ended = self.echo.kill().and_then(|()| self.echo.wait());
     }
 }
 
@@ -188,20 +189,24 @@ struct Turn {
 /// Who else ran on the CPU of the calibration.
 struct Others {
     cpu: usize,
+    echo: Pid,
     begun: Instant,
     own: Duration,
     all: u64,
 }
 
 impl Others {
-    fn on(cpu: u32) -> io::Result<Others> {
-        let cpu = cpu as usize;
-        Ok(Others { cpu, begun: Instant::now(), own: Others::own()?, all: Others::all(cpu)? })
+    fn than(bench: &Bench) -> io::Result<Others> {
+        let cpu = bench.cpu as usize;
+        let echo = Pid::from_raw(i32::try_from(bench.echo.id()).map_err(io::Error::other)?);
+        Ok(Others { cpu, echo, begun: Instant::now(), own: Others::own(echo)?, all: Others::all(cpu)? })
     }
 
-    /// CPU time of this process.
-    fn own() -> io::Result<Duration> {
-        Ok(nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
+    /// CPU time of this process and of the echo.
+    fn own(echo: Pid) -> io::Result<Duration> {
+        let here = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
+        let there = nix::time::clock_gettime(nix::time::clock_getcpuclockid(echo)?)?;
+        Ok(Duration::from(here) + Duration::from(there))
     }
 
     /// Clock ticks of all programs.
@@ -213,7 +218,7 @@ impl Others {
     fn share(&self) -> io::Result<f64> {
         let ticks_a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?.unwrap_or(100);
         let all = (Others::all(self.cpu)? - self.all) as f64 / ticks_a_second as f64;
-        let own = Others::own()?.saturating_sub(self.own).as_secs_f64();
+        let own = Others::own(self.echo)?.saturating_sub(self.own).as_secs_f64();
         Ok(((all - own) / self.begun.elapsed().as_secs_f64()).clamp(0.0, 1.0))
     }
 }
@@ -229,8 +234,9 @@ fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Ke
         Ok::<_, Error>((ns, each.collect::<Vec<f64>>()))
     };
     kernel.calibrate_as(filter)?;
+    kernel.adopt(bench.echo.id())?;
     turn(bench, &mut kernel)?; // to get warm
-    let others = Others::on(cpu).map_err(&failed)?;
+    let others = Others::than(bench).map_err(&failed)?;
     let mut turns: Vec<Turn> = Vec::new();
     let begun = Instant::now();
     while turns.len() < FEWEST || turns.len() < TURNS && begun.elapsed() < ENOUGH {
@@ -260,6 +266,7 @@ fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Ke
     kernel.resume()?;
     kernel.calibrating(true)?;
     kernel.disown(std::process::id())?;
+    kernel.disown(bench.echo.id())?;
     let mut costs = conclude(&turns, last);
     costs.others = others.share().map_err(&failed)?;
     let programs = costs.probes.values().map(|probe| probe.per_packet * FRAMES).sum::<f64>().max(1.0);
