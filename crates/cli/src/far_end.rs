@@ -1,6 +1,6 @@
 //! The receiver of a generator: counts what comes back by its stamps, while and after frames are sent.
 
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use dpdk::{PacketRing, RingConfig};
 use measure::{Flow, StreamMeter};
 use packet::Stamp;
@@ -44,6 +44,7 @@ impl FarEnd {
         // Stamps of 64-byte frames at some million frames a second for 100 ms: what a hiccup lasts.
         let ring =
             PacketRing::open(name, &RingConfig { blocks: 512, ..RingConfig::default() }).map_err(Failure::new)?;
+        say_what_comes_before(name);
         Ok(FarEnd { ring, wait })
     }
 
@@ -102,6 +103,16 @@ impl FarEnd {
         }
         arrived.flow.kernel_drops = self.ring.counts().map_err(Failure::new)?.dropped;
         Ok(())
+    }
+}
+
+/// An XDP program gets what arrives before packet sockets do, and af_xdp's passes nothing on.
+pub(crate) fn say_what_comes_before(interface: &str) {
+    if let Ok(Some(program)) = dpdk::xdp_program(interface) {
+        output::note(format!(
+            "{interface} has an XDP program ({program}): frames that it takes, as those for a netlathe with driver=af_xdp, \
+             do not arrive here"
+        ));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::commands::Cores;
 use crate::commands::measure::{Receiver, Reception};
 use crate::decisions::DecisionFile;
 use crate::execute::{Arrivals, Outcome, Request};
-use crate::far_end::FarEnd;
+use crate::far_end::{self, FarEnd};
 use crate::limits::{self, Reload};
 use crate::on::On;
 use crate::output::{self, Failure};
@@ -519,6 +519,11 @@ fn open(
                 .map_err(|error| Failure::new(format!("--gateway: {}: {error}", plan.output)))?;
         }
     }
+    if let SourcePlan::Port(PortSpec::Interface { name, .. }) = &plan.source
+        && worker.drivers().first() == Some(&"net_af_packet")
+    {
+        far_end::say_what_comes_before(name);
+    }
     if request.common.verbose > 0 {
         output::note(format!("{}: drivers {}", plan.name, worker.drivers().join(" and ")));
     }
@@ -592,6 +597,7 @@ pub(crate) fn receive(
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
     let mut ring = PacketRing::open(name, &RingConfig::default()).map_err(Failure::new)?;
+    far_end::say_what_comes_before(name);
     let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
     let longest = ring.mtu().map_err(Failure::new)? + 14;
     let begin = Instant::now();

@@ -50,6 +50,11 @@ fn a_second_netlathe_is_refused_and_the_first_goes_on() {
         bed.run(Node::Box, &line).assert_refused(&["c0", &who, "af_xdp"]);
     }
     assert_eq!(program(&bed, "c0"), before);
+    let beside = bed.run(Node::Box, "measure --in c0 --duration 1ms --json");
+    beside.report();
+    assert!(beside.stderr.contains("c0 has an XDP program (id ") && beside.stderr.contains("xsk"), "{beside:?}");
+    let without = bed.run(Node::Server, "measure --in eth0 --duration 1ms --json");
+    assert!(!without.stderr.contains("XDP"), "{without:?}");
     assert_carries(&bed, first);
     assert!(!bed.has_xdp("c0"));
 }
@@ -74,7 +79,11 @@ fn a_program_of_somebody_else_is_left_where_it_is() {
     }
     assert_eq!(program(&bed, "c0"), before);
     // As the message says. What a socket that is gone would have got, the program passes on.
-    assert_carries(&bed, bed.between("--in if:c0,driver=af_packet --out s0", ""));
+    let packets = bed.between("--in if:c0,driver=af_packet --out s0", "");
+    bed.send(1, 100, "1kpps", 300);
+    let finished = packets.stop();
+    assert!(number(&finished.report(), "/out/frames") >= 300, "{finished:?}");
+    assert!(finished.stderr.contains("c0 has an XDP program"), "{finished:?}");
     assert_eq!(program(&bed, "c0"), before);
     bed.stdout(Node::Box, "ip link set dev c0 xdp off");
     assert_carries(&bed, bed.between(XDP, ""));

@@ -56,6 +56,7 @@ pub use pool::Pool;
 pub use port::{Port, PortConfig, PortInfo, PortStats, RxQueue, Started, TxQueue};
 pub use priority::wake_first;
 pub use vdev::Vdev;
+pub use xdp::xdp_program;
 
 /// The result of what can fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -19,6 +19,16 @@ use std::path::{Path, PathBuf};
 /// Where claims are. Both they and the numbers of programs begin anew when the machine starts.
 const FOLDER: &str = "/run/netlathe/xdp";
 
+/// The XDP program of an interface, by its number and if it is known its name. What it does not pass on reaches no packet
+/// socket.
+///
+/// # Errors
+/// [`Error::NoInterface`], [`Error::System`].
+pub fn xdp_program(interface: &str) -> Result<Option<String>> {
+    let first = programs(&Interface::named(interface)?)?.first().copied();
+    Ok(first.map(|id| format!("id {id}{}", name_behind_comma(id))))
+}
+
 /// The right to attach a program to an interface and to take it off: one process has it at a time.
 #[derive(Debug)]
 pub(crate) struct Claim {
@@ -41,7 +51,7 @@ impl Claim {
         let recorded = claim.recorded();
         let there = programs(interface)?;
         if let Some(id) = there.iter().find(|id| !recorded.contains(id)) {
-            let name = name_of(*id).map_or_else(String::new, |name| format!(", {name}"));
+            let name = name_behind_comma(*id);
             return Err(Error::XdpProgram { interface: interface.name.clone(), id: *id, name });
         }
         claim.record(there)?;
@@ -226,6 +236,10 @@ fn name_of(id: u32) -> Option<String> {
     }
     let name: Vec<u8> = told.name.iter().copied().take_while(|byte| *byte != 0).collect();
     String::from_utf8(name).ok().filter(|name| !name.is_empty())
+}
+
+fn name_behind_comma(id: u32) -> String {
+    name_of(id).map_or_else(String::new, |name| format!(", {name}"))
 }
 
 #[cfg(test)]
