@@ -70,8 +70,11 @@ mod reload {
             for (plan, limit) in limits.filter(|(_, limit)| limit.rates.is_some()) {
                 match limit.reload(&OnDisk) {
                     Ok(users) => {
-                        let users = output::thousands(users as u64);
-                        output::note(format!("{}: the rates of {users} users were read again", plan.name));
+                        let whose = match users {
+                            1 => "rate of 1 user was".to_owned(),
+                            _ => format!("rates of {} users were", output::thousands(users as u64)),
+                        };
+                        output::note(format!("{}: the {whose} read again", plan.name));
                     }
                     Err(error) => output::note(format!("{}: the rates stay as they were: {error}", plan.name)),
                 }

@@ -235,9 +235,10 @@ fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec<usize>>, F
                 _ => format!(", or {} with the {workers} workers of limit", parts.len() + workers),
             };
             return Err(Failure::new(format!(
-                "--cores: pipeline {} has {each} CPUs and no more than {} parts ({}){why}: name at most {}{beside}",
+                "--cores: pipeline {} has {each} CPUs and no more than {} part{} ({}){why}: name at most {}{beside}",
                 plan.name,
                 parts.len(),
+                if parts.len() == 1 { "" } else { "s" },
                 parts.join(", "),
                 parts.len(),
             )));

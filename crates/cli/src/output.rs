@@ -362,7 +362,7 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     let users = &limit.users;
     writeln!(
         out,
-        "  users     {} present, room for {}, {} B each; {} came, {} were idle and made room, {} frames found none",
+        "  users     {} present, room for {}, {} B each; {} came, {} made room, {} frames found none",
         thousands(users.present),
         thousands(users.capacity as u64),
         users.bytes_per_user,

@@ -57,7 +57,7 @@ pub struct UserTable {
     pub present: u64,
     /// Users that came.
     pub created: u64,
-    /// Users that were idle and made room.
+    /// Users that made room.
     pub reclaimed: u64,
     /// Frames whose user found no room.
     pub refused: u64,

@@ -64,7 +64,7 @@ impl Limiter {
     /// As [`Users::give`]; nothing or only a part has changed then.
     pub fn reload(&self, rates: &Rates) -> Result<(), String> {
         let given = self.users.give(rates);
-        // Also where a part of them was given.
+        // Also where, in a crowded table, a part of them was given.
         self.ledger().figures.changed();
         given?;
         self.reloads.fetch_add(1, Ordering::Relaxed);

@@ -314,8 +314,7 @@ impl Users {
     fn evict(&self, number: u32, before: &Moment) -> bool {
         let slot = &self.slots[number as usize];
         let word = slot.word.read();
-        let pinned = slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & PINNED != 0;
-        if word == VACANT || pinned {
+        if word == VACANT || self.is_pinned(number) {
             return false;
         }
         let idle = self.bucket(slot, word).is_some_and(|bucket| word & !SIDE <= bucket.clock(before));
@@ -374,52 +373,66 @@ impl Users {
     /// their own and are not in `rates` get the default one; without one they go, as unknown as any other.
     ///
     /// # Errors
-    /// There is no room for so many users, or rates have changed too often.
+    /// There is no room for so many users, or rates have changed too often: all keep the rates that they have.
     pub fn give(&self, rates: &Rates) -> Result<(), String> {
         let users = rates.users();
         let at = Moment::of(Time::from_ps(self.latest.load(Ordering::Relaxed)));
         let mut room = self.room();
+        let find = || users.iter().map(|user| self.find(user.key)).collect::<Vec<_>>();
+        let mut known = find();
+        let mut given = vec![false; self.slots.len()];
+        for number in known.iter().flatten() {
+            given[*number as usize] = true;
+        }
+        let leaves = |number: &u32| !given[*number as usize] && self.is_pinned(*number);
+        let leaving: Vec<u32> = (0..room.unused).filter(leaves).collect();
+        let fits = |room: &Room, known: &[Option<u32>]| {
+            let leaving = if room.default.is_none() { leaving.len() } else { 0 };
+            let places = room.free.len() + (self.slots.len() - room.unused as usize) + leaving;
+            known.iter().filter(|number| number.is_none()).count() <= places
+        };
+        if !fits(&room, &known) {
+            self.sweep(&mut room, self.capacity(), at.time());
+            // Some of the idle may be among those who are given a rate.
+            known = find();
+        }
+        if !fits(&room, &known) {
+            let (users, capacity) = (users.len(), self.capacity());
+            return Err(format!("there is no room for {users} users in a table of {capacity}: give it more"));
+        }
         self.name(&mut room, rates.buckets())?;
         let names: Vec<u32> = rates.buckets().iter().map(|bucket| room.names[bucket] | PINNED).collect();
-        let mut given = vec![false; self.slots.len()];
-        for user in users {
-            let name = names[user.bucket as usize];
-            let number = match self.find(user.key) {
-                Some(number) => {
-                    self.change(number, name, &at);
-                    number
-                }
-                None => self
-                    .place(&mut room, user.key, name, &at)
-                    .or_else(|_| {
-                        self.sweep(&mut room, self.capacity(), at.time());
-                        self.place(&mut room, user.key, name, &at)
-                    })
-                    .map_err(|_| {
-                        let (users, capacity) = (users.len(), self.capacity());
-                        format!("there is no room for {users} users in a table of {capacity}: give it more")
-                    })?,
-            };
-            given[number as usize] = true;
-        }
-        for (number, given) in given.iter().enumerate().take(room.unused as usize) {
-            let slot = &self.slots[number];
-            let word = slot.word.read();
-            let pinned = slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & PINNED != 0;
-            if *given || !pinned || word == VACANT {
-                continue;
-            }
+        for number in leaving {
             match room.default {
-                Some(name) => self.change(number as u32, name, &at),
+                Some(name) => self.change(number, name, &at),
                 // Whatever is charged meanwhile: a worker that comes late finds that the user is gone.
                 None => {
-                    slot.word.swap(VACANT, Ordering::AcqRel);
-                    self.vacated(number as u32);
-                    room.free.push(number as u32);
+                    self.slots[number as usize].word.swap(VACANT, Ordering::AcqRel);
+                    self.vacated(number);
+                    room.free.push(number);
+                }
+            }
+        }
+        for (user, known) in users.iter().zip(known) {
+            let name = names[user.bucket as usize];
+            match known {
+                Some(number) => self.change(number, name, &at),
+                None => {
+                    self.place(&mut room, user.key, name, &at).map_err(|_| {
+                        "the rows of the table are crowded, and some users have their new rates, others not: give it \
+                         room for more users"
+                    })?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether the slot is that of a user whose rate was given. The caller holds the lock.
+    fn is_pinned(&self, number: u32) -> bool {
+        let slot = &self.slots[number as usize];
+        let word = slot.word.read();
+        word != VACANT && slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & PINNED != 0
     }
 
     /// Moves a user to another bucket. The caller holds the lock.
@@ -604,8 +617,33 @@ mod tests {
         let other = KeyKind::DstIp.parse("10.0.0.3").expect("an address");
         assert_eq!(users.find_or_add(other, &at(10_000)), Err(Full::Unknown));
         assert!(users.find(KeyKind::DstIp.parse("10.0.0.2").expect("an address")).is_some());
-        let more = Rates::parse(KeyKind::DstIp, "10.0.0.1 1Mbps\n10.0.0.2 1Mbps\n10.0.0.3 1Mbps", &|_| 3_000);
-        assert!(users.give(&more.expect("rates")).expect_err("too many").contains("no room"));
+        let rate = |user: &str| {
+            let key = KeyKind::DstIp.parse(user).expect("an address");
+            users.all().find(|(of, ..)| *of == key).map(|(_, bucket, ..)| bucket.rate().bps())
+        };
+        let parse = |text: &str| Rates::parse(KeyKind::DstIp, text, &|_| 3_000).expect("rates");
+        let more = users.give(&parse("10.0.0.1 1Mbps\n10.0.0.2 2Mbps\n10.0.0.3 1Mbps"));
+        assert!(more.expect_err("too many").contains("no room for 3 users in a table of 2"));
+        let rates = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(rate);
+        assert_eq!(rates, [Some(8_000_000), Some(1_000_000), None], "all or none");
+        // Who goes makes room.
+        users.give(&parse("10.0.0.3 3Mbps\n10.0.0.2 2Mbps")).expect("room for two");
+        let rates = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(rate);
+        assert_eq!(rates, [None, Some(2_000_000), Some(3_000_000)]);
+    }
+
+    #[test]
+    fn idle_users_make_room_for_given_ones_and_may_be_among_them() {
+        let users = Users::new(2, Span::from_us(1), Some(bucket(1_000_000)), 1);
+        let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|user| KeyKind::DstIp.parse(user).expect("an address"));
+        users.find_or_add(a, &at(1)).expect("room");
+        users.find_or_add(b, &at(1)).expect("room");
+        users.seen(at(1_000).time());
+        let rates = Rates::parse(KeyKind::DstIp, "10.0.0.2 2Mbps\n10.0.0.3 3Mbps", &|_| 3_000).expect("rates");
+        users.give(&rates).expect("room, once the idle have gone");
+        let mut rates: Vec<u64> = users.all().map(|(_, bucket, ..)| bucket.rate().bps()).collect();
+        rates.sort_unstable();
+        assert_eq!(rates, [2_000_000, 3_000_000]);
     }
 
     #[test]
