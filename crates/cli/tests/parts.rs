@@ -61,7 +61,7 @@ fn a_capture_that_is_sent_back_to_back_from_memory_has_one_part() {
     let line = ["gen", "--pcap", "in.pcap", "--speed", "max", "--out", "dpdk:net_null0", "--cores", "0,1"];
     let finished = bench.run(line);
     assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
-    assert!(finished.stderr.contains("no more than 1 parts (all of it)"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("no more than 1 part (all of it)"), "{}", finished.stderr);
 }
 
 #[test]
