@@ -223,6 +223,8 @@ fn what_cannot_be_searched_is_said_first() {
         ("search --dut 'delay 5us' --exceed 10%", "mlrsearch"),
         ("search --dut 'delay 5us' --longest-burst 1s", "--back-to-back"),
         ("search --dut 'delay 5us' --width 0%", "--width"),
+        ("search --dut 'delay 5us' --latency 0s", "--latency"),
+        ("search --dut 'delay 5us' --back-to-back 1 --longest-burst 0s", "--longest-burst"),
         ("search --dut 'limit key dst-ip rate 1Mbps rates nowhere'", "nowhere"),
         ("search --dut 'delay 5us' --gateway 10.0.0.1", "--gateway"),
         ("search --out eth0 --in eth1 --gateway ten", "no IP address"),

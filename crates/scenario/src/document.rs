@@ -85,11 +85,15 @@ impl Reader<'_> {
             let mut text = self.pipeline(table, number, span.clone());
             text.first_stream = streams;
             streams = streams.saturating_add(u16::try_from(text.streams.len()).unwrap_or(u16::MAX));
-            if names.contains(&text.name) {
-                self.add(span, format!("there is a pipeline '{}' already: give it another name", text.name));
+            if text.name.trim().is_empty() {
+                self.add(span.clone(), "the pipeline's name is empty: give it one, or leave it out");
             }
-            names.push(text.name.clone());
-            names.extend(text.back.as_ref().map(|(name, _)| name.clone()));
+            for name in [Some(&text.name), text.back.as_ref().map(|(name, _)| name)].into_iter().flatten() {
+                if names.contains(name) {
+                    self.add(span.clone(), format!("there is a pipeline '{name}' already: give it another name"));
+                }
+                names.push(name.clone());
+            }
             pipelines.extend(text.resolve(&mut self.problems));
         }
         if names.is_empty() {
@@ -400,6 +404,18 @@ that = "down.gap.error.max_ns < 1ns"
         let text = GOOD.replace("\"down\"", "\"v1.2\"").replace("down.gap", "v1.2.gap");
         let scenario = read("a.toml", &text).expect("a scenario");
         assert_eq!(scenario.expectations[0].path, ["v1.2", "gap", "error", "max_ns"]);
+    }
+
+    #[test]
+    fn names_tell_pipelines_apart() {
+        let refused = |text: &str| read("a.toml", text).expect_err("a name").to_string();
+        assert!(refused(&GOOD.replace("\"down\"", "\" \"")).contains("the pipeline's name is empty"));
+        let pipeline = |more: &str| format!("[[pipeline]]\nin = \"eth0\"\nout = \"eth1\"\n{more}\n");
+        let (way, back) = (pipeline("name = \"a\"\nreturn = [\"delay 1ms\"]"), pipeline("name = \"a-return\""));
+        for text in [format!("{way}{back}"), format!("{back}{way}")] {
+            let text = refused(&format!("schema = 1\n{text}"));
+            assert!(text.contains("there is a pipeline 'a-return' already"), "{text}");
+        }
     }
 
     #[test]

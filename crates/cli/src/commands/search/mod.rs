@@ -366,6 +366,11 @@ impl Search {
                 "--width: bounds of no width and trials of no length never end: write 0.5% and 1s",
             ));
         }
+        for (option, length) in [("--latency", self.latency), ("--longest-burst", Some(self.longest_burst))] {
+            if length == Some(Span::ZERO) {
+                return Err(Failure::new(format!("{option}: nothing is sent in no time: write 1s, or leave it out")));
+            }
+        }
         if sum < self.trial || exceed >= Share::ONE {
             return Err(Failure::new(
                 "--sum: it is shorter than a trial, or all may be bad: write --sum 21s --exceed 50%",
