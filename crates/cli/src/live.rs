@@ -130,6 +130,14 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         outcome.failure = outcome.failure.or(arrived.failure);
         report.streams = arrived.streams.report(&report.streams);
         report.flow = Some(arrived.flow);
+        let output = request.pipelines.last().map(|plan| &plan.output);
+        let own = receiver.is_some_and(|arrivals| output.and_then(interface) == interface(&arrivals.port));
+        if own && report.streams.iter().filter_map(|stream| stream.received.as_ref()).all(|came| came.received == 0) {
+            output::note(
+                "--in: nothing came back to the interface that sent: it receives what others send there; name the one at \
+                 the other end, unless a device under test was to send frames back",
+            );
+        }
     }
     resolution::warn(&mut outcome.limits, &warnings);
     Records::note(&records, &mut outcome.limits);
@@ -364,6 +372,13 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
 fn forget_lateness(report: &mut PipelineReport) {
     if !report.says_when() {
         report.lateness = None;
+    }
+}
+
+fn interface(port: &PortSpec) -> Option<&str> {
+    match port {
+        PortSpec::Interface { name, .. } => Some(name),
+        _ => None,
     }
 }
 

@@ -56,6 +56,19 @@ fn frames_that_are_lost_on_the_way_are_counted_and_change_the_status() {
 }
 
 #[test]
+fn who_listens_where_it_sends_is_told_why_nothing_came() {
+    let Some(bed) = paired("itself") else { return };
+    let stream = "--count 10 --wait 50ms --stream 'udp 10.0.0.1:1 > 10.0.0.2:9'";
+    for driver in ["af_packet", "af_xdp"] {
+        let itself = bed.run(Node::Box, &format!("gen --out if:a0,driver={driver} --in a0 {stream}"));
+        assert_eq!(itself.status.code(), Some(1), "{itself:?}");
+        assert!(itself.stderr.contains("--in: nothing came back to the interface that sent"), "{itself:?}");
+    }
+    let other = bed.run(Node::Box, &format!("gen --out a0 --in b0 {stream}"));
+    assert!(!other.stderr.contains("that sent"), "{other:?}");
+}
+
+#[test]
 fn a_replay_keeps_its_pace_on_a_port() {
     let Some(bed) = paired("replays") else { return };
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 64B-200B'";
