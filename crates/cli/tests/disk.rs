@@ -116,6 +116,27 @@ fn delays_are_of_the_law_and_of_the_seed() {
 }
 
 #[test]
+fn operations_have_delays_and_errors_of_their_own() {
+    if !can_mount() {
+        return;
+    }
+    let options = ["--delay", "read 2ms; write,unlink 20ms", "--error", "fsync", "eio", "100%"];
+    let disk = Disk::mounted(&options);
+    shell("dd if=/dev/zero of=f bs=4k count=20 && dd if=f of=/dev/null bs=4k", &disk.path());
+    let synced = File::open(disk.path().join("f")).expect("it is there").sync_all();
+    assert_eq!(synced.map_err(|error| error.raw_os_error()), Err(Some(5)));
+    fs::remove_file(disk.path().join("f")).expect("it can be removed");
+    let report = disk.report();
+    for (operation, ns) in [("read", 2e6), ("write", 20e6), ("unlink", 20e6)] {
+        let of = |name: &str| figure(&report, &format!("/operations/{operation}/{name}"));
+        assert!((of("delay_asked_ns/p50") / ns - 1.0).abs() < 2e-3, "{report}");
+        assert!((1.0..1.5).contains(&(of("delay_obtained_ns/p50") / ns)), "{report}");
+        assert!(of("errors_injected").abs() < 0.5, "{report}");
+    }
+    assert!(report["operations"]["fsync"]["delay_asked_ns"].is_null(), "no delay names it: {report}");
+}
+
+#[test]
 fn errors_come_as_often_as_asked() {
     if !can_mount() {
         return;
@@ -423,6 +444,9 @@ fn bad_input_is_refused_in_one_line_before_anything_starts() {
         ("--backing a --mount b --delay 10ms 2", "has no unit"),
         ("--backing a --mount b --delay 10ms 2ms distribution nromal", "no distribution"),
         ("--backing a --mount b --delay 10ms --delay 2ms", "multiple times"),
+        ("--backing a --mount b --delay 10ms ; read 2ms", "read has two delays"),
+        ("--backing a --mount b --delay reed 2ms", "--delay 'read 5ms; write,fsync 20ms'"),
+        ("--backing a --mount b --error write eio", "no error with its share"),
         ("--backing a --mount b --rate 1", "has no unit"),
         ("--backing a --mount b --rate 1MB", "write"),
         ("--backing a --mount b --error eio", "share"),

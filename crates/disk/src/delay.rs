@@ -1,18 +1,21 @@
 //! How long operations take, as people write it.
 
+use crate::operations::Operations;
 use engine::random::Random;
 use engine::schedules::Files;
 use engine::schedules::laws::{Correlation, Distribution, GapLaw, Values};
 use std::fmt;
 use units::{ParseError, Share, Span};
 
-/// How long an operation takes.
+/// How long an operation takes; of some operations only, where their names stand before it: `read,write 10ms`.
 ///
 /// Written as `tc netem` writes delays, `T [J [C]] [distribution NAME]`, or as any law of gaps:
 /// `exp mean 10ms`, `lognormal mean 10ms sd 5ms`.
 #[derive(Clone, Debug)]
 pub struct Delay {
     text: String,
+    /// Of which operations, if it says.
+    pub(crate) operations: Option<Operations>,
     how: How,
 }
 
@@ -33,22 +36,32 @@ enum How {
 const PATH: &str = "disk/delay";
 
 impl Delay {
-    /// Reads `10ms`, `10ms 2ms`, `10ms 2ms 25%`, `10ms 2ms distribution normal` and laws.
+    /// Reads several, of which each is of other operations: `read 5ms; write,fsync 20ms 2ms`.
+    ///
+    /// # Errors
+    /// As [`Delay::parse`].
+    pub fn parse_each(text: &str) -> Result<Vec<Self>, ParseError> {
+        text.split(';').map(Delay::parse).collect()
+    }
+
+    /// Reads `10ms`, `10ms 2ms`, `10ms 2ms 25%`, `10ms 2ms distribution normal` and laws, with `read` or `write,fsync`
+    /// before it or not.
     ///
     /// # Errors
     /// A time without a unit, words that mean nothing here, a law that cannot be had.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let text = words.join(" ");
-        let how = match GapLaw::parse(&text) {
+        let (operations, words) = Operations::before(&words);
+        let how = match GapLaw::parse(&words.join(" ")) {
             Some(law) => {
                 let law = law?;
                 Values::allow(&law)?;
                 How::Law(Box::new(law))
             }
-            None => as_netem(&words)?,
+            None => as_netem(words)?,
         };
-        Ok(Delay { text, how })
+        Ok(Delay { text, operations, how })
     }
 
     /// Reads the table that it names, if it names one.
@@ -63,13 +76,14 @@ impl Delay {
         }
     }
 
-    /// The delays, one after the other.
+    /// The delays, one after the other. Those of some operations have random numbers of their own.
     pub(crate) fn draws(&self, seed: u64) -> Result<Draws, ParseError> {
+        let path = self.operations.map_or_else(|| PATH.to_owned(), |operations| format!("{PATH}/{operations}"));
         Ok(match &self.how {
             How::Fixed(span) => Draws::Fixed(*span),
-            How::Law(law) => Draws::Law(Box::new(Values::new(law, seed, PATH)?)),
+            How::Law(law) => Draws::Law(Box::new(Values::new(law, seed, &path)?)),
             How::Spread { mean, jitter, correlation, distribution } => {
-                let random = Random::stream(seed, PATH);
+                let random = Random::stream(seed, &path);
                 let values = Values::of_distribution(distribution, *mean, *jitter, *correlation, random)?;
                 Draws::Law(Box::new(values))
             }
@@ -99,12 +113,15 @@ impl Draws {
     }
 }
 
-const REMEDY: &str =
-    "write --delay 10ms, --delay 10ms 2ms, --delay 10ms 2ms distribution normal, or a law as 'exp mean 10ms'";
+const REMEDY: &str = "write --delay 10ms, --delay 10ms 2ms, --delay 10ms 2ms distribution normal, or a law as 'exp mean 10ms'; \
+     --delay 'read 5ms; write,fsync 20ms' where operations differ";
 
 /// `T [J [C]] [[distribution] NAME] [corr C]`.
 fn as_netem(words: &[&str]) -> Result<How, ParseError> {
     let (mean, mut rest) = words.split_first().ok_or_else(|| ParseError::new("there is no delay", REMEDY))?;
+    if mean.starts_with(char::is_alphabetic) {
+        return Err(ParseError::new(format!("'{mean}' is neither a time nor an operation nor a law"), REMEDY));
+    }
     let mean: Span = mean.parse()?;
     let mut jitter = Span::ZERO;
     let mut correlation: Option<Share> = None;
@@ -242,6 +259,9 @@ mod tests {
             "-1ms",
             "exp mean 10ms idle",
             "exp mean 10",
+            "reed 10ms",
+            "read",
+            "read 10ms 2ms 25% 3ms",
         ] {
             let error = match Delay::parse(text) {
                 Err(error) => error.to_string(),

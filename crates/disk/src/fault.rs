@@ -1,5 +1,6 @@
 //! Errors that operations are made to fail with.
 
+use crate::operations::Operations;
 use rustix::io::Errno;
 use std::fmt;
 use units::{ParseError, Share};
@@ -11,6 +12,8 @@ pub struct Fault {
     name: &'static str,
     /// How many operations of all, each on its own.
     pub share: Share,
+    /// Of which operations, if it says.
+    pub operations: Option<Operations>,
 }
 
 /// Errors that programs meet on real disks.
@@ -24,22 +27,26 @@ const ERRORS: [(&str, Errno); 6] = [
 ];
 
 impl Fault {
-    /// Reads `eio 0.1%`.
+    /// Reads `eio 0.1%`, and `write,fsync eio 0.1%`.
     ///
     /// # Errors
     /// A name that is no error of a disk, no share.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let bad = |what: String| {
             let names: Vec<&str> = ERRORS.iter().map(|(name, _)| *name).collect();
-            ParseError::new(what, format!("write --error eio 0.1%, with one of {}", names.join(", ")))
+            ParseError::new(
+                what,
+                format!("write --error eio 0.1% or --error write,fsync eio 0.1%, with one of {}", names.join(", ")),
+            )
         };
         let words: Vec<&str> = text.split_whitespace().collect();
-        let [name, share] = words[..] else {
+        let (operations, rest) = Operations::before(&words);
+        let [name, share] = *rest else {
             return Err(bad(format!("'{text}' is no error with its share")));
         };
         let known = ERRORS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         let (name, errno) = *known.ok_or_else(|| bad(format!("'{name}' is no error that a disk is made to have")))?;
-        Ok(Fault { errno, name, share: share.parse()? })
+        Ok(Fault { errno, name, share: share.parse()?, operations })
     }
 
     /// The error's name, in small letters.
@@ -51,6 +58,9 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(operations) = self.operations {
+            write!(f, "{operations} ")?;
+        }
         write!(f, "{} {}", self.name, self.share)
     }
 }
@@ -61,11 +71,11 @@ mod tests {
 
     #[test]
     fn faults_read_and_print() {
-        for text in ["eio 0.1%", "enospc 5%", "etimedout 100%"] {
+        for text in ["eio 0.1%", "enospc 5%", "etimedout 100%", "read eio 1%", "write,fsync enospc 5%"] {
             assert_eq!(Fault::parse(text).expect(text).to_string(), text);
         }
         assert_eq!(Fault::parse("EIO  1%").expect("capitals").name(), "eio");
-        for text in ["", "eio", "eio 0.1", "eoi 1%", "eio 101%", "eio 1% 2%", "1% eio"] {
+        for text in ["", "eio", "eio 0.1", "eoi 1%", "eio 101%", "eio 1% 2%", "1% eio", "reed eio 1%", "read 1%"] {
             let error = Fault::parse(text).expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");
         }

@@ -1,7 +1,7 @@
 //! What every operation passes: how long it takes, how fast bytes go, which ones fail.
 
 use crate::Ask;
-use crate::delay::Draws;
+use crate::delay::{Delay, Draws};
 use crate::later::Later;
 use crate::operations::{Operation, Operations};
 use crate::report::Tallies;
@@ -28,10 +28,10 @@ pub(crate) struct Gate {
 
 /// What is drawn, in one order: that of operations.
 struct Decisions {
-    delay: Option<Draws>,
+    delays: Vec<(Operations, Draws)>,
     random: Random,
-    /// Each error with the share of draws up to which it is meant.
-    errors: Vec<(Errno, u64)>,
+    /// Each error, and of which operations how many in 10⁹ fail with it.
+    errors: Vec<(Operations, Errno, u64)>,
 }
 
 /// An operation that is under way.
@@ -45,21 +45,30 @@ pub(crate) struct Turn {
 
 impl Gate {
     pub(crate) fn new(ask: &Ask) -> Result<Self, crate::Error> {
-        let delay = ask.delay.as_ref().map(|delay| delay.draws(ask.seed)).transpose()?;
-        let mut sum = 0;
-        let mut errors = Vec::new();
-        for fault in &ask.errors {
-            sum += u64::from(fault.share.ppb());
-            errors.push((fault.errno, sum));
+        let of = |operations: Option<Operations>| operations.unwrap_or(ask.operations);
+        let errors: Vec<_> =
+            ask.errors.iter().map(|fault| (of(fault.operations), fault.errno, u64::from(fault.share.ppb()))).collect();
+        for operation in Operation::ALL {
+            let of_it = ask.delays.iter().filter(|delay| of(delay.operations).contains(*operation));
+            if let [first, second, ..] = of_it.collect::<Vec<_>>()[..] {
+                let what = format!("{} has two delays, '{first}' and '{second}'", operation.name());
+                return Err(
+                    ParseError::new(what, "write each operation once, as --delay 'read 5ms; write 20ms'").into()
+                );
+            }
+            let of_it = errors.iter().filter(|(operations, ..)| operations.contains(*operation));
+            if of_it.map(|(.., share)| share).sum::<u64>() > u64::from(Share::ONE.ppb()) {
+                let what = format!("the shares of errors of {} are more than the whole", operation.name());
+                return Err(ParseError::new(what, "write at most 100% in all").into());
+            }
         }
-        if sum > u64::from(Share::ONE.ppb()) {
-            return Err(
-                ParseError::new("the shares of errors are more than the whole", "write at most 100% in all").into()
-            );
-        }
-        let decisions = Decisions { delay, random: Random::stream(ask.seed, "disk/error"), errors };
+        let drawn = |delay: &Delay| Ok((of(delay.operations), delay.draws(ask.seed)?));
+        let delays: Vec<_> = ask.delays.iter().map(drawn).collect::<Result<_, ParseError>>()?;
+        let named = delays.iter().map(|(operations, _)| *operations).chain(errors.iter().map(|error| error.0));
+        let operations = named.fold(ask.operations, Operations::and);
+        let decisions = Decisions { delays, random: Random::stream(ask.seed, "disk/error"), errors };
         Ok(Gate {
-            operations: ask.operations,
+            operations,
             decisions: Mutex::new(decisions),
             bucket: ask.rate.map(|rate| Arc::new(Mutex::new(Bucket::new(rate)))),
             later: Later::start().map_err(crate::Error::Threads)?,
@@ -79,11 +88,17 @@ impl Gate {
         let mut turn = Turn { operation, arrived, asked: None, error: None };
         if self.operations.contains(operation) && !self.hurry.load(Ordering::Relaxed) {
             let mut decisions = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
-            let Decisions { delay, random, errors } = &mut *decisions;
-            turn.asked = delay.as_mut().map(Draws::draw);
-            if !errors.is_empty() {
-                let drawn = random.below(Share::ONE.ppb().into());
-                turn.error = errors.iter().find(|(_, end)| drawn < *end).map(|(errno, _)| *errno);
+            let Decisions { delays, random, errors } = &mut *decisions;
+            let delay = delays.iter_mut().find(|(operations, _)| operations.contains(operation));
+            turn.asked = delay.map(|(_, draws)| draws.draw());
+            let mut meant = errors.iter().filter(|(operations, ..)| operations.contains(operation)).peekable();
+            if meant.peek().is_some() {
+                let mut left = random.below(Share::ONE.ppb().into());
+                turn.error = meant.find_map(|(_, errno, share)| {
+                    let hit = left < *share;
+                    left = left.saturating_sub(*share);
+                    hit.then_some(*errno)
+                });
             }
         }
         turn
@@ -251,7 +266,36 @@ mod tests {
     }
 
     #[test]
+    fn operations_have_delays_and_errors_of_their_own() {
+        let delays = Delay::parse_each("read 5ms; write,rename 20ms").expect("two delays");
+        let gate = Gate::new(&Ask { delays, ..ask(&[("read eio", "100%"), ("enospc", "100%")]) });
+        assert!(gate.is_err(), "reads would fail twice");
+        let delays = Delay::parse_each("read 5ms; write,rename 20ms").expect("two delays");
+        let gate =
+            Gate::new(&Ask { delays, ..ask(&[("read eio", "100%"), ("rename enospc", "100%")]) }).expect("a gate");
+        let of = |operation| {
+            let turn = gate.arrive(operation);
+            (turn.asked.map(|asked| asked.as_ps() / 1_000_000_000), turn.error)
+        };
+        assert_eq!(of(Operation::Read), (Some(5), Some(Errno::IO)));
+        assert_eq!(of(Operation::Write), (Some(20), None));
+        assert_eq!(of(Operation::Rename), (Some(20), Some(Errno::NOSPC)), "not among --ops, but named");
+        assert_eq!(of(Operation::Fsync), (None, None), "among --ops, but all name others");
+        assert!(gate.concerns(Operation::Rename) && !gate.concerns(Operation::Lookup));
+    }
+
+    #[test]
+    fn two_delays_of_one_operation_are_refused() {
+        for text in ["read 5ms; read,write 6ms", "5ms; write 20ms", "5ms; 6ms"] {
+            let delays = Delay::parse_each(text).expect("delays");
+            let refused = Gate::new(&Ask { delays, ..ask(&[]) }).err().expect("two").to_string();
+            assert!(refused.contains("has two delays"), "{refused}");
+        }
+    }
+
+    #[test]
     fn more_errors_than_operations_are_refused() {
         assert!(Gate::new(&ask(&[("eio", "60%"), ("enospc", "60%")])).is_err());
+        assert!(Gate::new(&ask(&[("read eio", "60%"), ("write enospc", "60%")])).is_ok());
     }
 }

@@ -46,13 +46,13 @@ pub struct Ask {
     pub backing: PathBuf,
     /// Where it is shown.
     pub mount: PathBuf,
-    /// How long each of [`Ask::operations`] takes.
-    pub delay: Option<Delay>,
+    /// How long operations take: those that a delay names, or each of [`Ask::operations`].
+    pub delays: Vec<Delay>,
     /// How fast bytes are read and written, all together.
     pub rate: Option<BitRate>,
-    /// What fails, and how often.
+    /// What fails, and how often: of the operations that an error names, or each of [`Ask::operations`].
     pub errors: Vec<Fault>,
-    /// The operations that are delayed and made to fail.
+    /// The operations that are delayed and made to fail where delays and errors name none.
     pub operations: Operations,
     /// The page cache is used.
     pub cached: bool,
@@ -65,6 +65,6 @@ impl Ask {
     #[must_use]
     pub fn new(backing: PathBuf, mount: PathBuf) -> Self {
         let operations = Operations::default();
-        Ask { backing, mount, delay: None, rate: None, errors: Vec::new(), operations, cached: false, seed: 1 }
+        Ask { backing, mount, delays: Vec::new(), rate: None, errors: Vec::new(), operations, cached: false, seed: 1 }
     }
 }

@@ -72,6 +72,17 @@ impl Operations {
         Operations(self.0 | 1 << operation as u32)
     }
 
+    /// These and others.
+    pub(crate) const fn and(self, others: Self) -> Self {
+        Operations(self.0 | others.0)
+    }
+
+    /// What stands before a delay or an error that is of some operations only, and the rest.
+    pub(crate) fn before<'a, 'b>(words: &'a [&'b str]) -> (Option<Self>, &'a [&'b str]) {
+        let read = words.split_first().and_then(|(first, rest)| Some((first.parse().ok()?, rest)));
+        read.map_or((None, words), |(operations, rest)| (Some(operations), rest))
+    }
+
     /// Each of them.
     pub fn iter(self) -> impl Iterator<Item = Operation> {
         Operation::ALL.iter().copied().filter(move |operation| self.contains(*operation))

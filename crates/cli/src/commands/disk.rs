@@ -16,7 +16,7 @@ Examples:
   netlathe disk --backing /data --mount /mnt/slow --delay 10ms
   netlathe disk --backing /data --mount /mnt/slow --delay 5ms 2ms distribution normal --rate 20MB/s
   netlathe disk --backing /data --mount /mnt/slow --delay 'exp mean 10ms' --ops read --duration 60s
-  netlathe disk --backing /data --mount /mnt/slow --error eio 0.1% --ops write,fsync
+  netlathe disk --backing /data --mount /mnt/slow --delay 'read 5ms; write,fsync 20ms 2ms' --error write eio 0.1%
   netlathe disk --unmount /mnt/slow
 
 Programs use the mount point; their data are in the backing directory. Each read and write is an
@@ -34,16 +34,18 @@ pub(crate) struct Disk {
     #[arg(long, value_name = "DIR", required_unless_present = "unmount")]
     mount: Option<PathBuf>,
     /// How long an operation takes: 10ms; 10ms 2ms (±, uniform); 10ms 2ms 25% (correlated);
-    /// 10ms 2ms distribution normal|pareto|…; or a law such as 'exp mean 10ms'
+    /// 10ms 2ms distribution normal|pareto|…; or a law such as 'exp mean 10ms'. Where operations differ:
+    /// 'read 5ms; write,fsync 20ms 2ms'
     #[arg(long, value_name = "T [J [C]] [distribution NAME]", num_args = 1.., action = clap::ArgAction::Set, allow_hyphen_values = false)]
     delay: Option<Vec<String>>,
     /// How fast bytes go, reads and writes together: 20MB/s, 100Mbps
     #[arg(long, value_name = "RATE", value_parser = super::parse::<BitRate>, allow_hyphen_values = true)]
     rate: Option<BitRate>,
-    /// An error and the share of operations that fail with it; may be given several times
-    #[arg(long, value_names = ["NAME", "SHARE"], num_args = 1..=2, action = clap::ArgAction::Append)]
+    /// An error and the share of operations that fail with it, as eio 0.1%, or of which operations: write,fsync eio 0.1%;
+    /// may be given several times
+    #[arg(long, value_names = ["[OPS] NAME", "SHARE"], num_args = 1..=3, action = clap::ArgAction::Append)]
     error: Vec<String>,
-    /// The operations that are delayed and that fail [default: read,write,fsync]
+    /// The operations that are delayed and that fail, where --delay and --error name none [default: read,write,fsync]
     #[arg(long, value_name = "LIST", value_parser = super::parse::<Operations>)]
     ops: Option<Operations>,
     /// Use the page cache: what was read before is read at once
@@ -122,19 +124,22 @@ impl Disk {
         };
         let mut ask = Ask::new(backing, mount);
         if let Some(words) = &self.delay {
-            let read = |text: &str| -> Result<Delay, ParseError> {
-                let mut delay = Delay::parse(text)?;
-                delay.load(&OnDisk)?;
-                Ok(delay)
+            let read = |text: &str| -> Result<Vec<Delay>, ParseError> {
+                let mut delays = Delay::parse_each(text)?;
+                delays.iter_mut().try_for_each(|delay| delay.load(&OnDisk))?;
+                Ok(delays)
             };
-            let delay = read(&words.join(" ")).map_err(|error| Failure::new(format!("--delay: {error}")))?;
-            ask.delay = Some(delay);
+            ask.delays = read(&words.join(" ")).map_err(|error| Failure::new(format!("--delay: {error}")))?;
         }
-        // One after the other or in one word: they come in pairs.
+        // One after the other or in one word: they come in pairs, or with operations before them.
         let words: Vec<&str> = self.error.iter().flat_map(|word| word.split_whitespace()).collect();
-        for pair in words.chunks(2) {
-            let fault = Fault::parse(&pair.join(" ")).map_err(|error| Failure::new(format!("--error: {error}")))?;
+        let mut words = words.as_slice();
+        while let Some(first) = words.first() {
+            let many = if first.parse::<Operations>().is_ok() { 3 } else { 2 };
+            let (one, rest) = words.split_at(many.min(words.len()));
+            let fault = Fault::parse(&one.join(" ")).map_err(|error| Failure::new(format!("--error: {error}")))?;
             ask.errors.push(fault);
+            words = rest;
         }
         ask.rate = self.rate;
         ask.operations = self.ops.unwrap_or_default();
@@ -182,18 +187,25 @@ fn report(ask: &Ask, lasted: Duration, tallies: &Tallies) -> Value {
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(|(_, tally)| of(tally)).sum::<u64>();
     let (bytes, seconds) = moved(tallies);
     let rate = seconds.filter(|seconds| *seconds > 0.0).map(|seconds| bytes as f64 * 8.0 / seconds);
-    let errors: Vec<Value> =
-        ask.errors.iter().map(|fault| json!({ "error": fault.name(), "share": fault.share.as_f64() })).collect();
+    let names = |operations: Operations| operations.iter().map(|operation| operation.name()).collect::<Vec<_>>();
+    let errors: Vec<Value> = ask
+        .errors
+        .iter()
+        .map(|fault| {
+            let ops = names(fault.operations.unwrap_or(ask.operations));
+            json!({ "error": fault.name(), "share": fault.share.as_f64(), "ops": ops })
+        })
+        .collect();
     json!({
         "schema": 1,
         "command": "disk",
         "backing": ask.backing,
         "mount": ask.mount,
         "asked": {
-            "delay": ask.delay.as_ref().map(ToString::to_string),
+            "delay": (!ask.delays.is_empty()).then(|| ask.delays.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
             "rate_bps": ask.rate.map(BitRate::bps),
             "errors": errors,
-            "ops": ask.operations.iter().map(|operation| operation.name()).collect::<Vec<_>>(),
+            "ops": names(ask.operations),
             "cached": ask.cached,
             "seed": ask.seed,
         },
