@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(20);
 impl FarEnd {
     /// Opens the receiver. What arrives from now on is counted.
     pub(crate) fn open(port: &PortSpec, wait: Duration) -> Result<Self, Failure> {
-        let PortSpec::Interface { name, .. } = port else {
+        let Some(name) = port.interface() else {
             return Err(Failure::new(format!(
                 "--in: nothing can be received from {port} while sending: name an interface"
             )));

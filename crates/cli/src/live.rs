@@ -130,8 +130,8 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         outcome.failure = outcome.failure.or(arrived.failure);
         report.streams = arrived.streams.report(&report.streams);
         report.flow = Some(arrived.flow);
-        let output = request.pipelines.last().map(|plan| &plan.output);
-        let own = receiver.is_some_and(|arrivals| output.and_then(interface) == interface(&arrivals.port));
+        let output = request.pipelines.last().and_then(|plan| plan.output.interface());
+        let own = receiver.is_some_and(|arrivals| output == arrivals.port.interface());
         if own && report.streams.iter().filter_map(|stream| stream.received.as_ref()).all(|came| came.received == 0) {
             output::note(
                 "--in: nothing came back to the interface that sent: it receives what others send there; name the one at \
@@ -375,16 +375,9 @@ fn forget_lateness(report: &mut PipelineReport) {
     }
 }
 
-fn interface(port: &PortSpec) -> Option<&str> {
-    match port {
-        PortSpec::Interface { name, .. } => Some(name),
-        _ => None,
-    }
-}
-
 /// Drivers take frames for an interface that is down, and they are counted as out.
 fn say_what_became_of(port: &PortSpec) {
-    let PortSpec::Interface { name, .. } = port else { return };
+    let Some(name) = port.interface() else { return };
     if dpdk::link(name).is_ok_and(|link| !link.up) {
         output::note(format!("{port} is down at the end of the run; frames that it took since are counted as out"));
     }
@@ -535,7 +528,8 @@ fn open(
                 .map_err(|error| Failure::new(format!("--gateway: {}: {error}", plan.output)))?;
         }
     }
-    if let SourcePlan::Port(PortSpec::Interface { name, .. }) = &plan.source
+    if let SourcePlan::Port(port) = &plan.source
+        && let Some(name) = port.interface()
         && worker.drivers().first() == Some(&"net_af_packet")
     {
         far_end::say_what_comes_before(name);

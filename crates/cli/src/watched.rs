@@ -22,9 +22,9 @@ impl Watched {
         let mut names: Vec<&str> = Vec::new();
         for plan in &request.pipelines {
             let source = if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None };
-            names.extend(source.into_iter().chain([&plan.output]).filter_map(interface));
+            names.extend(source.into_iter().chain([&plan.output]).filter_map(PortSpec::interface));
         }
-        names.extend(receiver.and_then(|arrivals| interface(&arrivals.port)));
+        names.extend(receiver.and_then(|arrivals| arrivals.port.interface()));
         names.extend(request.on.as_ref().map(|on| on.interface.as_str()));
         let numbered = |name: &str| Some((name.to_owned(), dpdk::link(name).ok()?.index));
         let interfaces = names.into_iter().filter_map(numbered).collect();
@@ -53,8 +53,4 @@ impl Watched {
             "interface {name} went away, which ended the run: the report is good up to there, but frames that it was given in its last 0.1 s may count as out; see ip link"
         )))
     }
-}
-
-fn interface(port: &PortSpec) -> Option<&str> {
-    if let PortSpec::Interface { name, .. } = port { Some(name) } else { None }
 }

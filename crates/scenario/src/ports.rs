@@ -113,6 +113,12 @@ impl PortSpec {
         }
     }
 
+    /// The name of the machine's own interface that this port is.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        if let PortSpec::Interface { name, .. } = self { Some(name) } else { None }
+    }
+
     /// True if time is virtual on this port.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
