@@ -1,38 +1,39 @@
 //! Runs pipelines whose ports are live, and receives from interfaces.
 
+mod capture;
+mod cores;
+mod progress;
+mod receive;
+
 use crate::assemble;
-use crate::commands::Cores;
-use crate::commands::measure::{Receiver, Reception};
 use crate::decisions::DecisionFile;
 use crate::execute::{Arrivals, Outcome, Request};
 use crate::far_end::{self, FarEnd};
 use crate::limits::{self, Reload};
 use crate::on::On;
 use crate::output::{self, Failure};
-use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
 use crate::virtual_time;
 use crate::watched::Watched;
-use dataplane::{
-    Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Supply, Whole, Worker,
-};
+use capture::{FromCapture, Records, whole};
+use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Worker};
 use dataplane::{has_threads, limit_stage};
-use dpdk::{Eal, EalConfig, LogLevel, Mbuf, PacketRing, RingConfig, TscClock};
+use dpdk::{Eal, EalConfig, LogLevel, Mbuf, TscClock};
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use engine::sources::Streams;
 use engine::stages::StageConfig;
-use measure::{Flow, PipelineReport};
-use packet::{Frame, HeapFrame};
-use scenario::{BackPlan, FillerSpec, LineSpec, Pacer, PipelinePlan, PortSpec, Replay, SourcePlan};
+use measure::PipelineReport;
+use scenario::{BackPlan, FillerSpec, LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
-use sim::{FrameList, ReplaySource, SimError, Source};
+use sim::{FrameList, SimError};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::{Duration, Instant};
-use units::{FrameLen, Span, Time};
+use units::Span;
+
+pub(crate) use receive::receive;
 
 /// Frames of a line that are listed at most: they are kept in memory until the run has ended.
 const LISTED: usize = 4_194_304;
@@ -45,7 +46,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let records: Vec<Arc<Records>> = request.pipelines.iter().map(|_| Arc::default()).collect();
     let plans = request.pipelines.iter().zip(&records);
     let mut configs = plans.map(|(plan, records)| config(plan, request, records)).collect::<Result<Vec<_>, _>>()?;
-    let behind = place(&mut configs, request)?;
+    let behind = cores::place(&mut configs, request)?;
     let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
     let eal = start_dpdk(request, &configs)?;
     // Before the ports are open: nothing has to wait for it.
@@ -69,7 +70,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
                     scope.spawn(move || worker.run(eal, flag, counters))
                 })
                 .collect();
-            show_progress(request, &counters, || {
+            progress::show(request, &counters, || {
                 reload.if_asked(request);
                 if watched.has_lost_one() {
                     stop.ask();
@@ -158,120 +159,6 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     outcome.limits.insert("dpdk".into(), json!(Eal::version()));
     outcome.limits.insert("ports".into(), Value::Object(ports));
     Ok(outcome)
-}
-
-/// A capture that is sent again, as the data plane takes it.
-struct FromCapture {
-    source: ReplaySource,
-    cut: u64,
-    records: Arc<Records>,
-}
-
-/// Records of a capture that are not as they should be, so far.
-#[derive(Default)]
-struct Records {
-    /// Cut when they were captured.
-    cut: AtomicU64,
-    /// Stamped before the one ahead of them.
-    disordered: AtomicU64,
-}
-
-impl Records {
-    /// Says what was found in the captures of a run.
-    fn note(all: &[Arc<Records>], limits: &mut Map<String, Value>) {
-        let sum = |of: fn(&Records) -> &AtomicU64| all.iter().map(|one| of(one).load(Ordering::Relaxed)).sum::<u64>();
-        let (cut, disordered) = (sum(|one| &one.cut), sum(|one| &one.disordered));
-        if cut > 0 {
-            limits.insert("cut_records".into(), json!(cut));
-            output::note(format!(
-                "{cut} records of the capture had been cut; their frames go out as long as they were, with zeros for what is missing"
-            ));
-        }
-        virtual_time::note_disordered(disordered, limits);
-    }
-}
-
-impl Supply for FromCapture {
-    fn next(&mut self, frame: &mut HeapFrame) -> Option<Time> {
-        let arrival = self.source.arrival()?;
-        self.source.take(frame);
-        self.cut += u64::from(frame.make_whole());
-        self.records.cut.store(self.cut, Ordering::Relaxed);
-        self.records.disordered.store(self.source.disordered(), Ordering::Relaxed);
-        Some(arrival)
-    }
-
-    fn failure(&mut self) -> Option<String> {
-        self.source.failure().map(|error| error.to_string())
-    }
-}
-
-/// Deals the CPUs out: as many to each pipeline, in order, one for each of its parts; and gives those behind,
-/// for the workers of `limit`.
-fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec<usize>>, Failure> {
-    let mut behind = vec![Vec::new(); configs.len()];
-    let Some(Cores(cores)) = &request.common.cores else { return Ok(behind) };
-    let each = cores.len() / configs.len();
-    if each == 0 || !cores.len().is_multiple_of(configs.len()) {
-        return Err(Failure::new(format!(
-            "--cores: {} CPUs cannot be dealt out evenly to {} pipelines: name as many for each",
-            cores.len(),
-            configs.len()
-        )));
-    }
-    let plans = configs.iter_mut().zip(&mut behind).zip(&request.pipelines);
-    for (((config, behind), plan), cores) in plans.zip(cores.chunks(each)) {
-        // What nobody asks anything of goes from the source straight to the queue.
-        let straight = config.pacing == Pacing::AsReady && plan.classes.is_empty() && plan.stages.is_empty();
-        let straight = straight && request.common.slices.is_none();
-        let (mut parts, why) = match config.feed {
-            Feed::Replay { whole: Some(_), .. } if straight => {
-                (vec!["all of it"], ", since a capture that fits in memory is sent from there")
-            }
-            _ => parts(plan, request.common.slices.is_some()),
-        };
-        parts.extend(matches!(config.output, Device::Line { .. }).then_some("the far end of the line"));
-        let limits = plan.limits().map(|(_, limit)| limit);
-        let workers = limits.filter(|limit| has_threads(limit)).map(|limit| limit.workers).max().unwrap_or(0);
-        // The pipeline's own come first; workers have CPUs of theirs if there are enough for all.
-        let own = if each > workers { each - workers } else { each };
-        // Streams of which nothing is asked are made on as many as there are.
-        let floods = straight && matches!(config.feed, Feed::Stream(..));
-        if own > parts.len() && !floods {
-            let beside = match workers {
-                0 => String::new(),
-                _ => format!(", or {} with the {workers} workers of limit", parts.len() + workers),
-            };
-            return Err(Failure::new(format!(
-                "--cores: pipeline {} has {each} CPUs and no more than {} part{} ({}){why}: name at most {}{beside}",
-                plan.name,
-                parts.len(),
-                if parts.len() == 1 { "" } else { "s" },
-                parts.join(", "),
-                parts.len(),
-            )));
-        }
-        config.cpus = cores[..own].to_vec();
-        *behind = cores[own..].to_vec();
-    }
-    Ok(behind)
-}
-
-/// The parts that a pipeline is run in at most, as [`Pipeline::most_parts`] has it, and why they are no more.
-fn parts(plan: &PipelinePlan, sliced: bool) -> (Vec<&'static str>, &'static str) {
-    if sliced && plan.pacer == Pacer::Filler {
-        return (vec!["all of it"], ", since with fillers --slices go by the place on the line");
-    }
-    if plan.all_stages().any(StageConfig::answers) {
-        return (vec!["receiving and stages", "departures"], ", since stages that answer stay with the way back");
-    }
-    let has_classes = !plan.classes.is_empty();
-    let mut parts = vec![if sliced && has_classes { "receiving and classes" } else { "receiving" }];
-    parts.extend((has_classes && !sliced).then_some("classes"));
-    let has_stages = !plan.stages.is_empty() || plan.classes.iter().any(|class| !class.stages.is_empty());
-    parts.extend(has_stages.then_some("stages"));
-    parts.push("departures");
-    (parts, if sliced && has_classes { ", since --slices begin where the class is found" } else { "" })
 }
 
 /// What waiting alone reaches here, of each pipeline that will wait for the clock: measured on as many
@@ -424,7 +311,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
             // What is no file (a pipe) can be read once only.
             let fits = plan.asks_nothing() && replay.path.is_file();
             let whole = if fits { whole(replay, records)? } else { None };
-            let supply = Box::new(FromCapture { source, cut: 0, records: records.clone() });
+            let supply = Box::new(FromCapture::new(source, records.clone()));
             Feed::Replay { supply, ahead: no_stages, whole }
         }
     };
@@ -457,25 +344,6 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         config.on = Some(interface.clone());
     }
     Ok(config)
-}
-
-/// All frames of a capture, if they are few enough to be held, and all of it can be read.
-fn whole(replay: &Replay, records: &Records) -> Result<Option<Whole>, Failure> {
-    let once = Replay { times: 1, ..replay.clone() };
-    let mut source = virtual_time::open_replay(&once).map_err(Failure::new)?;
-    let mut whole = Whole { frames: Vec::new(), times: replay.times };
-    let mut next = HeapFrame::default();
-    let mut cut = 0;
-    while source.arrival().is_some() {
-        if whole.frames.len() == Whole::MOST {
-            return Ok(None);
-        }
-        source.take(&mut next);
-        cut += u64::from(next.make_whole());
-        whole.frames.push(next.bytes().to_vec());
-    }
-    records.cut.store(cut, Ordering::Relaxed);
-    Ok(source.failure().is_none().then_some(whole))
 }
 
 fn open(
@@ -561,127 +429,4 @@ fn device(port: &PortSpec) -> Result<Device, Failure> {
         },
         PortSpec::Pcap(_) | PortSpec::Wire(_) => return Err(Failure::new(format!("{port} is no live port"))),
     })
-}
-
-/// Shows how far the pipelines are until they have `ended`.
-fn show_progress(request: &Request, counters: &[Counters], mut ended: impl FnMut() -> bool) {
-    let mut progress = Progress::new(&request.common, request.pipelines.iter().map(|plan| plan.name.as_str()));
-    let mut before: Vec<(Duration, u64)> = counters.iter().map(|_| (Duration::ZERO, 0)).collect();
-    while !ended() {
-        thread::sleep(Duration::from_millis(20));
-        if progress.is_due() {
-            let now = progress.passed();
-            for (i, (counters, plan)) in counters.iter().zip(&request.pipelines).enumerate() {
-                let bytes = counters.left_bytes.load(Ordering::Relaxed);
-                let (then, bytes_then) = std::mem::replace(&mut before[i], (now, bytes));
-                let rate = (bytes - bytes_then) as f64 * 8.0 / (now - then).as_secs_f64().max(1e-3);
-                progress.say(i, so_far(now, rate, counters, !plan.asks_nothing()));
-            }
-        }
-    }
-}
-
-/// A run in a line: its rate of late, and what waits, was starved and was late so far.
-fn so_far(passed: Duration, rate_bps: f64, counters: &Counters, asked: bool) -> String {
-    let figure = |counter: &AtomicU64| output::thousands(counter.load(Ordering::Relaxed));
-    let ns = |counter: &AtomicU64| output::brief(counter.load(Ordering::Relaxed) as f64);
-    let rate = output::bits(output::digits(rate_bps, 4));
-    let mut text = format!("{} s  {rate}  {} waiting", passed.as_secs(), figure(&counters.depth));
-    if asked {
-        let (median, max) = (ns(&counters.late_median_ns), ns(&counters.late_max_ns));
-        let starved = figure(&counters.starved);
-        let wave = match counters.width_ns.load(Ordering::Relaxed) {
-            0 => String::new(),
-            width => format!(", wave {} wide", output::brief(width as f64)),
-        };
-        text += &format!("  {starved} starved{wave}  late {median}, max {max}");
-    }
-    text + &format!("  {} out", figure(&counters.left))
-}
-
-/// Receives from an interface by its packet ring until told to stop.
-pub(crate) fn receive(
-    name: &str,
-    receiver: &mut Receiver,
-    reception: &Reception<'_>,
-    stop: &Stop,
-) -> Result<Outcome, Failure> {
-    let mut ring = PacketRing::open(name, &RingConfig::default()).map_err(Failure::new)?;
-    far_end::say_what_comes_before(name);
-    let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
-    let longest = ring.mtu().map_err(Failure::new)? + 14;
-    let begin = Instant::now();
-    let mut flow = Flow::default();
-    let mut epoch_ns = None;
-    let mut bytes = Vec::new();
-    let mut failure = None;
-    let mut flushed = Instant::now();
-    let left =
-        |duration: Option<Span>| duration.map_or(Duration::MAX, |span| span.to_std().saturating_sub(begin.elapsed()));
-    let mut progress = Progress::new(reception.common, ["measure"]);
-    while !stop.asked() && receiver.frames() < reception.count {
-        if progress.is_due() {
-            progress.say(0, receiver.so_far(progress.passed()));
-        }
-        let left = left(reception.duration);
-        if left.is_zero() {
-            break;
-        }
-        match ring.next(left.min(Duration::from_millis(100))) {
-            Ok(None) => {}
-            Ok(Some(batch)) => {
-                for frame in &batch {
-                    if receiver.frames() >= reception.count {
-                        break;
-                    }
-                    let epoch = *epoch_ns.get_or_insert(frame.time_ns);
-                    let start = Time::from_ps(frame.time_ns.saturating_sub(epoch) * units::PS_PER_NS);
-                    receiver.record(start, FrameLen::of_captured(frame.link_len()));
-                    receiver.record_stamp(frame.bytes, frame.time_ns);
-                    flow.partial_checksums += u64::from(frame.partial_checksum);
-                    flow.super_frames += u64::from(frame.original_len > longest);
-                    if let Some(writer) = &mut writer {
-                        bytes.clear();
-                        frame.write_to(&mut bytes);
-                        failure = writer.write(frame.time_ns, &bytes, frame.link_len()).err().map(Failure::new);
-                    }
-                    if failure.is_some() {
-                        break;
-                    }
-                }
-            }
-            Err(error) => {
-                failure = Some(Failure::new(error));
-                break;
-            }
-        }
-        if let Some(writer) = writer.as_mut().filter(|_| flushed.elapsed() >= Duration::from_secs(1)) {
-            failure = failure.or(writer.flush().err().map(Failure::new));
-            flushed = Instant::now();
-        }
-        if failure.is_some() {
-            break;
-        }
-    }
-    drop(progress);
-    if let Some(writer) = &mut writer {
-        failure = failure.or(writer.flush().err().map(Failure::new));
-    }
-    match ring.counts() {
-        Ok(counts) => flow.kernel_drops = counts.dropped,
-        Err(error) => failure = failure.or(Some(Failure::new(error))),
-    }
-    if flow.super_frames + flow.partial_checksums > 0 {
-        output::note(format!(
-            "{} frames are longer than the MTU and {} have unfinished checksums: turn offloads off at the sender, ethtool -K DEVICE tx off tso off gso off gro off",
-            flow.super_frames, flow.partial_checksums
-        ));
-    }
-    let mut limits = Map::new();
-    limits.insert(
-        "clock".into(),
-        json!("kernel receive stamps, 1 ns steps; a stamp is taken when the kernel has the frame"),
-    );
-    let partial = PipelineReport { flow: Some(flow), ..PipelineReport::default() };
-    Ok(Outcome { reports: vec![partial], limits, failure })
 }

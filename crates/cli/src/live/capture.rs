@@ -1,0 +1,83 @@
+//! A capture that is sent again, as the data plane takes it.
+
+use crate::output::{self, Failure};
+use crate::virtual_time;
+use dataplane::{Supply, Whole};
+use packet::{Frame, HeapFrame};
+use scenario::Replay;
+use serde_json::{Map, Value, json};
+use sim::{ReplaySource, Source};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use units::Time;
+
+/// A capture that is sent again, as the data plane takes it.
+pub(super) struct FromCapture {
+    source: ReplaySource,
+    cut: u64,
+    records: Arc<Records>,
+}
+
+/// Records of a capture that are not as they should be, so far.
+#[derive(Default)]
+pub(super) struct Records {
+    /// Cut when they were captured.
+    cut: AtomicU64,
+    /// Stamped before the one ahead of them.
+    disordered: AtomicU64,
+}
+
+impl Records {
+    /// Says what was found in the captures of a run.
+    pub(super) fn note(all: &[Arc<Records>], limits: &mut Map<String, Value>) {
+        let sum = |of: fn(&Records) -> &AtomicU64| all.iter().map(|one| of(one).load(Ordering::Relaxed)).sum::<u64>();
+        let (cut, disordered) = (sum(|one| &one.cut), sum(|one| &one.disordered));
+        if cut > 0 {
+            limits.insert("cut_records".into(), json!(cut));
+            output::note(format!(
+                "{cut} records of the capture had been cut; their frames go out as long as they were, with zeros for what is missing"
+            ));
+        }
+        virtual_time::note_disordered(disordered, limits);
+    }
+}
+
+impl FromCapture {
+    pub(super) fn new(source: ReplaySource, records: Arc<Records>) -> Self {
+        FromCapture { source, cut: 0, records }
+    }
+}
+
+impl Supply for FromCapture {
+    fn next(&mut self, frame: &mut HeapFrame) -> Option<Time> {
+        let arrival = self.source.arrival()?;
+        self.source.take(frame);
+        self.cut += u64::from(frame.make_whole());
+        self.records.cut.store(self.cut, Ordering::Relaxed);
+        self.records.disordered.store(self.source.disordered(), Ordering::Relaxed);
+        Some(arrival)
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        self.source.failure().map(|error| error.to_string())
+    }
+}
+
+/// All frames of a capture, if they are few enough to be held, and all of it can be read.
+pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<Whole>, Failure> {
+    let once = Replay { times: 1, ..replay.clone() };
+    let mut source = virtual_time::open_replay(&once).map_err(Failure::new)?;
+    let mut whole = Whole { frames: Vec::new(), times: replay.times };
+    let mut next = HeapFrame::default();
+    let mut cut = 0;
+    while source.arrival().is_some() {
+        if whole.frames.len() == Whole::MOST {
+            return Ok(None);
+        }
+        source.take(&mut next);
+        cut += u64::from(next.make_whole());
+        whole.frames.push(next.bytes().to_vec());
+    }
+    records.cut.store(cut, Ordering::Relaxed);
+    Ok(source.failure().is_none().then_some(whole))
+}
