@@ -72,6 +72,18 @@ fn aligned_departures_are_the_models() {
     }
 }
 
+/// A capture with fillers in it, or a stream from their address: what is to be sent is data, whatever it looks like.
+#[test]
+fn data_that_looks_like_fillers_is_data() {
+    let (bench, _turn) = alone();
+    let stream = "udp 10.0.0.1:1000 > 10.0.0.2:2000 size 64B smac 02:6e:6c:00:00:f1 dmac 02:6e:6c:00:00:f1";
+    let words = ["gen", "--out", "line:10G,slots=512", "--gap", "1us", "--count", "3000", "--stream", stream];
+    let report = bench.report(words);
+    assert_eq!(number(&report, "/line/data/frames"), 3_000, "{report}");
+    assert_eq!(number(&report, "/fillers/frames"), number(&report, "/line/fillers/frames"), "{report}");
+    assert_eq!(number(&report, "/gap/count"), 2_999, "{report}");
+}
+
 /// With underruns, the figures are of what was on the line, as its list has it, not of the plan.
 #[test]
 fn what_an_underrun_did_is_in_the_figures() {

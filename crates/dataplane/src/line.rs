@@ -117,13 +117,14 @@ impl NearEnd {
         }
     }
 
-    /// Nothing more is sent. Gives what starts still, until all has.
+    /// Nothing more is sent. Gives what starts still, and returns when the far end has seen the last frame: until then it
+    /// knows fillers by their being kept.
     pub(crate) fn hear_the_last(&mut self, mut started: impl FnMut(&Planned, u64)) {
         self.shared.done.0.store(true, Ordering::Release);
         loop {
             let gone = self.shifts.is_abandoned();
             self.hear(&mut started);
-            if gone || self.under_way.is_empty() {
+            if gone {
                 return;
             }
             std::thread::sleep(LOOK);
@@ -193,9 +194,10 @@ impl LineEnd {
                 ran_dry = true;
                 continue;
             }
-            // What another core wrote is fetched for all of them at once.
+            // What another core wrote is fetched for all of them at once. Fillers are kept, to be sent again, and data
+            // frames are not, whatever is in them.
             for (into, frame) in frames.iter_mut().zip(&burst) {
-                *into = (frame.length(), packet::is_filler(frame.bytes()));
+                *into = (frame.length(), frame.is_kept());
             }
             burst.clear();
             let start = match self.free {

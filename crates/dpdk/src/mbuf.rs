@@ -35,7 +35,14 @@ impl Mbuf {
     /// again: it is not to be changed.
     #[inline]
     fn check_sole(&self) {
-        assert!(self.head().refcnt.load(Ordering::Relaxed) == 1, "a frame that is kept elsewhere is not to be changed");
+        assert!(!self.is_kept(), "a frame that is kept elsewhere is not to be changed");
+    }
+
+    /// Whether who sent it [keeps](crate::Kept) it, to send it again, as what a ring delivers may be.
+    #[must_use]
+    #[inline]
+    pub fn is_kept(&self) -> bool {
+        self.head().refcnt.load(Ordering::Relaxed) > 1
     }
 
     fn head_mut(&mut self) -> &mut sys::MbufHead {

@@ -17,7 +17,7 @@ mod template;
 mod too_big;
 
 pub use checksum::internet_checksum;
-pub use filler::{FillerKind, is_filler};
+pub use filler::FillerKind;
 pub use frame::{Frame, HeapFrame};
 pub use headers::{Headers, IpHeader, SCTP, TCP, UDP, flow_hash, ip_length};
 pub use identity::{Identity, digest};
