@@ -77,7 +77,7 @@ impl ConformanceMeter {
     /// whenever that was.
     pub fn record_after(&mut self, ask: Span, start: Time, length: FrameLen) {
         if let Some(last) = self.last.replace(Departure { asked: start, start, length }) {
-            let (ask, gap) = (ask.as_ps().cast_signed(), start.signed_ps_since(last.start));
+            let (ask, gap) = (ask.signed_ps(), start.signed_ps_since(last.start));
             self.count(ask, gap, self.is_back_to_back(ask, gap, last.length), 1);
         }
     }

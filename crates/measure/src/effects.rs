@@ -179,7 +179,7 @@ impl Effects {
     /// A stage settled for how long it holds a frame.
     pub fn delayed(&mut self, by: Span) {
         let delays = self.delays.get_or_insert_default();
-        delays.moments.add(by.as_ps().cast_signed());
+        delays.moments.add(by.signed_ps());
         delays.tallies.count(by.as_ps());
     }
 

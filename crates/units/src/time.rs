@@ -43,10 +43,10 @@ impl Time {
         Span(self.0.saturating_sub(earlier.0))
     }
 
-    /// Signed difference `self − other` in picoseconds.
+    /// Signed difference `self − other` in picoseconds. Beyond 106 days, which is all that 63 bits hold, it is that.
     #[must_use]
     pub const fn signed_ps_since(self, other: Time) -> i64 {
-        self.0.wrapping_sub(other.0).cast_signed()
+        if self.0 >= other.0 { Span(self.0 - other.0).signed_ps() } else { -Span(other.0 - self.0).signed_ps() }
     }
 
     /// This instant moved by a span, or `None` past the end of time.
@@ -88,6 +88,12 @@ impl Span {
     #[must_use]
     pub const fn as_ps(self) -> u64 {
         self.0
+    }
+
+    /// Picoseconds, to be subtracted from. Beyond 106 days, which is all that 63 bits hold, it is that.
+    #[must_use]
+    pub const fn signed_ps(self) -> i64 {
+        if self.0 > i64::MAX.cast_unsigned() { i64::MAX } else { self.0.cast_signed() }
     }
 
     /// Nanoseconds as a float, for reports only.
@@ -212,6 +218,17 @@ mod tests {
             let error = text.parse::<Span>().expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn far_instants_are_far_and_on_their_side() {
+        let (near, far) = (Time::from_ps(7), Time::from_ps(i64::MAX.cast_unsigned() + 7));
+        for (late, early, ps) in [(far, near, i64::MAX), (Time::MAX, near, i64::MAX), (Time::MAX, Time::ZERO, i64::MAX)]
+        {
+            assert_eq!((late.signed_ps_since(early), early.signed_ps_since(late)), (ps, -ps));
+        }
+        assert_eq!((near.signed_ps_since(Time::ZERO), Time::ZERO.signed_ps_since(near)), (7, -7));
+        assert_eq!(Span::from_ps(u64::MAX).signed_ps(), i64::MAX);
     }
 
     proptest! {

@@ -149,7 +149,7 @@ impl Seconds {
             let cost = bucket.cost(bits);
             let committed =
                 came == Colour::Green && cost <= bucket.depth() && tat.max(clock) + cost <= clock + bucket.depth();
-            let charged = side | (tat.max(clock) + cost);
+            let charged = side | tat.max(clock).saturating_add(cost);
             let (colour, first, second) = match self.colours.marker {
                 Marker::Rfc2697 { excess_burst } => {
                     // What the first bucket could not hold since it was full went to the second.
@@ -170,7 +170,7 @@ impl Seconds {
                     let cost = other.cost(bits);
                     let conforms =
                         came != Colour::Red && cost <= other.depth() && tat.max(clock) + cost <= clock + other.depth();
-                    let after = tat.max(clock) + cost;
+                    let after = tat.max(clock).saturating_add(cost);
                     let peak = matches!(self.colours.marker, Marker::Rfc2698 { .. });
                     match (committed, conforms) {
                         (true, true) if peak => (Colour::Green, charged, after),
@@ -238,6 +238,13 @@ mod tests {
         // 4 ms: 500 B committed, 1 000 B peak.
         assert_eq!(colours(text, &[(0, 1_000), (0, 1_000), (4, 501), (4, 500), (4, 1)]), "gyyrg");
         assert_eq!(colours(text, &[(0, 1_000), (0, 1_000), (4, 500), (4, 500), (4, 1)]), "gygyr");
+    }
+
+    #[test]
+    fn a_record_that_claims_4_gib_is_red() {
+        for text in ["rfc2697 ebs 2000B", "rfc2698 pir 2Mbps pbs 2000B", "rfc4115 eir 1bps ebs 1000B"] {
+            assert_eq!(colours(text, &[(0, 1 << 32), (0, 1_000), (0, u64::MAX / 8)]), "rgr", "{text}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub struct FollowDepth {
 }
 
 const EXAMPLE: &str = "follow-depth 1Gbps..9Gbps over 1000 frames";
-/// The most frames that may make the rate the highest: with them and a frame of 64 KiB the time after it has 128 bits.
+/// The most frames that may make the rate the highest: with them and a frame of 64 KiB the time after it is exact.
 const MOST: u64 = 1 << 26;
 /// Frames that make the rate the highest, if that is not said.
 const FULL: u64 = 1_000;
@@ -123,7 +123,9 @@ impl DepthSchedule {
         let full = u128::from(self.follow.full);
         let rate = self.low * full + (self.high - self.low) * u128::from(self.waiting).min(full);
         // Thousandths times ps per second, times `full` as in the rate.
-        ((amount * 1_000 * u128::from(PS_PER_S) * full) << 32) / rate
+        let units = amount * 1_000 * u128::from(PS_PER_S) * full;
+        // A record of a capture may claim a frame so long that a part of a picosecond is nothing to it.
+        if units.leading_zeros() >= 32 { (units << 32) / rate } else { (units / rate) << 32 }
     }
 }
 
@@ -195,6 +197,15 @@ mod tests {
         let lengths = Lengths { frame: FrameLen::new(1 << 16), packet: 1_500 };
         assert_eq!(schedule.depart(Time::ZERO, &lengths).at, Time::ZERO);
         assert_eq!(schedule.depart(Time::ZERO, &lengths).at, Time::from_ps((1 << 19) * 1_000_000));
+    }
+
+    #[test]
+    fn a_record_that_claims_4_gib_takes_as_long() {
+        let follow: FollowDepth = format!("follow-depth 1Mbps..2Mbps over {MOST} frames").parse().expect("good");
+        let mut schedule = DepthSchedule::new(follow, None);
+        let lengths = Lengths { frame: FrameLen::new(u32::MAX - 20), packet: 1_500 };
+        assert_eq!(schedule.depart(Time::ZERO, &lengths).at, Time::ZERO);
+        assert_eq!(schedule.depart(Time::ZERO, &lengths).at, Time::from_ps(u64::from(u32::MAX - 20) * 8 * 1_000_000));
     }
 
     #[test]
