@@ -126,6 +126,22 @@ fn several_cores_send_what_one_would_and_as_many() {
     assert!(times[2..].iter().all(|times| *times == 5), "every value as often as one core would send it");
 }
 
+/// What a stage did to a frame is not done to those that have its buffer later.
+#[test]
+fn a_corrupted_frame_is_corrupted_once() {
+    let Some(bed) = paired("corrupts") else { return };
+    let scenario = "schema = 1\n[[pipeline]]\nname = \"c\"\nout = \"if:a0,driver=af_packet\"\ncount = 5000\ngap = \"50us\"\n\
+                    stream = \"udp 10.0.0.1:1 > 10.0.0.2:9 size 64B\"\nstages = [\"netem corrupt 2%\"]\n";
+    std::fs::write(bed.path("c.toml"), scenario).expect("a scenario");
+    let (sent, _, got) = received(&bed, 5_000, "run c.toml --json");
+    let corrupted = number(&sent, "/effects/corrupted") as usize;
+    // All but the stamp is the same in every frame.
+    let mut headers: Vec<&[u8]> = got.iter().map(|frame| &frame[..42]).collect();
+    headers.sort_unstable();
+    let whole = headers.chunk_by(|a, b| a == b).map(<[_]>::len).max().expect("frames");
+    assert!((corrupted / 3..=corrupted).contains(&(5_000 - whole)), "{corrupted} corrupted, {whole} whole");
+}
+
 #[test]
 fn frames_that_never_left_have_not_arrived() {
     let Some(bed) = paired("never") else { return };

@@ -22,7 +22,7 @@ impl Maker {
     }
 
     /// Lays the frames in the pool, if they are all of one length. From now on nobody else may write to
-    /// its buffers, those who are sent them included.
+    /// its buffers, stages and those who are sent them included.
     pub(crate) fn lay(mut self) -> Self {
         let fits = |length: &usize| *length <= usize::from(self.pool.data_room());
         let Some(length) = self.stream.even().filter(fits) else { return self };

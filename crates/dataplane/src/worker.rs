@@ -223,7 +223,7 @@ impl Worker {
             }
         }
         let floods = config.pacing == Pacing::AsReady && pipeline.is_straight();
-        let own = own(eal, &mut config, &pool, &output, floods)?;
+        let own = own(eal, &mut config, &pool, &output, &pipeline)?;
         let mut ports = Vec::new();
         let mut queues = |opened: Opened| -> (Vec<RxQueue>, Vec<TxQueue>) {
             let Opened { started, driver } = opened;
@@ -349,9 +349,11 @@ fn finished(report: PipelineReport, name: String, ports: Vec<(Port, String)>) ->
 }
 
 /// Takes what the feed gives that is no port, and makes ready what can be.
-fn own(eal: &Eal, config: &mut Config, pool: &Pool, output: &Opened, floods: bool) -> Result<Own, Error> {
+fn own(eal: &Eal, config: &mut Config, pool: &Pool, output: &Opened, pipeline: &Pipeline<Mbuf>) -> Result<Own, Error> {
     let longest = output.started.tx.first().map_or(0, TxQueue::max_frame);
-    let leaves = config.output.leaves_frames(&output.driver);
+    // What a stage changed would be changed in every frame that has its buffer later.
+    let leaves = config.output.leaves_frames(&output.driver) && pipeline.leaves_frames();
+    let floods = config.pacing == Pacing::AsReady && pipeline.is_straight();
     match &mut config.feed {
         Feed::Stream(streams, count) => {
             let maker = |pool: Pool| Maker::new(streams.clone(), *count, pool);

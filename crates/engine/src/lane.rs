@@ -65,6 +65,11 @@ impl<F: Frame> Lane<F> {
         !self.stages.is_empty()
     }
 
+    /// Frames are not changed, and wait for nothing but the schedule.
+    pub(crate) fn leaves_frames(&self) -> bool {
+        self.stages.is_empty() && self.sync.is_none()
+    }
+
     /// The stages, which give what is ready at once, and the schedule, each by itself.
     pub(crate) fn split(self) -> (Self, Self) {
         let (arriving, departing) = slices_of_two(self.slices);

@@ -514,6 +514,13 @@ impl<F: Frame> Pipeline<F> {
         self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.is_straight())
     }
 
+    /// True if frames depart as they came, and few of them wait: one class, no stage, which might change them or hold
+    /// them, and nobody kept back.
+    #[must_use]
+    pub fn leaves_frames(&self) -> bool {
+        self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.leaves_frames())
+    }
+
     /// True if frames go straight to the schedule, which goes by nothing but when they are ready and how
     /// long they are: one class, no stage, nobody kept back, and late is late. See [`pass`](Pipeline::pass).
     #[must_use]
