@@ -147,6 +147,48 @@ fn udp_and_ipv6_are_followed_too() {
     }
 }
 
+/// Of a long transfer, buffers are used again and again, and packets are longer than the device takes: each record is of
+/// one packet, from its sender on.
+#[test]
+fn packets_of_a_transfer_are_kept_apart() {
+    const TRANSFER: &str = r#"
+import os, socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+listener = socket.create_server((sys.argv[1], 0), family=family)
+if os.fork() == 0:
+    s, _ = listener.accept()
+    while s.recv(65536): pass
+    os._exit(0)
+s = socket.create_connection(listener.getsockname()[:2])
+for _ in range(20): s.sendall(bytes(1000000))
+s.close()
+os.wait()
+"#;
+    let Some((bench, _turn)) = bench() else { return };
+    bench.write("transfer.py", TRANSFER);
+    for address in ["127.0.0.1", "::1"] {
+        let finished = follow(&bench, &["-w", "transfer.jsonl"], &["python3", "transfer.py", address]);
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+        if overloaded(&report) {
+            return;
+        }
+        check(&report);
+        for slice in report["slices"].as_array().expect("slices") {
+            assert!(number(&slice["per_packet"]) <= 1.0, "each point is passed once: {slice}");
+        }
+        assert_eq!(report["packets"]["without_sender"], 0, "{report}");
+        let records = String::from_utf8(bench.read("transfer.jsonl")).expect("UTF-8");
+        for line in records.lines().filter(|line| line.contains("stamps")) {
+            let record: Value = serde_json::from_str(line).expect("an object");
+            let points = record["stamps"].as_array().expect("stamps").iter().map(|stamp| stamp["point"].as_str());
+            let points: Vec<&str> = points.map(|point| point.expect("a name")).collect();
+            let once = points.iter().enumerate().all(|(n, point)| !points[..n].contains(point));
+            assert!(once && points.contains(&"queue"), "{record}");
+        }
+    }
+}
+
 #[test]
 fn filters_and_directions() {
     let Some((bench, _turn)) = bench() else { return };

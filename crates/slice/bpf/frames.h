@@ -164,6 +164,16 @@ static __always_inline void stamp(struct frame *f, enum point point, const struc
             k->counted[n][e] = r->counted[e];
 }
 
+/* What was counted up to a stamp. */
+static __always_inline void recall(struct frame *f, __u32 n, struct reading *r)
+{
+    struct counts *k = COUNTED ? counts_of(f) : 0;
+#pragma unroll
+    for (__u32 e = 0; e < EVENTS; e++)
+        if (e < COUNTED)
+            r->counted[e] = k ? k->counted[n][e] : UNKNOWN;
+}
+
 static __always_inline __u32 last(struct frame *f)
 {
     __u32 n = f->count - 1;
@@ -205,6 +215,11 @@ static __always_inline long put(struct frame *f)
 
 static __always_inline void hand_over(struct cpu *c, struct settings *s, struct frame *f, enum why why)
 {
+    /* It was read, by a call that goes on with others. */
+    if (why == REUSED && (last(f) == COPY || last(f) == COPIED)) {
+        c->crowded++;
+        why = FOLLOWED;
+    }
     f->why = why;
     if (f->flags && !s->mute) {
         if (put(f))
@@ -243,6 +258,13 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
         flow->ip_length = 40;
         __builtin_memcpy(flow->source, header + 8, 16);
         __builtin_memcpy(flow->destination, header + 24, 16);
+        /* Hop-by-hop options: a packet of more than 64 KiB that is still to be cut has them. */
+        if (!flow->protocol) {
+            if (bpf_probe_read_kernel(header, 8, (void *)(ip + 40)))
+                return -1;
+            flow->protocol = header[0];
+            flow->ip_length = 48 + 8 * header[1];
+        }
     } else {
         return -1;
     }
@@ -302,6 +324,68 @@ static __always_inline struct frame *begin(struct cpu *c, struct settings *s, __
     f->flags = 0;
     if (!s->by_family && !s->by_name)
         ask(c, f, SENDER | RECEIVER);
+    return f;
+}
+
+static __always_inline bool same(const struct flow *a, const struct flow *b)
+{
+    return a->sequence == b->sequence && a->payload == b->payload && a->source_port == b->source_port &&
+           a->destination_port == b->destination_port;
+}
+
+/* A frame is at a device's queue. */
+static __always_inline void queue(struct cpu *c, struct frame *f, struct sk_buff *skb, const struct reading *now)
+{
+    stamp(f, QUEUE, now);
+    f->queued = skb->len;
+    c->whole = f->head;
+}
+
+/* Whether this is the frame that was queued, as long as it was then, or by a VLAN's tag longer; which may come to the
+ * driver twice, when that had no room. */
+static __always_inline bool is_queued(struct frame *f, struct sk_buff *skb)
+{
+    __u32 point = last(f);
+    __u16 more = skb->len - f->queued;
+    return (point == QUEUE || point == QDISC_IN || point == QDISC_OUT || point == XMIT) && (more == 0 || more == 4);
+}
+
+/* A long packet of TCP that its device does not cut itself is cut before: its pieces have buffers of their own, and the
+ * way that it came is theirs. */
+static __always_inline struct frame *cut(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 head)
+{
+    struct frame *whole = followed(c->whole);
+    struct flow flow = {};
+    if (!whole || whole->flow.protocol == UDP || whole->count > BEFORE_CUT ||
+        read_flow(c, s, skb, number(c, skb->head) + skb->network_header, &flow))
+        return 0;
+    __u32 from = flow.sequence - whole->flow.sequence;
+    if (flow.protocol == UDP || flow.source_port != whole->flow.source_port ||
+        flow.destination_port != whole->flow.destination_port || from >= whole->flow.payload)
+        return 0;
+    struct frame *f = begin(c, s, head, &flow, whole->at[0]);
+    if (!f || f == whole)
+        return 0;
+#pragma unroll
+    for (__u32 n = 0; n < BEFORE_CUT; n++)
+        if (n < whole->count) {
+            struct reading then = { .at = whole->at[n], .cpu = whole->cpu[n] };
+            recall(whole, n, &then);
+            stamp(f, whole->point[n], &then);
+        }
+    f->queued = skb->len;
+    f->sender = whole->sender;
+    f->sender_tid = whole->sender_tid;
+    if (whole->flags)
+        ask(c, f, whole->flags);
+    /* Of the whole nothing is left behind its last piece. */
+    if (from + flow.payload >= whole->flow.payload) {
+        if (whole->flags)
+            c->asked--;
+        whole->head = 0;
+        whole->count = 0;
+        c->whole = 0;
+    }
     return f;
 }
 

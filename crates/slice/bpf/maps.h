@@ -9,6 +9,7 @@
 #define FRAMES 65536     /* places for frames under way; a power of two */
 #define FRAME_BITS 16
 #define THREADS 65536    /* places for threads within a call; a power of two */
+#define BEFORE_CUT 8     /* stamps that a packet may have before it is cut */
 #define HEADS 8          /* frames that one receive call may copy; a power of two */
 #define WAITING 512      /* datagrams that wait at one socket; a power of two */
 #define LOOKS 8          /* after so many receives the count of those that wait is set right */
@@ -55,7 +56,8 @@ struct frame {
     __u32 count;
     __u16 why, window;                      /* window: in which it was begun */
     __u32 sender, sender_tid, receiver, receiver_tid;
-    __u32 flags, beyond;                    /* beyond: stamps for which there was no room */
+    __u16 flags, queued;                    /* queued: the lower half of its length at the device's queue */
+    __u32 beyond;                           /* stamps for which there was no room */
 };
 
 /* A stamp: when, on which CPU, and what that CPU's counters say. */
@@ -97,7 +99,7 @@ struct cpu {
     __u64 spent[PROBES], timed[PROBES];     /* ns of the runs that were timed, and how many */
     __u64 handed, full, evicted, crowded;
     __u64 asked;                            /* frames that turned out to be asked for */
-    __u64 receiving, sending;               /* heads that this CPU last handled */
+    __u64 receiving, sending, whole;        /* heads that this CPU last handled; whole: a packet that may be cut */
     __u64 address;                          /* see number() */
 };
 
@@ -133,7 +135,7 @@ const volatile __u8 CALL[CALLS] = {};       /* what each system call does: NO_CA
 const volatile __u32 COUNTED = 0;           /* events that are counted; `counts` has room for them */
 
 _Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
-_Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 8), "src/kernel.rs reads it");
+_Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 9), "src/kernel.rs reads it");
 _Static_assert(sizeof(struct settings) == 56, "src/settings.rs writes it");
 _Static_assert(sizeof(struct frame) == 8 + 11 * POINTS + 56 + 32, "src/record.rs reads it");
 _Static_assert(sizeof(struct counted_frame) == sizeof(struct frame) + 8 * POINTS * EVENTS, "src/record.rs reads it");

@@ -58,7 +58,8 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
         if (i >= t->count)
             break;
         struct frame *f = followed(t->heads[i]);
-        if (f) {
+        /* Its buffer may be another's by now. */
+        if (f && f->receiver_tid == t->tid && (last(f) == COPY || last(f) == COPIED)) {
             stamp(f, RECV_EXIT, &now);
             hand_over(c, s, f, FOLLOWED);
         }
@@ -98,12 +99,17 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
     __u64 head = number(c, skb->head), name = name_of(s, head);
     struct sock *sk = skb->sk;
     struct frame *f = followed(name);
+    __u32 before = f ? last(f) : 0;
+    c->whole = 0;
     /* Without a socket it is on its way through a bridge or router; right after a driver took it, a device within
-     * a device queues it. Anything else is a new journey of the same buffer: a retransmission, or after a loss. */
-    if (f && (!sk || last(f) == XMIT)) {
-        stamp(f, QUEUE, &now);
+     * a device queues it. Anything else is a new journey of the same buffer: a retransmission, or of another packet,
+     * be it one that nobody asked for. */
+    if (f && (before == XMIT || (!sk && before == RECEIVE))) {
+        queue(c, f, skb, &now);
         LEAVE(P_QUEUE);
     }
+    if (f)
+        hand_over(c, s, f, REUSED);
     if (!sk || s->direction == RX_ONLY)
         LEAVE(P_QUEUE);
     struct flow flow = {};
@@ -139,7 +145,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
         if (asked_for(s))
             ask(c, f, SENDER);
     }
-    stamp(f, QUEUE, &now);
+    queue(c, f, skb, &now);
     LEAVE(P_QUEUE);
 }
 
@@ -148,7 +154,8 @@ int BPF_PROG(on_qdisc_in, struct Qdisc *qdisc, struct netdev_queue *txq, struct 
 {
     MAPS();
     struct frame *f = followed(head_of(c, s, skb));
-    if (!f)
+    /* Another CPU may have taken it out by now. */
+    if (!f || last(f) != QUEUE)
         return 0;
     STAMP();
     stamp(f, QDISC_IN, &now);
@@ -162,10 +169,11 @@ int BPF_PROG(on_qdisc_out, struct Qdisc *qdisc, struct netdev_queue *txq, int pa
         return 0;
     MAPS();
     struct frame *f = followed(head_of(c, s, skb));
-    if (!f || last(f) != QDISC_IN)
+    if (!f || last(f) != QDISC_IN || !is_queued(f, skb))
         return 0;
     STAMP();
     stamp(f, QDISC_OUT, &now);
+    c->whole = f->head;
     LEAVE(P_QDISC_OUT);
 }
 
@@ -175,6 +183,13 @@ int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
     MAPS();
     __u64 head = head_of(c, s, skb);
     struct frame *f = followed(head);
+    /* What comes without a queue, such as a piece of a long packet, has a buffer that another had. */
+    if (f && !is_queued(f, skb)) {
+        hand_over(c, s, f, REUSED);
+        f = 0;
+    }
+    if (!f && c->whole)
+        f = cut(c, s, skb, head);
     c->sending = f ? head : 0;
     if (!f)
         return 0;
@@ -184,7 +199,7 @@ int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
 }
 
 /* The driver has returned. The skb may be gone, so the head is the one remembered; and if the frame is already on
- * its receiver's side, this is not on its way. */
+ * its receiver's side, or the driver has not taken it, this is not on its way. */
 SEC("tp_btf/net_dev_xmit")
 int BPF_PROG(on_xmit_done, struct sk_buff *skb, int rc, struct net_device *dev, unsigned int length)
 {
@@ -194,7 +209,7 @@ int BPF_PROG(on_xmit_done, struct sk_buff *skb, int rc, struct net_device *dev, 
     if (!f)
         return 0;
     STAMP();
-    if (last(f) == XMIT) {
+    if (last(f) == XMIT && !rc) {
         stamp(f, XMIT_DONE, &now);
         if (s->direction == TX)
             hand_over(c, s, f, SENT);
@@ -207,25 +222,30 @@ static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk
 {
     __u64 head = head_of(c, s, skb);
     struct frame *f = followed(head);
-    if (f && s->direction == TX) {
+    __u32 before = f ? last(f) : 0;
+    /* With few points it comes from the queue, as long as it was there. */
+    bool sent = before == XMIT || (s->few && before == QUEUE && f->flow.length == skb->len);
+    if (s->direction == TX) {
         /* The receiver's queue on this machine is where the driver's work ends. */
-        stamp(f, point, now);
-        hand_over(c, s, f, SENT);
+        if (sent) {
+            stamp(f, point, now);
+            hand_over(c, s, f, SENT);
+        }
         return;
     }
-    /* A frame that is in a socket, or beyond, cannot arrive: its buffer has been given to another. */
-    __u32 before = f ? last(f) : 0;
-    if (before == TCP_RECEIVE || before == READY || before == COPY || before == COPIED)
-        f = 0;
-    if (!f && s->direction == TX)
-        return;
-    /* One that its driver has returned from may come by its NAPI, or be gone and its buffer another's. */
-    if (!f || before == XMIT_DONE) {
+    /* Elsewhere on its way, it may be a frame that comes by again: one that its driver has returned from, by its NAPI;
+     * through a device upon the device. Or its buffer has been given to another. */
+    if (!sent && !(before == RX && point == RECEIVE)) {
+        bool at_socket = before == TCP_RECEIVE || before == READY || before == COPY || before == COPIED;
         struct flow flow = {};
-        if (read_flow(c, s, skb, number(c, skb->data), &flow))
+        bool other = read_flow(c, s, skb, number(c, skb->data), &flow);
+        if (f && (other || at_socket || !same(&f->flow, &flow))) {
+            hand_over(c, s, f, REUSED);
+            f = 0;
+        }
+        if (other)
             return;
-        if (!f || f->flow.sequence != flow.sequence || f->flow.payload != flow.payload ||
-            f->flow.source_port != flow.source_port || f->flow.destination_port != flow.destination_port)
+        if (!f)
             f = begin(c, s, head, &flow, now->at);
     }
     if (f)

@@ -95,6 +95,9 @@ pub struct Packets {
     pub unfinished: u64,
     /// Matched frames that left without their sender's call: by an acknowledgement's softirq or a timer.
     pub without_call: u64,
+    /// Matched frames of which nothing was seen before they arrived: from outside, or pieces that a queue made of a
+    /// longer packet.
+    pub without_sender: u64,
 }
 
 pub(crate) struct Tally {
@@ -255,7 +258,7 @@ impl Book {
             None if record.stamps.first().is_some_and(|first| first.point == Point::Queue) => {
                 self.packets.without_call += 1;
             }
-            None => {}
+            None => self.packets.without_sender += 1,
         }
     }
 
@@ -516,9 +519,13 @@ mod tests {
         gone.stamps.truncate(3);
         gone.stamps.push(crate::Stamp { point: Point::TransmitDone, at: 9_000, cpu: 0 });
         book.add(&gone);
+        let mut arrived = frame(0, false);
+        arrived.stamps.drain(..3);
+        book.add(&arrived);
         book.lost_records(2);
         let packets = book.packets();
-        assert_eq!((packets.seen, packets.matched, packets.lost), (8, 3, 5));
+        assert_eq!((packets.seen, packets.matched, packets.lost), (9, 4, 5));
+        assert_eq!((packets.without_call, packets.without_sender), (0, 1));
         assert_eq!((packets.reused, packets.evicted, packets.unfinished), (1, 3, 1));
     }
 }

@@ -23,7 +23,7 @@ const FRAMES: u32 = 65_536;
 /// `PROBES` of `bpf/maps.h`.
 const PROBES: usize = Probe::ALL.len();
 /// Words of `struct cpu`.
-const CPU_WORDS: usize = 3 * PROBES + 8;
+const CPU_WORDS: usize = 3 * PROBES + 9;
 /// System call numbers that are looked at.
 const CALLS: usize = 512;
 const SENDS: u8 = 1;
@@ -407,8 +407,8 @@ impl Kernel {
             let bytes = bytes.map_err(maps)?;
             let end = SIZE - 32;
             let word = |at: usize| u32::from_ne_bytes(bytes[end + at..end + at + 4].try_into().expect("four bytes"));
-            let (count, flags) = (word(0), word(24));
-            let window = u16::from_ne_bytes(bytes[end + 6..end + 8].try_into().expect("two bytes"));
+            let half = |at: usize| u16::from_ne_bytes(bytes[end + at..end + at + 2].try_into().expect("two bytes"));
+            let (count, window, flags) = (word(0), half(6), half(24));
             // Those of windows before were given up then.
             if count == 0 || (family_only && flags == 0) || u32::from(window) != self.now.window & 0xffff {
                 continue;

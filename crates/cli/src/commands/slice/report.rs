@@ -169,7 +169,7 @@ impl SlicesReport {
         let mut limits = serde_json::Map::new();
         limits.insert("clock".into(), "CLOCK_MONOTONIC, by the kernel, 1 ns".into());
         if let Some(counters) = counters.as_ref().filter(|counters| counters.crowded > 0) {
-            let text = "frames whose receive call copied more than eight: their last slice is not there";
+            let text = "frames whose receive call went on when it had copied them, with more than eight or for long: their last slice is not there";
             limits.insert("crowded".into(), serde_json::json!({ "frames": counters.crowded, "meaning": text }));
         }
         if let Some(counters) = counters.as_ref().filter(|counters| counters.evicted > 0) {
@@ -361,6 +361,14 @@ impl SlicesReport {
                 out,
                 "  note      {} packets left without their sender's call, by an acknowledgement or a timer: their way begins at the device's queue",
                 thousands(packets.without_call)
+            );
+        }
+        // Where all of them do, that is what was asked for.
+        if (1..packets.matched).contains(&packets.without_sender) {
+            let _ = writeln!(
+                out,
+                "  note      {} packets begin at the receiver's queue: they came from outside, or are pieces that a queueing discipline cut a longer packet into, and then their wait there is not in the figures",
+                thousands(packets.without_sender)
             );
         }
         out
