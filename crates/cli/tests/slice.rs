@@ -573,6 +573,25 @@ fn records_are_written_and_read_again() {
     assert_eq!((bad.status, bad.complaints().len()), (Some(2), 1), "{}", bad.stderr);
 }
 
+/// A limit of a file's length stands for a full disk.
+#[test]
+fn a_file_that_cannot_be_written_further_ends_the_run_with_its_report() {
+    let Some((bench, _turn)) = bench() else { return };
+    let finished = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_netlathe")])
+        .args(["slice", "kernel", "--json", "-w", "records.jsonl", "--"])
+        .args(["python3", "ping-pong.py", "tcp", "127.0.0.1", "4", "100000"])
+        .current_dir(bench.path(""))
+        .output()
+        .expect("there is a shell");
+    let stderr = String::from_utf8_lossy(&finished.stderr);
+    assert_eq!(finished.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("records.jsonl: cannot be written"), "{stderr}");
+    let report: Value = serde_json::from_slice(&finished.stdout).expect("one object");
+    check(&report);
+    assert!(number(&report["packets"]["matched"]) > 10.0, "{report}");
+}
+
 #[test]
 fn what_a_command_has_started_ends_with_the_run() {
     let Some((bench, _turn)) = bench() else { return };

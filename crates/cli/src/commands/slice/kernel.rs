@@ -240,16 +240,13 @@ impl KernelSlices {
         set.totals = totals.map(|(after, before)| EventTotal { count: after.count - before.count, ..after }).collect();
         kernel.detach(|record| run.take(&record)).map_err(Failure::new)?;
         if let Some(counters) = &set.counters {
-            run.lost(0, counters.full)?;
+            run.lost(0, counters.full);
         }
-        if let Some(failure) = run.failure {
-            return Err(failure);
-        }
-        if let Some(journal) = run.journal {
-            journal.finish().map_err(Failure::new)?;
-        }
+        let written = run.journal.map_or(Ok(()), |journal| journal.finish().map_err(Failure::new));
         let page = folder.map(|folder| (folder, run.first));
-        self.report(&run.book, set, status, page)
+        // What ended the run does not cost its report.
+        let done = self.report(&run.book, set, status, page)?;
+        run.failure.map_or(Ok(()), Err).and(written).and(Ok(done))
     }
 
     /// Starts the command, if there is one, so that it belongs to the family from its first instruction on.
@@ -375,9 +372,7 @@ impl Run<'_> {
     fn look(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
         if let Some(pace) = kernel.pace(self.book.calibrated()).map_err(Failure::new)? {
             self.book.at_pace(pace);
-            if let Some(journal) = &mut self.journal {
-                journal.pace(pace).map_err(Failure::new)?;
-            }
+            self.note(|journal| journal.pace(pace));
         }
         kernel.records(Some(LOOK), |record| self.take(&record));
         Ok(())
@@ -388,26 +383,31 @@ impl Run<'_> {
         match turns.turn(kernel).map_err(Failure::new)? {
             Turn::Opened => {
                 self.book.window();
-                if let Some(journal) = &mut self.journal {
-                    journal.window(turns.opened()).map_err(Failure::new)?;
-                }
+                self.note(|journal| journal.window(turns.opened()));
             }
             Turn::Closed => {}
             Turn::Rested(given_up) => {
                 self.look(kernel)?;
-                self.lost(given_up, 0)?;
+                self.lost(given_up, 0);
             }
         }
         Ok(())
     }
 
     /// Of these frames there is no record.
-    fn lost(&mut self, unfinished: u64, evicted: u64) -> Result<(), Failure> {
+    fn lost(&mut self, unfinished: u64, evicted: u64) {
         self.book.given_up(unfinished);
         self.book.lost_records(evicted);
-        match &mut self.journal {
-            Some(journal) if unfinished + evicted > 0 => journal.lost(unfinished, evicted).map_err(Failure::new),
-            _ => Ok(()),
+        if unfinished + evicted > 0 {
+            self.note(|journal| journal.lost(unfinished, evicted));
+        }
+    }
+
+    /// Writes to the file, if there is one, as long as that can be done.
+    fn note(&mut self, write: impl FnOnce(&mut JournalWriter) -> Result<(), slice::Error>) {
+        if let Some(cause) = self.journal.as_mut().and_then(|journal| write(journal).err()) {
+            self.journal = None;
+            self.failure = Some(Failure::new(cause));
         }
     }
 
@@ -419,8 +419,8 @@ impl Run<'_> {
         if self.asked.folder.is_some() {
             keep(&mut self.first, record);
         }
-        let written = self.journal.as_mut().map_or(Ok(()), |journal| journal.write(record)).map_err(Failure::new);
-        match written.and_then(|()| self.asked.take(record, &mut self.book)) {
+        self.note(|journal| journal.write(record));
+        match self.asked.take(record, &mut self.book) {
             Ok(true) => {}
             Ok(false) => self.left = 0,
             Err(failure) => self.failure = Some(failure),
