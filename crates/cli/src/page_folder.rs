@@ -55,8 +55,12 @@ impl PageFolder {
 
     /// Writes the page of a search, and its report.
     pub(crate) fn write_search(&mut self, search: &page::Search, json: String) -> Result<(), Failure> {
-        let about =
-            About { command_line: command_line(std::env::args_os()), when: utc(SystemTime::now()), ..About::default() };
+        let about = About {
+            command_line: command_line(std::env::args_os()),
+            when: utc(SystemTime::now()),
+            facts: facts(None),
+            verdicts: Vec::new(),
+        };
         self.put([page::search(search, &about), json])
     }
 
@@ -65,7 +69,7 @@ impl PageFolder {
         let about = About {
             command_line: command_line(std::env::args_os()),
             when: utc(SystemTime::now()),
-            facts: facts(report),
+            facts: facts(report.limits.get("dpdk").and_then(Value::as_str)),
             verdicts: verdicts.to_vec(),
         };
         self.put([page::html(report, &about), with_plots(report)?])
@@ -122,9 +126,10 @@ fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-fn facts(report: &Report) -> Vec<(String, String)> {
+/// Versions and the machine; the version of DPDK where a run used it.
+fn facts(dpdk: Option<&str>) -> Vec<(String, String)> {
     let mut facts = vec![("netlathe".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
-    if let Some(dpdk) = report.limits.get("dpdk").and_then(Value::as_str) {
+    if let Some(dpdk) = dpdk {
         facts.push(("with".to_owned(), dpdk.to_owned()));
     }
     if let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease") {

@@ -54,6 +54,11 @@ impl Axis {
         Axis { low, high, logarithmic: false, ticks, label: label.into() }
     }
 
+    /// An even axis whose places have names, drawn by rules, and no numbers.
+    pub(crate) fn named(low: f64, high: f64, label: impl Into<String>) -> Axis {
+        Axis { low, high, logarithmic: false, ticks: Vec::new(), label: label.into() }
+    }
+
     /// A logarithmic axis with a tick for each power of ten, named by `name`.
     pub(crate) fn logarithmic(low: f64, high: f64, label: impl Into<String>, name: impl Fn(f64) -> String) -> Axis {
         let powers = low.log10().ceil() as i32..=(high.log10() + 1e-9).floor() as i32;

@@ -123,12 +123,18 @@ fn header(report: &Report, about: &About) -> String {
         }
         out.push_str("</ul></nav>\n");
     }
-    if !about.facts.is_empty() {
-        let facts: Vec<String> = about.facts.iter().map(|(what, which)| format!("{what} {which}")).collect();
-        out.push_str(&format!("<p class=\"soft\" style=\"margin-top:8px\">{}</p>\n", escape(&facts.join(" · "))));
-    }
+    out.push_str(&facts(about));
     out.push_str("</header>\n");
     out
+}
+
+/// Versions and the machine, in one line.
+fn facts(about: &About) -> String {
+    if about.facts.is_empty() {
+        return String::new();
+    }
+    let facts: Vec<String> = about.facts.iter().map(|(what, which)| format!("{what} {which}")).collect();
+    format!("<p class=\"soft\" style=\"margin-top:8px\">{}</p>\n", escape(&facts.join(" · ")))
 }
 
 fn verdicts(verdicts: &[Verdict]) -> String {

@@ -78,6 +78,10 @@ fn tiles(report: &PipelineReport) -> String {
     tile("Frames out", thousands(report.left.frames), format!("of {} in, {dropped}", thousands(report.came.frames)));
     if let Some(rate) = &report.rate {
         let range = match (rate.min_bps, rate.max_bps) {
+            // One is no range, and may lie beside the mean, which is of all frames.
+            (Some(only), _) if rate.windows == 1 => {
+                format!("{} in one window of {}", bits(digits(only, 4)), time(rate.window_ns))
+            }
             (Some(min), Some(max)) => format!("{} to {}", bits(digits(min, 4)), bits(digits(max, 4))),
             _ => "no whole window".to_owned(),
         };

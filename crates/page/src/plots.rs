@@ -204,7 +204,9 @@ fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str) -> String {
         y: Axis::linear(0.0, most * 1.08, 1.0, format!("share of {}, %", of.many)),
         marks,
     };
-    let rows = gap_rows(plot, |bins, n| thousands(bins.counts[n]));
+    // What was asked may be quantiles of a law, fewer than what came: it is told of as many as came.
+    let scale = |bins: &Bins| plot.got.total() as f64 / bins.total().max(1) as f64;
+    let rows = gap_rows(plot, |bins, n| thousands((bins.counts[n] as f64 * scale(bins)).round() as u64));
     let data = table("Bins that hold anything", &head(plot, of.one), &rows);
     figure(of.title, &caption, &chart, plot.asked.is_some(), &data)
 }

@@ -3,8 +3,8 @@
 
 use crate::chart::{Axis, Chart, Mark};
 use crate::text::{details, escape, table};
-use crate::{About, STYLE};
-use measure::figures::{share, thousands, time};
+use crate::{About, STYLE, facts};
+use measure::figures::{digits, thousands, time};
 
 /// What is drawn of a search.
 #[derive(Clone, Debug, Default)]
@@ -62,14 +62,17 @@ pub struct DrawnTrial {
 
 /// Losses below this are drawn at the foot of the plot: a logarithm has no zero.
 const LEAST_LOSS: f64 = 1e-7;
+/// So are delays below this, in ns: in virtual time there are some of nothing.
+const LEAST_DELAY: f64 = 1.0;
 
 /// The page of a search.
 #[must_use]
 pub fn search(search: &Search, about: &About) -> String {
     let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>netlathe search · {0}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>netlathe search</h1>\n<p class=\"soft\">{0}</p>\n<pre><code>{1}</code></pre>\n</header>\n<main>\n",
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>netlathe search · {0}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>netlathe search</h1>\n<p class=\"soft\">{0}</p>\n<pre><code>{1}</code></pre>\n{2}</header>\n<main>\n",
         escape(&about.when),
-        escape(&about.command_line)
+        escape(&about.command_line),
+        facts(about)
     );
     out.push_str(&found(search));
     for (i, size) in search.sizes.iter().enumerate() {
@@ -95,13 +98,18 @@ fn fps(rate: Option<f64>) -> String {
     rate.map_or("–".to_owned(), |rate| format!("{rate:.3}"))
 }
 
+/// A loss in four digits: goals are far below the hundredth of a percent at which other shares end.
+fn percent(loss: f64) -> String {
+    format!("{} %", digits(loss * 100.0, 4))
+}
+
 /// The table of what was found, and the delays by size.
 fn found(search: &Search) -> String {
     let mut rows = Vec::new();
     let mut delays = Vec::new();
     for size in &search.sizes {
         for goal in &size.goals {
-            let within = format!("{}, loss up to {}", size.name, share(goal.loss));
+            let within = format!("{}, loss up to {}", size.name, percent(goal.loss));
             rows.push(vec![within.clone(), fps(goal.lower), fps(goal.upper), goal.verdict.clone()]);
             if !goal.delay.is_empty() {
                 let values = goal.delay.iter().map(|(_, ns)| time(*ns));
@@ -134,12 +142,13 @@ fn delay_chart(search: &Search) -> String {
         .iter()
         .filter_map(|size| Some((size, size.goals.iter().find(|goal| !goal.delay.is_empty())?)))
         .collect();
-    let values = drawn.iter().flat_map(|(_, goal)| &goal.delay).map(|(_, ns)| ns.max(1.0));
-    let (least, most) = values.fold((f64::INFINITY, 1.0_f64), |(least, most), ns| (least.min(ns), most.max(ns)));
+    let values = drawn.iter().flat_map(|(_, goal)| &goal.delay).map(|(_, ns)| *ns);
+    let (least, most) = values.fold((f64::INFINITY, 0.0_f64), |(least, most), ns| (least.min(ns), most.max(ns)));
+    let below = least < LEAST_DELAY;
     let mut marks = Vec::new();
     for (n, (size, goal)) in drawn.iter().enumerate() {
         let at = n as f64 + 1.0;
-        let spread = goal.delay.iter().map(|(_, ns)| ns.max(1.0));
+        let spread = goal.delay.iter().map(|(_, ns)| ns.max(LEAST_DELAY));
         let low = spread.clone().fold(f64::INFINITY, f64::min);
         let high = spread.clone().fold(0.0, f64::max);
         marks.push(Mark::Line { class: "asked", points: vec![(at, low), (at, high)] });
@@ -151,16 +160,17 @@ fn delay_chart(search: &Search) -> String {
     let chart = Chart {
         id: "delays".into(),
         description: format!(
-            "Delays at the found rate of {} sizes, from {} to {}; the values are in the table.",
-            drawn.len(),
+            "Delays at the found rate of {}, from {} to {}; the values are in the table.",
+            if drawn.len() == 1 { "one size".to_owned() } else { format!("{} sizes", drawn.len()) },
             time(least),
             time(most)
         ),
-        x: Axis::linear(0.5, drawn.len() as f64 + 0.5, 1.0, "size, in the order of the table"),
-        y: Axis::logarithmic(least / 2.0, most * 2.0, "one-way delay", time),
+        x: Axis::named(0.5, drawn.len() as f64 + 0.5, "size"),
+        y: Axis::logarithmic(least.max(LEAST_DELAY) / 2.0, most.max(LEAST_DELAY) * 2.0, "one-way delay", time),
         marks,
     };
-    let caption = "Each mark is one of the quantiles in the table; a bar spans them.";
+    let floor = if below { " Delays below 1 ns are drawn at 1 ns." } else { "" };
+    let caption = format!("Each mark is one of the quantiles in the table; a bar spans them.{floor}");
     format!(
         "<figure class=\"card\"><h3>Delay at the found rate, by size</h3>\n<figcaption>{caption}</figcaption>\n{}</figure>",
         chart.svg()
@@ -188,20 +198,18 @@ fn losses(size: &SearchedSize, i: usize) -> String {
     curve.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     marks.push(Mark::Line { class: "got", points: curve });
     marks.extend(counting().map(stroke("got")));
-    for goal in &size.goals {
-        if let Some(lower) = goal.lower {
-            marks.push(Mark::Rule { at: lower, label: format!("{:.0}", lower), above: true });
-        }
+    let (per_tick, unit) = if high >= 2e6 { (1e6, "million frames/s") } else { (1e3, "thousand frames/s") };
+    for lower in size.goals.iter().filter_map(|goal| goal.lower) {
+        marks.push(Mark::Rule { at: lower, label: digits(lower / per_tick, 6).to_string(), above: true });
     }
     let (all, flawed) = (size.trials.len(), size.trials.len() - counting().count());
     let bounds: Vec<String> = size
         .goals
         .iter()
-        .map(|goal| format!("loss up to {}: {} frames/s, {}", share(goal.loss), fps(goal.lower), goal.verdict))
+        .map(|goal| format!("loss up to {}: {} frames/s, {}", percent(goal.loss), fps(goal.lower), goal.verdict))
         .collect();
     let caption = format!("{all} trials, of which {flawed} do not count. {}.", bounds.join("; "));
-    let name = |loss: f64| if loss <= LEAST_LOSS * 1.01 { "none".to_owned() } else { format!("{} %", loss * 100.0) };
-    let (per_tick, unit) = if high >= 2e6 { (1e6, "million frames/s") } else { (1e3, "thousand frames/s") };
+    let name = |loss: f64| if loss <= LEAST_LOSS * 1.01 { "none".to_owned() } else { percent(loss) };
     let chart = Chart {
         id: format!("s{i}-loss"),
         description: format!("Loss of each trial against its load. {caption}"),
@@ -221,7 +229,7 @@ fn losses(size: &SearchedSize, i: usize) -> String {
                 time(trial.duration_ns),
                 thousands(trial.sent),
                 thousands(trial.lost),
-                share(loss(trial)),
+                percent(loss(trial)),
                 counts,
             ]
         })
@@ -238,6 +246,27 @@ fn losses(size: &SearchedSize, i: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn delays_of_nothing_and_rare_losses_are_told_as_they_are() {
+        let delay = vec![("least", 0.0), ("most", 0.0)];
+        let goal = FoundGoal { loss: 1e-6, lower: Some(2_500_000.0), upper: None, verdict: "unstable".into(), delay };
+        let trials = vec![DrawnTrial { load: 2.5e6, duration_ns: 1e9, sent: 2_500_000, lost: 2, flaw: None }];
+        let size = SearchedSize { name: "64B".into(), goals: vec![goal], trials, burst: None };
+        let about = About { facts: vec![("netlathe".into(), "1.2.3".into())], ..About::default() };
+        let page = search(&Search { method: "rfc2544".into(), sizes: vec![size], notes: Vec::new() }, &about);
+        for text in [
+            "loss up to 0.0001 %",
+            "<td>0.00008 %</td>",
+            "of one size, from 0 ns to 0 ns",
+            "below 1 ns are drawn at 1 ns",
+            ">2.5</text>",
+            "netlathe 1.2.3",
+        ] {
+            assert!(page.contains(text), "no {text} in {page}");
+        }
+        assert!(!page.contains(">0.6</text>"), "a place in the order of sizes is no number");
+    }
 
     #[test]
     fn trials_and_bounds_are_drawn_and_listed() {
@@ -284,6 +313,11 @@ mod tests {
         assert_eq!(page.matches("<svg").count(), 3, "two sizes and their delays");
         // Three trials, two of which count, and the curve through those; the bound is a rule.
         let losses = losses(&size, 0);
+        // Ticks and the bound's name are read in the unit of their axis.
+        for text in [">0.0001 %<", ">0.001 %<", ">100 %<", ">123.4<", "load, thousand frames/s"] {
+            assert!(losses.contains(text), "no {text} in {losses}");
+        }
+        assert!(page.contains("loss up to 0.1 %") && !page.contains("99999"), "{page}");
         assert_eq!((losses.matches("<polyline").count(), losses.matches("class=\"rule\"").count()), (4, 1));
         assert_eq!(losses.matches("polyline class=\"asked\"").count(), 1);
     }

@@ -85,6 +85,13 @@ fn drawings_show_what_was_measured() {
 }
 
 #[test]
+fn one_window_is_no_range() {
+    let windows = |frames| page(vec![pipeline(frames, Span::from_us(10), |_| 0)]);
+    assert!(windows(150).contains("400 Mbit/s in one window of 1 ms"), "{}", windows(150));
+    assert!(windows(250).contains("400 Mbit/s to 400 Mbit/s"));
+}
+
+#[test]
 fn where_nothing_was_asked_nothing_is_compared() {
     let mut report = pipeline(5_000, Span::from_us(10), |_| 0);
     report.forget_ask();
@@ -157,6 +164,14 @@ fn impairments_are_shown_asked_and_got_with_their_direction() {
     assert_eq!(text.matches("<h3>Impairments</h3>").count(), 1, "the other direction is untouched");
     assert!(text.contains("Direction backward") && text.contains("20.00 %") && text.contains("25.00 %"));
     assert!(text.contains("p1-delays") && text.contains("500 of 2 000"));
+    // A thousand quantiles were asked and two thousand delays came: the table compares as many with as many.
+    let delays = text.split("p1-delays").last().and_then(|rest| rest.split("</table>").next()).expect("a table");
+    let cells = |row: &str| -> Vec<f64> {
+        let cells = row.split("<td>").skip(1).filter_map(|cell| cell.split("</td>").next());
+        cells.map(|cell| cell.replace(' ', "").parse().expect("a count")).collect()
+    };
+    let rows: Vec<Vec<f64>> = delays.split("<tr>").skip(2).map(cells).collect();
+    assert!(rows.len() > 10 && rows.iter().all(|row| (row[0] - row[1]).abs() <= 2.0), "{rows:?}");
 }
 
 #[test]
