@@ -102,6 +102,18 @@ impl PortSpec {
         };
         match text.split_once(':') {
             None if text == "null" => Ok(PortSpec::Null),
+            // Linux would take these as names, but who writes them means something else; `if:` insists.
+            None if ["pcap", "wire", "line", "tap", "pci", "dpdk", "if"].contains(&text) => {
+                Err(ParseError::new(format!("'{text}' alone is no port"), KINDS))
+            }
+            None if [".pcap", ".pcapng", ".cap"].iter().any(|end| text.ends_with(end)) => Err(ParseError::new(
+                format!("'{text}' reads like a capture, and would be an interface"),
+                format!("write pcap:{text}; if:NAME is an interface of any name"),
+            )),
+            Some(_) if is_pci_address(text) => Err(ParseError::new(
+                format!("'{text}' is an address on PCI, without the kind of port"),
+                format!("write pci:{text}"),
+            )),
             None | Some(("if", _)) => interface(text.strip_prefix("if:").unwrap_or(text)),
             Some(("tap", name)) => interface_name(name).map(PortSpec::Tap),
             Some(("pci", address)) => Ok(PortSpec::Pci(named(address, "address")?)),
@@ -142,6 +154,14 @@ fn interface(text: &str) -> Result<PortSpec, ParseError> {
         }
     }
     Ok(PortSpec::Interface { name, driver, queues })
+}
+
+/// Such as 0000:03:00.1, or 03:00.1 as lspci prints it.
+fn is_pci_address(text: &str) -> bool {
+    let hex = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts: Vec<&str> = text.split([':', '.']).collect();
+    let shape = text.rsplit_once('.').is_some_and(|(front, function)| front.contains(':') && function.len() == 1);
+    shape && (3..=4).contains(&parts.len()) && parts.into_iter().all(hex)
 }
 
 /// The names that Linux takes: 1 to 15 bytes, no slash, no space.
@@ -308,6 +328,23 @@ mod tests {
         let Ok(PortSpec::Line(line)) = PortSpec::parse("line:10G,slots=512,frames=o.csv") else { panic!("a line") };
         assert_eq!((line.rate, line.slots), (BitRate::from_gbps(10), 512));
         assert!(matches!(PortSpec::parse("eth0,queues=4"), Ok(PortSpec::Interface { queues: Some(4), .. })));
+    }
+
+    #[test]
+    fn what_is_written_without_its_kind_is_told_with_it() {
+        let remedy = |text| PortSpec::parse(text).expect_err(text).to_string();
+        for (text, said) in [
+            ("out.pcap", "write pcap:out.pcap"),
+            ("/tmp/day.pcapng", "write pcap:/tmp/day.pcapng"),
+            ("0000:03:00.1", "write pci:0000:03:00.1"),
+            ("03:00.1", "write pci:03:00.1"),
+            ("wire", "'wire' alone is no port: write an interface (eth0), pcap:FILE, wire:10G"),
+        ] {
+            assert!(remedy(text).contains(said), "{text}: {}", remedy(text));
+        }
+        for text in ["if:out.pcap", "if:wire", "eth0.5", "wire0"] {
+            assert!(PortSpec::parse(text).is_ok(), "{text}");
+        }
     }
 
     #[test]
