@@ -10,6 +10,7 @@ mod execute;
 #[cfg(feature = "live")]
 mod far_end;
 mod files;
+mod help;
 mod host;
 mod limits;
 #[cfg(feature = "live")]
@@ -57,24 +58,29 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-                // Help and version: a reader that went away is no error.
+            if !error.use_stderr() {
+                return help::print(&error).map_or_else(ended, |()| ExitCode::SUCCESS);
+            }
+            if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
                 let _ = error.print();
             } else {
                 output::say(in_one_line(&error));
             }
-            return ExitCode::from(if error.use_stderr() { Failure::STATUS } else { 0 });
+            return ExitCode::from(Failure::STATUS);
         }
     };
     match arguments.command.run() {
         Ok(status) => status,
-        Err(failure) => {
-            for line in failure.to_string().lines() {
-                output::say(line);
-            }
-            ExitCode::from(Failure::STATUS)
-        }
+        Err(failure) => ended(failure),
     }
+}
+
+/// Says why, one line for each problem.
+fn ended(failure: Failure) -> ExitCode {
+    for line in failure.to_string().lines() {
+        output::say(line);
+    }
+    ExitCode::from(Failure::STATUS)
 }
 
 /// A usage error, which clap spreads over paragraphs: what is wrong, and the tip if there is one.
@@ -84,6 +90,11 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let what = paragraphs.next().unwrap_or_default();
     let what = what.trim_start_matches("error: ").to_owned();
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
+    // Where there are several ways to write a command, what one of them lacks tells little.
+    let ways = usage(&text);
+    if error.kind() == ErrorKind::MissingRequiredArgument && ways.len() > 1 {
+        return format!("arguments are missing: write {}", ways.join(", or "));
+    }
     // No value of ours looks like an option.
     let tip = tip.filter(|tip| !tip.starts_with("to pass "));
     match (tip, error.kind()) {
@@ -97,6 +108,12 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
             None => format!("{what}: --help tells what can be written"),
         },
     }
+}
+
+/// The ways to write a command, from what clap says of its usage.
+fn usage(text: &str) -> Vec<&str> {
+    let usage = text.split("\n\n").find_map(|lines| lines.strip_prefix("Usage: "));
+    usage.unwrap_or_default().lines().map(|way| way.trim().trim_end_matches(" [OPTIONS]")).collect()
 }
 
 /// What to write where the library only says how reading a number failed.

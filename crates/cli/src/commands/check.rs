@@ -10,8 +10,9 @@ use std::process::ExitCode;
 Example:
   netlathe check scenarios/even-gaps.toml
 
-No port is opened and nothing is sent; tables and steps that the scenario names are read. All problems are shown together, each with its line and column; a good
-scenario is printed as it was understood: its long form, which means the same.")]
+No port is opened and nothing is sent; tables and steps that the scenario names are read. All problems
+are shown together, each with its line and column; a good scenario is printed as it was understood: its
+long form, which means the same.")]
 pub(crate) struct Check {
     /// The scenario
     #[arg(value_name = "SCENARIO.toml")]

@@ -11,6 +11,9 @@ use units::{BitRate, ParseError, Span};
 
 /// Show a directory as a disk that is slow or that fails
 #[derive(clap::Args)]
+#[command(override_usage = "\
+netlathe disk --backing <DIR> --mount <DIR> [OPTIONS]
+       netlathe disk --unmount <DIR>")]
 #[command(after_help = "\
 Examples:
   netlathe disk --backing /data --mount /mnt/slow --delay 10ms

@@ -9,6 +9,10 @@ use std::process::ExitCode;
 
 /// Impair traffic as tc-netem does, in the direction you name
 #[derive(clap::Args)]
+#[command(override_usage = "\
+netlathe emulate --between <A> <B> [OPTIONS]
+       netlathe emulate --on <INTERFACE> [OPTIONS]
+       netlathe emulate --in <PORT> --out <PORT> [OPTIONS]")]
 #[command(after_help = "\
 Examples:
   netlathe emulate --in pcap:in.pcap --out pcap:out.pcap --forward 'delay 10ms 2ms distribution normal loss 1%'

@@ -6,13 +6,15 @@ use std::process::ExitCode;
 
 /// Make traffic from a description, or send a capture again
 #[derive(clap::Args)]
+#[command(override_usage = "\
+netlathe gen --out <PORT> --stream <SPEC> [OPTIONS]
+       netlathe gen --out <PORT> --pcap <FILE> [OPTIONS]")]
 #[command(after_help = "\
 Examples:
   netlathe gen --out pcap:in.pcap --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B' --count 100000 --seed 7
   netlathe gen --out eth0 --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000 size imix' --rate 50kpps --duration 10s
-
   netlathe gen --out eth0 --stream 'tcp random 10.1.0.0/16:1024-65535 > 10.2.0.1:80,443 flags S vlan 5 weight 3' \\
-    --stream 'udp [2001:db8::1]:1 > [2001:db8::2]:53 size 100B dscp ef' --rate 1Gbps --duration 10s
+      --stream 'udp [2001:db8::1]:1 > [2001:db8::2]:53 size 100B dscp ef' --rate 1Gbps --duration 10s
   netlathe gen --out eth0 --gateway 10.0.0.254 --stream 'udp 10.0.0.1-10.0.0.9:1000 > 10.9.0.1:9' --rate 10kpps --duration 10s
   netlathe gen --out eth0 --pcap day.pcap --speed 2 --rewrite 'dst 48.0.0.0/8 > 10.99.204.8, dmac 44:ec:ce:c1:a8:20'
 

@@ -26,20 +26,40 @@ pub(crate) struct Lab {
 #[derive(Subcommand)]
 enum Action {
     /// Build a lab that stays until it is taken down
+    #[command(after_help = "\
+Examples:
+  netlathe lab up
+  netlathe lab up wide --clients 3 --mtu 9000
+
+Needs root; without root, netlathe lab run builds one for a command.")]
     Up {
-        /// The lab's name
+        /// The lab's name [default: $NETLATHE_LAB, else lab]
         name: Option<String>,
         #[command(flatten)]
         shape: Shape,
     },
     /// Take a lab down, and whatever a killed process left of it
+    #[command(after_help = "\
+Examples:
+  netlathe lab down
+  netlathe lab down wide
+
+Programs that still run in it are ended: by SIGTERM, after two seconds by SIGKILL.")]
     Down {
-        /// The lab's name
+        /// The lab's name [default: $NETLATHE_LAB, else lab]
         name: Option<String>,
     },
     /// Run a command in a lab, which is built for it if there is none
+    #[command(after_help = "\
+Examples:
+  netlathe lab run -- netlathe shape --in c0 --out s0 --rate 50Mbps --duration 10s
+  netlathe lab run --on client -- ping -c 3 10.77.0.100
+  netlathe lab run --clients 2 -- sh experiment.sh
+
+Within the command, netlathe lab run finds the same lab by NETLATHE_LAB. A lab that was built for the
+command is taken down after it. The exit status is the command's.")]
     Run {
-        /// The lab's name
+        /// The lab's name [default: $NETLATHE_LAB, else lab]
         #[arg(long)]
         name: Option<String>,
         /// Where to run it: client, client2, …, box, server, switch
@@ -52,6 +72,10 @@ enum Action {
         command: Vec<OsString>,
     },
     /// Show the labs that there are
+    #[command(after_help = "\
+Examples:
+  netlathe lab list
+  netlathe lab list --json")]
     List {
         /// Print one JSON array
         #[arg(long)]

@@ -1,8 +1,10 @@
 use crate::Arguments;
 use crate::output::{self, Failure};
-use clap::{CommandFactory, ValueEnum};
+use clap::{Command, CommandFactory, ValueEnum};
 use clap_complete::Shell;
-use std::path::PathBuf;
+use clap_mangen::Man;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Write man pages and shell completions into a folder
@@ -26,11 +28,57 @@ impl Manual {
         let unwritable =
             |cause| Failure::new(format!("cannot write to {folder}: {cause}: check the path and its permissions"));
         std::fs::create_dir_all(&self.to).map_err(unwritable)?;
-        clap_mangen::generate_to(Arguments::command(), &self.to).map_err(unwritable)?;
+        let mut command = Arguments::command().disable_help_subcommand(true);
+        command.build();
+        pages(&command, &self.to).map_err(unwritable)?;
         for shell in Shell::value_variants() {
             clap_complete::generate_to(*shell, &mut Arguments::command(), "netlathe", &self.to).map_err(unwritable)?;
         }
         output::print(&format!("wrote man pages and completions to {folder}\n"))?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Writes the page of a command, and those of its own commands.
+fn pages(command: &Command, folder: &Path) -> io::Result<()> {
+    for below in command.get_subcommands() {
+        pages(below, folder)?;
+    }
+    let man = Man::new(command.clone());
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    let usage = command.clone().render_usage().to_string();
+    verbatim("SYNOPSIS", usage.trim_start_matches("Usage: ").lines().map(str::trim), &mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    // The library would fill and hyphenate examples, which are there to be copied, and lists.
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let examples = after.strip_prefix("Examples:\n").or(after.strip_prefix("Example:\n"));
+    let (examples, notes) = examples.map_or((None, after.as_str()), |rest| {
+        let (examples, notes) = rest.split_once("\n\n").unwrap_or((rest, ""));
+        (Some(examples), notes)
+    });
+    if let Some(examples) = examples {
+        verbatim("EXAMPLES", examples.lines(), &mut page)?;
+    }
+    if !notes.is_empty() {
+        verbatim("NOTES", notes.lines(), &mut page)?;
+    }
+    man.render_version_section(&mut page)?;
+    std::fs::write(folder.join(man.get_filename()), page)
+}
+
+/// A section whose lines stay as they are, in characters that a shell takes.
+fn verbatim<'a>(heading: &str, lines: impl Iterator<Item = &'a str>, page: &mut Vec<u8>) -> io::Result<()> {
+    writeln!(page, ".SH {heading}\n.nf")?;
+    for line in lines {
+        let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");
+        // A line that begins with a dot would be a request.
+        writeln!(page, "{}{line}", if line.starts_with('.') { "\\&" } else { "" })?;
+    }
+    writeln!(page, ".fi")
 }

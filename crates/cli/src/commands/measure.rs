@@ -25,6 +25,10 @@ use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Share, Span, Time, WireLen
 /// Measure gaps and rates of what arrives
 #[derive(clap::Args)]
 #[command(mut_arg("slices", |option| option.hide(true)))]
+#[command(override_usage = "\
+netlathe measure --in <PORT> [OPTIONS]
+       netlathe measure --pcap <FILE> [OPTIONS]
+       netlathe measure --host <INTERFACE,…> [OPTIONS]")]
 #[command(after_help = "\
 Examples:
   netlathe measure --pcap out.pcap --expect 'fixed 10us'

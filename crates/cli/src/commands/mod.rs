@@ -146,7 +146,8 @@ pub(crate) struct Departures {
     /// What becomes of late departures: all are made good, none, or at most N frames back to back
     #[arg(long, value_name = "all|none|N", default_value = "all", allow_hyphen_values = true)]
     catch_up: String,
-    /// Line rate of a live output that does not tell it, as 10G: what fillers and 50% refer to; not checked, with fillers the report has the plan
+    /// Line rate of a live output that does not tell it, as 10G: what fillers and 50% refer to. It is taken as
+    /// you say it; with fillers the report tells the plan, not what was measured
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     line_rate: Option<String>,
 }

@@ -25,8 +25,8 @@ Examples:
 
 One line for each thing that netlathe can use: there, or what is missing, what that means and the
 command that mends it. Of interfaces it looks at those named, else at all that are up: pause frames,
-offloads that spoil a run, and the ring. Nothing is changed or sent. The exit status is 0 also when something
-is missing: virtual time needs nothing of it.")]
+offloads that spoil a run, and the ring. Nothing is changed or sent. The exit status is 0 also when
+something is missing, since virtual time needs nothing of it.")]
 pub(crate) struct Doctor {
     /// Interfaces to look at; all that are up unless given
     #[arg(value_name = "INTERFACE")]

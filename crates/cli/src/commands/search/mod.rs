@@ -20,6 +20,9 @@ use units::{BitRate, FrameRate, PS_PER_S, Share, Span, WireLen};
 
 /// Find the highest rate without more loss than a goal
 #[derive(clap::Args)]
+#[command(override_usage = "\
+netlathe search --out <PORT> --in <PORT> [OPTIONS]
+       netlathe search --dut <STAGE> [OPTIONS]")]
 #[command(after_help = "\
 Examples:
   netlathe search --dut 'limit key dst-ip rate 63209472bps burst 64B' --trial 10s --width 0.1%

@@ -1,0 +1,127 @@
+//! Help as wide as the terminal: descriptions of options are folded at their own column. What follows the options,
+//! examples above all, stays as it is written, so that it can be copied.
+
+use crate::output::{self, Failure};
+use console::Term;
+
+/// So much of a line at least is for descriptions; where less is left they go below what they describe.
+const LEAST: usize = 32;
+/// Where they go then.
+const BELOW: usize = 10;
+
+/// Prints help or the version on stdout.
+pub(crate) fn print(message: &clap::Error) -> Result<(), Failure> {
+    let text = message.render();
+    let plain = text.to_string();
+    let terminal = Term::stdout();
+    if !terminal.is_term() {
+        return output::print(&plain);
+    }
+    let styled = if console::colors_enabled() { text.ansi().to_string() } else { plain.clone() };
+    output::print(&folded(&plain, &styled, terminal.size_checked().map_or(usize::MAX, |(_, columns)| columns.into())))
+}
+
+/// Help with descriptions folded to `columns`; `styled` is the same text with escape sequences.
+fn folded(plain: &str, styled: &str, columns: usize) -> String {
+    let mut out = String::with_capacity(styled.len());
+    let mut listed = false;
+    for (line, styled) in plain.lines().zip(styled.lines()) {
+        listed = match line {
+            "Options:" | "Arguments:" | "Commands:" => true,
+            "" => false,
+            _ => listed,
+        };
+        match description(line).filter(|_| listed && line.chars().count() > columns) {
+            // A description has no style of its own, so it ends both.
+            Some((column, words)) if styled.ends_with(words) => {
+                let head = &styled[..styled.len() - words.len()];
+                if columns < column + LEAST && !head.trim().is_empty() {
+                    out.push_str(&format!("{}\n{}", head.trim_end(), " ".repeat(BELOW)));
+                    fold(&mut out, words, BELOW, columns);
+                } else {
+                    out.push_str(head);
+                    fold(&mut out, words, column, columns);
+                }
+            }
+            _ => out.push_str(styled),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The column at which the description in a line of options begins, and the description.
+fn description(line: &str) -> Option<(usize, &str)> {
+    let indent = line.len() - line.trim_start().len();
+    let begin = match line[indent..].find("  ") {
+        Some(gap) => line.len() - line[indent + gap..].trim_start().len(),
+        // One that stands below its option already.
+        None if indent >= BELOW => indent,
+        None => return None,
+    };
+    Some((line[..begin].chars().count(), &line[begin..]))
+}
+
+/// Adds words from `column` on, to as many lines as they need.
+fn fold(out: &mut String, words: &str, column: usize, columns: usize) {
+    let mut used = column;
+    for word in words.split(' ') {
+        let width = word.chars().count();
+        if used > column {
+            if used + 1 + width > columns {
+                out.push_str(&format!("\n{}", " ".repeat(column)));
+                used = column;
+            } else {
+                out.push(' ');
+                used += 1;
+            }
+        }
+        out.push_str(word);
+        used += width;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELP: &str = "\
+Do a thing that takes long to describe in one line
+
+Options:
+      --out <PORT>   Port that frames leave by
+      --rate <RATE>  Rate to keep: 5Gbps, '5Gbps wire', 1.2Mpps, 50%, 'burst 8Gbps for 2ms every 10ms'
+  -q, --quiet        Print no report
+
+Examples:
+  netlathe gen --out eth0 --rate 5Gbps --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000'";
+
+    #[test]
+    fn descriptions_are_folded_at_their_column_and_nothing_else_is() {
+        let wide = folded(HELP, HELP, 200);
+        assert_eq!(wide, format!("{HELP}\n"));
+        let narrow = folded(HELP, HELP, 60);
+        let expected = "\
+      --rate <RATE>  Rate to keep: 5Gbps, '5Gbps wire',
+                     1.2Mpps, 50%, 'burst 8Gbps for 2ms
+                     every 10ms'
+  -q, --quiet ";
+        assert!(narrow.contains(expected), "{narrow}");
+        assert!(narrow.contains("'udp 10.0.0.1:1000 > 10.0.0.2:2000'\n"), "examples can be copied: {narrow}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for columns in 1..120 {
+            let text = folded(HELP, HELP, columns);
+            assert_eq!(words(&text), words(HELP), "nothing is lost at {columns}");
+            let options = text.lines().skip_while(|line| *line != "Options:").take_while(|line| !line.is_empty());
+            let widest = options.map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(columns < 40 || widest <= columns, "{widest} at {columns}: {text}");
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_room_descriptions_go_below_and_styles_stay() {
+        let styled = HELP.replace("--rate", "\u{1b}[1m--rate\u{1b}[0m");
+        let text = folded(HELP, &styled, 40);
+        assert!(text.contains("\u{1b}[1m--rate\u{1b}[0m <RATE>\n          Rate to keep: 5Gbps,"), "{text}");
+    }
+}
