@@ -26,7 +26,10 @@ def binary():
     path = os.environ.get("NETLATHE")
     if not path:
         line = ["cargo", "metadata", "--no-deps", "--offline", "--format-version", "1"]
-        metadata = subprocess.run(line, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+        try:
+            metadata = subprocess.run(line, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise Failed(f"cargo does not say where its binary is ({error}): name it, as NETLATHE=/path/to/netlathe") from error
         path = os.path.join(json.loads(metadata)["target_directory"], "release", "netlathe")
     if not os.access(path, os.X_OK):
         raise Failed(f"there is no {path}: cargo build --release -p netlathe-cli")
