@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             if !error.use_stderr() {
-                return help::print(&error).map_or_else(ended, |()| ExitCode::SUCCESS);
+                return help::print(&error).map_or_else(|failure| ended(&failure), |()| ExitCode::SUCCESS);
             }
             if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
                 let _ = error.print();
@@ -71,12 +71,12 @@ fn main() -> ExitCode {
     };
     match arguments.command.run() {
         Ok(status) => status,
-        Err(failure) => ended(failure),
+        Err(failure) => ended(&failure),
     }
 }
 
 /// Says why, one line for each problem.
-fn ended(failure: Failure) -> ExitCode {
+fn ended(failure: &Failure) -> ExitCode {
     for line in failure.to_string().lines() {
         output::say(line);
     }

@@ -109,7 +109,8 @@ fn each_command_has_examples_and_each_option_is_in_the_reference() {
         let options = help.stdout.lines().take_while(|line| !line.starts_with("Example"));
         for option in options.filter_map(|line| line.trim_start().split(", ").last()?.split([' ', '.']).next()) {
             let usual = ["--help", "--version", "--verbose", "--quiet"].contains(&option);
-            let told = || known.split(option).skip(1).any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-'));
+            let told =
+                || known.split(option).skip(1).any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-'));
             assert!(!option.starts_with("--") || usual || told(), "{command} {option} is not in the reference");
         }
     }
@@ -151,7 +152,8 @@ fn the_manual_keeps_examples_as_they_are() {
     let bench = Bench::new();
     assert_eq!(bench.run(["manual", "--to", "man"]).status, Some(0));
     for (command, _) in commands() {
-        let page = String::from_utf8(bench.read(&format!("man/netlathe-{}.1", command.replace(' ', "-")))).expect("text");
+        let page =
+            String::from_utf8(bench.read(&format!("man/netlathe-{}.1", command.replace(' ', "-")))).expect("text");
         let examples = page.split(".SH EXAMPLES\n.nf\n").nth(1).and_then(|rest| rest.split("\n.fi").next());
         let examples = examples.unwrap_or_else(|| panic!("{command} has no examples"));
         let typed = examples.replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\");
