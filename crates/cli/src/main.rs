@@ -90,10 +90,16 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let what = paragraphs.next().unwrap_or_default();
     let what = what.trim_start_matches("error: ").to_owned();
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
-    // Where there are several ways to write a command, what one of them lacks tells little.
+    // Where a command can be written in several ways, what one of them lacks tells little.
     let ways = usage(&text);
-    if error.kind() == ErrorKind::MissingRequiredArgument && ways.len() > 1 {
-        return format!("arguments are missing: write {}", ways.join(", or "));
+    let lacking = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(lacking)) if error.kind() == ErrorKind::MissingRequiredArgument => {
+            lacking.as_slice()
+        }
+        _ => &[],
+    };
+    if ways.len() > 1 && lacking.iter().any(|argument| ways.iter().any(|way| way.contains(argument.as_str()))) {
+        return format!("{what}: write {}", ways.join(", or "));
     }
     // No value of ours looks like an option.
     let tip = tip.filter(|tip| !tip.starts_with("to pass "));

@@ -174,7 +174,8 @@ fn a_command_that_can_be_written_in_several_ways_tells_them() {
         ("search", &["--out <PORT> --in <PORT>, or", "--dut <STAGE>\n"]),
         ("gen --out null", &["--stream <SPEC>, or", "--pcap <FILE>\n"]),
         ("disk", &["--backing <DIR> --mount <DIR>, or", "--unmount <DIR>\n"]),
-        ("shape --in null", &["not provided: --out <PORT>"]),
+        ("shape --in null", &["not provided: --out <PORT>: --help"]),
+        ("search --dut 'loss 1%' --longest-burst 1s", &["not provided: --back-to-back <N>: --help"]),
     ] {
         assert!(ways.iter().all(|way| said(line).contains(way)), "{line}: {}", said(line));
     }
