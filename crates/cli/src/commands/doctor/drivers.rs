@@ -90,10 +90,7 @@ fn af_xdp(machine: &Machine, loaded: &[String]) -> Finding {
             "apt-get install librte-meta-net",
         );
     }
-    // Only the first user namespace maps all users onto themselves.
-    let map = machine.read("proc/self/uid_map").unwrap_or_default();
-    let first = map.split_whitespace().eq(["0", "0", "4294967295"]);
-    if ::lab::privileged() && first {
+    if ::lab::privileged() && machine.is_first_user_namespace() {
         Finding::good(WHAT, "kernel and driver have it")
     } else {
         Finding::bad(WHAT, "kernel and driver have it, this user may not; af_packet is taken", "run as root")

@@ -86,6 +86,12 @@ impl Machine {
         Some(names)
     }
 
+    /// Only the first user namespace maps all users onto themselves.
+    #[cfg(feature = "live")]
+    fn is_first_user_namespace(&self) -> bool {
+        self.read("proc/self/uid_map").is_some_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+    }
+
     /// The last part of where a link leads.
     fn link(&self, path: &str) -> Option<String> {
         Some(fs::read_link(self.root.join(path)).ok()?.file_name()?.to_string_lossy().into_owned())

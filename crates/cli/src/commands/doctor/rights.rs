@@ -10,13 +10,21 @@ pub(super) fn look(_: &Machine) -> Vec<Finding> {
 #[cfg(feature = "live")]
 pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     let root = ::lab::privileged();
-    vec![privileges(root), user_namespaces(machine, root), locked_memory(machine), tools()]
+    vec![
+        privileges(root, machine.is_first_user_namespace()),
+        user_namespaces(machine, root),
+        locked_memory(machine),
+        tools(),
+    ]
 }
 
 #[cfg(feature = "live")]
-fn privileges(root: bool) -> Finding {
-    if root {
+fn privileges(root: bool, first: bool) -> Finding {
+    if root && first {
         Finding::good("privileges", "root: every kind of port")
+    } else if root {
+        let found = "root of a user namespace: live ports of its own network namespaces only, by af_packet and TAP";
+        Finding::bad("privileges", found, "run as root outside of it for af_xdp, NICs on PCI and emulate --on")
     } else {
         let found = "no root: live ports in a lab only (netlathe lab run), by af_packet";
         Finding::bad("privileges", found, "run as root for the machine's own interfaces")
@@ -68,6 +76,13 @@ fn tools() -> Finding {
 mod tests {
     use super::super::Fake;
     use super::*;
+
+    #[test]
+    fn root_of_a_user_namespace_is_not_all_of_root() {
+        assert!(privileges(true, true).good && !privileges(false, true).good);
+        let inside = privileges(true, false);
+        assert!(!inside.good && inside.found.contains("user namespace"), "{inside:?}");
+    }
 
     #[test]
     fn the_limit_of_locked_memory_is_read() {
