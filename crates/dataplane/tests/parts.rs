@@ -164,7 +164,7 @@ fn any_number_of_threads_does_the_same() {
         assert_eq!(followed(&parted), followed(&whole), "{threads} threads, sliced");
         for class in &parted.report.classes {
             let slices = class.slices.as_ref().expect("slices");
-            let sum: f64 = slices.slices.iter().map(|slice| slice.mean_ns).sum();
+            let sum: f64 = slices.slices.iter().map(|slice| slice.figures.mean_ns).sum();
             assert!((sum - slices.total.mean_ns).abs() < 1.0 + slices.total.mean_ns / 100.0, "{slices:?}");
         }
     }

@@ -4,6 +4,7 @@ use crate::slices::{stacked, waterfall};
 use crate::text::{details, escape, table};
 use crate::{flatten, parts, plots};
 use measure::figures::{bits, brief, digits, share, thousands, time};
+use measure::slices::{PipelineSlice, SliceFigures};
 use measure::{Drops, PipelineReport, Tally};
 use std::fmt::Write;
 
@@ -31,16 +32,18 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
 /// Where frames spent their time, if that was followed: the mean as a bar, one frame as a waterfall, all figures.
 fn slices(report: &PipelineReport) -> String {
     let Some(slices) = report.slices.as_ref().filter(|slices| slices.packets.matched > 0) else { return String::new() };
-    let of = |slice: &measure::slices::PipelineSlice| {
-        (slice.name.clone(), slice.mean_ns, measure::slices::meaning(&slice.name).to_owned())
+    let of = |slice: &PipelineSlice| {
+        let SliceFigures { name, mean_ns, .. } = &slice.figures;
+        (name.clone(), *mean_ns, measure::slices::meaning(name).to_owned())
     };
     let means: Vec<_> = slices.slices.iter().map(of).collect();
     let parts: Vec<_> = slices.typical.iter().map(|part| (part.name.clone(), part.length_ns)).collect();
-    let row = |slice: &measure::slices::PipelineSlice| {
-        let times = [slice.mean_ns, slice.p50_ns, slice.p99_ns, slice.intended_mean_ns];
+    let row = |slice: &PipelineSlice| {
+        let SliceFigures { name, mean_ns, p50_ns, p99_ns, .. } = &slice.figures;
+        let times = [*mean_ns, *p50_ns, *p99_ns, slice.intended_mean_ns];
         let errors = [slice.error.mean_ns, slice.error.p50, slice.error.p99, slice.error.max_ns];
         let figures = times.into_iter().chain(errors).map(brief);
-        [slice.name.clone()].into_iter().chain(figures).collect()
+        [name.clone()].into_iter().chain(figures).collect()
     };
     let rows: Vec<Vec<String>> = slices.slices.iter().map(row).collect();
     let head = ["slice", "mean", "median", "p99", "intended", "mean error", "error p50", "error p99", "error max"];

@@ -130,7 +130,7 @@ pub(crate) fn end_to_end(report: &measure::EndToEnd) -> String {
     if report.packets.matched == 0 {
         return String::new();
     }
-    let of = |slice: &measure::slices::EndToEndSlice| {
+    let of = |slice: &measure::slices::SliceFigures| {
         (slice.name.clone(), slice.mean_ns * slice.per_packet, format!("median {}", brief(slice.p50_ns)))
     };
     let title = report.name.as_ref().map_or_else(String::new, |name| format!(", {name}"));

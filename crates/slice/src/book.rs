@@ -4,31 +4,17 @@ use crate::costs::Costs;
 use crate::record::{Ended, Flow, Point, Record};
 use crate::slices::{self, Part, Slice};
 use hdrhistogram::Histogram;
+use measure::slices::{SliceFigures, SliceTimes};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-/// One slice over all frames; times in nanoseconds.
+/// One slice over all frames.
 #[derive(Clone, Debug, Serialize)]
 pub struct SliceReport {
-    /// Its name.
-    pub name: &'static str,
-    /// How often it came.
-    pub count: u64,
-    /// Mean, less what the probes cost.
-    pub mean_ns: f64,
-    /// Median.
-    pub p50_ns: f64,
-    /// 99 % quantile.
-    pub p99_ns: f64,
-    /// Coefficient of variation: standard deviation ÷ mean.
-    pub cv: f64,
-    /// Share of the total of all frames.
-    pub share: f64,
-    /// Whether it is one of those that do not overlap and sum to the total.
-    pub top: bool,
-    /// Occurrences per matched frame.
-    pub per_packet: f64,
+    /// What it was, less what the probes cost.
+    #[serde(flatten)]
+    pub figures: SliceFigures,
     /// Mean as stamped.
     pub raw_mean_ns: f64,
 }
@@ -46,23 +32,6 @@ pub struct Counted {
     pub raw_mean: f64,
 }
 
-/// First to last stamp, over all matched frames.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Total {
-    /// Frames.
-    pub count: u64,
-    /// Mean, less what the probes cost: the sum of the top slices.
-    pub mean_ns: f64,
-    /// Median.
-    pub p50_ns: f64,
-    /// 99 % quantile.
-    pub p99_ns: f64,
-    /// Coefficient of variation.
-    pub cv: f64,
-    /// Mean as stamped.
-    pub raw_mean_ns: f64,
-}
-
 /// Round trips at the user's level: from one send call of a conversation's first sender to its next.
 #[derive(Clone, Debug, Serialize)]
 pub struct Loop {
@@ -76,6 +45,15 @@ pub struct Loop {
     pub raw_mean_ns: f64,
     /// Median as stamped.
     pub raw_p50_ns: f64,
+}
+
+impl Loop {
+    /// If there were any, `raw` as stamped.
+    pub(crate) fn of(rounds: &Tally, raw: &Histogram<u64>) -> Option<Loop> {
+        let SliceTimes { count, mean_ns, p50_ns, raw_mean_ns, .. } = rounds.total();
+        let raw_p50_ns = raw.value_at_quantile(0.5) as f64;
+        (count > 0).then_some(Loop { count, mean_ns, p50_ns, raw_mean_ns, raw_p50_ns })
+    }
 }
 
 /// What became of the frames; seen = matched + lost.
@@ -134,14 +112,18 @@ impl Tally {
         self.net / self.len().max(1) as f64
     }
 
-    pub(crate) fn raw_mean(&self) -> f64 {
-        self.raw / self.len().max(1) as f64
-    }
-
-    pub(crate) fn cv(&self) -> f64 {
+    pub(crate) fn total(&self) -> SliceTimes {
+        let frames = self.len().max(1) as f64;
         let mean = self.mean();
-        let variance = (self.squares / self.len().max(1) as f64 - mean * mean).max(0.0);
-        if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
+        let variance = (self.squares / frames - mean * mean).max(0.0);
+        SliceTimes {
+            count: self.len(),
+            mean_ns: mean,
+            p50_ns: self.quantile(0.5),
+            p99_ns: self.quantile(0.99),
+            cv: if mean > 0.0 { variance.sqrt() / mean } else { 0.0 },
+            raw_mean_ns: self.raw / frames,
+        }
     }
 
     pub(crate) fn quantile(&self, of_one: f64) -> f64 {
@@ -379,45 +361,24 @@ impl Book {
     /// The slices that came, in the order of the way.
     #[must_use]
     pub fn slices(&self) -> Vec<SliceReport> {
-        let matched = self.total.len().max(1) as f64;
-        let report = |(slice, tally): (&Slice, &Tally)| SliceReport {
-            name: slice.name(),
-            count: tally.len(),
-            mean_ns: tally.mean(),
-            p50_ns: tally.quantile(0.5),
-            p99_ns: tally.quantile(0.99),
-            cv: tally.cv(),
-            share: if self.total.net > 0.0 { tally.net / self.total.net } else { 0.0 },
-            top: slice.top(),
-            per_packet: tally.len() as f64 / matched,
-            raw_mean_ns: tally.raw_mean(),
+        let whole = self.total();
+        let report = |(slice, tally): (&Slice, &Tally)| {
+            let all = tally.total();
+            SliceReport { figures: all.slice(slice.name(), slice.top(), &whole), raw_mean_ns: all.raw_mean_ns }
         };
         self.slices.iter().map(report).collect()
     }
 
-    /// All of a frame's way.
+    /// All of a frame's way, over all matched frames, less what the probes cost.
     #[must_use]
-    pub fn total(&self) -> Total {
-        Total {
-            count: self.total.len(),
-            mean_ns: self.total.mean(),
-            p50_ns: self.total.quantile(0.5),
-            p99_ns: self.total.quantile(0.99),
-            cv: self.total.cv(),
-            raw_mean_ns: self.total.raw_mean(),
-        }
+    pub fn total(&self) -> SliceTimes {
+        self.total.total()
     }
 
     /// Round trips, if there were any.
     #[must_use]
     pub fn rounds(&self) -> Option<Loop> {
-        (self.rounds.len() > 0).then(|| Loop {
-            count: self.rounds.len(),
-            mean_ns: self.rounds.mean(),
-            p50_ns: self.rounds.quantile(0.5),
-            raw_mean_ns: self.rounds.raw_mean(),
-            raw_p50_ns: self.raw_rounds.value_at_quantile(0.5) as f64,
-        })
+        Loop::of(&self.rounds, &self.raw_rounds)
     }
 }
 
@@ -449,11 +410,13 @@ mod tests {
             book.add(&frame(n * 10_000, false));
         }
         let total = book.total();
-        let sum: f64 = book.slices().iter().filter(|s| s.top).map(|s| s.mean_ns * s.per_packet).sum();
+        let figures = book.slices().into_iter().map(|slice| slice.figures);
+        let top: Vec<SliceFigures> = figures.filter(|slice| slice.top).collect();
+        let sum: f64 = top.iter().map(|slice| slice.mean_ns * slice.per_packet).sum();
         assert!((sum - total.mean_ns).abs() < 1e-6, "{sum} {total:?}");
         assert!((total.raw_mean_ns - 2_000.0).abs() < 1e-9);
         assert!((book.added_ns() - (2_000.0 - total.mean_ns)).abs() < 1e-9);
-        let shares: f64 = book.slices().iter().filter(|s| s.top).map(|s| s.share).sum();
+        let shares: f64 = top.iter().map(|slice| slice.share).sum();
         assert!((shares - 1.0).abs() < 1e-9);
     }
 

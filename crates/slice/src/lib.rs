@@ -22,7 +22,7 @@ mod slices;
 mod table;
 mod windows;
 
-pub use book::{Book, Counted, Loop, Packets, SliceReport, Total};
+pub use book::{Book, Counted, Loop, Packets, SliceReport};
 pub use calibrate::calibrate;
 pub use costs::{Costs, EventCost, ProbeCost};
 pub use error::Error;

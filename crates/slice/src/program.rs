@@ -3,6 +3,7 @@
 use crate::book::{Loop, Tally};
 use crate::formulas::Overhead;
 use hdrhistogram::Histogram;
+use measure::slices::SliceTimes;
 use probe::{Costs, Data, Section};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -14,20 +15,11 @@ pub struct SectionReport {
     pub id: u8,
     /// Its name, if the program gave it one.
     pub name: Option<String>,
-    /// How often it came.
-    pub count: u64,
-    /// Mean, less what the probes cost.
-    pub mean_ns: f64,
-    /// Median.
-    pub p50_ns: f64,
-    /// 99 % quantile.
-    pub p99_ns: f64,
-    /// Coefficient of variation.
-    pub cv: f64,
+    /// How often it came, and how long it took.
+    #[serde(flatten)]
+    pub times: SliceTimes,
     /// Occurrences per block.
     pub per_block: f64,
-    /// Mean as stamped.
-    pub raw_mean_ns: f64,
 }
 
 /// What became of the blocks, and what is in them.
@@ -155,13 +147,8 @@ impl ProgramBook {
         let section = |(id, tally): (&u8, &Tally)| SectionReport {
             id: *id,
             name: name(*id),
-            count: tally.len(),
-            mean_ns: tally.mean(),
-            p50_ns: tally.quantile(0.5),
-            p99_ns: tally.quantile(0.99),
-            cv: tally.cv(),
+            times: tally.total(),
             per_block: tally.len() as f64 / self.received.max(1) as f64,
-            raw_mean_ns: tally.raw_mean(),
         };
         ProgramReport {
             received: self.received,
@@ -169,13 +156,7 @@ impl ProgramBook {
             lost: self.lost,
             beyond: self.beyond,
             sections: self.sections.iter().map(section).collect(),
-            rounds: (self.rounds.len() > 0).then(|| Loop {
-                count: self.rounds.len(),
-                mean_ns: self.rounds.mean(),
-                p50_ns: self.rounds.quantile(0.5),
-                raw_mean_ns: self.rounds.raw_mean(),
-                raw_p50_ns: self.raw_rounds.value_at_quantile(0.5) as f64,
-            }),
+            rounds: Loop::of(&self.rounds, &self.raw_rounds),
             overhead: self.overhead,
         }
     }
@@ -232,7 +213,7 @@ mod tests {
             book.add(&block(n * 20_000, &sections));
         }
         let report = book.report(7, |id| (id == 9).then(|| "X".to_owned()));
-        let mean = |id| report.sections.iter().find(|s| s.id == id).expect("it came").mean_ns;
+        let mean = |id| report.sections.iter().find(|s| s.id == id).expect("it came").times.mean_ns;
         assert!((mean(1) - 500.0).abs() < 1e-9, "formula (1)");
         assert!((mean(9) - (2_550.0 - 10.0 - 2.0 * 20.0)).abs() < 1e-9, "formula (3), K = 2");
         assert!((mean(3) - 200.0).abs() < 1e-9);

@@ -1,6 +1,6 @@
 //! Slices as people read them.
 
-use crate::book::Book;
+use crate::book::{Book, SliceReport};
 use crate::costs::Costs;
 use crate::record::Record;
 use crate::slices;
@@ -17,19 +17,19 @@ pub fn packet_table(book: &Book, raw: bool) -> String {
         "  {:<16} {:>11} {:>11} {:>11} {:>7} {:>8} {:>10}{head}",
         "slice", "mean", "median", "p99", "cv", "share", "per packet"
     );
-    for slice in book.slices() {
-        let name = if slice.top { slice.name.to_owned() } else { format!("· {}", slice.name) };
+    for SliceReport { figures, raw_mean_ns } in book.slices() {
+        let name = figures.shown();
         let _ = write!(
             out,
             "  {name:<16} {:>11} {:>11} {:>11} {:>7.2} {:>8} {:>10.3}",
-            brief(slice.mean_ns),
-            brief(slice.p50_ns),
-            brief(slice.p99_ns),
-            slice.cv,
-            share(slice.share),
-            slice.per_packet
+            brief(figures.mean_ns),
+            brief(figures.p50_ns),
+            brief(figures.p99_ns),
+            figures.cv,
+            share(figures.share),
+            figures.per_packet
         );
-        let _ = if raw { writeln!(out, " {:>15}", brief(slice.raw_mean_ns)) } else { writeln!(out) };
+        let _ = if raw { writeln!(out, " {:>15}", brief(raw_mean_ns)) } else { writeln!(out) };
     }
     let total = book.total();
     let _ = write!(
@@ -69,13 +69,13 @@ pub fn counter_table(book: &Book) -> String {
         let _ = write!(out, " {:>width$}", event.event, width = width(&event.event));
     }
     out.push('\n');
-    for slice in book.slices() {
-        let name = if slice.top { slice.name.to_owned() } else { format!("· {}", slice.name) };
+    for SliceReport { figures, .. } in book.slices() {
+        let name = figures.shown();
         let _ = write!(out, "  {name:<16}");
         for (event, counted) in events.iter().zip(&counted) {
             // Of a slice that is never on one CPU, nothing is known.
             let mean =
-                counted.iter().find(|counted| counted.name == slice.name).map_or("-".to_owned(), |c| number(c.mean));
+                counted.iter().find(|counted| counted.name == figures.name).map_or("-".to_owned(), |c| number(c.mean));
             let _ = write!(out, " {mean:>width$}", width = width(&event.event));
         }
         out.push('\n');

@@ -1,6 +1,6 @@
 //! One slice over many frames.
 
-use super::{Mark, SliceError, SliceTotal};
+use super::{Mark, SliceError, SliceTimes};
 use crate::histogram::Buckets;
 use units::PS_PER_NS;
 
@@ -67,11 +67,11 @@ impl Column {
         sum as f64 / self.count.max(1) as f64 / PS_PER_NS as f64
     }
 
-    pub(super) fn total(&self) -> SliceTotal {
+    pub(super) fn total(&self) -> SliceTimes {
         let mean = self.mean(self.net);
         let squares = self.squares / (PS_PER_NS * PS_PER_NS) as f64;
         let variance = (squares / self.count.max(1) as f64 - mean * mean).max(0.0);
-        SliceTotal {
+        SliceTimes {
             count: self.count,
             mean_ns: mean,
             p50_ns: ns(self.all.at_quantile(0.5)),

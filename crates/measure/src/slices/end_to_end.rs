@@ -1,7 +1,7 @@
 //! The way of packets from program to program, through kernels and a pipeline between them.
 
 use super::column::{Column, Part};
-use super::{FIRST, SlicePart, SliceTotal, SlicedPackets, waterfall};
+use super::{FIRST, SliceFigures, SlicePart, SliceTimes, SlicedPackets, waterfall};
 use crate::figures::{brief, share, thousands};
 use serde::Serialize;
 use std::fmt::Write;
@@ -15,10 +15,11 @@ pub struct EndToEnd {
     pub name: Option<String>,
     /// What became of the packets that the pipeline followed: matched are those whose both ends were seen.
     pub packets: SlicedPackets,
-    /// The slices in the order of the way; they do not overlap, and sum to the total.
-    pub slices: Vec<EndToEndSlice>,
+    /// The slices in the order of the way, those of kernels less what the probes cost; they do not overlap, and sum to the
+    /// total.
+    pub slices: Vec<SliceFigures>,
     /// From the sender's call to the receiver's.
-    pub total: SliceTotal,
+    pub total: SliceTimes,
     /// Which points of the kernel were stamped.
     pub probes: String,
     /// Of the first packets the one whose way is nearest to the median.
@@ -26,21 +27,6 @@ pub struct EndToEnd {
     /// Each direction by itself, where packets went in several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub directions: Vec<EndToEnd>,
-}
-
-/// One slice of packets' whole way, in ns; those of the kernel less what the probes cost.
-#[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "as those of a slice of a pipeline")]
-pub struct EndToEndSlice {
-    pub name: String,
-    pub count: u64,
-    pub mean_ns: f64,
-    pub p50_ns: f64,
-    pub p99_ns: f64,
-    pub cv: f64,
-    pub share: f64,
-    pub top: bool,
-    pub per_packet: f64,
 }
 
 /// Gathers whole ways of packets.
@@ -114,14 +100,7 @@ impl Ways {
 
     fn report(&self, probes: &str) -> EndToEnd {
         let total = self.total.total();
-        let mut slices = Vec::new();
-        for (name, column) in &self.slices {
-            let SliceTotal { count, mean_ns, p50_ns, p99_ns, cv, .. } = column.total();
-            let share = if self.total.net > 0 { column.net as f64 / self.total.net as f64 } else { 0.0 };
-            let per_packet = count as f64 / total.count.max(1) as f64;
-            let name = name.clone();
-            slices.push(EndToEndSlice { name, count, mean_ns, p50_ns, p99_ns, cv, share, top: true, per_packet });
-        }
+        let slices = self.slices.iter().map(|(name, column)| column.total().slice(name, true, &total)).collect();
         let whole = |parts: &[(String, f64)]| parts.iter().map(|(_, ns)| ns).sum::<f64>();
         let off = |parts: &[(String, f64)]| (whole(parts) - total.p50_ns).abs();
         let typical = self.first.iter().min_by(|a, b| off(a).total_cmp(&off(b)));

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use units::{PS_PER_NS, Span, Time};
 
-pub use end_to_end::{EndToEnd, EndToEndMeter, EndToEndSlice};
+pub use end_to_end::{EndToEnd, EndToEndMeter};
 
 /// A boundary between two slices of a frame's way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct PipelineSlices {
     /// The slices in the order of the way; they do not overlap, and sum to the total.
     pub slices: Vec<PipelineSlice>,
     /// From the arrival to the end of the hand-over to the driver.
-    pub total: SliceTotal,
+    pub total: SliceTimes,
     /// What the measuring cost.
     pub overhead: SliceOverhead,
     /// Of the first frames the one whose way is nearest to the median.
@@ -48,10 +48,10 @@ pub struct SlicedPackets {
     pub lost: u64,
 }
 
-/// One slice over all frames that departed, in ns; less what the measuring cost.
+/// One slice over all packets that had it, in ns; less what the measuring cost.
 #[derive(Clone, Debug, Serialize)]
-pub struct PipelineSlice {
-    /// `rx`, the name of a stage, `queueing`, `pacer` or `tx`.
+pub struct SliceFigures {
+    /// Which.
     pub name: String,
     /// How often it came.
     pub count: u64,
@@ -61,14 +61,30 @@ pub struct PipelineSlice {
     pub p50_ns: f64,
     /// 99th percentile.
     pub p99_ns: f64,
-    /// Standard deviation ÷ mean.
+    /// Coefficient of variation: standard deviation ÷ mean.
     pub cv: f64,
-    /// Share of the total.
+    /// Share of the total of all packets.
     pub share: f64,
-    /// One of those that sum to the total, as all of them here.
+    /// One of those that do not overlap and sum to the total.
     pub top: bool,
-    /// Occurrences per frame that departed.
+    /// Occurrences per packet whose whole way is known.
     pub per_packet: f64,
+}
+
+impl SliceFigures {
+    /// The name as it stands in a table: what overlaps with others is marked.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        if self.top { self.name.clone() } else { format!("· {}", self.name) }
+    }
+}
+
+/// One slice of a pipeline: `rx`, the name of a stage, `queueing`, `pacer` or `tx`.
+#[derive(Clone, Debug, Serialize)]
+pub struct PipelineSlice {
+    /// What it was.
+    #[serde(flatten)]
+    pub figures: SliceFigures,
     /// Mean of what the stage or schedule meant it to be.
     pub intended_mean_ns: f64,
     /// What it was, less what it was meant to be.
@@ -90,16 +106,29 @@ pub struct SliceError {
     pub max_ns: f64,
 }
 
-/// All of a frame's way, in ns.
+/// How long a slice took, or a whole way from first to last stamp, in ns; less what the measuring cost.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "as those of a slice")]
-pub struct SliceTotal {
+pub struct SliceTimes {
     pub count: u64,
     pub mean_ns: f64,
     pub p50_ns: f64,
     pub p99_ns: f64,
     pub cv: f64,
+    /// Mean as stamped.
     pub raw_mean_ns: f64,
+}
+
+impl SliceTimes {
+    /// The figures of the slice that took this, a part of `whole`; `top` where it overlaps with no other such.
+    #[must_use]
+    pub fn slice(&self, name: &str, top: bool, whole: &SliceTimes) -> SliceFigures {
+        let SliceTimes { count, mean_ns, p50_ns, p99_ns, cv, .. } = *self;
+        let per_packet = count as f64 / whole.count.max(1) as f64;
+        // Of what took no time, or ended before its time, nothing has a share.
+        let share = if whole.mean_ns > 0.0 { mean_ns * per_packet / whole.mean_ns } else { 0.0 };
+        SliceFigures { name: name.to_owned(), count, mean_ns, p50_ns, p99_ns, cv, share, top, per_packet }
+    }
 }
 
 /// What measuring costs, in ns; 0 in virtual time.
@@ -241,9 +270,9 @@ impl SliceMeter {
             let reading = self.reading_in(n);
             for ((way, part), whole) in self.waiting.chunks_exact(marks).zip(&mut parts).zip(&mut wholes) {
                 *part = Part::between(way[n], way[n + 1], reading);
-                whole.raw += part.raw;
-                whole.net += part.net;
-                whole.intended += part.intended;
+                whole.raw = whole.raw.saturating_add(part.raw);
+                whole.net = whole.net.saturating_add(part.net);
+                whole.intended = whole.intended.saturating_add(part.intended);
             }
             self.slices[n].count(&parts[..ways]);
         }
@@ -288,20 +317,12 @@ impl SliceMeter {
     fn figures(&self) -> PipelineSlices {
         let total = self.total.total();
         let slice = |(name, column): (&String, &Column)| {
-            let SliceTotal { count, mean_ns, p50_ns, p99_ns, cv, raw_mean_ns } = column.total();
+            let all = column.total();
             PipelineSlice {
-                name: name.clone(),
-                count,
-                mean_ns,
-                p50_ns,
-                p99_ns,
-                cv,
-                share: if self.total.net > 0 { column.net as f64 / self.total.net as f64 } else { 0.0 },
-                top: true,
-                per_packet: count as f64 / total.count.max(1) as f64,
+                figures: all.slice(name, true, &total),
                 intended_mean_ns: column.mean(column.intended),
                 error: column.error(),
-                raw_mean_ns,
+                raw_mean_ns: all.raw_mean_ns,
             }
         };
         let off = |marks: &&[Mark]| {
@@ -361,14 +382,15 @@ impl PipelineSlices {
             "slice", "mean", "median", "p99", "share", "intended", "error p50", "error p99"
         );
         for slice in &self.slices {
+            let figures = &slice.figures;
             let _ = write!(
                 out,
                 "  {:<16} {:>11} {:>11} {:>11} {:>8} {:>11} {:>11} {:>11}",
-                slice.name,
-                brief(slice.mean_ns),
-                brief(slice.p50_ns),
-                brief(slice.p99_ns),
-                share(slice.share),
+                figures.name,
+                brief(figures.mean_ns),
+                brief(figures.p50_ns),
+                brief(figures.p99_ns),
+                share(figures.share),
                 brief(slice.intended_mean_ns),
                 brief(slice.error.p50),
                 brief(slice.error.p99)
@@ -438,9 +460,9 @@ mod tests {
         meter.seen();
         let report = meter.report();
         assert_eq!(report.packets, SlicedPackets { seen: 101, matched: 100, lost: 1 });
-        let means: Vec<f64> = report.slices.iter().map(|slice| slice.mean_ns).collect();
+        let means: Vec<f64> = report.slices.iter().map(|slice| slice.figures.mean_ns).collect();
         assert_eq!(means, [2.0, 202_998.0, 5.0]);
-        assert!((report.slices.iter().map(|slice| slice.share).sum::<f64>() - 1.0).abs() < 1e-12);
+        assert!((report.slices.iter().map(|slice| slice.figures.share).sum::<f64>() - 1.0).abs() < 1e-12);
         assert!((report.total.mean_ns - 203_005.0).abs() < 1e-9);
         let delay = &report.slices[1];
         assert!((delay.intended_mean_ns - 200_000.0).abs() < 1e-9);
@@ -461,7 +483,7 @@ mod tests {
         meter.seen();
         meter.record(&marks(&[(0, 0), (100_000, 0), (400_000, 0), (410_000, 0)]));
         let report = meter.report();
-        let means: Vec<f64> = report.slices.iter().map(|slice| slice.mean_ns).collect();
+        let means: Vec<f64> = report.slices.iter().map(|slice| slice.figures.mean_ns).collect();
         assert_eq!(means, [100.0, 280.0, 0.0], "what is shorter than a reading is none");
         assert!((report.overhead.per_packet_ns - 30.0).abs() < 1e-9);
     }

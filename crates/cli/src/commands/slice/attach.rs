@@ -174,13 +174,13 @@ fn text(report: &ProgramReport, raw: bool) -> String {
         let _ = write!(
             out,
             "  {name:<width$} {:>11} {:>11} {:>11} {:>7.2} {:>10.3}",
-            brief(section.mean_ns),
-            brief(section.p50_ns),
-            brief(section.p99_ns),
-            section.cv,
+            brief(section.times.mean_ns),
+            brief(section.times.p50_ns),
+            brief(section.times.p99_ns),
+            section.times.cv,
             section.per_block
         );
-        let _ = if raw { writeln!(out, " {:>15}", brief(section.raw_mean_ns)) } else { writeln!(out) };
+        let _ = if raw { writeln!(out, " {:>15}", brief(section.times.raw_mean_ns)) } else { writeln!(out) };
     }
     if let Some(rounds) = &report.rounds {
         let _ = writeln!(

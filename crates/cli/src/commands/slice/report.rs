@@ -1,8 +1,9 @@
 //! The report of kernel slices: one object, one table.
 
 use crate::output::{self, brief, thousands};
+use measure::slices::SliceTimes;
 use serde::Serialize;
-use slice::{Book, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceReport, Total, Unsupported};
+use slice::{Book, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceReport, Unsupported};
 use std::fmt::Write;
 
 /// The object of `--json`; the names are a contract.
@@ -12,7 +13,7 @@ pub(crate) struct SlicesReport {
     command: &'static str,
     packets: Packets,
     slices: Vec<SliceReport>,
-    total: Total,
+    total: SliceTimes,
     /// Round trips, where frames went back and forth.
     #[serde(rename = "loop")]
     rounds: Option<Loop>,
@@ -236,17 +237,17 @@ impl SlicesReport {
     pub(crate) fn page(&self, packet: Option<(String, Vec<(&'static str, f64)>)>) -> page::Slices {
         let meaning =
             |name: &str| slice::Slice::ALL.iter().find(|slice| slice.name() == name).map(|slice| slice.meaning());
-        let top = self.slices.iter().filter(|slice| slice.top);
-        let row = |slice: &SliceReport| {
+        let top = self.slices.iter().map(|slice| &slice.figures).filter(|slice| slice.top);
+        let row = |SliceReport { figures, raw_mean_ns }: &SliceReport| {
             vec![
-                if slice.top { slice.name.to_owned() } else { format!("· {}", slice.name) },
-                brief(slice.mean_ns),
-                brief(slice.p50_ns),
-                brief(slice.p99_ns),
-                format!("{:.2}", slice.cv),
-                output::share(slice.share),
-                format!("{:.3}", slice.per_packet),
-                brief(slice.raw_mean_ns),
+                figures.shown(),
+                brief(figures.mean_ns),
+                brief(figures.p50_ns),
+                brief(figures.p99_ns),
+                format!("{:.2}", figures.cv),
+                output::share(figures.share),
+                format!("{:.3}", figures.per_packet),
+                brief(*raw_mean_ns),
             ]
         };
         let packets = &self.packets;
@@ -276,7 +277,7 @@ impl SlicesReport {
             means: top
                 .map(|slice| {
                     let each = slice.mean_ns * slice.per_packet;
-                    (slice.name.to_owned(), each, meaning(slice.name).unwrap_or_default().to_owned())
+                    (slice.name.clone(), each, meaning(&slice.name).unwrap_or_default().to_owned())
                 })
                 .collect(),
             packet: packet
