@@ -16,7 +16,11 @@ const CLIENT: Node = Node::Client(1);
 
 /// `emulate` in the box, once it carries small frames there and back.
 fn emulate(bed: &Bed, words: &str) -> Program {
-    let program = bed.start(Node::Box, &format!("emulate --between c0 s0 --json --duration 60s {words}"));
+    emulate_between(bed, "c0 s0", words)
+}
+
+fn emulate_between(bed: &Bed, ports: &str, words: &str) -> Program {
+    let program = bed.start(Node::Box, &format!("emulate --between {ports} --json --duration 60s {words}"));
     let start = Instant::now();
     while !bed.output(CLIENT, "ping -c 1 -W 1 10.77.0.100").status.success() {
         assert!(start.elapsed() < Duration::from_secs(40), "emulate carries nothing");
@@ -28,6 +32,18 @@ fn emulate(bed: &Bed, words: &str) -> Program {
 fn ping(bed: &Bed, words: &str) -> String {
     let output = bed.output(CLIENT, &format!("ping {words} 10.77.0.100"));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Bytes that a server got by TCP.
+fn received_by_tcp(bed: &Bed, words: &str) -> u64 {
+    let server = Program::start(bed.command(Node::Server, "iperf3", &["-s", "-1"]));
+    while !bed.stdout(Node::Server, "ss -Hltn sport = 5201").contains("5201") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let said = bed.output(CLIENT, &format!("timeout 20 iperf3 -c 10.77.0.100 --connect-timeout 5000 {words} -J"));
+    drop(server);
+    let said: Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    said["end"]["sum_received"]["bytes"].as_u64().unwrap_or_else(|| panic!("no connection: {said}"))
 }
 
 /// The two directions of a report.
@@ -142,16 +158,35 @@ fn senders_learn_an_mtu_that_they_are_told_and_no_other() {
 fn tcp_gets_through_a_small_mtu_when_it_is_told() {
     let Some(bed) = Bed::shared("emulate-pmtud", |_| {}) else { return };
     let emulation = emulate(&bed, "--forward 'mtu 1300 icmp'");
-    let server = Program::start(bed.command(Node::Server, "iperf3", &["-s", "-1"]));
-    while !bed.stdout(Node::Server, "ss -Hltn sport = 5201").contains("5201") {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let said: Value = serde_json::from_str(&bed.stdout(CLIENT, "iperf3 -c 10.77.0.100 -n 4M -J")).expect("JSON");
-    drop(server);
-    let received = said["end"]["sum_received"]["bytes"].as_u64().expect("a count");
-    assert!(received >= 1_000_000, "a black hole lets next to nothing through: {said}");
+    let received = received_by_tcp(&bed, "-n 4M");
+    assert!(received >= 1_000_000, "a black hole lets next to nothing through: {received} B");
     let report = emulation.stop().whole_report();
     assert!(number(&report, "/pipelines/0/effects/answered") >= 1, "{report}");
+}
+
+/// As veth is outside of a lab: the kernel leaves checksums to a device that is none, and then whole segments too.
+#[test]
+fn what_senders_leave_to_their_device_is_completed_or_told() {
+    let Some(bed) = Bed::shared("emulate-offloads", |_| {}) else { return };
+    for node in [CLIENT, Node::Server] {
+        bed.stdout(node, "ethtool -K eth0 tx on");
+    }
+    let emulation = emulate(&bed, "--both 'delay 1ms'");
+    assert!(received_by_tcp(&bed, "-n 4M") >= 1_000_000, "without checksums there is no connection");
+    let finished = emulation.stop();
+    assert!(finished.stderr.contains("unfinished checksums, and completed them"), "{}", finished.stderr);
+    let report = finished.whole_report();
+    for port in ["c0", "s0"] {
+        assert!(number(&report, &format!("/limits/ports/if:{port}/rx_completed")) > 5, "{report}");
+    }
+
+    bed.stdout(CLIENT, "ethtool -K eth0 sg on tso on gso on");
+    let ports = "if:c0,driver=af_packet if:s0,driver=af_packet";
+    let emulation = emulate_between(&bed, ports, "--both 'delay 1ms'");
+    received_by_tcp(&bed, "-t 1");
+    let finished = emulation.stop();
+    assert!(finished.stderr.contains("tso off gso off"), "{}", finished.stderr);
+    assert!(number(&finished.whole_report(), "/pipelines/0/drops/too-long") > 0);
 }
 
 #[cfg(feature = "slice")]

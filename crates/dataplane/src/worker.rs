@@ -19,7 +19,7 @@ use crate::pools::{SHALLOW_POOL, Size, slots};
 use crate::replay;
 use crate::rounds::Ends;
 use crate::slices;
-use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Mbuf, Pool, Port, RxQueue, TscClock, TxQueue};
+use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Mbuf, Pool, Port, PortStats, RxQueue, TscClock, TxQueue};
 use engine::Pipeline;
 use engine::filler::FillerPlanner;
 use engine::sources::Host;
@@ -59,6 +59,8 @@ pub struct PortSummary {
     pub rx_missed: u64,
     /// Times that a frame came while no buffer was free.
     pub rx_no_buffer: u64,
+    /// Frames whose checksum their sender had left to a device, and that was filled in here.
+    pub rx_completed: u64,
     /// Somebody has taken off its XDP program, without which it receives nothing.
     pub cut_off: bool,
 }
@@ -464,6 +466,6 @@ pub(crate) fn pin(cpu: Option<&usize>) -> Result<(), Error> {
 
 fn summary(port: &Port, driver: String) -> PortSummary {
     // A driver that cannot tell has told nothing: the summary is an extra.
-    let stats = port.stats().unwrap_or_default();
-    PortSummary { driver, rx_missed: stats.rx_missed, rx_no_buffer: stats.rx_no_buffer, cut_off: port.is_cut_off() }
+    let PortStats { rx_missed, rx_no_buffer, rx_completed, .. } = port.stats().unwrap_or_default();
+    PortSummary { driver, rx_missed, rx_no_buffer, rx_completed, cut_off: port.is_cut_off() }
 }

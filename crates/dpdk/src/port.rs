@@ -11,6 +11,7 @@ use std::ffi::{CString, c_int};
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a port is to have.
 #[derive(Clone, Debug)]
@@ -99,6 +100,8 @@ pub struct PortStats {
     pub tx_errors: u64,
     /// Times that the pool was empty when a frame came.
     pub rx_no_buffer: u64,
+    /// Frames that came with a checksum which their sender had left to a device to fill in, see [`RxQueue::poll`].
+    pub rx_completed: u64,
 }
 
 /// A port that is configured, and receives and sends nothing yet.
@@ -138,6 +141,7 @@ pub(crate) struct PortInner {
     // Holds the interface's promiscuity.
     _membership: Option<OwnedFd>,
     sockets: Sockets,
+    completed: AtomicU64,
     // Given up when the driver has taken its program off, which is when this is dropped.
     claim: Option<Claim>,
 }
@@ -352,6 +356,7 @@ impl Port {
             rx_errors: raw.ierrors,
             tx_errors: raw.oerrors,
             rx_no_buffer: raw.rx_nombuf,
+            rx_completed: self.inner.completed.load(Ordering::Relaxed),
         })
     }
 
@@ -431,6 +436,7 @@ fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Poo
         _pool: pool.clone(),
         _membership: None,
         sockets,
+        completed: AtomicU64::new(0),
         claim: None,
     };
     let index = inner.raw_info()?.interface_index;
@@ -581,6 +587,9 @@ impl RxQueue {
     /// Adds to the burst what has arrived, as far as it has room, and gives how many frames that
     /// were. Never waits.
     ///
+    /// Checksums that a sender on this machine left to a device, which a virtual interface is not, are filled
+    /// in: see [`packet::complete_checksum`], and `rx_completed` of [`Port::stats`].
+    ///
     /// Frames in several segments are dropped and counted by [`segmented`](RxQueue::segmented). An
     /// empty pool shows as nothing received, and in `rx_no_buffer` of [`Port::stats`] where the driver
     /// counts it.
@@ -600,6 +609,14 @@ impl RxQueue {
         });
         if received > 0 && burst.as_slice()[before..].iter().any(|frame| frame.segments() != 1) {
             self.segmented += burst.retain(|frame| frame.segments() == 1) as u64;
+        }
+        if received > 0 && self.port.interface.is_some() {
+            let fresh = burst.as_mut_slice()[before..].iter_mut();
+            let completed =
+                fresh.filter_map(|frame| packet::complete_checksum(frame.bytes_mut()).then_some(())).count();
+            if completed > 0 {
+                self.port.completed.fetch_add(completed as u64, Ordering::Relaxed);
+            }
         }
         burst.len() - before
     }

@@ -1,15 +1,22 @@
+use crate::headers::{Headers, TCP, UDP};
+use crate::rewrite::transport_checksum;
+
 /// The Internet checksum (RFC 1071) over several pieces, each but the last of even length.
 #[must_use]
 pub fn internet_checksum(pieces: &[&[u8]]) -> u16 {
     let mut sum: u64 = 0;
     for piece in pieces {
-        let mut words = piece.chunks_exact(2);
+        // Two words at a time, which the folding below adds up (RFC 1071 §2(C)).
+        let mut words = piece.chunks_exact(4);
         for word in &mut words {
-            sum += u64::from(u16::from_be_bytes([word[0], word[1]]));
+            sum += u64::from(u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
         }
-        if let [last] = words.remainder() {
-            sum += u64::from(*last) << 8;
-        }
+        sum += match *words.remainder() {
+            [a, b, c] => u64::from(u32::from_be_bytes([a, b, c, 0])),
+            [a, b] => u64::from(u16::from_be_bytes([a, b])),
+            [a] => u64::from(u16::from_be_bytes([a, 0])),
+            _ => 0,
+        };
     }
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -17,9 +24,87 @@ pub fn internet_checksum(pieces: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
+/// Fills in the checksum of TCP or UDP where the sum of the pseudo header alone stands in its place, and tells whether it
+/// did. Linux leaves the rest to the device that a frame goes out by (`CHECKSUM_PARTIAL`, include/linux/skbuff.h), and the
+/// virtual ones leave it to nobody, since what they carry stays in one memory. Any other checksum stays as it is, right
+/// or wrong.
+pub fn complete_checksum(frame: &mut [u8]) -> bool {
+    unfinished(frame).is_some_and(|(at, whole)| {
+        frame[at..at + 2].copy_from_slice(&whole.to_be_bytes());
+        true
+    })
+}
+
+/// Where a checksum is to be completed, and what it is to be.
+fn unfinished(frame: &[u8]) -> Option<(usize, u16)> {
+    let ip = Headers::of(frame)?.ip.filter(|ip| matches!(ip.protocol, TCP | UDP) && !ip.fragment)?;
+    let (at, (source, destination)) = (transport_checksum(&ip, frame)?, ip.addresses(frame)?);
+    // What was cut off cannot be summed.
+    let segment = frame.get(ip.transport?..ip.end)?;
+    let length = (segment.len() as u32).to_be_bytes();
+    let pseudo = !internet_checksum(&[source, destination, &length, &[0, ip.protocol]]);
+    let found = u16::from_be_bytes([frame[at], frame[at + 1]]);
+    if found != pseudo {
+        return None;
+    }
+    let whole = match internet_checksum(&[segment]) {
+        // RFC 768: none at all would be 0.
+        0 if ip.protocol == UDP => 0xffff,
+        whole => whole,
+    };
+    // One in 65 536 that are whole looks like this.
+    (whole != found).then_some((at, whole))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template::{Protocol, Template};
+    use proptest::prelude::*;
+
+    /// A frame with a right checksum, where that is, and the sum of its pseudo header.
+    fn frame(protocol: Protocol, v6: bool, payload: &[u8]) -> (Vec<u8>, usize, u16) {
+        let headers = protocol.headers(v6, 1);
+        let mut frame = vec![0; headers.len() + payload.len()];
+        let mut template = Template::made(headers, payload, frame.len());
+        template.write(template.sums(), 0, &mut frame);
+        let ip = Headers::of(&frame).and_then(|headers| headers.ip).expect("IP");
+        let (source, destination) = ip.addresses(&frame).expect("whole");
+        let length = ((ip.end - ip.transport.expect("a transport")) as u16).to_be_bytes();
+        let pseudo = !internet_checksum(&[source, destination, &length, &[0, ip.protocol]]);
+        let at = transport_checksum(&ip, &frame).expect("one with a checksum");
+        (frame, at, pseudo)
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_device_would_have_completed_is_completed(v6: bool, udp: bool, payload in prop::collection::vec(any::<u8>(), 1..1_400)) {
+            let protocol = if udp { Protocol::Udp } else { Protocol::Tcp };
+            let (right, at, pseudo) = frame(protocol, v6, &payload);
+            let mut left = right.clone();
+            left[at..at + 2].copy_from_slice(&pseudo.to_be_bytes());
+            prop_assert_eq!(complete_checksum(&mut left), left[at..at + 2] != pseudo.to_be_bytes());
+            prop_assert_eq!(&left, &right);
+            prop_assert!(!complete_checksum(&mut left), "whole ones are left alone");
+        }
+    }
+
+    #[test]
+    fn a_wrong_or_absent_checksum_stays() {
+        let (right, at, pseudo) = frame(Protocol::Udp, false, b"hello");
+        for field in [0, pseudo ^ 0x0100, 0xffff] {
+            let mut changed = right.clone();
+            changed[at..at + 2].copy_from_slice(&field.to_be_bytes());
+            let before = changed.clone();
+            assert!(!complete_checksum(&mut changed));
+            assert_eq!(changed, before);
+        }
+        let mut cut = right;
+        cut[at..at + 2].copy_from_slice(&pseudo.to_be_bytes());
+        for length in 0..cut.len() - 1 {
+            assert!(!complete_checksum(&mut cut[..length]), "{length} B");
+        }
+    }
 
     #[test]
     fn agrees_with_the_example_of_rfc_1071() {

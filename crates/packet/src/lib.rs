@@ -16,7 +16,7 @@ mod stamp;
 mod template;
 mod too_big;
 
-pub use checksum::internet_checksum;
+pub use checksum::{complete_checksum, internet_checksum};
 pub use filler::FillerKind;
 pub use frame::{Frame, HeapFrame};
 pub use headers::{Headers, IpHeader, SCTP, TCP, UDP, flow_hash, ip_length};

@@ -24,7 +24,7 @@ use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use engine::sources::Streams;
 use engine::stages::StageConfig;
-use measure::PipelineReport;
+use measure::{DropReason, PipelineReport};
 use scenario::{BackPlan, FillerSpec, LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
 use sim::{FrameList, SimError};
@@ -227,6 +227,12 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
                 port.rx_missed, port.rx_no_buffer
             ));
         }
+        if port.rx_completed > 0 {
+            output::note(format!(
+                "{name} got {} frames with unfinished checksums, and completed them: a sender on this machine leaves them to its device; ethtool -K DEVICE tx off there, and they come as on a wire",
+                output::thousands(port.rx_completed)
+            ));
+        }
         if port.cut_off {
             output::note(format!(
                 "{name} had its XDP program taken off or replaced during the run: what arrived since was not received; run it again, or write driver=af_packet"
@@ -234,10 +240,18 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
         }
         ports.insert(
             name,
-            json!({"driver": port.driver, "rx_missed": port.rx_missed, "rx_no_buffer": port.rx_no_buffer}),
+            json!({
+                "driver": port.driver,
+                "rx_missed": port.rx_missed,
+                "rx_no_buffer": port.rx_no_buffer,
+                "rx_completed": port.rx_completed,
+            }),
         );
     }
     let mut report = finished.report;
+    if let SourcePlan::Port(PortSpec::Interface { name, .. }) = &plan.source {
+        say_what_was_too_long(name, &report);
+    }
     limits::report(plan, &mut report);
     let pacer = match plan.pacer {
         Pacer::Auto if finished.launched => Pacer::LaunchTime,
@@ -259,6 +273,17 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
 fn forget_lateness(report: &mut PipelineReport) {
     if !report.says_when() {
         report.lateness = None;
+    }
+}
+
+/// Segments that a sender on this machine leaves together for its device come as one frame of up to 64 KiB.
+fn say_what_was_too_long(interface: &str, report: &PipelineReport) {
+    if let Some((_, frames)) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong) {
+        output::note(format!(
+            "{}: {} frames from {interface} were longer than the output can send; if their sender is on this machine, turn its offloads off, ethtool -K DEVICE tx off tso off gso off gro off, or write driver=af_xdp, for which veth does so by itself",
+            report.name,
+            output::thousands(frames)
+        ));
     }
 }
 
