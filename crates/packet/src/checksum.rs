@@ -1,4 +1,5 @@
-use crate::headers::{Headers, TCP, UDP};
+use crate::headers::{Headers, IpHeader, TCP, UDP};
+use crate::key::ICMP;
 use crate::rewrite::transport_checksum;
 
 /// The Internet checksum (RFC 1071) over several pieces, each but the last of even length.
@@ -37,23 +38,65 @@ pub fn complete_checksum(frame: &mut [u8]) -> bool {
 
 /// Where a checksum is to be completed, and what it is to be.
 fn unfinished(frame: &[u8]) -> Option<(usize, u16)> {
-    let ip = Headers::of(frame)?.ip.filter(|ip| matches!(ip.protocol, TCP | UDP) && !ip.fragment)?;
-    let (at, (source, destination)) = (transport_checksum(&ip, frame)?, ip.addresses(frame)?);
-    // What was cut off cannot be summed.
-    let segment = frame.get(ip.transport?..ip.end)?;
-    let length = (segment.len() as u32).to_be_bytes();
-    let pseudo = !internet_checksum(&[source, destination, &length, &[0, ip.protocol]]);
+    let Summed { ip, at, segment, pseudo } = Summed::of(frame).filter(|of| matches!(of.ip.protocol, TCP | UDP))?;
     let found = u16::from_be_bytes([frame[at], frame[at + 1]]);
-    if found != pseudo {
+    if found != !pseudo {
         return None;
     }
-    let whole = match internet_checksum(&[segment]) {
-        // RFC 768: none at all would be 0.
-        0 if ip.protocol == UDP => 0xffff,
-        whole => whole,
-    };
+    let whole = unlike_none(&ip, internet_checksum(&[segment]));
     // One in 65 536 that are whole looks like this.
     (whole != found).then_some((at, whole))
+}
+
+/// Makes the checksum of the IPv4 header right, and that of TCP, UDP or ICMP, if all that it covers is there. UDP over IPv4
+/// that has none stays so.
+pub(crate) fn make_right(frame: &mut [u8]) {
+    let Some(ip) = Headers::of(frame).and_then(|headers| headers.ip) else { return };
+    if ip.version == 4 {
+        let end = ip.start + usize::from(frame[ip.start] & 0x0f) * 4;
+        if let Some(header) = frame.get_mut(ip.start..end) {
+            header[10..12].fill(0);
+            let sum = internet_checksum(&[header]);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+    let Some(Summed { at, .. }) = Summed::of(frame) else { return };
+    if ip.protocol == UDP && ip.version == 4 && frame[at..at + 2] == [0, 0] {
+        return;
+    }
+    frame[at..at + 2].fill(0);
+    if let Some(Summed { segment, pseudo, .. }) = Summed::of(frame) {
+        // ICMP has no pseudo header.
+        let pseudo = if ip.protocol == ICMP { 0 } else { !pseudo };
+        let sum = unlike_none(&ip, internet_checksum(&[&pseudo.to_be_bytes(), segment]));
+        frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// What the checksum of a transport is over.
+struct Summed<'f> {
+    ip: IpHeader,
+    /// Where it is.
+    at: usize,
+    segment: &'f [u8],
+    /// Checksum of the pseudo header alone.
+    pseudo: u16,
+}
+
+impl Summed<'_> {
+    /// None of what has no checksum, or not all of what it is over.
+    fn of(frame: &[u8]) -> Option<Summed<'_>> {
+        let ip = Headers::of(frame)?.ip.filter(|ip| !ip.fragment)?;
+        let (at, (source, destination)) = (transport_checksum(&ip, frame)?, ip.addresses(frame)?);
+        let segment = frame.get(ip.transport?..ip.end).filter(|_| at + 2 <= ip.end)?;
+        let length = (segment.len() as u32).to_be_bytes();
+        Some(Summed { ip, at, segment, pseudo: internet_checksum(&[source, destination, &length, &[0, ip.protocol]]) })
+    }
+}
+
+/// For UDP, 0 says that there is no checksum (RFC 768).
+fn unlike_none(ip: &IpHeader, sum: u16) -> u16 {
+    if sum == 0 && ip.protocol == UDP { 0xffff } else { sum }
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use crate::checksum::make_right;
 use crate::headers::{Headers, IpHeader, TCP, UDP};
 use crate::key::{ICMP, ICMPV6, Key};
 use crate::mac::MacAddr;
@@ -6,8 +7,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use units::ParseError;
 
-/// A change made to every frame it concerns. Checksums are kept: valid ones stay valid, wrong ones
-/// stay wrong (RFC 1624).
+/// A change made to every frame it concerns. Checksums are kept but by the last: valid ones stay valid, wrong ones stay
+/// wrong (RFC 1624).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewrite {
     /// A hardware address: `dmac 02:00:00:00:00:02`.
@@ -24,6 +25,9 @@ pub enum Rewrite {
     Untag,
     /// Time to live or hop limit: `ttl 64`.
     Ttl(u8),
+    /// Checksums of IPv4, TCP, UDP and ICMP as they should be: `checksums right`. A capture made where frames were sent has
+    /// those that were left to the NIC.
+    Checksums,
 }
 
 /// Which end of a packet.
@@ -44,7 +48,7 @@ pub struct Prefix {
     length: u8,
 }
 
-const HOW: &str = "write 'dst 10.0.0.0/8 > 192.168.0.0/16', 'dmac 02:00:00:00:00:02', 'dport 80 > 8080' or 'vlan 5'";
+const HOW: &str = "write 'dst 10.0.0.0/8 > 192.168.0.0/16', 'dmac 02:00:00:00:00:02', 'dport 80 > 8080', 'vlan 5' or 'checksums right'";
 
 impl FromStr for Prefix {
     type Err = ParseError;
@@ -138,6 +142,7 @@ impl FromStr for Rewrite {
                 let from = from.map(|from| number(Key::Vlan, from)).transpose()?;
                 Ok(Rewrite::Vlan(from, number(Key::Vlan, to)?))
             }
+            ("checksums", None) if to == "right" => Ok(Rewrite::Checksums),
             ("ttl", None) => Ok(Rewrite::Ttl(Key::Ttl.parse(to)? as u8)),
             _ => Err(ParseError::new(format!("'{text}' is no change"), HOW)),
         }
@@ -166,6 +171,7 @@ impl fmt::Display for Rewrite {
             }
             Rewrite::Untag => f.write_str("vlan none"),
             Rewrite::Ttl(ttl) => write!(f, "ttl {ttl}"),
+            Rewrite::Checksums => f.write_str("checksums right"),
         }
     }
 }
@@ -203,6 +209,7 @@ impl Rewrite {
             Rewrite::Untag => {
                 frame.drain(12..headers.network - 2);
             }
+            Rewrite::Checksums => make_right(frame),
         }
     }
 }
@@ -341,6 +348,29 @@ mod tests {
     }
 
     #[test]
+    fn checksums_are_made_right() {
+        for protocol in [Protocol::Udp, Protocol::Tcp, Protocol::Icmp] {
+            for (v6, tags) in [(false, 0), (false, 2), (true, 0), (true, 1)] {
+                let right = made(protocol, v6, tags);
+                let ip = Headers::of(&right).and_then(|headers| headers.ip).expect("a packet");
+                let at = transport_checksum(&ip, &right).expect("one with a checksum");
+                let mut wrong = right.clone();
+                wrong[at] ^= 0x55;
+                if !v6 {
+                    wrong[ip.start + 10] ^= 0xaa;
+                }
+                assert_eq!(rewritten(&wrong, &["checksums right"]), right, "{protocol:?}, IPv6 {v6}, {tags} tags");
+                // What is over bytes that are not there stays; the header of IPv4 is there.
+                let cut = rewritten(&wrong[..100], &["checksums right"]);
+                assert_eq!((cut[at], cut[ip.start..at].to_vec()), (wrong[at], right[ip.start..at].to_vec()));
+            }
+        }
+        let mut unsummed = made(Protocol::Udp, false, 0);
+        unsummed[40..42].fill(0);
+        assert_eq!(rewritten(&unsummed, &["checksums right"]), unsummed);
+    }
+
+    #[test]
     fn what_is_not_meant_stays() {
         let frame = made(Protocol::Udp, false, 1);
         for rule in ["src 11.0.0.0/8 > 12.0.0.0/8", "dport 80 > 81", "vlan 5 > 6", "ip ::/0 > ::1"] {
@@ -353,7 +383,10 @@ mod tests {
         assert_eq!(rewritten(&unsummed, &["dport 7"])[40..42], [0, 0]);
         for length in 0..60 {
             let cut = frame[..length].to_vec();
-            let _ = rewritten(&cut, &["ip 10.0.0.0/8 > 11.0.0.0/8", "port 1", "vlan 3", "ttl 2", "vlan none"]);
+            let _ = rewritten(
+                &cut,
+                &["ip 10.0.0.0/8 > 11.0.0.0/8", "port 1", "vlan 3", "ttl 2", "vlan none", "checksums right"],
+            );
         }
     }
 
@@ -367,6 +400,7 @@ mod tests {
             "vlan none",
             "dmac 02:00:00:00:00:02",
             "ttl 9",
+            "checksums right",
         ] {
             assert_eq!(text.parse::<Rewrite>().map(|rule| rule.to_string()).as_deref(), Ok(text));
         }
@@ -380,6 +414,7 @@ mod tests {
             "vlan 5000",
             "dport 1 2",
             "ttl 5 > 6",
+            "checksums 0",
         ] {
             let error = text.parse::<Rewrite>().expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");

@@ -55,7 +55,7 @@ pub(crate) struct Generate {
     #[arg(long = "loop", value_name = "N", value_parser = super::parse_count, requires = "pcap")]
     times: Option<u64>,
     /// Change the capture's frames, checksums included: 'dst 10.0.0.0/8 > 192.168.0.0/16',
-    /// 'dmac 02:00:00:00:00:02', 'dport 80 > 8080', 'vlan 5', 'vlan none', 'ttl 64'
+    /// 'dmac 02:00:00:00:00:02', 'dport 80 > 8080', 'vlan 5', 'vlan none', 'ttl 64', 'checksums right'
     #[arg(long, value_name = "CHANGE")]
     rewrite: Vec<String>,
     #[command(flatten)]
