@@ -232,7 +232,7 @@ impl<F: Frame> Lane<F> {
         let ready = at.max(*self.opens.get_or_insert(at + self.buffer));
         let length = frame.length();
         let packet = if self.schedule.counts_packets() {
-            packet::ip_length(frame.bytes()).unwrap_or(length.bytes() - 18)
+            packet::ip_length(frame.bytes(), length).unwrap_or(length.bytes() - 18)
         } else {
             0
         };

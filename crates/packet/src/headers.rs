@@ -1,10 +1,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
+use units::FrameLen;
 
 const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
+/// What the smallest frame carries, padding included.
+const SMALLEST: usize = 46;
 /// Extension headers of IPv6 that are passed; more than any sender has use for.
 const MOST_EXTENSIONS: usize = 8;
 
@@ -105,12 +108,23 @@ impl Headers {
             UDP => transport + 8,
             _ => return None,
         };
-        let end = ip.end.min(frame.len());
+        let told = ip.tells_length(frame.len() - ip.start);
+        let end = if told { ip.end.min(frame.len()) } else { frame.len() };
         (start <= end).then_some(start..end)
     }
 }
 
 impl IpHeader {
+    /// Whether the length in the header is one, in a frame with so many bytes behind its Ethernet header. It is 0 in
+    /// packets of more than 64 KiB, and in those that a NIC is to cut (TSO, and BIG TCP of IPv6); a packet of IPv6
+    /// that is but its header has 0, too, and no more around it than padding.
+    fn tells_length(&self, rest: usize) -> bool {
+        match self.version {
+            4 => self.end > self.start,
+            _ => self.end > self.start + IPV6 || rest <= SMALLEST,
+        }
+    }
+
     fn v4(frame: &[u8], start: usize) -> Option<IpHeader> {
         let header = frame.get(start..start + IPV4)?;
         let length = usize::from(header[0] & 0x0f) * 4;
@@ -202,12 +216,14 @@ fn be16(frame: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// Length in bytes of the IPv4 or IPv6 packet in a frame, by its own header; behind up to two VLAN
-/// tags. `None` when the frame holds no IP packet or is cut within its header.
+/// Length in bytes of the IPv4 or IPv6 packet in a frame of `length`, by its own header; behind up to two VLAN
+/// tags. All that follows the Ethernet header where the packet does not say, as those that a NIC was to cut into
+/// segments and that were captured before. `None` when the frame holds no IP packet or is cut within its header.
 #[must_use]
-pub fn ip_length(frame: &[u8]) -> Option<u32> {
+pub fn ip_length(frame: &[u8], length: FrameLen) -> Option<u32> {
     let ip = Headers::of(frame)?.ip?;
-    Some((ip.end - ip.start) as u32)
+    let rest = length.bytes().saturating_sub(FrameLen::FCS + ip.start as u32);
+    Some(if ip.tells_length(rest as usize) { (ip.end - ip.start) as u32 } else { rest })
 }
 
 /// A number that the frames of one flow share: of addresses and ports behind up to two VLAN tags, of
@@ -273,7 +289,7 @@ mod tests {
         let payload = headers.payload(&bytes).expect("a payload");
         assert_eq!(&bytes[payload], b"ping", "padding is no payload");
         assert_eq!(headers.tcp_flags(&bytes), None);
-        assert_eq!(ip_length(&bytes), Some(32));
+        assert_eq!(ip_length(&bytes, FrameLen::new(72)), Some(32));
     }
 
     #[test]
@@ -290,7 +306,29 @@ mod tests {
         assert_eq!(headers.ip.map(|ip| (ip.protocol, ip.traffic_class)), Some((TCP, 0xb9)));
         assert_eq!((headers.ports(&bytes), headers.tcp_flags(&bytes)), (Some((8080, 80)), Some(0x12)));
         assert_eq!(headers.payload(&bytes).map(|range| bytes[range].to_vec()), Some(b"GET".to_vec()));
-        assert_eq!(ip_length(&bytes), Some(75));
+        assert_eq!(ip_length(&bytes, FrameLen::new(93)), Some(75));
+    }
+
+    #[test]
+    fn packets_that_a_nic_was_to_cut_are_as_long_as_their_frames() {
+        let mut packet = v4(TCP, 0, &[0; 20]);
+        packet[32] = 5 << 4;
+        packet.extend(b"GET / HTTP");
+        packet[2..4].fill(0);
+        for tags in [&[][..], &[7]] {
+            let bytes = frame(tags, 0x0800, &packet);
+            let length = FrameLen::new(bytes.len() as u32 + 4);
+            assert_eq!(ip_length(&bytes, length), Some(50), "{tags:?}");
+            let payload = Headers::of(&bytes).and_then(|headers| headers.payload(&bytes)).expect("a payload");
+            assert_eq!(&bytes[payload], b"GET / HTTP");
+            // What was not captured was on the wire.
+            assert_eq!(ip_length(&bytes[..40], length), Some(50), "{tags:?}");
+        }
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, 59, 64];
+        packet.resize(40 + 6, 0);
+        assert_eq!(ip_length(&frame(&[], 0x86dd, &packet), FrameLen::MIN), Some(40), "no next header, and padding");
+        packet.resize(40 + 70_000, 0);
+        assert_eq!(ip_length(&frame(&[], 0x86dd, &packet), FrameLen::new(18 + 70_040)), Some(70_040), "BIG TCP");
     }
 
     #[test]
@@ -323,8 +361,8 @@ mod tests {
             let _ = (headers.ports(cut), headers.tcp_flags(cut), flow_hash(cut));
             assert!(headers.payload(cut).is_none_or(|range| range.end <= length), "at {length} B");
         }
-        assert_eq!(ip_length(&[0x81; 64]), None);
-        assert_eq!(ip_length(&frame(&[], 0x0806, &[0; 46])), None, "ARP");
+        assert_eq!(ip_length(&[0x81; 64], FrameLen::new(68)), None);
+        assert_eq!(ip_length(&frame(&[], 0x0806, &[0; 46]), FrameLen::MIN), None, "ARP");
         // Extension headers that go round and round end.
         let mut packet = vec![0x60, 0, 0, 0, 0, 200, 0, 64];
         packet.extend([0; 32 + 200]);

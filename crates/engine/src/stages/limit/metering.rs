@@ -183,9 +183,7 @@ impl Metering {
         match self.layer {
             Layer::Frame => length.bytes(),
             Layer::Wire => length.on_wire().bytes(),
-            Layer::Ip => Headers::of(frame.bytes())
-                .and_then(|headers| headers.ip)
-                .map_or(length.bytes().saturating_sub(18), |ip| (ip.end - ip.start) as u32),
+            Layer::Ip => packet::ip_length(frame.bytes(), length).unwrap_or(length.bytes().saturating_sub(18)),
         }
     }
 

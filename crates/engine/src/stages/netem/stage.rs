@@ -7,7 +7,7 @@ use crate::schedules::laws::Values;
 use crate::stages::decision::mark;
 use crate::stages::{Change, Decision, Fate, Item, Outlet, Stage, Timed};
 use measure::{Choice, DropReason, Effect};
-use packet::{Frame, Headers};
+use packet::Frame;
 use units::{Span, Time};
 
 /// The stage: one queue in the order of time, as netem has it.
@@ -227,9 +227,7 @@ impl<F: Frame> Emulation<F> {
 
 /// Whether its IP packet, or what else it carries, is longer than `mtu` bytes.
 fn is_longer<F: Frame>(frame: &F, mtu: u32) -> bool {
-    let headers = Headers::of(frame.bytes());
-    let ip = headers.and_then(|headers| headers.ip).map(|ip| (ip.end - ip.start) as u32);
-    ip.unwrap_or(length(frame) - 14) > mtu
+    packet::ip_length(frame.bytes(), frame.length()).unwrap_or(length(frame) - 14) > mtu
 }
 
 fn choose<F>(chance: &mut Decisions, choice: Choice, out: &mut Outlet<F>) -> bool {
