@@ -14,7 +14,7 @@ use engine::stages::StageConfig;
 use measure::{DropReason, PipelineReport, Report};
 use packet::Frame;
 use page::Verdict;
-use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan};
+use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan, Unit};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -266,6 +266,17 @@ fn whether_all_came(report: &Report) -> Verdict {
     Verdict { expected: "every frame at --in".to_owned(), missed: (!why.is_empty()).then(|| why.join(", ")) }
 }
 
+/// A figure of the report with its unit, and with all digits: some of them tell it from its bound.
+fn figure(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Time => format!("{value} ns"),
+        Unit::BitRate => format!("{value} bit/s"),
+        Unit::FrameRate => format!("{value} frames/s"),
+        Unit::Share => format!("{} %", output::digits(value * 100.0, 15)),
+        Unit::Count => value.to_string(),
+    }
+}
+
 /// What became of the expectations.
 fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec<Verdict>, Failure> {
     let mut verdicts = Vec::new();
@@ -291,7 +302,7 @@ fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec<Verdict>, 
         }
         let missed = match value.as_f64() {
             Some(value) if expectation.holds(value) => None,
-            Some(value) => Some(format!("it is {value}")),
+            Some(value) => Some(format!("it is {}", figure(value, expectation.unit))),
             None => Some("this run has no such figure".to_owned()),
         };
         verdicts.push(Verdict { expected: expectation.text.clone(), missed });

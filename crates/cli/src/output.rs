@@ -1,6 +1,6 @@
 //! What people and scripts see: reports, notes and failures.
 
-pub(crate) use measure::figures::{bits, brief, digits, share, thousands, time};
+pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands, time};
 use measure::{FitReport, LimitReport, PipelineReport, Report, StreamReport, Tally};
 use std::fmt::{self, Write as _};
 use std::io::{ErrorKind, Write as _};
@@ -109,17 +109,17 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         Some(rule) => writeln!(out, "{}: {rule}", report.name)?,
         None => writeln!(out, "{}", report.name)?,
     }
-    let tally = |tally: &Tally| format!("{} frames, {} B with FCS", thousands(tally.frames), thousands(tally.bytes));
+    let tally = |tally: &Tally| format!("{}, {} B with FCS", counted(tally.frames, "frame"), thousands(tally.bytes));
     writeln!(out, "  in        {}", tally(&report.came))?;
     writeln!(out, "  out       {}", tally(&report.left))?;
     for (reason, frames) in report.drops.iter() {
-        writeln!(out, "  dropped   {} frames: {} ({})", thousands(frames), reason.name(), reason.meaning())?;
+        writeln!(out, "  dropped   {}: {} ({})", counted(frames, "frame"), reason.name(), reason.meaning())?;
     }
     if report.copies > 0 {
-        writeln!(out, "  copies    {} frames made by duplication", thousands(report.copies))?;
+        writeln!(out, "  copies    {} made by duplication", counted(report.copies, "frame"))?;
     }
     for (effect, frames) in report.effects.iter() {
-        writeln!(out, "  {:<9} {} frames: {}", effect.name(), thousands(frames), effect.meaning())?;
+        writeln!(out, "  {:<9} {}: {}", effect.name(), counted(frames, "frame"), effect.meaning())?;
     }
     if let Some(delay) = &report.delay {
         writeln!(
@@ -136,19 +136,19 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(reorder) = report.reorder.as_ref().filter(|reorder| reorder.reordered > 0) {
         writeln!(
             out,
-            "  reordered {} of {} frames, {} (RFC 4737); largest extent {}",
+            "  reordered {} of {}, {} (RFC 4737); largest extent {}",
             thousands(reorder.reordered),
-            thousands(reorder.frames),
+            counted(reorder.frames, "frame"),
             share(reorder.ratio),
             thousands(reorder.max_extent)
         )?;
     }
     if report.held > 0 {
-        writeln!(out, "  held      {} frames when the run ended", thousands(report.held))?;
+        writeln!(out, "  held      {} when the run ended", counted(report.held, "frame"))?;
     }
     if let Some(back) = &report.back {
         write!(out, "  return    {} in, {} out", tally(&back.came), tally(&back.left))?;
-        writeln!(out, ", {} dropped, {} held", back.drops.total(), back.held)?;
+        writeln!(out, ", {} dropped, {} held", thousands(back.drops.total()), thousands(back.held))?;
     }
     if let Some(fillers) = &report.fillers {
         writeln!(out, "  fillers   {}", tally(fillers))?;
@@ -196,7 +196,8 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(rate) = &report.rate {
         write!(out, "  rate      mean {}", bits(rate.mean_bps))?;
         if let (Some(min), Some(max)) = (rate.min_bps, rate.max_bps) {
-            write!(out, ", {} to {} in {} windows of {}", bits(min), bits(max), rate.windows, time(rate.window_ns))?;
+            let windows = counted(rate.windows, "window");
+            write!(out, ", {} to {} in {windows} of {}", bits(min), bits(max), time(rate.window_ns))?;
         }
         writeln!(out, " (frames with FCS)")?;
     }
@@ -213,16 +214,16 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         if let Some(hiccups) = late.hiccups.filter(|hiccups| hiccups.count > 0) {
             writeln!(
                 out,
-                "  hiccups   {}, in which {} departures were later than {}, at most {}",
+                "  hiccups   {}, in which {} came later than {}, at most {}",
                 thousands(hiccups.count),
-                thousands(hiccups.frames),
+                counted(hiccups.frames, "departure"),
                 time(hiccups.above_ns),
                 time(hiccups.longest_ns)
             )?;
         }
     }
     if let Some(starved) = report.starved.filter(|starved| *starved > 0) {
-        writeln!(out, "  starved   {} times: no frame was ready when one was due", thousands(starved))?;
+        writeln!(out, "  starved   {}: no frame was ready when one was due", counted(starved, "time"))?;
     }
     if let Some(buffer) = report.buffer.filter(|buffer| buffer.asked_ns > 0.0 || !buffer.enough) {
         let enough = if buffer.enough { "enough" } else { "too little" };
@@ -236,11 +237,11 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     for source in &report.sources {
         writeln!(
             out,
-            "  source    {}: {} frames in, {} out; {} crests, {} missed; skew mean {}, max {}; overlap {} in, {} out",
+            "  source    {}: {} in, {} out; {}, {} missed; skew mean {}, max {}; overlap {} in, {} out",
             source.source,
-            thousands(source.came.frames),
+            counted(source.came.frames, "frame"),
             thousands(source.left.frames),
-            thousands(source.crests),
+            counted(source.crests, "crest"),
             thousands(source.missed),
             time(source.skew.mean_ns),
             time(source.skew.max_ns),
@@ -251,27 +252,27 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(forgiven) = report.forgiven.as_ref().filter(|forgiven| forgiven.times > 0) {
         writeln!(
             out,
-            "  forgiven  {} in all, {} times: the rest of the schedule moved by it",
+            "  forgiven  {} in all, {}: the rest of the schedule moved by it",
             time(forgiven.ns),
-            thousands(forgiven.times)
+            counted(forgiven.times, "time")
         )?;
     }
     if let Some(crowded) = report.crowded.filter(|crowded| *crowded > 0) {
-        writeln!(out, "  crowded   {} departures waited for the frame before to leave the line", thousands(crowded))?;
+        writeln!(out, "  crowded   {} waited for the frame before to leave the line", counted(crowded, "departure"))?;
     }
     if let Some(contended) = report.contended.filter(|contended| contended.frames > 0) {
         writeln!(
             out,
-            "  contended {} departures waited for a frame of another class, at most {}",
-            thousands(contended.frames),
+            "  contended {} waited for a frame of another class, at most {}",
+            counted(contended.frames, "departure"),
             time(contended.max_ns)
         )?;
     }
     if let Some(carried) = report.carried.filter(|carried| *carried > 0) {
         writeln!(
             out,
-            "  carried   {} departures less than a smallest filler apart, made good by the next",
-            thousands(carried)
+            "  carried   {} less than a smallest filler apart, made good by the next",
+            counted(carried, "departure")
         )?;
     }
     if let Some(underruns) = report.underruns.filter(|underruns| *underruns > 0) {
@@ -280,10 +281,10 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(line) = &report.line {
         writeln!(
             out,
-            "  line      {} slots, {} data and {} fillers; {} of {} not where planned, by up to {}; idle {}",
-            thousands(line.slots.into()),
+            "  line      {}, {} data and {}; {} of {} not where planned, by up to {}; idle {}",
+            counted(line.slots.into(), "slot"),
             thousands(line.data.frames),
-            thousands(line.fillers.frames),
+            counted(line.fillers.frames, "filler"),
             thousands(line.displaced),
             thousands(line.compared),
             time(line.max_off_ns),
@@ -312,11 +313,11 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(answers) = report.answers.as_ref().filter(|answers| answers.came.frames > 0) {
         writeln!(
             out,
-            "  answered  {} ARP, {} neighbour and {} echo requests of {} frames that arrived on the port; {} dropped, {} held",
+            "  answered  {} ARP, {} neighbour and {} echo requests of {} that arrived on the port; {} dropped, {} held",
             thousands(answers.answered.arp),
             thousands(answers.answered.ndp),
             thousands(answers.answered.echo),
-            thousands(answers.came.frames),
+            counted(answers.came.frames, "frame"),
             thousands(answers.drops.total()),
             thousands(answers.held)
         )?;
@@ -324,8 +325,10 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(flow) = &report.flow {
         writeln!(
             out,
-            "  receiver  {} frames lost by the kernel, {} with unfinished checksums, {} longer than the MTU",
-            flow.kernel_drops, flow.partial_checksums, flow.super_frames
+            "  receiver  {} lost by the kernel, {} with unfinished checksums, {} longer than the MTU",
+            counted(flow.kernel_drops, "frame"),
+            thousands(flow.partial_checksums),
+            thousands(flow.super_frames)
         )?;
     }
     Ok(())
@@ -374,13 +377,13 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
         let Some(window) = limit.error.get(length) else { continue };
         writeln!(
             out,
-            "  obtained  ÷ asked over {length}: {:.4} to {:.4}, median {:.4}; error p99 {}, worst {} ({} windows)",
+            "  obtained  ÷ asked over {length}: {:.4} to {:.4}, median {:.4}; error p99 {}, worst {} ({})",
             window.min,
             window.max,
             window.p50,
             share(window.p99_error),
             share(window.worst_error),
-            thousands(window.windows)
+            counted(window.windows, "window")
         )?;
     }
     for talker in limit.talkers.iter().take(3) {
@@ -408,7 +411,7 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
 }
 
 fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
-    write!(out, "  stream {:<3}", report.stream)?;
+    write!(out, "  stream {:<2} ", report.stream)?;
     if let Some(sent) = report.sent {
         write!(out, "{} sent", thousands(sent))?;
     }
@@ -419,8 +422,8 @@ fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
     write!(out, "{} came, {} lost ({})", thousands(received.received), thousands(received.lost), share(received.loss))?;
     writeln!(
         out,
-        ", {} duplicates, {} reordered ({}, extent {})",
-        thousands(received.duplicates),
+        ", {}, {} reordered ({}, extent {})",
+        counted(received.duplicates, "duplicate"),
         thousands(received.reordered),
         share(received.reorder_ratio),
         thousands(received.reorder_max_extent)

@@ -45,6 +45,12 @@ pub fn thousands(n: u64) -> String {
     grouped
 }
 
+/// So many of what has this name, which takes an s: 1 frame, 2 frames.
+#[must_use]
+pub fn counted(n: u64, one: &str) -> String {
+    format!("{} {one}{}", thousands(n), if n == 1 { "" } else { "s" })
+}
+
 /// A share as a percentage; one that is not quite none or all does not read as if it were.
 #[must_use]
 pub fn share(of_one: f64) -> String {
@@ -77,6 +83,7 @@ mod tests {
     fn figures_read_well() {
         assert_eq!(thousands(100_000), "100 000");
         assert_eq!(thousands(1), "1");
+        assert_eq!([0, 1, 2, 1_001].map(|n| counted(n, "frame")), ["0 frames", "1 frame", "2 frames", "1 001 frames"]);
         assert_eq!(time(10_000.0), "10 µs");
         assert_eq!(time(0.8), "0.8 ns");
         assert_eq!(time(-0.0001), "0 ns");

@@ -6,10 +6,12 @@ use std::fmt::Write;
 /// Width of the drawing, in the units that fonts are sized by.
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 250.0;
-/// Room for labels around the plot.
+/// Room for labels around the plot; on the left more, where ticks have long names.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 12.0;
-const TOP: f64 = 18.0;
+const TOP: f64 = 20.0;
+/// A letter is so wide at most, on average.
+const LETTER: f64 = 7.5;
 const BOTTOM: f64 = 44.0;
 
 /// One direction of a plot.
@@ -100,13 +102,14 @@ impl Chart {
             out,
             r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{id}"><desc id="{id}">{description}</desc>"#
         )?;
+        let left = self.left();
         for (value, name) in &self.y.ticks {
             let y = self.y(*value);
-            writeln!(out, r#"<line class="grid" x1="{LEFT}" y1="{y:.1}" x2="{right}" y2="{y:.1}"/>"#)?;
-            let (x, y) = (LEFT - 6.0, y + 4.0);
+            writeln!(out, r#"<line class="grid" x1="{left}" y1="{y:.1}" x2="{right}" y2="{y:.1}"/>"#)?;
+            let (x, y) = (left - 6.0, y + 4.0);
             writeln!(out, r#"<text class="tick" x="{x}" y="{y:.1}" text-anchor="end">{}</text>"#, escape(name))?;
         }
-        for (value, name) in spread(&self.x.ticks) {
+        for (value, name) in spread(&self.x.ticks, right - left) {
             let x = self.x(*value);
             let (below, label) = (floor + 4.0, floor + 17.0);
             writeln!(out, r#"<line class="axis" x1="{x:.1}" y1="{floor}" x2="{x:.1}" y2="{below}"/>"#)?;
@@ -115,8 +118,8 @@ impl Chart {
         for mark in &self.marks {
             self.mark(out, mark)?;
         }
-        writeln!(out, r#"<line class="axis" x1="{LEFT}" y1="{floor}" x2="{right}" y2="{floor}"/>"#)?;
-        let (middle, bottom) = (f64::midpoint(LEFT, right), HEIGHT - 8.0);
+        writeln!(out, r#"<line class="axis" x1="{left}" y1="{floor}" x2="{right}" y2="{floor}"/>"#)?;
+        let (middle, bottom) = (f64::midpoint(left, right), HEIGHT - 8.0);
         writeln!(
             out,
             r#"<text class="name" x="{middle}" y="{bottom}" text-anchor="middle">{}</text>"#,
@@ -157,7 +160,11 @@ impl Chart {
             Mark::Rule { at, label, above } => {
                 let x = self.x(*at);
                 writeln!(out, r#"<line class="rule" x1="{x:.1}" y1="{TOP}" x2="{x:.1}" y2="{floor}"/>"#)?;
-                let (x, y, anchor) = if *above { (x, TOP - 8.0, "middle") } else { (x + 4.0, floor - 6.0, "start") };
+                let (x, y, anchor) = match above {
+                    true => (x, TOP - 8.0, "middle"),
+                    false if x < WIDTH * 0.8 => (x + 4.0, floor - 6.0, "start"),
+                    false => (x - 4.0, floor - 6.0, "end"),
+                };
                 writeln!(
                     out,
                     r#"<text class="halo" x="{x:.1}" y="{y}" text-anchor="{anchor}">{}</text>"#,
@@ -167,8 +174,15 @@ impl Chart {
         }
     }
 
+    /// Where the plot begins: behind the axis's name and the widest of its ticks'.
+    fn left(&self) -> f64 {
+        let widest = self.y.ticks.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(0);
+        (widest as f64 * LETTER + 26.0).max(LEFT)
+    }
+
     fn x(&self, value: f64) -> f64 {
-        LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT)
+        let left = self.left();
+        left + self.x.place(value) * (WIDTH - left - RIGHT)
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -177,9 +191,9 @@ impl Chart {
 }
 
 /// So few of the ticks that their names do not touch.
-fn spread(ticks: &[(f64, String)]) -> impl Iterator<Item = &(f64, String)> {
-    let widest = ticks.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(1) as f64 * 7.5 + 10.0;
-    let room = ((WIDTH - LEFT - RIGHT) / widest).max(1.0);
+fn spread(ticks: &[(f64, String)], width: f64) -> impl Iterator<Item = &(f64, String)> {
+    let widest = ticks.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(1) as f64 * LETTER + 10.0;
+    let room = (width / widest).max(1.0);
     ticks.iter().step_by((ticks.len() as f64 / room).ceil().max(1.0) as usize)
 }
 

@@ -1,9 +1,10 @@
-//! Parts of a pipeline: its classes, the sources that it put in order, and its streams at their receiver.
+//! Parts of a pipeline: its classes, the sources that it put in order, its streams at their receiver, and what the
+//! users of a limit got.
 
 use crate::plots;
-use crate::text::{details, table};
-use measure::PipelineReport;
-use measure::figures::{bits, brief, digits, share, thousands, time};
+use crate::text::{details, figures, table};
+use measure::figures::{bits, brief, counted, digits, share, thousands, time};
+use measure::{LimitedUser, PipelineReport, Tally};
 
 /// Classes that are drawn; all are in the table.
 const DRAWN: usize = 16;
@@ -54,6 +55,75 @@ pub(crate) fn streams(report: &PipelineReport) -> String {
     let first = if received.count() > LISTED { format!(", the first {LISTED}") } else { String::new() };
     let caption = format!("By the stamps in their frames{first}; delays by the clocks of sender and receiver");
     format!("<div class=\"card\"><h3>Streams</h3>\n{}</div>\n", table(&caption, &head, &rows))
+}
+
+/// What a stage `limit` did: frames by what their users' buckets said, how near to their rates users came, and who
+/// sent most.
+pub(crate) fn limit(report: &PipelineReport) -> String {
+    let Some(limit) = &report.limit else { return String::new() };
+    let tally = |name: &str, tally: &Tally| vec![name.to_owned(), thousands(tally.frames), thousands(tally.bytes)];
+    let mut rows = vec![tally("within the bucket of their user", &limit.conforming)];
+    rows.push(tally("beyond it", &limit.exceeding));
+    rows.extend(limit.yellow.as_ref().map(|yellow| tally("of these yellow", yellow)));
+    let more = [
+        ("marked", limit.marked),
+        ("waited for the rate", limit.delayed),
+        ("of no user", Some(limit.without_key)),
+        ("of users without a rate or room that passed", Some(limit.unmetered)),
+    ];
+    for (name, frames) in more {
+        let frames = frames.filter(|frames| *frames > 0);
+        rows.extend(frames.map(|frames| vec![name.to_owned(), thousands(frames), NONE.to_owned()]));
+    }
+    let caption = format!(
+        "{} with a burst of {} B for each {}, {}, {}",
+        bits(limit.rate_bps as f64),
+        thousands(limit.burst_bytes),
+        limit.key,
+        limit.mode,
+        limit.algorithm
+    );
+    let mut out =
+        format!("<div class=\"card\"><h3>Limit</h3>\n{}", table(&caption, &["", "frames", "bytes with FCS"], &rows));
+    let users = &limit.users;
+    let refused = match users.refused {
+        0 => String::new(),
+        refused => format!("; {} found no room", counted(refused, "frame")),
+    };
+    let sentence = format!(
+        "{} came, {} made room for others, {} stayed to the end; there is room for {}{refused}.",
+        counted(users.created, "user"),
+        thousands(users.reclaimed),
+        thousands(users.present),
+        thousands(users.capacity as u64)
+    );
+    out.push_str(&format!("<p class=\"note\">{}</p>\n", figures(&sentence)));
+
+    let percent = |ratio: f64| format!("{} %", digits(ratio * 100.0, 6));
+    let windows = ["10ms", "100ms", "1s"].into_iter().filter_map(|length| Some((length, limit.error.get(length)?)));
+    let rows: Vec<Vec<String>> = windows
+        .map(|(length, window)| {
+            let figures = [window.min, window.p50, window.max, window.p99_error, window.worst_error].map(percent);
+            [length.to_owned()].into_iter().chain(figures).chain([thousands(window.windows)]).collect()
+        })
+        .collect();
+    if rows.is_empty() {
+        out.push_str("<p class=\"note\">No user was held back for two windows of 10 ms, so that none tells how near to its rate it came.</p>\n");
+    } else {
+        let head = ["windows of", "least", "median", "most", "error p99", "worst error", "windows"];
+        let caption = "What users who were held back got of their rate, by length of window; error is how far that is from 100 %";
+        out.push_str(&table(caption, &head, &rows));
+    }
+    let row = |user: &LimitedUser| {
+        let [passed, exceeded] = [user.passed_bytes, user.exceeded_bytes].map(thousands);
+        vec![user.user.clone(), bits(user.rate_bps as f64), passed, exceeded]
+    };
+    if !limit.talkers.is_empty() {
+        let rows: Vec<Vec<String>> = limit.talkers.iter().map(row).collect();
+        let head = ["user", "rate", "bytes passed", "bytes beyond it"];
+        out.push_str(&table("The users who sent most; bytes as the rate counts them", &head, &rows));
+    }
+    out + "</div>\n"
 }
 
 /// Each class by itself, of pipeline number `i` of the page.

@@ -1,9 +1,9 @@
 //! What one pipeline did: the figures that matter first, drawings, where every frame went, every figure.
 
 use crate::slices::{stacked, waterfall};
-use crate::text::{details, escape, table};
+use crate::text::{details, escape, figures as kept, table};
 use crate::{flatten, parts, plots};
-use measure::figures::{bits, brief, digits, share, thousands, time};
+use measure::figures::{bits, brief, counted, digits, share, thousands, time};
 use measure::slices::{PipelineSlice, SliceFigures};
 use measure::{Drops, PipelineReport, Tally};
 use std::fmt::Write;
@@ -17,6 +17,7 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
     out.push_str(&conformance(report));
     out.push_str(&effects(report));
     out.push_str("</div>\n<div class=\"stack\" style=\"margin-top:14px\">\n");
+    out.push_str(&parts::limit(report));
     out.push_str(&parts::streams(report));
     out.push_str(&parts::sources(report));
     out.push_str(&parts::classes(report, i));
@@ -70,8 +71,8 @@ fn tiles(report: &PipelineReport) -> String {
             out,
             "<div class=\"tile\"><dt>{}</dt><dd><span class=\"value\">{}</span><span class=\"more\">{}</span></dd></div>",
             escape(name),
-            escape(&value),
-            escape(&more)
+            kept(&value),
+            kept(&more)
         );
     };
     let dropped = match report.drops.total() {
@@ -108,7 +109,7 @@ fn tiles(report: &PipelineReport) -> String {
         tile("Wave width", brief(buffer.width_ns), format!("buffer {}: {verdict}", brief(buffer.asked_ns)));
     }
     if let Some(depth) = report.depth.as_ref().filter(|_| paced(report)) {
-        let starved = report.starved.map_or(String::new(), |starved| format!("starved {} times", thousands(starved)));
+        let starved = report.starved.map_or(String::new(), |starved| format!("starved {}", counted(starved, "time")));
         tile("Most frames waiting", thousands(depth.max), starved);
     }
     out.push_str("</dl>\n");
@@ -147,7 +148,7 @@ fn conformance(report: &PipelineReport) -> String {
     if let Some(shortfall) = &report.shortfall {
         row("of the ask was obtained", format!("{:.4} %", shortfall.obtained_share * 100.0));
     }
-    let caption = format!("{} gaps, each against the gap asked just there", thousands(conformance.count));
+    let caption = format!("{}, each against the gap asked just there", counted(conformance.count, "gap"));
     format!("<div class=\"card\"><h3>Conformance</h3>\n{}</div>\n", table(&caption, &[], &rows))
 }
 
@@ -206,21 +207,21 @@ fn accounting(report: &PipelineReport) -> String {
     let mut notes = Vec::new();
     if let Some(fillers) = report.fillers.filter(|fillers| fillers.frames > 0) {
         notes.push(format!(
-            "Besides, {} filler frames of {} B kept the line busy.",
-            thousands(fillers.frames),
+            "Besides, {} of {} B in all kept the line busy.",
+            counted(fillers.frames, "filler frame"),
             thousands(fillers.bytes)
         ));
     }
     if let Some(flow) = &report.flow {
         notes.push(format!(
-            "The kernel lost {} frames before they were counted; {} had unfinished checksums, {} were longer than the MTU.",
-            thousands(flow.kernel_drops),
+            "Lost by the kernel before they were counted: {}. With unfinished checksums: {}. Longer than the MTU: {}.",
+            counted(flow.kernel_drops, "frame"),
             thousands(flow.partial_checksums),
             thousands(flow.super_frames)
         ));
     }
     for note in notes {
-        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&note));
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", kept(&note));
     }
     out.push_str("</div>\n");
     out
@@ -263,7 +264,7 @@ fn figures(report: &PipelineReport) -> String {
     }
     let table = table("Times in ns, rates in bit/s", &[], &rows);
     format!(
-        "<div class=\"card text\"><h3>Every figure</h3>\n{}</div>\n",
+        "<div class=\"card text screen\"><h3>Every figure</h3>\n{}</div>\n",
         details("By its name in the JSON report", &table)
     )
 }

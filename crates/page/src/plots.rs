@@ -1,8 +1,8 @@
 //! The drawings of a pipeline.
 
 use crate::chart::{Axis, Chart, Mark};
-use crate::text::{details, escape, table};
-use measure::figures::{bits, brief, share, thousands, time};
+use crate::text::{details, escape, figures as kept, table};
+use measure::figures::{bits, brief, counted, share, thousands, time};
 use measure::{Bins, GapPlot, LatenessReport, PipelineReport, RatePlot};
 
 /// Rows of the table beside a curve; it tells the course, the JSON report has every point.
@@ -60,7 +60,7 @@ fn figure(title: &str, caption: &str, chart: &Chart, asked: bool, data: &str) ->
     format!(
         "<figure class=\"card\"><h3>{}</h3>\n<figcaption>{}</figcaption>\n{}{legend}{}</figure>\n",
         escape(title),
-        escape(caption),
+        kept(caption),
         chart.svg(),
         details("The data", data)
     )
@@ -101,8 +101,8 @@ fn rate(plot: &RatePlot, id: &str) -> String {
     marks.push(Mark::Line { class: "got", points: middle(&plot.got_bps) });
     let least = plot.got_bps.iter().fold(f64::INFINITY, |a, b| a.min(*b));
     let caption = format!(
-        "{} windows of {}: {} to {}",
-        plot.got_bps.len(),
+        "{} of {}: {} to {}",
+        counted(plot.got_bps.len() as u64, "window"),
         time(plot.window_ns),
         bits(least),
         bits(plot.got_bps.iter().fold(0.0, |a: f64, b| a.max(*b)))
@@ -127,7 +127,7 @@ fn rate(plot: &RatePlot, id: &str) -> String {
         })
         .collect();
     let head: &[&str] = if asked.is_empty() { &["from", "got"] } else { &["from", "got", "asked"] };
-    let data = table(&format!("Means of up to {each} windows"), head, &rows);
+    let data = table(&format!("Means of up to {}", counted(each as u64, "window")), head, &rows);
     figure("Rate over time", &caption, &chart, !asked.is_empty(), &data)
 }
 
@@ -140,11 +140,11 @@ fn edges(plot: &GapPlot) -> impl Iterator<Item = (f64, f64)> + '_ {
 }
 
 /// What lies outside of the bins, in words.
-fn outside(bins: &Bins, many: &str) -> String {
+fn outside(bins: &Bins, one: &str) -> String {
     match (bins.below, bins.above) {
         (0, 0) => String::new(),
         (below, above) => {
-            format!("; {} {many} are below and {} above what is drawn", thousands(below), thousands(above))
+            format!("; not drawn: {} below and {} above", counted(below, one), thousands(above))
         }
     }
 }
@@ -183,11 +183,10 @@ fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str) -> String {
         marks.extend(outline(&bars(asked)).into_iter().map(|points| Mark::Line { class: "asked", points }));
     }
     let caption = format!(
-        "{} {} in bins of {}{}{about}",
-        thousands(plot.got.total()),
-        of.many,
+        "{} in bins of {}{}{about}",
+        counted(plot.got.total(), of.one),
         time(plot.width_ns),
-        outside(&plot.got, of.many)
+        outside(&plot.got, of.one)
     );
     let modal = (0..plot.got.counts.len()).max_by_key(|n| plot.got.counts[*n]).unwrap_or(0);
     let (from, to) = edges(plot).nth(modal).unwrap_or_default();
@@ -247,7 +246,7 @@ fn distribution(plot: &GapPlot, id: &str) -> String {
         pairs.fold(0.0, |most: f64, (got, asked)| most.max((got - asked).abs()))
     });
     let caption = match apart {
-        Some(apart) => format!("Share of gaps up to a length; got and asked are at most {} apart", share(apart)),
+        Some(apart) => format!("Share of gaps up to a length; got and asked are at most {} apart where bins end", share(apart)),
         None => "Share of gaps up to a length".to_owned(),
     };
     let chart = Chart {
@@ -319,7 +318,7 @@ fn lateness(late: &LatenessReport, id: &str) -> String {
         .collect();
     let mut caption = format!("median {}, p99 {}, largest {}", brief(late.p50), brief(late.p99), brief(late.max));
     if let Some(hiccups) = late.hiccups.filter(|hiccups| hiccups.count > 0) {
-        caption += &format!("; {} hiccups of more than {}", thousands(hiccups.count), time(hiccups.above_ns));
+        caption += &format!("; {} of more than {}", counted(hiccups.count, "hiccup"), time(hiccups.above_ns));
     }
     let chart = Chart {
         id: format!("{id}-lateness"),

@@ -2,7 +2,7 @@
 //! delays at the found rates by size.
 
 use crate::chart::{Axis, Chart, Mark};
-use crate::text::{details, escape, table};
+use crate::text::{details, escape, figures, table};
 use crate::{About, STYLE, facts};
 use measure::figures::{digits, thousands, time};
 
@@ -199,8 +199,11 @@ fn losses(size: &SearchedSize, i: usize) -> String {
     marks.push(Mark::Line { class: "got", points: curve });
     marks.extend(counting().map(stroke("got")));
     let (per_tick, unit) = if high >= 2e6 { (1e6, "million frames/s") } else { (1e3, "thousand frames/s") };
-    for lower in size.goals.iter().filter_map(|goal| goal.lower) {
-        marks.push(Mark::Rule { at: lower, label: digits(lower / per_tick, 6).to_string(), above: true });
+    let mut lowers: Vec<f64> = size.goals.iter().filter_map(|goal| goal.lower).collect();
+    lowers.sort_by(f64::total_cmp);
+    lowers.dedup();
+    for (n, lower) in lowers.into_iter().enumerate() {
+        marks.push(Mark::Rule { at: lower, label: digits(lower / per_tick, 6).to_string(), above: n % 2 == 0 });
     }
     let (all, flawed) = (size.trials.len(), size.trials.len() - counting().count());
     let bounds: Vec<String> = size
@@ -237,7 +240,7 @@ fn losses(size: &SearchedSize, i: usize) -> String {
     let data = table("In order", &["trial", "frames/s", "duration", "sent", "lost", "loss", ""], &rows);
     format!(
         "<figure class=\"card\"><h3>Trials</h3>\n<figcaption>{}</figcaption>\n{}<p class=\"legend\" aria-hidden=\"true\"><span class=\"key\"></span>trial that counts<span class=\"key asked\"></span>one that does not</p>\n{}</figure>\n",
-        escape(&caption),
+        figures(&caption),
         chart.svg(),
         details("The data", &data)
     )
@@ -254,7 +257,7 @@ mod tests {
         let trials = vec![DrawnTrial { load: 2.5e6, duration_ns: 1e9, sent: 2_500_000, lost: 2, flaw: None }];
         let size = SearchedSize { name: "64B".into(), goals: vec![goal], trials, burst: None };
         let about = About { facts: vec![("netlathe".into(), "1.2.3".into())], ..About::default() };
-        let page = search(&Search { method: "rfc2544".into(), sizes: vec![size], notes: Vec::new() }, &about);
+        let page = search(&Search { method: "rfc2544".into(), sizes: vec![size], notes: Vec::new() }, &about).replace('\u{a0}', " ");
         for text in [
             "loss up to 0.0001 %",
             "<td>0.00008 %</td>",
@@ -295,7 +298,8 @@ mod tests {
             burst: Some("1 234 frames".into()),
         };
         let sizes = vec![size.clone(), SearchedSize { name: "imix".into(), ..SearchedSize::default() }];
-        let page = search(&Search { method: "rfc2544".into(), sizes, notes: vec!["a < b".into()] }, &About::default());
+        let page = search(&Search { method: "rfc2544".into(), sizes, notes: vec!["a < b".into()] }, &About::default())
+            .replace('\u{a0}', " ");
         for text in [
             "64B &lt;b&gt;",
             "<td>123400.000</td>",

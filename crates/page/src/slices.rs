@@ -25,9 +25,10 @@ const WIDTH: f64 = 960.0;
 const NAMES: f64 = 150.0;
 const ROW: f64 = 24.0;
 
-/// Neighbours in the list are far apart on the wheel of colours; all are readable on light and dark.
+/// Neighbours in the list are far apart on the wheel of colours, and one is darker than the other for those who do not see
+/// that, and on paper without colours; all are readable on light and dark.
 fn colour(n: usize) -> String {
-    format!("hsl({} 55% 52%)", (n * 137) % 360)
+    format!("hsl({} 55% {}%)", (n * 137) % 360, if n.is_multiple_of(2) { 42 } else { 64 })
 }
 
 /// The page of slices.

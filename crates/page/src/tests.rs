@@ -1,6 +1,7 @@
 use super::{About, Verdict, html};
 use measure::{
-    Books, BufferReport, Contended, DepartureMeter, DepthReport, DropReason, PipelineReport, Report, SourceReport,
+    Books, BufferReport, Contended, DepartureMeter, DepthReport, DropReason, LimitReport, LimitWindow, LimitedUser,
+    PipelineReport, Report, SourceReport, Tally, UserTable,
 };
 use units::{FrameLen, Span, Time};
 
@@ -19,7 +20,12 @@ fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport
 
 fn page(pipelines: Vec<PipelineReport>) -> String {
     let report = Report { schema: 1, command: "shape", pipelines, end_to_end: None, limits: serde_json::Map::new() };
-    html(&report, &About::default())
+    as_read(&html(&report, &About::default()))
+}
+
+/// The page as it is read: spaces that hold figures together are spaces.
+fn as_read(page: &str) -> String {
+    page.replace('\u{a0}', " ")
 }
 
 /// Every element that is opened is closed, in order.
@@ -198,4 +204,36 @@ fn classes_and_sources_have_tables_and_drawings_of_their_own() {
     for id in text.split("aria-labelledby=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
         assert_eq!(text.matches(&format!(" id=\"{id}\"")).count(), 1, "{id}");
     }
+}
+
+#[test]
+fn a_limit_shows_what_users_got() {
+    let window = LimitWindow { windows: 1_672, min: 0.2368, p50: 0.5366, max: 1.25, p99_error: 0.7057, worst_error: 0.7632 };
+    let user = LimitedUser { user: "10.0.0.<1>".into(), rate_bps: 2_000_000, passed_bytes: 7_414, exceeded_bytes: 3_936 };
+    let limit = LimitReport {
+        key: "src-ip".into(),
+        rate_bps: 2_000_000,
+        burst_bytes: 3_036,
+        mode: "police",
+        algorithm: "gcra".into(),
+        conforming: Tally { frames: 14_400, bytes: 1_481_792 },
+        exceeding: Tally { frames: 5_600, bytes: 788_208 },
+        users: UserTable { capacity: 1_048_576, present: 1, created: 1, refused: 17, ..UserTable::default() },
+        error: [("100ms", window)].into(),
+        talkers: vec![user],
+        ..LimitReport::default()
+    };
+    let report = |limit| PipelineReport { limit: Some(limit), ..pipeline(10, Span::from_us(10), |_| 0) };
+    let text = page(vec![report(limit.clone())]);
+    for wanted in [
+        "2 Mbit/s with a burst of 3 036 B for each src-ip, police, gcra",
+        "beyond it</th><td>5 600</td><td>788 208</td>",
+        "1 user came, 0 made room for others, 1 stayed to the end; there is room for 1 048 576; 17 frames found no room.",
+        "100ms</th><td>23.68 %</td><td>53.66 %</td><td>125 %</td><td>70.57 %</td><td>76.32 %</td><td>1 672</td>",
+        "10.0.0.&lt;1&gt;</th><td>2 Mbit/s</td><td>7 414</td><td>3 936</td>",
+    ] {
+        assert!(checked(&text).contains(wanted), "no {wanted}");
+    }
+    let text = page(vec![report(LimitReport { error: [].into(), talkers: Vec::new(), ..limit })]);
+    assert!(text.contains("No user was held back for two windows") && !text.contains("who sent most"));
 }

@@ -18,9 +18,24 @@ pub(crate) fn escape(text: &str) -> String {
     safe
 }
 
+/// The text, safe in HTML, in which a figure stays on one line: its groups of digits and its unit.
+pub(crate) fn figures(text: &str) -> String {
+    const UNITS: [&str; 11] = ["%", "ps", "ns", "µs", "ms", "s", "B", "bit/s", "kbit/s", "Mbit/s", "Gbit/s"];
+    let mut kept = String::with_capacity(text.len());
+    for (i, word) in text.split(' ').enumerate() {
+        let bare = word.trim_end_matches([',', ';', '.', ':', ')']);
+        let goes_on = UNITS.contains(&bare) || bare.len() == 3 && bare.bytes().all(|byte| byte.is_ascii_digit());
+        if i > 0 {
+            kept.push(if goes_on && kept.ends_with(|c: char| c.is_ascii_digit()) { '\u{a0}' } else { ' ' });
+        }
+        kept.push_str(word);
+    }
+    escape(&kept)
+}
+
 /// A table; the first cell of a row is its heading, cells are text.
 pub(crate) fn table(caption: &str, head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut out = format!("<div class=\"wide\"><table><caption>{}</caption>\n", escape(caption));
+    let mut out = format!("<div class=\"wide\"><table><caption>{}</caption>\n", figures(caption));
     // Writing to a string cannot fail.
     if !head.is_empty() {
         out.push_str("<thead><tr>");
@@ -33,7 +48,7 @@ pub(crate) fn table(caption: &str, head: &[&str], rows: &[Vec<String>]) -> Strin
     for row in rows {
         out.push_str("<tr>");
         for (i, cell) in row.iter().enumerate() {
-            let cell = escape(cell);
+            let cell = figures(cell);
             let _ = if i == 0 { write!(out, "<th scope=\"row\">{cell}</th>") } else { write!(out, "<td>{cell}</td>") };
         }
         out.push_str("</tr>\n");
@@ -50,6 +65,19 @@ pub(crate) fn details(summary: &str, content: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_stay_on_one_line() {
+        for (text, kept) in [
+            ("99 806 of 100 972", "99\u{a0}806 of 100\u{a0}972"),
+            ("3.2 ms to 3.5 ms, 1 063 (0.01 %)", "3.2\u{a0}ms to 3.5\u{a0}ms, 1\u{a0}063 (0.01\u{a0}%)"),
+            ("5 Gbit/s in 7 windows", "5\u{a0}Gbit/s in 7 windows"),
+            ("1 byte time", "1 byte time"),
+            ("tcp dport 8080 payload \"<i>\"", "tcp dport 8080 payload &quot;&lt;i&gt;&quot;"),
+        ] {
+            assert_eq!(figures(text), kept);
+        }
+    }
 
     #[test]
     fn markup_in_text_stays_text() {

@@ -11,6 +11,8 @@ pub struct Expectation {
     pub comparison: Comparison,
     /// With what, in the report's unit.
     pub bound: Quantity,
+    /// What the figure is measured in: as its name tells, else as its bound was written.
+    pub unit: Unit,
 }
 
 /// How a figure is compared with its bound.
@@ -32,13 +34,18 @@ pub enum Comparison {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantity(pub f64);
 
-/// What a bound was written as.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
+/// What a figure is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds.
     Time,
+    /// Bits per second.
     BitRate,
+    /// Frames per second.
     FrameRate,
+    /// A fraction of one.
     Share,
+    /// Nothing: it is counted.
     Count,
 }
 
@@ -71,8 +78,8 @@ impl Expectation {
                 "write an [[expect]] for each comparison",
             ));
         }
-        let bound = of_figure(path.last().map_or("", String::as_str), bound.trim())?;
-        Ok(Expectation { text: text.to_owned(), path, comparison, bound })
+        let (bound, unit) = of_figure(&path, bound.trim())?;
+        Ok(Expectation { text: text.to_owned(), path, comparison, bound, unit })
     }
 
     /// Makes the name of one of these pipelines one part of the path, though it has dots.
@@ -99,20 +106,43 @@ impl Expectation {
     }
 }
 
-/// The bound of a figure; many names of figures tell their unit.
-fn of_figure(name: &str, text: &str) -> Result<Quantity, ParseError> {
+/// The bound of a figure, and its unit.
+fn of_figure(path: &[String], text: &str) -> Result<(Quantity, Unit), ParseError> {
     let (bound, unit) = quantity(text)?;
-    let (wanted, what, example) = match name {
-        "frames" | "bytes" => (Unit::Count, "a count", "a whole number without a unit"),
-        _ if name.ends_with("_ns") => (Unit::Time, "a time", "a time such as 10us"),
-        _ if name.ends_with("_bps") => (Unit::BitRate, "a bit rate", "a rate such as 5Gbps"),
-        _ => return Ok(bound),
-    };
+    let Some(wanted) = unit_of(path) else { return Ok((bound, unit)) };
     // Nothing is the same in all units.
     if unit == wanted || bound == Quantity(0.0) {
-        return Ok(bound);
+        return Ok((bound, wanted));
     }
+    let (what, example) = match wanted {
+        Unit::Time => ("a time", "a time such as 10us"),
+        Unit::BitRate => ("a bit rate", "a rate such as 5Gbps"),
+        Unit::FrameRate => ("a frame rate", "a rate such as 1kpps"),
+        Unit::Share => ("a share", "a share such as 25%"),
+        Unit::Count => ("a count", "a whole number without a unit"),
+    };
+    let name = path.last().map_or("", String::as_str);
     Err(ParseError::new(format!("{name} is {what} and '{text}' is none"), format!("write {example}")))
+}
+
+/// The unit that a figure's name tells, of most figures of a report; some names are told apart by what they are of.
+fn unit_of(path: &[String]) -> Option<Unit> {
+    let [.., of, name] = path else { return None };
+    Some(match (of.as_str(), name.as_str()) {
+        ("drops" | "effects", _) => Unit::Count,
+        (_, name) if name.ends_with("_ns") || name == "ns" => Unit::Time,
+        (_, name) if name.ends_with("_bps") => Unit::BitRate,
+        // Of `limit`: obtained ÷ asked, by the length of the windows.
+        ("10ms" | "100ms" | "1s", "p50" | "min" | "max" | "p99_error" | "worst_error") => Unit::Share,
+        (_, "p1" | "p50" | "p99" | "p999") | ("lateness" | "contended", "max" | "early_max") => Unit::Time,
+        (_, name) if name.starts_with("within_") || name.ends_with("_share") || name.ends_with("_ratio") => Unit::Share,
+        (_, "back_to_back" | "share" | "ratio" | "outside") => Unit::Share,
+        (_, "frames" | "bytes" | "held" | "copies" | "starved" | "underruns" | "crowded" | "carried" | "count") => {
+            Unit::Count
+        }
+        ("depth", "max") | ("reorder", "reordered" | "max_extent") | ("rate", "windows") => Unit::Count,
+        _ => return None,
+    })
 }
 
 fn quantity(text: &str) -> Result<(Quantity, Unit), ParseError> {
@@ -153,10 +183,23 @@ mod tests {
 
     #[test]
     fn bounds_are_in_the_unit_that_a_name_tells() {
-        for text in
-            ["a.gap.mean_ns < 0", "a.gap.mean_ns < 3us", "a.rate.mean_bps > 1Gbps", "a.out.frames == 3", "a.b < 3"]
-        {
-            assert!(Expectation::parse(text).is_ok(), "{text}");
+        for (text, unit) in [
+            ("a.gap.mean_ns < 0", Unit::Time),
+            ("a.gap.mean_ns < 3us", Unit::Time),
+            ("a.gap.error.p99 <= 3us", Unit::Time),
+            ("a.lateness.max < 3us", Unit::Time),
+            ("a.depth.max < 3", Unit::Count),
+            ("a.drops.loss < 3", Unit::Count),
+            ("a.reorder.ratio < 3%", Unit::Share),
+            ("a.conformance.within_1us == 100%", Unit::Share),
+            ("a.limit.error.1s.p50 < 80%", Unit::Share),
+            ("a.rate.mean_bps > 1Gbps", Unit::BitRate),
+            ("a.rate.range_Bps < 3", Unit::Count),
+            ("a.out.frames == 3", Unit::Count),
+            ("a.b < 3", Unit::Count),
+            ("a.b < 3us", Unit::Time),
+        ] {
+            assert_eq!(Expectation::parse(text).map(|expectation| expectation.unit), Ok(unit), "{text}");
         }
         for text in [
             "a.gap.mean_ns < 30000",
@@ -164,6 +207,12 @@ mod tests {
             "a.rate.mean_bps > 600",
             "a.rate.mean_bps > 6kpps",
             "a.out.frames == 3us",
+            "a.gap.p99 < 30",
+            "a.lateness.max < 30",
+            "a.conformance.within_1us > 1",
+            "a.starved < 1%",
+            "a.depth.max < 3us",
+            "a.drops.loss < 1%",
             "a.gap.mean_ns < 3us and a.out.frames == 3",
         ] {
             let error = Expectation::parse(text).expect_err(text).to_string();

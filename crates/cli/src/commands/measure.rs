@@ -170,7 +170,7 @@ impl Receiver {
         let (frames, bytes) = (self.books.came.frames, self.books.came.bytes);
         let rate = bytes as f64 * 8.0 / passed.as_secs_f64().max(1e-3);
         let rate = output::bits(output::digits(rate, 4));
-        format!("{} s  {rate}  {} frames", passed.as_secs(), output::thousands(frames))
+        format!("{} s  {rate}  {}", passed.as_secs(), output::counted(frames, "frame"))
     }
 
     fn report(&self) -> PipelineReport {
@@ -315,13 +315,15 @@ impl Measure {
             return Some("fewer than two frames came".into());
         };
         let frame_rate = 1e9 / gap.mean_ns;
-        let (asked, got, unit) = match expected {
-            Ask::Gap(asked) => (asked.as_ns_f64(), gap.mean_ns, "ns"),
-            Ask::Rate(Rate::Frames(asked)) => (asked.millis() as f64 / 1_000.0, frame_rate, "frames/s"),
+        let frames: fn(f64) -> String = |rate| format!("{} frames/s", output::digits(rate, 10));
+        let (asked, got, figure) = match expected {
+            Ask::Gap(asked) => (asked.as_ns_f64(), gap.mean_ns, output::time as fn(f64) -> String),
+            Ask::Rate(Rate::Frames(asked)) => (asked.millis() as f64 / 1_000.0, frame_rate, frames),
             Ask::Rate(Rate::Bits(asked, Layer::Wire)) => {
-                (asked.bps() as f64, rate.mean_bps + frame_rate * f64::from(WireLen::OVERHEAD) * 8.0, "bit/s")
+                let overhead = frame_rate * f64::from(WireLen::OVERHEAD) * 8.0;
+                (asked.bps() as f64, rate.mean_bps + overhead, output::bits as fn(f64) -> String)
             }
-            Ask::Rate(Rate::Bits(asked, _)) => (asked.bps() as f64, rate.mean_bps, "bit/s"),
+            Ask::Rate(Rate::Bits(asked, _)) => (asked.bps() as f64, rate.mean_bps, output::bits as fn(f64) -> String),
             Ask::Law(_) => {
                 let p = report.fit.as_ref().map_or(0.0, measure::FitReport::p);
                 return (p < LEAST_P).then(|| format!("gaps of this law are so far from it with p = {p:.2e} only"));
@@ -330,7 +332,7 @@ impl Measure {
         };
         let off = (got - asked).abs() / asked;
         if off > self.tolerance.as_f64() {
-            return Some(format!("the mean is {got:.3} {unit}, {:.4} % off {asked:.3} {unit}", off * 100.0));
+            return Some(format!("the mean is {}, {:.4} % off {}", figure(got), off * 100.0, figure(asked)));
         }
         let near = gap.error.as_ref().map(|error| error.within_1us).filter(|share| *share < 0.9);
         near.map(|share| format!("{:.2} % of the gaps are within 1 µs, 90 % are wanted", share * 100.0))
