@@ -260,8 +260,11 @@ fn whether_all_came(report: &Report) -> Verdict {
     let missed: u64 = flows.map(|flow| flow.kernel_drops).sum();
     let own = if missed > 0 { format!(", of which the receiver itself missed up to {missed}") } else { String::new() };
     let dropped: u64 = report.pipelines.iter().map(|pipeline| pipeline.drops.total()).sum();
-    let lost = (lost > 0).then(|| format!("{lost} frames were lost{own}"));
-    let dropped = (dropped > 0).then(|| format!("{dropped} frames were dropped before they were sent"));
+    let were = |frames: u64, what: String| {
+        let were = if frames == 1 { "was" } else { "were" };
+        (frames > 0).then(|| format!("{} {were} {what}", output::counted(frames, "frame")))
+    };
+    let (lost, dropped) = (were(lost, format!("lost{own}")), were(dropped, "dropped before departure".to_owned()));
     let why: Vec<String> = lost.into_iter().chain(dropped).collect();
     Verdict { expected: "every frame at --in".to_owned(), missed: (!why.is_empty()).then(|| why.join(", ")) }
 }

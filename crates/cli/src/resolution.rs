@@ -132,6 +132,16 @@ pub(crate) fn of_cut(capture: &Path, records: u64) -> String {
     )
 }
 
+/// What gaps of frames say that were captured before a NIC cut them (TSO), or after the kernel joined them (GRO).
+pub(crate) fn of_uncut(capture: &Path, records: u64, longest: u32) -> String {
+    format!(
+        "{}: {} longer than any line carries, up to {} B: offloads joined several frames in each, so that their gaps and count are not those of the line: turn them off where it is captured, ethtool -K DEVICE tso off gso off gro off",
+        capture.display(),
+        output::counted(records, "record"),
+        output::thousands(longest.into())
+    )
+}
+
 /// What the stamps of a receiver, in whole ns, cannot resolve of a gap that is expected.
 pub(crate) fn of_stamps(gap: Span) -> Option<String> {
     (!whole_ns(gap)).then(|| {

@@ -101,6 +101,8 @@ fn a_receiver_compares_with_what_it_expects() {
         assert_eq!(finished.status, Some(1), "{missed}");
         let start = format!("netlathe: expected {}: the mean is ", missed.trim_matches('\''));
         assert!(finished.stderr.starts_with(&start), "{}", finished.stderr);
+        // In units that can be read at a glance.
+        assert!(finished.stderr.contains("% off ") && !finished.stderr.contains("000000"), "{}", finished.stderr);
     }
 }
 

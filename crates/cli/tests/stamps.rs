@@ -1,4 +1,4 @@
-//! Captures whose stamps are coarse: what they hide is said.
+//! Captures whose stamps are coarse or out of order, or whose frames were never on a line: what they hide is said.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -29,4 +29,25 @@ fn microseconds_are_told_and_nanoseconds_need_no_word() {
     let (report, said) = measured(true);
     assert_eq!((&report["limits"]["stamp_step_ns"], said.as_str()), (&1.0.into(), ""));
     assert!(report["limits"]["warnings"].is_null());
+}
+
+#[test]
+fn frames_that_offloads_joined_and_records_out_of_order_are_told() {
+    let bench = Bench::new();
+    let said = |records: &[Record]| {
+        bench.capture("in.pcap", Dialect::USUAL, records);
+        let finished = bench.run(words("measure --pcap in.pcap --json"));
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        (finished.report()["limits"].clone(), finished.stderr)
+    };
+    let at = |i: u64| 1_000_000_000 + i * 10_000;
+    let mut records: Vec<_> = (0..100).map(|i| Record::new(at(i.into()), 9_234, i)).collect();
+    let (limits, text) = said(&records);
+    assert!(limits["warnings"].is_null() && text.is_empty(), "jumbo frames are on lines: {text}");
+    records[7] = Record::new(at(7), 65_226, 7);
+    records[9] = Record::new(at(8) - 1, 64, 9);
+    let (limits, text) = said(&records);
+    assert!(text.contains("1 record longer than any line carries, up to 65 2") && text.contains("tso off"), "{text}");
+    assert_eq!(limits["warnings"].as_array().map(Vec::len), Some(1), "{limits}");
+    assert!(limits["disordered_records"] == 1 && text.contains("before the record ahead"), "{text}");
 }

@@ -288,3 +288,16 @@ fn many_frames_take_constant_memory() {
     let (few, many) = (peak(200_000), peak(2_000_000));
     assert!(few > 0 && many < few + 4_096, "{few} KiB, then {many} KiB");
 }
+
+#[test]
+fn reports_count_one_as_one_and_keep_numbers_apart() {
+    let bench = Bench::new();
+    let streams: String = (0..102).map(|_| " --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'").collect();
+    generate(&bench, "many.pcap", &format!("--count 103 --gap 1ms{streams}"));
+    let text = bench.run(words("measure --pcap many.pcap")).stdout;
+    assert!(text.contains("  stream 0  2 came, 0 lost (0.00 %), 0 duplicates"), "{text}");
+    assert!(text.contains("  stream 99 1 came,") && text.contains("  stream 100 1 came,"), "{text}");
+    assert!(text.contains(" in 1 window of 100 ms"), "{text}");
+    let text = bench.run(words("measure --pcap many.pcap --count 1")).stdout;
+    assert!(text.contains("  in        1 frame, 64 B with FCS"), "{text}");
+}

@@ -170,7 +170,7 @@ fn limits(report: &Report) -> String {
     {
         flatten(name, value, &mut rows);
     }
-    out.push_str(&table("The report's limits", &[], &rows));
+    out.push_str(&table("The report's limits; times are in ns", &[], &rows));
     out.push_str("</div></section>\n");
     out
 }

@@ -111,7 +111,8 @@ pub(crate) fn limit(report: &PipelineReport) -> String {
         out.push_str("<p class=\"note\">No user was held back for two windows of 10 ms, so that none tells how near to its rate it came.</p>\n");
     } else {
         let head = ["windows of", "least", "median", "most", "error p99", "worst error", "windows"];
-        let caption = "What users who were held back got of their rate, by length of window; error is how far that is from 100 %";
+        let caption =
+            "What users who were held back got of their rate, by length of window; error is how far that is from 100 %";
         out.push_str(&table(caption, &head, &rows));
     }
     let row = |user: &LimitedUser| {

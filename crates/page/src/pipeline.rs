@@ -79,7 +79,12 @@ fn tiles(report: &PipelineReport) -> String {
         0 => "none dropped".to_owned(),
         dropped => format!("{} dropped", thousands(dropped)),
     };
-    tile("Frames out", thousands(report.left.frames), format!("of {} in, {dropped}", thousands(report.came.frames)));
+    let held = match report.held {
+        0 => String::new(),
+        held => format!(", {} held at the end", thousands(held)),
+    };
+    let of = format!("of {} in, {dropped}{held}", thousands(report.came.frames));
+    tile("Frames out", thousands(report.left.frames), of);
     if let Some(rate) = &report.rate {
         let range = match (rate.min_bps, rate.max_bps) {
             // One is no range, and may lie beside the mean, which is of all frames.
@@ -188,10 +193,15 @@ fn accounting(report: &PipelineReport) -> String {
     if all > 0 {
         out.push_str("<div class=\"share\" aria-hidden=\"true\">");
         let parts = [("out", report.left.frames), ("dropped", report.drops.total()), ("held", report.held)];
-        for (class, frames) in parts.into_iter().filter(|(_, frames)| *frames > 0) {
+        let parts = || parts.into_iter().filter(|(_, frames)| *frames > 0);
+        for (class, frames) in parts() {
             let _ = write!(out, "<span class=\"{class}\" style=\"flex:{frames}\"></span>");
         }
-        out.push_str("</div>\n");
+        out.push_str("</div>\n<p class=\"legend\" aria-hidden=\"true\">");
+        for (class, _) in parts() {
+            let _ = write!(out, "<span class=\"key {class}\"></span>{class}");
+        }
+        out.push_str("</p>\n");
     }
     out.push_str(&balance(
         "From the input to the output",

@@ -246,7 +246,9 @@ fn distribution(plot: &GapPlot, id: &str) -> String {
         pairs.fold(0.0, |most: f64, (got, asked)| most.max((got - asked).abs()))
     });
     let caption = match apart {
-        Some(apart) => format!("Share of gaps up to a length; got and asked are at most {} apart where bins end", share(apart)),
+        Some(apart) => {
+            format!("Share of gaps up to a length; got and asked are at most {} apart where bins end", share(apart))
+        }
         None => "Share of gaps up to a length".to_owned(),
     };
     let chart = Chart {

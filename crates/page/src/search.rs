@@ -257,7 +257,8 @@ mod tests {
         let trials = vec![DrawnTrial { load: 2.5e6, duration_ns: 1e9, sent: 2_500_000, lost: 2, flaw: None }];
         let size = SearchedSize { name: "64B".into(), goals: vec![goal], trials, burst: None };
         let about = About { facts: vec![("netlathe".into(), "1.2.3".into())], ..About::default() };
-        let page = search(&Search { method: "rfc2544".into(), sizes: vec![size], notes: Vec::new() }, &about).replace('\u{a0}', " ");
+        let page = search(&Search { method: "rfc2544".into(), sizes: vec![size], notes: Vec::new() }, &about)
+            .replace('\u{a0}', " ");
         for text in [
             "loss up to 0.0001 %",
             "<td>0.00008 %</td>",

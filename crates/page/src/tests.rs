@@ -128,6 +128,7 @@ fn books_are_shown_and_judged() {
     report.copies = 9;
     report.held = 2;
     let text = page(vec![report]);
+    assert!(text.contains("of 100 in, 7 dropped, 2 held at the end") && text.contains("key held\"></span>held"));
     assert!(checked(&text).contains("Every frame is accounted for."));
 }
 
@@ -208,8 +209,10 @@ fn classes_and_sources_have_tables_and_drawings_of_their_own() {
 
 #[test]
 fn a_limit_shows_what_users_got() {
-    let window = LimitWindow { windows: 1_672, min: 0.2368, p50: 0.5366, max: 1.25, p99_error: 0.7057, worst_error: 0.7632 };
-    let user = LimitedUser { user: "10.0.0.<1>".into(), rate_bps: 2_000_000, passed_bytes: 7_414, exceeded_bytes: 3_936 };
+    let window =
+        LimitWindow { windows: 1_672, min: 0.2368, p50: 0.5366, max: 1.25, p99_error: 0.7057, worst_error: 0.7632 };
+    let user =
+        LimitedUser { user: "10.0.0.<1>".into(), rate_bps: 2_000_000, passed_bytes: 7_414, exceeded_bytes: 3_936 };
     let limit = LimitReport {
         key: "src-ip".into(),
         rate_bps: 2_000_000,

@@ -342,6 +342,27 @@ impl Measure {
 /// A law is missed when its gaps would fit it as badly as this, or worse, less often.
 const LEAST_P: f64 = 1e-4;
 
+/// Frames of a capture that no line carries: a NIC cut them after they were captured, or had joined them before.
+#[derive(Default)]
+struct Uncut {
+    frames: u64,
+    longest: u32,
+}
+
+impl Uncut {
+    fn add(&mut self, length: FrameLen) {
+        // Jumbo frames have up to 9216 B and tags.
+        if length.bytes() > 9_300 {
+            self.frames += 1;
+            self.longest = self.longest.max(length.bytes());
+        }
+    }
+
+    fn warning(&self, path: &Path) -> Option<String> {
+        (self.frames > 0).then(|| resolution::of_uncut(path, self.frames, self.longest))
+    }
+}
+
 fn from_capture(
     path: &Path,
     receiver: &mut Receiver,
@@ -353,6 +374,7 @@ fn from_capture(
     let mut frame = HeapFrame::default();
     // Records whose stamp was cut off, if they had one.
     let mut cut = 0;
+    let mut uncut = Uncut::default();
     let mut failure = None;
     let mut progress = Progress::new(reception.common, ["measure"]);
     let end = reception.duration.map_or(Time::MAX, |duration| Time::from_ps(duration.as_ps()));
@@ -362,6 +384,7 @@ fn from_capture(
         }
         source.take(&mut frame);
         receiver.record(arrival, frame.length());
+        uncut.add(frame.length());
         let arrived_ns = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
         let is_cut = (frame.bytes().len() as u32) < frame.original();
         cut += u64::from(!receiver.record_stamp(frame.bytes(), arrived_ns) && is_cut);
@@ -384,10 +407,11 @@ fn from_capture(
     limits.insert("stamp_step_ns".into(), json!(source.step_ns()));
     let of_stamps = (cut > 0 && !receiver.streams.is_empty()).then(|| resolution::of_cut(path, cut));
     let of_steps = resolution::of_steps(path, source.step_ns());
-    resolution::warn(&mut limits, &of_steps.into_iter().chain(of_stamps).collect::<Vec<_>>());
-    if source.disordered() > 0 {
-        limits.insert("disordered_records".into(), json!(source.disordered()));
-    }
+    resolution::warn(
+        &mut limits,
+        &of_steps.into_iter().chain(of_stamps).chain(uncut.warning(path)).collect::<Vec<_>>(),
+    );
+    virtual_time::note_disordered(source.disordered(), &mut limits);
     Ok(Outcome { reports: Vec::new(), limits, failure: failure.or(source.failure().map(Failure::new)) })
 }
 
