@@ -1,34 +1,43 @@
-//! Interfaces that a run is on. One that is deleted ends the run; one that is down for a while does not.
+//! Interfaces that a run is on. One that is deleted ends the run; one that is down for a while, or carries only shorter
+//! frames, does not.
 
 use crate::execute::{Arrivals, Request};
-use crate::output::Failure;
-use scenario::{PortSpec, SourcePlan};
+use crate::output::{self, Failure};
+use dataplane::Worker;
+use dpdk::PortInterface;
 use std::time::{Duration, Instant};
 
-/// How often they are looked for. What an interface is given after it went counts as sent.
+/// How often they are looked at. What an interface is given after it went counts as sent.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// The interfaces, by their numbers: those outlive a change of name, and no other interface gets them.
 pub(crate) struct Watched {
-    interfaces: Vec<(String, u32)>,
+    ports: Vec<Port>,
+    /// Those without a port: of a receiver, or whose frames are led elsewhere.
+    others: Vec<(String, u32)>,
     gone: Option<String>,
     looked: Instant,
 }
 
+/// An interface behind a port, and what was seen of it.
+struct Port {
+    interface: PortInterface,
+    /// It is set up, and has a carrier besides.
+    state: (bool, bool),
+    /// The smallest MTU that it had, if it was lowered.
+    lowered_to: Option<u32>,
+}
+
 impl Watched {
-    /// Those of a request whose ports are open. Devices that netlathe makes are not among them: they go with their
-    /// pipeline.
-    pub(crate) fn of(request: &Request, receiver: Option<&Arrivals>) -> Self {
-        let mut names: Vec<&str> = Vec::new();
-        for plan in &request.pipelines {
-            let source = if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None };
-            names.extend(source.into_iter().chain([&plan.output]).filter_map(PortSpec::interface));
-        }
-        names.extend(receiver.and_then(|arrivals| arrivals.port.interface()));
-        names.extend(request.on.as_ref().map(|on| on.interface.as_str()));
+    /// Those of a request that `workers` run.
+    pub(crate) fn of(request: &Request, receiver: Option<&Arrivals>, workers: &[Worker]) -> Self {
+        let ports = workers.iter().flat_map(Worker::interfaces);
+        let ports = ports.map(|interface| Port { interface, state: (true, true), lowered_to: None }).collect();
+        let receiver = receiver.and_then(|arrivals| arrivals.port.interface());
+        let others = receiver.into_iter().chain(request.on.as_ref().map(|on| on.interface.as_str()));
         let numbered = |name: &str| Some((name.to_owned(), dpdk::link(name).ok()?.index));
-        let interfaces = names.into_iter().filter_map(numbered).collect();
-        Watched { interfaces, gone: None, looked: Instant::now() }
+        let others = others.filter_map(numbered).collect();
+        Watched { ports, others, gone: None, looked: Instant::now() }
     }
 
     /// True if one has gone, as far as was looked of late.
@@ -41,16 +50,48 @@ impl Watched {
 
     fn look(&mut self) {
         self.looked = Instant::now();
-        let gone = self.interfaces.iter().find(|(_, index)| !dpdk::is_there(*index));
-        self.gone = self.gone.take().or(gone.map(|(name, _)| name.clone()));
+        for Port { interface, state, lowered_to } in &mut self.ports {
+            // Of a device that went with its port this is what was seen last.
+            let Some(now) = interface.state() else { continue };
+            *state = now;
+            let mtu = interface.follow_mtu();
+            *lowered_to = lowered_to.zip(mtu).map(|(one, other)| one.min(other)).or(*lowered_to).or(mtu);
+        }
+        let port = self.ports.iter().map(|port| &port.interface).find(|interface| interface.has_gone());
+        let other = self.others.iter().find(|(_, index)| !dpdk::is_there(*index));
+        let port = port.map(|interface| (interface.name(), interface.has_program()));
+        let gone = port.or_else(|| other.map(|(name, _)| (name.as_str(), false)));
+        self.gone = self.gone.take().or(gone.map(|(name, has_program)| {
+            let remedy = match has_program {
+                true => format!("; if it was moved, netlathe's XDP program went along: ip link set dev {name} xdp off"),
+                false => String::new(),
+            };
+            format!(
+                "interface {name} went away, which ended the run: the report is good up to there, but frames that it was given in its last 0.1 s may count as out; see ip link{remedy}"
+            )
+        }));
     }
 
-    /// What to say at the end of the run if one has gone.
+    /// Tells what became of them during the run. Gives what to say at its end if one has gone.
     pub(crate) fn failure(mut self) -> Option<Failure> {
         self.look();
-        let name = self.gone?;
-        Some(Failure::new(format!(
-            "interface {name} went away, which ended the run: the report is good up to there, but frames that it was given in its last 0.1 s may count as out; see ip link"
-        )))
+        for Port { interface, state, lowered_to } in &self.ports {
+            let name = interface.name();
+            match *state {
+                (false, _) => output::note(format!(
+                    "{name} is down at the end of the run; frames that it took since are counted as out"
+                )),
+                (true, false) => output::note(format!(
+                    "{name} has no carrier at the end of the run: nothing leaves it, whatever is counted as out, until its other end is up"
+                )),
+                (true, true) => {}
+            }
+            if let Some(mtu) = lowered_to {
+                output::note(format!(
+                    "{name} had its MTU lowered to {mtu} during the run: longer frames were dropped as too-long since, and some of the first 0.1 s may count as out"
+                ));
+            }
+        }
+        self.gone.map(Failure::new)
     }
 }

@@ -487,6 +487,8 @@ fn labs_run_side_by_side() {
 fn what_cannot_be_opened_is_said_in_one_line() {
     let Some(bed) = Bed::shared("bad", |_| {}) else { return };
     bed.stdout(Node::Box, "ip link add d0 type veth peer name d1");
+    bed.stdout(Node::Box, "ip tuntap add tun0 mode tun");
+    bed.stdout(Node::Box, "ip link set tun0 up");
     let files = |bed: &Bed| fs::read_dir(bed.path("")).expect("it is there").count();
     let before = files(&bed);
     for (line, said) in [
@@ -501,6 +503,12 @@ fn what_cannot_be_opened_is_said_in_one_line() {
         ("gen --out d0 --stream 'udp 1.1.1.1:1 > 2.2.2.2:2'", &["d0 is down"]),
         ("measure --in d0", &["d0 is down", "ip link set d0 up"]),
         ("measure --in d0 --write x.pcap", &["d0 is down"]),
+        (
+            "shape --in tun0 --out s0",
+            &["tun0 carries packets without an Ethernet header", "name an Ethernet interface"],
+        ),
+        ("gen --out tun0 --stream 'udp 1.1.1.1:1 > 2.2.2.2:2'", &["tun0 carries packets without"]),
+        ("measure --in tun0", &["tun0 carries packets without"]),
         ("measure --in tap:x", &["nothing can be received from tap:x"]),
         ("measure --in eth0,driver=af_packet", &["no interface eth0"]),
         ("shape --in c0 --out pcap:x.pcap", &["one port is live", "measure"]),
@@ -638,6 +646,81 @@ fn an_interface_set_down_and_up_again_does_not_end_a_run() {
     }
 }
 
+/// Waits until a counter of an interface of the box has passed `most`.
+fn await_counter(bed: &Bed, interface: &str, counter: &str, most: u64) {
+    let begin = Instant::now();
+    let line = format!("cat /sys/class/net/{interface}/statistics/{counter}");
+    while bed.stdout(Node::Box, &line).trim().parse::<u64>().is_ok_and(|count| count <= most) {
+        assert!(begin.elapsed() < Duration::from_secs(40), "{interface} has no more {counter}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn frames_that_an_mtu_lowered_during_a_run_forbids_are_dropped_and_told() {
+    for pacing in ["--gap 500us", "", "--gap 500us --pacer filler --line-rate 1G"] {
+        let Some(bed) = Bed::shared("lowered", |_| {}) else { return };
+        let line = "gen --out if:c0,driver=af_packet --json --duration 50s --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 1400B' \
+                    --stream 'udp 10.0.0.1:1 > 10.0.0.2:3 size 100B'";
+        let sender = bed.start(Node::Box, &format!("{line} {pacing}"));
+        await_counter(&bed, "c0", "tx_packets", 200);
+        bed.stdout(Node::Box, "ip link set c0 mtu 1000");
+        thread::sleep(Duration::from_millis(500));
+        // The short ones go on.
+        let sent: u64 =
+            bed.stdout(Node::Box, "cat /sys/class/net/c0/statistics/tx_packets").trim().parse().expect("a count");
+        await_counter(&bed, "c0", "tx_packets", sent + 100);
+        let finished = sender.stop();
+        let report = finished.report();
+        assert!(finished.stderr.contains("c0 had its MTU lowered to 1000"), "{finished:?}");
+        assert!(number(&report, "/drops/too-long") > 50, "{pacing}: {report}");
+        let (long, short) = (number(&report, "/streams/0/sent"), number(&report, "/streams/1/sent"));
+        assert!(long < short && long + short == number(&report, "/out/frames"), "{pacing}: {report}");
+    }
+}
+
+#[test]
+fn frames_that_the_input_cannot_take_whole_are_not_sent_on() {
+    let Some(bed) = Bed::shared("cut", |topology| topology.mtu = 9_000) else { return };
+    bed.stdout(Node::Box, "ip link set c0 mtu 1500");
+    let shape = bed.between("--in if:c0,driver=af_packet --out if:s0,driver=af_packet", "");
+    let capture = bed.capture("seen.pcap");
+    bed.stdout(Node::Box, "ip link set c0 mtu 9000");
+    for size in [1_500, 1_800, 3_000] {
+        bed.send(1, size, "2kpps", 50);
+    }
+    let report = shape.stop().report();
+    capture.stop().report();
+    assert_eq!(number(&report, "/drops/too-long"), 100, "{report}");
+    let lengths: Vec<usize> = bed.streams("seen.pcap").iter().map(|record| record.bytes.len()).collect();
+    assert_eq!(lengths, vec![1_496; 50]);
+}
+
+#[test]
+fn a_tap_that_goes_away_ends_a_run_and_one_that_is_down_is_told() {
+    let Some(bed) = Bed::shared("tap-gone", |_| {}) else { return };
+    let stream = "--gap 1ms --duration 50s --json --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
+    let tap = || {
+        let sender = bed.start(Node::Box, &format!("gen --out tap:t0 {stream}"));
+        let begin = Instant::now();
+        while !bed.output(Node::Box, "test -e /sys/class/net/t0").status.success() {
+            assert!(begin.elapsed() < Duration::from_secs(40), "there is no device");
+            thread::sleep(Duration::from_millis(10));
+        }
+        await_counter(&bed, "t0", "rx_packets", 50);
+        sender
+    };
+    let sender = tap();
+    bed.stdout(Node::Box, "ip link del t0");
+    assert_ended_with("t0", &sender.wait());
+    let sender = tap();
+    bed.stdout(Node::Box, "ip link set t0 down");
+    thread::sleep(Duration::from_millis(300));
+    let finished = sender.stop();
+    finished.report();
+    assert!(finished.stderr.contains("t0 is down at the end of the run"), "{finished:?}");
+}
+
 /// That a run has ended by itself since an interface went: with its report, and status 2 and a line that names it.
 #[track_caller]
 fn assert_ended_with(interface: &str, finished: &Finished) -> Value {
@@ -736,6 +819,23 @@ fn a_disk_that_is_full_costs_no_report() {
         assert!(number(&finished.whole_report()["pipelines"][0], "/out/frames") > 50, "{finished:?}");
     }
     drop(sender);
+}
+
+#[test]
+fn an_output_without_a_carrier_is_told() {
+    for driver in ["", ",driver=af_packet"] {
+        let Some(bed) = Bed::shared("carrier", |_| {}) else { return };
+        bed.stdout(Node::Server, "ip link set eth0 down");
+        let line = format!("gen --out if:s0{driver} --json --count 10 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'");
+        let finished = bed.run(Node::Box, &format!("{line} --duration 1s"));
+        assert!(finished.stderr.contains("s0 has no carrier at the end of the run"), "{finished:?}");
+        bed.stdout(Node::Server, "ip link set eth0 up");
+        let finished = bed.run(Node::Box, &line);
+        assert!(
+            number(&finished.report(), "/out/frames") == 10 && !finished.stderr.contains("carrier"),
+            "{finished:?}"
+        );
+    }
 }
 
 #[test]

@@ -64,6 +64,7 @@ impl Back {
     pub(crate) fn carry(&mut self, mut now: Time, most: usize) -> usize {
         let mut came = 0;
         if self.burst.is_empty() {
+            let longest = self.queues[self.turn].longest_whole();
             came = self.queues[self.turn].poll_up_to(&mut self.received, most);
             self.turn = (self.turn + 1) % self.queues.len();
             if came > 0 {
@@ -73,6 +74,8 @@ impl Back {
             for frame in self.received.drain() {
                 if self.pipeline.held() >= self.limit {
                     self.pipeline.refuse(frame.length(), DropReason::Pool);
+                } else if frame.len() > longest {
+                    self.pipeline.refuse(frame.length(), DropReason::TooLong);
                 } else {
                     self.pipeline.push(now, now, frame);
                 }
@@ -93,6 +96,9 @@ impl Back {
                 }
             }
         }
+        if self.tx.follow_link() {
+            self.leave_out_too_long();
+        }
         if self.burst.is_empty() {
             return came;
         }
@@ -108,6 +114,21 @@ impl Back {
             }
         }
         came + sent
+    }
+
+    /// Drops what was let in and is longer than the link carries by now.
+    fn leave_out_too_long(&mut self) {
+        let mut frames = self.burst.iter();
+        self.asks.retain(|(_, class, ..)| {
+            let frame = frames.next().expect("each ask is of a frame");
+            let carried = self.tx.carries(frame);
+            if !carried {
+                self.pipeline.unfollow(*class, frame);
+                self.pipeline.lost(*class, None, DropReason::TooLong);
+            }
+            carried
+        });
+        self.burst.retain(|frame| self.tx.carries(frame));
     }
 
     /// True if something is due, or will be by `time`.

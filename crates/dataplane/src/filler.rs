@@ -319,6 +319,8 @@ impl FillerPacer {
     /// Hands a burst of frames over, as far as the port takes them.
     fn fill<const DIRECT: bool>(&mut self, now: Time, rounds: &mut Rounds<'_>) {
         self.full = false;
+        // What was composed before keeps its place on the line.
+        self.tx.follow_link();
         if self.bounded {
             self.look_for_underrun(now);
             if self.under_way.out.is_empty() && self.queue.is_ahead(now) {

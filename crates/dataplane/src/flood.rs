@@ -9,9 +9,12 @@ use crate::maker::{Maker, redate};
 use crate::neighbour;
 use crate::rounds::Ends;
 use dpdk::{BURST, Burst, Kept, Outgoing, TscClock, TxQueue};
-use measure::{AnsweredTally, Books, DepartureMeter, DepthReport, PipelineReport, RateReport, StreamReport, Tally};
+use measure::Tally;
+use measure::{
+    AnsweredTally, Books, DepartureMeter, DepthReport, DropReason, PipelineReport, RateReport, StreamReport,
+};
 use packet::{Answered, Frame, Stamp};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use units::{FrameLen, PS_PER_NS, Span, Time};
@@ -69,6 +72,8 @@ impl<'a> Flood<'a> {
         let mut burst = Burst::new();
         let mut lengths = Vec::with_capacity(BURST);
         let mut sent = 0;
+        let longest = maker.streams().longest();
+        let mut left_out = BTreeMap::new();
         while let Some(now) = self.next() {
             if burst.is_empty() {
                 maker.make(&mut burst, BURST);
@@ -84,6 +89,10 @@ impl<'a> Flood<'a> {
             } else if stamped {
                 redate(&mut burst, wall(now));
             }
+            if self.tx.max_frame() < longest {
+                lengths.drain(..std::mem::take(&mut sent));
+                self.leave_out_too_long(&mut burst, &mut lengths, &mut left_out);
+            }
             let taken = self.tx.send(&mut burst);
             self.book(now, &lengths[sent..sent + taken]);
             sent += taken;
@@ -91,6 +100,9 @@ impl<'a> Flood<'a> {
         let mut streams: Vec<(u16, u64)> = maker.streams().made().collect();
         for held in burst.iter().filter_map(|frame| Stamp::of(frame.bytes())) {
             streams.iter_mut().filter(|(stream, _)| *stream == held.stream).for_each(|(_, made)| *made -= 1);
+        }
+        for (stream, made) in &mut streams {
+            *made -= left_out.get(stream).copied().unwrap_or(0);
         }
         let stream = |(stream, sent)| StreamReport { stream, sent: Some(sent), received: None };
         let streams = streams.into_iter().map(stream).collect();
@@ -100,6 +112,7 @@ impl<'a> Flood<'a> {
     /// Sends `frames` one after the other and from the start again, `left` of them in all.
     pub(crate) fn of_kept(mut self, frames: &[Kept], mut left: u64) -> PipelineReport {
         let lengths: Vec<FrameLen> = frames.iter().map(|frame| FrameLen::of_captured(frame.len() as u32)).collect();
+        let longest = frames.iter().map(Kept::len).max().unwrap_or(0);
         let mut burst = Outgoing::new();
         let mut at = 0;
         while let Some(now) = self.next() {
@@ -108,6 +121,20 @@ impl<'a> Flood<'a> {
                 if most == 0 {
                     break;
                 }
+                let carried = match self.tx.max_frame() {
+                    most_carried if most_carried >= longest => most,
+                    most_carried => {
+                        frames[at..at + most].iter().take_while(|frame| frame.len() <= most_carried).count()
+                    }
+                };
+                if carried == 0 {
+                    self.books.came.add(lengths[at]);
+                    self.books.drop_one(DropReason::TooLong);
+                    left -= 1;
+                    at = (at + 1) % frames.len();
+                    continue;
+                }
+                let most = carried;
                 frames[at..at + most].iter().for_each(|frame| burst.push_kept(frame));
                 self.books.came.add_all(tally(&lengths[at..at + most]));
                 left -= most as u64;
@@ -119,10 +146,28 @@ impl<'a> Flood<'a> {
         self.report(burst.len() as u64)
     }
 
+    /// Drops what is longer than the link carries since its MTU was lowered, and adds it up by stream.
+    fn leave_out_too_long(&mut self, burst: &mut Burst, lengths: &mut Vec<FrameLen>, streams: &mut BTreeMap<u16, u64>) {
+        let mut frames = burst.iter();
+        lengths.retain(|_| {
+            let frame = frames.next().expect("each length is of a frame");
+            let carried = self.tx.carries(frame);
+            if !carried {
+                self.books.drop_one(DropReason::TooLong);
+                if let Some(stamp) = Stamp::of(frame.bytes()) {
+                    *streams.entry(stamp.stream).or_default() += 1;
+                }
+            }
+            carried
+        });
+        burst.retain(|frame| self.tx.carries(frame));
+    }
+
     /// Begins another round: what the clock reads, or `None` when the run is to end.
     #[inline]
     fn next(&mut self) -> Option<Time> {
         let now = self.clock.now();
+        self.tx.follow_link();
         if self.round.is_multiple_of(64) {
             self.tell();
             self.answer(now);

@@ -14,6 +14,8 @@ pub(crate) struct Intake {
     from: From,
     /// Frames that the pipeline may hold.
     limit: u64,
+    /// The longest frame that arrives whole.
+    longest: usize,
     received: Burst,
     segmented: u64,
     depth: u64,
@@ -53,7 +55,8 @@ impl Read {
 impl Intake {
     /// Takes from the queues of a port, in turn.
     pub(crate) fn of_port(queues: Vec<RxQueue>, limit: u64, clock: TscClock) -> Self {
-        Intake::new(From::Port { queues, turn: 0, clock }, limit)
+        let longest = queues.first().map_or(usize::MAX, RxQueue::longest_whole);
+        Intake { longest, ..Intake::new(From::Port { queues, turn: 0, clock }, limit) }
     }
 
     /// Takes the frames that `maker` makes. All are ready from the first look on.
@@ -73,7 +76,7 @@ impl Intake {
     }
 
     fn new(from: From, limit: u64) -> Self {
-        Intake { from, limit, received: Burst::new(), segmented: 0, depth: 0 }
+        Intake { from, limit, longest: usize::MAX, received: Burst::new(), segmented: 0, depth: 0 }
     }
 
     /// The stream was made whole, or the other thread has ended and all of it was taken. Ports never end.
@@ -196,6 +199,8 @@ impl Intake {
         for (i, frame) in self.received.drain().enumerate() {
             if i as u64 >= room {
                 pipeline.refuse(frame.length(), DropReason::Pool);
+            } else if frame.len() > self.longest {
+                pipeline.refuse(frame.length(), DropReason::TooLong);
             } else {
                 pipeline.push(now, now, frame);
             }

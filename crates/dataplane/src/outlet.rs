@@ -176,6 +176,7 @@ impl Outlet {
         meter: &mut DepartureMeter,
     ) -> usize {
         let mut taken = 0;
+        self.follow_link(pipeline);
         for lane in self.lanes.iter_mut().filter(|lane| !lane.burst.is_empty()) {
             let at = now();
             if let Some(wall) = self.stamps {
@@ -212,5 +213,30 @@ impl Outlet {
         }
         self.waiting -= taken;
         taken
+    }
+
+    /// Drops what was added and is longer than the link carries by now.
+    fn follow_link(&mut self, pipeline: &mut Pipeline<Mbuf>) {
+        for Lane { tx, burst, asks } in &mut self.lanes {
+            if !tx.follow_link() {
+                continue;
+            }
+            let mut frames = burst.iter();
+            asks.retain(|what| {
+                let frame = frames.next().expect("each ask is of a frame");
+                let carried = tx.carries(frame);
+                match what {
+                    _ if carried => {}
+                    What::Departure(Ask { class, source, .. }) => {
+                        pipeline.unfollow(*class, frame);
+                        pipeline.lost(*class, *source, DropReason::TooLong);
+                        self.waiting -= 1;
+                    }
+                    What::Answer(_) => self.answers_waiting -= 1,
+                }
+                carried
+            });
+            burst.retain(|frame| tx.carries(frame));
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::pools::{SHALLOW_POOL, Size, slots};
 use crate::replay;
 use crate::rounds::Ends;
 use crate::slices;
-use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Mbuf, Pool, Port, PortStats, RxQueue, TscClock, TxQueue};
+use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Mbuf, Pool, Port, PortInterface, PortStats, RxQueue, TscClock, TxQueue};
 use engine::Pipeline;
 use engine::filler::FillerPlanner;
 use engine::sources::Host;
@@ -165,6 +165,11 @@ impl Worker {
     #[must_use]
     pub fn drivers(&self) -> Vec<&str> {
         self.input.iter().chain([&self.output]).map(|opened| opened.driver.as_str()).collect()
+    }
+
+    /// The interfaces behind the ports, for whoever looks after them while it runs.
+    pub fn interfaces(&self) -> impl Iterator<Item = PortInterface> {
+        self.input.iter().chain([&self.output]).filter_map(|opened| opened.started.port.interface())
     }
 
     /// Asks for the hardware address of a neighbour on the output's link, and sends the streams there that say

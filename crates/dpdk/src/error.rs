@@ -120,6 +120,14 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// Its frames are not Ethernet's.
+    #[error(
+        "interface {name} carries packets without an Ethernet header, as tunnels do: name an Ethernet interface, such as the one that the tunnel leaves by"
+    )]
+    NotEthernet {
+        /// Its name.
+        name: String,
+    },
     /// The interface is down.
     #[error("interface {name} is down; set it up with `ip link set {name} up`")]
     InterfaceDown {
@@ -181,6 +189,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the kernel refused a frame since it is longer than the interface's MTU.
+    pub(crate) fn is_too_long(&self) -> bool {
+        matches!(self, Error::System { source, .. } if source.raw_os_error() == Some(libc::EMSGSIZE))
+    }
+
     /// The last system call's error, with permission told apart.
     pub(crate) fn system(what: impl Into<String>) -> Self {
         let source = io::Error::last_os_error();

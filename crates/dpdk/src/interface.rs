@@ -69,8 +69,16 @@ impl Interface {
         if rc < 0 { Err(Error::system(format!("lengthening the queue of {}", self.name))) } else { Ok(()) }
     }
 
-    /// Whether it carries Ethernet frames, by the type of its address.
-    pub(crate) fn is_ethernet(&self) -> Result<bool> {
+    /// Refuses an interface whose frames have no Ethernet header, as those of tunnels. Those of `lo` have one.
+    pub(crate) fn check_header(&self) -> Result<()> {
+        match self.hardware()? {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(()),
+            _ => Err(Error::NotEthernet { name: self.name.clone() }),
+        }
+    }
+
+    /// What it is, by the type of its address.
+    fn hardware(&self) -> Result<libc::sa_family_t> {
         let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         let mut request = self.request();
         // SAFETY: the kernel reads and writes an ifreq.
@@ -79,8 +87,7 @@ impl Interface {
             return Err(Error::system(format!("asking {} for its address", self.name)));
         }
         // SAFETY: that is the member which SIOCGIFHWADDR writes.
-        let family = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
-        Ok(family == libc::ARPHRD_ETHER)
+        Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
     }
 
     /// Whether it is set up, and whether it has a carrier besides.
@@ -111,13 +118,29 @@ impl Interface {
     /// Queues that receive and queues that do both, receiving and sending; of the latter also how many there could be.
     /// None where the driver does not tell.
     fn channels(&self) -> Result<Option<Channels>> {
-        let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+        // SAFETY: that command writes what is there.
+        Ok(unsafe { self.ethtool(&mut channels) }?.then_some(channels))
+    }
+
+    /// Whether frames have somewhere to go, as the driver sees it now: the kernel's flag for it follows up to a second
+    /// later. None where the driver does not tell.
+    pub(crate) fn has_carrier(&self) -> Result<Option<bool>> {
+        let mut link = [ETHTOOL_GLINK, 0];
+        // SAFETY: that command writes the second number.
+        Ok(unsafe { self.ethtool(&mut link) }?.then_some(link[1] != 0))
+    }
+
+    /// A command of SIOCETHTOOL; false where the driver refuses.
+    ///
+    /// # Safety
+    /// The kernel writes no more than `data` for the command that it begins with.
+    unsafe fn ethtool<T>(&self, data: &mut T) -> Result<bool> {
+        let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         let mut request = self.request();
-        request.ifr_ifru.ifru_data = (&raw mut channels).cast();
-        // SAFETY: the kernel writes as many bytes of what `ifru_data` points to as that command has.
-        let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-        Ok((rc == 0).then_some(channels))
+        request.ifr_ifru.ifru_data = (&raw mut *data).cast();
+        // SAFETY: the caller's promise.
+        Ok(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } == 0)
     }
 
     /// Makes the interface accept frames for other stations, for as long as the socket is open: unlike
@@ -150,6 +173,7 @@ struct Channels {
 }
 
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GLINK: u32 = 0x0a;
 
 /// What a Linux interface is before anything is opened on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +211,7 @@ pub fn link(name: &str) -> Result<Link> {
         rx_queues: count(channels.rx + channels.combined),
         xdp_queues: if channels.most_combined == 0 { 1 } else { count(channels.combined) },
         index: interface.index,
-        ethernet: interface.is_ethernet()?,
+        ethernet: interface.hardware()? == libc::ARPHRD_ETHER,
     })
 }
 

@@ -53,7 +53,7 @@ pub use outgoing::Outgoing;
 pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};
 pub use packet_sender::PacketSender;
 pub use pool::Pool;
-pub use port::{Port, PortConfig, PortInfo, PortStats, RxQueue, Started, TxQueue};
+pub use port::{Port, PortConfig, PortInfo, PortInterface, PortStats, RxQueue, Started, TxQueue};
 pub use priority::wake_first;
 pub use vdev::Vdev;
 pub use xdp::xdp_program;

@@ -134,6 +134,7 @@ impl PacketRing {
     /// [`Error::System`], as for a ring that the kernel refuses.
     pub fn open(interface: &str, config: &RingConfig) -> Result<PacketRing> {
         let interface = Interface::named(interface)?;
+        interface.check_header()?;
         // Protocol 0: nothing arrives before the ring is in place.
         let socket = socket(libc::AF_PACKET, libc::SOCK_RAW)?;
         if !interface.state()?.0 {

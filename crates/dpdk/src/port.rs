@@ -10,8 +10,8 @@ use std::cell::Cell;
 use std::ffi::{CString, c_int};
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 /// What a port is to have.
 #[derive(Clone, Debug)]
@@ -127,6 +127,86 @@ pub struct Started {
     pub port: Port,
 }
 
+/// The longest frame that reaches the line, in bytes without FCS: what is longer the kernel or the NIC drops after
+/// the driver has counted it.
+#[derive(Debug)]
+struct MaxFrame {
+    /// When the port was opened: its buffers are made for that.
+    at_open: usize,
+    /// When somebody looked last.
+    now: AtomicUsize,
+}
+
+impl MaxFrame {
+    fn new(at_open: usize) -> Arc<MaxFrame> {
+        Arc::new(MaxFrame { at_open, now: AtomicUsize::new(at_open) })
+    }
+
+    fn now(&self) -> usize {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Looks at the MTU of the interface of this number, and gives it where it is smaller than it was at first.
+    fn follow(&self, index: u32) -> Option<u32> {
+        let mtu = Interface::numbered(index)?.mtu().ok()?;
+        let longest = (mtu as usize + ETHERNET).min(self.at_open);
+        self.now.store(longest, Ordering::Relaxed);
+        (longest < self.at_open).then_some(mtu)
+    }
+}
+
+/// Ethernet's header, in bytes.
+const ETHERNET: usize = 14;
+
+/// The Linux interface behind a port, for a thread that looks after it while others have the port.
+#[derive(Debug)]
+pub struct PortInterface {
+    name: String,
+    index: u32,
+    max_frame: Arc<MaxFrame>,
+    has_program: bool,
+    // It does not keep the port open.
+    port: Weak<PortInner>,
+}
+
+impl PortInterface {
+    /// Whether it went while the port was open: it was deleted or moved to another network namespace. One that was
+    /// renamed is still there.
+    #[must_use]
+    pub fn has_gone(&self) -> bool {
+        // In this order: a device that goes with its port goes after the last who has it.
+        !interface::is_there(self.index) && self.port.strong_count() > 0
+    }
+
+    /// The name that it had when the port was opened.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is set up, and whether it has a carrier besides. `None` when it has gone.
+    #[must_use]
+    pub fn state(&self) -> Option<(bool, bool)> {
+        let interface = Interface::numbered(self.index)?;
+        let (up, _) = interface.state().ok()?;
+        Some((up, up && interface.has_carrier().ok()?.unwrap_or(true)))
+    }
+
+    /// Looks at its MTU, which transmit queues then go by ([`TxQueue::follow_link`]). Gives it, in bytes, where it is
+    /// smaller than when the port was opened.
+    #[must_use]
+    pub fn follow_mtu(&self) -> Option<u32> {
+        self.max_frame.follow(self.index)
+    }
+
+    /// Whether frames reach the port by an XDP program, which stays on the interface where that is moved to another
+    /// network namespace.
+    #[must_use]
+    pub fn has_program(&self) -> bool {
+        self.has_program
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct PortInner {
     eal: &'static Eal,
@@ -134,7 +214,7 @@ pub(crate) struct PortInner {
     device: String,
     bus: &'static CString,
     interface: Option<Interface>,
-    max_frame: usize,
+    max_frame: Arc<MaxFrame>,
     tx_descriptors: u16,
     // Outlives the driver's use of it, which ends when this is dropped.
     _pool: Pool,
@@ -176,6 +256,7 @@ impl Port {
             && socket_driver
         {
             let interface = Interface::named(interface)?;
+            interface.check_header()?;
             claim = name.starts_with("net_af_xdp").then(|| Claim::take(&interface)).transpose()?;
         }
 
@@ -292,6 +373,7 @@ impl Port {
             .map(|queue| TxQueue {
                 port: Arc::clone(&self.inner),
                 queue,
+                max_frame: self.inner.max_frame.now(),
                 oversize: 0,
                 calls: None,
                 not_sync: PhantomData,
@@ -305,6 +387,19 @@ impl Port {
     #[must_use]
     pub fn launch_clock(&self) -> Option<NicClock> {
         self.launches.then(|| NicClock { port: Arc::clone(&self.inner) })
+    }
+
+    /// The Linux interface behind it, if there is one.
+    #[must_use]
+    pub fn interface(&self) -> Option<PortInterface> {
+        let interface = self.inner.interface.as_ref()?;
+        Some(PortInterface {
+            name: interface.name.clone(),
+            index: interface.index,
+            max_frame: Arc::clone(&self.inner.max_frame),
+            has_program: self.inner.claim.is_some(),
+            port: Arc::downgrade(&self.inner),
+        })
     }
 
     /// What the port is, as of now.
@@ -327,7 +422,7 @@ impl Port {
             speed_mbps: raw.speed_mbps,
             mtu,
             max_mtu: raw.max_mtu,
-            max_frame: self.inner.max_frame,
+            max_frame: self.inner.max_frame.now(),
             max_rx_queues: raw.max_rx_queues,
             max_tx_queues: raw.max_tx_queues,
             send_on_timestamp: raw.send_on_timestamp != 0,
@@ -431,7 +526,7 @@ fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Poo
         device: name.to_owned(),
         bus,
         interface: None,
-        max_frame: usize::from(u16::MAX),
+        max_frame: MaxFrame::new(usize::from(u16::MAX)),
         tx_descriptors: 0,
         _pool: pool.clone(),
         _membership: None,
@@ -473,13 +568,14 @@ fn reason(rc: c_int, log: &str) -> String {
     let remedy = if log.contains("call to mmap failed on AF_PACKET socket") {
         // The driver locks its rings; the errno is EAGAIN, or EPERM when nothing may be locked.
         text = "its rings may not be locked in memory".to_owned();
-        "; this user needs a limit of 8 MiB: `ulimit -l 8192`, or `memlock` in /etc/security/limits.conf"
+        "; without CAP_IPC_LOCK it takes a limit of 8 MiB: `ulimit -l 8192`, or `memlock` in /etc/security/limits.conf"
     } else if log.contains("not permitted")
         // All that af_packet's driver says when the kernel gives it no socket.
         || log.contains("Could not open AF_PACKET socket")
         || rc == -libc::EACCES || (rc == -libc::EPERM && log.is_empty())
     {
-        "; run as root, or in a namespace of your own: `unshare -Urn` (XDP sockets need root)"
+        "; run as root (in a container with CAP_NET_RAW and CAP_NET_ADMIN), or in a namespace of your own: `unshare -Urn` \
+         (XDP sockets need root)"
     } else if log.contains("will not fit in mbuf") {
         "; the pool's buffers are smaller than the slots of the ring: see Vdev::af_packet_data_room"
     } else if log.contains("not less than peer tx queues") {
@@ -543,17 +639,15 @@ impl PortInner {
         Ok(raw)
     }
 
-    /// The longest frame that reaches the line: what is longer the kernel or the NIC drops after the
-    /// driver has counted it as sent.
     fn set_max_frame(&mut self, config: &PortConfig) -> Result<()> {
-        const ETHERNET: usize = 14;
-        self.max_frame = match (&self.interface, config.mtu) {
+        let longest = match (&self.interface, config.mtu) {
             (Some(interface), _) => interface.mtu()? as usize + ETHERNET,
             (None, Some(mtu)) => usize::from(mtu) + ETHERNET,
             (None, None) if self.bus.as_bytes() == b"pci" => usize::from(self.raw_info()?.mtu) + ETHERNET,
             // net_null, net_ring, net_memif: whatever fits a buffer.
             (None, None) => usize::from(u16::MAX),
         };
+        self.max_frame = MaxFrame::new(longest);
         Ok(())
     }
 }
@@ -627,6 +721,15 @@ impl RxQueue {
         self.segmented
     }
 
+    /// The longest frame that can arrive whole, in bytes without FCS, where the driver cuts longer ones and does not
+    /// tell: what is longer was cut, or was merged of several. The interface's MTU when the port was opened, with
+    /// Ethernet's header and two tags.
+    #[must_use]
+    pub fn longest_whole(&self) -> usize {
+        let cuts = self.port.device.starts_with("net_af_packet");
+        if cuts { self.port.max_frame.at_open + 8 } else { usize::MAX }
+    }
+
     /// The queue's number.
     #[must_use]
     pub fn number(&self) -> u16 {
@@ -639,6 +742,7 @@ impl RxQueue {
 pub struct TxQueue {
     port: Arc<PortInner>,
     queue: u16,
+    max_frame: usize,
     oversize: u64,
     /// Sends each frame past the driver.
     calls: Option<PacketSender>,
@@ -676,13 +780,26 @@ impl TxQueue {
     /// again; the ring's are sent then. [`PortInfo::link_up`] tells.
     #[must_use = "frames that were not taken are still in the burst"]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
-        let most = self.port.max_frame;
+        let most = self.max_frame;
         if most < usize::from(u16::MAX) && burst.iter().any(|frame| too_long(frame, most)) {
             self.oversize += burst.retain(|frame| !too_long(frame, most)) as u64;
         }
         if let Some(sender) = &self.calls {
-            // What is refused, for want of room or because the interface is down, is tried again.
-            let taken = burst.iter().take_while(|frame| sender.send(frame.bytes()).unwrap_or(false)).count();
+            // What is refused, for want of room or because the interface is down, is tried again; what is too long for
+            // its MTU now, the caller leaves out.
+            let mut taken = 0;
+            let refused = burst.iter().find_map(|frame| match sender.send(frame.bytes()) {
+                Ok(true) => {
+                    taken += 1;
+                    None
+                }
+                refused => Some(refused),
+            });
+            if refused.is_some_and(|refused| refused.is_err_and(|error| error.is_too_long()))
+                && let Some(interface) = &self.port.interface
+            {
+                self.port.max_frame.follow(interface.index);
+            }
             burst.drop_first(taken);
             return taken;
         }
@@ -709,11 +826,21 @@ impl TxQueue {
         })
     }
 
-    /// The longest frame that the link carries, in bytes without FCS, as of when the port was opened:
-    /// the interface's MTU and 14 bytes. A frame with a VLAN tag may have 4 more.
+    /// The longest frame that the link carries, in bytes without FCS, as of when the port was opened or
+    /// [`follow_link`](TxQueue::follow_link) was called: the interface's MTU and 14 bytes. A frame with a VLAN tag
+    /// may have 4 more.
     #[must_use]
     pub fn max_frame(&self) -> usize {
-        self.port.max_frame
+        self.max_frame
+    }
+
+    /// Goes by the interface's MTU as it was when somebody looked last: [`PortInterface::follow_mtu`], or this queue
+    /// itself when the kernel refused a frame. True if that has changed, so that frames which were let in before may
+    /// be too long now.
+    #[inline]
+    pub fn follow_link(&mut self) -> bool {
+        let now = self.port.max_frame.now();
+        std::mem::replace(&mut self.max_frame, now) != now
     }
 
     /// Frames freed because they were too long.
@@ -725,7 +852,7 @@ impl TxQueue {
     /// Whether the link carries a frame of this length, see [`max_frame`](TxQueue::max_frame).
     #[must_use]
     pub fn carries(&self, frame: &crate::Mbuf) -> bool {
-        !too_long(frame, self.port.max_frame)
+        !too_long(frame, self.max_frame)
     }
 
     /// Frames that the queue holds, as it was made.

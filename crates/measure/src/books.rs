@@ -62,7 +62,7 @@ drop_reasons! {
     Loss     "loss"      "dropped by a loss stage, as asked";
     Pool     "pool"      "no buffer was free to hold the frame";
     Segments "segments"  "the frame came in several buffers, longer than the port's MTU allows";
-    TooLong  "too-long"  "the frame is longer than the output can send";
+    TooLong  "too-long"  "the frame is longer than the output can send, or than the input takes whole";
     Policed  "policed"   "it exceeded the rate and burst of its user";
     Impatient "limit-queue" "it would have waited longer for its user's rate than the queue of limit allows";
     NoRoom   "table-full" "its user is new and the table of users has no room";

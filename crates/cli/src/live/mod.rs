@@ -59,7 +59,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let far_end = receiver.map(|arrivals| FarEnd::open(&arrivals.port, arrivals.wait.to_std())).transpose()?;
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
     let flag = stop.flag();
-    let mut watched = Watched::of(request, receiver);
+    let mut watched = Watched::of(request, receiver, &workers);
     let send = || {
         thread::scope(|scope| {
             let handles: Vec<_> = workers
@@ -220,7 +220,6 @@ fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>
     specs.push(&plan.output);
     for (spec, port) in specs.into_iter().zip(finished.ports) {
         let name = spec.to_string();
-        say_what_became_of(spec);
         if port.rx_missed + port.rx_no_buffer > 0 {
             output::note(format!(
                 "{name} lost {} frames in its ring before they were counted as in, and had no buffer {} times it looked",
@@ -284,14 +283,6 @@ fn say_what_was_too_long(interface: &str, report: &PipelineReport) {
             report.name,
             output::thousands(frames)
         ));
-    }
-}
-
-/// Drivers take frames for an interface that is down, and they are counted as out.
-fn say_what_became_of(port: &PortSpec) {
-    let Some(name) = port.interface() else { return };
-    if dpdk::link(name).is_ok_and(|link| !link.up) {
-        output::note(format!("{port} is down at the end of the run; frames that it took since are counted as out"));
     }
 }
 
