@@ -9,6 +9,8 @@ mod bed;
 
 use bed::{Bed, Program, number};
 use lab::{Node, Topology};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 const XDP: &str = "--in if:c0,driver=af_xdp --out if:s0,driver=af_xdp";
 
@@ -108,6 +110,45 @@ fn queues_that_would_not_be_read_are_told() {
     let line = "gen --out if:s0,driver=af_xdp,queues=1 --json --count 10 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
     bed.stdout(Node::Box, "ethtool -L s0 rx 2 tx 2");
     assert_eq!(number(&bed.run(Node::Box, line).report(), "/out/frames"), 10);
+}
+
+#[test]
+fn what_a_killed_netlathe_noted_goes_when_its_namespace_has() {
+    let Some(bed) = bed("swept", |_| {}) else { return };
+    let Some(other) = Bed::shared("swept-too", |_| {}) else { return };
+    let record = |bed: &Bed| {
+        let namespace = bed.stdout(Node::Box, "stat -L -c %i /proc/self/ns/net");
+        let index = bed.stdout(Node::Box, "cat /sys/class/net/c0/ifindex");
+        PathBuf::from(format!("/run/netlathe/xdp/{}-{}", namespace.trim(), index.trim()))
+    };
+    let (gone, stays) = (record(&other), record(&bed));
+    for bed in [&bed, &other] {
+        let killed = bed.between(XDP, "");
+        killed.signal("KILL");
+        killed.wait();
+    }
+    assert!(gone.exists() && stays.exists());
+    drop(other);
+    // The kernel takes the namespace down when it likes.
+    let begin = Instant::now();
+    while gone.exists() {
+        bed.run(Node::Box, "gen --out if:s0,driver=af_xdp -q --count 1 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'");
+        assert!(begin.elapsed() < Duration::from_secs(40), "{} stays", gone.display());
+    }
+    assert!(stays.exists(), "its program is still on its interface");
+    assert_carries(&bed, bed.between(XDP, ""));
+    assert!(!stays.exists() && !bed.has_xdp("c0"));
+}
+
+#[test]
+fn a_program_that_went_along_with_its_interface_is_told() {
+    let Some(bed) = bed("moved", |_| {}) else { return };
+    let shape = bed.between(XDP, "");
+    let there = Program::start(bed.command(Node::Server, "sleep", &["60"]));
+    bed.stdout(Node::Box, &format!("ip link set c0 netns {}", there.pid()));
+    let finished = shape.wait();
+    assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+    assert!(finished.stderr.contains("ip link set dev c0 xdp off"), "{finished:?}");
 }
 
 #[test]

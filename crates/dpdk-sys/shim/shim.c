@@ -5,10 +5,14 @@
 #define ALLOW_EXPERIMENTAL_API
 #include "shim.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -165,6 +169,34 @@ static void reopen(int saved, int fd)
 	close(saved);
 }
 
+/* Removes the empty folders of processes that were killed while they started, which have the name of ours but for
+ * the process's number. */
+static void sweep_runtime_dirs(const char *ours)
+{
+	char path[PATH_MAX];
+	size_t stem = strlen(ours);
+	while (stem > 0 && isdigit((unsigned char)ours[stem - 1]))
+		stem--;
+	const char *name = strrchr(ours, '/');
+	if (name == NULL || ours[stem] == '\0' || stem >= sizeof(path) || ours + stem <= name)
+		return;
+	snprintf(path, sizeof(path), "%.*s", (int)(name - ours), ours);
+	DIR *folder = opendir(path);
+	if (folder == NULL)
+		return;
+	size_t prefix = (size_t)(ours + stem - name - 1);
+	for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+		char *end = NULL;
+		if (strncmp(entry->d_name, name + 1, prefix) != 0)
+			continue;
+		long process = strtol(entry->d_name + prefix, &end, 10);
+		if (process <= 0 || *end != '\0' || kill((pid_t)process, 0) == 0 || errno != ESRCH)
+			continue;
+		(void)!unlinkat(dirfd(folder), entry->d_name, AT_REMOVEDIR);
+	}
+	closedir(folder);
+}
+
 int shim_eal_init(int argc, char **argv, int silent)
 {
 	int out = -1, err = -1;
@@ -177,6 +209,7 @@ int shim_eal_init(int argc, char **argv, int silent)
 	int rc = used >= 0 ? used : rte_errno > 0 ? -rte_errno : -EINVAL;
 	/* EAL leaves a folder per process behind; with nothing shared it is empty. */
 	(void)!rmdir(rte_eal_get_runtime_dir());
+	sweep_runtime_dirs(rte_eal_get_runtime_dir());
 	fflush(stdout);
 	reopen(out, STDOUT_FILENO);
 	reopen(err, STDERR_FILENO);

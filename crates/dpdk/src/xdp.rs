@@ -15,6 +15,8 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 /// Where claims are. Both they and the numbers of programs begin anew when the machine starts.
 const FOLDER: &str = "/run/netlathe/xdp";
@@ -47,6 +49,7 @@ impl Claim {
     pub(crate) fn take(interface: &Interface) -> Result<Claim> {
         let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino());
         let path = Path::new(FOLDER).join(format!("{namespace}-{}", interface.index));
+        sweep(&path);
         let mut claim = Claim { interface: interface.clone(), record: lock(path, &interface.name)?, noted: Vec::new() };
         let recorded = claim.recorded();
         let there = programs(interface)?;
@@ -75,7 +78,7 @@ impl Claim {
     /// The programs that whoever had the claim before has recorded.
     fn recorded(&mut self) -> Vec<u32> {
         let text = self.record.as_mut().and_then(|(file, _)| io::read_to_string(file).ok()).unwrap_or_default();
-        text.split_whitespace().skip(1).filter_map(|id| id.parse().ok()).collect()
+        recorded_in(&text).collect()
     }
 
     /// This process's number, and those of the programs.
@@ -103,12 +106,18 @@ impl Drop for Claim {
 /// Locks the record of an interface. None where it cannot be written: who may not do that may load no program
 /// either, which the driver says better.
 fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
+    let mut patience = 5;
     loop {
         let opened = fs::create_dir_all(FOLDER)
             .and_then(|()| OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path));
         let Ok(mut file) = opened else { return Ok(None) };
-        // SAFETY: takes numbers only.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } < 0 {
+        if !try_lock(&file) {
+            // Somebody who only sweeps has it for an instant.
+            if patience > 0 {
+                patience -= 1;
+                thread::sleep(Duration::from_millis(1));
+                continue;
+            }
             let mut text = String::new();
             // For the message only.
             let _unread = file.read_to_string(&mut text);
@@ -125,6 +134,29 @@ fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
             return Ok(Some((file, path)));
         }
     }
+}
+
+/// Removes the records of others that ended without it, if their programs are no more: a namespace that goes takes
+/// its interfaces and their programs along, and nobody comes for the record.
+fn sweep(but: &Path) {
+    let records = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in records.filter(|path| path != but) {
+        let Ok(file) = File::open(&path) else { continue };
+        if try_lock(&file) && io::read_to_string(&file).is_ok_and(|text| recorded_in(&text).all(is_gone)) {
+            // The next one tries again.
+            let _left = fs::remove_file(&path);
+        }
+    }
+}
+
+fn try_lock(file: &File) -> bool {
+    // SAFETY: takes numbers only.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+/// The programs that a record has behind the process.
+fn recorded_in(text: &str) -> impl Iterator<Item = u32> {
+    text.split_whitespace().skip(1).filter_map(|id| id.parse().ok())
 }
 
 /// The numbers of the programs that an interface has, for the driver, the kernel and the hardware.
@@ -214,16 +246,26 @@ struct Information {
     name: [u8; 16],
 }
 
-/// The name of a program, where it has one and this user may know.
-fn name_of(id: u32) -> Option<String> {
+/// A program by its number.
+fn program(id: u32) -> io::Result<OwnedFd> {
     let mut which = [id, 0, 0];
     // SAFETY: three numbers, which the kernel reads.
     let fd = unsafe { bpf_call(BPF_PROG_GET_FD_BY_ID, &mut which) };
     if fd < 0 {
-        return None;
+        return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is new and nobody else's.
-    let program = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Whether there is no such program any more; not where this user may not know.
+fn is_gone(id: u32) -> bool {
+    program(id).is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
+}
+
+/// The name of a program, where it has one and this user may know.
+fn name_of(id: u32) -> Option<String> {
+    let program = program(id).ok()?;
     let mut told = Information { before: [0; 8], name: [0; 16] };
     let mut ask = Ask {
         descriptor: program.as_raw_fd() as u32,
