@@ -189,7 +189,7 @@ impl Eal {
         }
         if rc < 0 {
             let log = if captured < 0 { String::new() } else { log_since(mark) };
-            return Err(Error::EalInit { reason: errno_text(rc), log });
+            return Err(Error::EalInit { reason: reason(rc, config.memory_mib), log });
         }
         // SAFETY: takes nothing; the drivers are loaded, and none of them runs yet.
         unsafe { sys::shim_log_capture_xdp() };
@@ -254,6 +254,16 @@ impl Drop for WorkerGuard {
             unsafe { sys::shim_thread_unregister() };
         }
     }
+}
+
+/// An errno and what to do about it.
+fn reason(rc: c_int, memory_mib: u32) -> String {
+    let remedy = match -rc {
+        libc::EMFILE => "; it takes some 30 open files: `ulimit -n 1024`".to_owned(),
+        libc::ENOMEM => format!("; it takes {memory_mib} MiB and some more: see `ulimit -v` and `free -m`"),
+        _ => String::new(),
+    };
+    errno_text(rc) + &remedy
 }
 
 /// A place in DPDK's log.

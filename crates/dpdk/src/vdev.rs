@@ -131,12 +131,12 @@ fn af_packet_ring(mtu: u16, most: Option<u64>) -> (u32, u32, u32) {
 
 /// How many bytes one port may lock; `None` when there is no limit.
 fn lockable() -> Option<u64> {
-    // Only root of the first user namespace may lock what it likes.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // Only who has CAP_IPC_LOCK in the first user namespace may lock what he likes: root, but not that of most
+    // containers.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let first_namespace = map.split_whitespace().eq(["0", "0", "4294967295"]);
-    // SAFETY: takes nothing and cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
-    if first_namespace && root {
+    if first_namespace && may_lock(&status) {
         return None;
     }
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -145,7 +145,6 @@ fn lockable() -> Option<u64> {
     if rc < 0 || limit.rlim_cur == libc::RLIM_INFINITY {
         return None;
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let locked_kib: u64 = status
         .lines()
         .find_map(|line| line.strip_prefix("VmLck:")?.trim().strip_suffix("kB")?.trim().parse().ok())
@@ -155,9 +154,25 @@ fn lockable() -> Option<u64> {
     Some(left.min(limit.rlim_cur / 8 * 3))
 }
 
+/// Whether a process has CAP_IPC_LOCK in its user namespace, by its `/proc/PID/status`.
+fn may_lock(status: &str) -> bool {
+    const CAP_IPC_LOCK: u32 = 14;
+    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    effective.is_some_and(|capabilities| capabilities & 1 << CAP_IPC_LOCK != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_lock_is_told_by_capabilities() {
+        // Root, root of a container as Docker makes it, and a user.
+        for (mask, may) in [("000001ffffffffff", true), ("00000000a80425fb", false), ("0000000000000000", false)] {
+            assert_eq!(may_lock(&format!("Name:\tnetlathe\nCapEff:\t{mask}\n")), may, "{mask}");
+        }
+        assert!(!may_lock(""));
+    }
 
     #[test]
     fn slots_fill_blocks_exactly_at_every_mtu() {
