@@ -180,6 +180,13 @@ fn bad_words_are_told_with_their_place_and_nothing_is_written() {
         let finished = bench.run(arguments);
         assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
     }
+    // There is no session that it could cut off.
+    let finished = bench.run(["emulate", "--between", "c0", "s0", "--yes", "--forward", "loss 1%"]);
+    assert!(
+        finished.status == Some(2) && finished.stderr.contains("cannot be used with '--yes'"),
+        "{}",
+        finished.stderr
+    );
     assert!(!bench.path("new.pcap").exists());
 }
 

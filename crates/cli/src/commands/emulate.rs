@@ -39,7 +39,7 @@ pub(crate) struct Emulate {
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["between", "input", "output", "one_way"])]
     on: Option<String>,
     /// With --on: also where the SSH session that you type in may be cut off
-    #[arg(long, requires = "on")]
+    #[arg(long, requires = "on", conflicts_with_all = ["between", "input", "output"])]
     yes: bool,
     /// Port that frames come from
     #[arg(long = "in", value_name = "PORT", required_unless_present_any = ["between", "on"])]
