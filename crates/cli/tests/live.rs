@@ -714,6 +714,11 @@ fn a_tap_that_goes_away_ends_a_run_and_one_that_is_down_is_told() {
     bed.stdout(Node::Box, "ip link del t0");
     assert_ended_with("t0", &sender.wait());
     let sender = tap();
+    let second = bed.run(Node::Box, &format!("gen --out tap:t0 {stream}"));
+    second.assert_refused(&["t0", "choose another name"]);
+    let finished = sender.stop();
+    assert!(number(&finished.report(), "/out/frames") > 50 && !finished.stderr.contains("down"), "{finished:?}");
+    let sender = tap();
     bed.stdout(Node::Box, "ip link set t0 down");
     thread::sleep(Duration::from_millis(300));
     let finished = sender.stop();

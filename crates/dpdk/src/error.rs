@@ -120,6 +120,14 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// Another program has the TAP device.
+    #[error(
+        "TAP device {name} is there, and a program has it, as another netlathe: choose another name, or end that first"
+    )]
+    TapInUse {
+        /// Its name.
+        name: String,
+    },
     /// Its frames are not Ethernet's.
     #[error(
         "interface {name} carries packets without an Ethernet header, as tunnels do: name an Ethernet interface, such as the one that the tunnel leaves by"

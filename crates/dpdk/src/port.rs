@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::ffi::{CString, c_int};
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -155,6 +156,9 @@ impl MaxFrame {
     }
 }
 
+/// How the names of TAP devices begin in DPDK.
+const TAP: &str = "net_tap";
+
 /// Ethernet's header, in bytes.
 const ETHERNET: usize = 14;
 
@@ -165,6 +169,8 @@ pub struct PortInterface {
     index: u32,
     max_frame: Arc<MaxFrame>,
     has_program: bool,
+    /// The driver made it, and sets it down before it removes it.
+    goes_with_port: bool,
     // It does not keep the port open.
     port: Weak<PortInner>,
 }
@@ -184,12 +190,15 @@ impl PortInterface {
         &self.name
     }
 
-    /// Whether it is set up, and whether it has a carrier besides. `None` when it has gone.
+    /// Whether it is set up, and whether it has a carrier besides. `None` when it has gone, or is going with its port.
     #[must_use]
     pub fn state(&self) -> Option<(bool, bool)> {
         let interface = Interface::numbered(self.index)?;
         let (up, _) = interface.state().ok()?;
-        Some((up, up && interface.has_carrier().ok()?.unwrap_or(true)))
+        let carrier = up && interface.has_carrier().ok()?.unwrap_or(true);
+        // In this order, as for whether it went.
+        let goes = self.goes_with_port && self.port.strong_count() == 0;
+        (!goes).then_some((up, carrier))
     }
 
     /// Looks at its MTU, which transmit queues then go by ([`TxQueue::follow_link`]). Gives it, in bytes, where it is
@@ -258,6 +267,16 @@ impl Port {
             let interface = Interface::named(interface)?;
             interface.check_header()?;
             claim = name.starts_with("net_af_xdp").then(|| Claim::take(&interface)).transpose()?;
+        }
+
+        // The driver would take a queue of it, and share with them what arrives.
+        if name.starts_with(TAP)
+            && let Some(tap) = arguments.split(',').find_map(|a| a.strip_prefix("iface="))
+            && let Ok(there) = Interface::named(tap)
+            && Path::new("/sys/class/net").join(tap).join("tun_flags").exists()
+            && there.has_carrier()? == Some(true)
+        {
+            return Err(Error::TapInUse { name: tap.to_owned() });
         }
 
         let mut inner = attach(eal, name, arguments, text, pool)?;
@@ -398,6 +417,7 @@ impl Port {
             index: interface.index,
             max_frame: Arc::clone(&self.inner.max_frame),
             has_program: self.inner.claim.is_some(),
+            goes_with_port: self.inner.device.starts_with(TAP),
             port: Arc::downgrade(&self.inner),
         })
     }
@@ -584,6 +604,10 @@ fn reason(rc: c_int, log: &str) -> String {
     } else if log.contains("xdp socket") || log.contains("umem") {
         "; XDP sockets need root outside of any user namespace, an MTU of at most 3500, and buffers of at most 3700 B: \
          use af_packet otherwise"
+    } else if log.contains("could not set PACKET_FANOUT") {
+        // The driver makes it of the process's number and the interface's: those of neighbours may give the same.
+        text = "its sockets' group has the number of another process's by chance".to_owned();
+        "; run it again"
     } else if log.contains("TUNSETIFF") {
         "; an interface of that name exists and is no free TAP device: choose another name"
     } else if log.contains("failed to parse device") {
@@ -611,7 +635,7 @@ fn text(name: &[std::ffi::c_char]) -> String {
 impl PortInner {
     /// Frames that were lost before the driver saw them, as far as it does not tell.
     fn lost(&self) -> u64 {
-        let tap = self.interface.as_ref().filter(|_| self.device.starts_with("net_tap"));
+        let tap = self.interface.as_ref().filter(|_| self.device.starts_with(TAP));
         let of_tap = tap.map_or(0, |tap| losses::of_tap(&tap.name));
         self.sockets.lost() + of_tap
     }
