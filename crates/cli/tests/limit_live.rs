@@ -28,6 +28,7 @@ fn limited(test: &str, options: &str) -> Option<(Bed, Program)> {
         bed.stdout(Node::Server, &format!("ip addr add 10.77.0.{host}/24 dev eth0"));
     }
     write_rates(&bed, 1.0);
+    bed.await_quiet();
     let line = format!("limit --in c0 --out s0 --json --duration 60s --key dst-ip --users 1000 {options}");
     let limit = bed.start(Node::Box, &line);
     let start = Instant::now();

@@ -1,5 +1,8 @@
 //! A lab with programs in it, all gone after the test however it ends, and captures read without netlathe's code.
 
+#[path = "quiet.rs"]
+mod quiet;
+
 use lab::{Error, Guard, Node, Topology};
 use serde_json::Value;
 use std::fs;
@@ -27,7 +30,7 @@ pub(crate) struct Bed {
     // In this order: the programs in the lab end before the folder goes.
     pub(crate) lab: Guard,
     folder: TempDir,
-    _turn: Turn,
+    turn: Turn,
 }
 
 /// A program that was started and is ended with this value.
@@ -75,7 +78,7 @@ impl Bed {
         Bed::new(test, change, Turn::Shared { _turn: CORES.read().unwrap_or_else(PoisonError::into_inner) })
     }
 
-    /// A lab while which no other test of this file runs.
+    /// A lab while which no other test of this file runs, and for which other programs are waited for.
     pub(crate) fn alone(test: &str, change: impl FnOnce(&mut Topology)) -> Option<Bed> {
         Bed::new(test, change, Turn::Alone { _turn: CORES.write().unwrap_or_else(PoisonError::into_inner) })
     }
@@ -84,7 +87,7 @@ impl Bed {
         let mut topology = Topology::named(lab_name(test));
         change(&mut topology);
         match Guard::up(&topology) {
-            Ok(lab) => Some(Bed { lab, folder: tempfile::tempdir().expect("a temporary folder"), _turn: turn }),
+            Ok(lab) => Some(Bed { lab, folder: tempfile::tempdir().expect("a temporary folder"), turn }),
             Err(error @ (Error::Unprivileged | Error::MissingTool { .. })) => {
                 println!("SKIP: {error}");
                 None
@@ -135,6 +138,13 @@ impl Bed {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Waits until other programs leave the CPUs to a test that has them for itself.
+    pub(crate) fn await_quiet(&self) {
+        if matches!(self.turn, Turn::Alone { .. }) {
+            quiet::await_quiet();
+        }
+    }
+
     /// netlathe between `c0` and `s0` of the box, once it carries frames.
     pub(crate) fn shape(&self, options: &str) -> Program {
         self.between("--in c0 --out s0", options)
@@ -142,6 +152,7 @@ impl Bed {
 
     /// netlathe between ports of the box, once it carries frames from the client to the server and back.
     pub(crate) fn between(&self, ports: &str, options: &str) -> Program {
+        self.await_quiet();
         let mut shape = self.start(Node::Box, &format!("shape {ports} --json --duration 60s {options}"));
         let start = Instant::now();
         while !self.output(Node::Client(1), "ping -c 1 -W 1 10.77.0.100").status.success() {
