@@ -19,7 +19,9 @@ use crate::pools::{SHALLOW_POOL, Size, slots};
 use crate::replay;
 use crate::rounds::Ends;
 use crate::slices;
-use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Mbuf, Pool, Port, PortInterface, PortStats, RxQueue, TscClock, TxQueue};
+use dpdk::{
+    Detour, Eal, Kept, LaunchField, LaunchTime, Mbuf, Pool, Port, PortInterface, PortStats, RxQueue, TscClock, TxQueue,
+};
 use engine::Pipeline;
 use engine::filler::FillerPlanner;
 use engine::sources::Host;
