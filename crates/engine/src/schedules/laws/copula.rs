@@ -3,7 +3,9 @@
 //! Pearson's correlation of neighbouring gaps is the one asked.
 //!
 //! With the gap as a series of normalised Hermite polynomials of z, of coefficients hₖ, that
-//! correlation is Σ hₖ²·ρᵏ ÷ Σ hₖ² over k ≥ 1 (Mehler's formula).
+//! correlation is Σ hₖ²·ρᵏ ÷ Σ hₖ² over k ≥ 1 (Mehler's formula). Of a law that is smooth the first
+//! orders are all of it. One with steps, as single values or many gaps at an edge make them, has hₖ² that
+//! fall as slowly as k^(−3⁄2): what is beyond the orders that are computed counts as such a tail.
 
 use super::Placed;
 use super::sampler::{CERTIFIED, Lines, Sampler};
@@ -11,8 +13,8 @@ use crate::random::Random;
 use measure::special::{Probability, normal_cdf, normal_quantile};
 use units::ParseError;
 
-/// Polynomials of the series; what is left of the variance counts as one of the next order.
-const ORDERS: usize = 120;
+/// Polynomials of the series that are computed.
+const ORDERS: usize = 1_000;
 /// Half the range of z over which is integrated, and its steps.
 const REACH: f64 = 9.0;
 const STEPS: i32 = 3_600;
@@ -20,37 +22,46 @@ const STEPS: i32 = 3_600;
 /// The coefficient ρ with which neighbouring gaps of `law` have this correlation.
 pub(super) fn persistence(law: &Placed, correlation: f64) -> Result<f64, ParseError> {
     let step = 2.0 * REACH / f64::from(STEPS);
-    let values: Vec<(f64, f64, f64)> = (0..=STEPS)
+    // The middles of steps, so that a law that jumps at its median does so between two of them.
+    let values: Vec<(f64, f64, f64)> = (0..STEPS)
         .map(|i| {
-            let z = -REACH + f64::from(i) * step;
+            let z = -REACH + (f64::from(i) + 0.5) * step;
             let weight = libm::exp(-z * z / 2.0) / libm::sqrt(2.0 * std::f64::consts::PI) * step;
             (z, weight, law.quantile(normal_cdf(z)))
         })
         .collect();
+    // Quantiles do not fall: where the ends are alike, all are.
+    if values[values.len() - 1].2 <= values[0].2 {
+        return Err(ParseError::new("a law whose gaps are all alike has no correlation", "leave corr out"));
+    }
     let mean: f64 = values.iter().map(|(_, weight, value)| weight * value).sum();
     let variance: f64 = values.iter().map(|(_, weight, value)| weight * (value - mean) * (value - mean)).sum();
-    let mut squares = [0.0; ORDERS];
-    let mut sums = [0.0; ORDERS];
+    let roots: Vec<f64> = (0..=ORDERS).map(|order| libm::sqrt(order as f64)).collect();
+    let mut squares = vec![0.0; ORDERS];
+    let mut sums = vec![0.0; ORDERS];
     for (z, weight, value) in &values {
         let (mut before, mut polynomial) = (0.0, 1.0);
         for (k, sum) in sums.iter_mut().enumerate() {
-            let order = k as f64;
-            (before, polynomial) =
-                (polynomial, (z * polynomial - libm::sqrt(order) * before) / libm::sqrt(order + 1.0));
+            (before, polynomial) = (polynomial, (z * polynomial - roots[k] * before) / roots[k + 1]);
             *sum += weight * (value - mean) * polynomial;
         }
     }
     for (square, sum) in squares.iter_mut().zip(sums) {
         *square = sum * sum / variance;
     }
-    let rest = (1.0 - squares.iter().sum::<f64>()).max(0.0);
-    let of = |rho: f64| squares.iter().rev().fold(rest * rho.max(0.0), |sum, square| (sum + square) * rho);
     // With ρ = −1 each value is followed by its mirror image.
     let mirrored: f64 = values
         .iter()
         .zip(values.iter().rev())
         .map(|((_, weight, value), (_, _, mirror))| weight * (value - mean) * (mirror - mean) / variance)
         .sum();
+    // What is left of the variance, and of the mirrored correlation: the tail is all there at ρ = ±1.
+    let rest = (1.0 - squares.iter().sum::<f64>()).max(0.0);
+    let rest_mirrored = mirrored - squares.iter().rev().fold(0.0, |sum, square| -(sum + square));
+    let of = |rho: f64| {
+        let computed = squares.iter().rev().fold(0.0, |sum, square| (sum + square) * rho);
+        computed + if rho < 0.0 { rest_mirrored } else { rest } * tail(rho.abs())
+    };
     if correlation >= 1.0 || correlation <= mirrored {
         return Err(ParseError::new(
             format!("neighbouring values of this law cannot have a correlation of {:.4} %", correlation * 100.0),
@@ -63,6 +74,16 @@ pub(super) fn persistence(law: &Placed, correlation: f64) -> Result<f64, ParseEr
         if of(middle) < correlation { low = middle } else { high = middle }
     }
     Ok(f64::midpoint(low, high))
+}
+
+/// Σ k^(−3⁄2)·ρᵏ ÷ Σ k^(−3⁄2) over the orders that are not computed, as integrals over k.
+fn tail(rho: f64) -> f64 {
+    let decay = -libm::log(rho) * ORDERS as f64;
+    // Less than anything that counts; the difference below would be of numbers that are alike.
+    if decay > 50.0 {
+        return 0.0;
+    }
+    libm::exp(-decay) - libm::sqrt(std::f64::consts::PI * decay) * libm::erfc(libm::sqrt(decay))
 }
 
 /// The chain of normal values.

@@ -226,6 +226,27 @@ fn correlated_gaps_correlate_and_keep_their_law() {
 }
 
 #[test]
+fn laws_with_steps_correlate_as_asked_too() {
+    // Half of the gaps are at each edge, all but one in a million: the correlation of the signs of two normal values is (2 ÷ π)·arcsin ρ.
+    for correlation in [10.0, 50.0, 90.0, 99.0, 99.9, -50.0, -90.0, -99.0_f64] {
+        let asked = format!("uniform 0us..100us saturate 50us..50.0001us corr {correlation}%");
+        let signs = |rho: f64| 2.0 / std::f64::consts::PI * rho.asin();
+        let got = signs(placed(&asked).persistence());
+        let tolerance = 0.02 * (1.0 - correlation.abs() / 100.0);
+        assert!((got - correlation / 100.0).abs() < tolerance, "{asked}: {got}");
+    }
+    for (text, correlation) in [("poisson lambda 2 in 80us..120us", 0.99), ("exp mean 10us saturate 9us..9.1us", 0.98)]
+    {
+        let asked = format!("{text} corr {}%", correlation * 100.0);
+        let drawn = gaps(&asked, 1, 500_000);
+        let (_, deviation) = placed(&asked).moments();
+        let steps: f64 = drawn.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum::<f64>() / 499_999.0;
+        let got = 1.0 - steps / 2.0 / deviation.expect("a deviation").powi(2);
+        assert!((got - correlation).abs() < 0.003, "{asked}: {got}");
+    }
+}
+
+#[test]
 fn poissons_atoms_come_as_often_as_they_should() {
     let text = "poisson lambda 2 in 80us..120us";
     let atoms = placed(text).atoms();
@@ -291,6 +312,7 @@ fn what_cannot_be_had_is_refused_with_a_remedy() {
         ("exp mean 10us corr 100%", "below 100%"),
         ("exp mean 10us corr -90%", "above -64.5%"),
         ("exp mean 10us corr 50% sampling stratified", "leave"),
+        ("normal mean 100us sd 1us saturate 10us..20us corr 50%", "alike"),
         ("exp mean 10us clip 1us..2us saturate 1us..2us", "leave"),
         ("uniform 80us..120us wide", "means nothing"),
         ("table", "no file"),
