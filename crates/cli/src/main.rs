@@ -26,8 +26,8 @@ mod virtual_time;
 #[cfg(feature = "live")]
 mod watched;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 use output::Failure;
 use std::process::ExitCode;
 
@@ -101,6 +101,9 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     if ways.len() > 1 && lacking.iter().any(|argument| ways.iter().any(|way| way.contains(argument.as_str()))) {
         return format!("{what}: write {}", ways.join(", or "));
     }
+    if let Some(owners) = owners(error) {
+        return format!("{what}: it is an option of {owners}; --help tells what can be written here");
+    }
     // No value of ours looks like an option.
     let tip = tip.filter(|tip| !tip.starts_with("to pass "));
     match (tip, error.kind()) {
@@ -114,6 +117,21 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
             None => format!("{what}: --help tells what can be written"),
         },
     }
+}
+
+/// The commands that have the option which another one was given.
+fn owners(error: &clap::Error) -> Option<String> {
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(taken))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    let name = taken.strip_prefix("--")?;
+    let commands = Arguments::command();
+    let has = |command: &&clap::Command| command.get_arguments().any(|argument| argument.get_long() == Some(name));
+    let owners: Vec<&str> = commands.get_subcommands().filter(has).map(clap::Command::get_name).collect();
+    let (last, before) = owners.split_last()?;
+    Some(if before.is_empty() { (*last).to_owned() } else { format!("{} and {last}", before.join(", ")) })
 }
 
 /// The ways to write a command, from what clap says of its usage.

@@ -21,6 +21,12 @@ pub fn parse_gap(text: &str) -> Result<Ask, ParseError> {
     match words[..] {
         ["fixed", time, "idle"] | [time, "idle"] => fixed_gap(time).map(Ask::IdleGap),
         ["fixed", time] | [time] => fixed_gap(time).map(Ask::Gap),
+        ["fixed", number, unit, ..] | [number, unit, ..] if format!("{number}{unit}").parse::<Span>().is_ok() => {
+            Err(ParseError::new(
+                format!("'{text}' has a space between a number and its unit"),
+                format!("write {number}{unit}"),
+            ))
+        }
         _ => Err(no_gap(text)),
     }
 }
@@ -107,6 +113,10 @@ mod tests {
         }
         let error = parse_gap("fixed").expect_err("no time").to_string();
         assert!(error.ends_with("write fixed 10us"), "{error}");
+        for (text, told) in [("10 us", "write 10us"), ("fixed 1.5 ms idle", "write 1.5ms")] {
+            let error = parse_gap(text).expect_err(text).to_string();
+            assert!(error.ends_with(told), "{text}: {error}");
+        }
         for text in [
             "",
             "const",

@@ -50,6 +50,10 @@ impl<'a> Decimal<'a> {
         if unit.is_empty() {
             return Err(bad(format!("'{text}' has no unit")));
         }
+        let mut behind = unit.chars();
+        if let (Some(mark @ (',' | '_' | '\'')), Some('0'..='9')) = (behind.next(), behind.next()) {
+            return Err(bad(format!("'{text}' has a '{mark}' in its number, where only a decimal point may be")));
+        }
         if unit.starts_with(['e', 'E']) && unit[1..].starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+') {
             return Err(bad(format!("'{text}' has an exponent, which is not read")));
         }

@@ -185,6 +185,16 @@ impl FromStr for Rate {
             Some((value, layer)) => (value, Some(layer.trim())),
             None => (text.trim(), None),
         };
+        if let Some(unit) = layer.and_then(|layer| layer.split_whitespace().next())
+            && unit.starts_with(|first: char| first.is_ascii_alphabetic() || first == '%')
+            && value.ends_with(|last: char| last.is_ascii_digit())
+            && format!("{value}{unit}").parse::<Rate>().is_ok()
+        {
+            return Err(ParseError::new(
+                format!("'{text}' has a space between a number and its unit"),
+                format!("write {value}{unit}"),
+            ));
+        }
         let rate = if value.ends_with("pps") {
             Rate::Frames(value.parse()?)
         } else if value.ends_with('%') {
@@ -254,6 +264,21 @@ mod tests {
         for text in ["10M", "10MB", "5pps", "50%"] {
             let error = text.parse::<BitRate>().expect_err(text).to_string();
             assert!(!error.contains("Mpps") && !error.contains("or 50%"), "what is no rate of bits either: {error}");
+        }
+    }
+
+    #[test]
+    fn a_space_before_the_unit_is_told() {
+        for (text, told) in [
+            ("5 Gbps", "write 5Gbps"),
+            ("1.5 Gbps wire", "write 1.5Gbps"),
+            ("10 %", "write 10%"),
+            ("3 kpps", "write 3kpps"),
+            ("5 wire", "no unit"),
+            ("1,5Gbps", "has a ',' in its number"),
+        ] {
+            let error = text.parse::<Rate>().expect_err(text).to_string();
+            assert!(error.contains(told), "{text}: {error}");
         }
     }
 

@@ -154,6 +154,20 @@ impl Mul<u64> for Span {
 const UNITS: [(&str, u64); 5] =
     [("ps", 1), ("ns", PS_PER_NS), ("us", 1_000_000), ("ms", 1_000_000_000), ("s", PS_PER_S)];
 
+/// What a unit that is none would be in picoseconds, where that is clear.
+fn meant(unit: &str) -> Option<u64> {
+    Some(match unit.to_ascii_lowercase().trim_end_matches('s') {
+        "n" | "nsec" => PS_PER_NS,
+        "u" | "usec" => 1_000_000,
+        "msec" => 1_000_000_000,
+        "" | "sec" | "second" => PS_PER_S,
+        "min" | "minute" => 60 * PS_PER_S,
+        "h" | "hr" | "hour" => 3_600 * PS_PER_S,
+        "d" | "day" => 86_400 * PS_PER_S,
+        _ => return None,
+    })
+}
+
 impl FromStr for Span {
     type Err = ParseError;
 
@@ -165,7 +179,10 @@ impl FromStr for Span {
             unit => {
                 let found = UNITS.iter().find(|(name, _)| *name == unit);
                 found.map(|(_, scale)| *scale).ok_or_else(|| {
-                    ParseError::new(format!("'{unit}' in '{text}' is no unit of time"), "write ps, ns, us, ms or s")
+                    let meant = meant(unit).and_then(|scale| number.whole(scale.into(), "1 ps", "").ok());
+                    let remedy =
+                        meant.map_or("write ps, ns, us, ms or s".to_owned(), |ps| format!("write {}", Span(ps)));
+                    ParseError::new(format!("'{unit}' in '{text}' is no unit of time"), remedy)
                 })?
             }
         };
@@ -217,6 +234,26 @@ mod tests {
         {
             let error = text.parse::<Span>().expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_unit_that_is_clear_though_none_is_told_as_one() {
+        for (text, told) in [
+            ("1min", "write 60s"),
+            ("1.5h", "write 5400s"),
+            ("2days", "write 172800s"),
+            ("10usec", "write 10us"),
+            ("1US", "write 1us"),
+            ("3sec", "write 3s"),
+            ("1m", "write ps, ns, us, ms or s"),
+            ("1Ms", "write ps, ns, us, ms or s"),
+            ("999999h", "write ps, ns, us, ms or s"),
+            ("1,5us", "has a ',' in its number"),
+            ("1_000us", "has a '_' in its number"),
+        ] {
+            let error = text.parse::<Span>().expect_err(text).to_string();
+            assert!(error.contains(told), "{text}: {error}");
         }
     }
 
