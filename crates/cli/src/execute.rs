@@ -81,10 +81,9 @@ impl Request {
     /// A request of one pipeline, given by options.
     pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
         let mut problems = Problems::default();
-        let plan = text.resolve(&mut problems);
-        let mut plan = problems.unless_any(plan).map_err(Failure::new)?;
         let files = Listed::default();
-        plan.load(&files).map_err(Failure::new)?;
+        let plan = text.resolve(Some(&files), &mut problems);
+        let plan = problems.unless_any(plan).map_err(Failure::new)?;
         let (expectations, read) = (Vec::new(), files.into_paths());
         Ok(Request { command, pipelines: vec![plan], expectations, read, decisions: None, on: None, common })
     }

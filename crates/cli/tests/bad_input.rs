@@ -173,6 +173,7 @@ fn a_cut_capture_gives_what_was_whole() {
 fn values_that_mean_nothing() {
     let bench = bench();
     let stages = ["--stage", "'delay 5'"].join(" ");
+    bench.write("fast.txt", "0s 1Gbps\n1ms 11Gbps\n");
     for (options, wanted) in [
         ("--out null --gap 10", &["--gap", "no unit", "10us"][..]),
         ("--out null --gap=-5us", &["--gap", "negative"]),
@@ -182,6 +183,9 @@ fn values_that_mean_nothing() {
         ("--out null --gap 90000s", &["--gap", "day"]),
         ("--out null --gap 0.1ps", &["--gap"]),
         ("--out null --gap ''", &["--gap"]),
+        ("--out null --gap 1min", &["--gap", "write 60s"]),
+        ("--out null --gap 'table nowhere.txt'", &["--gap: cannot read nowhere.txt"]),
+        ("--out wire:10G --rate 'steps fast.txt'", &["--rate: 'steps fast.txt' is above the line rate"]),
         ("--out null --gap 'fixd 10us'", &["--gap"]),
         ("--out null --rate 10mbps", &["--rate", "MB/s", "Mbps"]),
         ("--out null --rate 10", &["--rate", "no unit"]),
@@ -269,6 +273,11 @@ fn values_that_mean_nothing() {
     ] {
         refused_in_a_line(&bench, line, wanted);
     }
+    refused_in_a_line(
+        &bench,
+        "emulate --in pcap:in.pcap --out null --forward 'delay 1ms' --sync 'order 10.0.0.1,10.0.0.2'",
+        &["'--sync'", "an option of shape"],
+    );
     for line in
         ["shape --in pcap:in.pcap", "gen --out null", "measure", "shape --bogus", "bogus", "gen --out null --count 0"]
     {
@@ -319,6 +328,7 @@ fn scenarios_that_are_none() {
         refused(&bench, "check bad.toml", wanted);
         refused(&bench, "run bad.toml --json", wanted);
     }
+    refused(&bench, "check latin1.toml", &["UTF-8, as TOML is"]);
     for file in ["missing.toml", ".", "latin1.toml"] {
         refused(&bench, &format!("check {file}"), &[file]);
         refused(&bench, &format!("run {file}"), &[file]);

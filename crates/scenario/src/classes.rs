@@ -4,7 +4,7 @@ use crate::asks::{parse_gap, parse_wave};
 use crate::plan::PipelineText;
 use crate::problem::{Origin, Problems, Text, nearest};
 use engine::classes::{Classifier, Condition, Prefix, Rule, Side, Test, Unusable};
-use engine::schedules::Ask;
+use engine::schedules::{Ask, Files};
 use engine::stages::StageConfig;
 use engine::sync::SyncSpec;
 use units::Span;
@@ -54,7 +54,12 @@ const LONGEST_BUFFER: Span = Span::from_ms(86_400_000);
 pub const DEFAULT_CLASS: &str = "default";
 
 /// Makes plans of classes, or notes every problem; `default` is the name of the class without a rule.
-pub(crate) fn resolve(texts: &[ClassText], default: &str, problems: &mut Problems) -> Vec<ClassPlan> {
+pub(crate) fn resolve(
+    texts: &[ClassText],
+    default: &str,
+    files: Option<&dyn Files>,
+    problems: &mut Problems,
+) -> Vec<ClassPlan> {
     let before = problems.0.len();
     let mut plans: Vec<ClassPlan> = Vec::new();
     for (number, text) in texts.iter().enumerate() {
@@ -67,8 +72,8 @@ pub(crate) fn resolve(texts: &[ClassText], default: &str, problems: &mut Problem
             problems.add(&origin, format!("there is a class '{name}' already: give it another name"));
         }
         let rule = text.rule.as_ref().and_then(|rule| problems.read(rule, str::parse::<Rule>));
-        let ask = ask(text.rate.as_ref(), text.gap.as_ref(), problems);
-        let stages = stages(&text.stages, problems);
+        let ask = ask(text.rate.as_ref(), text.gap.as_ref(), files, problems);
+        let stages = stages(&text.stages, files, problems);
         let sync = text.sync.as_ref().and_then(|text| problems.read(text, str::parse));
         if let (Some(rule), Some(ask)) = (rule, ask) {
             let buffer = buffer(text.buffer.as_ref(), &ask, problems);
@@ -127,16 +132,22 @@ pub(crate) fn check_sources(
 }
 
 /// Stages, first to last.
-pub(crate) fn stages(texts: &[Text], problems: &mut Problems) -> Vec<StageConfig> {
-    texts.iter().filter_map(|text| problems.read(text, StageConfig::parse)).collect()
+pub(crate) fn stages(texts: &[Text], files: Option<&dyn Files>, problems: &mut Problems) -> Vec<StageConfig> {
+    let mut read = |text| problems.read_with_files(text, files, StageConfig::parse, StageConfig::load);
+    texts.iter().filter_map(&mut read).collect()
 }
 
 /// What is asked of departures.
-pub(crate) fn ask(rate: Option<&Text>, gap: Option<&Text>, problems: &mut Problems) -> Option<Ask> {
+pub(crate) fn ask(
+    rate: Option<&Text>,
+    gap: Option<&Text>,
+    files: Option<&dyn Files>,
+    problems: &mut Problems,
+) -> Option<Ask> {
     match (rate, gap) {
         (None, None) => Some(Ask::Nothing),
-        (Some(rate), None) => problems.read(rate, parse_wave),
-        (None, Some(gap)) => problems.read(gap, parse_gap),
+        (Some(rate), None) => problems.read_with_files(rate, files, parse_wave, Ask::load),
+        (None, Some(gap)) => problems.read_with_files(gap, files, parse_gap, Ask::load),
         (Some(_), Some(gap)) => {
             problems.add(&gap.origin, "a rate and a gap both set the departures: leave one out");
             None
@@ -340,7 +351,7 @@ mod tests {
         };
         let mut problems = Problems::default();
         options.put(&mut pipeline, &mut problems);
-        let plan = pipeline.resolve(&mut problems);
+        let plan = pipeline.resolve(None, &mut problems);
         problems.unless_any(plan).map(|_| pipeline).map_err(|problems| problems.to_string())
     }
 

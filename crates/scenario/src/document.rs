@@ -2,6 +2,7 @@ use crate::classes::{ClassOptions, ClassText};
 use crate::expect::Expectation;
 use crate::plan::{PipelinePlan, PipelineText};
 use crate::problem::{Origin, Problem, Problems, Text, nearest};
+use engine::schedules::Files;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -23,12 +24,13 @@ pub struct Scenario {
 /// The version of the format that this code reads.
 const SCHEMA: u64 = 1;
 
-/// Reads a scenario; `file` is its name for messages.
+/// Reads a scenario; `file` is its name for messages. The tables, steps and captures that it names are read from
+/// `files`; without them they are left unread, and such a scenario cannot be run.
 ///
 /// # Errors
 /// All problems of the file, each with its line and column.
-pub fn read(file: &str, source: &str) -> Result<Scenario, Problems> {
-    let mut reader = Reader { file, source, problems: Problems::default() };
+pub fn read(file: &str, source: &str, files: Option<&dyn Files>) -> Result<Scenario, Problems> {
+    let mut reader = Reader { file, source, files, problems: Problems::default() };
     let (document, errors) = DeTable::parse_recoverable(source);
     for error in errors {
         let origin = reader.origin(error.span().unwrap_or(0..0));
@@ -48,6 +50,7 @@ type Value<'i> = Spanned<DeValue<'i>>;
 struct Reader<'s> {
     file: &'s str,
     source: &'s str,
+    files: Option<&'s dyn Files>,
     problems: Problems,
 }
 
@@ -94,7 +97,7 @@ impl Reader<'_> {
                 }
                 names.push(name.clone());
             }
-            pipelines.extend(text.resolve(&mut self.problems));
+            pipelines.extend(text.resolve(self.files, &mut self.problems));
         }
         if names.is_empty() {
             self.add(0..0, "there is no pipeline: write [[pipeline]] with in and out");
@@ -172,7 +175,7 @@ impl Reader<'_> {
             self.add(times.span(), "a capture that is never sent makes no traffic: write 1 or more");
         }
         let mut default = false;
-        for (span, class) in self.tables(table, "class") {
+        for (span, class) in self.tables(table, "pipeline.class") {
             self.check_keys(class, &["name", "match", "stages", "rate", "gap", "sync", "buffer"]);
             if default {
                 self.add(span, "this class can never match: the class without match is the last, put it at the end");
@@ -322,15 +325,16 @@ impl Reader<'_> {
         false
     }
 
-    /// The tables of `[[key]]` and where each stands.
-    fn tables<'t, 'i>(&mut self, table: &'t DeTable<'i>, key: &str) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
+    /// The tables of `[[header]]`, the last part of which is their key in `table`, and where each stands.
+    fn tables<'t, 'i>(&mut self, table: &'t DeTable<'i>, header: &str) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
+        let key = header.rsplit('.').next().unwrap_or_default();
         let Some(value) = table.get(key) else { return Vec::new() };
         let mut tables = Vec::new();
         let elements = value.get_ref().as_array().map_or(std::slice::from_ref(value), |array| array);
         for element in elements {
             match element.get_ref() {
                 DeValue::Table(table) if value.get_ref().is_array() => tables.push((element.span(), table)),
-                _ => self.add(element.span(), format!("'{key}' is a list of tables: write [[{key}]]")),
+                _ => self.add(element.span(), format!("'{key}' is a list of tables: write [[{header}]]")),
             }
         }
         tables
@@ -341,6 +345,8 @@ impl Reader<'_> {
 mod tests {
     use super::*;
     use engine::schedules::Ask;
+    use std::path::Path;
+    use units::ParseError;
 
     const GOOD: &str = r#"
 schema = 1
@@ -361,7 +367,7 @@ that = "down.gap.error.max_ns < 1ns"
 
     #[test]
     fn a_complete_scenario() {
-        let scenario = read("a.toml", GOOD).expect("a scenario");
+        let scenario = read("a.toml", GOOD, None).expect("a scenario");
         assert_eq!(scenario.seed, Some(7));
         let pipeline = &scenario.pipelines[0];
         assert_eq!((pipeline.name.as_str(), pipeline.stages.len()), ("down", 2));
@@ -376,7 +382,7 @@ that = "down.gap.error.max_ns < 1ns"
             .replace("seed ", "sead ")
             .replace("loss 0.5%", "lost 0.5%")
             .replace("down.gap", "up.gap");
-        let problems = read("a.toml", &bad).expect_err("four problems");
+        let problems = read("a.toml", &bad, None).expect_err("four problems");
         let text = problems.to_string();
         assert_eq!(problems.0.len(), 4, "{text}");
         for expected in
@@ -390,25 +396,25 @@ that = "down.gap.error.max_ns < 1ns"
     fn what_has_no_unit_may_be_a_number() {
         for number in ["3", "\"3\""] {
             let text = GOOD.replace("out  =", &format!("catch-up = {number}\nout  ="));
-            let scenario = read("a.toml", &text).expect(number);
+            let scenario = read("a.toml", &text, None).expect(number);
             assert_eq!(scenario.pipelines[0].catch_up, engine::CatchUp::AtMost(3), "{number}");
         }
         for number in ["-3", "1.5", "0x10"] {
             let text = GOOD.replace("out  =", &format!("catch-up = {number}\nout  ="));
-            assert!(read("a.toml", &text).expect_err(number).to_string().contains("a.toml:8:12: "), "{number}");
+            assert!(read("a.toml", &text, None).expect_err(number).to_string().contains("a.toml:8:12: "), "{number}");
         }
     }
 
     #[test]
     fn a_pipeline_with_a_dot_in_its_name_is_expected() {
         let text = GOOD.replace("\"down\"", "\"v1.2\"").replace("down.gap", "v1.2.gap");
-        let scenario = read("a.toml", &text).expect("a scenario");
+        let scenario = read("a.toml", &text, None).expect("a scenario");
         assert_eq!(scenario.expectations[0].path, ["v1.2", "gap", "error", "max_ns"]);
     }
 
     #[test]
     fn names_tell_pipelines_apart() {
-        let refused = |text: &str| read("a.toml", text).expect_err("a name").to_string();
+        let refused = |text: &str| read("a.toml", text, None).expect_err("a name").to_string();
         assert!(refused(&GOOD.replace("\"down\"", "\" \"")).contains("the pipeline's name is empty"));
         let pipeline = |more: &str| format!("[[pipeline]]\nin = \"eth0\"\nout = \"eth1\"\n{more}\n");
         let (way, back) = (pipeline("name = \"a\"\nreturn = [\"delay 1ms\"]"), pipeline("name = \"a-return\""));
@@ -418,13 +424,60 @@ that = "down.gap.error.max_ns < 1ns"
         }
     }
 
+    /// Files of which none is there.
+    struct Nowhere;
+
+    impl Files for Nowhere {
+        fn text(&self, path: &Path) -> Result<String, ParseError> {
+            match path.to_str() {
+                Some("fast.txt") => Ok("0s 1Gbps\n1ms 11Gbps\n".to_owned()),
+                _ => Err(ParseError::new(format!("no {}", path.display()), "check the path")),
+            }
+        }
+        fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
+            self.text(path).map(|_| Vec::new())
+        }
+        fn frame(&self, path: &Path, _: u64) -> Result<Vec<u8>, ParseError> {
+            self.text(path).map(|_| Vec::new())
+        }
+    }
+
+    #[test]
+    fn files_that_are_missing_or_ask_too_much_have_their_place() {
+        let text = r#"
+schema = 1
+[[pipeline]]
+stream = ["udp 10.0.0.1:1 > 10.0.0.2:9", "pcap nope.pcap frame 3"]
+out    = "wire:10G"
+stages = ["loss 1%", "delay table nope.txt"]
+gap    = "table gone.txt"
+  [[pipeline.class]]
+  name  = "a"
+  match = "udp"
+  rate  = "steps fast.txt"
+  stages = ["limit key dst-ip rate 1Mbps rates users.txt"]
+"#;
+        assert!(read("a.toml", text, None).is_ok());
+        let problems = read("a.toml", text, Some(&Nowhere)).expect_err("files").to_string();
+        for told in ["4:42: no nope.pcap", "6:22: no nope.txt", "7:10: no gone.txt", "12:13: no users.txt"] {
+            assert!(problems.contains(&format!("a.toml:{told}")), "{told} in\n{problems}");
+        }
+        let rate = text.replace("table gone.txt", "1ms").replace(", \"delay table nope.txt\"", "");
+        let rate = rate.replace(", \"pcap nope.pcap frame 3\"", "").replace(" rates users.txt", "");
+        let problems = read("a.toml", &rate, Some(&Nowhere)).expect_err("rate").to_string();
+        assert!(problems.starts_with("a.toml:11:11: 'steps fast.txt' is above the line rate"), "{problems}");
+    }
+
     #[test]
     fn bare_numbers_and_broken_toml_are_refused() {
-        let text = read("a.toml", &GOOD.replace("\"fixed 10us\"", "10")).expect_err("bare").to_string();
+        let text = read("a.toml", &GOOD.replace("\"fixed 10us\"", "10"), None).expect_err("bare").to_string();
         assert!(text.contains("a.toml:12:12: a bare number has no unit"), "{text}");
-        let text = read("a.toml", "schema = 1\n[[pipeline]\n").expect_err("broken").to_string();
+        let text = read("a.toml", "schema = 1\n[[pipeline]\n", None).expect_err("broken").to_string();
         assert!(text.starts_with("a.toml:2:"), "{text}");
-        assert!(read("a.toml", "").is_err());
-        assert!(read("a.toml", "schema = 2\n").expect_err("schema").to_string().contains("schema 2"));
+        let nested = GOOD.replace("[[pipeline.class]]", "[pipeline.class]");
+        let text = read("a.toml", &nested, None).expect_err("one class").to_string();
+        assert!(text.contains("write [[pipeline.class]]"), "{text}");
+        assert!(read("a.toml", "", None).is_err());
+        assert!(read("a.toml", "schema = 2\n", None).expect_err("schema").to_string().contains("schema 2"));
     }
 }

@@ -167,16 +167,17 @@ impl Pacer {
 }
 
 impl PipelineText {
-    /// Makes a plan, or notes every problem.
-    pub fn resolve(&self, problems: &mut Problems) -> Option<PipelinePlan> {
+    /// Makes a plan, or notes every problem. What it names is read from `files`; without them it is left unread, and
+    /// such a plan cannot be run.
+    pub fn resolve(&self, files: Option<&dyn Files>, problems: &mut Problems) -> Option<PipelinePlan> {
         if self.options != ClassOptions::default() {
             let mut text = self.clone();
             let options = std::mem::take(&mut text.options);
             options.put(&mut text, problems);
-            return text.resolve(problems);
+            return text.resolve(files, problems);
         }
         let before = problems.0.len();
-        let source = self.source(problems);
+        let source = self.source(files, problems);
         let output = match &self.output {
             Some(text) => problems.read(text, PortSpec::parse),
             None => {
@@ -184,16 +185,16 @@ impl PipelineText {
                 None
             }
         };
-        let ask = classes::ask(self.rate.as_ref(), self.gap.as_ref(), problems);
+        let ask = classes::ask(self.rate.as_ref(), self.gap.as_ref(), files, problems);
         let filler = self.filler.as_ref().and_then(|text| problems.read(text, FillerSpec::parse));
-        let mut stages = classes::stages(&self.stages, problems);
+        let mut stages = classes::stages(&self.stages, files, problems);
         let mut back = self
             .back
             .as_ref()
-            .map(|(name, texts)| BackPlan { name: name.clone(), stages: classes::stages(texts, problems) });
+            .map(|(name, texts)| BackPlan { name: name.clone(), stages: classes::stages(texts, files, problems) });
         let sync = self.sync.as_ref().and_then(|text| problems.read(text, str::parse));
         let default_class = self.default_class.as_ref().map_or(DEFAULT_CLASS, |name| name.value.as_str()).to_owned();
-        let mut classes = classes::resolve(&self.classes, &default_class, problems);
+        let mut classes = classes::resolve(&self.classes, &default_class, files, problems);
         if let (Some(text), Some(sync), true) = (&self.sync, &sync, problems.0.len() == before) {
             classes::check_sources(text, sync, &classes, None, problems);
         }
@@ -257,7 +258,7 @@ impl PipelineText {
         self.place.clone().unwrap_or(Origin::Option(option))
     }
 
-    fn source(&self, problems: &mut Problems) -> Option<SourcePlan> {
+    fn source(&self, files: Option<&dyn Files>, problems: &mut Problems) -> Option<SourcePlan> {
         if self.replay.is_none()
             && let Some(text) = self.speed.iter().chain(&self.rewrite).next()
         {
@@ -278,7 +279,8 @@ impl PipelineText {
                     );
                     return None;
                 }
-                let specs: Vec<_> = self.streams.iter().filter_map(|text| problems.read(text, parse_stream)).collect();
+                let mut read = |text| problems.read_with_files(text, files, parse_stream, load_stream);
+                let specs: Vec<_> = self.streams.iter().filter_map(&mut read).collect();
                 let gateway = gateway::read(&self.gateway, &specs, problems);
                 (specs.len() == self.streams.len()).then_some(SourcePlan::Streams {
                     specs,
@@ -416,6 +418,15 @@ impl PipelineText {
     }
 }
 
+/// Reads the captured frame that a stream sends, if it does.
+fn load_stream(spec: &mut StreamSpec, files: &dyn Files) -> Result<(), ParseError> {
+    if let Stack::Captured { path, frame, bytes } = &mut spec.stack {
+        *bytes = Some(files.frame(path, *frame)?);
+        spec.check()?;
+    }
+    Ok(())
+}
+
 /// Notes what cannot be asked on this line.
 fn check_ask(text: Option<&Text>, ask: &Ask, line: Option<Line>, problems: &mut Problems) {
     let Some(text) = text else { return };
@@ -446,28 +457,6 @@ impl PipelinePlan {
                 _ => None,
             })
         })
-    }
-
-    /// Reads the files that the ask and the stages name.
-    ///
-    /// # Errors
-    /// A file that cannot be read, or does not hold what it should, with its line.
-    pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
-        let back = self.back.iter_mut().flat_map(|back| &mut back.stages);
-        let of_classes = self.classes.iter_mut().flat_map(|class| &mut class.stages);
-        for stage in self.stages.iter_mut().chain(back).chain(of_classes) {
-            stage.load(files)?;
-        }
-        if let SourcePlan::Streams { specs, .. } = &mut self.source {
-            for spec in specs {
-                if let Stack::Captured { path, frame, bytes } = &mut spec.stack {
-                    *bytes = Some(files.frame(path, *frame)?);
-                    spec.check()?;
-                }
-            }
-        }
-        self.ask.load(files)?;
-        self.classes.iter_mut().try_for_each(|class| class.ask.load(files))
     }
 
     /// Nothing is asked of the departures of any class, neither by a schedule nor by a capture's timing.
@@ -508,7 +497,7 @@ mod tests {
         };
         edit(&mut text);
         let mut problems = Problems::default();
-        let plan = text.resolve(&mut problems);
+        let plan = text.resolve(None, &mut problems);
         problems.unless_any(plan).map_err(|problems| problems.to_string())
     }
 

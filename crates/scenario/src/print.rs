@@ -263,8 +263,8 @@ mod tests {
             [[expect]]
             that = 'pipeline1.held == 0'
         "#;
-        let scenario = read("a.toml", text).expect("a scenario");
+        let scenario = read("a.toml", text, None).expect("a scenario");
         let printed = scenario.to_string();
-        assert_eq!(read("b.toml", &printed).as_ref(), Ok(&scenario), "{printed}");
+        assert_eq!(read("b.toml", &printed, None).as_ref(), Ok(&scenario), "{printed}");
     }
 }

@@ -1,3 +1,4 @@
+use engine::schedules::Files;
 use std::fmt;
 use units::ParseError;
 
@@ -70,6 +71,22 @@ impl Problems {
     /// Reads a text by `parse`, noting what is wrong with it.
     pub fn read<T>(&mut self, text: &Text, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Option<T> {
         parse(&text.value).map_err(|error| self.add(&text.origin, error.to_string())).ok()
+    }
+
+    /// Reads a text by `parse`, and by `load` the files that it names if there are any to read from, noting what is
+    /// wrong with either.
+    pub(crate) fn read_with_files<T>(
+        &mut self,
+        text: &Text,
+        files: Option<&dyn Files>,
+        parse: impl FnOnce(&str) -> Result<T, ParseError>,
+        load: impl FnOnce(&mut T, &dyn Files) -> Result<(), ParseError>,
+    ) -> Option<T> {
+        self.read(text, |text| {
+            let mut value = parse(text)?;
+            files.map_or(Ok(()), |files| load(&mut value, files))?;
+            Ok(value)
+        })
     }
 
     /// `value`, unless there were problems.

@@ -226,10 +226,14 @@ that = 'é down.held == 0'
 "#;
     let good = ["schema = 1\n[[pipeline]]\nin = 'pcap:a'\nout = 'null'\n", GOOD];
     let read_twice = |text: &str| {
-        let read = scenario::read("a.toml", text);
+        let read = scenario::read("a.toml", text, None);
         if let Ok(scenario) = &read {
             let printed = scenario.to_string();
-            assert_eq!(scenario::read("b.toml", &printed).as_ref(), Ok(scenario), "from {text:?} came\n{printed}");
+            assert_eq!(
+                scenario::read("b.toml", &printed, None).as_ref(),
+                Ok(scenario),
+                "from {text:?} came\n{printed}"
+            );
         }
         read
     };

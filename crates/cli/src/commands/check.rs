@@ -35,14 +35,12 @@ impl Check {
 /// Reads a scenario file, and the tables that it names out of `files`.
 pub(super) fn read_scenario(file: &Path, files: &dyn Files) -> Result<Scenario, Failure> {
     let name = file.display();
-    let source = std::fs::read_to_string(file)
-        .map_err(|cause| Failure::new(format!("cannot read {name}: {cause}: check the path and its permissions")))?;
-    let mut scenario = scenario::read(&name.to_string(), &source).map_err(Failure::new)?;
-    let mut problems = Vec::new();
-    for pipeline in &mut scenario.pipelines {
-        if let Err(error) = pipeline.load(files) {
-            problems.push(format!("{name}: {}: {error}", pipeline.name));
-        }
-    }
-    if problems.is_empty() { Ok(scenario) } else { Err(Failure::new(problems.join("\n"))) }
+    let source = std::fs::read_to_string(file).map_err(|cause| {
+        let remedy = match cause.kind() {
+            std::io::ErrorKind::InvalidData => "write it in UTF-8, as TOML is",
+            _ => "check the path and its permissions",
+        };
+        Failure::new(format!("cannot read {name}: {cause}: {remedy}"))
+    })?;
+    scenario::read(&name.to_string(), &source, Some(files)).map_err(Failure::new)
 }
