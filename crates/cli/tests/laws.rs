@@ -217,12 +217,14 @@ fn the_integral_of_a_waveform_is_followed_within_a_frame() {
     bench.write("rates.txt", "0s 1Gbps\n20ms 4Gbps\n40ms 0\n50ms 2.5Gbps\n");
     let bursts = [(2e-3, 8.0, 8.0), (8e-3, 0.0, 0.0), (1e-3, 4.0, 4.0), (4e-3, 0.0, 0.0)];
     let steps = [(20e-3, 1.0, 1.0), (20e-3, 4.0, 4.0), (10e-3, 0.0, 0.0), (1e-12, 2.5, 2.5)];
+    let again = [(20e-3, 1.0, 1.0), (20e-3, 4.0, 4.0), (10e-3, 0.0, 0.0), (10e-3, 2.5, 2.5)];
     for (wave, pieces, repeats) in [
         ("burst 8Gbps for 2ms every 10ms", &bursts[..2], true),
         ("burst 8Gbps for 2ms every 10ms + burst 4Gbps for 1ms every 5ms", &bursts[..], true),
         ("ramp 1Gbps..9Gbps over 50ms", &[(50e-3, 1.0, 9.0)][..], false),
         ("ramp 9Gbps..1Gbps over 10ms repeat", &[(10e-3, 9.0, 1.0)], true),
         ("steps rates.txt", &steps, false),
+        ("steps rates.txt every 60ms", &again, true),
     ] {
         generate(&bench, 60_000, "random 64B-1518B", &format!("--rate '{wave}'"));
         let mut sent = 0.0;

@@ -133,6 +133,8 @@ fn laws_and_waveforms() {
         "ramp 10%..90% over 1s repeat",
         "ramp 1Gbps..9Gbps wire over 1s",
         "steps rates.txt",
+        "steps rates.txt every 10ms",
+        "sine 1Gbps..9Gbps ip every 1s",
         "trace \"a trace\"",
     ];
     // What is read means what it prints.

@@ -130,7 +130,8 @@ impl Common {
 #[derive(clap::Args)]
 pub(crate) struct Departures {
     /// Rate to keep: 5Gbps, '5Gbps wire', 1.2Mpps, 50%, 'burst 8Gbps for 2ms every 10ms',
-    /// 'ramp 1Gbps..9Gbps over 1s repeat', 'steps FILE', 'trace FILE', 'follow-depth 1Gbps..9Gbps'
+    /// 'ramp 1Gbps..9Gbps over 1s repeat', 'sine 1Gbps..9Gbps every 1s', 'steps FILE', 'trace FILE',
+    /// 'follow-depth 1Gbps..9Gbps'
     #[arg(long = "rate", value_name = "[CLASS=]WAVE", allow_hyphen_values = true)]
     rates: Vec<String>,
     /// Inter-departure time to keep: 10us, 'fixed 10us', or a law: 'chi2 df 6 in 80us..120us',

@@ -136,6 +136,7 @@ macro_rules! waves {
 waves! {
     burst::Burst,
     ramp::Ramp,
+    sine::Sine,
     steps::Steps,
     trace::Trace,
 }
@@ -167,6 +168,27 @@ fn rate(words: &mut Words<'_>, example: &str) -> Result<Rate, ParseError> {
         }
         None => word.parse(),
     }
+}
+
+/// Reads `RATE..RATE`, with the layer of both behind them if one follows.
+fn range(words: &mut Words<'_>, wrong: impl Fn() -> ParseError) -> Result<(Rate, Rate), ParseError> {
+    let (from, to) = words.next().and_then(|word| word.split_once("..")).ok_or_else(wrong)?;
+    let layer = words.peek().filter(|layer| ["wire", "ip"].contains(layer));
+    let read = |rate: &str| match layer {
+        Some(layer) => format!("{rate} {layer}").parse::<Rate>(),
+        None => rate.parse(),
+    };
+    let rates = (read(from)?, read(to)?);
+    if layer.is_some() {
+        words.next();
+    }
+    Ok(rates)
+}
+
+/// Writes what [`range`] reads: the layer is said once, behind both.
+fn write_range(f: &mut fmt::Formatter<'_>, (from, to): (Rate, Rate)) -> fmt::Result {
+    let from = from.to_string();
+    write!(f, "{}..{to}", from.split_whitespace().next().unwrap_or_default())
 }
 
 impl Wave {

@@ -1,4 +1,4 @@
-use super::{Shape, Stretch, WaveKind, Waveform, Words, profile};
+use super::{Shape, Stretch, WaveKind, Waveform, Words, profile, range};
 use std::fmt;
 use units::{ParseError, Rate, Span};
 
@@ -26,16 +26,7 @@ impl Waveform for Ramp {
     fn parse(words: &mut Words<'_>) -> Result<Self, ParseError> {
         words.take("ramp");
         let wrong = || ParseError::new("a ramp goes from one rate to another over a time", format!("write {EXAMPLE}"));
-        let (from, to) = words.next().and_then(|word| word.split_once("..")).ok_or_else(wrong)?;
-        let layer = words.peek().filter(|layer| ["wire", "ip"].contains(layer));
-        let read = |rate: &str| match layer {
-            Some(layer) => format!("{rate} {layer}").parse::<Rate>(),
-            None => rate.parse(),
-        };
-        let rates = (read(from)?, read(to)?);
-        if layer.is_some() {
-            words.next();
-        }
+        let rates = range(words, wrong)?;
         if !words.take("over") {
             return Err(wrong());
         }
@@ -58,9 +49,8 @@ impl Waveform for Ramp {
 
 impl fmt::Display for Ramp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (from, to) = (self.rates.0.to_string(), self.rates.1);
-        // The layer is said once, behind both.
-        let from = from.split_whitespace().next().unwrap_or_default();
-        write!(f, "ramp {from}..{to} over {} {}", self.over, if self.repeats { "repeat" } else { "hold" })
+        write!(f, "ramp ")?;
+        super::write_range(f, self.rates)?;
+        write!(f, " over {} {}", self.over, if self.repeats { "repeat" } else { "hold" })
     }
 }

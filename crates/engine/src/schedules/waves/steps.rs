@@ -7,11 +7,13 @@ use std::sync::Arc;
 use units::{ParseError, Rate, Span};
 
 /// Constant rates by time, from a file: on each line a time since the start, and the rate from then
-/// on; `0` is silence. The last rate is held.
+/// on; `0` is silence. The last rate is held, or all of it starts again.
 #[derive(Clone, Debug)]
 pub struct Steps {
     /// The file.
     pub path: PathBuf,
+    /// After how long it starts again, if it does.
+    pub every: Option<Span>,
     steps: Option<Arc<Vec<Step>>>,
 }
 
@@ -20,7 +22,7 @@ type Step = (Span, Option<Rate>);
 
 impl PartialEq for Steps {
     fn eq(&self, other: &Self) -> bool {
-        self.path == other.path
+        (&self.path, self.every) == (&other.path, other.every)
     }
 }
 
@@ -29,7 +31,7 @@ impl Eq for Steps {}
 impl Waveform for Steps {
     const KIND: WaveKind = WaveKind {
         name: "steps",
-        grammar: "steps FILE",
+        grammar: "steps FILE [every TIME]",
         summary: "constant rates by time, each line of FILE a time and the rate from then on",
         example: "steps rates.txt",
     };
@@ -37,7 +39,8 @@ impl Waveform for Steps {
     fn parse(words: &mut Words<'_>) -> Result<Self, ParseError> {
         words.take("steps");
         let path = words.file("steps", "steps rates.txt")?;
-        Ok(Steps { path: path.into(), steps: None })
+        let every = if words.take("every") { Some(words.time("every")?) } else { None };
+        Ok(Steps { path: path.into(), every, steps: None })
     }
 
     fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
@@ -71,8 +74,21 @@ impl Waveform for Steps {
                 _ => steps.push((time, rate)),
             }
         }
-        if steps.is_empty() {
+        let Some((last, _)) = steps.last() else {
             return Err(ParseError::new(format!("{} has no steps", self.path.display()), HOW));
+        };
+        if let Some(every) = self.every {
+            let file = self.path.display();
+            if every <= *last {
+                let what = format!("the last step of {file}, at {last}, is not before it starts again every {every}");
+                return Err(ParseError::new(what, "write a longer time"));
+            }
+            if !profile::is_short_enough(every - *last) {
+                return Err(ParseError::new(
+                    format!("the last step of {file} is longer than a day, with every {every}"),
+                    "write a shorter time",
+                ));
+            }
         }
         self.steps = Some(Arc::new(steps));
         Ok(())
@@ -80,9 +96,13 @@ impl Waveform for Steps {
 
     fn shape(&self) -> Option<Shape> {
         let steps = self.steps.as_ref()?;
-        let ends = steps.iter().skip(1).map(|(time, _)| *time).chain([steps.last()?.0 + Span::from_ps(1)]);
+        let ends = steps
+            .iter()
+            .skip(1)
+            .map(|(time, _)| *time)
+            .chain([self.every.unwrap_or(steps.last()?.0 + Span::from_ps(1))]);
         let pieces = steps.iter().zip(ends).map(|((start, rate), end)| Stretch::Rates(end - *start, *rate, *rate));
-        Some(Shape { pieces: pieces.collect(), repeats: false })
+        Some(Shape { pieces: pieces.collect(), repeats: self.every.is_some() })
     }
 }
 
@@ -90,6 +110,7 @@ const HOW: &str = "write a time and a rate on each line, from 0s on: 10ms 5Gbps"
 
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "steps {}", as_word(&self.path.display().to_string()))
+        write!(f, "steps {}", as_word(&self.path.display().to_string()))?;
+        self.every.map_or(Ok(()), |every| write!(f, " every {every}"))
     }
 }

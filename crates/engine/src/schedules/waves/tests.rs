@@ -1,11 +1,11 @@
 //! Waveforms by their integrals, computed anew with other arithmetic: sums of rates in f64 over pieces written here.
 
-use super::{Wave, WaveSchedule};
+use super::{Stretch, Wave, WaveSchedule};
 use crate::Line;
 use crate::schedules::{Files, Impossible, Lengths, Schedule};
 use proptest::prelude::*;
 use std::path::Path;
-use units::{BitRate, FrameLen, ParseError, Time};
+use units::{BitRate, FrameLen, ParseError, Rate, Time};
 
 struct Shelf;
 
@@ -71,6 +71,7 @@ fn integral(pieces: &[(f64, f64, f64)], repeats: bool, t: f64) -> f64 {
 fn departures_follow_the_integral() {
     let twice = [(2e-3, 8.0, 8.0), (8e-3, 0.0, 0.0), (1e-3, 4.0, 4.0), (4e-3, 0.0, 0.0)];
     let steps = [(1e-3, 1.0, 1.0), (2e-3, 4.0, 4.0), (2e-3, 0.0, 0.0), (1e-12, 2.5, 2.5)];
+    let swing = [(1e-3, 1.0, 1.0), (2e-3, 4.0, 4.0), (2e-3, 0.0, 0.0), (0.5e-3, 2.5, 2.5)];
     for (text, pieces, repeats) in [
         ("burst 8Gbps for 2ms every 10ms", &twice[..2], true),
         ("burst 8Gbps for 2ms every 10ms + burst 4Gbps for 1ms every 5ms", &twice[..], true),
@@ -79,6 +80,7 @@ fn departures_follow_the_integral() {
         ("ramp 1Gbps..9Gbps over 7ms repeat", &[(7e-3, 1.0, 9.0)], true),
         ("ramp 8.5Gbps..0.1Gbps over 3ms repeat", &[(3e-3, 8.5, 0.1)], true),
         ("steps rates", &steps, false),
+        ("steps rates every 5.5ms", &swing[..], true),
     ] {
         let mut schedule = schedule(text);
         let mut bits = 0.0;
@@ -93,6 +95,41 @@ fn departures_follow_the_integral() {
             bits += f64::from(size) * 8.0;
         }
     }
+}
+
+#[test]
+fn a_sine_is_one() {
+    let (middle, height, every) = (5e9, 4e9, 3e-3);
+    let omega = 2.0 * std::f64::consts::PI / every;
+    let mut schedule = schedule("sine 1Gbps..9Gbps every 3ms");
+    let mut bits = 0.0;
+    for k in 0..60_000_u32 {
+        let size = 64 + k * 7_919 % 1_455;
+        let t = schedule.depart(Time::ZERO, &lengths(size)).at.as_ps() as f64 / 1e12;
+        let asked = middle * t + height / omega * (1.0 - (omega * t).cos());
+        // The pieces lie within the arches: what they lack of one adds up over half of it, and is back after the other.
+        let most = 0.05 + 1.9e-5 * height * every / 2.0;
+        assert!((asked - bits).abs() < most, "frame {k} at {t} s: {asked} asked, {bits} sent");
+        bits += f64::from(size) * 8.0;
+    }
+    // After whole swings nothing is left of that.
+    assert!((wave_total("sine 1Gbps..9Gbps every 3ms") / (middle * every) - 1.0).abs() < 1e-9);
+    assert!((wave_total("sine 1Mpps..1.5Mpps every 1.000001us") / 1.250_001_25 - 1.0).abs() < 1e-6);
+}
+
+/// What a waveform carries in one round, in bits or frames.
+fn wave_total(text: &str) -> f64 {
+    let shape = wave(text).expect(text).shape().expect(text);
+    let rate = |rate: &Option<Rate>| match rate {
+        Some(Rate::Bits(rate, _)) => rate.bps() as f64,
+        Some(Rate::Frames(rate)) => rate.millis() as f64 / 1e3,
+        _ => 0.0,
+    };
+    let of = |piece: &Stretch| match piece {
+        Stretch::Rates(span, from, to) => span.as_secs_f64() * (rate(from) + rate(to)) / 2.0,
+        Stretch::Opportunity(_) => 0.0,
+    };
+    shape.pieces.iter().map(of).sum()
 }
 
 #[test]
@@ -201,7 +238,14 @@ proptest! {
 fn examples_print_what_they_read() {
     let more =
         ["burst 1Mpps for 1us every 1us count 7 + burst 2Mpps for 1ms every 10ms", "ramp 10%..90% over 1s repeat"];
-    let layers = ["ramp 1Gbps..9Gbps wire over 1s", "burst 8Gbps ip for 2ms every 10ms", "steps \"a file\""];
+    let layers = [
+        "ramp 1Gbps..9Gbps wire over 1s",
+        "burst 8Gbps ip for 2ms every 10ms",
+        "steps \"a file\"",
+        "steps \"a file\" every 1.5s",
+        "sine 10%..90% every 2us",
+        "sine 1Gbps..9Gbps ip every 2us",
+    ];
     for text in Wave::KINDS.iter().map(|kind| kind.example).chain(more).chain(layers) {
         let read = Wave::parse(text).expect(text).expect(text);
         let printed = read.to_string();
@@ -234,6 +278,14 @@ fn what_cannot_be_had_is_refused_with_a_remedy() {
         ("steps words", "words:2: 'fast'"),
         ("steps silent", "never sends"),
         ("steps empty", "no steps"),
+        ("steps rates every 5ms", "not before it starts again"),
+        ("steps rates every 86400.1s", "longer than a day"),
+        ("steps rates every", "no value"),
+        ("sine 1Gbps every 1s", "between two rates"),
+        ("sine 9Gbps..1Gbps every 1s", "the lower one first"),
+        ("sine 1Gbps..50% every 1s", "count the same"),
+        ("sine 1Gbps..9Gbps over 1s", "between two rates"),
+        ("sine 1Gbps..9Gbps every 1ns", "1us"),
         ("trace unordered", "unordered:2: '3'"),
         ("trace zero", "no delivery"),
         ("trace rates", "rates:1:"),
