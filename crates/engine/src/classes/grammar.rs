@@ -33,7 +33,15 @@ impl FromStr for Rule {
         while let Some(word) = reader.peek() {
             let current = alternatives.last_mut().expect("there is one always");
             match word {
-                "and" if !current.is_empty() => reader.at += 1,
+                "and" if !current.is_empty() => {
+                    reader.at += 1;
+                    if matches!(reader.peek(), None | Some("and" | "or")) {
+                        return Err(ParseError::new(
+                            "'and' has no condition behind it",
+                            format!("write one of {WORDS}, or leave 'and' out"),
+                        ));
+                    }
+                }
                 "or" if !current.is_empty() => {
                     reader.at += 1;
                     alternatives.push(Vec::new());

@@ -371,6 +371,9 @@ fn texts_that_are_no_rules_say_how_to_write_them() {
     for text in [
         "",
         "tcp or",
+        "tcp and",
+        "tcp and and dport 80",
+        "tcp and or udp",
         "or tcp",
         "not",
         "tcp dport",
