@@ -275,6 +275,7 @@ fn figure(value: f64, unit: Unit) -> String {
         Unit::BitRate => format!("{value} bit/s"),
         Unit::FrameRate => format!("{value} frames/s"),
         Unit::Share => format!("{} %", output::digits(value * 100.0, 15)),
+        Unit::Size => format!("{value} B"),
         Unit::Count => value.to_string(),
     }
 }

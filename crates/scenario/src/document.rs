@@ -30,7 +30,8 @@ const SCHEMA: u64 = 1;
 /// # Errors
 /// All problems of the file, each with its line and column.
 pub fn read(file: &str, source: &str, files: Option<&dyn Files>) -> Result<Scenario, Problems> {
-    let mut reader = Reader { file, source, files, problems: Problems::default() };
+    let lines = std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
+    let mut reader = Reader { file, source, lines, files, problems: Problems::default() };
     let (document, errors) = DeTable::parse_recoverable(source);
     for error in errors {
         let origin = reader.origin(error.span().unwrap_or(0..0));
@@ -50,6 +51,8 @@ type Value<'i> = Spanned<DeValue<'i>>;
 struct Reader<'s> {
     file: &'s str,
     source: &'s str,
+    /// Where each line starts.
+    lines: Vec<usize>,
     files: Option<&'s dyn Files>,
     problems: Problems,
 }
@@ -57,12 +60,9 @@ struct Reader<'s> {
 impl Reader<'_> {
     fn origin(&self, span: Range<usize>) -> Origin {
         let before = &self.source[..span.start.min(self.source.len())];
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Origin::File {
-            file: self.file.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-        }
+        let line = self.lines.partition_point(|start| *start <= before.len());
+        let column = before[self.lines[line - 1]..].chars().count() + 1;
+        Origin::File { file: self.file.to_owned(), line, column }
     }
 
     fn add(&mut self, span: Range<usize>, message: impl Into<String>) {

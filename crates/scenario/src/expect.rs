@@ -1,4 +1,4 @@
-use units::{BitRate, FrameRate, ParseError, Share, Span};
+use units::{BitRate, FrameRate, ParseError, Share, Span, parse_size};
 
 /// What a run is expected to show: a figure of the report, a comparison and a bound.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub enum Comparison {
     Equal,
 }
 
-/// A bound in the unit that reports use: ns, bit/s, frames/s, a fraction, or a plain count.
+/// A bound in the unit that reports use: ns, bit/s, frames/s, bytes, a fraction, or a plain count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantity(pub f64);
 
@@ -45,6 +45,8 @@ pub enum Unit {
     FrameRate,
     /// A fraction of one.
     Share,
+    /// Bytes.
+    Size,
     /// Nothing: it is counted.
     Count,
 }
@@ -110,8 +112,8 @@ impl Expectation {
 fn of_figure(path: &[String], text: &str) -> Result<(Quantity, Unit), ParseError> {
     let (bound, unit) = quantity(text)?;
     let Some(wanted) = unit_of(path) else { return Ok((bound, unit)) };
-    // Nothing is the same in all units.
-    if unit == wanted || bound == Quantity(0.0) {
+    // Nothing is the same in all units, and bytes may be counted.
+    if unit == wanted || bound == Quantity(0.0) || (unit, wanted) == (Unit::Count, Unit::Size) {
         return Ok((bound, wanted));
     }
     let (what, example) = match wanted {
@@ -119,6 +121,7 @@ fn of_figure(path: &[String], text: &str) -> Result<(Quantity, Unit), ParseError
         Unit::BitRate => ("a bit rate", "a rate such as 5Gbps"),
         Unit::FrameRate => ("a frame rate", "a rate such as 1kpps"),
         Unit::Share => ("a share", "a share such as 25%"),
+        Unit::Size => ("a count of bytes", "a whole number, or a size such as 1500B"),
         Unit::Count => ("a count", "a whole number without a unit"),
     };
     let name = path.last().map_or("", String::as_str);
@@ -137,7 +140,8 @@ fn unit_of(path: &[String]) -> Option<Unit> {
         (_, "p1" | "p50" | "p99" | "p999") | ("lateness" | "contended", "max" | "early_max") => Unit::Time,
         (_, name) if name.starts_with("within_") || name.ends_with("_share") || name.ends_with("_ratio") => Unit::Share,
         (_, "back_to_back" | "share" | "ratio" | "outside") => Unit::Share,
-        (_, "frames" | "bytes" | "held" | "copies" | "starved" | "underruns" | "crowded" | "carried" | "count") => {
+        (_, "bytes") => Unit::Size,
+        (_, "frames" | "held" | "copies" | "starved" | "underruns" | "crowded" | "carried" | "count") => {
             Unit::Count
         }
         ("depth", "max") | ("reorder", "reordered" | "max_extent") | ("rate", "windows") => Unit::Count,
@@ -156,10 +160,11 @@ fn quantity(text: &str) -> Result<(Quantity, Unit), ParseError> {
     let rate = || text.parse::<BitRate>().map(|rate| (rate.bps() as f64, Unit::BitRate));
     let frames = || text.parse::<FrameRate>().map(|rate| (rate.millis() as f64 / 1_000.0, Unit::FrameRate));
     let share = || text.parse::<Share>().map(|share| (share.as_f64(), Unit::Share));
-    let value = time.or_else(|_| rate()).or_else(|_| frames()).or_else(|_| share());
-    value
-        .map(|(value, unit)| (Quantity(value), unit))
-        .map_err(|_| ParseError::new(format!("'{text}' is no bound"), "write a time, a rate, a share or a count"))
+    let size = || parse_size(text).map(|bytes| (bytes as f64, Unit::Size));
+    let value = time.or_else(|_| rate()).or_else(|_| frames()).or_else(|_| share()).or_else(|_| size());
+    value.map(|(value, unit)| (Quantity(value), unit)).map_err(|_| {
+        ParseError::new(format!("'{text}' is no bound"), "write a time, a rate, a share, a size or a count")
+    })
 }
 
 #[cfg(test)]
@@ -175,6 +180,9 @@ mod tests {
             ("a.b == 100", 100.0),
             ("a.b >= 1kpps", 1e3),
             ("a.b > -1ns", -1.0),
+            ("a.out.bytes == 640B", 640.0),
+            ("a.out.bytes < 1.5kB", 1500.0),
+            ("a.out.bytes == 640", 640.0),
         ] {
             let expectation = Expectation::parse(text).expect(text);
             assert!((expectation.bound.0 - bound).abs() < 1e-9, "{text}");
@@ -213,6 +221,9 @@ mod tests {
             "a.starved < 1%",
             "a.depth.max < 3us",
             "a.drops.loss < 1%",
+            "a.out.frames == 3kB",
+            "a.out.bytes == 3us",
+            "a.gap.mean_ns < 3kB",
             "a.gap.mean_ns < 3us and a.out.frames == 3",
         ] {
             let error = Expectation::parse(text).expect_err(text).to_string();
