@@ -141,9 +141,7 @@ fn unit_of(path: &[String]) -> Option<Unit> {
         (_, name) if name.starts_with("within_") || name.ends_with("_share") || name.ends_with("_ratio") => Unit::Share,
         (_, "back_to_back" | "share" | "ratio" | "outside") => Unit::Share,
         (_, "bytes") => Unit::Size,
-        (_, "frames" | "held" | "copies" | "starved" | "underruns" | "crowded" | "carried" | "count") => {
-            Unit::Count
-        }
+        (_, "frames" | "held" | "copies" | "starved" | "underruns" | "crowded" | "carried" | "count") => Unit::Count,
         ("depth", "max") | ("reorder", "reordered" | "max_extent") | ("rate", "windows") => Unit::Count,
         _ => return None,
     })
