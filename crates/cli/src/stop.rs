@@ -1,7 +1,7 @@
 //! Ending a run from outside: SIGINT, SIGTERM and SIGHUP.
 
 use crate::output::Failure;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -39,6 +39,8 @@ impl Stop {
                 signal_hook::flag::register(signal, Arc::clone(&asked))?;
                 signal_hook::low_level::pipe::register(signal, tells.try_clone()?)?;
             }
+            // A file as large as `ulimit -f` permits is then an error as a full disk is, and not the end of the program.
+            signal_hook::flag::register(SIGXFSZ, Arc::default())?;
             thread::Builder::new().name("signals".to_owned()).spawn(move || exit_on_second(told))
         };
         set().map_err(|cause| Failure::new(format!("cannot handle signals: {cause}")))?;

@@ -83,7 +83,7 @@ impl Disk {
         let mut disk = Self::new();
         fs::File::create(disk.backing().join(file)).and_then(|file| file.set_len(length)).expect("there is room");
         let mut command = Command::new("sh");
-        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+        let script = format!("ulimit -f {blocks}; exec \"$0\" \"$@\"");
         command.args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).stdin(Stdio::null());
         disk.mount_by(command, &["--cached"]);
         disk
