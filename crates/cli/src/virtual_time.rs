@@ -17,8 +17,8 @@ use packet::{Frame, HeapFrame};
 use scenario::{Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Speed, WireSpec};
 use serde_json::{Map, Value, json};
 use sim::{
-    CaptureReader, Limits, MANY, NullSink, PcapSink, PcapSource, ReplaySource, Sink, Source, StreamSource, Watch,
-    WireSink,
+    CaptureReader, Limits, MANY, NullSink, Oddities, PcapSink, PcapSource, ReplaySource, Sink, Source, StreamSource,
+    Watch, WireSink,
 };
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use units::{BitRate, Rate, Share, Span, Time};
 /// Runs one pipeline after the other.
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
-    let mut disordered = 0;
+    let mut oddities = Oddities::default();
     let mut warnings = Vec::new();
     // Whatever fails should fail before the first file is made.
     let open = |plan| open_source(plan, request.seed());
@@ -75,7 +75,9 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
             lateness.hiccups = None;
         }
         warnings.extend(resolution::of_model(plan));
-        disordered += source.disordered();
+        let Oddities { disordered, made_headers } = source.oddities();
+        oddities.disordered += disordered;
+        oddities.made_headers += made_headers;
         say_what_did_not_fit(&report);
         outcome.reports.push(report);
         outcome.failure = outcome.failure.or(run.failure.map(Failure::new));
@@ -86,16 +88,23 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     resolution::warn(&mut outcome.limits, &warnings);
     outcome.limits.insert("clock".into(), json!("virtual, exact to 1 ps"));
     outcome.limits.insert("capture_stamps".into(), json!("rounded to the nearest ns"));
-    note_disordered(disordered, &mut outcome.limits);
+    note_oddities(oddities, &mut outcome.limits);
     Ok(outcome)
 }
 
-/// Says how many records of captures are stamped before the one ahead of them, if there are any.
-pub(crate) fn note_disordered(records: u64, limits: &mut Map<String, Value>) {
-    if records > 0 {
-        limits.insert("disordered_records".into(), json!(records));
+/// Says which records of captures were not as one would expect, if any were.
+pub(crate) fn note_oddities(Oddities { disordered, made_headers }: Oddities, limits: &mut Map<String, Value>) {
+    if disordered > 0 {
+        limits.insert("disordered_records".into(), json!(disordered));
         output::note(format!(
-            "{records} records of the capture are stamped before the record ahead of them; they arrived together with it"
+            "{disordered} records of the capture are stamped before the record ahead of them; they arrived together with it"
+        ));
+    }
+    if made_headers > 0 {
+        limits.insert("made_headers".into(), json!(made_headers));
+        output::note(format!(
+            "{} of the capture came without an Ethernet header, and got one: of hardware addresses, the sender's was known at most",
+            output::counted(made_headers, "record")
         ));
     }
 }

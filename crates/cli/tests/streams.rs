@@ -197,6 +197,33 @@ fn a_replay_has_the_gaps_of_the_file_to_the_nanosecond() {
     }
 }
 
+/// What `tcpdump -i any` and captures of tunnels hold is sent as Ethernet, with the addresses that are known.
+#[test]
+fn records_without_an_ethernet_header_get_one() {
+    let bench = Bench::new();
+    generate(&bench, "in.pcap", "--count 20 --gap 10us --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size random 64B-1518B'");
+    let frames = bench.records("in.pcap");
+    let cooked = [&[0, 0, 0, 1, 0, 6][..], &frames[0].bytes[6..12], &[0, 0, 0x08, 0x00]].concat();
+    for (link_type, before) in [(101, &[][..]), (113, &cooked)] {
+        let instead = |frame: &Record| {
+            let bytes = [before, &frame.bytes[14..]].concat();
+            Record { ns: frame.ns, original: bytes.len() as u32, bytes }
+        };
+        let records: Vec<Record> = frames.iter().map(instead).collect();
+        bench.capture("other.pcap", Dialect { link_type, ..Dialect::USUAL }, &records);
+        let finished = bench.run(words("gen --pcap other.pcap --out pcap:out.pcap --json"));
+        assert_eq!(bench.records("out.pcap"), frames, "link type {link_type}");
+        assert_eq!(finished.report()["limits"]["made_headers"], 20);
+        assert!(
+            finished.stderr.contains("20 records of the capture came without an Ethernet header"),
+            "{}",
+            finished.stderr
+        );
+        let measured = bench.run(words("measure --pcap other.pcap --json")).report();
+        assert_eq!(measured["limits"]["made_headers"], 20, "{measured}");
+    }
+}
+
 #[test]
 fn a_replay_can_be_repeated_and_changed() {
     let bench = Bench::new();

@@ -1,6 +1,7 @@
 //! Captures, read and written.
 
 use crate::error::SimError;
+use crate::link::Link;
 use packet::HeapFrame;
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
@@ -31,7 +32,7 @@ pub struct CaptureReader {
 }
 
 enum Format {
-    Classic { reader: PcapReader<Counting>, fraction_ns: u64 },
+    Classic { reader: PcapReader<Counting>, fraction_ns: u64, link: Link },
     Next(Box<PcapNgReader<Counting>>),
 }
 
@@ -40,6 +41,8 @@ enum Format {
 pub struct Record {
     /// Stamp in nanoseconds since the UNIX epoch.
     pub time_ns: u64,
+    /// It was captured without an Ethernet header, and has got one.
+    pub made_header: bool,
 }
 
 /// A file whose first bytes were looked at already, so that pipes can be read too. Counts the bytes
@@ -61,7 +64,7 @@ impl CaptureReader {
     /// Opens a capture and reads its header.
     ///
     /// # Errors
-    /// The file cannot be read, is no capture, or holds something else than Ethernet.
+    /// The file cannot be read, is no capture, or holds something else than Ethernet or IP.
     pub fn open(path: &Path) -> Result<Self, SimError> {
         let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
         let not_a_capture = |why: String| SimError::NotACapture { path: path.to_owned(), why };
@@ -86,14 +89,13 @@ impl CaptureReader {
                 })
             })?;
             let header = reader.header();
-            if header.datalink != DataLink::ETHERNET {
-                return Err(SimError::LinkType { path: path.to_owned(), link_type: header.datalink.into() });
-            }
+            let unread = || SimError::LinkType { path: path.to_owned(), link_type: header.datalink.into() };
+            let link = Link::of(header.datalink).ok_or_else(unread)?;
             let fraction_ns = match header.ts_resolution {
                 TsResolution::MicroSecond => 1_000,
                 TsResolution::NanoSecond => 1,
             };
-            Format::Classic { reader, fraction_ns }
+            Format::Classic { reader, fraction_ns, link }
         };
         Ok(CaptureReader { path: path.to_owned(), format, whole: 0, offset: FILE_HEADER })
     }
@@ -123,21 +125,25 @@ impl CaptureReader {
     /// The file breaks within a record, or cannot be read further.
     pub fn read(&mut self, frame: &mut HeapFrame) -> Result<Option<Record>, SimError> {
         let record = match &mut self.format {
-            Format::Classic { reader, fraction_ns } => {
+            Format::Classic { reader, fraction_ns, link } => {
                 let Some(record) = reader.next_raw_packet() else { return Ok(None) };
                 match record {
                     Ok(raw) if raw.incl_len > LONGEST_RECORD => Err(format!("a record claims {} bytes", raw.incl_len)),
                     Ok(raw) => {
                         frame.refill(&raw.data, raw.orig_len);
-                        self.offset += RECORD_HEADER + u64::from(raw.incl_len);
-                        Ok(u64::from(raw.ts_sec) * 1_000_000_000 + u64::from(raw.ts_frac) * *fraction_ns)
+                        let time_ns = u64::from(raw.ts_sec) * 1_000_000_000 + u64::from(raw.ts_frac) * *fraction_ns;
+                        let made = link.make_frame(frame);
+                        if made.is_ok() {
+                            self.offset += RECORD_HEADER + u64::from(raw.incl_len);
+                        }
+                        made.map(|made_header| Record { time_ns, made_header })
                     }
                     Err(error) => Err(why(error)),
                 }
             }
             Format::Next(reader) => match next_frame(reader, frame) {
                 Ok(None) => return Ok(None),
-                Ok(Some(time_ns)) => Ok(time_ns),
+                Ok(Some(record)) => Ok(record),
                 Err(NextError::LinkType(link_type)) => {
                     return Err(SimError::LinkType { path: self.path.clone(), link_type });
                 }
@@ -149,9 +155,9 @@ impl CaptureReader {
             },
         };
         match record {
-            Ok(time_ns) => {
+            Ok(record) => {
                 self.whole += 1;
-                Ok(Some(Record { time_ns }))
+                Ok(Some(record))
             }
             Err(why) => Err(SimError::Broken { path: self.path.clone(), whole: self.whole, offset: self.offset, why }),
         }
@@ -171,8 +177,8 @@ enum NextError {
     Broken(String),
 }
 
-/// The next frame of a pcapng file, with its stamp in ns; skips blocks that hold none.
-fn next_frame(reader: &mut PcapNgReader<Counting>, frame: &mut HeapFrame) -> Result<Option<u64>, NextError> {
+/// The next frame of a pcapng file; skips blocks that hold none.
+fn next_frame(reader: &mut PcapNgReader<Counting>, frame: &mut HeapFrame) -> Result<Option<Record>, NextError> {
     loop {
         let (interface, ticks) = match reader.next_block() {
             None => return Ok(None),
@@ -191,13 +197,12 @@ fn next_frame(reader: &mut PcapNgReader<Counting>, frame: &mut HeapFrame) -> Res
             .interfaces()
             .get(interface as usize)
             .ok_or_else(|| NextError::Broken(format!("a frame names interface {interface}, which is not described")))?;
-        if description.linktype != DataLink::ETHERNET {
-            return Err(NextError::LinkType(description.linktype.into()));
-        }
-        return Ticks::of(description)
-            .nanoseconds(ticks)
-            .map(Some)
-            .ok_or_else(|| NextError::Broken("a stamp is out of range".into()));
+        let unread = || NextError::LinkType(description.linktype.into());
+        let made = Link::of(description.linktype).ok_or_else(unread)?.make_frame(frame);
+        let made_header = made.map_err(NextError::Broken)?;
+        let time_ns = Ticks::of(description).nanoseconds(ticks);
+        let time_ns = time_ns.ok_or_else(|| NextError::Broken("a stamp is out of range".into()))?;
+        return Ok(Some(Record { time_ns, made_header }));
     }
 }
 
@@ -420,14 +425,14 @@ mod tests {
     }
 
     #[test]
-    fn other_link_types_are_refused() {
+    fn link_types_that_hold_no_packets_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pcap");
         write(&path, 1);
         let mut bytes = std::fs::read(&path).expect("readable");
-        bytes[20] = 101;
+        bytes[20] = 105;
         std::fs::write(&path, &bytes).expect("writable");
-        assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::LinkType { link_type: 101, .. })));
+        assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::LinkType { link_type: 105, .. })));
     }
 
     #[test]

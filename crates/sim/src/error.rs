@@ -33,8 +33,8 @@ pub enum SimError {
         /// What is wrong with its start.
         why: String,
     },
-    /// A capture of something else than Ethernet.
-    #[error("{} holds frames of link type {link_type}: netlathe carries Ethernet (1) only, capture on an Ethernet interface", path.display())]
+    /// A capture of something else than Ethernet or IP.
+    #[error("{} holds records of link type {link_type}: netlathe reads Ethernet (1), IP alone (101) and what `tcpdump -i any` writes (113, 276)", path.display())]
     LinkType {
         /// The file.
         path: PathBuf,

@@ -7,6 +7,7 @@
 mod capture;
 mod driver;
 mod error;
+mod link;
 mod offered;
 mod replay;
 mod sink;
@@ -19,5 +20,5 @@ pub use error::SimError;
 pub use offered::{CountingSink, OfferedSource};
 pub use replay::ReplaySource;
 pub use sink::{NullSink, PcapSink, Sink};
-pub use source::{PcapSource, Source, StreamSource};
+pub use source::{Oddities, PcapSource, Source, StreamSource};
 pub use wire::{FrameList, WireSink};

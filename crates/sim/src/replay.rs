@@ -1,6 +1,6 @@
 use crate::capture::CaptureReader;
 use crate::error::SimError;
-use crate::source::Source;
+use crate::source::{Oddities, Source};
 use packet::{HeapFrame, Rewrite};
 use std::path::{Path, PathBuf};
 use units::{PS_PER_NS, Span, Time};
@@ -25,7 +25,7 @@ pub struct ReplaySource {
     records: u64,
     next: HeapFrame,
     arrival: Option<Time>,
-    disordered: u64,
+    oddities: Oddities,
     failed: Option<SimError>,
     epoch_ns: u64,
 }
@@ -56,7 +56,7 @@ impl ReplaySource {
             records: 0,
             next: HeapFrame::default(),
             arrival: None,
-            disordered: 0,
+            oddities: Oddities::default(),
             failed: None,
             epoch_ns: 0,
         };
@@ -74,6 +74,7 @@ impl ReplaySource {
                         self.first_ns = record.time_ns;
                     }
                     self.records += 1;
+                    self.oddities.made_headers += u64::from(record.made_header);
                     let since = record.time_ns.saturating_sub(self.first_ns).checked_mul(PS_PER_NS);
                     let at = since.and_then(|since| since.checked_add(self.began.as_ps())).map(Span::from_ps);
                     let Some(at) = at else {
@@ -82,7 +83,7 @@ impl ReplaySource {
                         return;
                     };
                     if at < self.last || record.time_ns < self.first_ns {
-                        self.disordered += 1;
+                        self.oddities.disordered += 1;
                     }
                     self.last = at.max(self.last);
                     self.arrival = Some(Time::ZERO + (self.scale)(self.last));
@@ -132,8 +133,8 @@ impl Source for ReplaySource {
         self.epoch_ns
     }
 
-    fn disordered(&self) -> u64 {
-        self.disordered
+    fn oddities(&self) -> Oddities {
+        self.oddities
     }
 
     fn is_backlog(&self) -> bool {

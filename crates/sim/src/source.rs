@@ -23,9 +23,9 @@ pub trait Source {
         0
     }
 
-    /// Records whose stamp was before that of the record ahead of them; they arrive together with it.
-    fn disordered(&self) -> u64 {
-        0
+    /// What its records were like so far.
+    fn oddities(&self) -> Oddities {
+        Oddities::default()
     }
 
     /// Frames say when they depart: it is to be written into them then.
@@ -39,13 +39,22 @@ pub trait Source {
     }
 }
 
+/// Records of a capture that are not as one would expect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Oddities {
+    /// Their stamp was before that of the record ahead of them; they arrive together with it.
+    pub disordered: u64,
+    /// They were captured without an Ethernet header, and have got one.
+    pub made_headers: u64,
+}
+
 /// The frames of a capture, which arrive at their stamps. The first one starts the run.
 pub struct PcapSource {
     reader: CaptureReader,
     epoch_ns: u64,
     next: HeapFrame,
     arrival: Option<Time>,
-    disordered: u64,
+    oddities: Oddities,
     failed: Option<SimError>,
 }
 
@@ -56,12 +65,19 @@ impl PcapSource {
     /// As [`CaptureReader::open`].
     pub fn open(path: &Path) -> Result<Self, SimError> {
         let reader = CaptureReader::open(path)?;
-        let mut source =
-            PcapSource { reader, epoch_ns: 0, next: HeapFrame::default(), arrival: None, disordered: 0, failed: None };
+        let mut source = PcapSource {
+            reader,
+            epoch_ns: 0,
+            next: HeapFrame::default(),
+            arrival: None,
+            oddities: Oddities::default(),
+            failed: None,
+        };
         match source.reader.read(&mut source.next) {
             Ok(None) => {}
             Ok(Some(record)) => {
                 source.epoch_ns = record.time_ns;
+                source.oddities.made_headers += u64::from(record.made_header);
                 source.arrival = Some(Time::ZERO);
             }
             Err(error) => source.failed = Some(error),
@@ -79,10 +95,11 @@ impl PcapSource {
         self.arrival = match self.reader.read(&mut self.next) {
             Ok(None) => None,
             Ok(Some(record)) => {
+                self.oddities.made_headers += u64::from(record.made_header);
                 let since = record.time_ns.saturating_sub(self.epoch_ns);
                 match since.checked_mul(PS_PER_NS).map(Time::from_ps) {
                     Some(arrival) if arrival < before || record.time_ns < self.epoch_ns => {
-                        self.disordered += 1;
+                        self.oddities.disordered += 1;
                         Some(before)
                     }
                     Some(arrival) => Some(arrival),
@@ -121,8 +138,8 @@ impl Source for PcapSource {
         self.epoch_ns
     }
 
-    fn disordered(&self) -> u64 {
-        self.disordered
+    fn oddities(&self) -> Oddities {
+        self.oddities
     }
 }
 

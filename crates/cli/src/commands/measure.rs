@@ -411,7 +411,7 @@ fn from_capture(
         &mut limits,
         &of_steps.into_iter().chain(of_stamps).chain(uncut.warning(path)).collect::<Vec<_>>(),
     );
-    virtual_time::note_disordered(source.disordered(), &mut limits);
+    virtual_time::note_oddities(source.oddities(), &mut limits);
     Ok(Outcome { reports: Vec::new(), limits, failure: failure.or(source.failure().map(Failure::new)) })
 }
 

@@ -6,7 +6,7 @@ use dataplane::{Supply, Whole};
 use packet::{Frame, HeapFrame};
 use scenario::Replay;
 use serde_json::{Map, Value, json};
-use sim::{ReplaySource, Source};
+use sim::{Oddities, ReplaySource, Source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use units::Time;
@@ -25,20 +25,23 @@ pub(super) struct Records {
     cut: AtomicU64,
     /// Stamped before the one ahead of them.
     disordered: AtomicU64,
+    /// Without an Ethernet header.
+    made_headers: AtomicU64,
 }
 
 impl Records {
     /// Says what was found in the captures of a run.
     pub(super) fn note(all: &[Arc<Records>], limits: &mut Map<String, Value>) {
         let sum = |of: fn(&Records) -> &AtomicU64| all.iter().map(|one| of(one).load(Ordering::Relaxed)).sum::<u64>();
-        let (cut, disordered) = (sum(|one| &one.cut), sum(|one| &one.disordered));
+        let cut = sum(|one| &one.cut);
         if cut > 0 {
             limits.insert("cut_records".into(), json!(cut));
             output::note(format!(
                 "{cut} records of the capture had been cut; their frames go out as long as they were, with zeros for what is missing"
             ));
         }
-        virtual_time::note_disordered(disordered, limits);
+        let oddities = Oddities { disordered: sum(|one| &one.disordered), made_headers: sum(|one| &one.made_headers) };
+        virtual_time::note_oddities(oddities, limits);
     }
 }
 
@@ -54,7 +57,9 @@ impl Supply for FromCapture {
         self.source.take(frame);
         self.cut += u64::from(frame.make_whole());
         self.records.cut.store(self.cut, Ordering::Relaxed);
-        self.records.disordered.store(self.source.disordered(), Ordering::Relaxed);
+        let Oddities { disordered, made_headers } = self.source.oddities();
+        self.records.disordered.store(disordered, Ordering::Relaxed);
+        self.records.made_headers.store(made_headers, Ordering::Relaxed);
         Some(arrival)
     }
 
