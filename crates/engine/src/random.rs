@@ -43,8 +43,10 @@ impl Random {
         assert!(bound > 0, "there is no integer below zero");
         loop {
             let product = u128::from(self.bits()) * u128::from(bound);
-            // Reject the draws that would make the first values more likely than the others.
-            if product as u64 >= bound.wrapping_neg() % bound {
+            let low = product as u64;
+            // Reject the draws that would make the first values more likely than the others. A remainder takes a
+            // division, and is less than the bound: that is asked first.
+            if low >= bound || low >= bound.wrapping_neg() % bound {
                 return (product >> 64) as u64;
             }
         }
@@ -84,6 +86,20 @@ mod tests {
         let mut random = Random::stream(7, "sizes");
         let drawn: Vec<u64> = (0..4).map(|_| random.below(1_000_000)).collect();
         assert_eq!(drawn, PINNED);
+    }
+
+    #[test]
+    fn bounds_of_all_magnitudes_draw_as_the_rule_says() {
+        for bound in
+            (0..63).flat_map(|bit| [1_u64 << bit, (1 << bit) + 1, 3 << bit >> 1]).chain([u64::MAX - 1, u64::MAX])
+        {
+            let (mut random, mut bits) = (Random::stream(7, "rule"), Random::stream(7, "rule"));
+            for _ in 0..20 {
+                let by_rule = std::iter::repeat_with(|| u128::from(bits.bits()) * u128::from(bound))
+                    .find(|product| *product as u64 >= bound.wrapping_neg() % bound);
+                assert_eq!(Some(random.below(bound)), by_rule.map(|product| (product >> 64) as u64), "{bound}");
+            }
+        }
     }
 
     const PINNED: [u64; 4] = [930_873, 31_471, 87_151, 372_902];
