@@ -66,6 +66,8 @@ pub struct SizeLaw {
 const LETTERS: [(char, u32); 9] =
     [('a', 64), ('b', 128), ('c', 256), ('d', 512), ('e', 1024), ('f', 1280), ('g', 1518), ('h', 2112), ('i', 9000)];
 
+/// Frames of a mix's cycle, at most, that is made once and repeated: what fits well in a cache.
+const SHORT_CYCLE: u64 = 1 << 10;
 /// Frames of a mix's cycle, at most: a cycle should end before a run does.
 const LONGEST_CYCLE: u64 = 1 << 32;
 
@@ -292,7 +294,14 @@ impl Sizes {
     /// The sizes that `spec` describes.
     #[must_use]
     pub fn new(spec: SizeSpec, random: Random) -> Self {
-        let mix = |parts: &[(u32, u32)]| From::Mix(parts.to_vec(), vec![0; parts.len()]);
+        let mix = |parts: &[(u32, u32)]| {
+            let mut credit = vec![0; parts.len()];
+            let cycle: u64 = parts.iter().map(|(_, weight)| u64::from(*weight)).sum();
+            if cycle <= SHORT_CYCLE {
+                return From::Sequence((0..cycle).map(|_| interleave(parts, &mut credit)).collect());
+            }
+            From::Mix(parts.to_vec(), credit)
+        };
         let from = match spec {
             SizeSpec::Fixed(length) => From::Fixed(length),
             SizeSpec::Walk(low, high) => From::Walk(low.bytes(), high.bytes()),
@@ -387,6 +396,20 @@ mod tests {
                     assert_eq!(cycle.iter().filter(|drawn| *drawn == size).count() as u32, *weight, "{}", mix.name);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn cycles_that_are_repeated_are_those_that_would_be_reckoned() {
+        for (text, parts) in [
+            ("imix", vec![(64, 58), (594, 33), (1518, 9)]),
+            ("64B:1,128B:1,256B:1", vec![(64, 1), (128, 1), (256, 1)]),
+            ("64B:1023,1518B:1", vec![(64, 1023), (1518, 1)]),
+            ("64B:1024,1518B:1", vec![(64, 1024), (1518, 1)]),
+        ] {
+            let mut credit = vec![0; parts.len()];
+            let reckoned: Vec<u32> = (0..2_500).map(|_| interleave(&parts, &mut credit).bytes()).collect();
+            assert_eq!(sizes(text, 2_500), reckoned, "{text}");
         }
     }
 
