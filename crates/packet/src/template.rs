@@ -338,6 +338,12 @@ impl Template {
         sums.put(site, value, &mut self.image);
     }
 
+    /// Sets a field of the next frame that [is a word](Site::is_word).
+    #[inline]
+    pub fn set_word(&mut self, site: &Site, value: u32, sums: &mut Sums) {
+        sums.put_word(site, value, &mut self.image);
+    }
+
     /// Writes the next frame, number `sequence` of its stream, as long as `frame` is (without FCS).
     ///
     /// # Panics

@@ -23,8 +23,14 @@ struct Stream {
 struct Field {
     site: Site,
     walker: Walker,
-    /// Once their common part was laid, frames get the same values from this, where that can be.
+    /// Gives the same values instead, where it can.
     counter: Option<Counter>,
+}
+
+impl Field {
+    fn new(site: Site, walker: Walker) -> Self {
+        Field { counter: walker.counter().filter(|_| site.is_word()), site, walker }
+    }
 }
 
 impl Stream {
@@ -37,7 +43,7 @@ impl Stream {
             sites.into_iter().zip(spec.drawn()).filter(|(_, (_, values, _))| values.only().is_none())
         {
             template.vary(&site);
-            fields.push(Field { site, walker: Walker::new(values, random(name)), counter: None });
+            fields.push(Field::new(site, Walker::new(values, random(name))));
         }
         let host = Host::of(spec, &template);
         let sizes = Sizes::new(sizes, random("size"));
@@ -47,8 +53,11 @@ impl Stream {
     #[inline]
     fn next_frame<'a, E>(&mut self, room: impl FnOnce(usize) -> Result<&'a mut [u8], E>) -> Result<(), E> {
         let mut sums = self.template.sums();
-        for Field { site, walker, .. } in &mut self.fields {
-            self.template.set(site, walker.next(), &mut sums);
+        for Field { site, walker, counter } in &mut self.fields {
+            match counter {
+                Some(counter) => self.template.set_word(site, counter.next() as u32, &mut sums),
+                None => self.template.set(site, walker.next(), &mut sums),
+            }
         }
         let length = self.sizes.draw().without_fcs() as usize;
         let sequence = self.sequence;
@@ -84,9 +93,9 @@ impl Stream {
         if of > 1 {
             stream.template.renumber(part.checked_mul(apart)?)?;
             let name = format!("part{part}");
-            for Field { walker, counter, .. } in &mut stream.fields {
-                walker.deal(u64::from(part), u64::from(of), &name);
-                *counter = counter.and_then(|_| walker.counter());
+            for field in &mut stream.fields {
+                field.walker.deal(u64::from(part), u64::from(of), &name);
+                *field = Field::new(field.site, field.walker.clone());
             }
             stream.sizes.deal(&name);
         }
@@ -148,9 +157,6 @@ impl Streams {
     pub fn lay(&mut self, frame: &mut [u8]) {
         let stream = &mut self.streams[0];
         stream.laid = stream.template.lay(frame);
-        for Field { site, walker, counter } in &mut stream.fields {
-            *counter = walker.counter().filter(|_| site.is_word());
-        }
         if stream.is_constant() {
             stream.template.seal(stream.laid, 0, frame);
         }
