@@ -38,8 +38,7 @@ impl Stamp {
         bytes[4..6].copy_from_slice(&self.stream.to_be_bytes());
         bytes[6..10].copy_from_slice(&self.sequence.to_be_bytes());
         bytes[10..].copy_from_slice(&self.time_ns.to_be_bytes());
-        let sum = u64::from(MAGIC) + u64::from(self.stream) + halves(self.sequence.into()) + halves(self.time_ns);
-        bytes[2..4].copy_from_slice(&(!folded(sum)).to_be_bytes());
+        bytes[2..4].copy_from_slice(&(!folded(self.sum())).to_be_bytes());
         *place = bytes;
     }
 
@@ -75,16 +74,23 @@ impl Stamp {
 
     #[inline]
     fn at_end(content: &[u8]) -> Option<Stamp> {
-        let bytes = content.last_chunk::<{ Self::LENGTH }>()?;
-        if bytes[..2] != MAGIC.to_be_bytes() {
+        let [m0, m1, c0, c1, s0, s1, n0, n1, n2, n3, time @ ..] = *content.last_chunk::<{ Self::LENGTH }>()?;
+        if u16::from_be_bytes([m0, m1]) != MAGIC {
             return None;
         }
-        let sum: u64 = bytes.chunks_exact(2).map(|word| u64::from(u16::from_be_bytes([word[0], word[1]]))).sum();
-        (folded(sum) == 0xffff).then(|| Stamp {
-            stream: u16::from_be_bytes([bytes[4], bytes[5]]),
-            sequence: u32::from_be_bytes([bytes[6], bytes[7], bytes[8], bytes[9]]),
-            time_ns: bytes[10..].iter().fold(0, |time, byte| time << 8 | u64::from(*byte)),
-        })
+        let stamp = Stamp {
+            stream: u16::from_be_bytes([s0, s1]),
+            sequence: u32::from_be_bytes([n0, n1, n2, n3]),
+            time_ns: u64::from_be_bytes(time),
+        };
+        let complement = u16::from_be_bytes([c0, c1]);
+        (folded(stamp.sum() + u64::from(complement)) == 0xffff).then_some(stamp)
+    }
+
+    /// The sum of its words but the complement.
+    #[inline]
+    fn sum(self) -> u64 {
+        u64::from(MAGIC) + u64::from(self.stream) + halves(self.sequence.into()) + halves(self.time_ns)
     }
 }
 
