@@ -5,24 +5,31 @@ use crate::rewrite::transport_checksum;
 /// The Internet checksum (RFC 1071) over several pieces, each but the last of even length.
 #[must_use]
 pub fn internet_checksum(pieces: &[&[u8]]) -> u16 {
-    let mut sum: u64 = 0;
-    for piece in pieces {
-        // Two words at a time, which the folding below adds up (RFC 1071 §2(C)).
-        let mut words = piece.chunks_exact(4);
-        for word in &mut words {
-            sum += u64::from(u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
-        }
-        sum += match *words.remainder() {
-            [a, b, c] => u64::from(u32::from_be_bytes([a, b, c, 0])),
-            [a, b] => u64::from(u16::from_be_bytes([a, b])),
-            [a] => u64::from(u16::from_be_bytes([a, 0])),
-            _ => 0,
-        };
+    !folded(pieces.iter().map(|piece| sum(piece)).sum())
+}
+
+/// The sum of a piece, two words at a time, which folding adds up (RFC 1071 §2(C)).
+#[inline]
+fn sum(piece: &[u8]) -> u64 {
+    let mut words = piece.chunks_exact(4);
+    let mut sum = 0;
+    for word in &mut words {
+        sum += u64::from(u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
     }
+    sum + match *words.remainder() {
+        [a, b, c] => u64::from(u32::from_be_bytes([a, b, c, 0])),
+        [a, b] => u64::from(u16::from_be_bytes([a, b])),
+        [a] => u64::from(u16::from_be_bytes([a, 0])),
+        _ => 0,
+    }
+}
+
+#[inline]
+fn folded(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    !(sum as u16)
+    sum as u16
 }
 
 /// Fills in the checksum of TCP or UDP where the sum of the pseudo header alone stands in its place, and tells whether it
@@ -87,10 +94,10 @@ impl Summed<'_> {
     /// None of what has no checksum, or not all of what it is over.
     fn of(frame: &[u8]) -> Option<Summed<'_>> {
         let ip = Headers::of(frame)?.ip.filter(|ip| !ip.fragment)?;
-        let (at, (source, destination)) = (transport_checksum(&ip, frame)?, ip.addresses(frame)?);
+        let (at, addresses) = (transport_checksum(&ip, frame)?, ip.both_addresses(frame)?);
         let segment = frame.get(ip.transport?..ip.end).filter(|_| at + 2 <= ip.end)?;
-        let length = (segment.len() as u32).to_be_bytes();
-        Some(Summed { ip, at, segment, pseudo: internet_checksum(&[source, destination, &length, &[0, ip.protocol]]) })
+        let rest = segment.len() as u64 + u64::from(ip.protocol);
+        Some(Summed { ip, at, segment, pseudo: !folded(sum(addresses) + rest) })
     }
 }
 

@@ -56,6 +56,7 @@ pub struct IpHeader {
 impl Headers {
     /// Finds the headers; `None` for what is shorter than an Ethernet header.
     #[must_use]
+    #[inline]
     pub fn of(frame: &[u8]) -> Option<Headers> {
         let mut tags = [None; 2];
         let mut network = ETHERNET;
@@ -125,6 +126,7 @@ impl IpHeader {
         }
     }
 
+    #[inline]
     fn v4(frame: &[u8], start: usize) -> Option<IpHeader> {
         let header = frame.get(start..start + IPV4)?;
         let length = usize::from(header[0] & 0x0f) * 4;
@@ -186,9 +188,14 @@ impl IpHeader {
     /// Source and destination, as bytes: four each, or sixteen.
     #[must_use]
     pub fn addresses<'f>(&self, frame: &'f [u8]) -> Option<(&'f [u8], &'f [u8])> {
-        let (from, length) = if self.version == 4 { (12, 4) } else { (8, 16) };
-        let both = frame.get(self.start + from..self.start + from + 2 * length)?;
-        Some(both.split_at(length))
+        self.both_addresses(frame).map(|both| both.split_at(both.len() / 2))
+    }
+
+    /// Source and destination, one behind the other.
+    #[inline]
+    pub(crate) fn both_addresses<'f>(&self, frame: &'f [u8]) -> Option<&'f [u8]> {
+        let (from, length) = if self.version == 4 { (12, 8) } else { (8, 32) };
+        frame.get(self.start + from..self.start + from + length)
     }
 
     /// Source address.
