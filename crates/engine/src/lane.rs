@@ -182,6 +182,7 @@ impl<F: Frame> Lane<F> {
             std::mem::swap(&mut self.batch, &mut self.outlet.released);
         }
         match &mut self.sync {
+            None if self.batch.is_empty() => {}
             None => self.ready.extend(self.batch.drain(..)),
             Some(sync) => {
                 for item in self.batch.drain(..) {
@@ -344,7 +345,14 @@ fn slices_of_two(slices: Option<Box<Slices>>) -> (Option<Box<Slices>>, Option<Bo
 }
 
 /// Books what stages dropped and copied.
-fn book<F>(outlet: &mut Outlet<F>, mut books: [&mut Books; 2]) {
+#[inline]
+fn book<F>(outlet: &mut Outlet<F>, books: [&mut Books; 2]) {
+    if !outlet.dropped.is_empty() || outlet.copies > 0 || outlet.not_copied > 0 {
+        book_some(outlet, books);
+    }
+}
+
+fn book_some<F>(outlet: &mut Outlet<F>, mut books: [&mut Books; 2]) {
     for (_, reason) in outlet.dropped.drain(..) {
         for books in &mut books {
             books.drop_one(reason);
