@@ -1,5 +1,5 @@
+use crate::kinds::kinds;
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 use units::FrameLen;
 
 /// Frames and their bytes (L2, FCS included).
@@ -32,33 +32,11 @@ impl Tally {
     }
 }
 
-/// Declares the drop reasons once: their stable names in reports and what they mean.
-macro_rules! drop_reasons {
-    ($($variant:ident $name:literal $doc:literal;)*) => {
-        /// Why a frame did not leave. The names are stable: other people's scripts read them.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum DropReason { $(#[doc = $doc] $variant),* }
-
-        impl DropReason {
-            /// Every reason there is.
-            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant),*];
-
-            /// The name in reports.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(DropReason::$variant => $name),* }
-            }
-
-            /// What it means, for people.
-            #[must_use]
-            pub const fn meaning(self) -> &'static str {
-                match self { $(DropReason::$variant => $doc),* }
-            }
-        }
-    };
-}
-
-drop_reasons! {
+kinds! {
+    /// Why a frame did not leave. The names are stable: other people's scripts read them.
+    DropReason, counted by
+    /// Drops by reason; serialises as a map of the reasons that occurred.
+    Drops:
     Loss     "loss"      "dropped by a loss stage, as asked";
     Pool     "pool"      "no buffer was free to hold the frame";
     Segments "segments"  "the frame came in several buffers, longer than the port's MTU allows";
@@ -83,7 +61,7 @@ pub struct Books {
     pub left: Tally,
     /// Frames made by duplication.
     pub copies: u64,
-    drops: [u64; DropReason::ALL.len()],
+    drops: Drops,
 }
 
 impl Books {
@@ -94,61 +72,26 @@ impl Books {
 
     /// Counts `n` dropped frames.
     pub fn drop_many(&mut self, reason: DropReason, n: u64) {
-        self.drops[reason as usize] += n;
+        self.drops.count(reason, n);
     }
 
     /// Frames dropped for one reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.drops[reason as usize]
+        self.drops.of(reason)
     }
 
     /// Frames dropped for any reason.
     #[must_use]
     pub fn drops(&self) -> Drops {
-        Drops(self.drops)
+        self.drops.clone()
     }
 
     /// Frames that came and neither left nor were dropped, by the books alone. A pipeline that
     /// holds another number has lost or invented frames.
     #[must_use]
     pub fn should_hold(&self) -> u64 {
-        let dropped: u64 = self.drops.iter().sum();
-        (self.came.frames + self.copies).saturating_sub(self.left.frames + dropped)
-    }
-}
-
-/// Drops by reason; serialises as a map of the reasons that occurred.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drops([u64; DropReason::ALL.len()]);
-
-impl Drops {
-    /// The reasons that occurred and how often.
-    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::ALL.iter().map(|reason| (*reason, self.0[*reason as usize])).filter(|(_, n)| *n > 0)
-    }
-
-    /// Adds the drops of another part of the same pipeline.
-    pub fn add_all(&mut self, other: &Drops) {
-        for (count, more) in self.0.iter_mut().zip(other.0) {
-            *count += more;
-        }
-    }
-
-    /// All drops together.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-}
-
-impl Serialize for Drops {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (reason, n) in self.iter() {
-            map.serialize_entry(reason.name(), &n)?;
-        }
-        map.end()
+        (self.came.frames + self.copies).saturating_sub(self.left.frames + self.drops.total())
     }
 }
 

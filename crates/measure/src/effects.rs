@@ -1,39 +1,17 @@
 use crate::histogram::Tallies;
+use crate::kinds::kinds;
 use crate::moments::Moments;
 use crate::plots::GapPlot;
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::{Serialize, Serializer};
 use std::collections::VecDeque;
 use std::fmt;
 use units::Span;
 
-/// Declares the effects once: their stable names in reports and what they mean.
-macro_rules! effects {
-    ($($variant:ident $name:literal $doc:literal;)*) => {
-        /// What a stage did to a frame without dropping it. The names are stable: other people's scripts read them.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Effect { $(#[doc = $doc] $variant),* }
-
-        impl Effect {
-            /// Every effect there is.
-            pub const ALL: &'static [Effect] = &[$(Effect::$variant),*];
-
-            /// The name in reports.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Effect::$variant => $name),* }
-            }
-
-            /// What it means, for people.
-            #[must_use]
-            pub const fn meaning(self) -> &'static str {
-                match self { $(Effect::$variant => $doc),* }
-            }
-        }
-    };
-}
-
-effects! {
+kinds! {
+    /// What a stage did to a frame without dropping it. The names are stable: other people's scripts read them.
+    Effect, counted by
+    /// Effects and how often they were; serialises as a map of those that occurred.
+    EffectCounts:
     Corrupted     "corrupted"     "bytes were changed, as asked";
     Incorruptible "incorruptible" "chosen to be corrupted with valid checksums, but without two different payload words";
     Marked        "marked"        "marked with congestion experienced (ECN) instead of being lost";
@@ -107,7 +85,7 @@ impl Serialize for ChoiceReports {
 /// became of the order.
 #[derive(Debug, Default)]
 pub struct Effects {
-    counts: [u64; Effect::ALL.len()],
+    counts: EffectCounts,
     choices: [Option<ChoiceReport>; Choice::ALL.len()],
     delays: Option<Box<Delays>>,
     /// Which stage speaks, and what each made of the order.
@@ -138,13 +116,13 @@ impl Effects {
 
     /// Counts an effect.
     pub fn count(&mut self, effect: Effect) {
-        self.counts[effect as usize] += 1;
+        self.counts.count(effect, 1);
     }
 
     /// How often there was an effect.
     #[must_use]
     pub fn counted(&self, effect: Effect) -> u64 {
-        self.counts[effect as usize]
+        self.counts.of(effect)
     }
 
     /// A stage decided of a frame by a chance of `asked`.
@@ -199,7 +177,7 @@ impl Effects {
     /// How often each effect was.
     #[must_use]
     pub fn counts(&self) -> EffectCounts {
-        EffectCounts(self.counts)
+        self.counts.clone()
     }
 
     /// For how long frames were held, if a stage that holds them settled that.
@@ -229,43 +207,9 @@ impl Effects {
         may.max_by_key(|order| order.reordered).map(|order| ReorderReport {
             frames: order.frames,
             reordered: order.reordered,
-            ratio: if order.frames == 0 { 0.0 } else { order.reordered as f64 / order.frames as f64 },
+            ratio: order.reordered as f64 / order.frames as f64,
             max_extent: order.max_extent,
         })
-    }
-}
-
-/// Effects and how often they were; serialises as a map of those that occurred.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EffectCounts([u64; Effect::ALL.len()]);
-
-impl EffectCounts {
-    /// The effects that occurred and how often.
-    pub fn iter(&self) -> impl Iterator<Item = (Effect, u64)> + '_ {
-        Effect::ALL.iter().map(|effect| (*effect, self.0[*effect as usize])).filter(|(_, n)| *n > 0)
-    }
-
-    /// Adds the effects on another class of the same pipeline.
-    pub fn add_all(&mut self, other: &EffectCounts) {
-        for (count, more) in self.0.iter_mut().zip(other.0) {
-            *count += more;
-        }
-    }
-
-    /// Nothing occurred.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|n| *n == 0)
-    }
-}
-
-impl Serialize for EffectCounts {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (effect, n) in self.iter() {
-            map.serialize_entry(effect.name(), &n)?;
-        }
-        map.end()
     }
 }
 

@@ -14,6 +14,7 @@ mod fit;
 mod gaps;
 mod histogram;
 pub mod host;
+mod kinds;
 mod lateness;
 mod limit;
 mod moments;
