@@ -47,31 +47,20 @@ impl PageFolder {
 
     /// Writes the page of slices, and its report.
     #[cfg(feature = "slice")]
-    pub(crate) fn write_slices(&mut self, title: &str, slices: &page::Slices, json: String) -> Result<(), Failure> {
-        let about =
-            About { command_line: command_line(std::env::args_os()), when: utc(SystemTime::now()), ..About::default() };
-        self.put([page::slices(title, slices, &about), json])
+    pub(crate) fn write_slices(&mut self, command: &str, slices: &page::Slices, json: String) -> Result<(), Failure> {
+        self.put([page::slices(command, slices, &about()), json])
     }
 
     /// Writes the page of a search, and its report.
     pub(crate) fn write_search(&mut self, search: &page::Search, json: String) -> Result<(), Failure> {
-        let about = About {
-            command_line: command_line(std::env::args_os()),
-            when: utc(SystemTime::now()),
-            facts: facts(None),
-            verdicts: Vec::new(),
-        };
+        let about = About { facts: facts(None), ..about() };
         self.put([page::search(search, &about), json])
     }
 
     /// Writes both files.
     pub(crate) fn write(&mut self, report: &Report, verdicts: &[Verdict]) -> Result<(), Failure> {
-        let about = About {
-            command_line: command_line(std::env::args_os()),
-            when: utc(SystemTime::now()),
-            facts: facts(report.limits.get("dpdk").and_then(Value::as_str)),
-            verdicts: verdicts.to_vec(),
-        };
+        let facts = facts(report.limits.get("dpdk").and_then(Value::as_str));
+        let about = About { facts, verdicts: verdicts.to_vec(), ..about() };
         self.put([page::html(report, &about), with_plots(report)?])
     }
 
@@ -106,6 +95,11 @@ fn with_plots(report: &Report) -> Result<String, Failure> {
         }
     }
     Ok(value.to_string() + "\n")
+}
+
+/// This command, which ends now.
+fn about() -> About {
+    About { command_line: command_line(std::env::args_os()), when: utc(SystemTime::now()), ..About::default() }
 }
 
 /// The command as a shell takes it.

@@ -84,48 +84,46 @@ const TERMS: &[(&str, &str)] = &[
 /// The page.
 #[must_use]
 pub fn html(report: &Report, about: &About) -> String {
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>netlathe {} · {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
-        escape(report.command),
-        escape(&about.when)
-    );
-    out.push_str(&header(report, about));
-    out.push_str("<main>\n");
-    out.push_str(&verdicts(&about.verdicts));
+    let mut main = verdicts(&about.verdicts);
     for (i, pipeline) in report.pipelines.iter().enumerate() {
-        out.push_str(&pipeline::section(pipeline, i));
+        main.push_str(&pipeline::section(pipeline, i));
     }
-    out.push_str(&report.end_to_end.as_ref().map_or_else(String::new, slices::end_to_end));
-    out.push_str(&limits(report));
-    out.push_str("<section class=\"stack\"><h2 id=\"terms\">What the figures mean</h2>\n<div class=\"card\"><dl class=\"terms\">\n");
+    main.push_str(&report.end_to_end.as_ref().map_or_else(String::new, slices::end_to_end));
+    main.push_str(&limits(report));
+    main.push_str("<section class=\"stack\"><h2 id=\"terms\">What the figures mean</h2>\n<div class=\"card\"><dl class=\"terms\">\n");
     for (term, meaning) in TERMS {
-        out.push_str(&format!("<dt>{}</dt><dd>{}</dd>\n", escape(term), escape(meaning)));
+        main.push_str(&format!("<dt>{}</dt><dd>{}</dd>\n", escape(term), escape(meaning)));
     }
-    out.push_str("</dl></div></section>\n</main>\n");
-    out.push_str(&format!(
-        "<footer>Made by netlathe. The same report for programs, with the data of each drawing, is in report.json beside this page. Schema {}.</footer>\n</body>\n</html>\n",
+    main.push_str("</dl></div></section>\n");
+    let json = format!(
+        "The same report for programs, with the data of each drawing, is in report.json beside this page. Schema {}.",
         report.schema
-    ));
-    out
+    );
+    document(report.command, about, &contents(report), &main, &json)
 }
 
-fn header(report: &Report, about: &About) -> String {
-    let mut out = format!(
-        "<header>\n<h1>netlathe {}</h1>\n<p class=\"soft\">{}</p>\n<pre><code>{}</code></pre>\n",
-        escape(report.command),
-        escape(&about.when),
-        escape(&about.command_line)
-    );
-    if report.pipelines.len() > 1 {
-        out.push_str("<nav aria-label=\"Pipelines\"><ul>\n");
-        for (i, pipeline) in report.pipelines.iter().enumerate() {
-            out.push_str(&format!("<li><a href=\"#p{i}\">{}</a></li>\n", escape(&pipeline.name)));
-        }
-        out.push_str("</ul></nav>\n");
+/// A whole page of what `command` did: the head with the links of `contents`, `main`, and where the JSON is.
+fn document(command: &str, about: &About, contents: &str, main: &str, json: &str) -> String {
+    let (command, when) = (escape(command), escape(&about.when));
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>netlathe {command} · {when}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+        <header>\n<h1>netlathe {command}</h1>\n<p class=\"soft\">{when}</p>\n<pre><code>{}</code></pre>\n{contents}{}</header>\n\
+        <main>\n{main}</main>\n<footer>Made by netlathe. {json}</footer>\n</body>\n</html>\n",
+        escape(&about.command_line),
+        facts(about)
+    )
+}
+
+/// Links to the pipelines, where there are several.
+fn contents(report: &Report) -> String {
+    if report.pipelines.len() < 2 {
+        return String::new();
     }
-    out.push_str(&facts(about));
-    out.push_str("</header>\n");
-    out
+    let mut out = "<nav aria-label=\"Pipelines\"><ul>\n".to_owned();
+    for (i, pipeline) in report.pipelines.iter().enumerate() {
+        out.push_str(&format!("<li><a href=\"#p{i}\">{}</a></li>\n", escape(&pipeline.name)));
+    }
+    out + "</ul></nav>\n"
 }
 
 /// Versions and the machine, in one line.

@@ -2,8 +2,8 @@
 //! delays at the found rates by size.
 
 use crate::chart::{Axis, Chart, Mark};
-use crate::text::{details, escape, figures, table};
-use crate::{About, STYLE, facts};
+use crate::text::{details, escape, figures, notes, table};
+use crate::{About, document};
 use measure::figures::{digits, thousands, time};
 
 /// What is drawn of a search.
@@ -68,30 +68,21 @@ const LEAST_DELAY: f64 = 1.0;
 /// The page of a search.
 #[must_use]
 pub fn search(search: &Search, about: &About) -> String {
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>netlathe search · {0}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>netlathe search</h1>\n<p class=\"soft\">{0}</p>\n<pre><code>{1}</code></pre>\n{2}</header>\n<main>\n",
-        escape(&about.when),
-        escape(&about.command_line),
-        facts(about)
-    );
-    out.push_str(&found(search));
+    let mut main = found(search);
     for (i, size) in search.sizes.iter().enumerate() {
-        out.push_str(&format!(
+        main.push_str(&format!(
             "<section class=\"stack\"><h2>{}</h2>\n<div class=\"grid\">\n{}</div>\n",
             escape(&size.name),
             losses(size, i)
         ));
         if let Some(burst) = &size.burst {
-            out.push_str(&format!("<p class=\"note\">{}</p>\n", escape(burst)));
+            main.push_str(&format!("<p class=\"note\">{}</p>\n", escape(burst)));
         }
-        out.push_str("</section>\n");
+        main.push_str("</section>\n");
     }
-    out.push_str("<section class=\"stack\"><h2>What the figures mean</h2>\n<div class=\"card\"><ul class=\"list\">\n");
-    for note in &search.notes {
-        out.push_str(&format!("<li>{}</li>\n", escape(note)));
-    }
-    out.push_str("</ul></div></section>\n</main>\n<footer>Made by netlathe. The same report for programs, with all trials, is in report.json beside this page.</footer>\n</body>\n</html>\n");
-    out
+    main.push_str(&notes("What the figures mean", &search.notes));
+    let json = "The same report for programs, with all trials, is in report.json beside this page.";
+    document("search", about, "", &main, json)
 }
 
 fn fps(rate: Option<f64>) -> String {

@@ -1,7 +1,7 @@
 //! The page of slices: one stacked bar of means, one packet's way as a waterfall, the table of all figures.
 
-use crate::text::{escape, table};
-use crate::{About, STYLE};
+use crate::text::{escape, notes, table};
+use crate::{About, document};
 use measure::figures::brief;
 use std::fmt::Write;
 
@@ -33,28 +33,16 @@ fn colour(n: usize) -> String {
 
 /// The page of slices.
 #[must_use]
-pub fn slices(title: &str, slices: &Slices, about: &About) -> String {
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>netlathe {0} · {1}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>netlathe {0}</h1>\n<p class=\"soft\">{1}</p>\n<pre><code>{2}</code></pre>\n</header>\n<main>\n",
-        escape(title),
-        escape(&about.when),
-        escape(&about.command_line)
-    );
-    out.push_str(&stacked(&slices.means));
+pub fn slices(command: &str, slices: &Slices, about: &About) -> String {
+    let mut main = stacked(&slices.means);
     if let Some((what, parts)) = &slices.packet {
-        out.push_str(&waterfall(what, parts, &slices.means));
+        main.push_str(&waterfall(what, parts, &slices.means));
     }
     let figures = table("Less what the probes cost, unless it says otherwise", &slices.head, &slices.rows);
     let _ =
-        writeln!(out, "<section class=\"stack\"><h2>All figures</h2>\n<div class=\"card\">{figures}</div></section>");
-    out.push_str(
-        "<section class=\"stack\"><h2>What was counted and subtracted</h2>\n<div class=\"card\"><ul class=\"list\">\n",
-    );
-    for note in &slices.notes {
-        let _ = writeln!(out, "<li>{}</li>", escape(note));
-    }
-    out.push_str("</ul></div></section>\n</main>\n<footer>Made by netlathe. The same report for programs is in report.json beside this page.</footer>\n</body>\n</html>\n");
-    out
+        writeln!(main, "<section class=\"stack\"><h2>All figures</h2>\n<div class=\"card\">{figures}</div></section>");
+    main.push_str(&notes("What was counted and subtracted", &slices.notes));
+    document(command, about, "", &main, "The same report for programs is in report.json beside this page.")
 }
 
 pub(crate) fn stacked(means: &[(String, f64, String)]) -> String {

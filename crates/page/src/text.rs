@@ -33,6 +33,14 @@ pub(crate) fn figures(text: &str) -> String {
     escape(&kept)
 }
 
+/// Sentences in a list with a heading.
+pub(crate) fn notes(heading: &str, notes: &[String]) -> String {
+    let items: String = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
+    format!(
+        "<section class=\"stack\"><h2>{heading}</h2>\n<div class=\"card\"><ul class=\"list\">\n{items}</ul></div></section>\n"
+    )
+}
+
 /// A table; the first cell of a row is its heading, cells are text.
 pub(crate) fn table(caption: &str, head: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = format!("<div class=\"wide\"><table><caption>{}</caption>\n", figures(caption));
