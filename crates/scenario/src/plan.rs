@@ -205,52 +205,61 @@ impl PipelineText {
         for stage in stages.iter_mut().chain(of_back).chain(classes.iter_mut().flat_map(|class| &mut class.stages)) {
             stage.settle(line.map(|line| line.rate()));
         }
-        self.check_ports(&source, &output, problems);
-        gateway::check(&self.gateway, &source, &output, problems);
-        self.check_back(&source, &output, problems);
-        let mut forward = stages.iter().chain(classes.iter().flat_map(|class| &class.stages));
-        if forward.any(StageConfig::answers) && !self.carries_back(&source, &output) {
-            problems.add(
-                &self.stages.first().map_or(Origin::Option("--forward"), |text| text.origin.clone()),
-                "mtu … icmp: nothing is carried back here that could tell the sender: name two live ports, or leave icmp out",
-            );
-        }
-        check_ask(self.rate.as_ref().or(self.gap.as_ref()), &ask, line, problems);
-        for (text, class) in self.classes.iter().zip(&classes) {
-            check_ask(text.rate.as_ref().or(text.gap.as_ref()), &class.ask, line, problems);
-        }
-        let buffer = classes::buffer(self.buffer.as_ref(), &ask, problems);
-        // The capture's own timing is something to keep, too.
-        let timed = matches!(source, SourcePlan::Replay(Replay { speed: Speed::Times(_), .. }));
-        let nothing = !timed && ask == Ask::Nothing && classes.iter().all(|class| class.ask == Ask::Nothing);
-        let pacer = self.pacer(nothing, &output, line, problems)?;
-        if let Some(text) = self.filler.as_ref().filter(|_| pacer != Pacer::Filler) {
-            problems.add(
-                &text.origin,
-                format!(
-                    "fillers are not sent by pacer '{}': add a rate or a gap and --pacer filler, or leave this out",
-                    pacer.name()
-                ),
-            );
-        }
-        let plan = PipelinePlan {
+        let mut plan = PipelinePlan {
             name: self.name.clone(),
             source,
             output,
             ask,
-            pacer,
+            pacer: Pacer::Auto,
             filler: filler.unwrap_or_default(),
             line,
             catch_up,
             stages,
             sync,
-            buffer,
+            buffer: Span::ZERO,
             classes,
             default_class,
             one_way: self.one_way,
             back,
         };
+        self.check(&plan, problems);
+        plan.buffer = classes::buffer(self.buffer.as_ref(), &plan.ask, problems);
+        plan.pacer = self.pacer(plan.asks_nothing(), &plan.output, line, problems)?;
+        if let Some(text) = self.filler.as_ref().filter(|_| plan.pacer != Pacer::Filler) {
+            problems.add(
+                &text.origin,
+                format!(
+                    "fillers are not sent by pacer '{}': add a rate or a gap and --pacer filler, or leave this out",
+                    plan.pacer.name()
+                ),
+            );
+        }
         (problems.0.len() == before).then_some(plan)
+    }
+
+    /// Notes what does not go together.
+    fn check(&self, plan: &PipelinePlan, problems: &mut Problems) {
+        let PipelinePlan { source, output, line, .. } = plan;
+        self.check_ports(source, output, problems);
+        gateway::check(&self.gateway, source, output, problems);
+        let carries_back = self.carries_back(source, output);
+        if let Some(text) = self.back.as_ref().and_then(|(_, texts)| texts.first()).filter(|_| !carries_back) {
+            problems.add(
+                &text.origin,
+                "nothing is carried back here: name two live ports and leave one-way out, or run a pipeline for each direction",
+            );
+        }
+        let mut forward = plan.stages.iter().chain(plan.classes.iter().flat_map(|class| &class.stages));
+        if forward.any(StageConfig::answers) && !carries_back {
+            problems.add(
+                &self.stages.first().map_or(Origin::Option("--forward"), |text| text.origin.clone()),
+                "mtu … icmp: nothing is carried back here that could tell the sender: name two live ports, or leave icmp out",
+            );
+        }
+        check_ask(self.rate.as_ref().or(self.gap.as_ref()), &plan.ask, *line, problems);
+        for (text, class) in self.classes.iter().zip(&plan.classes) {
+            check_ask(text.rate.as_ref().or(text.gap.as_ref()), &class.ask, *line, problems);
+        }
     }
 
     /// Where something should stand that does not.
@@ -342,23 +351,12 @@ impl PipelineText {
         }
     }
 
-    /// Something must come back for stages of the way back to do anything.
     /// What arrives at the output is carried back to the input.
     fn carries_back(&self, source: &SourcePlan, output: &PortSpec) -> bool {
         !self.one_way
             && !output.is_virtual()
             && !matches!(output, PortSpec::Line(_))
             && matches!(source, SourcePlan::Port(port) if !port.is_virtual())
-    }
-
-    fn check_back(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {
-        let Some(text) = self.back.as_ref().and_then(|(_, texts)| texts.first()) else { return };
-        if !self.carries_back(source, output) {
-            problems.add(
-                &text.origin,
-                "nothing is carried back here: name two live ports and leave one-way out, or run a pipeline for each direction",
-            );
-        }
     }
 
     /// The output's own line, or the one that the user vouches for.
