@@ -63,18 +63,19 @@ fn caller(request: &Request, umask: u32) -> Caller {
 }
 
 impl Service {
-    /// Does an operation that moves bytes, and answers when it is time.
+    /// Does an operation, which says how many bytes it moved and may fill its reply by and by, and answers when it is
+    /// time.
     fn serve_bytes<R: Refuse, T: Send + 'static>(
         &self,
         operation: Operation,
-        reply: R,
-        work: impl FnOnce(&Backing) -> Result<(T, u64), Errno>,
+        mut reply: R,
+        work: impl FnOnce(&Backing, &mut R) -> Result<(T, u64), Errno>,
         answer: impl FnOnce(R, T) + Send + 'static,
     ) {
         let turn = self.gate.arrive(operation);
         let done = match turn.error {
             Some(error) => Err(error),
-            None => work(&self.backing),
+            None => work(&self.backing, &mut reply),
         };
         let bytes = done.as_ref().map_or(0, |(_, bytes)| *bytes);
         let failed = done.is_err() && turn.error.is_none();
@@ -91,7 +92,7 @@ impl Service {
         work: impl FnOnce(&Backing) -> Result<T, Errno>,
         answer: impl FnOnce(R, T) + Send + 'static,
     ) {
-        self.serve_bytes(operation, reply, |backing| work(backing).map(|result| (result, 0)), answer);
+        self.serve_bytes(operation, reply, |backing, _| work(backing).map(|result| (result, 0)), answer);
     }
 
     fn serve_empty(&self, operation: Operation, reply: ReplyEmpty, work: impl FnOnce(&Backing) -> Result<(), Errno>) {
@@ -341,7 +342,7 @@ impl Filesystem for Service {
         self.serve_bytes(
             Operation::Read,
             reply,
-            |backing| {
+            |backing, _| {
                 let data = backing.file(handle.0)?.read(offset, size as usize)?;
                 let bytes = data.len() as u64;
                 Ok((data, bytes))
@@ -368,7 +369,7 @@ impl Filesystem for Service {
         self.serve_bytes(
             Operation::Write,
             reply,
-            |backing| {
+            |backing, _| {
                 let take_setid = how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
                 let written = backing.file(handle.0)?.write(offset, data, append, take_setid)?;
                 Ok((written as u32, written as u64))
@@ -408,57 +409,39 @@ impl Filesystem for Service {
         );
     }
 
-    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        // The reply is filled while the directory is read, and travels with what comes of it.
-        let turn = self.gate.arrive(Operation::Readdir);
-        let done = turn.error.map_or(Ok(()), Err).and_then(|()| {
-            let directory = self.backing.file(handle.0)?;
-            entries(&directory, offset, |entry| {
-                let number = INodeNo(self.backing.nodes.shown(entry.inode));
+    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectory) {
+        let work = |backing: &Backing, reply: &mut ReplyDirectory| {
+            entries(&*backing.file(handle.0)?, offset, |entry| {
+                let number = INodeNo(backing.nodes.shown(entry.inode));
                 !reply.add(number, entry.next, kind(entry.kind), &entry.name)
-            })
-        });
-        let failed = done.is_err() && turn.error.is_none();
-        self.gate.finish(&turn, 0, failed, move || match done {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.refuse(by_fuse(error)),
-        });
+            })?;
+            Ok(((), 0))
+        };
+        self.serve_bytes(Operation::Readdir, reply, work, |reply, ()| reply.ok());
     }
 
-    fn readdirplus(
-        &self,
-        _: &Request,
-        parent: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
+    fn readdirplus(&self, _: &Request, parent: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
         let ttl = self.believed();
-        let turn = self.gate.arrive(Operation::Readdir);
-        let done = turn.error.map_or(Ok(()), Err).and_then(|()| {
-            let directory = self.backing.file(handle.0)?;
-            entries(&directory, offset, |entry| {
+        let work = |backing: &Backing, reply: &mut ReplyDirectoryPlus| {
+            entries(&*backing.file(handle.0)?, offset, |entry| {
                 let dots = entry.name == "." || entry.name == "..";
                 let name = if dots { OsStr::new(".") } else { &entry.name };
                 // What went away since it was listed is not listed.
-                let Ok(mut attributes) = self.backing.lookup(parent.0, name) else { return true };
+                let Ok(mut attributes) = backing.lookup(parent.0, name) else { return true };
                 let number = attributes.ino;
                 if dots {
                     // The kernel takes nothing of these but their names and numbers, and does not count them.
-                    attributes.ino = INodeNo(self.backing.nodes.shown(entry.inode));
+                    attributes.ino = INodeNo(backing.nodes.shown(entry.inode));
                 }
                 let full = reply.add(attributes.ino, entry.next, &entry.name, &ttl, &attributes, Generation(0));
                 if full || dots {
-                    self.backing.nodes.forget(number.0, 1);
+                    backing.nodes.forget(number.0, 1);
                 }
                 !full
-            })
-        });
-        let failed = done.is_err() && turn.error.is_none();
-        self.gate.finish(&turn, 0, failed, move || match done {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.refuse(by_fuse(error)),
-        });
+            })?;
+            Ok(((), 0))
+        };
+        self.serve_bytes(Operation::Readdir, reply, work, |reply, ()| reply.ok());
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
