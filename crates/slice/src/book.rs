@@ -78,6 +78,13 @@ pub struct Packets {
     pub without_sender: u64,
 }
 
+/// An empty histogram that grows to any value.
+pub(crate) fn growing() -> Histogram<u64> {
+    let mut histogram = Histogram::new(3).expect("one to five digits are possible");
+    histogram.auto(true);
+    histogram
+}
+
 pub(crate) struct Tally {
     raw: f64,
     net: f64,
@@ -87,14 +94,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn new() -> Tally {
-        let mut quantiles = Histogram::new(3).expect("one to five digits are possible");
-        quantiles.auto(true);
-        Tally { raw: 0.0, net: 0.0, squares: 0.0, quantiles }
-    }
-
-    /// An empty histogram that grows.
-    pub(crate) fn into_quantiles(self) -> Histogram<u64> {
-        self.quantiles
+        Tally { raw: 0.0, net: 0.0, squares: 0.0, quantiles: growing() }
     }
 
     pub(crate) fn count(&mut self, raw: f64, net: f64) {
@@ -192,7 +192,7 @@ impl Book {
             packets: Packets::default(),
             conversations: HashMap::new(),
             rounds: Tally::new(),
-            raw_rounds: Tally::new().into_quantiles(),
+            raw_rounds: growing(),
             counted: BTreeMap::new(),
         }
     }

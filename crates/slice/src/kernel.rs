@@ -29,25 +29,53 @@ const CALLS: usize = 512;
 const SENDS: u8 = 1;
 const RECEIVES: u8 = 2;
 
-/// A program, where it goes, whether there are no slices without it, and whether it is one of the few.
-const PROGRAMS: &[(&str, Probe, bool, bool)] = &[
-    ("on_sys_enter", Probe::SysEnter, true, false),
-    ("on_sys_exit", Probe::SysExit, true, false),
-    ("on_tcp_send", Probe::TcpSend, false, true),
-    ("on_queue", Probe::Queue, true, true),
-    ("on_qdisc_in", Probe::QdiscIn, false, false),
-    ("on_qdisc_out", Probe::QdiscOut, false, false),
-    ("on_xmit", Probe::Transmit, true, false),
-    ("on_xmit_done", Probe::TransmitDone, false, false),
-    ("on_netif_rx", Probe::NetifRx, true, false),
-    ("on_gro", Probe::Gro, false, false),
-    ("on_receive", Probe::Receive, true, true),
-    ("on_tcp_receive", Probe::TcpReceive, false, false),
-    ("on_ready", Probe::Ready, false, true),
-    ("on_copy", Probe::Copy, true, true),
-    ("on_copied", Probe::Copied, false, false),
-    ("on_recv_length", Probe::ReceiveLength, false, true),
-    ("on_fork", Probe::Fork, true, true),
+/// A program of the object, and where it goes.
+struct Program {
+    name: &'static str,
+    probe: Probe,
+    /// Without it there are no slices.
+    needed: bool,
+    /// It is one of [`Points::Few`].
+    few: bool,
+}
+
+const fn program(name: &'static str, probe: Probe) -> Program {
+    Program { name, probe, needed: false, few: false }
+}
+
+impl Program {
+    const fn needed(self) -> Program {
+        Program { needed: true, ..self }
+    }
+
+    const fn few(self) -> Program {
+        Program { few: true, ..self }
+    }
+
+    /// Those that stamp at `points`.
+    fn at(points: Points) -> impl Iterator<Item = &'static Program> {
+        PROGRAMS.iter().filter(move |program| program.few || points == Points::All)
+    }
+}
+
+const PROGRAMS: &[Program] = &[
+    program("on_sys_enter", Probe::SysEnter).needed(),
+    program("on_sys_exit", Probe::SysExit).needed(),
+    program("on_tcp_send", Probe::TcpSend).few(),
+    program("on_queue", Probe::Queue).needed().few(),
+    program("on_qdisc_in", Probe::QdiscIn),
+    program("on_qdisc_out", Probe::QdiscOut),
+    program("on_xmit", Probe::Transmit).needed(),
+    program("on_xmit_done", Probe::TransmitDone),
+    program("on_netif_rx", Probe::NetifRx).needed(),
+    program("on_gro", Probe::Gro),
+    program("on_receive", Probe::Receive).needed().few(),
+    program("on_tcp_receive", Probe::TcpReceive),
+    program("on_ready", Probe::Ready).few(),
+    program("on_copy", Probe::Copy).needed().few(),
+    program("on_copied", Probe::Copied),
+    program("on_recv_length", Probe::ReceiveLength).few(),
+    program("on_fork", Probe::Fork).needed().few(),
 ];
 
 /// Of [`PROGRAMS`], the one that tells whose child a process is: it stays while the others rest.
@@ -171,7 +199,7 @@ impl Kernel {
             }
         };
         let (mut missing, mut links) = (Vec::new(), Vec::new());
-        for &(name, probe, needed, _) in PROGRAMS.iter().filter(|program| program.3 || points == Points::All) {
+        for &Program { name, probe, needed, .. } in Program::at(points) {
             match load(&mut programs, name, probe.name(), &btf).and_then(|()| attach(&mut programs, name)) {
                 Ok(link) => links.push((name, link)),
                 Err(cause) if needed => return Err(refused(probe.name(), &cause)),
@@ -248,8 +276,7 @@ impl Kernel {
     pub fn resume(&mut self) -> Result<(), Error> {
         self.before = self.counters()?;
         let Some(programs) = &mut self.programs else { return Ok(()) };
-        let points = self.points;
-        for &(name, probe, ..) in PROGRAMS.iter().filter(|program| program.3 || points == Points::All) {
+        for &Program { name, probe, .. } in Program::at(self.points) {
             let there = self.links.iter().any(|(attached, _)| *attached == name);
             if !there && !self.missing.iter().any(|(missing, _)| *missing == probe.name()) {
                 let link = attach(programs, name).map_err(|cause| refused(probe.name(), &cause))?;
@@ -586,7 +613,7 @@ mod tests {
     #[test]
     fn every_probe_has_a_program() {
         for probe in Probe::ALL.iter().filter(|probe| **probe != Probe::IpSend) {
-            assert!(PROGRAMS.iter().any(|(_, at, ..)| at == probe), "{probe:?}");
+            assert!(PROGRAMS.iter().any(|program| program.probe == *probe), "{probe:?}");
         }
         let calls = calls();
         assert_eq!(calls[usize::try_from(libc::SYS_sendto).expect("small")], SENDS);

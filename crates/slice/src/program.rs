@@ -1,6 +1,6 @@
 //! Sections of a program that carries probes, by the paper's formulas.
 
-use crate::book::{Loop, Tally};
+use crate::book::{Loop, Tally, growing};
 use crate::formulas::Overhead;
 use hdrhistogram::Histogram;
 use measure::slices::SliceTimes;
@@ -81,7 +81,7 @@ impl ProgramBook {
             sections: BTreeMap::new(),
             last: HashMap::new(),
             rounds: Tally::new(),
-            raw_rounds: Tally::new().into_quantiles(),
+            raw_rounds: growing(),
         }
     }
 
