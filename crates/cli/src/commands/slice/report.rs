@@ -3,7 +3,8 @@
 use crate::output::{self, brief, thousands};
 use measure::slices::SliceTimes;
 use serde::Serialize;
-use slice::{Book, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceReport, Unsupported};
+use serde_json::{Map, Value, json};
+use slice::{Book, Costs, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceReport, Unsupported};
 use std::fmt::Write;
 
 /// The object of `--json`; the names are a contract.
@@ -31,7 +32,7 @@ pub(crate) struct SlicesReport {
     /// The exit status of COMMAND, 128 + n when signal n ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<i32>,
-    limits: serde_json::Map<String, serde_json::Value>,
+    limits: Map<String, Value>,
 }
 
 /// What measuring costs, in nanoseconds.
@@ -159,39 +160,12 @@ impl EventReport {
     }
 }
 
-/// A share of the calibration that others may have.
-const OTHERS: f64 = 0.1;
-
 impl SlicesReport {
     pub(crate) fn new(book: &Book, set: Set, status: Option<i32>) -> SlicesReport {
         let costs = book.calibrated();
         let counters = set.counters;
         let total = book.total();
-        let mut limits = serde_json::Map::new();
-        limits.insert("clock".into(), "CLOCK_MONOTONIC, by the kernel, 1 ns".into());
-        if let Some(counters) = counters.as_ref().filter(|counters| counters.crowded > 0) {
-            let text = "frames whose receive call went on when it had copied them, with more than eight or for long: their last slice is not there";
-            limits.insert("crowded".into(), serde_json::json!({ "frames": counters.crowded, "meaning": text }));
-        }
-        if let Some(counters) = counters.as_ref().filter(|counters| counters.evicted > 0) {
-            let text = "frames of anyone whose place another needed; of those asked for, none is counted that had not met its program before";
-            limits.insert("evicted".into(), serde_json::json!({ "frames": counters.evicted, "meaning": text }));
-        }
-        if let Some(counters) = counters.as_ref().filter(|counters| counters.missed > 0) {
-            let text = "runs of probes that the kernel left out, since a thread was preempted within the same probe: frames may be lost, or not counted at all; the machine has too much to do";
-            limits.insert("missed".into(), serde_json::json!({ "runs": counters.missed, "meaning": text }));
-        }
-        if costs.others > OTHERS {
-            let text = "of the time in which the probes' costs were measured, its CPU ran other programs: what is subtracted may be far too much or too little";
-            limits.insert("calibration".into(), serde_json::json!({ "others": costs.others, "meaning": text }));
-        }
-        let shared = costs.events.iter().zip(&set.totals).filter(|(_, total)| total.counted < 0.999);
-        let shared: Vec<String> =
-            shared.map(|(event, total)| format!("{} {}", event.event, output::share(total.counted))).collect();
-        if !shared.is_empty() {
-            let text = "share of the time in which these events were counted: the CPU has fewer counters than are asked for; ask for fewer events";
-            limits.insert("counted".into(), serde_json::json!({ "events": shared, "meaning": text }));
-        }
+        let limits = limits(costs, counters.as_ref(), &set.totals);
         let counted = costs.events.iter().enumerate().map(|(n, cost)| EventReport::Counted {
             event: cost.event.clone(),
             slices: book.counted(n),
@@ -346,13 +320,13 @@ impl SlicesReport {
             }
         }
         for (what, limit) in self.limits.iter().filter(|(_, limit)| limit.is_object()) {
-            let meaning = limit.get("meaning").and_then(serde_json::Value::as_str).unwrap_or_default();
-            let count = if let Some(events) = limit.get("events").and_then(serde_json::Value::as_array) {
-                events.iter().filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(", ")
-            } else if let Some(others) = limit.get("others").and_then(serde_json::Value::as_f64) {
+            let meaning = limit.get("meaning").and_then(Value::as_str).unwrap_or_default();
+            let count = if let Some(events) = limit.get("events").and_then(Value::as_array) {
+                events.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+            } else if let Some(others) = limit.get("others").and_then(Value::as_f64) {
                 output::share(others)
             } else {
-                thousands(limit.get("runs").or(limit.get("frames")).and_then(serde_json::Value::as_u64).unwrap_or(0))
+                thousands(limit.get("runs").or(limit.get("frames")).and_then(Value::as_u64).unwrap_or(0))
             };
             let _ = writeln!(out, "  {what:<9} {count} {meaning}");
         }
@@ -374,4 +348,61 @@ impl SlicesReport {
         }
         out
     }
+}
+
+/// A share of the calibration that others may have.
+const OTHERS: f64 = 0.1;
+
+/// What the run could not resolve: each that holds, with its figure and what that means.
+fn limits(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> Map<String, Value> {
+    let mut limits = Map::new();
+    limits.insert("clock".into(), "CLOCK_MONOTONIC, by the kernel, 1 ns".into());
+    let mut limit = |what: &str, figure: &str, value: Value, meaning: &str| {
+        limits.insert(what.into(), json!({ figure: value, "meaning": meaning }));
+    };
+    let counted = |of: fn(&Counters) -> u64| counters.map(of).filter(|n| *n > 0);
+    if let Some(frames) = counted(|counters| counters.crowded) {
+        limit(
+            "crowded",
+            "frames",
+            json!(frames),
+            "frames whose receive call went on when it had copied them, with more than eight or for long: their last slice is not there",
+        );
+    }
+    if let Some(frames) = counted(|counters| counters.evicted) {
+        limit(
+            "evicted",
+            "frames",
+            json!(frames),
+            "frames of anyone whose place another needed; of those asked for, none is counted that had not met its program before",
+        );
+    }
+    if let Some(runs) = counted(|counters| counters.missed) {
+        limit(
+            "missed",
+            "runs",
+            json!(runs),
+            "runs of probes that the kernel left out, since a thread was preempted within the same probe: frames may be lost, or not counted at all; the machine has too much to do",
+        );
+    }
+    if costs.others > OTHERS {
+        limit(
+            "calibration",
+            "others",
+            json!(costs.others),
+            "of the time in which the probes' costs were measured, its CPU ran other programs: what is subtracted may be far too much or too little",
+        );
+    }
+    let shared = costs.events.iter().zip(totals).filter(|(_, total)| total.counted < 0.999);
+    let shared: Vec<String> =
+        shared.map(|(event, total)| format!("{} {}", event.event, output::share(total.counted))).collect();
+    if !shared.is_empty() {
+        limit(
+            "counted",
+            "events",
+            json!(shared),
+            "share of the time in which these events were counted: the CPU has fewer counters than are asked for; ask for fewer events",
+        );
+    }
+    limits
 }
