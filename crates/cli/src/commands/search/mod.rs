@@ -123,6 +123,16 @@ pub(crate) struct Search {
     quiet: bool,
 }
 
+/// A size that is to be searched.
+struct ToSearch {
+    /// As it was written.
+    size: String,
+    /// The streams with it.
+    specs: Vec<StreamSpec>,
+    /// Mean length of their frames on the line, in bytes.
+    mean_wire: u64,
+}
+
 /// One size of a search, found or not.
 struct Searched {
     size: String,
@@ -140,20 +150,18 @@ struct Lab<'a> {
     journal: Journal,
     stop: Stop,
     seed: u64,
+    /// Of the next trial of a size.
+    number: usize,
 }
 
 impl Lab<'_> {
     /// Runs a trial, or takes it from those that were kept; `None` once the user wants the end.
-    fn run(
-        &mut self,
-        name: &str,
-        specs: &[StreamSpec],
-        trial: &Trial,
-        number: usize,
-    ) -> Result<Option<Measured>, Failure> {
+    fn run(&mut self, name: &str, specs: &[StreamSpec], trial: &Trial) -> Result<Option<Measured>, Failure> {
         if self.stop.asked() {
             return Ok(None);
         }
+        let number = self.number;
+        self.number += 1;
         if let Some(measured) = self.journal.next(name, trial)? {
             return Ok(Some(measured));
         }
@@ -178,10 +186,10 @@ impl Search {
         let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
         let stop = Stop::on_signals()?;
         let journal = Journal::open(self.trials.as_deref(), &self.key(&device))?;
-        let mut lab = Lab { device: &device, journal, stop, seed: self.seed };
+        let mut lab = Lab { device: &device, journal, stop, seed: self.seed, number: 0 };
         let mut searched = Vec::new();
         let mut failure = None;
-        for (size, specs, mean_wire) in sized {
+        for ToSearch { size, specs, mean_wire } in sized {
             let line =
                 FrameRate::from_millis((u128::from(self.line_rate.bps()) * 1_000 / (u128::from(mean_wire) * 8)) as u64);
             let most = self.max.unwrap_or(line);
@@ -236,59 +244,76 @@ impl Search {
         most: FrameRate,
         lab: &mut Lab<'_>,
     ) -> Result<bool, Failure> {
-        let mut number = 0;
+        lab.number = 0;
         while let Some(trial) = one.machine.next_trial() {
-            let Some(measured) = lab.run(&one.size, specs, &trial, number)? else { return Ok(false) };
-            number += 1;
+            let Some(measured) = lab.run(&one.size, specs, &trial)? else { return Ok(false) };
             one.machine.tell(trial, measured.outcome);
             one.measured.push(measured);
             self.say(one, &trial);
         }
-        if let Some(duration) = self.latency {
-            for found in one.machine.found() {
-                let Some(load) = found.lower else {
-                    one.latency.push(None);
-                    continue;
-                };
-                let trial = Trial { load, duration };
-                let name = format!("{} latency", one.size);
-                let Some(measured) = lab.run(&name, specs, &trial, number)? else { return Ok(false) };
-                number += 1;
-                one.latency.push(Some((trial, measured)));
-            }
-        }
-        if self.back_to_back > 0 {
-            let longest =
-                u128::from(most.millis()) * u128::from(self.longest_burst.as_ps()) / (1_000 * u128::from(PS_PER_S));
-            let settings = BurstSettings {
-                rate: most,
-                longest: (longest as u64).max(1),
-                width: self.width,
-                repeats: self.back_to_back,
-                tolerance: Share::from_ppb(self.tolerance.ppb().saturating_mul(BURST_TOLERANCE).min(Share::ONE.ppb())),
+        Ok(self.measure_latency(one, specs, lab)? && self.find_bursts(one, specs, most, lab)?)
+    }
+
+    /// Sends each rate that was found once more, if that is wanted. False if the user wanted the end before.
+    fn measure_latency(&self, one: &mut Searched, specs: &[StreamSpec], lab: &mut Lab<'_>) -> Result<bool, Failure> {
+        let Some(duration) = self.latency else { return Ok(true) };
+        let name = format!("{} latency", one.size);
+        for found in one.machine.found() {
+            let Some(load) = found.lower else {
+                one.latency.push(None);
+                continue;
             };
-            let bursts = one.bursts.insert(Bursts::new(settings));
-            while let Some(trial) = bursts.next_trial() {
-                let name = format!("{} burst", one.size);
-                let Some(measured) = lab.run(&name, specs, &trial, number)? else { return Ok(false) };
-                number += 1;
-                bursts.tell(measured.outcome);
-                if let Some(run) = bursts.runs().last().filter(|_| self.tells()) {
-                    let flaw = run.flaw.map_or(String::new(), |flaw| format!(", does not count: {}", flaw.name()));
-                    let (frames, lost) = (output::thousands(run.frames), output::thousands(run.outcome.lost));
-                    output::note(format!("{}: burst of {frames} frames: {lost} lost{flaw}", one.size));
-                }
+            let trial = Trial { load, duration };
+            let Some(measured) = lab.run(&name, specs, &trial)? else { return Ok(false) };
+            one.latency.push(Some((trial, measured)));
+        }
+        Ok(true)
+    }
+
+    /// Looks for the longest burst without loss, if that is wanted. False if the user wanted the end before.
+    fn find_bursts(
+        &self,
+        one: &mut Searched,
+        specs: &[StreamSpec],
+        rate: FrameRate,
+        lab: &mut Lab<'_>,
+    ) -> Result<bool, Failure> {
+        if self.back_to_back == 0 {
+            return Ok(true);
+        }
+        let longest =
+            u128::from(rate.millis()) * u128::from(self.longest_burst.as_ps()) / (1_000 * u128::from(PS_PER_S));
+        let settings = BurstSettings {
+            rate,
+            longest: (longest as u64).max(1),
+            width: self.width,
+            repeats: self.back_to_back,
+            tolerance: Share::from_ppb(self.tolerance.ppb().saturating_mul(BURST_TOLERANCE).min(Share::ONE.ppb())),
+        };
+        let name = format!("{} burst", one.size);
+        let bursts = one.bursts.insert(Bursts::new(settings));
+        while let Some(trial) = bursts.next_trial() {
+            let Some(measured) = lab.run(&name, specs, &trial)? else { return Ok(false) };
+            bursts.tell(measured.outcome);
+            if let Some(run) = bursts.runs().last().filter(|_| self.tells()) {
+                let flaw = run.flaw.map_or(String::new(), |flaw| format!(", does not count: {}", flaw.name()));
+                let (frames, lost) = (output::thousands(run.frames), output::thousands(run.outcome.lost));
+                output::note(format!("{}: burst of {frames} frames: {lost} lost{flaw}", one.size));
             }
         }
         Ok(true)
     }
 
-    /// Reads what is not read by its option alone: the device, and for each size the streams and the mean
-    /// length of their frames on the line.
-    #[expect(clippy::type_complexity, reason = "three things of each size, taken apart at once")]
-    fn read(&self) -> Result<(Device, Vec<(String, Vec<StreamSpec>, u64)>), Failure> {
+    /// Reads what is not read by its option alone.
+    fn read(&self) -> Result<(Device, Vec<ToSearch>), Failure> {
         let mut problems = Problems::default();
-        let device = match (&self.output, &self.input) {
+        let device = self.read_device(&mut problems);
+        let sized = self.read_sizes(&mut problems);
+        problems.unless_any(Some((device, sized))).map_err(Failure::new)
+    }
+
+    fn read_device(&self, problems: &mut Problems) -> Device {
+        match (&self.output, &self.input) {
             (Some(out), Some(input)) => {
                 for (option, port) in [("--out", out), ("--in", input)] {
                     let read = problems.read(&Text::option(option, port.clone()), PortSpec::parse);
@@ -301,10 +326,9 @@ impl Search {
                 let mut options = vec!["--wait".to_owned(), self.wait.to_string()];
                 for gateway in &self.gateways {
                     problems.read(&Text::option("--gateway", gateway.clone()), |text| {
-                        let bad = || {
+                        text.parse::<std::net::IpAddr>().map_err(|_| {
                             units::ParseError::new(format!("'{text}' is no IP address"), "write 10.0.0.1 or fd00::1")
-                        };
-                        text.parse::<std::net::IpAddr>().map_err(|_| bad())
+                        })
                     });
                     options.extend(["--gateway".to_owned(), gateway.clone()]);
                 }
@@ -318,7 +342,10 @@ impl Search {
                 }
                 Device::Stages { stages: self.dut.clone(), line: self.line_rate }
             }
-        };
+        }
+    }
+
+    fn read_sizes(&self, problems: &mut Problems) -> Vec<ToSearch> {
         let mut sized = Vec::new();
         for size in &self.sizes {
             let words: Vec<&str> = size.split_whitespace().collect();
@@ -348,9 +375,9 @@ impl Search {
             // The mean of a whole cycle of any named mix, and near that of a law.
             const DRAWS: u64 = 14_400;
             let bytes: u64 = (0..DRAWS).map(|_| u64::from(sizes.draw().bytes() + WireLen::OVERHEAD)).sum();
-            sized.push((size.clone(), specs, bytes.div_ceil(DRAWS)));
+            sized.push(ToSearch { size: size.clone(), specs, mean_wire: bytes.div_ceil(DRAWS) });
         }
-        problems.unless_any(Some((device, sized))).map_err(Failure::new)
+        sized
     }
 
     fn goals(&self) -> Result<Vec<Goal>, Failure> {
