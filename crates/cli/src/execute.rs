@@ -7,14 +7,16 @@ use crate::limits;
 use crate::on::On;
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
+use crate::report_text;
 use crate::stop::Stop;
+use crate::verdicts;
 use crate::virtual_time;
 use engine::Pipeline;
 use engine::stages::StageConfig;
-use measure::{DropReason, PipelineReport, Report};
+use measure::{PipelineReport, Report};
 use packet::Frame;
 use page::Verdict;
-use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan, Unit};
+use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -116,7 +118,7 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     if virtual_clock && request.common.cores.is_some() {
         output::note("--cores: virtual time runs on one thread, wherever the kernel likes: CPUs are for live ports");
     }
-    let mut outcome = if virtual_clock {
+    let outcome = if virtual_clock {
         virtual_time::run(request, &stop)?
     } else if request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them apart"));
@@ -125,17 +127,10 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
         live(request, receiver, &stop)?
     };
     let end_to_end = request.common.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
-    note_samples(&outcome.reports, &mut outcome.limits);
     say_who_never_came(&outcome.reports);
-    let report = Report {
-        schema: Report::SCHEMA,
-        command: request.command,
-        pipelines: outcome.reports,
-        end_to_end,
-        limits: with_definitions(outcome.limits),
-    };
-    let mut verdicts = judge(&report, &request.expectations)?;
-    verdicts.extend(receiver.map(|_| whether_all_came(&report)));
+    let report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.limits) };
+    let mut verdicts = verdicts::judge(&report, &request.expectations)?;
+    verdicts.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
     conclude(&report, &verdicts, &request.common, folder, outcome.failure)
 }
 
@@ -168,15 +163,27 @@ fn say_who_never_came(reports: &[PipelineReport]) {
     }
 }
 
-/// Says where a fit was made of a part of the gaps.
-pub(crate) fn note_samples(reports: &[PipelineReport], limits: &mut Map<String, Value>) {
-    for report in reports {
+/// The report of these pipelines. Beside what the run could not resolve, its limits say where a fit was made of a part
+/// of the gaps, and what the figures mean.
+pub(crate) fn report(command: &'static str, pipelines: Vec<PipelineReport>, mut limits: Map<String, Value>) -> Report {
+    for report in &pipelines {
         if let Some((fit, all)) = report.fit.as_ref().and_then(|fit| Some((fit, fit.sampled_from?))) {
             let said = json!(format!("{} of {all} gaps, kept at random by a fixed seed", fit.count));
             let fits = limits.entry("fit").or_insert_with(|| json!({}));
             fits[&report.name] = said;
         }
     }
+    limits.insert(
+        "definitions".into(),
+        json!({
+            "bytes": "frames with FCS (L2)",
+            "gap": "start to start of consecutive frames, ns",
+            "rate": "frames with FCS, bit/s; mean = lengths of all but the last / (last start - first start)",
+            "lateness": "departure minus ask, ns",
+            "balance": "in + copies = out + sum of drops + held",
+        }),
+    );
+    Report { schema: Report::SCHEMA, command, pipelines, end_to_end: None, limits }
 }
 
 /// Prints the report and writes its page; the status follows from expectations and from what ended the run.
@@ -190,7 +197,7 @@ pub(crate) fn conclude(
     let printed = match common.json {
         true => output::json(report).and_then(|json| output::print(&json)),
         false if common.quiet => Ok(()),
-        false => output::print(&output::table(report)),
+        false => output::print(&report_text::table(report)),
     };
     let page = folder.map_or(Ok(()), |mut folder| folder.write(report, verdicts));
     // What ended the run comes first; that its report could not be written is no less true.
@@ -212,7 +219,7 @@ fn live(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<O
 
 #[cfg(not(feature = "live"))]
 fn live(_: &Request, _: Option<&Arrivals>, _: &Stop) -> Result<Outcome, Failure> {
-    Err(Failure::new("this netlathe was built without live ports: build it with the default features"))
+    Err(Failure::no_live_ports())
 }
 
 fn is_virtual(plan: &PipelinePlan) -> bool {
@@ -234,81 +241,4 @@ fn check_ends(request: &Request) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-/// What a run cannot resolve, and what the figures of its report mean.
-pub(crate) fn with_definitions(mut limits: Map<String, Value>) -> Map<String, Value> {
-    limits.insert(
-        "definitions".into(),
-        json!({
-            "bytes": "frames with FCS (L2)",
-            "gap": "start to start of consecutive frames, ns",
-            "rate": "frames with FCS, bit/s; mean = lengths of all but the last / (last start - first start)",
-            "lateness": "departure minus ask, ns",
-            "balance": "in + copies = out + sum of drops + held",
-        }),
-    );
-    limits
-}
-
-/// A receiver expects every frame that was sent.
-fn whether_all_came(report: &Report) -> Verdict {
-    let streams = report.pipelines.iter().flat_map(|pipeline| &pipeline.streams);
-    let lost: u64 = streams.filter_map(|stream| stream.received.as_ref()).map(|received| received.lost).sum();
-    let flows = report.pipelines.iter().filter_map(|pipeline| pipeline.flow.as_ref());
-    let missed: u64 = flows.map(|flow| flow.kernel_drops).sum();
-    let own = if missed > 0 { format!(", of which the receiver itself missed up to {missed}") } else { String::new() };
-    let dropped: u64 = report.pipelines.iter().map(|pipeline| pipeline.drops.total()).sum();
-    let were = |frames: u64, what: String| {
-        let were = if frames == 1 { "was" } else { "were" };
-        (frames > 0).then(|| format!("{} {were} {what}", output::counted(frames, "frame")))
-    };
-    let (lost, dropped) = (were(lost, format!("lost{own}")), were(dropped, "dropped before departure".to_owned()));
-    let why: Vec<String> = lost.into_iter().chain(dropped).collect();
-    Verdict { expected: "every frame at --in".to_owned(), missed: (!why.is_empty()).then(|| why.join(", ")) }
-}
-
-/// A figure of the report with its unit, and with all digits: some of them tell it from its bound.
-fn figure(value: f64, unit: Unit) -> String {
-    match unit {
-        Unit::Time => format!("{value} ns"),
-        Unit::BitRate => format!("{value} bit/s"),
-        Unit::FrameRate => format!("{value} frames/s"),
-        Unit::Share => format!("{} %", output::digits(value * 100.0, 15)),
-        Unit::Size => format!("{value} B"),
-        Unit::Count => value.to_string(),
-    }
-}
-
-/// What became of the expectations.
-fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec<Verdict>, Failure> {
-    let mut verdicts = Vec::new();
-    for expectation in expectations {
-        let (name, fields) = expectation.path.split_first().expect("a path has two names at least");
-        let pipeline = report.pipelines.iter().find(|pipeline| pipeline.name == *name);
-        let mut value = serde_json::to_value(pipeline).map_err(Failure::new)?;
-        let mut fields = fields;
-        if let Some((class, rest)) = fields.split_first()
-            && let Some(classes) = value.get("classes").and_then(Value::as_array)
-            && let Some(found) = classes.iter().find(|found| found["name"] == class.as_str())
-        {
-            (value, fields) = (found.clone(), rest);
-        }
-        for field in fields {
-            value = value.get(field).cloned().unwrap_or(Value::Null);
-        }
-        // Reports list the reasons that occurred; the others dropped nothing.
-        if let [drops, reason] = fields
-            && (value.is_null() && drops == "drops" && DropReason::ALL.iter().any(|known| known.name() == reason))
-        {
-            value = json!(0);
-        }
-        let missed = match value.as_f64() {
-            Some(value) if expectation.holds(value) => None,
-            Some(value) => Some(format!("it is {}", figure(value, expectation.unit))),
-            None => Some("this run has no such figure".to_owned()),
-        };
-        verdicts.push(Verdict { expected: expectation.text.clone(), missed });
-    }
-    Ok(verdicts)
 }

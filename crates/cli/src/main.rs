@@ -19,9 +19,11 @@ mod on;
 mod output;
 mod page_folder;
 mod progress;
+mod report_text;
 mod resolution;
 mod stop;
 mod trials;
+mod verdicts;
 mod virtual_time;
 #[cfg(feature = "live")]
 mod watched;

@@ -54,7 +54,7 @@ impl On {
 
     #[cfg(not(feature = "live"))]
     pub(crate) fn check(_: &str) -> Result<On, Failure> {
-        Err(Failure::new("this netlathe was built without live ports: build it with the default features"))
+        Err(Failure::no_live_ports())
     }
 
     /// Whether whoever types may be cut off: the other end of an SSH session that this process descends

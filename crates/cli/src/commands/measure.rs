@@ -8,9 +8,7 @@ use crate::stop::Stop;
 use crate::virtual_time;
 use engine::schedules::Ask;
 use engine::schedules::laws::{Law, Placed};
-use measure::{
-    Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, Report, StreamMeter, Timeline,
-};
+use measure::{Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, StreamMeter, Timeline};
 use packet::{Frame, HeapFrame, Stamp};
 use page::Verdict;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
@@ -91,6 +89,26 @@ fn parse_expected(text: &str) -> Result<Ask, units::ParseError> {
     let law = first == "fixed" || Law::KINDS.iter().any(|kind| kind.name == first);
     let time = first.ends_with('s') && !first.ends_with("bps") && !first.ends_with("pps") && !first.ends_with("/s");
     if law || time && first.starts_with(|c: char| c.is_ascii_digit()) { parse_gap(text) } else { parse_wave(text) }
+}
+
+/// Why frames that arrive cannot be compared with such an ask, if so.
+fn not_comparable(expected: &Ask) -> Option<String> {
+    let idle = "measure does not know the line, and so no idle time: leave idle out";
+    match expected {
+        Ask::Rate(Rate::Line(_) | Rate::Bits(_, Layer::Ip)) => Some(
+            "measure counts frames, not shares of a line or IP bytes: write 5Gbps, '5Gbps wire' or 50kpps".to_owned(),
+        ),
+        Ask::Wave(wave) => {
+            let name = wave.kind().name;
+            Some(format!("measure compares with constant rates, not with a {name}: write 5Gbps"))
+        }
+        Ask::Depth(_) => {
+            Some("follow-depth goes by what waits at the sender, which measure does not see: write 5Gbps".to_owned())
+        }
+        Ask::IdleGap(_) => Some(idle.to_owned()),
+        Ask::Law(law) => law.idle.then(|| idle.to_owned()),
+        Ask::Nothing | Ask::Gap(_) | Ask::Rate(_) => None,
+    }
 }
 
 /// The inter-departure time that should follow a frame of `length`, where that is known of each.
@@ -214,58 +232,7 @@ impl Measure {
         if self.common.cores.is_some() {
             return Err(Failure::new("--cores: measure receives on one thread: write taskset -c 2 netlathe measure …"));
         }
-        let mut problems = Problems::default();
-        let port = match (&self.input, &self.pcap) {
-            (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
-            (None, file) => file.clone().map(PortSpec::Pcap),
-        };
-        let files = Listed::default();
-        let parse = |text: &str| {
-            let mut ask = parse_expected(text)?;
-            ask.load(&files)?;
-            Ok(ask)
-        };
-        let expected =
-            self.expect.as_ref().and_then(|text| problems.read(&Text::option("--expect", text.clone()), parse));
-        if let Some(Ask::Rate(Rate::Line(_) | Rate::Bits(_, Layer::Ip))) = expected {
-            let origin = scenario::Origin::Option("--expect");
-            problems.add(
-                &origin,
-                "measure counts frames, not shares of a line or IP bytes: write 5Gbps, '5Gbps wire' or 50kpps",
-            );
-        }
-        if let Some(Ask::Wave(wave)) = &expected {
-            let origin = scenario::Origin::Option("--expect");
-            let name = wave.kind().name;
-            problems.add(&origin, format!("measure compares with constant rates, not with a {name}: write 5Gbps"));
-        }
-        if let Some(Ask::Depth(_)) = &expected {
-            let origin = scenario::Origin::Option("--expect");
-            problems
-                .add(&origin, "follow-depth goes by what waits at the sender, which measure does not see: write 5Gbps");
-        }
-        let idle = match &expected {
-            Some(Ask::IdleGap(_)) => true,
-            Some(Ask::Law(law)) => law.idle,
-            _ => false,
-        };
-        if idle {
-            let origin = scenario::Origin::Option("--expect");
-            problems.add(&origin, "measure does not know the line, and so no idle time: leave idle out");
-        }
-        let port = problems.unless_any(port).map_err(Failure::new)?;
-        let mut read = files.into_paths();
-        if let PortSpec::Pcap(path) = &port {
-            read.push(path.clone());
-        }
-        if let Some(write) = self.write.as_ref().filter(|write| read.iter().any(|path| virtual_time::same(path, write)))
-        {
-            return Err(Failure::new(format!(
-                "--write: {} would be overwritten while it is in use: name another output",
-                write.display()
-            )));
-        }
-
+        let (port, expected) = self.read()?;
         let folder = self.common.page_folder()?;
         let stop = Stop::on_signals()?;
         let law = match &expected {
@@ -294,19 +261,45 @@ impl Measure {
             resolution::warn(&mut outcome.limits, resolution::of_stamps(gap).as_slice());
         }
         let failure = outcome.failure.take();
-        execute::note_samples(std::slice::from_ref(&report), &mut outcome.limits);
-        let report = Report {
-            schema: Report::SCHEMA,
-            command: "measure",
-            pipelines: vec![report],
-            end_to_end: None,
-            limits: execute::with_definitions(outcome.limits),
-        };
+        let report = execute::report("measure", vec![report], outcome.limits);
         let verdict = expected.zip(self.expect.as_ref()).map(|(expected, text)| Verdict {
             expected: text.clone(),
             missed: self.miss(&expected, &report.pipelines[0]),
         });
         execute::conclude(&report, verdict.as_slice(), &self.common, folder, failure)
+    }
+
+    /// Reads where frames come from and what is expected of them; refuses to overwrite what is read.
+    fn read(&self) -> Result<(PortSpec, Option<Ask>), Failure> {
+        let mut problems = Problems::default();
+        let port = match (&self.input, &self.pcap) {
+            (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
+            (None, file) => file.clone().map(PortSpec::Pcap),
+        };
+        let files = Listed::default();
+        let parse = |text: &str| {
+            let mut ask = parse_expected(text)?;
+            ask.load(&files)?;
+            Ok(ask)
+        };
+        let expected =
+            self.expect.as_ref().and_then(|text| problems.read(&Text::option("--expect", text.clone()), parse));
+        if let Some(why) = expected.as_ref().and_then(not_comparable) {
+            problems.add(&scenario::Origin::Option("--expect"), why);
+        }
+        let port = problems.unless_any(port).map_err(Failure::new)?;
+        let mut read = files.into_paths();
+        if let PortSpec::Pcap(path) = &port {
+            read.push(path.clone());
+        }
+        if let Some(write) = self.write.as_ref().filter(|write| read.iter().any(|path| virtual_time::same(path, write)))
+        {
+            return Err(Failure::new(format!(
+                "--write: {} would be overwritten while it is in use: name another output",
+                write.display()
+            )));
+        }
+        Ok((port, expected))
     }
 
     /// Why the expectation is missed, if it is.
@@ -392,8 +385,7 @@ fn from_capture(
             progress.say(0, receiver.so_far(progress.passed()));
         }
         if let Some(writer) = &mut writer {
-            let stamp = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
-            failure = writer.write(stamp, frame.bytes(), frame.original()).err().map(Failure::new);
+            failure = writer.write(arrived_ns, frame.bytes(), frame.original()).err().map(Failure::new);
             if failure.is_some() {
                 break;
             }
@@ -427,5 +419,5 @@ fn from_interface(
 
 #[cfg(not(feature = "live"))]
 fn from_interface(_: &str, _: &mut Receiver, _: &Reception<'_>, _: &Stop) -> Result<Outcome, Failure> {
-    Err(Failure::new("this netlathe was built without live ports: build it with the default features"))
+    Err(Failure::no_live_ports())
 }

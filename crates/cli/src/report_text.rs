@@ -1,0 +1,403 @@
+//! The report as text for people: every figure with its unit.
+
+use crate::output::{bits, counted, share, thousands, time};
+use measure::{FitReport, LimitReport, PipelineReport, Report, StreamReport, Tally};
+use std::fmt::{self, Write};
+
+/// The whole report.
+pub(crate) fn table(report: &Report) -> String {
+    let mut text = String::new();
+    for pipeline in &report.pipelines {
+        // Writing to a string cannot fail.
+        let _ = pipeline_table(&mut text, pipeline);
+        for class in &pipeline.classes {
+            let mut lines = String::new();
+            let _ = pipeline_table(&mut lines, class);
+            for line in lines.lines() {
+                let _ = writeln!(text, "  {line}");
+            }
+        }
+        let planned = report.limits.get("planned").and_then(|planned| planned.get(&pipeline.name));
+        if let Some(why) = planned.and_then(serde_json::Value::as_str) {
+            let _ = writeln!(text, "  planned   {why}");
+        }
+        let floor = report.limits.get("floor").and_then(|floors| floors.get(&pipeline.name));
+        let figure = |name| floor.and_then(|floor| floor.get(name)).and_then(serde_json::Value::as_f64);
+        if let (Some(p50), Some(p99), Some(near)) = (figure("p50"), figure("p99"), figure("within_1us")) {
+            let _ = writeln!(
+                text,
+                "  floor     median {}, p99 {}, within 1 µs {}: a loop that only waits, before the run",
+                time(p50),
+                time(p99),
+                share(near)
+            );
+        }
+    }
+    if let Some(end_to_end) = &report.end_to_end {
+        text.push_str(&end_to_end.table());
+    }
+    text
+}
+
+/// Times in ns, each behind its name.
+fn times(named: &[(&str, f64)]) -> String {
+    let each: Vec<String> = named.iter().map(|(name, ns)| format!("{name} {}", time(*ns))).collect();
+    each.join(", ")
+}
+
+/// The upper half of a distribution, by the names that every line has for it.
+fn quantiles(p50: f64, p99: f64, max: f64) -> [(&'static str, f64); 3] {
+    [("median", p50), ("p99", p99), ("max", max)]
+}
+
+/// One pipeline or class.
+fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
+    match &report.rule {
+        Some(rule) => writeln!(out, "{}: {rule}", report.name)?,
+        None => writeln!(out, "{}", report.name)?,
+    }
+    frame_lines(out, report)?;
+    gap_lines(out, report)?;
+    departure_lines(out, report)?;
+    if let Some(limit) = &report.limit {
+        limit_lines(out, limit)?;
+    }
+    // One stream that is sent is all that is out.
+    let told = report.streams.len() > 1 || report.streams.iter().any(|stream| stream.received.is_some());
+    for stream in report.streams.iter().filter(|_| told) {
+        stream_lines(out, stream)?;
+    }
+    if let Some(slices) = &report.slices {
+        out.push_str(&slices.table(false));
+    }
+    if let Some(answers) = report.answers.as_ref().filter(|answers| answers.came.frames > 0) {
+        writeln!(
+            out,
+            "  answered  {} ARP, {} neighbour and {} echo requests of {} that arrived on the port; {} dropped, {} held",
+            thousands(answers.answered.arp),
+            thousands(answers.answered.ndp),
+            thousands(answers.answered.echo),
+            counted(answers.came.frames, "frame"),
+            thousands(answers.drops.total()),
+            thousands(answers.held)
+        )?;
+    }
+    if let Some(flow) = &report.flow {
+        writeln!(
+            out,
+            "  receiver  {} lost by the kernel, {} with unfinished checksums, {} longer than the MTU",
+            counted(flow.kernel_drops, "frame"),
+            thousands(flow.partial_checksums),
+            thousands(flow.super_frames)
+        )?;
+    }
+    Ok(())
+}
+
+/// Where frames went, and what was done to them.
+fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
+    let tally = |tally: &Tally| format!("{}, {} B with FCS", counted(tally.frames, "frame"), thousands(tally.bytes));
+    writeln!(out, "  in        {}", tally(&report.came))?;
+    writeln!(out, "  out       {}", tally(&report.left))?;
+    for (reason, frames) in report.drops.iter() {
+        writeln!(out, "  dropped   {}: {} ({})", counted(frames, "frame"), reason.name(), reason.meaning())?;
+    }
+    if report.copies > 0 {
+        writeln!(out, "  copies    {} made by duplication", counted(report.copies, "frame"))?;
+    }
+    for (effect, frames) in report.effects.iter() {
+        writeln!(out, "  {:<9} {}: {}", effect.name(), counted(frames, "frame"), effect.meaning())?;
+    }
+    if let Some(delay) = &report.delay {
+        let spread = [("mean", delay.mean_ns), ("sd", delay.std_ns), ("min", delay.min_ns)];
+        writeln!(out, "  delay     {}, {}", times(&spread), times(&quantiles(delay.p50, delay.p99, delay.max_ns)))?;
+    }
+    if let Some(reorder) = report.reorder.as_ref().filter(|reorder| reorder.reordered > 0) {
+        writeln!(
+            out,
+            "  reordered {} of {}, {} (RFC 4737); largest extent {}",
+            thousands(reorder.reordered),
+            counted(reorder.frames, "frame"),
+            share(reorder.ratio),
+            thousands(reorder.max_extent)
+        )?;
+    }
+    if report.held > 0 {
+        writeln!(out, "  held      {} when the run ended", counted(report.held, "frame"))?;
+    }
+    if let Some(back) = &report.back {
+        write!(out, "  return    {} in, {} out", tally(&back.came), tally(&back.left))?;
+        writeln!(out, ", {} dropped, {} held", thousands(back.drops.total()), thousands(back.held))?;
+    }
+    if let Some(fillers) = &report.fillers {
+        writeln!(out, "  fillers   {}", tally(fillers))?;
+    }
+    Ok(())
+}
+
+/// When they left: gaps and rates, against what was asked.
+fn gap_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
+    if let Some(gap) = &report.gap {
+        let spread = [("mean", gap.mean_ns), ("sd", gap.std_ns), ("min", gap.min_ns)];
+        writeln!(out, "  gap       {}, {}", times(&spread), times(&quantiles(gap.p50, gap.p99, gap.max_ns)))?;
+        if let Some(error) = &gap.error {
+            let spread = times(&quantiles(error.p50, error.p99, error.max_ns));
+            writeln!(out, "  asked     {}: mean error {}, {spread}", time(error.ask_ns), time(error.mean_ns))?;
+        }
+    }
+    if let Some(fit) = &report.fit {
+        fit_lines(out, fit)?;
+    }
+    if let Some(conformance) = &report.conformance {
+        write!(out, "  kept      within")?;
+        if let Some(within) = conformance.within_1_byte_time {
+            write!(out, " 1 byte time {},", share(within))?;
+        }
+        writeln!(
+            out,
+            " 64 ns {}, 256 ns {}, 1 µs {}; back to back {}",
+            share(conformance.within_64ns),
+            share(conformance.within_256ns),
+            share(conformance.within_1us),
+            share(conformance.back_to_back)
+        )?;
+    }
+    if let Some(rate) = &report.rate {
+        write!(out, "  rate      mean {}", bits(rate.mean_bps))?;
+        if let (Some(min), Some(max)) = (rate.min_bps, rate.max_bps) {
+            let windows = counted(rate.windows, "window");
+            write!(out, ", {} to {} in {windows} of {}", bits(min), bits(max), time(rate.window_ns))?;
+        }
+        writeln!(out, " (frames with FCS)")?;
+    }
+    Ok(())
+}
+
+/// How the schedule was kept, and what stood in its way.
+fn departure_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
+    if let Some(late) = report.lateness.as_ref().filter(|_| report.says_when()) {
+        writeln!(
+            out,
+            "  late      {}; earliest {} early; pacer {}",
+            times(&quantiles(late.p50, late.p99, late.max)),
+            time(late.early_max),
+            report.pacer.unwrap_or("none")
+        )?;
+        if let Some(hiccups) = late.hiccups.filter(|hiccups| hiccups.count > 0) {
+            writeln!(
+                out,
+                "  hiccups   {}, in which {} came later than {}, at most {}",
+                thousands(hiccups.count),
+                counted(hiccups.frames, "departure"),
+                time(hiccups.above_ns),
+                time(hiccups.longest_ns)
+            )?;
+        }
+    }
+    if let Some(starved) = report.starved.filter(|starved| *starved > 0) {
+        writeln!(out, "  starved   {}: no frame was ready when one was due", counted(starved, "time"))?;
+    }
+    if let Some(buffer) = report.buffer.filter(|buffer| buffer.asked_ns > 0.0 || !buffer.enough) {
+        let enough = if buffer.enough { "enough" } else { "too little" };
+        writeln!(
+            out,
+            "  buffer    {}, {enough}: the wave is {} wide, which is the --buffer that starves no departure",
+            time(buffer.asked_ns),
+            time(buffer.width_ns)
+        )?;
+    }
+    for source in &report.sources {
+        writeln!(
+            out,
+            "  source    {}: {} in, {} out; {}, {} missed; skew mean {}, max {}; overlap {} in, {} out",
+            source.source,
+            counted(source.came.frames, "frame"),
+            thousands(source.left.frames),
+            counted(source.crests, "crest"),
+            thousands(source.missed),
+            time(source.skew.mean_ns),
+            time(source.skew.max_ns),
+            time(source.overlap.in_ns),
+            time(source.overlap.out_ns)
+        )?;
+    }
+    if let Some(forgiven) = report.forgiven.as_ref().filter(|forgiven| forgiven.times > 0) {
+        writeln!(
+            out,
+            "  forgiven  {} in all, {}: the rest of the schedule moved by it",
+            time(forgiven.ns),
+            counted(forgiven.times, "time")
+        )?;
+    }
+    if let Some(crowded) = report.crowded.filter(|crowded| *crowded > 0) {
+        writeln!(out, "  crowded   {} waited for the frame before to leave the line", counted(crowded, "departure"))?;
+    }
+    if let Some(contended) = report.contended.filter(|contended| contended.frames > 0) {
+        writeln!(
+            out,
+            "  contended {} waited for a frame of another class, at most {}",
+            counted(contended.frames, "departure"),
+            time(contended.max_ns)
+        )?;
+    }
+    if let Some(carried) = report.carried.filter(|carried| *carried > 0) {
+        writeln!(
+            out,
+            "  carried   {} less than a smallest filler apart, made good by the next",
+            counted(carried, "departure")
+        )?;
+    }
+    if let Some(underruns) = report.underruns.filter(|underruns| *underruns > 0) {
+        writeln!(out, "  underruns {}: the queue was empty while the line could have sent", thousands(underruns))?;
+    }
+    if let Some(line) = &report.line {
+        writeln!(
+            out,
+            "  line      {}, {} data and {}; {} of {} not where planned, by up to {}; idle {}",
+            counted(line.slots.into(), "slot"),
+            thousands(line.data.frames),
+            counted(line.fillers.frames, "filler"),
+            thousands(line.displaced),
+            thousands(line.compared),
+            time(line.max_off_ns),
+            time(line.idle_ns)
+        )?;
+    }
+    if let Some(shortfall) = &report.shortfall {
+        writeln!(
+            out,
+            "  shortfall {:.4} % of the ask was obtained: {} behind at the end; the frames do not fit in what was asked",
+            shortfall.obtained_share * 100.0,
+            time(shortfall.behind_ns)
+        )?;
+    }
+    Ok(())
+}
+
+fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
+    writeln!(
+        out,
+        "  limit     {} of {} B for each {}, {}, {}: {} frames conform, {} exceed",
+        bits(limit.rate_bps as f64),
+        thousands(limit.burst_bytes),
+        limit.key,
+        limit.mode,
+        limit.algorithm,
+        thousands(limit.conforming.frames),
+        thousands(limit.exceeding.frames)
+    )?;
+    let more = [
+        ("yellow", limit.yellow.map(|yellow| yellow.frames)),
+        ("marked", limit.marked),
+        ("delayed", limit.delayed),
+        ("without a key", Some(limit.without_key)),
+        ("unmetered", Some(limit.unmetered)),
+    ];
+    let more: Vec<String> = more
+        .iter()
+        .filter_map(|(name, n)| Some((name, (*n)?)))
+        .filter(|(_, n)| *n > 0)
+        .map(|(name, n)| format!("{} {name}", thousands(n)))
+        .collect();
+    if !more.is_empty() {
+        writeln!(out, "            {}", more.join(", "))?;
+    }
+    let users = &limit.users;
+    writeln!(
+        out,
+        "  users     {} present, room for {}, {} B each; {} came, {} made room, {} frames found none",
+        thousands(users.present),
+        thousands(users.capacity as u64),
+        users.bytes_per_user,
+        thousands(users.created),
+        thousands(users.reclaimed),
+        thousands(users.refused)
+    )?;
+    for length in ["10ms", "100ms", "1s"] {
+        let Some(window) = limit.error.get(length) else { continue };
+        writeln!(
+            out,
+            "  obtained  ÷ asked over {length}: {:.4} to {:.4}, median {:.4}; error p99 {}, worst {} ({})",
+            window.min,
+            window.max,
+            window.p50,
+            share(window.p99_error),
+            share(window.worst_error),
+            counted(window.windows, "window")
+        )?;
+    }
+    for talker in limit.talkers.iter().take(3) {
+        writeln!(
+            out,
+            "  talker    {}: {} B passed, {} B exceeded, rate {}",
+            talker.user,
+            thousands(talker.passed_bytes),
+            thousands(talker.exceeded_bytes),
+            bits(talker.rate_bps as f64)
+        )?;
+    }
+    let loads = limit.workers.iter().map(|worker| worker.frames);
+    if let (Some(least), Some(most)) = (loads.clone().min(), loads.max()) {
+        writeln!(
+            out,
+            "  workers   {}, {} to {} frames each; {} frames found one too busy",
+            limit.workers.len(),
+            thousands(least),
+            thousands(most),
+            thousands(limit.workers.iter().map(|worker| worker.overrun).sum::<u64>() + limit.undealt.unwrap_or(0))
+        )?;
+    }
+    Ok(())
+}
+
+fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
+    write!(out, "  stream {:<2} ", report.stream)?;
+    if let Some(sent) = report.sent {
+        write!(out, "{} sent", thousands(sent))?;
+    }
+    let Some(received) = &report.received else { return writeln!(out) };
+    if report.sent.is_some() {
+        write!(out, ", ")?;
+    }
+    write!(out, "{} came, {} lost ({})", thousands(received.received), thousands(received.lost), share(received.loss))?;
+    writeln!(
+        out,
+        ", {}, {} reordered ({}, extent {})",
+        counted(received.duplicates, "duplicate"),
+        thousands(received.reordered),
+        share(received.reorder_ratio),
+        thousands(received.reorder_max_extent)
+    )?;
+    if received.received == 0 {
+        return Ok(());
+    }
+    let delay = &received.delay;
+    let least = times(&[("mean", delay.mean_ns), ("min", delay.min_ns)]);
+    writeln!(out, "            delay {least}, {}", times(&quantiles(delay.p50, delay.p99, delay.max_ns)))?;
+    let pdv = &received.pdv;
+    write!(out, "            PDV {}", times(&quantiles(pdv.p50, pdv.p99, pdv.max_ns)))?;
+    if let Some(ipdv) = &received.ipdv {
+        write!(out, "; IPDV {}", times(&[("mean", ipdv.mean_ns), ("p99", ipdv.p99), ("max", ipdv.max_ns)]))?;
+    }
+    writeln!(out)
+}
+
+fn fit_lines(out: &mut String, fit: &FitReport) -> fmt::Result {
+    write!(out, "  law       {}", fit.distribution)?;
+    if let (Some(mean), Some(std)) = (fit.law_mean_ns, fit.law_std_ns) {
+        write!(out, ": mean {}, sd {}", time(mean), time(std))?;
+    }
+    write!(out, "\n  fit       ")?;
+    if let (Some(d), Some(critical), Some(p)) = (fit.ks_d, fit.ks_critical_05, fit.ks_p) {
+        write!(out, "KS D {d:.6} (5 %: {critical:.6}), p {p:.4}")?;
+    }
+    if let (Some(chi2), Some(df), Some(p)) = (fit.chi2, fit.chi2_df, fit.chi2_p) {
+        write!(out, "chi2 {chi2:.3} of {df} degrees of freedom, p {p:.4}")?;
+    }
+    let kl = fit.kl.map_or("infinite".to_owned(), |kl| format!("{kl:.2e}"));
+    write!(out, "; MSE {:.2e}, KL {kl} in {} bins; lag-1 correlation {:.4}", fit.mse, fit.bins, fit.lag1)?;
+    if fit.outside > 0.0 {
+        write!(out, "; {:.4} % outside of the law", fit.outside * 100.0)?;
+    }
+    writeln!(out)
+}

@@ -1,0 +1,69 @@
+//! What was expected of a run, and what became of it.
+
+use crate::output::{self, Failure};
+use measure::{DropReason, Report};
+use page::Verdict;
+use scenario::{Expectation, Unit};
+use serde_json::{Value, json};
+
+/// What became of the expectations.
+pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec<Verdict>, Failure> {
+    let mut verdicts = Vec::new();
+    for expectation in expectations {
+        let (name, fields) = expectation.path.split_first().expect("a path has two names at least");
+        let pipeline = report.pipelines.iter().find(|pipeline| pipeline.name == *name);
+        let mut value = serde_json::to_value(pipeline).map_err(Failure::new)?;
+        let mut fields = fields;
+        if let Some((class, rest)) = fields.split_first()
+            && let Some(classes) = value.get("classes").and_then(Value::as_array)
+            && let Some(found) = classes.iter().find(|found| found["name"] == class.as_str())
+        {
+            (value, fields) = (found.clone(), rest);
+        }
+        for field in fields {
+            value = value.get(field).cloned().unwrap_or(Value::Null);
+        }
+        // Reports list the reasons that occurred; the others dropped nothing.
+        if let [drops, reason] = fields
+            && (value.is_null() && drops == "drops" && DropReason::ALL.iter().any(|known| known.name() == reason))
+        {
+            value = json!(0);
+        }
+        let missed = match value.as_f64() {
+            Some(value) if expectation.holds(value) => None,
+            Some(value) => Some(format!("it is {}", figure(value, expectation.unit))),
+            None => Some("this run has no such figure".to_owned()),
+        };
+        verdicts.push(Verdict { expected: expectation.text.clone(), missed });
+    }
+    Ok(verdicts)
+}
+
+/// A figure of the report with its unit, and with all digits: some of them tell it from its bound.
+fn figure(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Time => format!("{value} ns"),
+        Unit::BitRate => format!("{value} bit/s"),
+        Unit::FrameRate => format!("{value} frames/s"),
+        Unit::Share => format!("{} %", output::digits(value * 100.0, 15)),
+        Unit::Size => format!("{value} B"),
+        Unit::Count => value.to_string(),
+    }
+}
+
+/// A receiver expects every frame that was sent.
+pub(crate) fn whether_all_came(report: &Report) -> Verdict {
+    let streams = report.pipelines.iter().flat_map(|pipeline| &pipeline.streams);
+    let lost: u64 = streams.filter_map(|stream| stream.received.as_ref()).map(|received| received.lost).sum();
+    let flows = report.pipelines.iter().filter_map(|pipeline| pipeline.flow.as_ref());
+    let missed: u64 = flows.map(|flow| flow.kernel_drops).sum();
+    let own = if missed > 0 { format!(", of which the receiver itself missed up to {missed}") } else { String::new() };
+    let dropped: u64 = report.pipelines.iter().map(|pipeline| pipeline.drops.total()).sum();
+    let were = |frames: u64, what: String| {
+        let were = if frames == 1 { "was" } else { "were" };
+        (frames > 0).then(|| format!("{} {were} {what}", output::counted(frames, "frame")))
+    };
+    let (lost, dropped) = (were(lost, format!("lost{own}")), were(dropped, "dropped before departure".to_owned()));
+    let why: Vec<String> = lost.into_iter().chain(dropped).collect();
+    Verdict { expected: "every frame at --in".to_owned(), missed: (!why.is_empty()).then(|| why.join(", ")) }
+}
