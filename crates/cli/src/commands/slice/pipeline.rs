@@ -98,7 +98,7 @@ impl PipelineSlices {
         let words = [OsString::from("netlathe")].into_iter().chain(self.command.iter().cloned());
         match crate::Arguments::try_parse_from(words) {
             Ok(arguments) => Ok(arguments.command),
-            Err(error) => Err(Failure::new(format!("behind --: {}", crate::in_one_line(&error)))),
+            Err(error) => Err(Failure::new(format!("behind --: {}", crate::usage::in_one_line(&error)))),
         }
     }
 }
