@@ -1,16 +1,18 @@
-//! Makes the pipeline of a plan: its stages, its schedules, its classes.
+//! Makes the pipeline of a plan, in virtual time and live: its stages, its schedules, its classes, its replay.
 
 use crate::commands::Every;
 use crate::execute::Request;
 use crate::output::Failure;
-use crate::virtual_time::tolerance;
 use engine::classes::{Classifier, Rule};
+use engine::schedules::laws::Sampling as LawSampling;
 use engine::schedules::{Ask, Schedule};
 use engine::slices::Sampling;
 use engine::stages::StageConfig;
 use engine::{Class, ClassName, Pipeline, Stage};
-use packet::Frame;
-use scenario::{ClassPlan, PipelinePlan};
+use packet::{Frame, HeapFrame};
+use scenario::{ClassPlan, Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Speed};
+use sim::{CaptureReader, ReplaySource, Source};
+use units::Span;
 
 /// The pipeline of a plan. `build` makes a stage, by the path that its draws are keyed by; `schedule` that of a
 /// class, by its number, what it asks, and that path.
@@ -93,4 +95,52 @@ fn class_name(name: &str, rule: Option<&Rule>, ask: &Ask) -> ClassName {
         asked_gap: ask.fixed_gap(),
         free: *ask == Ask::Nothing,
     }
+}
+
+/// How late a departure may be and still count as on time: the steps of a line, or of a clock.
+fn tolerance(plan: &PipelinePlan) -> Span {
+    match (plan.pacer, plan.line) {
+        // Where fillers do not fit, 42 byte times are carried.
+        (Pacer::Filler | Pacer::LaunchTime, Some(line)) => line.span(43),
+        _ => Span::from_us(1),
+    }
+}
+
+/// A capture that is sent again; at the most, all of its frames are there from the start.
+pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError> {
+    let speed = replay.speed;
+    let scale = (speed != Speed::Most).then(|| Box::new(move |span| speed.scale(span)) as Box<_>);
+    ReplaySource::open(&replay.path, replay.times, scale, replay.rewrite.clone())
+}
+
+/// How many frames of each class will come, where that is asked for and can be told: strata span the
+/// whole run.
+pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
+    let stratified = |ask: &Ask| matches!(ask, Ask::Law(law) if law.sampling == LawSampling::Stratified);
+    let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
+    let counted = asks.clone().any(stratified);
+    let mut records = vec![0_u64; plan.classes.len() + 1];
+    let mut frame = HeapFrame::default();
+    // What is no file (a pipe) can be read once only. A capture that breaks off is told by the run itself.
+    match &plan.source {
+        SourcePlan::Streams { count, .. } if plan.classes.is_empty() => return Ok(vec![*count]),
+        SourcePlan::Port(PortSpec::Pcap(path)) if counted && path.is_file() => {
+            let mut reader = CaptureReader::open(path).map_err(Failure::new)?;
+            let mut classifier = classifier(plan)?;
+            while let Ok(Some(_)) = reader.read(&mut frame) {
+                records[classifier.class(frame.bytes())] += 1;
+            }
+        }
+        SourcePlan::Replay(replay) if counted && replay.path.is_file() => {
+            let mut source = open_replay(&Replay { times: 1, ..replay.clone() }).map_err(Failure::new)?;
+            let mut classifier = classifier(plan)?;
+            while source.arrival().is_some() {
+                source.take(&mut frame);
+                let class = &mut records[classifier.class(frame.bytes())];
+                *class = class.saturating_add(replay.times);
+            }
+        }
+        _ => return Ok(vec![None; plan.classes.len() + 1]),
+    }
+    Ok(records.into_iter().map(Some).collect())
 }

@@ -2,7 +2,7 @@
 
 use crate::commands::Common;
 use crate::decisions::{self, DecisionFile};
-use crate::files::Listed;
+use crate::files::{self, Listed};
 use crate::limits;
 use crate::on::On;
 use crate::output::{self, Failure};
@@ -83,10 +83,10 @@ impl Request {
     /// A request of one pipeline, given by options.
     pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
         let mut problems = Problems::default();
-        let files = Listed::default();
-        let plan = text.resolve(Some(&files), &mut problems);
+        let listed = Listed::default();
+        let plan = text.resolve(Some(&listed), &mut problems);
         let plan = problems.unless_any(plan).map_err(Failure::new)?;
-        let (expectations, read) = (Vec::new(), files.into_paths());
+        let (expectations, read) = (Vec::new(), listed.into_paths());
         Ok(Request { command, pipelines: vec![plan], expectations, read, decisions: None, on: None, common })
     }
 }
@@ -123,7 +123,7 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     } else if request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them apart"));
     } else {
-        virtual_time::check_files(request)?;
+        files::check(request)?;
         live(request, receiver, &stop)?
     };
     let end_to_end = request.common.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;

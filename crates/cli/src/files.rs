@@ -1,9 +1,13 @@
-//! The files that asks name: tables of laws, captures whose gaps are a law.
+//! The files that asks name (tables of laws, captures whose gaps are a law), and those that a run writes.
 
+use crate::execute::Request;
+use crate::output::Failure;
 use engine::schedules::Files;
 use packet::HeapFrame;
+use scenario::{PortSpec, Replay, SourcePlan};
 use sim::CaptureReader;
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use units::{PS_PER_NS, ParseError};
 
@@ -87,4 +91,51 @@ impl Files for Listed {
     fn memory(&self) -> Option<engine::schedules::Advise> {
         OnDisk.memory()
     }
+}
+
+/// Outputs have a place, and no file is written twice, or read and written.
+pub(crate) fn check(request: &Request) -> Result<(), Failure> {
+    let mut inputs: Vec<&Path> = request.read.iter().map(PathBuf::as_path).collect();
+    let mut outputs: Vec<&Path> = request.decisions.iter().map(PathBuf::as_path).collect();
+    for plan in &request.pipelines {
+        match &plan.source {
+            SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),
+            SourcePlan::Port(_) | SourcePlan::Streams { .. } => {}
+        }
+        match &plan.output {
+            PortSpec::Pcap(path) => outputs.push(path),
+            PortSpec::Wire(wire) => outputs.extend(wire.pcap.iter().chain(&wire.frames).map(|path| path.as_path())),
+            PortSpec::Line(line) => outputs.extend(line.frames.iter().map(|path| path.as_path())),
+            _ => {}
+        }
+    }
+    for (i, output) in outputs.iter().enumerate() {
+        let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let place = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
+        place.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
+        // Devices such as /dev/null may be written by many.
+        let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
+        if !special
+            && (outputs[..i].iter().any(|other| same(output, other)) || inputs.iter().any(|input| same(output, input)))
+        {
+            return Err(Failure::new(format!(
+                "{} would be overwritten while it is in use: name another output",
+                output.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// True if two names are of one file, also of one that is not there yet or has several names.
+pub(crate) fn same(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    if let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) {
+        return (a.dev(), a.ino()) == (b.dev(), b.ino());
+    }
+    let resolved = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        folder.canonicalize().ok().zip(path.file_name()).map(|(folder, name)| folder.join(name))
+    };
+    resolved(a).is_some_and(|a| resolved(b) == Some(a))
 }

@@ -7,6 +7,7 @@ use measure::PipelineReport;
 use scenario::Pacer;
 use scenario::{PipelinePlan, PortSpec};
 use serde_json::{Map, Value, json};
+use sim::Oddities;
 use std::path::Path;
 use units::{PS_PER_NS, Span, Time};
 
@@ -151,4 +152,21 @@ pub(crate) fn of_stamps(gap: Span) -> Option<String> {
 
 fn whole_ns(gap: Span) -> bool {
     gap.as_ps().is_multiple_of(PS_PER_NS)
+}
+
+/// Says which records of captures were not as one would expect, if any were.
+pub(crate) fn note_oddities(Oddities { disordered, made_headers }: Oddities, limits: &mut Map<String, Value>) {
+    if disordered > 0 {
+        limits.insert("disordered_records".into(), json!(disordered));
+        output::note(format!(
+            "{disordered} records of the capture are stamped before the record ahead of them; they arrived together with it"
+        ));
+    }
+    if made_headers > 0 {
+        limits.insert("made_headers".into(), json!(made_headers));
+        output::note(format!(
+            "{} of the capture came without an Ethernet header, and got one: of hardware addresses, the sender's was known at most",
+            output::counted(made_headers, "record")
+        ));
+    }
 }

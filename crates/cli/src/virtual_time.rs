@@ -2,27 +2,21 @@
 
 use crate::assemble;
 use crate::execute::{Outcome, Request};
+use crate::files;
 use crate::limits;
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
 use engine::Line;
-use engine::schedules::laws::Sampling;
 use engine::schedules::{Ask, Draw, Schedule};
 use engine::sources::Streams;
 use engine::stages::StageConfig;
 use measure::PipelineReport;
-use packet::{Frame, HeapFrame};
-use scenario::{Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Speed, WireSpec};
-use serde_json::{Map, Value, json};
-use sim::{
-    CaptureReader, Limits, MANY, NullSink, Oddities, PcapSink, PcapSource, ReplaySource, Sink, Source, StreamSource,
-    Watch, WireSink,
-};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use units::{BitRate, Rate, Share, Span, Time};
+use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, Speed, WireSpec};
+use serde_json::{Map, json};
+use sim::{Limits, MANY, NullSink, Oddities, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
+use units::{BitRate, Rate, Share, Time};
 
 /// Runs one pipeline after the other.
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
@@ -32,10 +26,10 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     // Whatever fails should fail before the first file is made.
     let open = |plan| open_source(plan, request.seed());
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    check_files(request)?;
+    files::check(request)?;
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
         let mut sink = open_sink(plan, source.epoch_ns())?;
-        let frames = frames(plan)?;
+        let frames = assemble::frames(plan)?;
         let build = |stage: &StageConfig, path: &str| Ok(stage.build(request.seed(), path));
         let mut pipeline = assemble::pipeline(plan, build, |class, ask, path| {
             schedule(plan, ask, path, request.seed(), frames[class])
@@ -88,25 +82,8 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     resolution::warn(&mut outcome.limits, &warnings);
     outcome.limits.insert("clock".into(), json!("virtual, exact to 1 ps"));
     outcome.limits.insert("capture_stamps".into(), json!("rounded to the nearest ns"));
-    note_oddities(oddities, &mut outcome.limits);
+    resolution::note_oddities(oddities, &mut outcome.limits);
     Ok(outcome)
-}
-
-/// Says which records of captures were not as one would expect, if any were.
-pub(crate) fn note_oddities(Oddities { disordered, made_headers }: Oddities, limits: &mut Map<String, Value>) {
-    if disordered > 0 {
-        limits.insert("disordered_records".into(), json!(disordered));
-        output::note(format!(
-            "{disordered} records of the capture are stamped before the record ahead of them; they arrived together with it"
-        ));
-    }
-    if made_headers > 0 {
-        limits.insert("made_headers".into(), json!(made_headers));
-        output::note(format!(
-            "{} of the capture came without an Ethernet header, and got one: of hardware addresses, the sender's was known at most",
-            output::counted(made_headers, "record")
-        ));
-    }
 }
 
 /// Gaps or rates that the frames do not fit in are said, not only counted.
@@ -146,15 +123,8 @@ fn open_source(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Source>, Failur
             let streams = Streams::new(specs, seed, *first).map_err(Failure::new)?;
             Ok(Box::new(StreamSource::new(streams, count.unwrap_or(u64::MAX))))
         }
-        SourcePlan::Replay(replay) => Ok(Box::new(open_replay(replay).map_err(Failure::new)?)),
+        SourcePlan::Replay(replay) => Ok(Box::new(assemble::open_replay(replay).map_err(Failure::new)?)),
     }
-}
-
-/// A capture that is sent again; at the most, all of its frames are there from the start.
-pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError> {
-    let speed = replay.speed;
-    let scale = (speed != Speed::Most).then(|| Box::new(move |span| speed.scale(span)) as Box<_>);
-    ReplaySource::open(&replay.path, replay.times, scale, replay.rewrite.clone())
 }
 
 fn open_sink(plan: &PipelinePlan, epoch_ns: u64) -> Result<Box<dyn Sink>, Failure> {
@@ -187,15 +157,6 @@ fn open_wire(plan: &PipelinePlan, wire: &WireSpec, epoch_ns: u64) -> Result<Wire
     Ok(sink)
 }
 
-/// How late a departure may be and still count as on time: the steps of a line, or of a clock.
-pub(crate) fn tolerance(plan: &PipelinePlan) -> Span {
-    match (plan.pacer, plan.line) {
-        // Where fillers do not fit, 42 byte times are carried.
-        (Pacer::Filler | Pacer::LaunchTime, Some(line)) => line.span(43),
-        _ => Span::from_us(1),
-    }
-}
-
 fn schedule(
     plan: &PipelinePlan,
     ask: &Ask,
@@ -217,85 +178,6 @@ fn schedule(
         (ask, plan.output.line())
     };
     ask.schedule(line, Draw { seed, path, frames }).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
-}
-
-/// How many frames of each class will come, where that is asked for and can be told: strata span the
-/// whole run.
-pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
-    let stratified = |ask: &Ask| matches!(ask, Ask::Law(law) if law.sampling == Sampling::Stratified);
-    let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
-    let counted = asks.clone().any(stratified);
-    let mut records = vec![0_u64; plan.classes.len() + 1];
-    let mut frame = HeapFrame::default();
-    // What is no file (a pipe) can be read once only. A capture that breaks off is told by the run itself.
-    match &plan.source {
-        SourcePlan::Streams { count, .. } if plan.classes.is_empty() => return Ok(vec![*count]),
-        SourcePlan::Port(PortSpec::Pcap(path)) if counted && path.is_file() => {
-            let mut reader = CaptureReader::open(path).map_err(Failure::new)?;
-            let mut classifier = assemble::classifier(plan)?;
-            while let Ok(Some(_)) = reader.read(&mut frame) {
-                records[classifier.class(frame.bytes())] += 1;
-            }
-        }
-        SourcePlan::Replay(replay) if counted && replay.path.is_file() => {
-            let mut source = open_replay(&Replay { times: 1, ..replay.clone() }).map_err(Failure::new)?;
-            let mut classifier = assemble::classifier(plan)?;
-            while source.arrival().is_some() {
-                source.take(&mut frame);
-                let class = &mut records[classifier.class(frame.bytes())];
-                *class = class.saturating_add(replay.times);
-            }
-        }
-        _ => return Ok(vec![None; plan.classes.len() + 1]),
-    }
-    Ok(records.into_iter().map(Some).collect())
-}
-
-/// Outputs have a place, and no file is written twice, or read and written.
-pub(crate) fn check_files(request: &Request) -> Result<(), Failure> {
-    let mut inputs: Vec<&Path> = request.read.iter().map(PathBuf::as_path).collect();
-    let mut outputs: Vec<&Path> = request.decisions.iter().map(PathBuf::as_path).collect();
-    for plan in &request.pipelines {
-        match &plan.source {
-            SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),
-            SourcePlan::Port(_) | SourcePlan::Streams { .. } => {}
-        }
-        match &plan.output {
-            PortSpec::Pcap(path) => outputs.push(path),
-            PortSpec::Wire(wire) => outputs.extend(wire.pcap.iter().chain(&wire.frames).map(|path| path.as_path())),
-            PortSpec::Line(line) => outputs.extend(line.frames.iter().map(|path| path.as_path())),
-            _ => {}
-        }
-    }
-    for (i, output) in outputs.iter().enumerate() {
-        let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let place = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
-        place.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
-        // Devices such as /dev/null may be written by many.
-        let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
-        if !special
-            && (outputs[..i].iter().any(|other| same(output, other)) || inputs.iter().any(|input| same(output, input)))
-        {
-            return Err(Failure::new(format!(
-                "{} would be overwritten while it is in use: name another output",
-                output.display()
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// True if two names are of one file, also of one that is not there yet or has several names.
-pub(crate) fn same(a: &Path, b: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    if let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) {
-        return (a.dev(), a.ino()) == (b.dev(), b.ino());
-    }
-    let resolved = |path: &Path| {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        folder.canonicalize().ok().zip(path.file_name()).map(|(folder, name)| folder.join(name))
-    };
-    resolved(a).is_some_and(|a| resolved(b) == Some(a))
 }
 
 /// Shows how far a run is, and ends it when the user wants.

@@ -1,11 +1,10 @@
 use super::Common;
 use crate::execute::{self, Outcome};
-use crate::files::Listed;
+use crate::files::{self, Listed};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
-use crate::virtual_time;
 use engine::schedules::Ask;
 use engine::schedules::laws::{Law, Placed};
 use measure::{Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, StreamMeter, Timeline};
@@ -276,10 +275,10 @@ impl Measure {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
             (None, file) => file.clone().map(PortSpec::Pcap),
         };
-        let files = Listed::default();
+        let listed = Listed::default();
         let parse = |text: &str| {
             let mut ask = parse_expected(text)?;
-            ask.load(&files)?;
+            ask.load(&listed)?;
             Ok(ask)
         };
         let expected =
@@ -288,12 +287,11 @@ impl Measure {
             problems.add(&scenario::Origin::Option("--expect"), why);
         }
         let port = problems.unless_any(port).map_err(Failure::new)?;
-        let mut read = files.into_paths();
+        let mut read = listed.into_paths();
         if let PortSpec::Pcap(path) = &port {
             read.push(path.clone());
         }
-        if let Some(write) = self.write.as_ref().filter(|write| read.iter().any(|path| virtual_time::same(path, write)))
-        {
+        if let Some(write) = self.write.as_ref().filter(|write| read.iter().any(|path| files::same(path, write))) {
             return Err(Failure::new(format!(
                 "--write: {} would be overwritten while it is in use: name another output",
                 write.display()
@@ -403,7 +401,7 @@ fn from_capture(
         &mut limits,
         &of_steps.into_iter().chain(of_stamps).chain(uncut.warning(path)).collect::<Vec<_>>(),
     );
-    virtual_time::note_oddities(source.oddities(), &mut limits);
+    resolution::note_oddities(source.oddities(), &mut limits);
     Ok(Outcome { reports: Vec::new(), limits, failure: failure.or(source.failure().map(Failure::new)) })
 }
 

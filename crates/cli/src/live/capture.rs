@@ -1,7 +1,8 @@
 //! A capture that is sent again, as the data plane takes it.
 
+use crate::assemble;
 use crate::output::{self, Failure};
-use crate::virtual_time;
+use crate::resolution;
 use dataplane::{Supply, Whole};
 use packet::{Frame, HeapFrame};
 use scenario::Replay;
@@ -41,7 +42,7 @@ impl Records {
             ));
         }
         let oddities = Oddities { disordered: sum(|one| &one.disordered), made_headers: sum(|one| &one.made_headers) };
-        virtual_time::note_oddities(oddities, limits);
+        resolution::note_oddities(oddities, limits);
     }
 }
 
@@ -71,7 +72,7 @@ impl Supply for FromCapture {
 /// All frames of a capture, if they are few enough to be held, and all of it can be read.
 pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<Whole>, Failure> {
     let once = Replay { times: 1, ..replay.clone() };
-    let mut source = virtual_time::open_replay(&once).map_err(Failure::new)?;
+    let mut source = assemble::open_replay(&once).map_err(Failure::new)?;
     let mut whole = Whole { frames: Vec::new(), times: replay.times };
     let mut next = HeapFrame::default();
     let mut cut = 0;

@@ -14,7 +14,6 @@ use crate::on::On;
 use crate::output::{self, Failure};
 use crate::resolution;
 use crate::stop::Stop;
-use crate::virtual_time;
 use crate::watched::Watched;
 use capture::{FromCapture, Records, whole};
 use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Worker};
@@ -322,7 +321,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
             Feed::Stream(Box::new(streams.numbered_apart(apart)), *count)
         }
         SourcePlan::Replay(replay) => {
-            let source = virtual_time::open_replay(replay).map_err(Failure::new)?;
+            let source = assemble::open_replay(replay).map_err(Failure::new)?;
             let no_stages = plan.stages.is_empty() && plan.classes.iter().all(|class| class.stages.is_empty());
             // What is no file (a pipe) can be read once only.
             let fits = plan.asks_nothing() && replay.path.is_file();
@@ -371,7 +370,7 @@ fn open(
     logs: &mut Vec<DecisionFile>,
     stop: &AtomicBool,
 ) -> Result<Worker, Failure> {
-    let frames = virtual_time::frames(plan)?;
+    let frames = assemble::frames(plan)?;
     let schedule = |ask: &Ask, path: &str, frames: Option<u64>| {
         let draw = Draw { seed: request.seed(), path, frames };
         ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
