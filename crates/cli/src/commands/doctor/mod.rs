@@ -117,7 +117,7 @@ impl Doctor {
         let of_interfaces = interfaces::look(machine, &self.interfaces)?;
         #[cfg(not(feature = "live"))]
         let of_interfaces = match self.interfaces.first() {
-            Some(name) => return Err(Failure::new(format!("{name}: this netlathe was built without live ports"))),
+            Some(name) => return Err(Failure::new(format!("{name}: {}", Failure::no_live_ports()))),
             None => Vec::new(),
         };
         let mut findings = vec![Finding::good("virtual time", "captures and model lines need nothing of what follows")];
