@@ -34,5 +34,5 @@ pub use program::{ProgramBook, ProgramReport, SectionReport};
 pub use record::{Ended, Flow, Point, Probe, Record, Stamp};
 pub use settings::{Direction, Filter};
 pub use slices::Slice;
-pub use table::{counter_table, line, packet_table, waterfall, way};
+pub use table::{counter_table, line, packet_table, program_text, waterfall, way};
 pub use windows::{Turn, Turns, Windows};

@@ -1,10 +1,12 @@
 //! Slices as people read them.
 
-use crate::book::{Book, SliceReport};
+use crate::book::{Book, Loop, SliceReport};
 use crate::costs::Costs;
+use crate::program::ProgramReport;
 use crate::record::Record;
 use crate::slices;
 use measure::figures::{brief, share, thousands, time};
+use measure::slices::SliceTimes;
 use std::fmt::Write;
 
 /// All slices, one line each; with `raw`, the means as stamped, too.
@@ -29,33 +31,87 @@ pub fn packet_table(book: &Book, raw: bool) -> String {
             share(figures.share),
             figures.per_packet
         );
-        let _ = if raw { writeln!(out, " {:>15}", brief(raw_mean_ns)) } else { writeln!(out) };
+        end_row(&mut out, raw, raw_mean_ns);
     }
     let total = book.total();
-    let _ = write!(
-        out,
-        "  {:<16} {:>11} {:>11} {:>11} {:>7.2} {:>8} {:>10}",
-        "total",
-        brief(total.mean_ns),
-        brief(total.p50_ns),
-        brief(total.p99_ns),
-        total.cv,
-        "",
-        ""
-    );
-    let _ = if raw { writeln!(out, " {:>15}", brief(total.raw_mean_ns)) } else { writeln!(out) };
+    let _ = write!(out, "  {:<16} {} {:>8} {:>10}", "total", columns(&total), "", "");
+    end_row(&mut out, raw, total.raw_mean_ns);
     if let Some(rounds) = book.rounds() {
+        out.push_str(&round_row(&rounds, 16, "send call to send call"));
+    }
+    out
+}
+
+/// Mean, median, 99th percentile and coefficient of variation.
+fn columns(SliceTimes { mean_ns, p50_ns, p99_ns, cv, .. }: &SliceTimes) -> String {
+    format!("{:>11} {:>11} {:>11} {cv:>7.2}", brief(*mean_ns), brief(*p50_ns), brief(*p99_ns))
+}
+
+fn end_row(out: &mut String, raw: bool, raw_mean_ns: f64) {
+    // Writing to a string cannot fail.
+    let _ = if raw { writeln!(out, " {:>15}", brief(raw_mean_ns)) } else { writeln!(out) };
+}
+
+/// Rounds, which go from where to where, below names of `width`.
+fn round_row(rounds: &Loop, width: usize, way: &str) -> String {
+    format!(
+        "  {:<width$} {:>11} {:>11}  {} rounds, {way}; as stamped {}, median {}\n",
+        "round",
+        brief(rounds.mean_ns),
+        brief(rounds.p50_ns),
+        thousands(rounds.count),
+        brief(rounds.raw_mean_ns),
+        brief(rounds.raw_p50_ns)
+    )
+}
+
+/// Sections of a program, with what became of its blocks; with `raw`, the means as stamped, too.
+#[must_use]
+pub fn program_text(report: &ProgramReport, raw: bool) -> String {
+    let mut out = "slice attach\n".to_owned();
+    // Writing to a string cannot fail.
+    let (received, dropped) = (thousands(report.received), thousands(report.dropped));
+    let _ = write!(out, "  blocks    {received} received, {dropped} dropped since the ring was full");
+    if report.lost > 0 {
+        let _ = write!(out, ", {} lost since their threads were killed while they wrote", thousands(report.lost));
+    }
+    out.push('\n');
+    if report.received == 0 {
+        out.push_str("  no block came: does the program run, is this its ring, does it come by its probes?\n");
+        return out;
+    }
+    let head = if raw { "      as stamped" } else { "" };
+    let names: Vec<String> =
+        report.sections.iter().map(|section| section.name.clone().unwrap_or_else(|| section.id.to_string())).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(20);
+    let _ = writeln!(
+        out,
+        "  {:<width$} {:>11} {:>11} {:>11} {:>7} {:>10}{head}",
+        "section", "mean", "median", "p99", "cv", "per block"
+    );
+    for (section, name) in report.sections.iter().zip(&names) {
+        let _ = write!(out, "  {name:<width$} {} {:>10.3}", columns(&section.times), section.per_block);
+        end_row(&mut out, raw, section.times.raw_mean_ns);
+    }
+    if let Some(rounds) = &report.rounds {
+        out.push_str(&round_row(rounds, width, "block to block"));
+    }
+    if report.beyond > 0 {
         let _ = writeln!(
             out,
-            "  {:<16} {:>11} {:>11}  {} rounds, send call to send call; as stamped {}, median {}",
-            "round",
-            brief(rounds.mean_ns),
-            brief(rounds.p50_ns),
-            thousands(rounds.count),
-            brief(rounds.raw_mean_ns),
-            brief(rounds.raw_p50_ns)
+            "  beyond    {} sections, for which a block had no room, or of a number above 31",
+            thousands(report.beyond)
         );
     }
+    let cost = &report.overhead;
+    let _ = writeln!(
+        out,
+        "  subtracted init {}, start+stop {}, inside {}, exit {}",
+        brief(cost.alpha),
+        brief(cost.beta),
+        brief(cost.inside),
+        brief(cost.gamma)
+    );
     out
 }
 

@@ -71,12 +71,12 @@ impl Turns {
     /// # Errors
     /// When a map cannot be written.
     pub fn begin(windows: Windows, kernel: &mut Kernel) -> Result<Turns, Error> {
-        kernel.open_for(duration(windows.open))?;
+        kernel.open_for(windows.open.to_std())?;
         Ok(Turns::begun(windows, Instant::now()))
     }
 
     fn begun(windows: Windows, now: Instant) -> Turns {
-        let next = now + duration(windows.open);
+        let next = now + windows.open.to_std();
         Turns { windows, begun: now, last: Turn::Opened, next, since: Some(now), in_place: Duration::ZERO, opened: 1 }
     }
 
@@ -110,7 +110,7 @@ impl Turns {
             Turn::Rested(_) => {
                 self.since = Some(Instant::now());
                 kernel.resume()?;
-                kernel.open_for(duration(self.windows.open))?;
+                kernel.open_for(self.windows.open.to_std())?;
                 Turn::Opened
             }
         };
@@ -120,7 +120,7 @@ impl Turns {
 
     /// A turn was done at `now`; `random` says where in its time the next window is.
     fn done(&mut self, turn: Turn, now: Instant, random: u64) {
-        let (open, every) = (duration(self.windows.open), duration(self.windows.every));
+        let (open, every) = (self.windows.open.to_std(), self.windows.every.to_std());
         self.last = turn;
         self.next = now + open;
         match turn {
@@ -137,10 +137,6 @@ impl Turns {
             }
         }
     }
-}
-
-fn duration(span: Span) -> Duration {
-    Duration::from_nanos(span.as_ps() / units::PS_PER_NS)
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 use super::kernel::parse_buffer;
 use crate::commands::{parse, parse_count};
-use crate::output::{self, Failure, brief, thousands};
+use crate::output::{self, Failure, thousands};
 use crate::stop::Stop;
 use serde::Serialize;
 use slice::{ProgramBook, ProgramReport};
-use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -107,7 +106,7 @@ impl Attach {
         let ns_per_tick = ns_per_tick();
         reader.forget();
         reader.enable(true);
-        let end = self.duration.map(|duration| Instant::now() + Duration::from_nanos(duration.as_ps() / 1_000));
+        let end = self.duration.map(|duration| Instant::now() + duration.to_std());
         let mut book: Option<ProgramBook> = None;
         let mut left = self.count.unwrap_or(u64::MAX);
         loop {
@@ -142,73 +141,8 @@ impl Attach {
             let report = AttachReport { schema: 1, command: "slice attach", program };
             output::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
         } else if !self.quiet {
-            output::print(&text(&program, self.raw))?;
+            output::print(&slice::program_text(&program, self.raw))?;
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn text(report: &ProgramReport, raw: bool) -> String {
-    let mut out = "slice attach\n".to_owned();
-    // Writing to a string cannot fail.
-    let (received, dropped) = (thousands(report.received), thousands(report.dropped));
-    let _ = write!(out, "  blocks    {received} received, {dropped} dropped since the ring was full");
-    if report.lost > 0 {
-        let _ = write!(out, ", {} lost since their threads were killed while they wrote", thousands(report.lost));
-    }
-    out.push('\n');
-    if report.received == 0 {
-        out.push_str("  no block came: does the program run, is this its ring, does it come by its probes?\n");
-        return out;
-    }
-    let head = if raw { "      as stamped" } else { "" };
-    let names: Vec<String> =
-        report.sections.iter().map(|section| section.name.clone().unwrap_or_else(|| section.id.to_string())).collect();
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(20);
-    let _ = writeln!(
-        out,
-        "  {:<width$} {:>11} {:>11} {:>11} {:>7} {:>10}{head}",
-        "section", "mean", "median", "p99", "cv", "per block"
-    );
-    for (section, name) in report.sections.iter().zip(&names) {
-        let _ = write!(
-            out,
-            "  {name:<width$} {:>11} {:>11} {:>11} {:>7.2} {:>10.3}",
-            brief(section.times.mean_ns),
-            brief(section.times.p50_ns),
-            brief(section.times.p99_ns),
-            section.times.cv,
-            section.per_block
-        );
-        let _ = if raw { writeln!(out, " {:>15}", brief(section.times.raw_mean_ns)) } else { writeln!(out) };
-    }
-    if let Some(rounds) = &report.rounds {
-        let _ = writeln!(
-            out,
-            "  {:<width$} {:>11} {:>11}  {} rounds, block to block; as stamped {}, median {}",
-            "round",
-            brief(rounds.mean_ns),
-            brief(rounds.p50_ns),
-            thousands(rounds.count),
-            brief(rounds.raw_mean_ns),
-            brief(rounds.raw_p50_ns)
-        );
-    }
-    if report.beyond > 0 {
-        let _ = writeln!(
-            out,
-            "  beyond    {} sections, for which a block had no room, or of a number above 31",
-            thousands(report.beyond)
-        );
-    }
-    let cost = &report.overhead;
-    let _ = writeln!(
-        out,
-        "  subtracted init {}, start+stop {}, inside {}, exit {}",
-        brief(cost.alpha),
-        brief(cost.beta),
-        brief(cost.inside),
-        brief(cost.gamma)
-    );
-    out
 }

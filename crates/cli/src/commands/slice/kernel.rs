@@ -199,7 +199,7 @@ impl KernelSlices {
         let counted_before = kernel.totals().map_err(Failure::new)?;
         let mut program = self.start(&mut kernel)?;
         let begun = Instant::now();
-        let end = self.duration.map(|duration| begun + Duration::from_nanos(duration.as_ps() / 1_000));
+        let end = self.duration.map(|duration| begun + duration.to_std());
         let mut turns =
             self.windows.map(|windows| Turns::begin(windows, &mut kernel)).transpose().map_err(Failure::new)?;
         let mut status = None;
