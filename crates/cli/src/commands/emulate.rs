@@ -80,19 +80,7 @@ const BACKWARD: &str = "backward";
 impl Emulate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let two_ways = self.between.is_some() || self.on.is_some() || self.backward.is_some();
-        if self.forward.is_empty() && self.backward.is_none() && self.both.is_none() && self.replay.is_none() {
-            return Err(Failure::new(
-                "nothing is to be done to any frame: give --forward, --backward or --both, such as --forward 'loss 1%'",
-            ));
-        }
-        if !self.classes.is_empty() && self.forward.is_empty() && self.replay.is_none() {
-            return Err(Failure::new("--class: nothing is to be done to forward frames: give --forward CLASS=SPEC"));
-        }
-        if self.both.is_some() && !two_ways {
-            return Err(Failure::new(
-                "--both: there is one direction only: write --forward, or --between A B, or --on INTERFACE",
-            ));
-        }
+        self.check(two_ways)?;
         let on = self.on.as_deref().map(On::check).transpose()?;
         if let Some(peer) =
             on.as_ref().filter(|_| !self.yes && self.common.duration.is_none()).and_then(On::carries_session)
@@ -146,5 +134,23 @@ impl Emulate {
         };
         let request = Request::of_pipeline("emulate", &pipeline, self.common)?;
         execute::run(&Request { decisions: self.decisions, on, ..request })
+    }
+
+    /// Refuses what does nothing, or cannot be told of one direction.
+    fn check(&self, two_ways: bool) -> Result<(), Failure> {
+        if self.forward.is_empty() && self.backward.is_none() && self.both.is_none() && self.replay.is_none() {
+            return Err(Failure::new(
+                "nothing is to be done to any frame: give --forward, --backward or --both, such as --forward 'loss 1%'",
+            ));
+        }
+        if !self.classes.is_empty() && self.forward.is_empty() && self.replay.is_none() {
+            return Err(Failure::new("--class: nothing is to be done to forward frames: give --forward CLASS=SPEC"));
+        }
+        if self.both.is_some() && !two_ways {
+            return Err(Failure::new(
+                "--both: there is one direction only: write --forward, or --between A B, or --on INTERFACE",
+            ));
+        }
+        Ok(())
     }
 }
