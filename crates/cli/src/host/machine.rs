@@ -1,0 +1,131 @@
+//! What the kernel and its tools say of a receiver: files of /proc and /sys, ethtool and ss.
+
+use crate::output::Failure;
+use measure::host::{InterfaceSettings, InterfaceTexts, Settings, Snapshot, Texts};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+pub(super) const INTERFACES: &str = "/sys/class/net";
+
+fn read(path: impl AsRef<Path>) -> Option<String> {
+    fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn number(path: impl AsRef<Path>) -> Option<u64> {
+    read(path)?.trim().parse().ok()
+}
+
+/// PATH with the administrators' folders, which ordinary users' lacks on Debian.
+fn search_path() -> String {
+    format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+}
+
+pub(super) fn installed(program: &str) -> bool {
+    std::env::split_paths(&search_path()).any(|folder| folder.join(program).is_file())
+}
+
+/// What a program prints; none if it is not there, or fails because driver or kernel have no such thing.
+pub(super) fn run(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .env("PATH", search_path())
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// All counters now.
+pub(super) fn snapshot(names: &[String]) -> Result<Snapshot, Failure> {
+    let both = |first: &str, second: &str| match (read(first), read(second)) {
+        (Some(first), second) => Some(first + &second.unwrap_or_default()),
+        (None, second) => second,
+    };
+    let interfaces: Vec<InterfaceTexts> = names.iter().map(|name| interface(name)).collect::<Result<_, _>>()?;
+    Ok(Snapshot::read(&Texts {
+        softnet_stat: read("/proc/net/softnet_stat"),
+        online_cpus: read("/sys/devices/system/cpu/online"),
+        snmp: both("/proc/net/snmp", "/proc/net/netstat"),
+        snmp6: read("/proc/net/snmp6"),
+        udp: both("/proc/net/udp", "/proc/net/udp6"),
+        interrupts: read("/proc/interrupts"),
+        softirqs: read("/proc/softirqs"),
+        stat: read("/proc/stat"),
+        interfaces,
+    }))
+}
+
+fn interface(name: &str) -> Result<InterfaceTexts, Failure> {
+    let folder = Path::new(INTERFACES).join(name);
+    let gone = |cause| Failure::new(format!("{name} cannot be watched any more: {cause}; check it with `ip link`"));
+    let mut statistics = BTreeMap::new();
+    for entry in fs::read_dir(folder.join("statistics")).map_err(gone)? {
+        let entry = entry.map_err(gone)?;
+        let value = number(entry.path())
+            .ok_or_else(|| Failure::new(format!("{name} went away while it was watched: check it with `ip link`")))?;
+        statistics.insert(entry.file_name().to_string_lossy().into_owned(), value);
+    }
+    let device = fs::read_link(folder.join("device")).ok();
+    let device = device.and_then(|device| Some(device.file_name()?.to_string_lossy().into_owned()));
+    Ok(InterfaceTexts { name: name.to_owned(), device, statistics, ethtool: run("ethtool", &["-S", name]) })
+}
+
+/// How the receiver is set.
+pub(super) fn settings(names: &[String]) -> Settings {
+    let core = |name: &str| number(Path::new("/proc/sys/net/core").join(name));
+    let mut settings = Settings {
+        netdev_max_backlog: core("netdev_max_backlog"),
+        netdev_budget: core("netdev_budget"),
+        netdev_budget_usecs: core("netdev_budget_usecs"),
+        rmem_default: core("rmem_default"),
+        rmem_max: core("rmem_max"),
+        busy_poll: core("busy_poll"),
+        busy_read: core("busy_read"),
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        ..Settings::default()
+    };
+    if let Some(online) = read("/sys/devices/system/cpu/online") {
+        settings.cpus = measure::host::count_cpus(&online).max(1);
+    }
+    for name in names {
+        settings.interfaces.insert(name.clone(), interface_settings(name));
+    }
+    if let Some(text) = run("ss", &["-H", "-uanmpeO"]) {
+        settings.read_owners(&text);
+    }
+    settings
+}
+
+fn interface_settings(name: &str) -> InterfaceSettings {
+    let mut settings = InterfaceSettings::default();
+    let about = run("ethtool", &["-i", name]).unwrap_or_default();
+    settings.driver = about.lines().find_map(|line| Some(line.strip_prefix("driver:")?.trim().to_owned()));
+    if let Some(text) = run("ethtool", &["-g", name]) {
+        settings.read_ring(&text);
+    }
+    if let Some(text) = run("ethtool", &["-l", name]) {
+        settings.read_channels(&text);
+    }
+    if let Some(text) = run("ethtool", &["-x", name]) {
+        settings.read_indirection(&text);
+    }
+    if let Some(text) = run("ethtool", &["-n", name, "rx-flow-hash", "udp4"]) {
+        settings.read_udp_hash(&text);
+    }
+    let queues = fs::read_dir(Path::new(INTERFACES).join(name).join("queues")).into_iter().flatten().flatten();
+    let mut receive: Vec<_> = queues
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("rx-")))
+        .collect();
+    receive.sort();
+    if !receive.is_empty() {
+        settings.queues = settings.queues.or(Some(receive.len() as u64));
+    }
+    // Without RPS in the kernel there are no such files.
+    settings.rps = receive.iter().map(|queue| Some(read(queue.join("rps_cpus"))?.trim().to_owned())).collect();
+    settings.rps = settings.rps.filter(|masks: &Vec<String>| !masks.is_empty());
+    settings
+}
