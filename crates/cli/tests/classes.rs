@@ -3,7 +3,7 @@
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
 
-use common::{Bench, Dialect, Record};
+use common::{Bench, Dialect, Record, words};
 use serde_json::Value;
 
 /// A UDP frame of `length` bytes with FCS from `10.0.0.source`, to a port, with a number in its payload.
@@ -61,23 +61,10 @@ fn each_class_keeps_its_own_schedule_on_one_wire() {
         })
         .collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
-    let report = bench.report([
-        "shape",
-        "--in",
-        "pcap:in.pcap",
-        "--out",
-        "wire:10G,frames=out.csv",
-        "--class",
-        "web = udp dport 80",
-        "--class",
-        "tls = udp dport 443",
-        "--gap",
-        "web=10us",
-        "--rate",
-        "tls=100Mbps",
-        "--gap",
-        "7us",
-    ]);
+    let report = bench.report(words(
+        "shape --in pcap:in.pcap --out wire:10G,frames=out.csv --class 'web = udp dport 80' \
+         --class 'tls = udp dport 443' --gap web=10us --rate tls=100Mbps --gap 7us",
+    ));
     let listed = bench.listed("out.csv");
     assert_eq!(listed.len(), 3_000);
     // 100 Mbit/s: 200 B take 16 us.
@@ -106,17 +93,8 @@ fn the_backlog_of_one_class_does_not_stop_another() {
     let records: Vec<Record> =
         (0..2_000).map(|i| udp(u64::from(i) * 10_000, 500, 1, if i % 10 == 0 { 80 } else { 443 }, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
-    let report = bench.report([
-        "shape",
-        "--in",
-        "pcap:in.pcap",
-        "--out",
-        "pcap:out.pcap",
-        "--class",
-        "slow = dport 443",
-        "--rate",
-        "slow=4Mbps",
-    ]);
+    let report =
+        bench.report(words("shape --in pcap:in.pcap --out pcap:out.pcap --class 'slow = dport 443' --rate slow=4Mbps"));
     let out = bench.records("out.pcap");
     for record in out.iter().filter(|record| port(record) == 80) {
         let number = u32::from_be_bytes(record.bytes[42..46].try_into().expect("four bytes"));
@@ -163,23 +141,10 @@ fn what_is_due_at_once_goes_in_the_order_of_classes() {
     let bench = Bench::new();
     let records: Vec<Record> = (0..300).map(|i| udp(0, 100, 1, 80 + (i % 3) as u16, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
-    let report = bench.report([
-        "shape",
-        "--in",
-        "pcap:in.pcap",
-        "--out",
-        "wire:10G,pcap=out.pcap",
-        "--class",
-        "c = dport 82",
-        "--class",
-        "a = dport 80",
-        "--gap",
-        "c=10us",
-        "--gap",
-        "a=10us",
-        "--gap",
-        "10us",
-    ]);
+    let report = bench.report(words(
+        "shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap --class 'c = dport 82' --class 'a = dport 80' \
+         --gap c=10us --gap a=10us --gap 10us",
+    ));
     let ports: Vec<u16> = bench.records("out.pcap").iter().map(port).collect();
     assert!(ports.chunks(3).all(|ports| ports == [82, 80, 81]), "{ports:?}");
     assert_eq!(frames(class(&report, "c"), "/contended/frames"), 0);
@@ -234,17 +199,9 @@ fn a_stratified_law_spans_the_frames_of_its_class() {
     let bench = Bench::new();
     let records: Vec<Record> = (0..4_000).map(|i| udp(0, 64, (i % 4) as u8, 80, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
-    let report = bench.report([
-        "shape",
-        "--in",
-        "pcap:in.pcap",
-        "--out",
-        "null",
-        "--class",
-        "a = src 10.0.0.2",
-        "--gap",
-        "a=uniform 10us..20us sampling stratified",
-    ]);
+    let report = bench.report(words(
+        "shape --in pcap:in.pcap --out null --class 'a = src 10.0.0.2' --gap 'a=uniform 10us..20us sampling stratified'",
+    ));
     assert_eq!(class(&report, "a")["fit"]["strata"], 999);
 }
 

@@ -5,6 +5,7 @@
 
 #![cfg(feature = "live")]
 
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
 #[path = "live/bed.rs"]
 mod bed;
 

@@ -10,26 +10,12 @@ use lab::Node;
 use std::thread;
 use std::time::Duration;
 
-/// Two veth pairs of a box, `a0`–`a1` and `b0`–`b1`, between which something can be put.
-fn paired(test: &str) -> Option<Bed> {
-    let bed = Bed::alone(test, |_| {})?;
-    for (near, far) in [("a0", "a1"), ("b0", "b1")] {
-        bed.stdout(Node::Box, &format!("ip link add {near} type veth peer name {far}"));
-        for end in [near, far] {
-            bed.stdout(Node::Box, &format!("ethtool -K {end} tx off tso off gso off gro off"));
-            bed.output(Node::Box, &format!("sysctl -qw net.ipv6.conf.{end}.disable_ipv6=1"));
-            bed.stdout(Node::Box, &format!("ip link set {end} up"));
-        }
-    }
-    Some(bed)
-}
-
 const STREAMS: &str = "--stream 'udp 10.0.0.1:1-1000 > 10.0.0.2:9 size 64B' \
                        --stream 'tcp [fd00::1]:1 > [fd00::2]:80 vlan 5 size 100B-200B weight 2'";
 
 #[test]
 fn a_generator_counts_what_arrives() {
-    let Some(bed) = paired("counts") else { return };
+    let Some(bed) = Bed::paired("counts") else { return };
     let line = format!("gen --out a0 --in a1 --rate 20kpps --count 30000 --json {STREAMS}");
     let report = bed.run(Node::Box, &line).report();
     for (stream, sent) in [(0, 10_000), (1, 20_000)] {
@@ -43,7 +29,7 @@ fn a_generator_counts_what_arrives() {
 
 #[test]
 fn frames_that_are_lost_on_the_way_are_counted_and_change_the_status() {
-    let Some(bed) = paired("loses") else { return };
+    let Some(bed) = Bed::paired("loses") else { return };
     let shape = bed.start(Node::Box, "shape --in a1 --out b0 --one-way --stage 'loss 10%' --json --duration 30s");
     thread::sleep(Duration::from_secs(2));
     let generated = bed.run(Node::Box, &format!("gen --out a0 --in b1 --rate 10kpps --count 30000 --json {STREAMS}"));
@@ -57,7 +43,7 @@ fn frames_that_are_lost_on_the_way_are_counted_and_change_the_status() {
 
 #[test]
 fn who_listens_where_it_sends_is_told_why_nothing_came() {
-    let Some(bed) = paired("itself") else { return };
+    let Some(bed) = Bed::paired("itself") else { return };
     let stream = "--count 10 --wait 50ms --stream 'udp 10.0.0.1:1 > 10.0.0.2:9'";
     for driver in ["af_packet", "af_xdp"] {
         let itself = bed.run(Node::Box, &format!("gen --out if:a0,driver={driver} --in a0 {stream}"));
@@ -70,7 +56,7 @@ fn who_listens_where_it_sends_is_told_why_nothing_came() {
 
 #[test]
 fn a_replay_keeps_its_pace_on_a_port() {
-    let Some(bed) = paired("replays") else { return };
+    let Some(bed) = Bed::paired("replays") else { return };
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 64B-200B'";
     bed.run(Node::Box, &format!("gen --out pcap:in.pcap --count 20000 --gap 100us --json {stream}")).report();
     let listens = bed.start(Node::Box, "measure --in a1 --write got.pcap --count 20000 --duration 30s --json");
@@ -106,7 +92,7 @@ fn received(bed: &Bed, frames: usize, line: &str) -> (serde_json::Value, serde_j
 
 #[test]
 fn several_cores_send_what_one_would_and_as_many() {
-    let Some(bed) = paired("cores") else { return };
+    let Some(bed) = Bed::paired("cores") else { return };
     if thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("SKIP: one CPU only");
         return;
@@ -129,7 +115,7 @@ fn several_cores_send_what_one_would_and_as_many() {
 /// What a stage did to a frame is not done to those that have its buffer later.
 #[test]
 fn a_corrupted_frame_is_corrupted_once() {
-    let Some(bed) = paired("corrupts") else { return };
+    let Some(bed) = Bed::paired("corrupts") else { return };
     let scenario = "schema = 1\n[[pipeline]]\nname = \"c\"\nout = \"if:a0,driver=af_packet\"\ncount = 5000\ngap = \"50us\"\n\
                     stream = \"udp 10.0.0.1:1 > 10.0.0.2:9 size 64B\"\nstages = [\"netem corrupt 2%\"]\n";
     std::fs::write(bed.path("c.toml"), scenario).expect("a scenario");
@@ -144,7 +130,7 @@ fn a_corrupted_frame_is_corrupted_once() {
 
 #[test]
 fn frames_that_never_left_have_not_arrived() {
-    let Some(bed) = paired("never") else { return };
+    let Some(bed) = Bed::paired("never") else { return };
     let line = "gen --out a0 --in a1 --count 7 --json --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1519B weight 2' \
                 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 200B'";
     let finished = bed.run(Node::Box, line);
@@ -154,7 +140,7 @@ fn frames_that_never_left_have_not_arrived() {
 
 #[test]
 fn records_that_were_cut_go_out_as_long_as_they_were() {
-    let Some(bed) = paired("cut") else { return };
+    let Some(bed) = Bed::paired("cut") else { return };
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 200B-209B payload increment'";
     bed.run(Node::Box, &format!("gen --out pcap:whole.pcap --count 10 --json {stream}")).report();
     // As a capture with a snap length of 64 bytes has them, the second one stamped before the first.
@@ -191,7 +177,7 @@ fn records_that_were_cut_go_out_as_long_as_they_were() {
 
 #[test]
 fn a_short_capture_is_sent_again_and_again_in_its_order() {
-    let Some(bed) = paired("again") else { return };
+    let Some(bed) = Bed::paired("again") else { return };
     let stream = "--stream 'udp 10.0.0.1:1-7 > 10.0.0.2:9 size 64B-200B stamp off'";
     bed.run(Node::Box, &format!("gen --out pcap:in.pcap --count 7 --json {stream}")).report();
     let line = "gen --out if:a0,driver=af_packet --pcap in.pcap --speed max --loop 301 --rewrite 'dport 7' --json";
@@ -211,7 +197,7 @@ fn a_short_capture_is_sent_again_and_again_in_its_order() {
 
 #[test]
 fn what_is_sent_as_fast_as_can_be_is_what_was_described() {
-    let Some(bed) = paired("fast") else { return };
+    let Some(bed) = Bed::paired("fast") else { return };
     for (stream, frames) in [
         ("udp 10.0.0.1-10.0.0.9:1-1000 > random 10.1.0.0/16:9 size 64B", 3_000),
         ("tcp 10.0.0.1:1 > 10.0.0.2:2-5 size random 80B-300B weight 3", 1_001),

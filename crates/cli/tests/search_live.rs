@@ -13,20 +13,6 @@ use serde_json::Value;
 use std::thread;
 use std::time::Duration;
 
-/// Two veth pairs of a box, `a0`–`a1` and `b0`–`b1`, between which something can be put.
-fn paired(test: &str) -> Option<Bed> {
-    let bed = Bed::alone(test, |_| {})?;
-    for (near, far) in [("a0", "a1"), ("b0", "b1")] {
-        bed.stdout(Node::Box, &format!("ip link add {near} type veth peer name {far}"));
-        for end in [near, far] {
-            bed.stdout(Node::Box, &format!("ethtool -K {end} tx off tso off gso off gro off"));
-            bed.output(Node::Box, &format!("sysctl -qw net.ipv6.conf.{end}.disable_ipv6=1"));
-            bed.stdout(Node::Box, &format!("ip link set {end} up"));
-        }
-    }
-    Some(bed)
-}
-
 fn report(finished: &Finished) -> Value {
     assert_eq!(finished.status.code(), Some(0), "{finished:?}");
     serde_json::from_str(&finished.stdout).expect("one object on stdout")
@@ -55,7 +41,7 @@ fn consistent(search: &Value, allowed: f64) {
 
 #[test]
 fn a_policer_is_found_between_ports() {
-    let Some(bed) = paired("policer") else { return };
+    let Some(bed) = Bed::paired("policer") else { return };
     // 20 000 frames of 64 B a second, and 2000 at once: a machine that hiccups for less than 100 ms does not matter.
     let limit = "limit --in a1 --out b0 --one-way --key dst-ip --rate 10240000bps --burst 128000B --json";
     let limit = bed.start(Node::Box, limit);
@@ -81,7 +67,7 @@ fn a_policer_is_found_between_ports() {
 
 #[test]
 fn what_the_tester_cannot_offer_is_not_reported() {
-    let Some(bed) = paired("fast") else { return };
+    let Some(bed) = Bed::paired("fast") else { return };
     // A wire that takes all: nothing but the tester can be the limit.
     let report = report(&bed.run(
         Node::Box,
@@ -95,7 +81,7 @@ fn what_the_tester_cannot_offer_is_not_reported() {
 
 #[test]
 fn what_breaks_a_search_off_is_told_after_its_report() {
-    let Some(bed) = paired("broken") else { return };
+    let Some(bed) = Bed::paired("broken") else { return };
     let options = "--trial 1s --max 5kpps --min 1kpps --confirm 20 --tolerance 50% --late 1s --wait 50ms --json";
     let search = bed.start(Node::Box, &format!("search --out a0 --in a1 {options} --trials t.jsonl"));
     let trials = || std::fs::read_to_string(bed.path("t.jsonl")).unwrap_or_default().lines().count();

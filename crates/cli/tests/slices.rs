@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
 
-use common::{Bench, Dialect, Record};
+use common::{Bench, Dialect, Record, words};
 use serde_json::Value;
 
 const FRAMES: u32 = 1_000;
@@ -83,19 +83,7 @@ fn each_stage_the_queue_and_the_pacer_have_their_own() {
     // Ten frames at once, then nothing: each waits for those before it.
     let records: Vec<Record> = (0..10).map(|i| Record::new(0, 100, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
-    let report = bench.report([
-        "shape",
-        "--in",
-        "pcap:in.pcap",
-        "--out",
-        "pcap:out.pcap",
-        "--delay",
-        "3us",
-        "--gap",
-        "10us",
-        "--slices",
-        "1/1",
-    ]);
+    let report = bench.report(words("shape --in pcap:in.pcap --out pcap:out.pcap --delay 3us --gap 10us --slices 1/1"));
     check(&report);
     assert_eq!(slice(&report, "delay")["mean_ns"], 3_000.0);
     // Frame k is ready behind k others and departs 10 µs after the one before, of which all but the first wait.
@@ -110,21 +98,10 @@ fn classes_have_slices_of_their_own() {
     let stream = |port: u16| format!("udp 10.0.0.1:1 > 10.0.0.2:{port} size 100B");
     let (a, b) = (stream(5), stream(6));
     bench.report(["gen", "--out", "pcap:in.pcap", "--stream", &a, "--stream", &b, "--count", "100", "--gap", "1ms"]);
-    let report = bench.report([
-        "emulate",
-        "--in",
-        "pcap:in.pcap",
-        "--out",
-        "pcap:out.pcap",
-        "--class",
-        "five = udp dport 5",
-        "--forward",
-        "five=delay 1ms",
-        "--forward",
-        "delay 2ms",
-        "--slices",
-        "1/1",
-    ]);
+    let report = bench.report(words(
+        "emulate --in pcap:in.pcap --out pcap:out.pcap --class 'five = udp dport 5' --forward 'five=delay 1ms' \
+         --forward 'delay 2ms' --slices 1/1",
+    ));
     let classes = report["classes"].as_array().expect("classes");
     let means: Vec<f64> = classes.iter().map(|class| number(&slice(class, "netem")["mean_ns"])).collect();
     assert_eq!(means, [1_000_000.0, 2_000_000.0]);
@@ -134,19 +111,10 @@ fn classes_have_slices_of_their_own() {
 #[test]
 fn a_generated_frame_comes_when_the_one_before_has_gone() {
     let bench = Bench::new();
-    let report = bench.report([
-        "gen",
-        "--out",
-        "wire:10G",
-        "--stream",
-        "udp 10.0.0.1:1 > 10.0.0.2:2 size 100B",
-        "--count",
-        "1000",
-        "--gap",
-        "10us",
-        "--slices",
-        "1/10",
-    ]);
+    let report = bench.report(words(
+        "gen --out wire:10G --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 100B' --count 1000 --gap 10us \
+         --slices 1/10",
+    ));
     check(&report);
     assert_eq!(report["slices"]["packets"]["matched"], 100);
     let total = number(&report["slices"]["total"]["p50_ns"]);

@@ -83,6 +83,20 @@ impl Bed {
         Bed::new(test, change, Turn::Alone { _turn: CORES.write().unwrap_or_else(PoisonError::into_inner) })
     }
 
+    /// Two veth pairs of a box, `a0`–`a1` and `b0`–`b1`, between which something can be put.
+    pub(crate) fn paired(test: &str) -> Option<Bed> {
+        let bed = Bed::alone(test, |_| {})?;
+        for (near, far) in [("a0", "a1"), ("b0", "b1")] {
+            bed.stdout(Node::Box, &format!("ip link add {near} type veth peer name {far}"));
+            for end in [near, far] {
+                bed.stdout(Node::Box, &format!("ethtool -K {end} tx off tso off gso off gro off"));
+                bed.output(Node::Box, &format!("sysctl -qw net.ipv6.conf.{end}.disable_ipv6=1"));
+                bed.stdout(Node::Box, &format!("ip link set {end} up"));
+            }
+        }
+        Some(bed)
+    }
+
     fn new(test: &str, change: impl FnOnce(&mut Topology), turn: Turn) -> Option<Bed> {
         let mut topology = Topology::named(lab_name(test));
         change(&mut topology);
