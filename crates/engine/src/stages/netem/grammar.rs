@@ -32,6 +32,21 @@ const OURS: [&str; 4] = ["keep-order", "down", "mtu", "profile"];
 /// Words that stand behind another one.
 const INNER: [&str; 3] = ["icmp", "mode", "checksum-valid"];
 
+/// What a SPEC has for a word of tbf, htb, mininet or comcast, or of tc's line before the one of netem.
+fn meant_by(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "root" | "netem" | "handle" | "parent" => "leave it out: a SPEC is what tc has behind netem",
+        "tbf" | "htb" | "burst" | "buffer" | "maxburst" | "ceil" | "peakrate" | "max_queue_size" => {
+            "a rate has no bucket here, but a queue of frames, bytes or time: write rate 10mbit limit 50ms"
+        }
+        "bw" | "bandwidth" | "target-bw" => "write rate 10mbit",
+        "jitter" | "±" | "+-" | "+/-" => "jitter stands behind the delay: write delay 100ms 10ms",
+        "packet-loss" => "write loss 1%",
+        _ if Distribution::NAMES.contains(&word) => "write delay 100ms 10ms distribution normal",
+        _ => return None,
+    })
+}
+
 /// The words of a SPEC, and where each is.
 struct Cursor<'a> {
     text: &'a str,
@@ -74,6 +89,9 @@ impl<'a> Cursor<'a> {
                 self.error(format_args!("has no value, {expected} is expected"), format!("write {expected} behind it"))
             );
         };
+        if word.ends_with(',') {
+            return Err(self.error("ends in a comma, but spaces part the words of a SPEC", "leave the comma out"));
+        }
         read(word).map_err(|(what, remedy)| self.error(format_args!("{what}; {expected} is expected"), remedy))
     }
 
@@ -117,6 +135,7 @@ impl<'a> Cursor<'a> {
             }
             None => "write one of these".to_owned(),
         };
+        let remedy = meant_by(word).map_or(remedy, str::to_owned);
         Err(self.error(format_args!("is no word of a SPEC, which has {}", known.join(", ")), remedy))
     }
 }

@@ -123,6 +123,12 @@ fn bad_specs_say_where_what_and_how() {
         ("loss 1% 100%", "correlation"),
         ("slot 2ms 1ms", "smaller time first"),
         ("mtu 10", "68 to 65535"),
+        ("netem delay 10ms", "leave it out"),
+        ("rate 10mbit burst 32kbit latency 50ms", "limit 50ms"),
+        ("delay 10ms 2ms normal", "distribution normal"),
+        ("delay 10ms \u{b1} 2ms", "delay 100ms 10ms"),
+        ("delay 10ms, loss 1%", "comma"),
+        ("loss 1%, delay 10ms", "comma"),
     ] {
         let error = Netem::parse_spec(spec).expect_err(spec).to_string();
         assert!(error.contains(words) && !error.contains('\n'), "{spec}: {error}");
