@@ -174,6 +174,7 @@ fn bad_words_are_told_with_their_place_and_nothing_is_written() {
         &["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap"][..],
         &["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap", "--both", "loss 1%"],
         &["emulate", "--between", "pcap:in.pcap", "pcap:new.pcap", "--both", "loss 1%"],
+        &["emulate", "--between", "a", "b", "--class", "w = tcp", "--forward", "w=loss 1%", "--both", "loss 1%"],
         &["emulate", "--in", "pcap:in.pcap", "--out", "pcap:in.pcap", "--forward", "loss 1%"],
         &["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap", "--replay", "in.pcap"],
     ] {

@@ -88,6 +88,21 @@ fn effect_delays_of_both_directions_add_up() {
 }
 
 #[test]
+fn effect_both_comes_behind_what_one_direction_has() {
+    let Some(bed) = Bed::shared("emulate-both", |_| {}) else { return };
+    let emulation = emulate(&bed, "--forward 'delay 30ms' --both 'delay 20ms'");
+    let said = ping(&bed, "-c 10 -i 0.1 -W 5");
+    let time = |line: &str| line.split("time=").nth(1)?.split(' ').next()?.parse::<f64>().ok();
+    let times: Vec<f64> = said.lines().filter_map(time).collect();
+    assert!(times.len() >= 5, "{said}");
+    assert!(times.iter().all(|ms| *ms >= 69.9), "{said}");
+    let report = emulation.stop().whole_report();
+    let (forward, backward) = directions(&report);
+    assert_eq!(forward["delay"]["mean_ns"], 50_000_000.0);
+    assert_eq!(backward["delay"]["mean_ns"], 20_000_000.0);
+}
+
+#[test]
 fn effect_held_frames_that_leave_late_are_told() {
     let Some(bed) = Bed::shared("emulate-late", |_| {}) else { return };
     let emulation = emulate(&bed, "--both 'delay 300ms'");

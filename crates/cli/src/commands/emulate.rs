@@ -48,17 +48,17 @@ pub(crate) struct Emulate {
     #[arg(long = "out", value_name = "PORT", required_unless_present_any = ["between", "on"])]
     output: Option<String>,
     /// What happens to frames from A to B, or from --in to --out
-    #[arg(long, value_name = "[CLASS=]SPEC", conflicts_with = "both")]
+    #[arg(long, value_name = "[CLASS=]SPEC")]
     forward: Vec<String>,
     /// A class of forward frames by a name and a rule, 'api = tcp dport 8080'; then --forward api=SPEC, and
     /// without a name for all others
     #[arg(long = "class", value_name = "NAME = RULE")]
     classes: Vec<String>,
     /// What happens to frames from B to A, or from --out to --in
-    #[arg(long, value_name = "SPEC", conflicts_with = "both")]
-    backward: Option<String>,
-    /// What happens to frames of either direction, each by itself
     #[arg(long, value_name = "SPEC")]
+    backward: Option<String>,
+    /// What happens to frames of either direction, each by itself, behind --forward and --backward
+    #[arg(long, value_name = "SPEC", conflicts_with = "classes")]
     both: Option<String>,
     /// Write what was done to each frame; of two directions to FILE-forward and FILE-backward, of a class to
     /// FILE-CLASS

@@ -278,7 +278,7 @@ fn forget_lateness(report: &mut PipelineReport) {
 fn say_what_was_too_long(interface: &str, report: &PipelineReport) {
     if let Some((_, frames)) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong) {
         output::note(format!(
-            "{}: {} frames from {interface} were longer than the output can send; if their sender is on this machine, turn its offloads off, ethtool -K DEVICE tx off tso off gso off gro off, or write driver=af_xdp, for which veth does so by itself",
+            "{}: {} frames from {interface} were longer than the output can send: give both interfaces the MTU of the sender; if that is on this machine, turn its offloads off, too, ethtool -K DEVICE tx off tso off gso off gro off, or, up to an MTU of 2974, write driver=af_xdp, for which veth does so by itself",
             report.name,
             output::thousands(frames)
         ));
