@@ -98,7 +98,8 @@ fn effect_both_comes_behind_what_one_direction_has() {
     assert!(times.iter().all(|ms| *ms >= 69.9), "{said}");
     let report = emulation.stop().whole_report();
     let (forward, backward) = directions(&report);
-    assert_eq!(forward["delay"]["mean_ns"], 50_000_000.0);
+    // Of several stages the report has each one's delays.
+    assert_eq!((&forward["delay"]["min_ns"], &forward["delay"]["max_ns"]), (&20e6.into(), &30e6.into()));
     assert_eq!(backward["delay"]["mean_ns"], 20_000_000.0);
 }
 
