@@ -151,6 +151,17 @@ impl Emulate {
                 "--both: there is one direction only: write --forward, or --between A B, or --on INTERFACE",
             ));
         }
+        // Each stage counts the frames that come to it, so that two in one log could not be told apart.
+        let whose = |spec: &String| spec.split_once('=').map_or(String::new(), |(class, _)| class.trim().to_owned());
+        let mut whoses: Vec<String> = self.forward.iter().map(whose).collect();
+        whoses.sort();
+        let twice = whoses.windows(2).any(|two| two[0] == two[1])
+            || self.both.is_some() && !(self.forward.is_empty() && self.backward.is_none());
+        if self.decisions.is_some() && twice {
+            return Err(Failure::new(
+                "--decisions: a log is of one SPEC for the same frames: write one --forward and one --backward with all words",
+            ));
+        }
         Ok(())
     }
 }
