@@ -34,6 +34,11 @@ fn ping(bed: &Bed, words: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The times that ping printed.
+fn round_trips_ms(said: &str) -> Vec<f64> {
+    said.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok()).collect()
+}
+
 /// Bytes that a server got by TCP.
 fn received_by_tcp(bed: &Bed, words: &str) -> u64 {
     let server = Program::start(bed.command(Node::Server, "iperf3", &["-s", "-1"]));
@@ -75,8 +80,7 @@ fn effect_delays_of_both_directions_add_up() {
     let Some(bed) = Bed::shared("emulate-delay", |_| {}) else { return };
     let emulation = emulate(&bed, "--forward 'delay 20ms' --backward 'delay 30ms duplicate 100%'");
     let said = ping(&bed, "-c 20 -i 0.1 -W 5");
-    let time = |line: &str| line.split("time=").nth(1)?.split(' ').next()?.parse::<f64>().ok();
-    let times: Vec<f64> = said.lines().filter_map(time).collect();
+    let times = round_trips_ms(&said);
     assert!(times.len() >= 10, "{said}");
     // No answer can be earlier, however busy the machine; ping rounds to three digits.
     assert!(times.iter().all(|ms| *ms >= 49.9), "{said}");
@@ -92,8 +96,7 @@ fn effect_both_comes_behind_what_one_direction_has() {
     let Some(bed) = Bed::shared("emulate-both", |_| {}) else { return };
     let emulation = emulate(&bed, "--forward 'delay 30ms' --both 'delay 20ms'");
     let said = ping(&bed, "-c 10 -i 0.1 -W 5");
-    let time = |line: &str| line.split("time=").nth(1)?.split(' ').next()?.parse::<f64>().ok();
-    let times: Vec<f64> = said.lines().filter_map(time).collect();
+    let times = round_trips_ms(&said);
     assert!(times.len() >= 5, "{said}");
     assert!(times.iter().all(|ms| *ms >= 69.9), "{said}");
     let report = emulation.stop().whole_report();

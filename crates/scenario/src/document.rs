@@ -393,6 +393,13 @@ that = "down.gap.error.max_ns < 1ns"
     }
 
     #[test]
+    fn what_is_quoted_is_one_line_and_no_command_to_a_terminal() {
+        let bad = GOOD.replace("\"down\"", "\"a\\u001b[31m\\nb\"");
+        let text = read("a.toml", &bad, None).expect_err("another name is expected").to_string();
+        assert!(text.contains(r"write one of a\u{1b}[31m\nb") && !text.contains(char::is_control), "{text:?}");
+    }
+
+    #[test]
     fn what_has_no_unit_may_be_a_number() {
         for number in ["3", "\"3\""] {
             let text = GOOD.replace("out  =", &format!("catch-up = {number}\nout  ="));

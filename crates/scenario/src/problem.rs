@@ -1,5 +1,5 @@
 use engine::schedules::Files;
-use std::fmt;
+use std::fmt::{self, Write};
 use units::ParseError;
 
 /// Where a text was written.
@@ -54,7 +54,12 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.origin, self.message)
+        write!(f, "{}: ", self.origin)?;
+        // A message quotes what was written: it is to stay one line, and no command to a terminal.
+        self.message.chars().try_for_each(|c| match c.is_control() {
+            true => write!(f, "{}", c.escape_default()),
+            false => f.write_char(c),
+        })
     }
 }
 
