@@ -152,7 +152,7 @@ impl Interface {
             mr_alen: 0,
             mr_address: [0; 8],
         };
-        set_option(packet_socket, libc::PACKET_ADD_MEMBERSHIP, &request)
+        set_option(packet_socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
             .map_err(|()| Error::system(format!("making {} promiscuous", self.name)))
     }
 }
@@ -232,12 +232,12 @@ pub(crate) fn socket(family: i32, kind: i32) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets an option of level SOL_PACKET; the reason is in errno.
-pub(crate) fn set_option<T>(socket: &OwnedFd, option: i32, value: &T) -> std::result::Result<(), ()> {
+/// Sets an option of that level; the reason is in errno.
+pub(crate) fn set_option<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> std::result::Result<(), ()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of a value that is borrowed meanwhile.
     let rc = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, std::ptr::from_ref(value).cast(), length)
+        libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length)
     };
     if rc < 0 { Err(()) } else { Ok(()) }
 }

@@ -61,7 +61,7 @@ pub struct Vlan {
 /// A frame in the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// When the kernel received it: nanoseconds since the UNIX epoch.
+    /// When the kernel had it from the driver, before it queued for its receiver: nanoseconds since the UNIX epoch.
     pub time_ns: u64,
     /// The frame without FCS and without the tag in `vlan`, cut to the snap length.
     pub bytes: &'a [u8],
@@ -142,8 +142,12 @@ impl PacketRing {
         }
         let failed = |what: &str| Error::system(format!("{what} on {}", interface.name));
 
+        // The kernel then stamps a frame as it comes from the driver; without, each ring does when it gets its copy,
+        // after the queue of the CPU that receives. It begins some ms later.
+        set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)
+            .map_err(|()| failed("asking for stamps of arrival"))?;
         let version = libc::tpacket_versions::TPACKET_V3 as i32;
-        set_option(&socket, libc::PACKET_VERSION, &version).map_err(|()| failed("asking for TPACKET_V3"))?;
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version).map_err(|()| failed("asking for TPACKET_V3"))?;
         let request = libc::tpacket_req3 {
             tp_block_size: config.block_size,
             tp_block_nr: config.blocks,
@@ -154,7 +158,7 @@ impl PacketRing {
             tp_sizeof_priv: 0,
             tp_feature_req_word: 0,
         };
-        set_option(&socket, libc::PACKET_RX_RING, &request).map_err(|()| {
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request).map_err(|()| {
             let shape = format!("a ring of {} blocks of {} B", config.blocks, config.block_size);
             failed(&shape)
         })?;
@@ -169,7 +173,7 @@ impl PacketRing {
         let Some(start) = NonNull::new(start.cast()) else { return Err(failed("mapping the ring")) };
         let map = Map { start, length };
 
-        let skip_outgoing = set_option(&socket, libc::PACKET_IGNORE_OUTGOING, &1_i32).is_err();
+        let skip_outgoing = set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32).is_err();
         if let Some(snaplen) = config.snaplen {
             keep_only(&socket, snaplen).map_err(|()| failed("setting the snap length"))?;
         }
@@ -440,7 +444,6 @@ fn keep_only(socket: &OwnedFd, snaplen: u32) -> std::result::Result<(), ()> {
     if rc < 0 { Err(()) } else { Ok(()) }
 }
 
-/// Starts the reception of all protocols.
 /// Binds a packet socket to an interface, to receive frames of that protocol; 0 for none.
 pub(crate) fn bind_to(socket: &OwnedFd, interface: &Interface, protocol: i32) -> std::result::Result<(), ()> {
     let address = libc::sockaddr_ll {

@@ -173,6 +173,24 @@ fn a_link_that_goes_down_is_told() {
 }
 
 #[test]
+fn all_receivers_of_a_frame_tell_the_same_stamp() {
+    if !inside("all_receivers_of_a_frame_tell_the_same_stamp", "-n") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let mut rings: Vec<PacketRing> =
+        (0..3).map(|_| PacketRing::open("nlb", &RingConfig::default()).expect("ring")).collect();
+    let (pool, mut started) = open("nla", 1500);
+    // The kernel begins to stamp arrivals some time after it was asked to.
+    std::thread::sleep(Duration::from_millis(200));
+    send(&pool, &mut started.tx[0], 0..500, 1514);
+    let stamps: Vec<_> = rings.iter_mut().map(|ring| receive(ring, 500)).collect();
+    assert_eq!(stamps[0].len(), 500);
+    // Stamped as each ring got its copy, they would be the copies apart.
+    assert!(stamps.iter().all(|of| *of == stamps[0]));
+}
+
+#[test]
 fn tags_and_snap_lengths() {
     if !inside("tags_and_snap_lengths", "-n") {
         return;
