@@ -236,8 +236,6 @@ pub(crate) fn socket(family: i32, kind: i32) -> Result<OwnedFd> {
 pub(crate) fn set_option<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> std::result::Result<(), ()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of a value that is borrowed meanwhile.
-    let rc = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length)
-    };
+    let rc = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length) };
     if rc < 0 { Err(()) } else { Ok(()) }
 }

@@ -35,6 +35,7 @@ mod packet_sender;
 mod pool;
 mod port;
 mod priority;
+mod tap_sender;
 mod vdev;
 mod xdp;
 

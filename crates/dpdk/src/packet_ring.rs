@@ -147,7 +147,8 @@ impl PacketRing {
         set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)
             .map_err(|()| failed("asking for stamps of arrival"))?;
         let version = libc::tpacket_versions::TPACKET_V3 as i32;
-        set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version).map_err(|()| failed("asking for TPACKET_V3"))?;
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)
+            .map_err(|()| failed("asking for TPACKET_V3"))?;
         let request = libc::tpacket_req3 {
             tp_block_size: config.block_size,
             tp_block_nr: config.blocks,

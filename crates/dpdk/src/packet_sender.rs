@@ -25,7 +25,8 @@ impl PacketSender {
         // No protocol: it receives nothing.
         bind_to(&socket, &interface, 0).map_err(|()| failed("binding to"))?;
         let on: libc::c_int = 1;
-        set_option(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &on).map_err(|()| failed("passing the qdisc of"))?;
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &on)
+            .map_err(|()| failed("passing the qdisc of"))?;
         Ok(PacketSender { socket, interface: interface.name })
     }
 

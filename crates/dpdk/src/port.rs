@@ -2,6 +2,7 @@ use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::{self, Interface};
 use crate::losses::{self, Sockets};
+use crate::tap_sender::TapSender;
 use crate::xdp::Claim;
 use crate::{BURST, Burst, Eal, Error, LaunchTime, NicClock, Outgoing, PacketSender, Pool, Result, Vdev};
 use dpdk_sys as sys;
@@ -769,25 +770,44 @@ pub struct TxQueue {
     max_frame: usize,
     oversize: u64,
     /// Sends each frame past the driver.
-    calls: Option<PacketSender>,
+    calls: Option<Calls>,
     not_sync: PhantomData<Cell<()>>,
 }
 
+/// One system call for each frame.
+#[derive(Debug)]
+enum Calls {
+    Socket(PacketSender),
+    Tap(TapSender),
+}
+
+impl Calls {
+    fn send(&mut self, frame: &[u8]) -> Result<bool> {
+        match self {
+            Calls::Socket(sender) => sender.send(frame),
+            Calls::Tap(sender) => sender.send(frame),
+        }
+    }
+}
+
 impl TxQueue {
-    /// From now on each frame is sent by a system call of its own which copies it, where the driver is
-    /// `net_af_packet`; of other drivers nothing changes. For frames that leave one at a time: their
-    /// way then takes as long as any other packet socket's, while that through the driver's ring takes
-    /// longer the longer the frame is, since the ring's memory is seldom in a cache. A burst takes
-    /// longer: use it for neither or all frames of a queue, since what waits in the ring is overtaken.
+    /// From now on each frame is sent by a system call of ours, where the driver is `net_af_packet` or `net_tap`; of
+    /// other drivers nothing changes. For frames that leave one at a time.
+    ///
+    /// Past `net_af_packet` their way takes as long as any other packet socket's, while that through the driver's ring
+    /// takes longer the longer the frame is, since the ring's memory is seldom in a cache. A burst takes longer: use it
+    /// for neither or all frames of a queue, since what waits in the ring is overtaken. Past `net_tap` the call is the
+    /// driver's in a shorter form.
     ///
     /// # Errors
-    /// Those of [`PacketSender::open`].
+    /// Those of [`PacketSender::open`]; [`Error::System`].
     pub fn send_by_calls(&mut self) -> Result<()> {
-        if let Some(interface) = &self.port.interface
-            && text(&self.port.raw_info()?.driver) == "net_af_packet"
-        {
-            self.calls = Some(PacketSender::open(&interface.name)?);
-        }
+        let Some(interface) = &self.port.interface else { return Ok(()) };
+        self.calls = match text(&self.port.raw_info()?.driver).as_str() {
+            "net_af_packet" => Some(Calls::Socket(PacketSender::open(&interface.name)?)),
+            TAP => TapSender::open(&interface.name)?.map(Calls::Tap),
+            _ => None,
+        };
         Ok(())
     }
 
@@ -808,11 +828,11 @@ impl TxQueue {
         if most < usize::from(u16::MAX) && burst.iter().any(|frame| too_long(frame, most)) {
             self.oversize += burst.retain(|frame| !too_long(frame, most)) as u64;
         }
-        if let Some(sender) = &self.calls {
+        if let Some(calls) = &mut self.calls {
             // What is refused, for want of room or because the interface is down, is tried again; what is too long for
             // its MTU now, the caller leaves out.
             let mut taken = 0;
-            let refused = burst.iter().find_map(|frame| match sender.send(frame.bytes()) {
+            let refused = burst.iter().find_map(|frame| match calls.send(frame.bytes()) {
                 Ok(true) => {
                     taken += 1;
                     None

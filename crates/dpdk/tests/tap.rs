@@ -1,0 +1,66 @@
+//! Sent into a TAP device of DPDK's, by its driver and past it, received by our own ring.
+
+mod common;
+
+use common::{eal, frame, inside, ip, number};
+use dpdk::{Burst, PacketRing, Pool, Port, PortConfig, RingConfig, TxQueue, Vdev};
+use std::process::Command;
+use std::time::Duration;
+
+/// Sends one numbered frame. True if it was taken.
+fn send(pool: &Pool, tx: &mut TxQueue, number: u64, length: usize) -> bool {
+    let mut burst = Burst::new();
+    pool.alloc_up_to(&mut burst, 1);
+    burst.as_mut_slice()[0].copy_from(&frame(number, length)).expect("room");
+    tx.send(&mut burst) == 1
+}
+
+#[test]
+fn frames_by_calls_are_those_of_the_driver() {
+    if !inside("frames_by_calls_are_those_of_the_driver", "-nm") {
+        return;
+    }
+    // What a device needs ahead of its frames is told by the /sys of its namespace.
+    let mount = Command::new("mount").args(["-t", "sysfs", "sysfs", "/sys"]).status();
+    if !mount.is_ok_and(|status| status.success()) {
+        println!("SKIP: /sys of a namespace cannot be mounted here");
+        return;
+    }
+    let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+    let pool = Pool::new(eal(), "tap", 4095, 2048).expect("pool");
+    let mut started =
+        Port::open(eal(), Vdev::tap("nlt"), &pool, &PortConfig::default()).expect("port").start().expect("start");
+    let mut ring = PacketRing::open("nlt", &RingConfig::default()).expect("ring");
+    let free = pool.available();
+    for n in 0..100 {
+        assert!(send(&pool, &mut started.tx[0], n, 60));
+    }
+    started.tx[0].send_by_calls().expect("a queue of the device");
+    let by_driver = started.port.stats().expect("counters").tx_frames;
+    for n in 100..300 {
+        assert!(send(&pool, &mut started.tx[0], n, 60 + n as usize));
+    }
+    assert_eq!((by_driver, started.port.stats().expect("counters").tx_frames), (100, 100), "past the driver");
+    let received = |ring: &mut PacketRing, most: usize| {
+        let mut got = Vec::new();
+        while got.len() < most
+            && let Some(batch) = ring.next(Duration::from_millis(500)).expect("ring")
+        {
+            got.extend(batch.iter().filter_map(|frame| Some((number(frame.bytes)?, frame.bytes.len()))));
+        }
+        got
+    };
+    let got = received(&mut ring, 300);
+    let sent = |n: u64| (n, if n < 100 { 60 } else { 60 + n as usize });
+    assert_eq!(got[..], (0..300).map(sent).collect::<Vec<_>>()[..]);
+
+    ip("link set nlt down");
+    assert!(!send(&pool, &mut started.tx[0], 300, 60), "a device that is down takes nothing");
+    ip("link set nlt up");
+    let mut ring = PacketRing::open("nlt", &RingConfig::default()).expect("ring");
+    assert!(send(&pool, &mut started.tx[0], 300, 1514));
+    assert_eq!(received(&mut ring, 1), [(300, 1514)]);
+    assert_eq!(pool.available(), free, "no frame is lost");
+    drop(started);
+    assert!(PacketRing::open("nlt", &RingConfig::default()).is_err(), "the device goes with its port");
+}
