@@ -44,8 +44,24 @@ impl Bed {
 
     /// A receiver at the server, once it listens.
     pub(crate) fn receiver(&self, gap: u64, count: u64) -> Result<Receiver, Box<dyn Error>> {
-        let mut command = self.command(Node::Server, std::env::current_exe()?)?;
-        command.args(["receive", "eth0", &gap.to_string(), &count.to_string()]);
+        self.receives(Node::Server, "receive", "eth0", gap, count)
+    }
+
+    /// A receiver in the driver of a device of the box that is to come.
+    pub(crate) fn receiver_in_driver(&self, interface: &str, gap: u64, count: u64) -> Result<Receiver, Box<dyn Error>> {
+        self.receives(Node::Box, "receive-in-driver", interface, gap, count)
+    }
+
+    fn receives(
+        &self,
+        node: Node,
+        program: &str,
+        interface: &str,
+        gap: u64,
+        count: u64,
+    ) -> Result<Receiver, Box<dyn Error>> {
+        let mut command = self.command(node, std::env::current_exe()?)?;
+        command.args([program, interface, &gap.to_string(), &count.to_string()]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut output = BufReader::new(child.stdout.take().ok_or("piped")?);
         output.read_line(&mut String::new())?;

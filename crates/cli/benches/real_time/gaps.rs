@@ -17,33 +17,61 @@ const SIZES: &str = "random 64B-1518B";
 
 pub(crate) fn run(rounds: usize, only: Option<u64>) -> Outcome {
     let Some(bed) = Bed::up("gaps")? else { return Ok(()) };
-    println!("gaps of 64-1518 B at the receiver, by its kernel's stamps; medians of {rounds} interleaved runs");
+    let asks = || ASKS.into_iter().filter(|(gap, _)| only.is_none_or(|only| only == *gap));
+    println!(
+        "gaps of 64-1518 B over veth at the receiver, by its kernel's stamps; medians of {rounds} interleaved runs"
+    );
+    header();
+    for (gap, count) in asks() {
+        let mut runs = Runs::default();
+        for _ in 0..rounds {
+            runs.add("floor", floor(&bed, gap, count)?);
+            runs.add("floor, busy source", floor_beside_source(&bed, gap, count)?);
+            for driver in DRIVERS {
+                runs.add(&format!("gen {driver}"), generate(&bed, driver, gap, count)?);
+                runs.add(&format!("shape {driver}"), shape(&bed, driver, &[], gap, count)?);
+                let split = shape(&bed, driver, &["--cores", "0,1"], gap, count)?;
+                runs.add(&format!("shape {driver} split"), split);
+            }
+        }
+        runs.print(gap, count);
+    }
+    println!("the same onto a TAP, by the stamps of an XDP program that is the receiver");
+    header();
+    for (gap, count) in asks() {
+        let mut runs = Runs::default();
+        for _ in 0..rounds {
+            runs.add("floor", floor_to_tap(&bed, gap, count)?);
+            runs.add("gen tap", generate_to_tap(&bed, gap, count)?);
+        }
+        runs.print(gap, count);
+    }
+    Ok(())
+}
+
+fn header() {
     println!(
         "  asked    sender                     mean        median error   within 100 ns   within 1 us   of the floor's"
     );
-    for (gap, count) in ASKS.into_iter().filter(|(gap, _)| only.is_none_or(|only| only == *gap)) {
-        let mut runs: Vec<(String, Vec<Value>)> = Vec::new();
-        for _ in 0..rounds {
-            let mut senders = vec![
-                ("floor".to_owned(), floor(&bed, gap, count)?),
-                ("floor, busy source".to_owned(), floor_beside_source(&bed, gap, count)?),
-            ];
-            for driver in DRIVERS {
-                senders.push((format!("gen {driver}"), generate(&bed, driver, gap, count)?));
-                senders.push((format!("shape {driver}"), shape(&bed, driver, &[], gap, count)?));
-                senders.push((format!("shape {driver} split"), shape(&bed, driver, &["--cores", "0,1"], gap, count)?));
-            }
-            for (name, figures) in senders {
-                match runs.iter_mut().find(|(known, _)| *known == name) {
-                    Some((_, list)) => list.push(figures),
-                    None => runs.push((name, vec![figures])),
-                }
-            }
+}
+
+/// The runs of each sender, the floor's first.
+#[derive(Default)]
+struct Runs(Vec<(String, Vec<Value>)>);
+
+impl Runs {
+    fn add(&mut self, sender: &str, figures: Value) {
+        match self.0.iter_mut().find(|(known, _)| known == sender) {
+            Some((_, list)) => list.push(figures),
+            None => self.0.push((sender.to_owned(), vec![figures])),
         }
+    }
+
+    fn print(&self, gap: u64, count: u64) {
         let of =
             |list: &[Value], key: &str| median(list.iter().map(|run| run[key].as_f64().unwrap_or(f64::NAN)).collect());
-        let floor = of(&runs[0].1, "within_1us");
-        for (name, list) in &runs {
+        let floor = of(&self.0[0].1, "within_1us");
+        for (name, list) in &self.0 {
             let lost = count as f64 - of(list, "frames");
             println!(
                 "  {:>4} us  {name:<21} {:>12.1} ns {:>12.0} ns {:>13.2} % {:>12.2} % {:>12.3}{}",
@@ -57,7 +85,6 @@ pub(crate) fn run(rounds: usize, only: Option<u64>) -> Outcome {
             );
         }
     }
-    Ok(())
 }
 
 fn floor(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
@@ -89,6 +116,27 @@ fn generate(bed: &Bed, driver: &str, gap: u64, count: u64) -> Result<Value, Box<
     let mut command = bed.command(Node::Box, env!("CARGO_BIN_EXE_netlathe"))?;
     command.args(["gen", "--out", &output, "--gap", &gap, "--count", &count, "--seed", "7", "-q", "--stream"]);
     bed::finish(command.arg("udp 10.77.0.1:1 > 10.77.0.100:2 size random 64B-1518B").spawn()?)?;
+    receiver.figures()
+}
+
+/// A TAP comes and goes with its sender: what is sent before the receiver has found it is not in the figures.
+const LEAD_NS: u64 = 1_000_000_000;
+const TAP: &str = "tap0";
+
+fn floor_to_tap(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
+    let receiver = bed.receiver_in_driver(TAP, gap, count)?;
+    let mut sender = bed.command(Node::Box, std::env::current_exe()?)?;
+    sender.args(["send-tap", TAP, &gap.to_string(), &(count + LEAD_NS / gap).to_string()]);
+    bed::finish(sender.spawn()?)?;
+    receiver.figures()
+}
+
+fn generate_to_tap(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
+    let receiver = bed.receiver_in_driver(TAP, gap, count)?;
+    let (output, count) = (format!("tap:{TAP}"), (count + LEAD_NS / gap).to_string());
+    let mut command = bed.command(Node::Box, env!("CARGO_BIN_EXE_netlathe"))?;
+    command.args(["gen", "--out", &output, "--gap", &format!("{gap}ns"), "--count", &count, "--seed", "7", "-q"]);
+    bed::finish(command.args(["--stream", "udp 10.77.0.1:1 > 10.77.0.100:2 size random 64B-1518B"]).spawn()?)?;
     receiver.figures()
 }
 

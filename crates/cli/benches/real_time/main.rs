@@ -6,13 +6,14 @@
 //! - `speed`: frames that cores make, beside testpmd
 //! - `headroom`: wire time that one core fills, as a multiple of line rates
 //! - `line`: filler pacing on a line in real time, by depth of the queue
-//! - `gaps`: deadline pacing on veth beside the bare floor loop
+//! - `gaps`: deadline pacing on veth, and onto a TAP, beside the bare floor loop
 //! - `box`: what a frame that only passes through takes
 //! - `emulate`: TCP throughput and round trip with no impairment, beside the same wires without netlathe
 //!
 //! `--gap` and `--slots` choose one of the gaps and one of the depths.
 
 mod bed;
+mod driver;
 mod emulate;
 mod gaps;
 mod headroom;

@@ -1,7 +1,7 @@
 //! What the benches run inside of a lab's namespaces: this same program, with other arguments.
 
-use crate::Outcome;
-use dpdk::{Eal, EalConfig, PacketRing, PacketSender, RingConfig, TscClock};
+use crate::{Outcome, driver};
+use dpdk::{Burst, Eal, EalConfig, PacketRing, PacketSender, Pool, Port, PortConfig, RingConfig, TscClock, Vdev};
 use engine::sources::Streams;
 use nix::time::{ClockId, clock_gettime};
 use packet::{Frame, HeapFrame};
@@ -18,7 +18,9 @@ pub(crate) fn run(name: &str, arguments: &[String]) -> Option<Outcome> {
             let sizes = arguments.get(4).map_or("random 64B-1518B", String::as_str);
             send(interface, Span::from_ns(number(1)), number(2), number(3), sizes)
         }
+        "send-tap" => send_tap(interface, Span::from_ns(number(1)), number(2)),
         "receive" => receive(interface, number(1), number(2)),
+        "receive-in-driver" => driver::receive(interface, number(1), number(2)),
         _ => return None,
     })
 }
@@ -54,6 +56,30 @@ fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outc
         due += Span::from_ps(gap.as_ps() * batch / if leads { 2 } else { 1 });
     }
     println!("{}", serde_json::json!({"sent": sent, "refused": refused}));
+    Ok(())
+}
+
+/// The floor onto a TAP device of that name, which it makes: one call of DPDK's driver for each frame, made before the wait.
+fn send_tap(interface: &str, gap: Span, count: u64) -> Outcome {
+    let eal = Eal::init(&EalConfig::new("bench").memory_mib(64))?;
+    let pool = Pool::new(eal, "bench", 1024, 2048)?;
+    let mut started = Port::open(eal, Vdev::tap(interface), &pool, &PortConfig::default())?.start()?;
+    let spec = scenario::parse_stream("udp 10.77.0.1:1 > 10.77.0.100:2 size random 64B-1518B stamp off")?;
+    let mut stream = Streams::new(&[spec], 7, 0)?;
+    let mut next = HeapFrame::default();
+    let mut burst = Burst::new();
+    let clock = TscClock::new(eal);
+    let mut due = clock.now() + Span::from_ms(20);
+    for _ in 0..count {
+        stream.fill(&mut next);
+        pool.alloc_up_to(&mut burst, 1);
+        burst.as_mut_slice().last_mut().ok_or("no frame is free")?.copy_from(next.bytes())?;
+        clock.spin_until(due);
+        if started.tx[0].send(&mut burst) == 0 {
+            return Err("the device takes nothing".into());
+        }
+        due += gap;
+    }
     Ok(())
 }
 
@@ -100,7 +126,7 @@ fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
 
 /// Of gaps: their mean, the median of |gap − ask|, and the shares within ±100 ns and ±1 µs of it. Of
 /// ages: quantiles. All in ns.
-fn figures(stamps: &[u64], ages: &mut [i64], ask: u64) -> serde_json::Value {
+pub(crate) fn figures(stamps: &[u64], ages: &mut [i64], ask: u64) -> serde_json::Value {
     let mut errors: Vec<u64> = stamps.windows(2).map(|pair| (pair[1] - pair[0]).abs_diff(ask)).collect();
     errors.sort_unstable();
     ages.sort_unstable();

@@ -1,0 +1,31 @@
+/* A receiver that costs a sender little: the time of each frame as the driver has it, and no more of the frame. */
+#include "../../../slice/bpf/kernel.h"
+#include <bpf/bpf_helpers.h>
+
+/* Of linux/bpf.h, whose own headers need the machine's. */
+#define XDP_DROP 1
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* How many frames came, and then the instant of each, in ns since the system started. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u64);
+} stamps SEC(".maps");
+
+SEC("xdp")
+int stamp(void *frame)
+{
+    __u64 now = bpf_ktime_get_ns();
+    __u32 first = 0;
+    __u64 *count = bpf_map_lookup_elem(&stamps, &first);
+    if (!count)
+        return XDP_DROP;
+    __u32 n = ++*count;
+    __u64 *place = bpf_map_lookup_elem(&stamps, &n);
+    if (place)
+        *place = now;
+    return XDP_DROP;
+}
