@@ -93,7 +93,7 @@ pub(crate) fn receive(
     let mut limits = Map::new();
     limits.insert(
         "clock".into(),
-        json!("kernel receive stamps, 1 ns steps; a stamp is taken when the kernel has the frame"),
+        json!("kernel receive stamps, 1 ns steps; a stamp is taken when the kernel has the frame from the driver"),
     );
     let partial = PipelineReport { flow: Some(flow), ..PipelineReport::default() };
     Ok(Outcome { reports: vec![partial], limits, failure })
