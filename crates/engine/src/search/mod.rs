@@ -87,6 +87,12 @@ impl Run {
         if self.outcome.sent == 0 { 0.0 } else { self.outcome.lost as f64 / self.outcome.sent as f64 }
     }
 
+    /// Less than two thirds of the load was offered.
+    fn is_far_below(&self) -> bool {
+        let seconds = self.outcome.took.max(self.trial.duration).as_secs_f64();
+        self.outcome.sent as f64 * 1_000.0 * 1.5 < self.trial.load.millis() as f64 * seconds
+    }
+
     fn within(&self, goal: &Goal) -> bool {
         // In whole numbers: a loss of exactly the goal is within it.
         let billion = u128::from(Share::ONE.ppb());
@@ -171,6 +177,8 @@ pub struct Search {
 
 /// How often a trial is run that the tester did badly.
 const ATTEMPTS: usize = 5;
+/// How often one is run at which it offered far less than the load: no hiccup explains that.
+const FAR_ATTEMPTS: usize = 2;
 /// So many lower bounds of a goal may fall, and any number by less than so many widths, before the device
 /// counts as unstable: close to the limit the last frames of a trial decide.
 const MOST_FALLEN: u32 = 2;
@@ -221,8 +229,10 @@ impl Search {
         let flaw = self.flaw(&trial, &outcome);
         self.runs.push(Run { trial, outcome, flaw });
         if flaw.is_some() {
-            let again = self.runs.iter().rev().take(ATTEMPTS);
-            if again.filter(|run| run.flaw.is_some() && run.trial.load == trial.load).count() == ATTEMPTS {
+            let failed =
+                self.runs.iter().rev().take_while(|run| run.flaw.is_some() && run.trial.load == trial.load).take(ATTEMPTS);
+            let (all, far) = failed.fold((0, 0), |(all, far), run| (all + 1, far + usize::from(run.is_far_below())));
+            if all == ATTEMPTS || far == FAR_ATTEMPTS {
                 self.beyond = Some(self.beyond.map_or(trial.load, |beyond| beyond.min(trial.load)));
             }
             return;
@@ -280,10 +290,11 @@ impl Search {
         loads.sort_unstable();
         loads.dedup();
         let upper = loads.iter().copied().find(|load| goal.bound(self.at(*load)) == Some(Bound::Upper));
-        let below = loads.iter().copied().filter(|load| upper.is_none_or(|upper| *load < upper));
-        let lower = below.filter(|load| goal.bound(self.at(*load)) == Some(Bound::Lower)).max();
         let above = upper.into_iter().chain(self.beyond).min();
-        (lower.filter(|lower| above.is_none_or(|above| *lower < above)), above)
+        // A load that the tester offered once and then no more is no bound, and hides none below it.
+        let below = loads.into_iter().filter(|load| above.is_none_or(|above| *load < above));
+        let lower = below.filter(|load| goal.bound(self.at(*load)) == Some(Bound::Lower)).max();
+        (lower, above)
     }
 
     fn next_of(&self, number: usize) -> Option<Trial> {

@@ -88,6 +88,24 @@ proptest! {
     }
 
     #[test]
+    fn a_tester_that_fails_by_chance_ends_all_the_same(limit in 1_000.0..100_000.0_f64, bad in 1_u64..10, seed in any::<u64>()) {
+        let goal = Goal::rfc2544(percent(0.0), Span::from_ms(500), percent(0.5));
+        let mut random = Random::stream(seed, "tester");
+        let mut search = Search::new(Settings { most: rate(3.0 * limit), ..settings(vec![goal]) });
+        while let Some(trial) = search.next_trial() {
+            let load = trial.load.millis() as f64 / 1_000.0;
+            let sent = load * trial.duration.as_secs_f64();
+            let lost = (sent * hard(limit)(load, 0)).ceil() as u64;
+            let late = if random.below(10) < bad { Span::from_ms(2) } else { Span::ZERO };
+            let took = trial.duration + late;
+            search.tell(trial, Outcome { sent: sent as u64, lost, took, missed: 0, late, late_frames: 0 });
+            prop_assert!(search.runs().len() < 300, "{} goes on at {}", limit, trial.load);
+        }
+        let found = search.found()[0];
+        prop_assert!(found.lower.is_none_or(|lower| lower.millis() as f64 / 1_000.0 <= limit + 2.0), "{found:?}");
+    }
+
+    #[test]
     fn a_soft_knee_has_a_bound_for_each_goal(knee in 10_000.0..1_000_000.0_f64, seed in any::<u64>()) {
         // From the knee on the loss rises by 1 % for each 10 % of load, with noise in the trials.
         let mut random = Random::stream(seed, "knee");
@@ -103,6 +121,32 @@ proptest! {
         prop_assert!((bounds[0] / knee - 1.0).abs() < 0.011, "{bounds:?} {knee}");
         prop_assert!((bounds[1] / (knee * 1.05) - 1.0).abs() < 0.011, "{bounds:?} {knee}");
     }
+}
+
+#[test]
+fn what_the_tester_offered_once_and_then_no_more_hides_no_bound() {
+    let goal = Goal::rfc2544(percent(0.0), S, percent(0.5));
+    let mut search = Search::new(Settings { most: rate(1_000.0), ..settings(vec![goal]) });
+    let tell = |search: &mut Search, fps: f64, took: u64| {
+        let outcome =
+            Outcome { sent: fps as u64, lost: 0, took: Span::from_ms(took), missed: 0, late: Span::ZERO, late_frames: 0 };
+        search.tell(Trial { load: rate(fps), duration: Span::from_ms(1_000) }, outcome);
+    };
+    for (fps, took) in [(900.0, 1_000), (1_000.0, 1_000)] {
+        tell(&mut search, fps, took);
+    }
+    for _ in 0..ATTEMPTS {
+        tell(&mut search, 1_000.0, 1_010);
+    }
+    let found = search.found()[0];
+    assert_eq!((found.lower, search.beyond), (Some(rate(900.0)), Some(rate(1_000.0))), "{found:?}");
+}
+
+#[test]
+fn what_the_tester_misses_by_far_is_tried_twice() {
+    let search = run(settings(vec![Goal::rfc2544(percent(0.0), S, percent(0.5))]), 1e6, hard(1e9));
+    let most = search.runs().iter().filter(|run| run.trial.load == rate(14_880_952.0)).count();
+    assert_eq!((most, search.found()[0].verdict), (2, Verdict::TesterLimited));
 }
 
 #[test]
