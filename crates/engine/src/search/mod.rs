@@ -229,8 +229,12 @@ impl Search {
         let flaw = self.flaw(&trial, &outcome);
         self.runs.push(Run { trial, outcome, flaw });
         if flaw.is_some() {
-            let failed =
-                self.runs.iter().rev().take_while(|run| run.flaw.is_some() && run.trial.load == trial.load).take(ATTEMPTS);
+            let failed = self
+                .runs
+                .iter()
+                .rev()
+                .take_while(|run| run.flaw.is_some() && run.trial.load == trial.load)
+                .take(ATTEMPTS);
             let (all, far) = failed.fold((0, 0), |(all, far), run| (all + 1, far + usize::from(run.is_far_below())));
             if all == ATTEMPTS || far == FAR_ATTEMPTS {
                 self.beyond = Some(self.beyond.map_or(trial.load, |beyond| beyond.min(trial.load)));
@@ -395,10 +399,23 @@ impl Search {
                 let (low, high) = (lower.millis() as f64, upper.millis() as f64);
                 let wide = high - low > high * goal.width.as_f64() && upper.millis() - lower.millis() > 1;
                 let middle = as_rate((low * high).sqrt());
+                // As long as only the tester bounds it, what came of a load that was too high is nearer to the limit.
+                let near = (Some(upper) == self.beyond).then(|| as_rate(low * (1.0 + self.step_above(goal, lower))));
+                let middle = near.map_or(middle, |near| middle.min(near));
                 let middle = if middle <= lower { FrameRate::from_millis(lower.millis() + 1) } else { middle };
                 (wide && middle < upper).then_some(middle.min(most)).filter(|middle| *middle > lower)
             }
         }
+    }
+
+    /// How far above a lower bound to look, as a share of it: twice as far after each that was found.
+    fn step_above(&self, goal: &Goal, lower: FrameRate) -> f64 {
+        let mut found: Vec<FrameRate> =
+            self.runs.iter().map(|run| run.trial.load).filter(|load| *load < lower).collect();
+        found.sort_unstable();
+        found.dedup();
+        let found = found.into_iter().filter(|load| goal.bound(self.at(*load)) == Some(Bound::Lower)).count();
+        4.0 * goal.width.as_f64() * f64::powi(2.0, found.min(30) as i32)
     }
 
     /// What was found for each goal, so far.

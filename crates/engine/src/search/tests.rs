@@ -128,8 +128,14 @@ fn what_the_tester_offered_once_and_then_no_more_hides_no_bound() {
     let goal = Goal::rfc2544(percent(0.0), S, percent(0.5));
     let mut search = Search::new(Settings { most: rate(1_000.0), ..settings(vec![goal]) });
     let tell = |search: &mut Search, fps: f64, took: u64| {
-        let outcome =
-            Outcome { sent: fps as u64, lost: 0, took: Span::from_ms(took), missed: 0, late: Span::ZERO, late_frames: 0 };
+        let outcome = Outcome {
+            sent: fps as u64,
+            lost: 0,
+            took: Span::from_ms(took),
+            missed: 0,
+            late: Span::ZERO,
+            late_frames: 0,
+        };
         search.tell(Trial { load: rate(fps), duration: Span::from_ms(1_000) }, outcome);
     };
     for (fps, took) in [(900.0, 1_000), (1_000.0, 1_000)] {
@@ -147,6 +153,18 @@ fn what_the_tester_misses_by_far_is_tried_twice() {
     let search = run(settings(vec![Goal::rfc2544(percent(0.0), S, percent(0.5))]), 1e6, hard(1e9));
     let most = search.runs().iter().filter(|run| run.trial.load == rate(14_880_952.0)).count();
     assert_eq!((most, search.found()[0].verdict), (2, Verdict::TesterLimited));
+}
+
+#[test]
+fn what_came_of_too_high_a_load_is_looked_above_at_first() {
+    // The tester offers ten times what the device takes, and the line a hundred times as much as that.
+    for limit in [20_000.0, 812.0] {
+        let search = run(settings(vec![Goal::rfc2544(percent(0.0), S, percent(0.5))]), 10.0 * limit, hard(limit));
+        let found = search.found()[0];
+        assert_eq!(found.verdict, Verdict::DutLimited);
+        let lossy = search.runs().iter().filter(|run| run.outcome.lost > 0).count();
+        assert!(lossy < 12, "{lossy} of {} trials lost frames: {:#?}", search.runs().len(), search.runs());
+    }
 }
 
 #[test]
