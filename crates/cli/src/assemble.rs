@@ -110,7 +110,7 @@ fn tolerance(plan: &PipelinePlan) -> Span {
 pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError> {
     let speed = replay.speed;
     let scale = (speed != Speed::Most).then(|| Box::new(move |span| speed.scale(span)) as Box<_>);
-    ReplaySource::open(&replay.path, replay.times, scale, replay.rewrite.clone())
+    ReplaySource::open(&replay.path, (replay.times, replay.count.unwrap_or(u64::MAX)), scale, replay.rewrite.clone())
 }
 
 /// How many frames of each class will come, where that is asked for and can be told: strata span the
@@ -132,12 +132,14 @@ pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
             }
         }
         SourcePlan::Replay(replay) if counted && replay.path.is_file() => {
-            let mut source = open_replay(&Replay { times: 1, ..replay.clone() }).map_err(Failure::new)?;
+            // All rounds are alike, unless the last one ends early.
+            let (read, rounds) = if replay.count.is_some() { (replay.times, 1) } else { (1, replay.times) };
+            let mut source = open_replay(&Replay { times: read, ..replay.clone() }).map_err(Failure::new)?;
             let mut classifier = classifier(plan)?;
             while source.arrival().is_some() {
                 source.take(&mut frame);
                 let class = &mut records[classifier.class(frame.bytes())];
-                *class = class.saturating_add(replay.times);
+                *class = class.saturating_add(rounds);
             }
         }
         _ => return Ok(vec![None; plan.classes.len() + 1]),

@@ -238,6 +238,12 @@ fn a_replay_can_be_repeated_and_changed() {
     }
     let mean = (records[1_999].ns - records[0].ns) / 1_999;
     assert!((rounds[1][0].ns - rounds[0][1_999].ns).abs_diff(mean) <= 1, "the mean gap lies between rounds");
+    let report = generate(&bench, "some.pcap", "--pcap in.pcap --loop 3 --count 4500");
+    assert_eq!(report["out"]["frames"], 4_500);
+    let some = bench.records("some.pcap");
+    assert!(
+        some.len() == 4_500 && some.iter().zip(&got).all(|(some, all)| some.bytes == all.bytes && some.ns == all.ns)
+    );
     generate(&bench, "new.pcap", "--pcap in.pcap --rewrite 'dmac 02:aa:00:00:00:01, vlan 9'");
     for (got, was) in bench.records("new.pcap").iter().zip(&records) {
         assert_eq!(got.bytes[..6], [2, 0xaa, 0, 0, 0, 1]);

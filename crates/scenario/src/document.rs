@@ -165,8 +165,8 @@ impl Reader<'_> {
         if table.get("return").is_some() {
             pipeline.back = Some((format!("{}-return", pipeline.name), self.texts(table, "return")));
         }
-        if let Some(count) = table.get("count").filter(|_| pipeline.streams.is_empty()) {
-            self.add(count.span(), "count is for streams, a port has the frames that it has: leave it out");
+        if let Some(count) = table.get("count").filter(|_| pipeline.streams.is_empty() && pipeline.replay.is_none()) {
+            self.add(count.span(), "count is for streams and captures that are sent again, a port has the frames that it has: leave it out");
         }
         if let Some(times) = table.get("times").filter(|_| pipeline.replay.is_none()) {
             self.add(times.span(), "times is for a capture that is sent again: leave it out");

@@ -330,7 +330,7 @@ impl PipelineText {
         }
         // A prefix that is written like the port is meant as the port.
         let path = file.value.strip_prefix("pcap:").unwrap_or(&file.value).into();
-        Some(SourcePlan::Replay(Replay { path, speed, times: self.times.unwrap_or(1), rewrite }))
+        Some(SourcePlan::Replay(Replay { path, speed, times: self.times.unwrap_or(1), count: self.count, rewrite }))
     }
 
     fn check_ports(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {

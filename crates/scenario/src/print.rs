@@ -109,6 +109,9 @@ impl fmt::Display for PipelinePlan {
                     writeln!(f, "speed = {}", Quoted(replay.speed))?;
                 }
                 writeln!(f, "times = {}", replay.times)?;
+                if let Some(count) = replay.count {
+                    writeln!(f, "count = {count}")?;
+                }
                 let rules: Vec<String> = replay.rewrite.iter().map(|rule| Quoted(rule).to_string()).collect();
                 writeln!(f, "rewrite = [{}]", rules.join(", "))?;
             }

@@ -13,6 +13,8 @@ pub struct Replay {
     pub speed: Speed,
     /// How often it is sent.
     pub times: u64,
+    /// How many frames are sent at most, of all rounds together.
+    pub count: Option<u64>,
     /// What is changed in its frames, in this order.
     pub rewrite: Vec<Rewrite>,
 }

@@ -17,6 +17,8 @@ pub struct ReplaySource {
     rewrite: Vec<Rewrite>,
     /// How often it is sent after this time.
     again: u64,
+    /// How many frames are still to come at most.
+    left: u64,
     /// Stamp of the first record, and the time of the capture at which this round began.
     first_ns: u64,
     began: Span,
@@ -31,7 +33,7 @@ pub struct ReplaySource {
 }
 
 impl ReplaySource {
-    /// The capture, `times` times. `scale` turns times of the capture into those of the run; without,
+    /// The capture, `times` times, `most` frames of it in all. `scale` turns times of the capture into those of the run; without,
     /// all frames are there from the start. Between the last frame of one round and the first of the
     /// next is the mean gap of the capture.
     ///
@@ -39,7 +41,7 @@ impl ReplaySource {
     /// As [`CaptureReader::open`].
     pub fn open(
         path: &Path,
-        times: u64,
+        (times, most): (u64, u64),
         scale: Option<Box<dyn Fn(Span) -> Span + Send + Sync>>,
         rewrite: Vec<Rewrite>,
     ) -> Result<Self, SimError> {
@@ -50,6 +52,7 @@ impl ReplaySource {
             scale: scale.unwrap_or_else(|| Box::new(|_| Span::ZERO)),
             rewrite,
             again: times.saturating_sub(1),
+            left: most,
             first_ns: 0,
             began: Span::ZERO,
             last: Span::ZERO,
@@ -67,6 +70,9 @@ impl ReplaySource {
 
     fn look_ahead(&mut self) {
         self.arrival = None;
+        if self.left == 0 {
+            return;
+        }
         loop {
             match self.reader.read(&mut self.next) {
                 Ok(Some(record)) => {
@@ -74,6 +80,7 @@ impl ReplaySource {
                         self.first_ns = record.time_ns;
                     }
                     self.records += 1;
+                    self.left -= 1;
                     self.oddities.made_headers += u64::from(record.made_header);
                     let since = record.time_ns.saturating_sub(self.first_ns).checked_mul(PS_PER_NS);
                     let at = since.and_then(|since| since.checked_add(self.began.as_ps())).map(Span::from_ps);
@@ -174,15 +181,20 @@ mod tests {
     fn own_timing_rounds_and_scale() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = capture(folder.path());
-        let own = ReplaySource::open(&path, 2, Some(Box::new(|span| span)), Vec::new()).expect("a capture");
+        let own = ReplaySource::open(&path, (2, u64::MAX), Some(Box::new(|span| span)), Vec::new()).expect("a capture");
         assert_eq!(own.epoch_ns(), 1_700_000_000_000_000_000);
         // The mean gap, 20 ns, lies between the rounds.
         let expected = [(0, 60), (10_000, 61), (40_000, 62), (60_000, 60), (70_000, 61), (100_000, 62)];
         assert_eq!(arrivals(own), expected);
+        for most in 1..7 {
+            let some =
+                ReplaySource::open(&path, (2, most), Some(Box::new(|span| span)), Vec::new()).expect("a capture");
+            assert_eq!(arrivals(some), expected[..most as usize]);
+        }
         let half = Box::new(|span: Span| Span::from_ps(span.as_ps() / 2));
-        let fast = ReplaySource::open(&path, 1, Some(half), Vec::new()).expect("a capture");
+        let fast = ReplaySource::open(&path, (1, u64::MAX), Some(half), Vec::new()).expect("a capture");
         assert_eq!(arrivals(fast), [(0, 60), (5_000, 61), (20_000, 62)]);
-        let backlog = ReplaySource::open(&path, 1, None, Vec::new()).expect("a capture");
+        let backlog = ReplaySource::open(&path, (1, u64::MAX), None, Vec::new()).expect("a capture");
         assert!(backlog.is_backlog());
         assert_eq!(arrivals(backlog), [(0, 60), (0, 61), (0, 62)]);
     }
@@ -191,7 +203,7 @@ mod tests {
     fn changes_are_made_and_lengths_follow() {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = vec!["vlan 5".parse().expect("a rule"), "dmac 02:00:00:00:00:09".parse().expect("a rule")];
-        let source = ReplaySource::open(&capture(folder.path()), 1, None, rules).expect("a capture");
+        let source = ReplaySource::open(&capture(folder.path()), (1, u64::MAX), None, rules).expect("a capture");
         assert_eq!(arrivals(source).iter().map(|(_, length)| *length).collect::<Vec<_>>(), [64, 65, 66]);
     }
 }

@@ -42,8 +42,8 @@ pub(crate) struct Generate {
     /// neighbour discovery; once for each version of IP
     #[arg(long = "gateway", value_name = "IP", conflicts_with = "pcap")]
     gateways: Vec<String>,
-    /// How many frames, of all streams together
-    #[arg(long, value_name = "N", value_parser = super::parse_count, conflicts_with = "pcap")]
+    /// How many frames, of all streams together, or of the capture at most
+    #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
     /// Capture to send again, at its own timing if neither --speed, --rate nor --gap is given
     #[arg(long, value_name = "FILE", conflicts_with = "streams")]
@@ -52,7 +52,7 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "F", allow_hyphen_values = true)]
     speed: Option<String>,
     /// How often to send the capture
-    #[arg(long = "loop", value_name = "N", value_parser = super::parse_count, requires = "pcap")]
+    #[arg(long = "loop", value_name = "N", value_parser = super::parse_count, conflicts_with = "streams")]
     times: Option<u64>,
     /// Change the capture's frames, checksums included: 'dst 10.0.0.0/8 > 192.168.0.0/16',
     /// 'dmac 02:00:00:00:00:02', 'dport 80 > 8080', 'vlan 5', 'vlan none', 'ttl 64', 'checksums right'

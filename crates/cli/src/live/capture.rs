@@ -38,7 +38,7 @@ impl Records {
         if cut > 0 {
             limits.insert("cut_records".into(), json!(cut));
             output::note(format!(
-                "{cut} records of the capture had been cut; their frames go out as long as they were, with zeros for what is missing"
+                "{cut} records of the capture had been cut, or lack an Ethernet header; their frames go out as long as they were, with zeros for what is missing"
             ));
         }
         let oddities = Oddities { disordered: sum(|one| &one.disordered), made_headers: sum(|one| &one.made_headers) };
@@ -71,6 +71,10 @@ impl Supply for FromCapture {
 
 /// All frames of a capture, if they are few enough to be held, and all of it can be read.
 pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<Whole>, Failure> {
+    // Rounds that are whole are all that is held.
+    if replay.count.is_some() {
+        return Ok(None);
+    }
     let once = Replay { times: 1, ..replay.clone() };
     let mut source = assemble::open_replay(&once).map_err(Failure::new)?;
     let mut whole = Whole { frames: Vec::new(), times: replay.times };
