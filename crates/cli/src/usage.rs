@@ -22,6 +22,9 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     if ways.len() > 1 && lacking.iter().any(|argument| ways.iter().any(|way| way.contains(argument.as_str()))) {
         return format!("{what}: write {}", ways.join(", or "));
     }
+    if let Some(how) = elsewhere(error) {
+        return format!("{what}: {how}");
+    }
     if let Some(owners) = owners(error) {
         return format!("{what}: it is an option of {owners}; --help tells what can be written here");
     }
@@ -39,6 +42,67 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
         },
     }
 }
+
+/// What to write here for an option that another tool has.
+fn elsewhere(error: &clap::Error) -> Option<&'static str> {
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(taken))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    let command = std::env::args().nth(1)?;
+    let words: &[(&[&str], &str)] = match command.as_str() {
+        "gen" => &GEN,
+        "limit" => &LIMIT,
+        "search" => &SEARCH,
+        _ => return None,
+    };
+    words.iter().find(|(names, _)| names.contains(&taken.as_str())).map(|(_, how)| *how)
+}
+
+/// Options of tcpreplay, tcprewrite, TRex and generators of packets.
+const GEN: [(&[&str], &str); 17] = [
+    (&["--mbps", "-M", "--bandwidth", "-b"], "write --rate 10Mbps"),
+    (&["--pps", "-p"], "write --rate 10kpps"),
+    (&["--multiplier", "-x", "--mult"], "write --speed 2 for a capture, --rate 2Mpps for streams"),
+    (&["-m"], "write --rate 50%, --rate 1Gbps or --rate 1.2Mpps"),
+    (&["--topspeed", "-t", "--flood"], "write --speed max for a capture; streams without --rate are back to back"),
+    (&["--limit", "-L", "-c", "-n", "--packets"], "write --count N"),
+    (&["--loops", "-l"], "write --loop N"),
+    (&["-d", "--time"], "write --duration 10s"),
+    (&["--interval", "--ipg", "-I"], "write --gap 10us"),
+    (&["-i", "--intf1", "--interface", "--port"], "write --out eth0"),
+    (&["-f", "--file"], "write --pcap FILE, or --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000'"),
+    (&["--fixcsum", "-C"], "write --rewrite 'checksums right'"),
+    (&["--portmap", "-r"], "write --rewrite 'port 80 > 8080'"),
+    (&["--pnat", "-N", "--srcipmap", "--dstipmap"], "write --rewrite 'ip 10.0.0.0/8 > 192.168.0.0/16', or src or dst"),
+    (&["--enet-dmac", "--enet-smac"], "write --rewrite 'dmac 02:00:00:00:00:02', or smac"),
+    (&["--enet-vlan", "--enet-vlan-tag"], "write --rewrite 'vlan 5' or 'vlan none'"),
+    (
+        &["--size", "-s", "--vlan", "--dst-mac", "--dstmac", "--src-mac", "--srcmac", "--dst-ip", "--src-ip", "--ttl"],
+        "write it in the stream: --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000 size 64B vlan 5 dmac 02:00:00:00:00:02'",
+    ),
+];
+
+/// Words of policers.
+const LIMIT: [(&[&str], &str); 6] = [
+    (&["--cir", "--bandwidth"], "write --rate 1Mbps"),
+    (&["--cbs"], "write --burst 3036B"),
+    (&["--pir", "--pbs"], "write --colours 'rfc2698 pir 2Mbps pbs 10kB'"),
+    (&["--eir"], "write --colours 'rfc4115 eir 1Mbps ebs 10kB'"),
+    (&["--ebs"], "write --colours 'rfc2697 ebs 10kB'"),
+    (&["--limit", "--latency"], "write --mode shape --queue 100ms"),
+];
+
+/// Words of other searches.
+const SEARCH: [(&[&str], &str); 6] = [
+    (&["--duration", "--trial-duration", "-t"], "write --trial 10s"),
+    (&["--rate", "--max-rate"], "write --max 1Mpps for the most load"),
+    (&["--min-rate"], "write --min 1kpps"),
+    (&["--frame-size", "--pkt-size"], "write --size 64B"),
+    (&["--pdr", "--drop-rate", "--pdr-loss"], "write --loss 0.5%"),
+    (&["--precision", "--resolution"], "write --width 0.5%"),
+];
 
 /// The commands that have the option which another one was given.
 fn owners(error: &clap::Error) -> Option<String> {

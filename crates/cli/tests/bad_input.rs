@@ -228,7 +228,7 @@ fn values_that_mean_nothing() {
         ("gen --out null --stream 'tcp 10.0.0.1:1 > 10.0.0.2:2 size 64B stamp on' --count 1", &["stamp", "size 76B"]),
         ("gen --out null --stream 'pcap in.pcap frame 999999' --count 1", &["in.pcap", "999999"]),
         ("gen --out null --stream 'pcap in.pcap frame 1 seq 5' --count 1", &["frame 1 of in.pcap", "'seq'"]),
-        ("gen --out null --pcap in.pcap --count 1", &["--count"]),
+        ("gen --out null --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1 --loop 3", &["--loop"]),
         (
             "gen --out null --gateway 10.0.0.9 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1",
             &["--gateway", "null", "dmac"],
@@ -283,6 +283,29 @@ fn values_that_mean_nothing() {
     {
         refused_in_a_line(&bench, line, &[]);
     }
+}
+
+#[test]
+fn words_of_other_tools_are_told_what_to_write() {
+    let bench = bench();
+    for (options, wanted) in [
+        ("--pcap in.pcap --mbps 10", "write --rate 10Mbps"),
+        ("--pcap in.pcap --topspeed", "write --speed max"),
+        ("--pcap in.pcap --limit 5", "write --count N"),
+        ("--pcap in.pcap -l 3", "write --loop N"),
+        ("--pcap in.pcap --fixcsum", "'checksums right'"),
+        ("--pcap in.pcap --rewrite 'dport 80:8080'", "write 'dport 80 > 8080'"),
+        ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --size 64B", "write it in the stream"),
+        ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 dst-mac 02:00:00:00:00:02'", "write dmac"),
+        ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 tos 184'", "write dscp"),
+        ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 rate 1Gbps'", "beside the streams"),
+        ("--stream 'ipv6 fd00::1 > fd00::2'", "write ip"),
+        ("--stream 'UDP 10.0.0.1:1 > 10.0.0.2:2'", "write udp"),
+    ] {
+        refused_in_a_line(&bench, &format!("gen --out pcap:out.pcap {options}"), &[wanted]);
+    }
+    refused_in_a_line(&bench, "limit --in pcap:in.pcap --out null --key dst-ip --cir 1Mbps", &["write --rate"]);
+    refused_in_a_line(&bench, "search --dut 'loss 1%' --precision 1%", &["write --width"]);
 }
 
 #[test]

@@ -105,6 +105,46 @@ impl FromStr for Rewrite {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
+        Rewrite::read(text).map_err(|error| match respelled(text) {
+            Some(rule) => ParseError::new(format!("'{text}' is no change"), format!("write '{rule}'")),
+            None => error,
+        })
+    }
+}
+
+/// What tcprewrite, or a hand in a hurry, calls a change that there is: `portmap 80:8080`, `dst 10.0.0.0/8 -> 20.0.0.0/8`.
+fn respelled(text: &str) -> Option<String> {
+    let text = text.trim_start_matches('-').to_ascii_lowercase();
+    let (name, value) = text.split_once([' ', '=']).unwrap_or((&text, ""));
+    let name = match name {
+        "portmap" | "ports" => "port",
+        "pnat" => "ip",
+        "srcipmap" | "sip" => "src",
+        "dstipmap" | "dip" => "dst",
+        "enet-smac" | "srcmac" => "smac",
+        "enet-dmac" | "dstmac" => "dmac",
+        "enet-vlan" | "enet-vlan-tag" => "vlan",
+        "fixcsum" | "checksum" => "checksums",
+        other => other,
+    };
+    let value = match (name, value.trim()) {
+        ("checksums", "" | "fix" | "fixed") => "right",
+        ("vlan", "del" | "off" | "strip" | "remove") => "none",
+        ("vlan", value) => value.trim_start_matches("add").trim(),
+        (_, value) => value,
+    };
+    // Colons are within addresses of IPv6 and hardware, so only a single one separates.
+    let separators = ["->", "=>", " to ", "=", ":", " "];
+    let separated = separators.iter().filter(|separator| value.matches(**separator).count() == 1);
+    let spellings = separated.map(|separator| value.replace(separator, " > "));
+    let rules = std::iter::once(value.to_owned()).chain(spellings);
+    let mut rules = rules.filter_map(|value| Rewrite::read(&format!("{name} {value}")).ok());
+    rules.next().map(|rule| rule.to_string())
+}
+
+impl Rewrite {
+    /// A change as it is to be written.
+    fn read(text: &str) -> Result<Self, ParseError> {
         let spaced = text.replace('>', " > ");
         let words: Vec<&str> = spaced.split_whitespace().collect();
         let (what, from, to) = match words[..] {
@@ -418,6 +458,24 @@ mod tests {
         ] {
             let error = text.parse::<Rewrite>().expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");
+        }
+        for (text, rule) in [
+            ("dport 80:8080", "dport 80 > 8080"),
+            ("portmap 80:8080", "port 80 > 8080"),
+            ("--portmap=80:8080", "port 80 > 8080"),
+            ("dport 80 to 8080", "dport 80 > 8080"),
+            ("dport 80 8080", "dport 80 > 8080"),
+            ("pnat 10.0.0.0/8:192.168.0.0/16", "ip 10.0.0.0/8 > 192.168.0.0/16"),
+            ("src 10.0.0.0/8->20.0.0.0/8", "src 10.0.0.0/8 > 20.0.0.0/8"),
+            ("dst fd00::/8 => fe00::/8", "dst fd00::/8 > fe00::/8"),
+            ("enet-dmac 02:00:00:00:00:02", "dmac 02:00:00:00:00:02"),
+            ("vlan del", "vlan none"),
+            ("vlan add 5", "vlan 5"),
+            ("vlan 5:6", "vlan 5 > 6"),
+            ("fixcsum", "checksums right"),
+        ] {
+            let error = text.parse::<Rewrite>().expect_err(text).to_string();
+            assert!(error.ends_with(&format!("write '{rule}'")), "{text}: {error}");
         }
     }
 }

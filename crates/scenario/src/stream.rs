@@ -165,10 +165,21 @@ fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
         _ => {
             let mut known: Vec<&str> = Protocol::ALL.iter().map(|protocol| protocol.name()).collect();
             known.extend(["hex", "pcap"]);
-            return Err(ParseError::new(
-                format!("'{word}' is no protocol"),
-                format!("write one of {}", known.join(", ")),
-            ));
+            let lower = word.to_ascii_lowercase();
+            let how = match lower.as_str() {
+                "ipv4" | "ip4" => "write ip 10.0.0.1 > 10.0.0.2".to_owned(),
+                "ipv6" | "ip6" => "write ip, or another protocol, with addresses of IPv6".to_owned(),
+                "icmpv6" | "icmp6" => "write icmp with addresses of IPv6".to_owned(),
+                "igmp" => "write ip 10.0.0.1 > 224.0.0.1 proto 2".to_owned(),
+                "sctp" => "write ip 10.0.0.1 > 10.0.0.2 proto 132".to_owned(),
+                "vlan" | "qinq" => "write the protocol first, and vlan 5 behind the addresses".to_owned(),
+                "mpls" | "gre" | "vxlan" | "gtpu" | "geneve" => {
+                    "write hex and a frame's bytes, or pcap FILE frame N".to_owned()
+                }
+                lower if known.contains(&lower) => format!("write {lower}"),
+                _ => format!("write one of {}", known.join(", ")),
+            };
+            return Err(ParseError::new(format!("'{word}' is no protocol"), how));
         }
     };
     Ok(StreamSpec { stack, ..StreamSpec::made(Protocol::Ethernet, false) })
@@ -307,6 +318,36 @@ fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, v6: &mut Family) -> Resul
 fn unknown(word: &str) -> ParseError {
     let names: Vec<&str> = Key::ALL.iter().map(|key| key.name()).chain(OWN).collect();
     let what = format!("'{word}' is no key of a stream");
+    // What others call it, and what belongs to all streams together.
+    let lower = word.to_ascii_lowercase().replace('_', "-");
+    let how = match lower.as_str() {
+        "len" | "length" | "pkt-size" | "pktsize" | "frame-size" => "write size 64B, which counts the FCS",
+        "dst-mac" | "dstmac" | "mac-dst" => "write dmac",
+        "src-mac" | "srcmac" | "mac-src" => "write smac",
+        "mac" => "write dmac or smac",
+        "sip" | "src-ip" | "saddr" => "write src",
+        "dip" | "dst-ip" | "daddr" => "write dst",
+        "src-port" => "write sport",
+        "dst-port" => "write dport",
+        "tos" | "traffic-class" | "tc" => "write dscp 46 and ecn 0, its two parts",
+        "cos" | "prio" => "write pcp",
+        "vid" => "write vlan",
+        "qinq" | "qinqids" => "write svlan 7 vlan 5",
+        "hlim" | "hop-limits" => "write ttl",
+        "pattern" | "data" => "write payload text \"GET /\"",
+        "mpls" | "gre" | "vxlan" | "gtpu" | "geneve" => {
+            "write hex and a frame's bytes, or pcap FILE frame N, as the stream"
+        }
+        "rate" | "pps" | "bps" | "mbps" | "percentage" => {
+            "write --rate 1.2Mpps beside the streams, which share it by their weight"
+        }
+        "gap" | "ipg" | "isg" => "write --gap 10us beside the streams, which share it by their weight",
+        "count" | "total-pkts" => "write --count N beside the streams, which share it by their weight",
+        _ => "",
+    };
+    if !how.is_empty() {
+        return ParseError::new(what, how);
+    }
     match nearest(word, &names) {
         Some(name) => ParseError::new(what, format!("write {name}")),
         None => ParseError::new(what, format!("write one of {}", names.join(", "))),
