@@ -78,12 +78,14 @@ impl HeapFrame {
         *original = bytes.len() as u32 + cut;
     }
 
-    /// Puts zeros where a capture cut it, so that it is as long as it was. True if it was cut.
+    /// Puts zeros where a capture cut it, so that it is as long as it was, and an Ethernet header at least: Linux sends
+    /// nothing shorter, and does not say so. True if anything was missing.
     ///
     /// A record may claim any length: beyond 64 KiB, more than any port sends, nothing is added.
     pub fn make_whole(&mut self) -> bool {
         const LONGEST: usize = 1 << 16;
-        let (held, was) = (self.0.bytes.len(), self.0.original as usize);
+        const ETHERNET: usize = 14;
+        let (held, was) = (self.0.bytes.len(), (self.0.original as usize).max(ETHERNET));
         self.0.bytes.resize(was.min(LONGEST).max(held), 0);
         held < was
     }
@@ -133,11 +135,20 @@ mod tests {
     #[test]
     fn what_a_capture_cut_is_made_whole() {
         let mut frame = HeapFrame::default();
-        for (held, original, made) in
-            [(60, 60, 60), (60, 1_000, 1_000), (60, u32::MAX, 1 << 16), (70_000, 80_000, 70_000)]
-        {
+        for (held, original, made) in [
+            (60, 60, 60),
+            (60, 1_000, 1_000),
+            (60, u32::MAX, 1 << 16),
+            (70_000, 80_000, 70_000),
+            (0, 0, 14),
+            (10, 10, 14),
+        ] {
             frame.refill(&vec![1; held], original);
-            assert_eq!((frame.make_whole(), frame.bytes().len()), (held < original as usize, made), "{original}");
+            assert_eq!(
+                (frame.make_whole(), frame.bytes().len()),
+                (held < (original as usize).max(14), made),
+                "{original}"
+            );
             assert!(frame.bytes()[..held].iter().all(|byte| *byte == 1), "{original}");
             assert!(frame.bytes()[held..].iter().all(|byte| *byte == 0), "{original}");
             assert_eq!(frame.length(), FrameLen::of_captured(original));
