@@ -264,9 +264,14 @@ fn departure_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         )?;
     }
     if let Some(shortfall) = &report.shortfall {
+        // Only a live run has hiccups.
+        let why = match report.lateness.as_ref().is_some_and(|lateness| lateness.hiccups.is_some()) {
+            true => "this machine or the port takes no more",
+            false => "the frames do not fit in what was asked",
+        };
         writeln!(
             out,
-            "  shortfall {:.4} % of the ask was obtained: {} behind at the end; the frames do not fit in what was asked",
+            "  shortfall {:.4} % of the ask was obtained: {} behind at the end; {why}",
             shortfall.obtained_share * 100.0,
             time(shortfall.behind_ns)
         )?;

@@ -176,6 +176,42 @@ fn records_that_were_cut_go_out_as_long_as_they_were() {
 }
 
 #[test]
+fn records_without_a_header_are_sent_as_the_report_says() {
+    let Some(bed) = Bed::paired("runts") else { return };
+    bed.run(Node::Box, "gen --out pcap:one.pcap --count 1 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9' -q");
+    let mut runts = std::fs::read(bed.path("one.pcap")).expect("a capture");
+    let whole = bed.records("one.pcap").0[0].bytes.clone();
+    for (ms, length) in [(1, 0), (2, 10), (3, 14), (4, 59)] {
+        for word in [0, ms * 1_000_000, length as u32, length as u32] {
+            runts.extend(word.to_le_bytes());
+        }
+        runts.extend(&whole[..length]);
+    }
+    std::fs::write(bed.path("in.pcap"), runts).expect("a capture");
+    for way in ["driver=af_packet --speed max", "driver=af_packet", "driver=af_xdp"] {
+        let _ = std::fs::remove_file(bed.path("got.pcap"));
+        let (sent, _, got) = received(&bed, 5, &format!("gen --pcap in.pcap --json --out if:a0,{way}"));
+        assert_eq!((number(&sent, "/out/frames"), got.len()), (5, 5), "{way}");
+        let starts = [60, 0, 10, 14, 59];
+        assert!(
+            got.iter().zip(starts).all(|(got, length)| got.len() >= 14 && got[..length] == whole[..length]),
+            "{got:?}"
+        );
+    }
+}
+
+#[test]
+fn a_rate_that_a_port_does_not_take_is_told() {
+    let Some(bed) = Bed::paired("much") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1500B'";
+    let report = bed.run(Node::Box, &format!("gen --out a0 --rate 5Tbps --duration 300ms --json {stream}")).report();
+    let share = report.pointer("/shortfall/obtained_share").and_then(serde_json::Value::as_f64);
+    assert!(share.is_some_and(|share| share < 0.5), "{report}");
+    let slow = bed.run(Node::Box, &format!("gen --out a0 --rate 1Mbps --duration 300ms {stream}"));
+    assert!(slow.stdout.contains("out ") && !slow.stdout.contains("shortfall"), "{}", slow.stdout);
+}
+
+#[test]
 fn a_short_capture_is_sent_again_and_again_in_its_order() {
     let Some(bed) = Bed::paired("again") else { return };
     let stream = "--stream 'udp 10.0.0.1:1-7 > 10.0.0.2:9 size 64B-200B stamp off'";

@@ -12,6 +12,8 @@ const IDLE: Span = Span::from_ms(5);
 const NAP: Duration = Duration::from_micros(50);
 /// A nap must not reach into a departure: it may last several times as long as asked.
 const NAP_MARGIN: Span = Span::from_ms(1);
+/// A last departure that is later than this is no hiccup: the run fell behind what was asked.
+const FELL_BEHIND: Span = Span::from_ms(10);
 
 /// Watches the clock until each departure is due; without a schedule, sends as soon as it can.
 ///
@@ -98,6 +100,7 @@ impl DeadlinePacer {
                 .map(|answers| answers.report(self.outlet.answered(), self.outlet.answers_waiting())),
             // Nothing starves where no schedule asked for a frame.
             starved: report.starved.filter(|_| self.paced),
+            shortfall: rounds.meter.shortfall(FELL_BEHIND).filter(|_| self.paced),
             ..report
         };
         with_back(report, self.back.as_ref())
