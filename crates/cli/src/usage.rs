@@ -44,7 +44,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
 }
 
 /// What to write here for an option that another tool has.
-fn elsewhere(error: &clap::Error) -> Option<&'static str> {
+fn elsewhere(error: &clap::Error) -> Option<String> {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(taken))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
     else {
@@ -57,7 +57,15 @@ fn elsewhere(error: &clap::Error) -> Option<&'static str> {
         "search" => &SEARCH,
         _ => return None,
     };
-    words.iter().find(|(names, _)| names.contains(&taken.as_str())).map(|(_, how)| *how)
+    if command == "gen" && !taken.starts_with('-') {
+        let is_capture = [".pcap", ".pcapng", ".cap"].iter().any(|end| taken.ends_with(end));
+        return Some(if is_capture {
+            format!("write --pcap {taken}")
+        } else {
+            format!("write --out {taken} for a port")
+        });
+    }
+    words.iter().find(|(names, _)| names.contains(&taken.as_str())).map(|(_, how)| (*how).to_owned())
 }
 
 /// Options of tcpreplay, tcprewrite, TRex and generators of packets.

@@ -292,6 +292,8 @@ fn words_of_other_tools_are_told_what_to_write() {
         ("--pcap in.pcap --mbps 10", "write --rate 10Mbps"),
         ("--pcap in.pcap --topspeed", "write --speed max"),
         ("--pcap in.pcap --limit 5", "write --count N"),
+        ("in.pcap", "write --pcap in.pcap"),
+        ("eth0 --pcap in.pcap", "write --out eth0"),
         ("--pcap in.pcap -l 3", "write --loop N"),
         ("--pcap in.pcap --fixcsum", "'checksums right'"),
         ("--pcap in.pcap --rewrite 'dport 80:8080'", "write 'dport 80 > 8080'"),

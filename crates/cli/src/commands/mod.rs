@@ -177,7 +177,7 @@ pub(crate) fn parse<T: std::str::FromStr<Err = units::ParseError>>(text: &str) -
 pub(crate) fn parse_count(text: &str) -> Result<u64, units::ParseError> {
     let count = text.parse().ok().filter(|count| *count > 0);
     count.ok_or_else(|| {
-        units::ParseError::new(format!("'{text}' is no number of frames"), "write a whole number from 1")
+        units::ParseError::new(format!("'{text}' is no count"), "write a whole number from 1")
     })
 }
 
