@@ -176,9 +176,7 @@ pub(crate) fn parse<T: std::str::FromStr<Err = units::ParseError>>(text: &str) -
 /// Reads how many frames.
 pub(crate) fn parse_count(text: &str) -> Result<u64, units::ParseError> {
     let count = text.parse().ok().filter(|count| *count > 0);
-    count.ok_or_else(|| {
-        units::ParseError::new(format!("'{text}' is no count"), "write a whole number from 1")
-    })
+    count.ok_or_else(|| units::ParseError::new(format!("'{text}' is no count"), "write a whole number from 1"))
 }
 
 /// CPUs by their numbers.
