@@ -11,8 +11,11 @@ mod mirror;
 use bed::{Disk, can_mount, figure, has, netlathe};
 use mirror::Pair;
 use rustix::process::Signal;
+use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -429,6 +432,26 @@ fn with_the_page_cache_what_was_read_is_read_at_once() {
             assert!(bytes <= 409_600.0 && count < 100.0, "{report}");
         }
     }
+}
+
+/// Names of files are bytes, of which JSON takes text only.
+#[test]
+fn folders_whose_names_are_no_text_are_in_the_report() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = |first: u8| folder.path().join(OsStr::from_bytes(&[first, 0xe9]));
+    for first in *b"ab" {
+        fs::create_dir(name(first)).expect("it is empty");
+    }
+    let mut command = netlathe();
+    command.args(["disk", "--json", "--duration", "100ms", "--backing"]).arg(name(b'a')).arg("--mount").arg(name(b'b'));
+    let output = command.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object on stdout");
+    assert!(report["backing"].as_str().expect("text").ends_with("/a\u{fffd}"), "{report}");
+    assert!(report["mount"].as_str().expect("text").ends_with("/b\u{fffd}"), "{report}");
 }
 
 #[test]

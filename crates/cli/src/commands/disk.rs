@@ -202,8 +202,9 @@ fn report(ask: &Ask, lasted: Duration, tallies: &Tallies) -> Value {
     json!({
         "schema": 1,
         "command": "disk",
-        "backing": ask.backing,
-        "mount": ask.mount,
+        // Paths need not be text, which is all that JSON has.
+        "backing": ask.backing.to_string_lossy(),
+        "mount": ask.mount.to_string_lossy(),
         "asked": {
             "delay": (!ask.delays.is_empty()).then(|| ask.delays.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
             "rate_bps": ask.rate.map(BitRate::bps),
