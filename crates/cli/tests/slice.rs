@@ -199,6 +199,25 @@ fn filters_and_directions() {
     assert_eq!(other["packets"]["seen"], 0, "nothing goes to port 9");
     let named = ping_pong(&bench, &["--comm", "nobody"], tcp);
     assert_eq!(named["packets"]["seen"], 0, "no thread is called nobody");
+    // Nobody reads these: they are under way when the run ends, and still not those of a thread called nobody.
+    let unread = r#"
+import socket, subprocess, sys, threading
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+command = [sys.argv[1], "slice", "kernel", "--json", "--comm", sys.argv[2], "--port", str(port), "--duration", "500ms"]
+run = subprocess.Popen(command)
+while run.poll() is None:
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", s.getsockname())
+    threading.Event().wait(0.02)
+sys.exit(run.returncode)
+"#;
+    fs::write(bench.path("unread.py"), unread).expect("the folder is ours");
+    let seen = |comm: &str| {
+        let arguments = ["unread.py", env!("CARGO_BIN_EXE_netlathe"), comm];
+        let output = Command::new("python3").args(arguments).current_dir(bench.path("")).output();
+        let report: Value = serde_json::from_slice(&output.expect("python3 runs").stdout).expect("one object");
+        number(&report["packets"]["seen"])
+    };
+    assert!(seen("python3") > 0.0 && seen("nobody") == 0.0);
     let named = ping_pong(&bench, &["--comm", "python3"], tcp);
     if overloaded(&named) {
         return;

@@ -429,15 +429,14 @@ impl Kernel {
     pub fn detach(&mut self, mut each: impl FnMut(Record)) -> Result<(), Error> {
         self.programs = None;
         self.records(None, &mut each);
-        let family_only = self.now.by_family();
         for bytes in self.frames.iter() {
             let bytes = bytes.map_err(maps)?;
             let end = SIZE - 32;
             let word = |at: usize| u32::from_ne_bytes(bytes[end + at..end + at + 4].try_into().expect("four bytes"));
             let half = |at: usize| u16::from_ne_bytes(bytes[end + at..end + at + 2].try_into().expect("two bytes"));
             let (count, window, flags) = (word(0), half(6), half(24));
-            // Those of windows before were given up then.
-            if count == 0 || (family_only && flags == 0) || u32::from(window) != self.now.window & 0xffff {
+            // Those of windows before were given up then. Where some are asked for, those without a flag are not.
+            if count == 0 || flags == 0 || u32::from(window) != self.now.window & 0xffff {
                 continue;
             }
             if let Some(record) = Record::read(&bytes, 0) {
