@@ -57,7 +57,31 @@ pub(crate) struct Arguments {
     pub(crate) command: commands::Command,
 }
 
+/// The least stack to run in, in bytes: building the options alone takes some 100 KiB.
+const LEAST_STACK: u64 = 256 << 10;
+
 fn main() -> ExitCode {
+    // An overflow would end it by a signal, without a word of why.
+    match stack() {
+        Some(bytes) if bytes < LEAST_STACK => {
+            let (has, least) = (bytes / 1024, LEAST_STACK / 1024);
+            output::say(format_args!("a stack of {has} KiB is too small: ulimit -s {least}, or more"));
+            ExitCode::from(Failure::STATUS)
+        }
+        _ => run(),
+    }
+}
+
+/// How far the stack may grow, in bytes; none where there is no limit.
+fn stack() -> Option<u64> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let soft = limits.lines().find_map(|line| line.strip_prefix("Max stack size"))?;
+    soft.split_whitespace().next()?.parse().ok()
+}
+
+// Not a part of main, whose frame is there before the stack is looked at.
+#[inline(never)]
+fn run() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

@@ -477,3 +477,16 @@ fn options_of_lab_that_there_are_not_are_named_as_such() {
     let said = refused(&bench, "lab up --name x", &["'--name'", "--help"]).stderr;
     assert!(!said.contains("as a value"), "{said}");
 }
+
+#[test]
+fn a_stack_that_is_too_small_is_said() {
+    for (kib, code) in [(64, 2), (256, 0)] {
+        let script =
+            format!("ulimit -s {kib}; exec \"$0\" gen --out null --count 1 -q --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'");
+        let output =
+            Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).output().expect("a shell");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{kib} KiB: {said}");
+        assert_eq!(said.contains("a stack of 64 KiB is too small: ulimit -s 256"), code == 2, "{kib} KiB: {said}");
+    }
+}
