@@ -455,6 +455,29 @@ fn folders_whose_names_are_no_text_are_in_the_report() {
 }
 
 #[test]
+fn too_little_memory_is_said_and_nothing_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    shell("mkdir backing mount", folder.path());
+    for (kib, code) in [(500_000, 2), (2_097_152, 0)] {
+        let script = format!("ulimit -v {kib}; exec \"$0\" disk --backing backing --mount mount -q --duration 300ms");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).current_dir(folder.path());
+        let output = command.output().expect("a shell");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let left = bed::is_mounted(&folder.path().join("mount"));
+        if left {
+            let unmount = netlathe().args(["disk", "--unmount", "mount"]).current_dir(folder.path()).status();
+            unmount.expect("the binary runs");
+        }
+        assert_eq!((output.status.code(), left), (Some(code), false), "{kib} KiB: {said}");
+        assert_eq!(said.contains("memory is limited to 500000 KiB"), code == 2, "{kib} KiB: {said}");
+    }
+}
+
+#[test]
 fn bad_input_is_refused_in_one_line_before_anything_starts() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().canonicalize().expect("it is there");

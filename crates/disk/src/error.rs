@@ -124,4 +124,12 @@ pub enum Error {
     /// No threads to serve it.
     #[error("cannot start a thread: {0}: end other programs, or raise ulimit -u")]
     Threads(std::io::Error),
+    /// The process may not have memory enough.
+    #[error("memory is limited to {} KiB, which may not do: ulimit -v {}, or more", has / 1024, least / 1024)]
+    Memory {
+        /// What it may have, in bytes.
+        has: u64,
+        /// What it needs, in bytes.
+        least: u64,
+    },
 }

@@ -26,6 +26,9 @@ const THREADS: usize = 16;
 /// Handles of files that the kernel knows and no program has open: enough for any tree that is worked in.
 const MOST_HANDLES: usize = 100_000;
 
+/// Addresses that may be needed, in bytes: a thread has a buffer of 16 MiB, a stack and a heap of its own.
+const LEAST_MEMORY: u64 = 2 << 30;
+
 /// A mounted directory.
 pub struct Mounted {
     mount: PathBuf,
@@ -65,6 +68,10 @@ pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
         return Err(Error::Nested { backing, mount: target });
     }
     permitted()?;
+    // A thread that finds no room for its buffer would end the process, and leave the mount behind.
+    if let Some(has) = getrlimit(Resource::As).current.filter(|has| *has < LEAST_MEMORY) {
+        return Err(Error::Memory { has, least: LEAST_MEMORY });
+    }
     let covers = fs::read_dir(&target).is_ok_and(|mut entries| entries.next().is_some());
     let gate = Arc::new(Gate::new(ask)?);
     let root = openat(CWD, &backing, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())

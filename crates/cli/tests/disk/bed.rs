@@ -166,8 +166,11 @@ impl Drop for Disk {
 
 pub(crate) fn is_mounted(path: &Path) -> bool {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let table = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
-    table.lines().any(|line| line.split(' ').nth(4) == path.to_str() && line.contains("fuse.netlathe"))
+    // Names of other disks need not be text.
+    let table = fs::read("/proc/self/mountinfo").expect("it can be read");
+    String::from_utf8_lossy(&table)
+        .lines()
+        .any(|line| line.split(' ').nth(4) == path.to_str() && line.contains("fuse.netlathe"))
 }
 
 /// A figure of a report.
