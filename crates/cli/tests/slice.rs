@@ -533,6 +533,53 @@ __attribute__((section("xdp"), used)) int drop(void *packet) { return 1; }
     assert_eq!(finished.status.code(), Some(0), "{stderr}");
 }
 
+/// Numbers of processes come again, on a machine that starts many within the hour.
+#[test]
+fn whoever_gets_the_number_of_one_that_has_ended_is_not_followed() {
+    let Some((bench, _turn)) = bench() else { return };
+    let outer = r#"
+import os, socket, subprocess, sys
+told, tell = os.pipe(); go, ready = os.pipe()
+command = [sys.argv[1], "slice", "kernel", "--json", "--", "python3", "inner.py", str(tell), str(go)]
+run = subprocess.Popen(command, pass_fds=[tell, go], stdout=subprocess.PIPE)
+os.close(tell)
+number = int(os.read(told, 20))
+for _ in range(200):
+    try: open("/proc/sys/kernel/ns_last_pid", "w").write(str(number - 1))
+    except OSError: child = 0; break
+    child = os.fork()
+    if not child:
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0))
+        for _ in range(5 * (os.getpid() == number)): s.sendto(b"stranger", s.getsockname()); s.recv(100)
+        os._exit(0)
+    os.waitpid(child, 0)
+    if child == number: break
+else: number = 0
+os.write(ready, b"x")
+sys.stdout.write(run.communicate()[0].decode())
+sys.exit(0 if number and child == number else 77)
+"#;
+    let inner = r#"
+import os, sys
+child = os.fork()
+if not child: os._exit(0)
+os.waitpid(child, 0)
+os.write(int(sys.argv[1]), str(child).encode())
+os.read(int(sys.argv[2]), 1)
+"#;
+    fs::write(bench.path("outer.py"), outer).expect("the folder is ours");
+    fs::write(bench.path("inner.py"), inner).expect("the folder is ours");
+    let mut command = Command::new("python3");
+    let output = command.args(["outer.py", env!("CARGO_BIN_EXE_netlathe")]).current_dir(bench.path("")).output();
+    let output = output.expect("python3 runs");
+    if output.status.code() == Some(77) {
+        println!("SKIP: no process gets a number that was chosen here");
+        return;
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert_eq!((output.status.code(), &report["packets"]["seen"]), (Some(0), &0.into()), "{report}");
+}
+
 #[test]
 fn processes_that_cannot_be_followed_are_refused_before_anything_runs() {
     let bench = Bench::new();

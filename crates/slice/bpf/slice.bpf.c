@@ -436,6 +436,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
     __u32 from = parent->tgid, to = child->tgid;
     if (from != to && bpf_map_lookup_elem(&family, &from))
         bpf_map_update_elem(&family, &to, &to, BPF_ANY);
+    else if (from != to && bpf_map_lookup_elem(&family, &to))
+        bpf_map_delete_elem(&family, &to);  /* the number was one's that has ended */
     LEAVE(P_FORK);
 }
 
