@@ -533,6 +533,15 @@ __attribute__((section("xdp"), used)) int drop(void *packet) { return 1; }
     assert_eq!(finished.status.code(), Some(0), "{stderr}");
 }
 
+#[test]
+fn a_process_that_ends_ends_the_run() {
+    let Some((_bench, _turn)) = bench() else { return };
+    let script = "sleep 1 & exec timeout 60 \"$0\" slice kernel --json --pid $!";
+    let finished = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_netlathe")]).output().expect("a shell");
+    let stderr = String::from_utf8_lossy(&finished.stderr);
+    assert!(finished.status.success() && stderr.contains("has ended, and those it started"), "{stderr}");
+}
+
 /// Numbers of processes come again, on a machine that starts many within the hour.
 #[test]
 fn whoever_gets_the_number_of_one_that_has_ended_is_not_followed() {

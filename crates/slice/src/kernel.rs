@@ -405,6 +405,14 @@ impl Kernel {
         }
     }
 
+    /// The processes of the family, those that have ended included as long as nobody else has their numbers.
+    ///
+    /// # Errors
+    /// When a map cannot be read.
+    pub fn family(&self) -> Result<Vec<u32>, Error> {
+        self.family.keys().collect::<Result<_, _>>().map_err(maps)
+    }
+
     /// Gives the records that are there; where they may come faster than they are taken, those of so long.
     pub fn records(&mut self, within: Option<Duration>, mut each: impl FnMut(Record)) {
         let (end, events) = (within.map(|within| Instant::now() + within), self.counters.events().len());

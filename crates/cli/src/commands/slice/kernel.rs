@@ -1,4 +1,4 @@
-use super::processes::Process;
+use super::processes::{self, Process};
 use super::report::{Set, SlicesReport, WindowsReport};
 use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure};
@@ -37,7 +37,7 @@ pub(crate) struct KernelSlices {
     /// Only packets from or to this port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Only packets of which this process, or one it starts, is an end
+    /// Only packets of which this process, or one it starts, is an end; when all of them have ended, so does the run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     /// Only packets of which a thread of this name is an end, as ps -L -o comm shows it
@@ -92,6 +92,8 @@ pub(crate) struct KernelSlices {
 
 /// Between two looks at the records: seldom enough to leave the measured alone.
 const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks at whether the process of `--pid` lives, which may be at all that it started.
+const LOOK_FOR_PID: Duration = Duration::from_millis(500);
 /// How long a command may take to end when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -166,7 +168,7 @@ impl KernelSlices {
         if let Some(twice) = (1..self.counters.len()).find(|&n| self.counters[..n].contains(&self.counters[n])) {
             return Err(Failure::new(format!("--counters: {} is named twice: leave one out", self.counters[twice])));
         }
-        super::processes::check(self.pid, !self.program.is_empty())?;
+        processes::check(self.pid, !self.program.is_empty())?;
         let mut journal = self.write.as_deref().map(JournalWriter::create).transpose().map_err(Failure::new)?;
         let stop = Stop::on_signals()?;
         let points = if self.points == "few" { Points::Few } else { Points::All };
@@ -203,11 +205,18 @@ impl KernelSlices {
         let mut turns =
             self.windows.map(|windows| Turns::begin(windows, &mut kernel)).transpose().map_err(Failure::new)?;
         let mut status = None;
+        let mut looked = begun;
         let mut watch = || -> Result<(), Failure> {
             while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && run.goes_on() {
                 if let Some(program) = &mut program {
                     status = program.try_wait().map_err(waiting)?;
                     if status.is_some() {
+                        break;
+                    }
+                }
+                if looked.elapsed() >= LOOK_FOR_PID {
+                    looked = Instant::now();
+                    if self.has_ended(&kernel)? {
                         break;
                     }
                 }
@@ -247,6 +256,18 @@ impl KernelSlices {
         // What ended the run does not cost its report.
         let done = self.report(&run.book, set, status, page)?;
         run.failure.map_or(Ok(()), Err).and(written).and(Ok(done))
+    }
+
+    /// Whether the process that was asked for has ended, and all that it started: nothing more can come.
+    fn has_ended(&self, kernel: &Kernel) -> Result<bool, Failure> {
+        let Some(pid) = self.pid.filter(|pid| self.program.is_empty() && !processes::lives(*pid)) else {
+            return Ok(false);
+        };
+        let ended = !kernel.family().map_err(Failure::new)?.into_iter().any(processes::lives);
+        if ended {
+            output::note(format_args!("process {pid} has ended, and those it started"));
+        }
+        Ok(ended)
     }
 
     /// Starts the command, if there is one, so that it belongs to the family from its first instruction on.

@@ -47,6 +47,11 @@ fn stat(id: i32) -> Option<(char, i32, u64)> {
     Some((state, parent, words.nth(17)?.parse().ok()?))
 }
 
+/// Whether there is a process of this number that has not ended.
+pub(super) fn lives(id: u32) -> bool {
+    stat(id.cast_signed()).is_some_and(|(state, ..)| state != 'Z')
+}
+
 impl Process {
     /// A process and those that it, or one of them, has started, as long as their parents live.
     pub(super) fn tree(id: u32) -> Vec<Process> {
