@@ -650,6 +650,16 @@ fn records_are_written_and_read_again() {
     assert_eq!(cut["packets"]["seen"].as_u64(), live["packets"]["seen"].as_u64().map(|seen| seen - 1));
     let bad = bench.run(["slice", "kernel", "-r", "ping-pong.py"]);
     assert_eq!((bad.status, bad.complaints().len()), (Some(2), 1), "{}", bad.stderr);
+    let mut back = bench.read("records.jsonl");
+    back.extend(b"{\"pace\":-5}\n");
+    bench.write("back.jsonl", back);
+    let back = bench.run(["slice", "kernel", "-q", "-r", "back.jsonl"]);
+    assert!(back.status == Some(2) && back.stderr.contains("-5 is no pace"), "{}", back.stderr);
+    // It has no line that ends.
+    let script = "ulimit -v 1000000; exec timeout 60 \"$0\" slice kernel -r /dev/zero";
+    let endless = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_netlathe")]).output().expect("a shell");
+    let stderr = String::from_utf8_lossy(&endless.stderr);
+    assert!(endless.status.code() == Some(2) && stderr.contains("holds no records"), "{stderr}");
 }
 
 /// A limit of a file's length stands for a full disk.

@@ -3,7 +3,7 @@
 use crate::{Costs, Error, Record};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// The first line of a file of records.
@@ -130,6 +130,9 @@ impl JournalWriter {
     }
 }
 
+/// In bytes; one takes 2 kB.
+const LONGEST_HEADER: u64 = 1 << 20;
+
 /// Reads records from a file.
 pub struct Journal {
     path: PathBuf,
@@ -145,9 +148,11 @@ impl Journal {
     /// When it is no file of records, or of a later version.
     pub fn open(path: &Path) -> Result<Journal, Error> {
         let file = File::open(path).map_err(|cause| problem(path, format!("cannot be read: {cause}")))?;
-        let mut lines = BufReader::new(file).lines();
+        let mut file = BufReader::new(file);
         let none = || problem(path, "holds no records: write one with netlathe slice kernel -w FILE".to_owned());
-        let first = lines.next().and_then(Result::ok).ok_or_else(none)?;
+        // A file of something else may have no end of a line.
+        let mut first = String::new();
+        file.by_ref().take(LONGEST_HEADER).read_line(&mut first).map_err(|_| none())?;
         let header: Header = serde_json::from_str(&first).map_err(|_| none())?;
         if header.kind != "slice-records" {
             return Err(none());
@@ -155,7 +160,7 @@ impl Journal {
         if header.schema != 1 {
             return Err(problem(path, format!("is of schema {}, this version reads 1", header.schema)));
         }
-        Ok(Journal { path: path.to_owned(), lines, number: 1, header })
+        Ok(Journal { path: path.to_owned(), lines: file.lines(), number: 1, header })
     }
 
     /// The first line.
@@ -175,6 +180,8 @@ impl Iterator for Journal {
         Some(match line {
             Ok(line) => match serde_json::from_str::<Between>(&line) {
                 Ok(Between::Window(window)) => Ok(Entry::Window(window)),
+                // Nothing takes less than no time, nor for ever.
+                Ok(Between::Pace(pace)) if !(0.0..1e9).contains(&pace) => Err(at(format!("{pace} is no pace"))),
                 Ok(Between::Pace(pace)) => Ok(Entry::Pace(pace)),
                 Ok(Between::Lost { unfinished, evicted }) => Ok(Entry::Lost { unfinished, evicted }),
                 Err(_) => match serde_json::from_str::<Record>(&line) {
