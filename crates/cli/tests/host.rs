@@ -210,4 +210,8 @@ fn what_cannot_be_watched_is_refused() {
     run("measure --host lo --in lo").assert_refused(&["cannot be used with"]);
     run("measure --host lo --expect 1us").assert_refused(&["cannot be used with"]);
     run("measure --in lo --interval 1s").assert_refused(&["cannot be used with"]);
+    // An interface that is there has not gone.
+    let mut few = Command::new("sh");
+    few.args(["-c", "ulimit -n 8; exec \"$0\" measure --host lo -q --duration 1s", netlathe()]);
+    Program::start(few).wait().assert_refused(&["Too many open files"]);
 }

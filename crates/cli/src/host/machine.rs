@@ -64,9 +64,11 @@ fn interface(name: &str) -> Result<InterfaceTexts, Failure> {
     let mut statistics = BTreeMap::new();
     for entry in fs::read_dir(folder.join("statistics")).map_err(gone)? {
         let entry = entry.map_err(gone)?;
-        let value = number(entry.path())
-            .ok_or_else(|| Failure::new(format!("{name} went away while it was watched: check it with `ip link`")))?;
-        statistics.insert(entry.file_name().to_string_lossy().into_owned(), value);
+        let text = fs::read_to_string(entry.path()).map_err(gone)?;
+        // Each of them is a number.
+        if let Ok(value) = text.trim().parse() {
+            statistics.insert(entry.file_name().to_string_lossy().into_owned(), value);
+        }
     }
     let device = fs::read_link(folder.join("device")).ok();
     let device = device.and_then(|device| Some(device.file_name()?.to_string_lossy().into_owned()));
