@@ -19,6 +19,7 @@ mod on;
 mod output;
 mod page_folder;
 mod progress;
+mod ready;
 mod report_text;
 mod resolution;
 mod stop;

@@ -52,9 +52,9 @@ pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Says a line on stderr. There is nobody to tell when that fails.
+/// Says a line on stderr, whole: DPDK writes there, too. There is nobody to tell when that fails.
 pub(crate) fn say(text: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "netlathe: {text}");
+    let _ = std::io::stderr().write_all(format!("netlathe: {text}\n").as_bytes());
 }
 
 /// Says a line on stderr as it is, of a run that goes on.

@@ -3,7 +3,7 @@
 
 use crate::execute::{Arrivals, Request};
 use crate::output::{self, Failure};
-use dataplane::Worker;
+use dataplane::{Config, Device, Feed, Worker};
 use dpdk::PortInterface;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ pub(crate) struct Watched {
     /// Those without a port: of a receiver, or whose frames are led elsewhere.
     others: Vec<(String, u32)>,
     gone: Option<String>,
+    /// Interfaces whose carrier is waited for: some NICs lose it for seconds when a program is put on them.
+    carriers: Vec<String>,
     looked: Instant,
 }
 
@@ -28,16 +30,34 @@ struct Port {
     lowered_to: Option<u32>,
 }
 
+/// The interfaces among the ports of a run that have a carrier now.
+pub(crate) fn with_carrier(configs: &[Config]) -> Vec<String> {
+    let inputs = configs.iter().filter_map(|config| match &config.feed {
+        Feed::Device(device) => Some(device),
+        Feed::Stream(..) | Feed::Replay { .. } => None,
+    });
+    let interfaces = inputs.chain(configs.iter().map(|config| &config.output)).filter_map(|device| match device {
+        Device::Interface { name, .. } => Some(name),
+        _ => None,
+    });
+    interfaces.filter(|name| dpdk::link(name).is_ok_and(|link| link.carrier)).cloned().collect()
+}
+
 impl Watched {
-    /// Those of a request that `workers` run.
-    pub(crate) fn of(request: &Request, receiver: Option<&Arrivals>, workers: &[Worker]) -> Self {
+    /// Those of a request that `workers` run. Of `carriers` the carrier was there before they were opened.
+    pub(crate) fn of(
+        request: &Request,
+        receiver: Option<&Arrivals>,
+        workers: &[Worker],
+        carriers: Vec<String>,
+    ) -> Self {
         let ports = workers.iter().flat_map(Worker::interfaces);
         let ports = ports.map(|interface| Port { interface, state: (true, true), lowered_to: None }).collect();
         let receiver = receiver.and_then(|arrivals| arrivals.port.interface());
         let others = receiver.into_iter().chain(request.on.as_ref().map(|on| on.interface.as_str()));
         let numbered = |name: &str| Some((name.to_owned(), dpdk::link(name).ok()?.index));
         let others = others.filter_map(numbered).collect();
-        Watched { ports, others, gone: None, looked: Instant::now() }
+        Watched { ports, others, gone: None, carriers, looked: Instant::now() }
     }
 
     /// True if one has gone, as far as was looked of late.
@@ -46,6 +66,13 @@ impl Watched {
             self.look();
         }
         self.gone.is_some()
+    }
+
+    /// Whether those that had a carrier before the run have had it since their ports were opened.
+    pub(crate) fn has_carriers(&mut self) -> bool {
+        // One that has gone is not waited for.
+        self.carriers.retain(|name| dpdk::link(name).is_ok_and(|link| !link.carrier));
+        self.carriers.is_empty()
     }
 
     fn look(&mut self) {

@@ -10,6 +10,8 @@ use bed::{Bed, Finished, Program, netlathe, number};
 use lab::Node;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Child, Command, Stdio};
 
 /// A program in a lab that said it is ready; ended with this value.
@@ -214,4 +216,19 @@ fn what_cannot_be_watched_is_refused() {
     let mut few = Command::new("sh");
     few.args(["-c", "ulimit -n 8; exec \"$0\" measure --host lo -q --duration 1s", netlathe()]);
     Program::start(few).wait().assert_refused(&["Too many open files"]);
+}
+
+#[test]
+fn a_watch_says_at_an_abstract_socket_that_it_has_begun() {
+    let name = format!("netlathe-host-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let socket = UnixDatagram::bind_addr(&address).expect("a socket");
+    let mut command = Command::new(netlathe());
+    command.args(["measure", "--host", "lo", "--duration", "100ms"]).env("NOTIFY_SOCKET", format!("@{name}"));
+    let finished = Program::start(command).wait();
+    assert_eq!((finished.status.code(), finished.complaints()), (Some(0), vec![]), "{finished:?}");
+    let mut bytes = [0; 64];
+    socket.set_nonblocking(true).expect("it can be asked");
+    let length = socket.recv(&mut bytes).expect("it was told");
+    assert_eq!(&bytes[..length], b"READY=1");
 }

@@ -16,6 +16,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -920,4 +921,61 @@ fn taps_and_other_devices_work_and_are_gone_after() {
     let finished =
         bed.run(Node::Box, "gen --out dpdk:net_null0 --json --count 1000 --stream 'udp 1.1.1.1:1 > 2.2.2.2:2'");
     assert_eq!(number(&finished.report(), "/out/frames"), 1_000);
+}
+
+/// What a run says at a socket as systemd has one.
+fn notified(socket: &UnixDatagram) -> Option<String> {
+    let mut bytes = [0; 64];
+    let length = socket.recv(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+}
+
+#[test]
+fn a_run_says_when_frames_pass() {
+    let Some(bed) = Bed::shared("ready", |_| {}) else { return };
+    let path = bed.path("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be bounded");
+    let start = |line: &str| {
+        let mut command = bed.netlathe(Node::Box, line);
+        command.env("NOTIFY_SOCKET", &path);
+        Program::start(command)
+    };
+    let ready = Some("READY=1".to_owned());
+
+    for command in
+        ["shape --in c0 --out s0", "emulate --between c0 s0 --forward 'loss 0%'", "shape --in c0 --out s0 --cores 0,1"]
+    {
+        let run = start(&format!("{command} --json --duration 60s -v"));
+        assert_eq!(notified(&socket), ready, "{command}");
+        // The first one, without another try.
+        bed.stdout(CLIENT, "ping -c 1 -W 2 10.77.0.100");
+        let finished = run.stop();
+        assert_eq!(finished.stderr.lines().filter(|line| *line == "netlathe: ready").count(), 1, "{finished:?}");
+        assert!(number(&finished.report(), "/in/frames") > 0, "{finished:?}");
+    }
+
+    let measure = start("measure --in c0 --json --count 1 --duration 30s");
+    assert_eq!(notified(&socket), ready);
+    bed.output(CLIENT, "ping -c 1 -W 1 10.77.0.100");
+    let finished = measure.wait();
+    assert_eq!((number(&finished.report(), "/in/frames"), finished.complaints()), (1, vec![]), "{finished:?}");
+
+    // It is over before anybody looks, and is no failed service for that.
+    let stream = "--stream 'udp 10.77.0.1:1 > 10.77.0.100:9'";
+    start(&format!("gen --out c0 --json --count 1 {stream}")).wait().report();
+    assert_eq!(notified(&socket), ready);
+
+    // What never carried anything says nothing, and each of those above said it once.
+    start("measure --in nosuch0").wait().assert_refused(&["nosuch0"]);
+    start(&format!("gen --out nosuch0 {stream}")).wait().assert_refused(&["nosuch0"]);
+    start("shape --in c0 --out nosuch0").wait().assert_refused(&["nosuch0"]);
+    socket.set_nonblocking(true).expect("it can be asked");
+    assert_eq!(notified(&socket), None);
+
+    // Nobody listens any more: that is no reason not to run.
+    drop(socket);
+    let finished = start(&format!("gen --out c0 --json --count 1 {stream}")).wait();
+    assert_eq!(number(&finished.report(), "/out/frames"), 1);
+    assert!(finished.stderr.contains("NOTIFY_SOCKET: "), "{finished:?}");
 }

@@ -1,12 +1,14 @@
 use dpdk::Mbuf;
 use engine::Pipeline;
 use measure::DepartureMeter;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What a run has done so far, for those who look on. Each figure is whole by itself; they are not of
 /// the same instant.
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// Every loop that frames pass has begun: what arrives is taken, and goes on.
+    pub running: AtomicBool,
     /// Frames that came in.
     pub came: AtomicU64,
     /// Frames that left.
@@ -38,6 +40,7 @@ impl Counters {
 
     /// Tells how far a run is. Called between departures: it takes some tens of ns.
     pub(crate) fn publish(&self, pipeline: &Pipeline<Mbuf>) {
+        self.running.store(true, Ordering::Relaxed);
         let books = pipeline.books();
         for (counter, value) in [
             (&self.came, books.came.frames),

@@ -43,6 +43,9 @@ impl<'a> Feeder<'a> {
                 // The figures of the parts are not of one instant: never less than none.
                 let under_way = self.handed.wrapping_sub(others.iter().fold(0, gone));
                 elsewhere = if under_way > u64::MAX / 2 { 0 } else { under_way };
+                if others.iter().all(|part| part.running.load(Ordering::Relaxed)) {
+                    shown.running.store(true, Ordering::Relaxed);
+                }
                 if let Some(departing) = others.last() {
                     shown.publish_split(&rounds.pipeline, elsewhere, departing);
                 }

@@ -214,6 +214,7 @@ impl<'a> Flood<'a> {
     /// Tells those who look on; several queues tell the same ones.
     fn tell(&mut self) {
         let (came, left) = (self.books.came.since(self.told.came), self.books.left.since(self.told.left));
+        self.counters.running.store(true, Ordering::Relaxed);
         self.counters.came.fetch_add(came.frames, Ordering::Relaxed);
         self.counters.left.fetch_add(left.frames, Ordering::Relaxed);
         self.counters.left_bytes.fetch_add(left.bytes, Ordering::Relaxed);

@@ -5,6 +5,7 @@ mod text;
 
 use crate::commands::Common;
 use crate::output::{self, Failure};
+use crate::ready;
 use crate::stop::Stop;
 use machine::{INTERFACES, installed, run, settings, snapshot};
 use measure::host::{HostReport, InterfaceReport, Lost};
@@ -37,6 +38,7 @@ pub(crate) fn watch(names: &[String], interval: Span, common: &Common) -> Result
     let stop = Stop::on_signals()?;
     let mut settings = settings(&names);
     let first = snapshot(&names)?;
+    ready::tell(common);
     let begin = Instant::now();
     let end = common.duration.map(|duration| begin + duration.to_std());
     let missing: Vec<&str> = ["ethtool", "ss"].into_iter().filter(|program| !installed(program)).collect();

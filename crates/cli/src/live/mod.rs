@@ -12,9 +12,10 @@ use crate::far_end::{self, FarEnd};
 use crate::limits::{self, Reload};
 use crate::on::On;
 use crate::output::{self, Failure};
+use crate::ready;
 use crate::resolution;
 use crate::stop::Stop;
-use crate::watched::Watched;
+use crate::watched::{self, Watched};
 use capture::{FromCapture, Records, whole};
 use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Worker};
 use dataplane::{has_threads, limit_stage};
@@ -28,7 +29,7 @@ use scenario::{BackPlan, FillerSpec, LineSpec, Pacer, PipelinePlan, PortSpec, So
 use serde_json::{Map, Value, json};
 use sim::{FrameList, SimError};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use units::Span;
 
@@ -50,6 +51,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let eal = start_dpdk(request, &configs)?;
     // Before the ports are open: nothing has to wait for it.
     let floors = floors(eal, &configs)?;
+    let carriers = watched::with_carrier(&configs);
     let mut workers = Vec::new();
     let mut logs = Vec::new();
     for ((plan, config), cpus) in request.pipelines.iter().zip(configs).zip(&behind) {
@@ -58,7 +60,8 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let far_end = receiver.map(|arrivals| FarEnd::open(&arrivals.port, arrivals.wait.to_std())).transpose()?;
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
     let flag = stop.flag();
-    let mut watched = Watched::of(request, receiver, &workers);
+    let mut watched = Watched::of(request, receiver, &workers, carriers);
+    let mut told = false;
     let send = || {
         thread::scope(|scope| {
             let handles: Vec<_> = workers
@@ -74,7 +77,14 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
                 if watched.has_lost_one() {
                     stop.ask();
                 }
-                handles.iter().all(thread::ScopedJoinHandle::is_finished)
+                // In this order: of a run that has ended already, all that it did is seen.
+                let ended = handles.iter().all(thread::ScopedJoinHandle::is_finished);
+                let running = || counters.iter().all(|counters| counters.running.load(Ordering::Relaxed));
+                if !told && running() && (ended || watched.has_carriers()) {
+                    ready::tell(&request.common);
+                    told = true;
+                }
+                ended
             });
             handles.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
         })

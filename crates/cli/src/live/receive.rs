@@ -5,6 +5,7 @@ use crate::execute::Outcome;
 use crate::far_end;
 use crate::output::{self, Failure};
 use crate::progress::Progress;
+use crate::ready;
 use crate::stop::Stop;
 use dpdk::{PacketRing, RingConfig};
 use measure::{Flow, PipelineReport};
@@ -31,6 +32,7 @@ pub(crate) fn receive(
     let mut flushed = Instant::now();
     let left =
         |duration: Option<Span>| duration.map_or(Duration::MAX, |span| span.to_std().saturating_sub(begin.elapsed()));
+    ready::tell(reception.common);
     let mut progress = Progress::new(reception.common, ["measure"]);
     while !stop.asked() && receiver.frames() < reception.count {
         if progress.is_due() {
