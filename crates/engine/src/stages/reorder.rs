@@ -46,6 +46,12 @@ impl Configuration for Reorder {
             return Err(ParseError::new("reorder has no share", HOW));
         };
         let share: Share = share.parse()?;
+        if share == Share::ONE {
+            return Err(ParseError::new(
+                "reorder 100% keeps the order: where every frame of a flow waits, none is left to overtake it",
+                "write less, as reorder 50%; a delay with jitter, as delay 20ms 5ms, mixes all of them",
+            ));
+        }
         let (mut extent, mut timeout, mut hold) = (None, None, None);
         while let [key, value, after @ ..] = rest {
             let time = || value.parse::<Span>();
@@ -269,7 +275,9 @@ mod tests {
 
     #[test]
     fn a_frame_whose_flow_is_silent_is_missed() {
-        let mut stage = stage("100% timeout 5us");
+        // Every frame is chosen, which cannot be written: it would reorder nothing.
+        let all = Reorder { share: Share::ONE, until: Until::Extent(1, Span::from_us(5)) };
+        let mut stage = all.build(Random::stream(3, "test"));
         let mut out = Outlet::default();
         stage.push(Time::ZERO, &mut vec![Item { frame: frame(1, 0), at: Time::ZERO }], &mut out);
         stage.wake(Time::from_ps(4_999_999), &mut out);
@@ -281,7 +289,7 @@ mod tests {
 
     #[test]
     fn bad_reorders_say_how() {
-        for text in ["", "25", "25% extent", "25% extent 0", "25% hold 1ms extent 2", "25% often 2"] {
+        for text in ["", "25", "25% extent", "25% extent 0", "25% hold 1ms extent 2", "25% often 2", "100%", "100% hold 1ms"] {
             let words: Vec<&str> = text.split_whitespace().collect();
             let error = Reorder::parse(&words).expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");

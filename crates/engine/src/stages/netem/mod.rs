@@ -127,6 +127,16 @@ impl Netem {
         })
     }
 
+    /// Says so where reorder leaves nothing for the delay.
+    fn undelayed(&self) -> Option<String> {
+        let all = self.reorder.is_some_and(|chance| chance.share == Share::ONE) && self.gap <= 1;
+        all.then(|| {
+            "reorder 100% sends every frame at once: nothing is delayed, and the order stays, as in netem; \
+             reorder 100% gap 5 delays four of five"
+                .to_owned()
+        })
+    }
+
     /// Frames of 64 B that wait at `rate` for the longest delay, 1000 at least.
     fn default_limit(&self, rate: BitRate) -> QueueLimit {
         let bits = u128::from(rate.bps()) * u128::from(self.longest_delay().as_ps()) / u128::from(units::PS_PER_S);
@@ -189,7 +199,7 @@ impl Configuration for Netem {
                 word.to_lowercase().replace("bps", "bit")
             )
         };
-        self.bytes_rate.iter().map(note).chain(self.long_queue()).collect()
+        self.bytes_rate.iter().map(note).chain(self.long_queue()).chain(self.undelayed()).collect()
     }
 
     fn answers(&self) -> bool {

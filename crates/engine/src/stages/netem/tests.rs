@@ -174,6 +174,15 @@ fn effect_of_reorder_with_a_gap() {
     // P(hit | hit) = 0.625: the very next candidate is 5 frames on.
     let again = hastened.windows(2).filter(|pair| pair[1] - pair[0] == 5).count() as f64 / hastened.len() as f64;
     assert!((again - 0.625).abs() < 0.02, "{again}");
+
+    // Of a chance of 100 % each fifth frame is left, which overtakes; without a gap nothing is delayed at all.
+    let out = run("delay 1ms reorder 100% gap 5", 1_000, 60);
+    let early = |item: &&Item<HeapFrame>| item.at.as_ps() == number(item) * 1_000_000;
+    assert!(out.released.iter().filter(early).map(number).eq((4..1_000).step_by(5)));
+    assert!(out.effects.reorder().is_some_and(|report| report.reordered > 700), "{:?}", out.effects.reorder());
+    let out = run("delay 1ms reorder 100%", 1_000, 60);
+    assert_eq!(out.released.iter().filter(early).count(), 1_000);
+    assert!(out.effects.reorder().is_none_or(|report| report.reordered == 0));
 }
 
 #[test]
@@ -275,5 +284,7 @@ fn a_queue_that_nobody_waits_for_is_told() {
     };
     assert!(notes("rate 10kbit")[0].contains("1211 s"), "{:?}", notes("rate 10kbit"));
     assert!(notes("rate 10kbit limit 20").is_empty() && notes("rate 1mbit").is_empty());
+    assert!(notes("delay 1ms reorder 100%")[0].contains("gap 5"), "{:?}", notes("delay 1ms reorder 100%"));
+    assert!(notes("delay 1ms reorder 100% gap 5").is_empty() && notes("delay 1ms reorder 99%").is_empty());
     assert!(!notes("rate 100bit limit 1")[0].contains("20"), "a longer queue is no remedy");
 }
