@@ -135,7 +135,7 @@ impl Reader<'_> {
             ],
         );
         let mut pipeline = PipelineText {
-            name: self.text(table, "name").map_or_else(|| format!("pipeline{}", number + 1), |text| text.value),
+            name: self.name(table).map_or_else(|| format!("pipeline{}", number + 1), |text| text.value),
             place: Some(self.origin(span)),
             input: self.text(table, "in"),
             streams: self.one_or_more(table, "stream"),
@@ -190,6 +190,16 @@ impl Reader<'_> {
         pipeline
     }
 
+    /// A name that reports, progress lines and notes show: it is to stay in its line, and no command to a terminal.
+    fn name(&mut self, table: &DeTable<'_>) -> Option<Text> {
+        let text = self.text(table, "name")?;
+        if text.value.contains(char::is_control) {
+            let message = format!("the name '{}' has control characters: write it without them", text.value);
+            self.problems.add(&text.origin, message);
+        }
+        Some(text)
+    }
+
     /// A class with a rule.
     fn class(&mut self, table: &DeTable<'_>, span: Range<usize>) -> ClassText {
         ClassText {
@@ -206,7 +216,7 @@ impl Reader<'_> {
 
     /// The class without a rule, which takes every frame that no other takes.
     fn default_class(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
-        pipeline.default_class = self.text(table, "name");
+        pipeline.default_class = self.name(table);
         for key in ["rate", "gap", "stages", "sync", "buffer"] {
             let twice = match key {
                 "rate" => pipeline.rate.is_some(),
@@ -395,8 +405,25 @@ that = "down.gap.error.max_ns < 1ns"
     #[test]
     fn what_is_quoted_is_one_line_and_no_command_to_a_terminal() {
         let bad = GOOD.replace("\"down\"", "\"a\\u001b[31m\\nb\"");
-        let text = read("a.toml", &bad, None).expect_err("another name is expected").to_string();
-        assert!(text.contains(r"write one of a\u{1b}[31m\nb") && !text.contains(char::is_control), "{text:?}");
+        let problems = read("a.toml", &bad, None).expect_err("another name is expected");
+        for problem in &problems.0 {
+            let text = problem.to_string();
+            assert!(text.contains(r"a\u{1b}[31m\nb") && !text.contains(char::is_control), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_an_expectation_may_have_no_control_characters_either() {
+        for bad in [r"\u001b[2Jx", r"x\r", r"x\ny", r"x\ty", r"\u009b2J", r"\u007f"] {
+            let pipeline = GOOD.replace("\"down\"", &format!("\"{bad}\"")).replace("down.", "pipeline1.");
+            let class = "schema = 1\n[[pipeline]]\nin = \"pcap:a\"\nout = \"null\"\n[[pipeline.class]]\n";
+            for text in [pipeline, format!("{class}name = \"{bad}\"")] {
+                let problems = read("a.toml", &text, None).expect_err(bad).to_string();
+                assert!(problems.contains("control characters: write it without"), "{problems:?}");
+            }
+        }
+        let odd = GOOD.replace("down", "größte Last №1");
+        assert_eq!(read("a.toml", &odd, None).map(|scenario| scenario.pipelines.len()), Ok(1));
     }
 
     #[test]
