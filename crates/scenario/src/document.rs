@@ -245,6 +245,14 @@ impl Reader<'_> {
                 continue;
             };
             let Some(mut expectation) = self.problems.read(&text, Expectation::parse) else { continue };
+            if let [first, .., second] = expectation.pipelines(names)[..] {
+                let message = format!(
+                    "'{}' may be of pipeline '{first}' or of '{second}': give one of them another name",
+                    expectation.path.join(".")
+                );
+                self.problems.add(&text.origin, message);
+                continue;
+            }
             expectation.has_pipeline(names);
             if names.contains(&expectation.path[0]) {
                 expectations.push(expectation);
@@ -424,6 +432,23 @@ that = "down.gap.error.max_ns < 1ns"
         }
         let odd = GOOD.replace("down", "größte Last №1");
         assert_eq!(read("a.toml", &odd, None).map(|scenario| scenario.pipelines.len()), Ok(1));
+    }
+
+    #[test]
+    fn an_expectation_is_of_one_pipeline() {
+        let both = |names: [&str; 2], that: &str| {
+            let pipeline = |name| format!("[[pipeline]]\nname = \"{name}\"\nin = \"pcap:{name}\"\nout = \"null\"\n");
+            let pipelines = names.map(pipeline).concat();
+            read("a.toml", &format!("schema = 1\n{pipelines}[[expect]]\nthat = \"{that}\"\n"), None)
+        };
+        for (names, that) in [(["a", "a.gap"], "a.gap.mean_ns > 1ns"), (["a.b", "a"], "a.b.gap.mean_ns > 1ns")] {
+            let text = both(names, that).expect_err(that).to_string();
+            assert!(text.starts_with("a.toml:") && text.contains("another name"), "{text}");
+        }
+        // What is behind the dots tells.
+        for (names, that) in [(["a", "a.b"], "a.gap.mean_ns > 1ns"), (["a.b", "a.c"], "a.b.gap.mean_ns > 1ns")] {
+            both(names, that).expect(that);
+        }
     }
 
     #[test]

@@ -84,13 +84,18 @@ impl Expectation {
         Ok(Expectation { text: text.to_owned(), path, comparison, bound, unit })
     }
 
+    /// Those of these pipelines whose figure it may be: names have dots, as paths do.
+    pub(crate) fn pipelines<'n>(&self, names: &'n [String]) -> Vec<&'n str> {
+        let path = self.path.join(".");
+        let is_of = |name: &&str| path.strip_prefix(name).is_some_and(|fields| fields.starts_with('.'));
+        names.iter().map(String::as_str).filter(is_of).collect()
+    }
+
     /// Makes the name of one of these pipelines one part of the path, though it has dots.
     pub(crate) fn has_pipeline(&mut self, names: &[String]) {
-        let path = self.path.join(".");
-        let fields = |name: &&String| path.strip_prefix(name.as_str())?.strip_prefix('.');
-        let named = names.iter().filter(|name| fields(name).is_some()).max_by_key(|name| name.len());
-        if let Some((name, fields)) = named.and_then(|name| Some((name, fields(&name)?))) {
-            self.path = std::iter::once(name.as_str()).chain(fields.split('.')).map(str::to_owned).collect();
+        if let Some(name) = self.pipelines(names).first() {
+            let fields = self.path.join(".").split_off(name.len() + 1);
+            self.path = std::iter::once(*name).chain(fields.split('.')).map(str::to_owned).collect();
         }
     }
 
