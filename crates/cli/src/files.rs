@@ -24,6 +24,18 @@ impl Files for OnDisk {
         })
     }
 
+    fn capture(&self, path: &Path) -> Result<(), ParseError> {
+        // What is no file (a pipe) can be read once only, and not yet.
+        if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            return Ok(());
+        }
+        CaptureReader::open(path).map(drop).map_err(|error| {
+            let problem = error.to_string();
+            let (what, remedy) = problem.rsplit_once(": ").unwrap_or((&problem, "give another capture"));
+            ParseError::new(what, remedy)
+        })
+    }
+
     fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
         let broken = |error: sim::SimError| ParseError::new(error.to_string(), "give a capture that is whole");
         let mut reader = CaptureReader::open(path).map_err(broken)?;
@@ -76,6 +88,10 @@ impl Files for Listed {
     fn text(&self, path: &Path) -> Result<String, ParseError> {
         self.list(path);
         OnDisk.text(path)
+    }
+
+    fn capture(&self, path: &Path) -> Result<(), ParseError> {
+        OnDisk.capture(path)
     }
 
     fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {

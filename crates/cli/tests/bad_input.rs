@@ -80,6 +80,13 @@ fn inputs_that_are_no_captures() {
             refused_in_a_line(&bench, &format!("{command} pcap:{input}"), &[input, wanted]);
         }
         refused_in_a_line(&bench, &format!("measure --write out.pcap --pcap {input}"), &[input, wanted]);
+        for key in ["in", "replay"] {
+            let pipeline = format!("schema = 1\n[[pipeline]]\n{key} = \"pcap:{input}\"\nout = \"null\"\n");
+            bench.write("a.toml", &pipeline);
+            let place = format!("a.toml:3:{}: ", key.len() + 4);
+            refused_in_a_line(&bench, "check a.toml", &[&place, input, wanted]);
+            refused_in_a_line(&bench, "run a.toml", &[&place, input, wanted]);
+        }
     }
 }
 

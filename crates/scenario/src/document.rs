@@ -493,6 +493,9 @@ that = "down.gap.error.max_ns < 1ns"
                 _ => Err(ParseError::new(format!("no {}", path.display()), "check the path")),
             }
         }
+        fn capture(&self, path: &Path) -> Result<(), ParseError> {
+            self.text(path).map(drop)
+        }
         fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
             self.text(path).map(|_| Vec::new())
         }
@@ -520,6 +523,12 @@ gap    = "table gone.txt"
         let problems = read("a.toml", text, Some(&Nowhere)).expect_err("files").to_string();
         for told in ["4:42: no nope.pcap", "6:22: no nope.txt", "7:10: no gone.txt", "12:13: no users.txt"] {
             assert!(problems.contains(&format!("a.toml:{told}")), "{told} in\n{problems}");
+        }
+        for (key, at) in [("in", "4:10: no a.pcap"), ("replay", "4:10: no a.pcap")] {
+            let text = format!("schema = 1\n[[pipeline]]\nout = \"null\"\n{key:6} = \"pcap:a.pcap\"\n");
+            assert!(read("a.toml", &text, None).is_ok(), "{key}");
+            let problems = read("a.toml", &text, Some(&Nowhere)).expect_err(key).to_string();
+            assert_eq!(problems, format!("a.toml:{at}: check the path"));
         }
         let rate = text.replace("table gone.txt", "1ms").replace(", \"delay table nope.txt\"", "");
         let rate = rate.replace(", \"pcap nope.pcap frame 3\"", "").replace(" rates users.txt", "");

@@ -10,6 +10,7 @@ use engine::stages::{Limit, StageConfig};
 use engine::sync::SyncSpec;
 use engine::{CatchUp, Line};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use units::{ParseError, Span};
 
 /// A pipeline as it was written: texts, and where each stands.
@@ -274,8 +275,14 @@ impl PipelineText {
             problems.add(&text.origin, "only a capture that is sent again has it: leave it out, or add --pcap FILE");
         }
         match (&self.input, &self.streams[..], &self.replay) {
-            (Some(port), [], None) => problems.read(port, PortSpec::parse).map(SourcePlan::Port),
-            (None, [], Some(file)) => self.replay(file, problems),
+            (Some(port), [], None) => {
+                let look = |port: &mut PortSpec, files: &dyn Files| match port {
+                    PortSpec::Pcap(path) => files.capture(path),
+                    _ => Ok(()),
+                };
+                problems.read_with_files(port, files, PortSpec::parse, look).map(SourcePlan::Port)
+            }
+            (None, [], Some(file)) => self.replay(file, files, problems),
             (None, [_, ..], None) => {
                 let numbers = usize::from(u16::MAX) - usize::from(self.first_stream);
                 if let Some(text) = self.streams.get(numbers) {
@@ -313,7 +320,7 @@ impl PipelineText {
         }
     }
 
-    fn replay(&self, file: &Text, problems: &mut Problems) -> Option<SourcePlan> {
+    fn replay(&self, file: &Text, files: Option<&dyn Files>, problems: &mut Problems) -> Option<SourcePlan> {
         let asked = self.rate.is_some() || self.gap.is_some();
         let speed = match &self.speed {
             Some(text) if asked => {
@@ -329,7 +336,8 @@ impl PipelineText {
             rewrite.extend(problems.read(text, parse_rewrite)?);
         }
         // A prefix that is written like the port is meant as the port.
-        let path = file.value.strip_prefix("pcap:").unwrap_or(&file.value).into();
+        let path = |text: &str| Ok(PathBuf::from(text.strip_prefix("pcap:").unwrap_or(text)));
+        let path = problems.read_with_files(file, files, path, |path, files| files.capture(path))?;
         Some(SourcePlan::Replay(Replay { path, speed, times: self.times.unwrap_or(1), count: self.count, rewrite }))
     }
 

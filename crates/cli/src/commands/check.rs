@@ -10,7 +10,7 @@ use std::process::ExitCode;
 Example:
   netlathe check scenarios/even-gaps.toml
 
-No port is opened and nothing is sent; tables and steps that the scenario names are read. All problems
+No port is opened and nothing is sent; files that the scenario names are looked at. All problems
 are shown together, each with its line and column; a good scenario is printed as it was understood: its
 long form, which means the same.")]
 pub(crate) struct Check {

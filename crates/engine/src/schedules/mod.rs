@@ -119,6 +119,14 @@ pub trait Files {
     /// The file cannot be read.
     fn text(&self, path: &Path) -> Result<String, ParseError>;
 
+    /// Looks whether frames can be read from a capture when the time comes.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no capture of packets.
+    fn capture(&self, _path: &Path) -> Result<(), ParseError> {
+        Ok(())
+    }
+
     /// The times between the records of a capture, in ps.
     ///
     /// # Errors
