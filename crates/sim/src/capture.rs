@@ -32,7 +32,7 @@ pub struct CaptureReader {
 }
 
 enum Format {
-    Classic { reader: PcapReader<Counting>, fraction_ns: u64, link: Link },
+    Classic { reader: PcapReader<Counting>, fraction_ns: u64, link: Link, fcs: u32 },
     Next(Box<PcapNgReader<Counting>>),
 }
 
@@ -89,13 +89,14 @@ impl CaptureReader {
                 })
             })?;
             let header = reader.header();
-            let unread = || SimError::LinkType { path: path.to_owned(), link_type: header.datalink.into() };
-            let link = Link::of(header.datalink).ok_or_else(unread)?;
+            let (link_type, fcs) = link_type(header.datalink.into());
+            let unread = || SimError::LinkType { path: path.to_owned(), link_type };
+            let link = Link::of(link_type.into()).ok_or_else(unread)?;
             let fraction_ns = match header.ts_resolution {
                 TsResolution::MicroSecond => 1_000,
                 TsResolution::NanoSecond => 1,
             };
-            Format::Classic { reader, fraction_ns, link }
+            Format::Classic { reader, fraction_ns, link, fcs }
         };
         Ok(CaptureReader { path: path.to_owned(), format, whole: 0, offset: FILE_HEADER })
     }
@@ -125,12 +126,15 @@ impl CaptureReader {
     /// The file breaks within a record, or cannot be read further.
     pub fn read(&mut self, frame: &mut HeapFrame) -> Result<Option<Record>, SimError> {
         let record = match &mut self.format {
-            Format::Classic { reader, fraction_ns, link } => {
+            Format::Classic { reader, fraction_ns, link, fcs } => {
                 let Some(record) = reader.next_raw_packet() else { return Ok(None) };
                 match record {
                     Ok(raw) if raw.incl_len > LONGEST_RECORD => Err(format!("a record claims {} bytes", raw.incl_len)),
                     Ok(raw) => {
-                        frame.refill(&raw.data, raw.orig_len);
+                        // What a capture cut is missing at the end, of the FCS first.
+                        let original = raw.orig_len.max(raw.incl_len).saturating_sub(*fcs);
+                        let held = raw.data.len().min(original as usize);
+                        frame.refill(&raw.data[..held], original);
                         let time_ns = u64::from(raw.ts_sec) * 1_000_000_000 + u64::from(raw.ts_frac) * *fraction_ns;
                         let made = link.make_frame(frame);
                         if made.is_ok() {
@@ -162,6 +166,15 @@ impl CaptureReader {
             Err(why) => Err(SimError::Broken { path: self.path.clone(), whole: self.whole, offset: self.offset, why }),
         }
     }
+}
+
+/// The link type that the header of a classic capture has in its lower half, and of how many bytes of FCS the upper half
+/// tells, which each record then ends with (pcap-savefile(5)): units of 16 bits in the highest four bits, where bit 26
+/// says that this is known.
+fn link_type(field: u32) -> (u32, u32) {
+    const KNOWN: u32 = 1 << 26;
+    let fcs = if field & KNOWN == 0 { 0 } else { (field >> 28) * 2 };
+    (field & 0xffff, fcs)
 }
 
 fn why(error: PcapError) -> String {
@@ -433,6 +446,32 @@ mod tests {
         bytes[20] = 105;
         std::fs::write(&path, &bytes).expect("writable");
         assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::LinkType { link_type: 105, .. })));
+    }
+
+    #[test]
+    fn an_fcs_that_the_header_tells_of_is_left_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pcap");
+        let mut frame = HeapFrame::default();
+        // As captured whole, cut within the FCS, cut within the frame, and shorter than an FCS.
+        for (held, original) in [(64_u32, 64_u32), (62, 64), (40, 64), (3, 3)] {
+            for (upper, fcs) in [(0x2400, 4), (0x1400, 2), (0x0400, 0), (0x2000, 0), (0x2800, 0), (0x27ff, 4)] {
+                for (link, made) in [(1, 0), (101, 14)].into_iter().filter(|(link, _)| *link == 1 || held > fcs) {
+                    let mut bytes = Vec::new();
+                    let word = upper << 16 | link;
+                    for word in [0xa1b2_3c4d, 0x0004_0002, 0, 0, 262_144, word, 0, 0, held, original] {
+                        bytes.extend_from_slice(&u32::to_le_bytes(word));
+                    }
+                    bytes.extend((0..held).map(|at| 0x40 + at as u8));
+                    std::fs::write(&path, &bytes).expect("writable");
+                    let mut reader = CaptureReader::open(&path).expect("its link type is read");
+                    let left = original.saturating_sub(fcs);
+                    let read = reader.read(&mut frame).expect("a whole record").map(|_| (frame.original(), frame.bytes()));
+                    let wanted: Vec<u8> = (0..held.min(left)).map(|at| 0x40 + at as u8).collect();
+                    assert_eq!(read.map(|(original, bytes)| (original, &bytes[made..])), Some((left + made as u32, &wanted[..])));
+                }
+            }
+        }
     }
 
     #[test]
