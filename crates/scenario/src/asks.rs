@@ -27,6 +27,11 @@ pub fn parse_gap(text: &str) -> Result<Ask, ParseError> {
                 format!("write {number}{unit}"),
             ))
         }
+        [time, word, ..] if time.parse::<Span>().is_ok() => {
+            let law = Law::KINDS.iter().find(|kind| kind.name == word).ok_or_else(|| no_gap(text))?;
+            let example = law.example;
+            Err(ParseError::new(format!("'{text}' is no gap, a law stands first"), format!("write it as {example}")))
+        }
         _ => Err(no_gap(text)),
     }
 }
@@ -102,6 +107,14 @@ mod tests {
         assert_eq!(parse_wave("const 5Gbps"), parse_wave("5Gbps"));
         assert!(parse_wave("5Gbps wire").is_ok());
         assert!(matches!(parse_wave("follow-depth 1Gbps..2Gbps"), Ok(Ask::Depth(_))));
+    }
+
+    #[test]
+    fn a_law_behind_its_time_is_told_how_it_stands() {
+        for (text, example) in [("10us exp", "exp mean 10us"), ("10us normal 2us", "normal mean 100us sd 5us")] {
+            let error = parse_gap(text).expect_err(text).to_string();
+            assert!(error.ends_with(&format!("write it as {example}")), "{error}");
+        }
     }
 
     #[test]

@@ -466,9 +466,13 @@ mod tests {
                     std::fs::write(&path, &bytes).expect("writable");
                     let mut reader = CaptureReader::open(&path).expect("its link type is read");
                     let left = original.saturating_sub(fcs);
-                    let read = reader.read(&mut frame).expect("a whole record").map(|_| (frame.original(), frame.bytes()));
+                    let read =
+                        reader.read(&mut frame).expect("a whole record").map(|_| (frame.original(), frame.bytes()));
                     let wanted: Vec<u8> = (0..held.min(left)).map(|at| 0x40 + at as u8).collect();
-                    assert_eq!(read.map(|(original, bytes)| (original, &bytes[made..])), Some((left + made as u32, &wanted[..])));
+                    assert_eq!(
+                        read.map(|(original, bytes)| (original, &bytes[made..])),
+                        Some((left + made as u32, &wanted[..]))
+                    );
                 }
             }
         }

@@ -68,6 +68,9 @@ impl Configuration for Delay {
             Some(*word)
         };
         let Some(jitter) = next() else { return Ok(Delay { by: Amount::Fixed(mean), keep_order }) };
+        if jitter.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            return Err(ParseError::new(format!("'{jitter}' stands where a jitter is meant"), HOW));
+        }
         let jitter: Span = jitter.parse()?;
         let mut distribution = Distribution::Uniform;
         let mut correlation = None;
@@ -288,6 +291,11 @@ mod tests {
             let words: Vec<&str> = text.split_whitespace().collect();
             let error = Delay::parse(&words).expect_err(text).to_string();
             assert!(error.contains("write") || error.contains("leave"), "{text}: {error}");
+        }
+        for text in ["exp 5ms", "5ms exp", "10ms 2ms exp"] {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let error = Delay::parse(&words).expect_err(text).to_string();
+            assert!(error.contains("exp mean "), "{text}: {error}");
         }
     }
 }

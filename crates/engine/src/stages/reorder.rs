@@ -289,7 +289,9 @@ mod tests {
 
     #[test]
     fn bad_reorders_say_how() {
-        for text in ["", "25", "25% extent", "25% extent 0", "25% hold 1ms extent 2", "25% often 2", "100%", "100% hold 1ms"] {
+        for text in
+            ["", "25", "25% extent", "25% extent 0", "25% hold 1ms extent 2", "25% often 2", "100%", "100% hold 1ms"]
+        {
             let words: Vec<&str> = text.split_whitespace().collect();
             let error = Reorder::parse(&words).expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");

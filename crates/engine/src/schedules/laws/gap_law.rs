@@ -126,6 +126,13 @@ impl GapLaw {
                 "sampling" => gap.sampling = sampling(words)?,
                 "corr" => gap.correlation = Some(Correlation::parse(words.next().unwrap_or_default())?),
                 "idle" => gap.idle = true,
+                time if time.starts_with(|c: char| c.is_ascii_digit()) => {
+                    let example = gap.law.kind().example;
+                    return Err(ParseError::new(
+                        format!("nothing says what '{time}' is of the law"),
+                        format!("write a word in front of it, as in {example}"),
+                    ));
+                }
                 _ => {
                     return Err(ParseError::new(
                         format!("'{word}' means nothing behind a law"),

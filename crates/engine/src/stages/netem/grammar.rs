@@ -5,7 +5,7 @@ use super::{
     Bottleneck, Chance, Delayed, LossModel, Mode, Netem, Opportunities, Pattern, Profile, QueueLimit, Slot, SlotTimes,
 };
 use crate::random::Random;
-use crate::schedules::laws::{Distribution, Values};
+use crate::schedules::laws::{Distribution, Law, Values};
 use crate::stages::nearest;
 use units::{ParseError, Share, Span};
 
@@ -43,8 +43,18 @@ fn meant_by(word: &str) -> Option<&'static str> {
         "jitter" | "±" | "+-" | "+/-" => "jitter stands behind the delay: write delay 100ms 10ms",
         "packet-loss" => "write loss 1%",
         _ if Distribution::NAMES.contains(&word) => "write delay 100ms 10ms distribution normal",
+        _ if is_law(word) => LAW,
         _ => return None,
     })
+}
+
+/// What to write for a law of gaps that is no distribution of tc.
+const LAW: &str = "a law is for shape, --delay 'exp mean 5ms', and for stages of a scenario; here write delay 100ms 10ms \
+                   distribution normal, pareto, paretonormal or FILE.dist";
+
+fn is_law(word: &str) -> bool {
+    let names: Vec<&str> = Law::KINDS.iter().map(|kind| kind.name).collect();
+    names.contains(&word) || word == "exponential"
 }
 
 /// The words of a SPEC, and where each is.
@@ -293,6 +303,10 @@ fn limit(cursor: &mut Cursor<'_>) -> Result<QueueLimit, ParseError> {
 }
 
 fn delay(cursor: &mut Cursor<'_>) -> Result<Delayed, ParseError> {
+    if let Some(remedy) = cursor.peek().filter(|word| is_law(word)).and_then(meant_by) {
+        cursor.next();
+        return Err(cursor.error("is no time, and the distribution of a delay stands behind its jitter", remedy));
+    }
     let mean = cursor.time()?;
     let (mut jitter, mut correlation) = (Span::ZERO, Share::default());
     if cursor.number_follows() {
@@ -309,6 +323,9 @@ fn name_of_distribution(cursor: &mut Cursor<'_>) -> Result<Distribution, ParseEr
         let is_file = word.contains('/') || word.ends_with(".dist") || word == "experimental";
         if is_file || Distribution::NAMES.contains(&word) {
             return Ok(Distribution::named(word));
+        }
+        if is_law(word) {
+            return Err(("is no distribution of tc".to_owned(), LAW.to_owned()));
         }
         let meant = nearest(word, &Distribution::NAMES).map(|name| format!(", perhaps {name}")).unwrap_or_default();
         Err((
