@@ -198,6 +198,7 @@ fn bad_words_are_told_with_their_place_and_nothing_is_written() {
 #[test]
 fn check_tells_what_netem_would_have_done() {
     let bench = Bench::new();
+    capture(&bench, 100);
     let text = "schema = 1\n[[pipeline]]\nname = 'p'\nin = 'pcap:in.pcap'\nout = 'null'\n\
                 stages = ['netem delay 100ms 10ms loss 0.3% 25%']\n";
     std::fs::write(bench.path("a.toml"), text).expect("a scenario");
