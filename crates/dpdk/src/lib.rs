@@ -35,6 +35,7 @@ mod packet_sender;
 mod pool;
 mod port;
 mod priority;
+mod queues;
 mod tap_sender;
 mod vdev;
 mod xdp;
@@ -54,8 +55,9 @@ pub use outgoing::Outgoing;
 pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};
 pub use packet_sender::PacketSender;
 pub use pool::Pool;
-pub use port::{Port, PortConfig, PortInfo, PortInterface, PortStats, RxQueue, Started, TxQueue};
+pub use port::{Port, PortConfig, PortInfo, PortInterface, PortStats, Started};
 pub use priority::wake_first;
+pub use queues::{RxQueue, TxQueue};
 pub use vdev::Vdev;
 pub use xdp::xdp_program;
 

@@ -2,14 +2,11 @@ use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::{self, Interface};
 use crate::losses::{self, Sockets};
-use crate::tap_sender::TapSender;
+use crate::queues::{RxQueue, TxQueue};
 use crate::xdp::Claim;
-use crate::{BURST, Burst, Eal, Error, LaunchTime, NicClock, Outgoing, PacketSender, Pool, Result, Vdev};
+use crate::{Eal, Error, LaunchTime, NicClock, Pool, Result, Vdev};
 use dpdk_sys as sys;
-use packet::Frame;
-use std::cell::Cell;
 use std::ffi::{CString, c_int};
-use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -132,9 +129,9 @@ pub struct Started {
 /// The longest frame that reaches the line, in bytes without FCS: what is longer the kernel or the NIC drops after
 /// the driver has counted it.
 #[derive(Debug)]
-struct MaxFrame {
+pub(crate) struct MaxFrame {
     /// When the port was opened: its buffers are made for that.
-    at_open: usize,
+    pub(crate) at_open: usize,
     /// When somebody looked last.
     now: AtomicUsize,
 }
@@ -144,12 +141,12 @@ impl MaxFrame {
         Arc::new(MaxFrame { at_open, now: AtomicUsize::new(at_open) })
     }
 
-    fn now(&self) -> usize {
+    pub(crate) fn now(&self) -> usize {
         self.now.load(Ordering::Relaxed)
     }
 
     /// Looks at the MTU of the interface of this number, and gives it where it is smaller than it was at first.
-    fn follow(&self, index: u32) -> Option<u32> {
+    pub(crate) fn follow(&self, index: u32) -> Option<u32> {
         let mtu = Interface::numbered(index)?.mtu().ok()?;
         let longest = (mtu as usize + ETHERNET).min(self.at_open);
         self.now.store(longest, Ordering::Relaxed);
@@ -158,7 +155,7 @@ impl MaxFrame {
 }
 
 /// How the names of TAP devices begin in DPDK.
-const TAP: &str = "net_tap";
+pub(crate) const TAP: &str = "net_tap";
 
 /// Ethernet's header, in bytes.
 const ETHERNET: usize = 14;
@@ -220,18 +217,18 @@ impl PortInterface {
 #[derive(Debug)]
 pub(crate) struct PortInner {
     eal: &'static Eal,
-    number: u16,
-    device: String,
+    pub(crate) number: u16,
+    pub(crate) device: String,
     bus: &'static CString,
-    interface: Option<Interface>,
-    max_frame: Arc<MaxFrame>,
-    tx_descriptors: u16,
+    pub(crate) interface: Option<Interface>,
+    pub(crate) max_frame: Arc<MaxFrame>,
+    pub(crate) tx_descriptors: u16,
     // Outlives the driver's use of it, which ends when this is dropped.
     _pool: Pool,
     // Holds the interface's promiscuity.
     _membership: Option<OwnedFd>,
     sockets: Sockets,
-    completed: AtomicU64,
+    pub(crate) completed: AtomicU64,
     // Given up when the driver has taken its program off, which is when this is dropped.
     claim: Option<Claim>,
 }
@@ -386,19 +383,8 @@ impl Port {
             let rc = unsafe { sys::shim_port_start(self.inner.number) };
             self.inner.check("start", rc, mark)?;
         }
-        let rx = (0..self.rx_queues)
-            .map(|queue| RxQueue { port: Arc::clone(&self.inner), queue, segmented: 0, not_sync: PhantomData })
-            .collect();
-        let tx = (0..self.tx_queues)
-            .map(|queue| TxQueue {
-                port: Arc::clone(&self.inner),
-                queue,
-                max_frame: self.inner.max_frame.now(),
-                oversize: 0,
-                calls: None,
-                not_sync: PhantomData,
-            })
-            .collect();
+        let rx = (0..self.rx_queues).map(|queue| RxQueue::new(Arc::clone(&self.inner), queue)).collect();
+        let tx = (0..self.tx_queues).map(|queue| TxQueue::new(Arc::clone(&self.inner), queue)).collect();
         Ok(Started { rx, tx, port: self })
     }
 
@@ -628,7 +614,7 @@ fn reason(rc: c_int, log: &str) -> String {
     text + remedy
 }
 
-fn text(name: &[std::ffi::c_char]) -> String {
+pub(crate) fn text(name: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = name.iter().take_while(|c| **c != 0).map(|c| c.cast_unsigned()).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -653,7 +639,7 @@ impl PortInner {
         Err(Error::Port { what, device: self.device.clone(), reason: reason(rc, &log), log })
     }
 
-    fn raw_info(&self) -> Result<sys::shim_port_info> {
+    pub(crate) fn raw_info(&self) -> Result<sys::shim_port_info> {
         let _control = self.eal.control();
         let mark = log_mark();
         // SAFETY: plain data, for which zeros are a value.
@@ -691,231 +677,6 @@ impl Drop for PortInner {
         }
         open.remove(&self.device);
     }
-}
-
-/// A receive queue: one of a kind, to be used by one thread at a time.
-#[derive(Debug)]
-pub struct RxQueue {
-    port: Arc<PortInner>,
-    queue: u16,
-    segmented: u64,
-    not_sync: PhantomData<Cell<()>>,
-}
-
-impl RxQueue {
-    /// Adds to the burst what has arrived, as far as it has room, and gives how many frames that
-    /// were. Never waits.
-    ///
-    /// Checksums that a sender on this machine left to a device, which a virtual interface is not, are filled
-    /// in: see [`packet::complete_checksum`], and `rx_completed` of [`Port::stats`].
-    ///
-    /// Frames in several segments are dropped and counted by [`segmented`](RxQueue::segmented). An
-    /// empty pool shows as nothing received, and in `rx_no_buffer` of [`Port::stats`] where the driver
-    /// counts it.
-    pub fn poll(&mut self, burst: &mut Burst) -> usize {
-        self.poll_up_to(burst, BURST)
-    }
-
-    /// [`poll`](RxQueue::poll), for at most `most` frames: what a frame costs to receive, a departure
-    /// may have to wait for.
-    pub fn poll_up_to(&mut self, burst: &mut Burst, most: usize) -> usize {
-        let before = burst.len();
-        let (port, queue) = (self.port.number, self.queue);
-        let received = burst.fill(|into, room| {
-            // SAFETY: the port runs as long as this queue lives, the queue is polled by nobody else, and
-            // there is room for that many pointers. What the driver delivers is ours.
-            usize::from(unsafe { sys::shim_rx_burst(port, queue, into, room.min(most) as u16) })
-        });
-        if received > 0 && burst.as_slice()[before..].iter().any(|frame| frame.segments() != 1) {
-            self.segmented += burst.retain(|frame| frame.segments() == 1) as u64;
-        }
-        if received > 0 && self.port.interface.is_some() {
-            let fresh = burst.as_mut_slice()[before..].iter_mut();
-            let completed =
-                fresh.filter_map(|frame| packet::complete_checksum(frame.bytes_mut()).then_some(())).count();
-            if completed > 0 {
-                self.port.completed.fetch_add(completed as u64, Ordering::Relaxed);
-            }
-        }
-        burst.len() - before
-    }
-
-    /// Frames dropped because they came in more than one segment.
-    #[must_use]
-    pub fn segmented(&self) -> u64 {
-        self.segmented
-    }
-
-    /// The longest frame that can arrive whole, in bytes without FCS, where the driver cuts longer ones and does not
-    /// tell: what is longer was cut, or was merged of several. The interface's MTU when the port was opened, with
-    /// Ethernet's header and two tags.
-    #[must_use]
-    pub fn longest_whole(&self) -> usize {
-        let cuts = self.port.device.starts_with("net_af_packet");
-        if cuts { self.port.max_frame.at_open + 8 } else { usize::MAX }
-    }
-
-    /// The queue's number.
-    #[must_use]
-    pub fn number(&self) -> u16 {
-        self.queue
-    }
-}
-
-/// A transmit queue: one of a kind, to be used by one thread at a time.
-#[derive(Debug)]
-pub struct TxQueue {
-    port: Arc<PortInner>,
-    queue: u16,
-    max_frame: usize,
-    oversize: u64,
-    /// Sends each frame past the driver.
-    calls: Option<Calls>,
-    not_sync: PhantomData<Cell<()>>,
-}
-
-/// One system call for each frame.
-#[derive(Debug)]
-enum Calls {
-    Socket(PacketSender),
-    Tap(TapSender),
-}
-
-impl Calls {
-    fn send(&mut self, frame: &[u8]) -> Result<bool> {
-        match self {
-            Calls::Socket(sender) => sender.send(frame),
-            Calls::Tap(sender) => sender.send(frame),
-        }
-    }
-}
-
-impl TxQueue {
-    /// From now on each frame is sent by a system call of ours, where the driver is `net_af_packet` or `net_tap`; of
-    /// other drivers nothing changes. For frames that leave one at a time.
-    ///
-    /// Past `net_af_packet` their way takes as long as any other packet socket's, while that through the driver's ring
-    /// takes longer the longer the frame is, since the ring's memory is seldom in a cache. A burst takes longer: use it
-    /// for neither or all frames of a queue, since what waits in the ring is overtaken. Past `net_tap` the call is the
-    /// driver's in a shorter form.
-    ///
-    /// # Errors
-    /// Those of [`PacketSender::open`]; [`Error::System`].
-    pub fn send_by_calls(&mut self) -> Result<()> {
-        let Some(interface) = &self.port.interface else { return Ok(()) };
-        self.calls = match text(&self.port.raw_info()?.driver).as_str() {
-            "net_af_packet" => Some(Calls::Socket(PacketSender::open(&interface.name)?)),
-            TAP => TapSender::open(&interface.name)?.map(Calls::Tap),
-            _ => None,
-        };
-        Ok(())
-    }
-
-    /// Hands frames to the driver and gives how many it took: a prefix, which is out of the burst
-    /// when this returns. The rest stays, to be sent again or dropped. Never waits for the line,
-    /// though a software driver sends within the call.
-    ///
-    /// Frames that the link cannot carry (see [`max_frame`](TxQueue::max_frame)) are removed, freed
-    /// and counted by [`oversize`](TxQueue::oversize) instead: the kernel would drop them after the
-    /// driver has counted them as sent. So `len before = given + oversize added + len after`.
-    ///
-    /// 0 from a burst that is not empty means that the queue is full *or that the interface is down*:
-    /// `net_af_packet` takes frames until its ring is full, then none until the interface is up
-    /// again; the ring's are sent then. [`PortInfo::link_up`] tells.
-    #[must_use = "frames that were not taken are still in the burst"]
-    pub fn send(&mut self, burst: &mut Burst) -> usize {
-        let most = self.max_frame;
-        if most < usize::from(u16::MAX) && burst.iter().any(|frame| too_long(frame, most)) {
-            self.oversize += burst.retain(|frame| !too_long(frame, most)) as u64;
-        }
-        if let Some(calls) = &mut self.calls {
-            // What is refused, for want of room or because the interface is down, is tried again; what is too long for
-            // its MTU now, the caller leaves out.
-            let mut taken = 0;
-            let refused = burst.iter().find_map(|frame| match calls.send(frame.bytes()) {
-                Ok(true) => {
-                    taken += 1;
-                    None
-                }
-                refused => Some(refused),
-            });
-            if refused.is_some_and(|refused| refused.is_err_and(|error| error.is_too_long()))
-                && let Some(interface) = &self.port.interface
-            {
-                self.port.max_frame.follow(interface.index);
-            }
-            burst.drop_first(taken);
-            return taken;
-        }
-        let (port, queue) = (self.port.number, self.queue);
-        burst.hand_over(|frames, count| {
-            // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
-            // are ours, whole and single, and those taken are not touched again.
-            usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count as u16) })
-        })
-    }
-
-    /// Hands frames to the driver as [`send`](TxQueue::send) does, and gives how many it took: a prefix.
-    ///
-    /// Frames that the link cannot carry are for the caller to leave out, see
-    /// [`carries`](TxQueue::carries).
-    #[must_use = "frames that were not taken are still to be sent"]
-    pub fn send_out(&mut self, frames: &mut Outgoing) -> usize {
-        let (port, queue) = (self.port.number, self.queue);
-        frames.hand_over(|frames, count| {
-            // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
-            // are whole and single, nobody changes them, and each is given with an owner of its own, which
-            // the driver becomes of those it takes.
-            usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count as u16) })
-        })
-    }
-
-    /// The longest frame that the link carries, in bytes without FCS, as of when the port was opened or
-    /// [`follow_link`](TxQueue::follow_link) was called: the interface's MTU and 14 bytes. A frame with a VLAN tag
-    /// may have 4 more.
-    #[must_use]
-    pub fn max_frame(&self) -> usize {
-        self.max_frame
-    }
-
-    /// Goes by the interface's MTU as it was when somebody looked last: [`PortInterface::follow_mtu`], or this queue
-    /// itself when the kernel refused a frame. True if that has changed, so that frames which were let in before may
-    /// be too long now.
-    #[inline]
-    pub fn follow_link(&mut self) -> bool {
-        let now = self.port.max_frame.now();
-        std::mem::replace(&mut self.max_frame, now) != now
-    }
-
-    /// Frames freed because they were too long.
-    #[must_use]
-    pub fn oversize(&self) -> u64 {
-        self.oversize
-    }
-
-    /// Whether the link carries a frame of this length, see [`max_frame`](TxQueue::max_frame).
-    #[must_use]
-    pub fn carries(&self, frame: &crate::Mbuf) -> bool {
-        !too_long(frame, self.max_frame)
-    }
-
-    /// Frames that the queue holds, as it was made.
-    #[must_use]
-    pub fn descriptors(&self) -> u16 {
-        self.port.tx_descriptors
-    }
-
-    /// The queue's number.
-    #[must_use]
-    pub fn number(&self) -> u16 {
-        self.queue
-    }
-}
-
-#[inline]
-fn too_long(frame: &crate::Mbuf, most: usize) -> bool {
-    // Linux gives a frame with an 802.1Q tag four bytes more.
-    frame.len() > most && !(frame.len() <= most + 4 && packet::Frame::bytes(frame)[12..14] == [0x81, 0x00])
 }
 
 #[cfg(test)]
