@@ -10,7 +10,6 @@ use engine::stages::{Limit, StageConfig};
 use engine::sync::SyncSpec;
 use engine::{CatchUp, Line};
 use std::net::IpAddr;
-use std::path::PathBuf;
 use units::{ParseError, Span};
 
 /// A pipeline as it was written: texts, and where each stands.
@@ -223,7 +222,7 @@ impl PipelineText {
             one_way: self.one_way,
             back,
         };
-        self.check(&plan, problems);
+        self.check(&plan, files, problems);
         plan.buffer = classes::buffer(self.buffer.as_ref(), &plan.ask, problems);
         plan.pacer = self.pacer(plan.asks_nothing(), &plan.output, line, problems)?;
         if let Some(text) = self.filler.as_ref().filter(|_| plan.pacer != Pacer::Filler) {
@@ -239,9 +238,18 @@ impl PipelineText {
     }
 
     /// Notes what does not go together.
-    fn check(&self, plan: &PipelinePlan, problems: &mut Problems) {
+    fn check(&self, plan: &PipelinePlan, files: Option<&dyn Files>, problems: &mut Problems) {
         let PipelinePlan { source, output, line, .. } = plan;
+        let before = problems.0.len();
         self.check_ports(source, output, problems);
+        // One that cannot be read with these ports need not be there.
+        if problems.0.len() == before
+            && let SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) = source
+            && let (Some(files), Some(text)) = (files, self.input.as_ref().or(self.replay.as_ref()))
+            && let Err(error) = files.capture(path)
+        {
+            problems.add(&text.origin, error.to_string());
+        }
         gateway::check(&self.gateway, source, output, problems);
         let carries_back = self.carries_back(source, output);
         if let Some(text) = self.back.as_ref().and_then(|(_, texts)| texts.first()).filter(|_| !carries_back) {
@@ -275,14 +283,8 @@ impl PipelineText {
             problems.add(&text.origin, "only a capture that is sent again has it: leave it out, or add --pcap FILE");
         }
         match (&self.input, &self.streams[..], &self.replay) {
-            (Some(port), [], None) => {
-                let look = |port: &mut PortSpec, files: &dyn Files| match port {
-                    PortSpec::Pcap(path) => files.capture(path),
-                    _ => Ok(()),
-                };
-                problems.read_with_files(port, files, PortSpec::parse, look).map(SourcePlan::Port)
-            }
-            (None, [], Some(file)) => self.replay(file, files, problems),
+            (Some(port), [], None) => problems.read(port, PortSpec::parse).map(SourcePlan::Port),
+            (None, [], Some(file)) => self.replay(file, problems),
             (None, [_, ..], None) => {
                 let numbers = usize::from(u16::MAX) - usize::from(self.first_stream);
                 if let Some(text) = self.streams.get(numbers) {
@@ -320,7 +322,7 @@ impl PipelineText {
         }
     }
 
-    fn replay(&self, file: &Text, files: Option<&dyn Files>, problems: &mut Problems) -> Option<SourcePlan> {
+    fn replay(&self, file: &Text, problems: &mut Problems) -> Option<SourcePlan> {
         let asked = self.rate.is_some() || self.gap.is_some();
         let speed = match &self.speed {
             Some(text) if asked => {
@@ -336,8 +338,7 @@ impl PipelineText {
             rewrite.extend(problems.read(text, parse_rewrite)?);
         }
         // A prefix that is written like the port is meant as the port.
-        let path = |text: &str| Ok(PathBuf::from(text.strip_prefix("pcap:").unwrap_or(text)));
-        let path = problems.read_with_files(file, files, path, |path, files| files.capture(path))?;
+        let path = file.value.strip_prefix("pcap:").unwrap_or(&file.value).into();
         Some(SourcePlan::Replay(Replay { path, speed, times: self.times.unwrap_or(1), count: self.count, rewrite }))
     }
 
