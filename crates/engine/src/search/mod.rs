@@ -386,8 +386,9 @@ impl Search {
                 });
                 let came = came.fold(f64::INFINITY, f64::min);
                 let guess = below.filter(|below| *below < upper).unwrap_or_else(|| as_rate(came));
-                let mut failed: Vec<FrameRate> =
-                    self.runs.iter().filter(|run| !run.within(goal)).map(|run| run.trial.load).collect();
+                // The tester fails, too.
+                let fails = |run: &&Run| !run.within(goal) || run.trial.load >= upper;
+                let mut failed: Vec<FrameRate> = self.runs.iter().filter(fails).map(|run| run.trial.load).collect();
                 failed.sort_unstable();
                 failed.dedup();
                 // Guesses that keep failing go down by more and more.
