@@ -91,6 +91,8 @@ proptest! {
     fn a_tester_that_fails_by_chance_ends_all_the_same(limit in 1_000.0..100_000.0_f64, bad in 1_u64..10, seed in any::<u64>()) {
         let goal = Goal::rfc2544(percent(0.0), Span::from_ms(500), percent(0.5));
         let mut random = Random::stream(seed, "tester");
+        // One that fails most trials passes any bound by chance that would tell of something.
+        let most = if bad <= 5 { 300 } else { 2_000 };
         let mut search = Search::new(Settings { most: rate(3.0 * limit), ..settings(vec![goal]) });
         while let Some(trial) = search.next_trial() {
             let load = trial.load.millis() as f64 / 1_000.0;
@@ -99,7 +101,7 @@ proptest! {
             let late = if random.below(10) < bad { Span::from_ms(2) } else { Span::ZERO };
             let took = trial.duration + late;
             search.tell(trial, Outcome { sent: sent as u64, lost, took, missed: 0, late, late_frames: 0 });
-            prop_assert!(search.runs().len() < 2_000, "{} goes on at {}", limit, trial.load);
+            prop_assert!(search.runs().len() < most, "{} goes on at {}", limit, trial.load);
         }
         let found = search.found()[0];
         prop_assert!(found.lower.is_none_or(|lower| lower.millis() as f64 / 1_000.0 <= limit + 2.0), "{found:?}");
