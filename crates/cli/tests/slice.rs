@@ -11,7 +11,7 @@ use common::{Bench, Finished};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -378,6 +378,15 @@ for _ in range(20):
     assert!((8e6..20e6).contains(&mean), "{mean} ns: {report}");
 }
 
+/// Runs a program that starts netlathe, which starts `inner.py`, and gives what it wrote.
+fn outer_and_inner(bench: &Bench, outer: &str, inner: &str) -> Output {
+    fs::write(bench.path("outer.py"), outer).expect("the folder is ours");
+    fs::write(bench.path("inner.py"), inner).expect("the folder is ours");
+    let mut command = Command::new("python3");
+    command.args(["outer.py", env!("CARGO_BIN_EXE_netlathe")]).current_dir(bench.path(""));
+    command.output().expect("python3 runs")
+}
+
 /// Datagrams that were there before the probes are read before those that are followed.
 #[test]
 fn what_waits_at_a_socket_already_is_not_mistaken_for_what_comes() {
@@ -395,11 +404,7 @@ s = socket.socket(fileno=int(sys.argv[1]))
 for _ in range(5): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"late", s.getsockname())
 for _ in range(8): time.sleep(0.02); s.recv(100)
 "#;
-    fs::write(bench.path("outer.py"), outer).expect("the folder is ours");
-    fs::write(bench.path("inner.py"), inner).expect("the folder is ours");
-    let mut command = Command::new("python3");
-    let output = command.args(["outer.py", env!("CARGO_BIN_EXE_netlathe")]).current_dir(bench.path("")).output();
-    let output = output.expect("python3 runs");
+    let output = outer_and_inner(&bench, outer, inner);
     let report: Value = serde_json::from_slice(&output.stdout).expect("one object");
     if overloaded(&report) {
         return;
@@ -576,11 +581,7 @@ os.waitpid(child, 0)
 os.write(int(sys.argv[1]), str(child).encode())
 os.read(int(sys.argv[2]), 1)
 "#;
-    fs::write(bench.path("outer.py"), outer).expect("the folder is ours");
-    fs::write(bench.path("inner.py"), inner).expect("the folder is ours");
-    let mut command = Command::new("python3");
-    let output = command.args(["outer.py", env!("CARGO_BIN_EXE_netlathe")]).current_dir(bench.path("")).output();
-    let output = output.expect("python3 runs");
+    let output = outer_and_inner(&bench, outer, inner);
     if output.status.code() == Some(77) {
         println!("SKIP: no process gets a number that was chosen here");
         return;
