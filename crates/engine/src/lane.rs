@@ -35,7 +35,7 @@ pub(crate) struct Lane<F> {
     batch: Vec<Item<F>>,
     pub(crate) outlet: Outlet<F>,
     /// Frames that are followed, if any are.
-    pub(crate) slices: Option<Box<Slices>>,
+    pub(crate) slices: Slices,
 }
 
 impl<F: Frame> Lane<F> {
@@ -57,7 +57,7 @@ impl<F: Frame> Lane<F> {
             depth: 0,
             batch: Vec::new(),
             outlet: Outlet::default(),
-            slices: None,
+            slices: Slices::default(),
         }
     }
 
@@ -72,7 +72,7 @@ impl<F: Frame> Lane<F> {
 
     /// The stages, which give what is ready at once, and the schedule, each by itself.
     pub(crate) fn split(self) -> (Self, Self) {
-        let (arriving, departing) = slices_of_two(self.slices);
+        let (arriving, departing) = self.slices.split(false);
         let stages =
             Lane { outlet: self.outlet, slices: arriving, ..Lane::new(self.class, self.stages, Box::new(AsReady)) };
         let schedule = Lane {
@@ -87,7 +87,7 @@ impl<F: Frame> Lane<F> {
 
     /// What comes before the stages, which gives what came at once, and the rest.
     pub(crate) fn split_before_stages(self) -> (Self, Self) {
-        let (arriving, passing) = slices_of_two(self.slices);
+        let (arriving, passing) = self.slices.split(true);
         let front = Lane { slices: arriving, ..Lane::new(self.class, Vec::new(), Box::new(AsReady)) };
         (front, Lane { slices: passing, ..self })
     }
@@ -97,17 +97,11 @@ impl<F: Frame> Lane<F> {
         self.sync = Some(Box::new(Synchroniser::new(spec, line)));
     }
 
-    /// Frames that are followed, if any are: one branch, or none where that is not compiled.
-    #[inline]
-    pub(crate) fn slices(&mut self) -> Option<&mut Slices> {
-        if slices::COMPILED { self.slices.as_deref_mut() } else { None }
-    }
-
     /// A frame came in at `at`. What becomes of it is booked here and in `total`.
     pub(crate) fn push(&mut self, now: Time, at: Time, mut frame: F, total: &mut Books) {
         self.books.came.add(frame.length());
-        if let Some(slices) = self.slices() {
-            slices.arrived(&mut frame, now, at);
+        if slices::COMPILED {
+            self.slices.arrived(&mut frame, self.books.came.frames, now, at);
         }
         let item = Item { frame, at };
         if self.stages.is_empty() {
@@ -142,9 +136,7 @@ impl<F: Frame> Lane<F> {
             if let Some(sync) = &mut self.sync {
                 sync.lost(sync.source_of(frame.bytes()));
             }
-            if let Some(slices) = self.slices() {
-                slices.lost(frame.tag());
-            }
+            self.slices.lost(frame.tag());
         }
     }
 
@@ -196,11 +188,8 @@ impl<F: Frame> Lane<F> {
     /// A stage has released and dropped frames, of which some may be followed.
     #[inline]
     fn followed(&mut self) {
-        if slices::COMPILED
-            && let Some(slices) = &mut self.slices
-            && !(self.outlet.released.is_empty() && self.outlet.dropped.is_empty())
-        {
-            slices.passed(&self.outlet.released, &self.outlet.dropped);
+        if slices::COMPILED {
+            self.slices.passed(&self.outlet.released, &self.outlet.dropped);
         }
     }
 
@@ -240,8 +229,8 @@ impl<F: Frame> Lane<F> {
         let due = self.schedule.depart(ready, &Lengths { frame: length, packet });
         self.starved += u64::from(due.starved);
         self.spares(due.at.since(at));
-        if let Some(slices) = self.slices() {
-            slices.settled(&frame, at, due.at);
+        if slices::COMPILED {
+            self.slices.settled(&frame, at, due.at);
         }
         let source = self.sync.as_ref().and_then(|sync| sync.source_of(frame.bytes()));
         self.head = Some(Departure { frame, length, class: self.class, source, ready, at: due.at });
@@ -267,7 +256,7 @@ impl<F: Frame> Lane<F> {
     /// Frames go straight to the schedule, and nobody follows any.
     pub(crate) fn is_immediate(&self) -> bool {
         let schedule = &self.schedule;
-        let plain = !schedule.counts_packets() && !schedule.watches_depth() && self.slices.is_none();
+        let plain = !schedule.counts_packets() && !schedule.watches_depth() && !self.slices.is_on();
         plain && self.stages.is_empty() && self.sync.is_none() && self.forgiveness.total().is_none()
     }
 
@@ -285,7 +274,7 @@ impl<F: Frame> Lane<F> {
     /// Frames depart as they come, and nobody follows any.
     pub(crate) fn is_straight(&self) -> bool {
         let free =
-            self.slices.is_none() && self.sync.is_none() && self.buffer == Span::ZERO && self.schedule.asks_nothing();
+            !self.slices.is_on() && self.sync.is_none() && self.buffer == Span::ZERO && self.schedule.asks_nothing();
         free && self.stages.is_empty() && self.outlet.log.is_none()
     }
 
@@ -337,11 +326,6 @@ impl<F: Frame> Lane<F> {
         let width = self.width()?;
         Some(BufferReport { asked_ns: self.buffer.as_ns_f64(), width_ns: width.as_ns_f64(), enough: self.starved == 0 })
     }
-}
-
-/// Of frames that two threads follow, one after the other.
-fn slices_of_two(slices: Option<Box<Slices>>) -> (Option<Box<Slices>>, Option<Box<Slices>>) {
-    slices.map(|slices| slices.split()).map(|(first, second)| (Box::new(first), Box::new(second))).unzip()
 }
 
 /// Books what stages dropped and copied.

@@ -124,7 +124,7 @@ impl<F: Frame> Pipeline<F> {
     #[must_use]
     pub fn slicing(mut self, stages: &[Vec<String>], sampling: &Sampling) -> Self {
         for (lane, stages) in self.lanes.iter_mut().zip(stages) {
-            lane.slices = Some(Box::new(Slices::new(stages, sampling.clone())));
+            lane.slices = Slices::new(stages, sampling.clone());
         }
         self
     }
@@ -140,8 +140,8 @@ impl<F: Frame> Pipeline<F> {
 
     /// Frames are followed by this clock, of which a reading takes `cost`; without, by what the stages reckon with.
     pub fn slice_by(&mut self, clock: &Reading, cost: Span) {
-        for slices in self.lanes.iter_mut().filter_map(Lane::slices) {
-            slices.read_by(Reading::clone(clock), cost);
+        for lane in &mut self.lanes {
+            lane.slices.read_by(clock, cost);
         }
     }
 
@@ -237,9 +237,7 @@ impl<F: Frame> Pipeline<F> {
         if self.classifier.is_some() {
             return self.push(now, at, frame);
         }
-        if let Some(slices) = self.lanes[class].slices() {
-            slices.put(&mut frame, way);
-        }
+        self.lanes[class].slices.put(&mut frame, way);
         self.push_to(class, now, at, frame);
     }
 
@@ -262,48 +260,43 @@ impl<F: Frame> Pipeline<F> {
 
     /// The way of a frame that goes on to another thread, if it is followed.
     pub fn way_of(&mut self, class: u32, frame: &F) -> Option<Box<Way>> {
-        self.lanes[class as usize].slices()?.take(frame.tag())
+        self.lanes[class as usize].slices.take(frame.tag())
     }
 
     /// The number of a frame that is followed; 0 if it is not.
     #[inline]
     #[must_use]
     pub fn tag(&self, departure: &Departure<F>) -> u32 {
-        let followed = slices::COMPILED && self.lanes[departure.class as usize].slices.is_some();
-        if followed { departure.frame.tag() } else { 0 }
+        if slices::COMPILED { self.lanes[departure.class as usize].slices.tag(&departure.frame) } else { 0 }
     }
 
     /// A frame that is followed departed at `start` instead of `ask`, and is now handed over.
     #[cold]
     pub fn sliced(&mut self, class: u32, tag: u32, ask: Time, start: Time) {
-        if let Some(slices) = self.lanes[class as usize].slices() {
-            slices.departed(tag, ask, start);
-        }
+        self.lanes[class as usize].slices.departed(tag, ask, start);
     }
 
     /// Whether frames are followed.
     #[must_use]
     pub fn is_slicing(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.slices.is_some())
+        self.lanes.iter().any(|lane| lane.slices.is_on())
     }
 
     /// Slices of a pipeline of one class, if frames are followed.
     #[must_use]
     pub fn slices(&self) -> Option<PipelineSlices> {
-        self.lanes[0].slices.as_ref().map(|slices| slices.report())
+        self.lanes[0].slices.report()
     }
 
     /// The clock by which frames are followed, if they are.
     #[must_use]
     pub fn slice_clock(&self) -> Option<Reading> {
-        self.lanes[0].slices.as_ref().and_then(|slices| slices.clock())
+        self.lanes[0].slices.clock()
     }
 
     /// A frame that may be followed will not depart.
     pub fn unfollow(&mut self, class: u32, frame: &F) {
-        if let Some(slices) = self.lanes[class as usize].slices() {
-            slices.lost(frame.tag());
-        }
+        self.lanes[class as usize].slices.lost(frame.tag());
     }
 
     /// Lets the stages release what is due by `now`.
@@ -480,7 +473,7 @@ impl<F: Frame> Pipeline<F> {
     pub fn report_classes(&self, meter: &DepartureMeter, report: &mut PipelineReport) {
         if let [lane] = &self.lanes[..] {
             report.buffer = lane.buffer();
-            report.slices = lane.slices.as_ref().map(|slices| slices.report());
+            report.slices = lane.slices.report();
             report.sources = lane.sync.as_ref().map_or_else(Vec::new, |sync| sync.report());
         }
         for (lane, class) in self.lanes.iter().zip(&self.classes) {
@@ -497,7 +490,7 @@ impl<F: Frame> Pipeline<F> {
             of_class.forgiven = lane.forgiveness.total().map(Into::into);
             of_class.depth = Some(measure::DepthReport { max: lane.depth as u64 });
             of_class.buffer = lane.buffer();
-            of_class.slices = lane.slices.as_ref().map(|slices| slices.report());
+            of_class.slices = lane.slices.report();
             of_class.sources = lane.sync.as_ref().map_or_else(Vec::new, |sync| sync.report());
             of_class.contended = Some(self.merge.contended(lane.class));
             if class.free {

@@ -48,25 +48,42 @@ pub struct Way {
 }
 
 /// The frames of one class that are followed.
+///
+/// Of the frames that nobody follows, which are nearly all, only what a look at these few fields takes is paid: where
+/// none that is followed can be, no frame is asked.
+#[derive(Default)]
 pub(crate) struct Slices {
+    /// That frame of the class is the next to be followed, counted as they come; `None` where no frame begins to be.
+    next: Option<u64>,
+    /// How many that are followed are in the stages.
+    staged: u32,
+    /// How many are behind the stages, and not handed over yet.
+    queued: u32,
+    /// When the last frame was to depart.
+    last: Time,
+    /// `None` where no frame is followed.
+    ways: Option<Box<Ways>>,
+}
+
+/// The ways of the frames that are followed.
+struct Ways {
     sampling: Sampling,
     /// That of a run in real time.
     clock: Option<Reading>,
-    /// Frames come with their tag: another thread has begun to follow them.
-    continued: bool,
     /// Another thread goes on to follow them, and makes the departures.
     handed_on: bool,
-    /// Frames until the next that is followed, the last of them itself.
-    left: u64,
+    /// How many marks a frame has that is behind the stages.
+    staged: usize,
     /// Which of the present `every` frames was drawn, from 0.
     drawn: u64,
     random: Random,
-    ways: Vec<Way>,
+    table: Vec<Way>,
     free: Vec<u32>,
     meter: SliceMeter,
-    /// When the last frame was to depart.
-    last: Time,
 }
+
+/// Marks at a frame's arrival, and before the stages.
+const ARRIVAL: usize = 2;
 
 impl Slices {
     /// For a class with stages of these names.
@@ -77,114 +94,111 @@ impl Slices {
             names.push(if before == 0 { stage.clone() } else { format!("{stage}.{}", before + 1) });
         }
         names.extend(["queueing", "pacer", "tx"].map(str::to_owned));
-        Slices {
+        let ways = Ways {
             meter: SliceMeter::new(names, sampling.every),
             clock: None,
-            continued: false,
             handed_on: false,
-            left: 1,
+            staged: ARRIVAL + stages.len(),
             drawn: 0,
             random: Random::stream(sampling.seed, "slices"),
             sampling,
-            ways: Vec::new(),
+            table: Vec::new(),
             free: Vec::new(),
-            last: Time::ZERO,
-        }
+        };
+        Slices { next: Some(1), ways: Some(Box::new(ways)), ..Slices::default() }
+    }
+
+    /// Whether frames are followed.
+    pub(crate) fn is_on(&self) -> bool {
+        self.ways.is_some()
     }
 
     /// Time is real: it is read by `clock`, which takes `cost`.
-    pub(crate) fn read_by(&mut self, clock: Reading, cost: Span) {
-        self.clock = Some(clock);
-        self.meter.in_real_time(cost);
+    pub(crate) fn read_by(&mut self, clock: &Reading, cost: Span) {
+        if let Some(ways) = &mut self.ways {
+            ways.clock = Some(Reading::clone(clock));
+            ways.meter.in_real_time(cost);
+        }
     }
 
-    /// For two threads: that which gives frames to the other, and that which goes on with them.
-    pub(crate) fn split(self) -> (Slices, Slices) {
-        let second = Slices {
-            sampling: self.sampling.clone(),
-            clock: self.clock.clone(),
-            continued: true,
-            handed_on: self.handed_on,
-            left: 1,
+    /// For two threads: that which gives frames to the other, and that which goes on with them. The first one has the
+    /// stages, or leaves them to the other.
+    pub(crate) fn split(self, leaves_stages: bool) -> (Slices, Slices) {
+        let Some(mut ways) = self.ways else { return Default::default() };
+        let second = Ways {
+            sampling: ways.sampling.clone(),
+            clock: ways.clock.clone(),
+            handed_on: ways.handed_on,
+            staged: ways.staged,
             drawn: 0,
-            random: self.random.clone(),
-            ways: Vec::new(),
+            random: ways.random.clone(),
+            table: Vec::new(),
             free: Vec::new(),
-            meter: self.meter.another(),
-            last: Time::ZERO,
+            meter: ways.meter.another(),
         };
-        (Slices { handed_on: true, ..self }, second)
+        ways.handed_on = true;
+        if leaves_stages {
+            ways.staged = ARRIVAL;
+        }
+        (Slices { ways: Some(ways), ..self }, Slices { ways: Some(Box::new(second)), ..Slices::default() })
     }
 
-    /// A frame arrived at `at`; the driver looked at `now`. As all that follows, a few instructions for a frame that
-    /// nobody follows, and the rest apart from them: a call for each would cost more than they do.
+    /// Frame `number` of the class arrived at `at`; the driver looked at `now`. As all that follows, a few instructions
+    /// for a frame that nobody follows, and the rest apart from them: a call for each would cost more than they do.
     #[inline(always)]
-    pub(crate) fn arrived<F: Frame>(&mut self, frame: &mut F, now: Time, at: Time) {
-        if self.left > 1 {
-            self.left -= 1;
+    pub(crate) fn arrived<F: Frame>(&mut self, frame: &mut F, number: u64, now: Time, at: Time) {
+        let Some(next) = self.next else { return };
+        if number >= next {
+            self.begin(frame, number, now, at);
+        } else if frame.tag() != 0 {
             // Written only where it must be: a frame that is moved right after it was written to has to wait for that.
-            if frame.tag() != 0 {
-                frame.set_tag(0);
-            }
-        } else if !self.continued {
-            self.begin(frame, now, at);
+            frame.set_tag(0);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn begin<F: Frame>(&mut self, frame: &mut F, now: Time, at: Time) {
-        let next = self.random.below(self.sampling.every);
-        self.left = self.sampling.every - self.drawn + next;
-        self.drawn = next;
-        self.meter.seen();
-        let (from, entered) = match &self.clock {
+    fn begin<F: Frame>(&mut self, frame: &mut F, number: u64, now: Time, at: Time) {
+        let Some(ways) = &mut self.ways else { return };
+        let drawn = ways.random.below(ways.sampling.every);
+        self.next = Some(number + ways.sampling.every - ways.drawn + drawn);
+        ways.drawn = drawn;
+        ways.meter.seen();
+        let (from, entered) = match &ways.clock {
             Some(clock) => {
                 let read = clock();
                 // A frame that was read ahead of its time has not arrived later than it is looked at.
                 (now.min(read), read)
             }
             None => {
-                let from = if self.sampling.backlog { at.max(self.last) } else { at };
+                let from = if ways.sampling.backlog { at.max(self.last) } else { at };
                 (from, from)
             }
         };
-        let identity = self.sampling.listener.is_some().then(|| Identity::of(frame.bytes())).flatten();
+        let identity = ways.sampling.listener.is_some().then(|| Identity::of(frame.bytes())).flatten();
         let length = frame.length().bytes();
-        let way = self.place(frame);
+        let way = ways.place(frame);
         way.marks.clear();
         way.marks.extend([Mark { at: from, intended: from }, Mark { at: entered, intended: from }]);
         (way.identity, way.length) = (identity, length);
+        *self.beside(ARRIVAL) += 1;
     }
 
-    /// A place in the table, which the frame's tag says from now on.
-    fn place<F: Frame>(&mut self, frame: &mut F) -> &mut Way {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.ways.push(Way::default());
-            self.ways.len() as u32 - 1
-        });
-        frame.set_tag(slot + 1);
-        &mut self.ways[slot as usize]
-    }
-
-    /// The frame with `tag` is at the end of a slice, where it should have been at `intended`.
-    #[cold]
-    #[inline(never)]
-    fn mark(&mut self, tag: u32, intended: Time) {
-        let Some(way) = (tag as usize).checked_sub(1).and_then(|slot| self.ways.get_mut(slot)) else { return };
-        let before = way.marks.last().map_or(Time::ZERO, |mark| mark.intended);
-        // What should have been before the frame came is due at once.
-        let intended = intended.max(before);
-        let at = self.clock.as_ref().map_or(intended, |clock| clock());
-        way.marks.push(Mark { at, intended });
+    /// How many frames are where one with so many marks is.
+    fn beside(&mut self, marks: usize) -> &mut u32 {
+        let staged = self.ways.as_ref().is_some_and(|ways| marks < ways.staged);
+        if staged { &mut self.staged } else { &mut self.queued }
     }
 
     /// Frames have left a stage, and others were dropped there.
     #[inline(always)]
     pub(crate) fn passed<F: Frame>(&mut self, items: &[Item<F>], dropped: &[(F, DropReason)]) {
+        if self.staged == 0 {
+            return;
+        }
         for item in items {
             if item.frame.tag() != 0 {
-                self.mark(item.frame.tag(), item.at);
+                self.behind_stage(item.frame.tag(), item.at);
             }
         }
         for (frame, _) in dropped {
@@ -194,10 +208,19 @@ impl Slices {
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn behind_stage(&mut self, tag: u32, intended: Time) {
+        if let Some(marks) = self.ways.as_mut().and_then(|ways| ways.mark(tag, intended)) {
+            *self.beside(marks - 1) -= 1;
+            *self.beside(marks) += 1;
+        }
+    }
+
     /// A frame that was ready at `ready` is the next of its class to depart, at `ask`.
     #[inline(always)]
     pub(crate) fn settled<F: Frame>(&mut self, frame: &F, ready: Time, ask: Time) {
-        if frame.tag() != 0 {
+        if self.queued > 0 && frame.tag() != 0 {
             self.first(frame.tag(), ready);
         }
         self.last = ask;
@@ -207,62 +230,108 @@ impl Slices {
     #[inline(never)]
     fn first(&mut self, tag: u32, ready: Time) {
         // Handed on, it is in no queue yet.
-        if !self.handed_on {
-            self.mark(tag, ready.max(self.last));
+        if let Some(ways) = self.ways.as_mut().filter(|ways| !ways.handed_on) {
+            ways.mark(tag, ready.max(self.last));
         }
+    }
+
+    /// The number of a frame that departs and is followed; 0 if it is not.
+    #[inline(always)]
+    pub(crate) fn tag<F: Frame>(&self, frame: &F) -> u32 {
+        if self.queued > 0 { frame.tag() } else { 0 }
     }
 
     /// A frame that is followed departed at `start` instead of `ask`, and is handed over.
     pub(crate) fn departed(&mut self, tag: u32, ask: Time, start: Time) {
-        let Some(slot) = (tag as usize).checked_sub(1).filter(|slot| *slot < self.ways.len()) else { return };
-        let way = &mut self.ways[slot];
+        let Some(ways) = self.ways.as_deref_mut() else { return };
+        let Some(slot) = ways.release(tag) else { return };
+        let way = &mut ways.table[slot];
         let before = way.marks.last().copied().unwrap_or_default();
         let intended = before.intended.max(ask);
-        let (start, end) = match &self.clock {
+        let (start, end) = match &ways.clock {
             // The driver's look at the clock may be older than ours.
             Some(clock) => (start.max(before.at), clock().max(start)),
             None => (start, start),
         };
         way.marks.extend([Mark { at: start, intended }, Mark { at: end.max(start), intended }]);
-        self.meter.record(&way.marks);
-        if let Some(listener) = &self.sampling.listener {
-            listener(way, &self.meter, end);
+        ways.meter.record(&way.marks);
+        if let Some(listener) = &ways.sampling.listener {
+            listener(way, &ways.meter, end);
         }
-        self.free.push(slot as u32);
+        self.queued -= 1;
     }
 
     /// A frame will not depart.
     #[cold]
     #[inline(never)]
     pub(crate) fn lost(&mut self, tag: u32) {
-        if (1..=self.ways.len()).contains(&(tag as usize)) {
-            self.free.push(tag - 1);
-        }
+        let Some(ways) = &mut self.ways else { return };
+        let Some(slot) = ways.release(tag) else { return };
+        let marks = ways.table[slot].marks.len();
+        *self.beside(marks) -= 1;
     }
 
-    /// Takes out the way of a frame that goes on to another thread.
+    /// Takes out the way of a frame that goes on to another thread, if it is followed.
     pub(crate) fn take(&mut self, tag: u32) -> Option<Box<Way>> {
-        let slot = (tag as usize).checked_sub(1).filter(|slot| *slot < self.ways.len())?;
-        self.free.push(slot as u32);
-        Some(Box::new(std::mem::take(&mut self.ways[slot])))
+        let ways = self.ways.as_mut()?;
+        let slot = ways.release(tag)?;
+        let way = std::mem::take(&mut ways.table[slot]);
+        *self.beside(way.marks.len()) -= 1;
+        Some(Box::new(way))
     }
 
     /// Goes on with the way of a frame that came from another thread, if it is followed.
     pub(crate) fn put<F: Frame>(&mut self, frame: &mut F, way: Option<Box<Way>>) {
-        match way {
-            Some(way) => *self.place(frame) = *way,
-            None => frame.set_tag(0),
-        }
+        let Some(ways) = &mut self.ways else { return };
+        let Some(way) = way else { return frame.set_tag(0) };
+        let marks = way.marks.len();
+        *ways.place(frame) = *way;
+        *self.beside(marks) += 1;
     }
 
     /// The clock, if there is one.
     pub(crate) fn clock(&self) -> Option<Reading> {
-        self.clock.clone()
+        self.ways.as_ref()?.clock.clone()
     }
 
-    /// The figures.
-    pub(crate) fn report(&self) -> PipelineSlices {
-        self.meter.report()
+    /// The figures, if frames are followed.
+    pub(crate) fn report(&self) -> Option<PipelineSlices> {
+        self.ways.as_ref().map(|ways| ways.meter.report())
+    }
+}
+
+impl Ways {
+    /// A place in the table, which the frame's tag says from now on.
+    fn place<F: Frame>(&mut self, frame: &mut F) -> &mut Way {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.table.push(Way::default());
+            self.table.len() as u32 - 1
+        });
+        frame.set_tag(slot + 1);
+        &mut self.table[slot as usize]
+    }
+
+    fn slot(&self, tag: u32) -> Option<usize> {
+        (tag as usize).checked_sub(1).filter(|slot| *slot < self.table.len())
+    }
+
+    /// The frame with `tag` is at the end of a slice, where it should have been at `intended`. Gives how many marks it has.
+    fn mark(&mut self, tag: u32, intended: Time) -> Option<usize> {
+        let slot = self.slot(tag)?;
+        let marks = &mut self.table[slot].marks;
+        let before = marks.last().map_or(Time::ZERO, |mark| mark.intended);
+        // What should have been before the frame came is due at once.
+        let intended = intended.max(before);
+        let at = self.clock.as_ref().map_or(intended, |clock| clock());
+        marks.push(Mark { at, intended });
+        Some(marks.len())
+    }
+
+    /// The frame with `tag` is gone. Gives where its way is until another frame begins to be followed.
+    fn release(&mut self, tag: u32) -> Option<usize> {
+        let slot = self.slot(tag)?;
+        self.free.push(tag - 1);
+        Some(slot)
     }
 }
 
