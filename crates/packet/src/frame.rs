@@ -69,6 +69,12 @@ impl HeapFrame {
         self.0.original = original.max(bytes.len() as u32);
     }
 
+    /// Leaves out the FCS that a record ends with: what a capture cut is missing at the end, of the FCS first.
+    pub fn leave_out_fcs(&mut self, length: u32) {
+        self.0.original = self.0.original.saturating_sub(length);
+        self.0.bytes.truncate(self.0.original as usize);
+    }
+
     /// Lets `change` change the bytes; what it adds or takes away, the frame had or had not before a
     /// capture cut it, too.
     pub fn edit(&mut self, change: impl FnOnce(&mut Vec<u8>)) {

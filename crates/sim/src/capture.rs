@@ -2,11 +2,12 @@
 
 use crate::error::SimError;
 use crate::link::Link;
+use crate::pcapng::{NextError, Ticks, next_frame};
 use packet::HeapFrame;
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
-use pcap_file::pcapng::{Block, PcapNgReader, PcapNgWriter};
+use pcap_file::pcapng::{PcapNgReader, PcapNgWriter};
 use pcap_file::{DataLink, PcapError, TsResolution};
 use std::borrow::Cow;
 use std::fs::File;
@@ -131,10 +132,8 @@ impl CaptureReader {
                 match record {
                     Ok(raw) if raw.incl_len > LONGEST_RECORD => Err(format!("a record claims {} bytes", raw.incl_len)),
                     Ok(raw) => {
-                        // What a capture cut is missing at the end, of the FCS first.
-                        let original = raw.orig_len.max(raw.incl_len).saturating_sub(*fcs);
-                        let held = raw.data.len().min(original as usize);
-                        frame.refill(&raw.data[..held], original);
+                        frame.refill(&raw.data, raw.orig_len);
+                        frame.leave_out_fcs(*fcs);
                         let time_ns = u64::from(raw.ts_sec) * 1_000_000_000 + u64::from(raw.ts_frac) * *fraction_ns;
                         let made = link.make_frame(frame);
                         if made.is_ok() {
@@ -177,80 +176,11 @@ fn link_type(field: u32) -> (u32, u32) {
     (field & 0xffff, fcs)
 }
 
-fn why(error: PcapError) -> String {
+pub(crate) fn why(error: PcapError) -> String {
     match error {
         PcapError::IoError(cause) if cause.kind() == ErrorKind::UnexpectedEof => "the file ends within a record".into(),
         PcapError::IoError(cause) => cause.to_string(),
         other => other.to_string(),
-    }
-}
-
-enum NextError {
-    LinkType(u32),
-    Broken(String),
-}
-
-/// The next frame of a pcapng file; skips blocks that hold none.
-fn next_frame(reader: &mut PcapNgReader<Counting>, frame: &mut HeapFrame) -> Result<Option<Record>, NextError> {
-    loop {
-        let (interface, ticks) = match reader.next_block() {
-            None => return Ok(None),
-            Some(Err(error)) => return Err(NextError::Broken(why(error))),
-            Some(Ok(Block::EnhancedPacket(packet))) => {
-                frame.refill(&packet.data, packet.original_len);
-                // The library hands over the raw count as if it were nanoseconds.
-                (packet.interface_id, packet.timestamp.as_nanos() as u64)
-            }
-            Some(Ok(Block::SimplePacket(_))) => {
-                return Err(NextError::Broken("it holds simple packet blocks, which have no time stamps".into()));
-            }
-            Some(Ok(_)) => continue,
-        };
-        let description = reader
-            .interfaces()
-            .get(interface as usize)
-            .ok_or_else(|| NextError::Broken(format!("a frame names interface {interface}, which is not described")))?;
-        let unread = || NextError::LinkType(description.linktype.into());
-        let made = Link::of(description.linktype).ok_or_else(unread)?.make_frame(frame);
-        let made_header = made.map_err(NextError::Broken)?;
-        let time_ns = Ticks::of(description).nanoseconds(ticks);
-        let time_ns = time_ns.ok_or_else(|| NextError::Broken("a stamp is out of range".into()))?;
-        return Ok(Some(Record { time_ns, made_header }));
-    }
-}
-
-/// What a pcapng interface says of its stamps: `if_tsresol` and `if_tsoffset`.
-struct Ticks {
-    /// The highest bit says whether the exponent below it is of two or of ten.
-    resolution: u8,
-    offset: u64,
-}
-
-impl Ticks {
-    fn of(interface: &InterfaceDescriptionBlock<'_>) -> Ticks {
-        let mut ticks = Ticks { resolution: 6, offset: 0 };
-        for option in &interface.options {
-            match option {
-                InterfaceDescriptionOption::IfTsResol(value) => ticks.resolution = *value,
-                InterfaceDescriptionOption::IfTsOffset(seconds) => ticks.offset = *seconds,
-                _ => {}
-            }
-        }
-        ticks
-    }
-
-    fn per_second(&self) -> Option<u128> {
-        let base: u128 = if self.resolution & 0x80 == 0 { 10 } else { 2 };
-        base.checked_pow(u32::from(self.resolution & 0x7f))
-    }
-
-    fn step_ns(&self) -> Option<f64> {
-        self.per_second().map(|per_second| 1e9 / per_second as f64)
-    }
-
-    fn nanoseconds(&self, ticks: u64) -> Option<u64> {
-        let ns = u128::from(ticks).checked_mul(1_000_000_000)? / self.per_second()?;
-        (ns + u128::from(self.offset) * 1_000_000_000).try_into().ok()
     }
 }
 
@@ -476,17 +406,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn tick_lengths_of_pcapng() {
-        let ns = |options, ticks| {
-            Ticks::of(&InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options })
-                .nanoseconds(ticks)
-        };
-        assert_eq!(ns(vec![], 5), Some(5_000), "microseconds where nothing is said");
-        assert_eq!(ns(vec![InterfaceDescriptionOption::IfTsResol(9)], 5), Some(5));
-        assert_eq!(ns(vec![InterfaceDescriptionOption::IfTsResol(0x81)], 3), Some(1_500_000_000), "halves of a second");
-        assert_eq!(ns(vec![InterfaceDescriptionOption::IfTsResol(12)], 5_000), Some(5));
     }
 }

@@ -9,6 +9,7 @@ mod driver;
 mod error;
 mod link;
 mod offered;
+mod pcapng;
 mod replay;
 mod sink;
 mod source;
