@@ -168,6 +168,9 @@ impl Reader<'_> {
         if let Some(count) = table.get("count").filter(|_| pipeline.streams.is_empty() && pipeline.replay.is_none()) {
             self.add(count.span(), "count is for streams and captures that are sent again, a port has the frames that it has: leave it out");
         }
+        if let Some(count) = table.get("count").filter(|_| pipeline.count == Some(0)) {
+            self.add(count.span(), "a count of 0 sends nothing: write 1 or more, or leave it out");
+        }
         if let Some(times) = table.get("times").filter(|_| pipeline.replay.is_none()) {
             self.add(times.span(), "times is for a capture that is sent again: leave it out");
         }
@@ -448,6 +451,16 @@ that = "down.gap.error.max_ns < 1ns"
         // What is behind the dots tells.
         for (names, that) in [(["a", "a.b"], "a.gap.mean_ns > 1ns"), (["a.b", "a.c"], "a.b.gap.mean_ns > 1ns")] {
             both(names, that).expect(that);
+        }
+    }
+
+    #[test]
+    fn nothing_at_all_is_no_traffic() {
+        for source in ["replay = \"pcap:a\"", "stream = \"udp 10.0.0.1:1 > 10.0.0.2:2\""] {
+            let text = |count| format!("schema = 1\n[[pipeline]]\n{source}\nout = \"null\"\ncount = {count}\n");
+            assert!(read("a.toml", &text(1), None).is_ok(), "{source}");
+            let problems = read("a.toml", &text(0), None).expect_err(source).to_string();
+            assert!(problems.starts_with("a.toml:5:9: a count of 0 sends nothing: write 1"), "{problems}");
         }
     }
 
