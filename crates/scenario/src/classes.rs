@@ -53,6 +53,48 @@ const LONGEST_BUFFER: Span = Span::from_ms(86_400_000);
 /// The name of the default class where it has none.
 pub const DEFAULT_CLASS: &str = "default";
 
+/// The fields of a pipeline in a report: an expectation says `down.gap.max_ns`, and `down.api.gap.max_ns` of a class.
+pub(crate) const FIELDS: [&str; 38] = [
+    "name",
+    "match",
+    "in",
+    "out",
+    "return",
+    "answers",
+    "copies",
+    "drops",
+    "effects",
+    "choices",
+    "delay",
+    "reorder",
+    "held",
+    "gap",
+    "fit",
+    "forfeited_share",
+    "conformance",
+    "rate",
+    "lateness",
+    "starved",
+    "buffer",
+    "forgiven",
+    "carried",
+    "crowded",
+    "contended",
+    "shortfall",
+    "underruns",
+    "fillers",
+    "line",
+    "pace",
+    "depth",
+    "pacer",
+    "flow",
+    "sources",
+    "classes",
+    "limit",
+    "streams",
+    "slices",
+];
+
 /// Makes plans of classes, or notes every problem; `default` is the name of the class without a rule.
 pub(crate) fn resolve(
     texts: &[ClassText],
@@ -353,6 +395,22 @@ mod tests {
         options.put(&mut pipeline, &mut problems);
         let plan = pipeline.resolve(None, &mut problems);
         problems.unless_any(plan).map(|_| pipeline).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn every_field_of_a_report_is_known_here() {
+        let code = include_str!("../../measure/src/report.rs");
+        let fields = code.split("pub struct PipelineReport {").nth(1).and_then(|rest| rest.split("\n}").next());
+        let mut attribute = "";
+        let mut names = Vec::new();
+        for line in fields.expect("the report of a pipeline").lines().map(str::trim) {
+            if let Some(field) = line.strip_prefix("pub ").filter(|_| attribute != "#[serde(skip)]") {
+                let renamed = attribute.split("rename = \"").nth(1).and_then(|rest| rest.split('"').next());
+                names.extend(renamed.or(field.split(':').next()));
+            }
+            attribute = line;
+        }
+        assert_eq!(names, FIELDS);
     }
 
     #[test]

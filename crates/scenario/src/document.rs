@@ -1,4 +1,4 @@
-use crate::classes::{ClassOptions, ClassText};
+use crate::classes::{self, ClassOptions, ClassText};
 use crate::expect::Expectation;
 use crate::plan::{PipelinePlan, PipelineText};
 use crate::problem::{Origin, Problem, Problems, Text, nearest};
@@ -203,10 +203,22 @@ impl Reader<'_> {
         Some(text)
     }
 
+    /// The name of a class: expectations look there for a class first, then for a field of the report.
+    fn hides_no_field(&mut self, name: Option<Text>) -> Option<Text> {
+        if let Some(text) = name.as_ref().filter(|text| classes::FIELDS.contains(&text.value.as_str())) {
+            let name = &text.value;
+            let message =
+                format!("class '{name}' hides the field {name} of reports from [[expect]]: give it another name");
+            self.problems.add(&text.origin, message);
+        }
+        name
+    }
+
     /// A class with a rule.
     fn class(&mut self, table: &DeTable<'_>, span: Range<usize>) -> ClassText {
+        let name = self.text(table, "name");
         ClassText {
-            name: self.text(table, "name"),
+            name: self.hides_no_field(name),
             place: Some(self.origin(span)),
             rule: self.text(table, "match"),
             rate: self.text(table, "rate"),
@@ -219,7 +231,8 @@ impl Reader<'_> {
 
     /// The class without a rule, which takes every frame that no other takes.
     fn default_class(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
-        pipeline.default_class = self.name(table);
+        let name = self.name(table);
+        pipeline.default_class = self.hides_no_field(name);
         for key in ["rate", "gap", "stages", "sync", "buffer"] {
             let twice = match key {
                 "rate" => pipeline.rate.is_some(),
@@ -451,6 +464,20 @@ that = "down.gap.error.max_ns < 1ns"
         // What is behind the dots tells.
         for (names, that) in [(["a", "a.b"], "a.gap.mean_ns > 1ns"), (["a.b", "a.c"], "a.b.gap.mean_ns > 1ns")] {
             both(names, that).expect(that);
+        }
+    }
+
+    #[test]
+    fn a_class_hides_no_field_of_reports() {
+        for rule in ["match = \"udp\"\n", ""] {
+            let named = |name| GOOD.replace("  stages", &format!("  {rule}  name = \"{name}\"\n  stages"));
+            assert!(read("a.toml", &named("gaps"), None).is_ok());
+            for name in ["gap", "rate", "in", "return", "slices"] {
+                let problems = read("a.toml", &named(name), None).expect_err(name).to_string();
+                let place = if rule.is_empty() { "a.toml:11:12: " } else { "a.toml:12:10: " };
+                let said = format!("{place}class '{name}' hides the field {name} of reports");
+                assert!(problems.starts_with(&said) && problems.contains("give it another name"), "{problems}");
+            }
         }
     }
 
