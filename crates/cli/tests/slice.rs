@@ -539,6 +539,19 @@ __attribute__((section("xdp"), used)) int drop(void *packet) { return 1; }
 }
 
 #[test]
+fn too_few_open_files_are_named() {
+    let Some((_bench, _turn)) = bench() else { return };
+    // Where the echo, the maps, the programs and the calibration need more.
+    for files in [10, 12, 20, 30, 56] {
+        let script = format!("ulimit -n {files}; exec timeout 60 \"$0\" slice kernel -q --duration 1ms");
+        let finished = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).output();
+        let finished = finished.expect("a shell");
+        let stderr = String::from_utf8_lossy(&finished.stderr);
+        assert!(finished.status.code() == Some(2) && stderr.contains("`ulimit -n 1024`"), "{files}: {stderr}");
+    }
+}
+
+#[test]
 fn a_process_that_ends_ends_the_run() {
     let Some((_bench, _turn)) = bench() else { return };
     let script = "sleep 1 & exec timeout 60 \"$0\" slice kernel --json --pid $!";

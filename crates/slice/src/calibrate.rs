@@ -6,7 +6,7 @@
 //! amount. Medians of thousands, in turns, since machines hiccup.
 
 use crate::costs::{Costs, EventCost, ProbeCost};
-use crate::error::Error;
+use crate::error::{self, Error};
 use crate::events::Event;
 use crate::formulas::Overhead;
 use crate::kernel::{Counters, Kernel, Points};
@@ -90,7 +90,10 @@ impl Bench {
         }
         let back = OwnedFd::from(far.try_clone()?);
         let echo = Command::new("cat").stdin(OwnedFd::from(far)).stdout(back).stderr(Stdio::null()).spawn();
-        let echo = echo.map_err(|cause| io::Error::new(cause.kind(), format!("cat: {cause}")))?;
+        let echo = echo.map_err(|cause| match cause.raw_os_error() {
+            Some(libc::EMFILE) => cause,
+            _ => io::Error::new(cause.kind(), format!("cat: {cause}")),
+        })?;
         Ok(Bench { near, echo, cpu: u32::try_from(cpu).map_err(io::Error::other)? })
     }
 
@@ -171,7 +174,7 @@ fn bench() -> Result<Bench, Error> {
 }
 
 fn failed(what: &'static str) -> impl Fn(io::Error) -> Error {
-    move |cause| Error::Calibration { what, cause }
+    move |cause| error::calibration(what, cause)
 }
 
 /// One turn without probes, one with them, one in which they hand over what they have.

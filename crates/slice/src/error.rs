@@ -1,3 +1,6 @@
+use aya::maps::MapError;
+use aya::programs::ProgramError;
+use std::error::Error as Cause;
 use std::io;
 use std::path::PathBuf;
 
@@ -24,6 +27,9 @@ pub enum Error {
         /// What the kernel said.
         cause: String,
     },
+    /// The process may not open as many files as it takes.
+    #[error("{0}: slices take some 60 open files, and one more for each event and CPU: `ulimit -n 1024`, or more")]
+    FewFiles(String),
     /// The kernel took the programs but something about its maps failed.
     #[error("the probes' memory cannot be used: {0}")]
     Maps(String),
@@ -43,4 +49,57 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+}
+
+/// The innermost cause in one line: what the kernel said, without the verifier's log.
+pub(crate) fn reason(error: &(dyn Cause + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string().lines().next().unwrap_or("no reason given").to_owned()
+}
+
+/// What it is if no file more could be opened.
+pub(crate) fn few_files(error: &(dyn Cause + 'static)) -> Option<Error> {
+    is_of(error, libc::EMFILE).then(|| Error::FewFiles(reason(error)))
+}
+
+pub(crate) fn not_allowed(error: &(dyn Cause + 'static)) -> Error {
+    if_allowed(error, Error::Maps)
+}
+
+pub(crate) fn refused(tracepoint: &'static str, error: &ProgramError) -> Error {
+    if_allowed(error, |cause| Error::Refused { tracepoint, cause })
+}
+
+/// What it is if the rights are there.
+fn if_allowed(error: &(dyn Cause + 'static), otherwise: impl FnOnce(String) -> Error) -> Error {
+    // Without the rights it is EPERM; EACCES is the kernel's verifier, which no right persuades.
+    if is_of(error, libc::EPERM) {
+        return Error::NotAllowed(reason(error));
+    }
+    few_files(error).unwrap_or_else(|| otherwise(reason(error)))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is for map_err")]
+pub(crate) fn maps(cause: MapError) -> Error {
+    few_files(&cause).unwrap_or_else(|| Error::Maps(reason(&cause)))
+}
+
+/// Of a measurement of what the probes cost.
+pub(crate) fn calibration(what: &'static str, cause: io::Error) -> Error {
+    few_files(&cause).unwrap_or(Error::Calibration { what, cause })
+}
+
+/// Whether the system gave this number for it.
+fn is_of(error: &(dyn Cause + 'static), errno: i32) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(errno)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }

@@ -171,6 +171,7 @@ impl Event {
             Some(libc::EPERM | libc::EACCES) => {
                 format!("the kernel does not permit it ({cause}): run it as root, or with CAP_PERFMON")
             }
+            Some(libc::EMFILE) => format!("{cause}: `ulimit -n 1024`, or more"),
             Some(_) if by_cpu && !has_unit => {
                 format!("this machine shows no performance counters of its CPU ({cause}), as virtual machines often")
             }

@@ -3,7 +3,7 @@
 //! Nothing is pinned: programs and maps live as long as this process holds them, however it ends.
 
 use crate::costs::Costs;
-use crate::error::Error;
+use crate::error::{Error, few_files, maps, not_allowed, reason, refused};
 use crate::events::{Event, EventCounters, EventTotal, Filled, MOST_EVENTS};
 use crate::record::{Ended, Probe, Record, SIZE};
 use crate::settings::{self, Direction, Filter, Settings, Words};
@@ -187,7 +187,8 @@ impl Kernel {
     /// # Errors
     /// When the kernel has no types, refuses BPF to this user, or refuses a program that is needed.
     pub fn attach(buffer: u32, points: Points, events: &[Event]) -> Result<Kernel, Error> {
-        let btf = Btf::from_sys_fs().map_err(|cause| Error::NoTypes(reason(&cause)))?;
+        let btf =
+            Btf::from_sys_fs().map_err(|cause| few_files(&cause).unwrap_or_else(|| Error::NoTypes(reason(&cause))))?;
         let cpus = aya::util::online_cpus().map_err(|(what, cause)| Error::Maps(format!("{what}: {cause}")))?;
         let mut counters = EventCounters::on(&cpus, &events[..events.len().min(MOST_EVENTS)]);
         let (mut programs, filled) = loop {
@@ -202,15 +203,19 @@ impl Kernel {
         for &Program { name, probe, needed, .. } in Program::at(points) {
             match load(&mut programs, name, probe.name(), &btf).and_then(|()| attach(&mut programs, name)) {
                 Ok(link) => links.push((name, link)),
-                Err(cause) if needed => return Err(refused(probe.name(), &cause)),
+                // One that could be had with more files is not left out without a word.
+                Err(cause) if needed || few_files(&cause).is_some() => return Err(refused(probe.name(), &cause)),
                 Err(cause) => missing.push((probe.name(), reason(&cause))),
             }
         }
         let function = match points {
             Points::Few => Err("few points are asked for".to_owned()),
-            Points::All => load_function(&mut programs, Probe::IpSend.name(), &btf)
+            Points::All => match load_function(&mut programs, Probe::IpSend.name(), &btf)
                 .and_then(|()| attach_function(&mut programs))
-                .map_err(|cause| reason(&cause)),
+            {
+                Err(cause) if few_files(&cause).is_some() => return Err(refused(Probe::IpSend.name(), &cause)),
+                tried => tried.map_err(|cause| reason(&cause)),
+            },
         };
         let (function, functions) = match function {
             Ok(link) => (Some(link), Ok(())),
@@ -575,42 +580,6 @@ fn load_function(programs: &mut Ebpf, at: &str, btf: &Btf) -> Result<(), Program
 
 fn attach_function(programs: &mut Ebpf) -> Result<FEntryLinkId, ProgramError> {
     function(programs)?.attach()
-}
-
-/// The innermost cause in one line: what the kernel said, without the verifier's log.
-fn reason(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string().lines().next().unwrap_or("no reason given").to_owned()
-}
-
-fn not_allowed(error: &(dyn std::error::Error + 'static)) -> Error {
-    let cause = reason(error);
-    if is_permission(error) { Error::NotAllowed(cause) } else { Error::Maps(cause) }
-}
-
-fn refused(tracepoint: &'static str, error: &ProgramError) -> Error {
-    let cause = reason(error);
-    if is_permission(error) { Error::NotAllowed(cause) } else { Error::Refused { tracepoint, cause } }
-}
-
-fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        // Without the rights it is EPERM; EACCES is the kernel's verifier, which no right persuades.
-        if error.downcast_ref::<std::io::Error>().is_some_and(|e| e.raw_os_error() == Some(libc::EPERM)) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it is for map_err")]
-fn maps(cause: MapError) -> Error {
-    Error::Maps(reason(&cause))
 }
 
 #[cfg(test)]
