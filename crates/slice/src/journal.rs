@@ -186,7 +186,10 @@ impl Iterator for Journal {
                 Ok(Between::Lost { unfinished, evicted }) => Ok(Entry::Lost { unfinished, evicted }),
                 Err(_) => match serde_json::from_str::<Record>(&line) {
                     Ok(record) if record.stamps.is_empty() => Err(at("a record without stamps".into())),
-                    Ok(record) => Ok(Entry::Record(Box::new(record))),
+                    Ok(mut record) => {
+                        record.order();
+                        Ok(Entry::Record(Box::new(record)))
+                    }
                     Err(cause) => Err(at(format!("no record: {cause}"))),
                 },
             },

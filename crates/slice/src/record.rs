@@ -210,7 +210,7 @@ impl Record {
                 (0..stamps.len()).map(|n| (0..events).map(|event| count(n, event)).collect()).collect()
             }
         };
-        Some(Record {
+        let mut record = Record {
             flow: Flow {
                 source: address(flow),
                 destination: address(flow + 16),
@@ -229,7 +229,19 @@ impl Record {
             receiver: [u32_at(end + 16), u32_at(end + 20)],
             beyond: u32_at(end + 28),
             counts,
-        })
+        };
+        record.order();
+        Some(record)
+    }
+
+    /// Has no stamp earlier than those before it. Clocks of two CPUs may be that far apart; the slices of a frame would
+    /// add up to more than there is between its first stamp and its last.
+    pub(crate) fn order(&mut self) {
+        let mut latest = 0;
+        for stamp in &mut self.stamps {
+            latest = stamp.at.max(latest);
+            stamp.at = latest;
+        }
     }
 
     /// Whether the frame was seen to its end: at the application, or out of this machine's hands.
@@ -327,6 +339,21 @@ pub(crate) mod tests {
         bytes[second + 8..second + 16].copy_from_slice(&UNKNOWN.to_ne_bytes());
         let record = Record::read(&bytes, 2).expect("it is a counted frame");
         assert_eq!(record.counts, [[Some(7), Some(0)], [Some(9), None]]);
+    }
+
+    #[test]
+    fn a_stamp_is_not_earlier_than_those_before_it() {
+        let mut record = record(&[
+            (Point::SendEnter, 1_000),
+            (Point::Queue, 990),
+            (Point::Transmit, 1_500),
+            (Point::Arrive, 0),
+            (Point::Receive, 1_400),
+            (Point::Copy, 1_700),
+        ]);
+        record.order();
+        let at: Vec<u64> = record.stamps.iter().map(|stamp| stamp.at).collect();
+        assert_eq!(at, [1_000, 1_000, 1_500, 1_500, 1_500, 1_700]);
     }
 
     #[test]
