@@ -828,6 +828,45 @@ int main(int count, char **arguments)
     assert!((round / wait - 1.0).abs() < 0.05, "less what the probes cost, the rest takes no time: {report}");
 }
 
+/// It takes the program with it, but not its reader.
+#[test]
+fn a_ring_that_is_cut_ends_its_reader_with_its_report() {
+    let bench = Bench::new();
+    let mut attach = Command::new(env!("CARGO_BIN_EXE_netlathe"))
+        .args(["slice", "attach", "ring", "--buffer", "64KiB", "--each", "lines", "--duration", "60s"])
+        .current_dir(bench.path(""))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary is built");
+    while !bench.path("ring").exists() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let ring = probe::Ring::configure(bench.path("ring"), 1 << 16).expect("it is there");
+    ring.name(1, "first");
+    let mut lines = BufReader::new(attach.stdout.take().expect("a pipe")).lines();
+    // A block that comes before the probes are on is none.
+    let (stop, stopped) = std::sync::mpsc::channel();
+    let writer = thread::spawn(move || {
+        while stopped.recv_timeout(Duration::from_millis(1)).is_err() {
+            let mut block = ring.init(6, probe::Direction::Send);
+            block.start(1);
+            block.stop(1);
+            ring.exit(block);
+        }
+    });
+    let first = lines.next().expect("a line").expect("text");
+    stop.send(()).expect("it waits for that");
+    writer.join().expect("it ends");
+    fs::File::options().write(true).open(bench.path("ring")).expect("there").set_len(0).expect("it is cut");
+    let text: String = lines.map(|line| line.expect("text") + "\n").collect();
+    let output = attach.wait_with_output().expect("it is ours");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("ring: the ring was cut") && stderr.contains("remove it"), "{stderr}");
+    assert!(first.contains("first ") && text.contains("received, 0 dropped") && text.contains("  first"), "{text}");
+}
+
 #[test]
 fn nothing_is_left_in_the_kernel_after_kill_9() {
     let Some((bench, _turn)) = bench() else { return };

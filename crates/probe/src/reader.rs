@@ -76,7 +76,7 @@ pub struct Reader {
     missing: Option<(u64, Instant)>,
     lost: u64,
     /// Locked.
-    _file: File,
+    file: File,
 }
 
 impl Reader {
@@ -103,7 +103,20 @@ impl Reader {
                 "another reads this ring, and each block is read once: end the other netlathe slice attach first";
             return Err(io::Error::new(io::ErrorKind::WouldBlock, what));
         }
-        Ok(Reader { map, slots, missing: None, lost: 0, _file: file })
+        Ok(Reader { map, slots, missing: None, lost: 0, file })
+    }
+
+    /// Whether the file is as long as it was. Where somebody cut it, whoever comes by the part that is gone is ended by a
+    /// signal: look before a ring is read that was left alone for a while.
+    ///
+    /// # Errors
+    /// When it is shorter.
+    pub fn whole(&self) -> io::Result<()> {
+        if self.file.metadata()?.len() >= 8 * self.map.words().len() as u64 {
+            return Ok(());
+        }
+        let what = "the ring was cut while it was read: remove it, and start the program again, which makes a new one";
+        Err(io::Error::new(io::ErrorKind::InvalidData, what))
     }
 
     /// Turns the probes on or off: blocks that are begun from now on are measured, or not. A program whose ring is full
@@ -228,6 +241,8 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.enable(false);
+        if self.whole().is_ok() {
+            self.enable(false);
+        }
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Attach {
 
 /// Between two looks at the ring.
 const LOOK: Duration = Duration::from_millis(10);
+/// Blocks between two looks whether the ring is whole: a look takes longer than to read a block.
+const LOOK_EVERY: u64 = 64;
 /// For the rate of the time-stamp counter: good to some ppm.
 const CLOCK: Duration = Duration::from_millis(100);
 
@@ -60,6 +62,21 @@ struct AttachReport {
     command: &'static str,
     #[serde(flatten)]
     program: ProgramReport,
+}
+
+/// What stands before the blocks of a ring: it cannot be read any more when the ring is cut.
+struct Head {
+    costs: probe::Costs,
+    dropped: u64,
+    names: Vec<Option<String>>,
+}
+
+impl Head {
+    fn of(reader: &probe::Reader) -> std::io::Result<Head> {
+        reader.whole()?;
+        let names = (0..=u8::MAX).take(probe::layout::IDS).map(|id| reader.name(id)).collect();
+        Ok(Head { costs: reader.costs(), dropped: reader.dropped(), names })
+    }
 }
 
 /// Nanoseconds per tick, measured. Of readings that an interruption parted, the rate would be wrong: the tightest count.
@@ -104,19 +121,31 @@ impl Attach {
             output::note(format!("the ring was there, with room for {blocks} blocks: --buffer does not change it"));
         }
         let ns_per_tick = ns_per_tick();
+        let mut head = Head::of(&reader).map_err(problem)?;
         reader.forget();
         reader.enable(true);
         let end = self.duration.map(|duration| Instant::now() + duration.to_std());
         let mut book: Option<ProgramBook> = None;
         let mut left = self.count.unwrap_or(u64::MAX);
-        loop {
+        let mut failure = None;
+        'read: loop {
             let last = stop.asked() || end.is_some_and(|end| Instant::now() >= end);
+            if let Err(cause) = reader.whole() {
+                failure = Some(problem(cause));
+                break;
+            }
             reader.enable(!last);
             if let Some(book) = &mut book {
                 book.learn(reader.costs());
             }
             // No more than there may be, or a program that writes faster than is printed would have no end.
-            for _ in 0..reader.slots().min(left) {
+            for n in 0..reader.slots().min(left) {
+                if (n % LOOK_EVERY == 0 || self.each.is_some())
+                    && let Err(cause) = reader.whole()
+                {
+                    failure = Some(problem(cause));
+                    break 'read;
+                }
                 let Some(block) = reader.next_block() else { break };
                 // A program that came after us has measured its costs by its first block; it learns more by the way.
                 let book = book.get_or_insert_with(|| ProgramBook::new(reader.costs(), ns_per_tick));
@@ -128,21 +157,28 @@ impl Attach {
                     left = 0;
                 }
             }
+            match Head::of(&reader) {
+                Ok(seen) => head = seen,
+                Err(cause) => {
+                    failure = Some(problem(cause));
+                    break;
+                }
+            }
             // What was under way into the ring at the end still comes, or is given up after a second.
             if left == 0 || (last && !reader.waits()) {
                 break;
             }
             thread::sleep(LOOK);
         }
-        let mut book = book.unwrap_or_else(|| ProgramBook::new(reader.costs(), ns_per_tick));
+        let mut book = book.unwrap_or_else(|| ProgramBook::new(head.costs, ns_per_tick));
         book.lost(reader.lost());
-        let program = book.report(reader.dropped(), |id| reader.name(id));
+        let program = book.report(head.dropped, |id| head.names.get(usize::from(id)).cloned().flatten());
         if self.json {
             let report = AttachReport { schema: 1, command: "slice attach", program };
             output::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
         } else if !self.quiet {
             output::print(&slice::program_text(&program, self.raw))?;
         }
-        Ok(ExitCode::SUCCESS)
+        failure.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 }
