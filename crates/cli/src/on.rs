@@ -22,7 +22,10 @@ impl On {
     /// Looks whether it can be done, before anything is.
     #[cfg(feature = "live")]
     pub(crate) fn check(interface: &str) -> Result<On, Failure> {
-        let link = dpdk::link(interface).map_err(Failure::new)?;
+        let link = dpdk::link(interface).map_err(|cause| match scenario::name_before_peer(interface) {
+            Some(own) => Failure::new(format!("--on: {cause}, and prints {own} so, with its other end: name {own}")),
+            None => Failure::new(cause),
+        })?;
         if !link.ethernet {
             return Err(Failure::new(format!(
                 "--on {interface}: it carries no Ethernet frames to a wire: name an Ethernet interface, or build a network with netlathe lab up"

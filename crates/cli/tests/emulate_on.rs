@@ -144,6 +144,7 @@ fn what_cannot_be_is_refused_before_anything_is_done() {
     let run = |words: &str| bed.run(HOST, &format!("emulate --forward 'delay 1ms' --duration 1s {words}"));
     run("--on eth0").assert_refused(&["--on eth0", "another netlathe"]);
     run("--on eth9").assert_refused(&["eth9", "ip link"]);
+    run("--on eth9@if7").assert_refused(&["eth9@if7", "name eth9"]);
     run("--on lo").assert_refused(&["--on lo", "no Ethernet"]);
     first.stop();
     bed.stdout(HOST, "ip link set eth0 mtu 1600");

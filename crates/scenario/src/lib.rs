@@ -22,7 +22,7 @@ pub use classes::{ClassOptions, ClassPlan, ClassText, DEFAULT_CLASS};
 pub use document::{Scenario, read};
 pub use expect::{Comparison, Expectation, Quantity, Unit};
 pub use plan::{BackPlan, Pacer, PipelinePlan, PipelineText, SourcePlan};
-pub use ports::{Driver, FillerSpec, LineSpec, PortSpec, WireSpec};
+pub use ports::{Driver, FillerSpec, LineSpec, PortSpec, WireSpec, name_before_peer};
 pub use problem::{Origin, Problem, Problems, Text};
 pub use replay::{Replay, Speed};
 pub use stream::parse_stream;

@@ -100,6 +100,12 @@ impl PortSpec {
                 Ok(value.to_owned())
             }
         };
+        if let (false, Some(own)) = (text.contains(':'), name_before_peer(text)) {
+            return Err(ParseError::new(
+                format!("'{text}' is {own} with its other end, as `ip link` prints it"),
+                format!("write {own}; if:NAME is an interface of any name"),
+            ));
+        }
         match text.split_once(':') {
             None if text == "null" => Ok(PortSpec::Null),
             // Linux would take these as names, but who writes them means something else; `if:` insists.
@@ -136,6 +142,12 @@ impl PortSpec {
     pub fn is_virtual(&self) -> bool {
         matches!(self, PortSpec::Pcap(_) | PortSpec::Wire(_) | PortSpec::Null)
     }
+}
+
+/// The name of an interface that is written as `ip link` prints it, with its other end: `eth0` of `eth0@if5`.
+#[must_use]
+pub fn name_before_peer(text: &str) -> Option<&str> {
+    text.split_once('@').map(|(own, _)| own).filter(|own| !own.is_empty())
 }
 
 fn interface(text: &str) -> Result<PortSpec, ParseError> {
@@ -303,6 +315,16 @@ fn black_hole(text: &str) -> Result<MacAddr, ParseError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_as_ip_link_prints_it_is_told_from_the_name() {
+        for text in ["gen-b0@gen-b1", "gen-b0@if12,driver=af_packet", "gen-b0@gen-b1-much-longer"] {
+            let error = PortSpec::parse(text).expect_err(text).to_string();
+            assert!(error.contains(text) && error.contains("write gen-b0; if:NAME"), "{error}");
+        }
+        let odd = PortSpec::Interface { name: "a@b".into(), driver: None, queues: None };
+        assert_eq!(PortSpec::parse("if:a@b"), Ok(odd));
+    }
 
     #[test]
     fn every_kind_of_port() {

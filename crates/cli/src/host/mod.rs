@@ -101,9 +101,11 @@ fn checked(names: &[String]) -> Result<Vec<String>, Failure> {
         let there =
             !name.is_empty() && !name.contains('/') && Path::new(INTERFACES).join(name).join("statistics").is_dir();
         if !there {
-            problems.push(format!(
-                "--host: there is no interface '{name}' in this network namespace: `ip link` lists them, name one or more as eth0,eth1"
-            ));
+            let how = match scenario::name_before_peer(name) {
+                Some(own) => format!("`ip link` prints {own} so, with its other end: name {own}"),
+                None => "`ip link` lists them, name one or more as eth0,eth1".to_owned(),
+            };
+            problems.push(format!("--host: there is no interface '{name}' in this network namespace: {how}"));
         } else if names[..nth].contains(name) {
             problems.push(format!("--host: {name} is named twice: name each interface once"));
         }

@@ -42,9 +42,11 @@ impl Harm {
 pub(super) fn look(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, Failure> {
     let present = machine.interfaces().unwrap_or_else(|| machine.names(FOLDER));
     if let Some(absent) = named.iter().find(|name| !present.contains(name)) {
-        return Err(Failure::new(format!(
-            "there is no interface {absent} in this network namespace; `ip link` lists them"
-        )));
+        let how = match scenario::name_before_peer(absent) {
+            Some(own) => format!("`ip link` prints {own} so, with its other end: name {own}"),
+            None => "`ip link` lists them".to_owned(),
+        };
+        return Err(Failure::new(format!("there is no interface {absent} in this network namespace; {how}")));
     }
     let up = |name: &&String| {
         let state = machine.read(&format!("{FOLDER}/{name}/operstate"));
