@@ -1,4 +1,5 @@
-//! Tells whoever started a run that frames pass now: by the protocol of systemd's sd_notify(3), and with `-v` in a line.
+//! Tells whoever started a run that frames pass now, or that the disk is there: by the protocol of systemd's
+//! sd_notify(3), and with `-v` in a line.
 
 use crate::commands::Common;
 use crate::output;
@@ -20,11 +21,16 @@ pub(crate) fn tell(common: &Common) {
     if common.verbose > 0 {
         output::say("ready");
     }
+    tell_starter("frames pass");
+}
+
+/// Says it only by the protocol; `what` is the case from now on.
+pub(crate) fn tell_starter(what: &str) {
     if let Some(socket) = env::var_os(SOCKET).filter(|socket| !socket.is_empty())
         && let Err(cause) = notify(&socket)
     {
         output::note(format!(
-            "{SOCKET}: {}: cannot say there that frames pass, and a service of Type=notify is ended for that: {cause}",
+            "{SOCKET}: {}: cannot say there that {what}, and a service of Type=notify is ended for that: {cause}",
             socket.display()
         ));
     }

@@ -17,6 +17,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
@@ -50,6 +51,29 @@ fn each_operation_takes_as_long_as_asked() {
         assert!(of("delay_obtained_ns/p50") < 15e6, "{report}");
     }
     assert!(report["operations"]["create"]["delay_asked_ns"].is_null(), "not asked");
+}
+
+#[test]
+fn a_disk_says_when_it_is_there() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be bounded");
+    let disk = Disk::notifying(&path);
+    let mut bytes = [0; 64];
+    let length = socket.recv(&mut bytes).expect("it is told");
+    assert_eq!(&bytes[..length], b"READY=1");
+    fs::write(disk.path().join("file"), "there").expect("it works");
+    disk.report();
+    // One that cannot be mounted is not ready.
+    let arguments = ["disk", "--mount", "/nowhere", "--backing", "/nowhere/else"];
+    let refused = netlathe().args(arguments).env("NOTIFY_SOCKET", &path).output().expect("the binary runs");
+    assert_eq!(refused.status.code(), Some(2));
+    socket.set_nonblocking(true).expect("it can be asked");
+    assert!(socket.recv(&mut bytes).is_err(), "told once");
 }
 
 #[test]

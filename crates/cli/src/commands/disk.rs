@@ -1,5 +1,6 @@
 use crate::files::OnDisk;
 use crate::output::{self, Failure, brief, digits, share, thousands};
+use crate::ready;
 use crate::stop::Stop;
 use disk::{Ask, Delay, Fault, Operations, Tallies, Tally};
 use serde_json::{Value, json};
@@ -90,6 +91,7 @@ impl Disk {
         let stop = Stop::on_signals()?;
         let start = Instant::now();
         let mounted = disk::mount(&ask).map_err(Failure::new)?;
+        ready::tell_starter("the disk is mounted");
         if mounted.covers_something() {
             output::note(format!("{} is not empty; what is in it is hidden meanwhile", mounted.path().display()));
         }

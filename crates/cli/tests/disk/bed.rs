@@ -77,6 +77,15 @@ impl Disk {
         disk
     }
 
+    /// Mounts it by a netlathe that is to say at a socket when it has.
+    pub(crate) fn notifying(socket: &Path) -> Self {
+        let mut command = netlathe();
+        command.env("NOTIFY_SOCKET", socket);
+        let mut disk = Self::new();
+        disk.mount_by(command, &["-q"]);
+        disk
+    }
+
     /// Mounts, with the page cache, a backing directory in which a file of `length` bytes is, and whose files take no
     /// more than `blocks` blocks of 512 or 1024 bytes, as the shell counts.
     pub(crate) fn short(blocks: u32, file: &str, length: u64) -> Self {
