@@ -20,11 +20,12 @@ Examples:
 
 A stream is udp, tcp, icmp, ip or arp with SOURCE > DESTINATION, eth, hex BYTES, or pcap FILE frame N;
 then fields and their values, size, payload, weight and stamp. A value is one, a range a-b [step N]
-that is walked, a list a,b-c, a prefix 10.0.0.0/24, or random a-b. Sizes count the FCS: 64B, 64B-1518B
-(walked), random 64B-1518B, a mix (imix is 58:33:9 of 64/594/1518 B; imix-7-4-1, imix-trex, imix-csit;
-64B:7,1518B:1), genome aaaag, or a law. Every field: docs/reference/streams.md. Frames are stamped where
-they have room, so that measure counts loss, order and delay of each stream. Into a file without a rate,
-streams are back to back at 10 Gbit/s, and captures keep their timing.")]
+that is walked, a list a,b-c, walked too (flags S,A is SYN, then ACK; both at once are flags SA), a prefix
+10.0.0.0/24, or random a-b. Sizes count the FCS: 64B, 64B-1518B (walked), random 64B-1518B, a mix (imix is
+58:33:9 of 64/594/1518 B; imix-7-4-1, imix-trex, imix-csit; 64B:7,1518B:1), genome aaaag, or a law. Every
+field: docs/reference/streams.md. Frames are stamped where they have room, so that measure counts loss,
+order and delay of each stream. Into a file without a rate, streams are back to back at 10 Gbit/s, and
+captures keep their timing.")]
 pub(crate) struct Generate {
     /// Port that frames leave by
     #[arg(long = "out", value_name = "PORT")]

@@ -320,7 +320,10 @@ fn flags(text: &str) -> Result<Test, ParseError> {
     for part in text.split(',') {
         let (name, bits) = part.strip_prefix('!').map_or((part, &mut set), |name| (name, &mut clear));
         let Some(bit) = FLAGS.iter().position(|known| *known == name) else {
-            let remedy = format!("write {} with ! before those that must not be set: flags syn,!ack", FLAGS.join(","));
+            let all = FLAGS.join(",");
+            let remedy = format!(
+                "write those that must all be set, of {all}, with ! before those that must not: flags syn,!ack"
+            );
             return Err(ParseError::new(format!("'{part}' is no flag of TCP"), remedy));
         };
         *bits |= 1 << bit;

@@ -394,6 +394,8 @@ fn texts_that_are_no_rules_say_how_to_write_them() {
         "dscp afé",
         "flags",
         "flags sin",
+        "flags SA",
+        "flags syn+ack",
         "flags syn,!syn",
         "bytes 4 at 1",
         "bytes 40",
