@@ -1,0 +1,67 @@
+//! Frames that are longer than a port takes, now or from some time on.
+
+use super::await_counter;
+use super::bed::{Bed, number};
+use lab::Node;
+use std::thread;
+use std::time::Duration;
+
+#[test]
+fn frames_too_long_for_the_output_are_counted() {
+    for driver in ["", ",driver=af_packet"] {
+        let Some(bed) = Bed::shared("long", |_| {}) else { return };
+        bed.stdout(Node::Box, "ip link set s0 mtu 1000");
+        let shape = bed.between(&format!("--in if:c0{driver} --out if:s0{driver}"), "");
+        let capture = bed.capture("seen.pcap");
+        // 1018 B with FCS carry a packet of 1000 B.
+        bed.send(1, 1018, "1kpps", 50);
+        bed.send(1, 1019, "1kpps", 50);
+        bed.send(1, 1500, "1kpps", 50);
+        thread::sleep(Duration::from_millis(300));
+        let report = shape.stop().report();
+        capture.stop().report();
+        assert_eq!(number(&report, "/drops/too-long"), 100, "{report}");
+        let lengths: Vec<usize> = bed.streams("seen.pcap").iter().map(|record| record.bytes.len()).collect();
+        assert_eq!(lengths, vec![1014; 50]);
+    }
+}
+
+#[test]
+fn frames_that_the_input_cannot_take_whole_are_not_sent_on() {
+    let Some(bed) = Bed::shared("cut", |topology| topology.mtu = 9_000) else { return };
+    bed.stdout(Node::Box, "ip link set c0 mtu 1500");
+    let shape = bed.between("--in if:c0,driver=af_packet --out if:s0,driver=af_packet", "");
+    let capture = bed.capture("seen.pcap");
+    bed.stdout(Node::Box, "ip link set c0 mtu 9000");
+    for size in [1_500, 1_800, 3_000] {
+        bed.send(1, size, "2kpps", 50);
+    }
+    let report = shape.stop().report();
+    capture.stop().report();
+    assert_eq!(number(&report, "/drops/too-long"), 100, "{report}");
+    let lengths: Vec<usize> = bed.streams("seen.pcap").iter().map(|record| record.bytes.len()).collect();
+    assert_eq!(lengths, vec![1_496; 50]);
+}
+
+#[test]
+fn frames_that_an_mtu_lowered_during_a_run_forbids_are_dropped_and_told() {
+    for pacing in ["--gap 500us", "", "--gap 500us --pacer filler --line-rate 1G"] {
+        let Some(bed) = Bed::shared("lowered", |_| {}) else { return };
+        let line = "gen --out if:c0,driver=af_packet --json --duration 50s --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 1400B' \
+                    --stream 'udp 10.0.0.1:1 > 10.0.0.2:3 size 100B'";
+        let sender = bed.start(Node::Box, &format!("{line} {pacing}"));
+        await_counter(&bed, "c0", "tx_packets", 200);
+        bed.stdout(Node::Box, "ip link set c0 mtu 1000");
+        thread::sleep(Duration::from_millis(500));
+        // The short ones go on.
+        let sent: u64 =
+            bed.stdout(Node::Box, "cat /sys/class/net/c0/statistics/tx_packets").trim().parse().expect("a count");
+        await_counter(&bed, "c0", "tx_packets", sent + 100);
+        let finished = sender.stop();
+        let report = finished.report();
+        assert!(finished.stderr.contains("c0 had its MTU lowered to 1000"), "{finished:?}");
+        assert!(number(&report, "/drops/too-long") > 50, "{pacing}: {report}");
+        let (long, short) = (number(&report, "/streams/0/sent"), number(&report, "/streams/1/sent"));
+        assert!(long < short && long + short == number(&report, "/out/frames"), "{pacing}: {report}");
+    }
+}
