@@ -4,6 +4,7 @@ mod capture;
 mod cores;
 mod progress;
 mod receive;
+mod telling;
 
 use crate::assemble;
 use crate::decisions::DecisionFile;
@@ -13,30 +14,24 @@ use crate::limits::{self, Reload};
 use crate::on::On;
 use crate::output::{self, Failure};
 use crate::ready;
-use crate::resolution;
 use crate::stop::Stop;
 use crate::watched::{self, Watched};
 use capture::{FromCapture, Records, whole};
-use dataplane::{Config, Counters, Device, Driver, Feed, Finished, Floor, LaunchTime, OnLine, Pacing, Worker};
+use dataplane::{Config, Counters, Device, Driver, Feed, Floor, LaunchTime, Pacing, Worker};
 use dataplane::{has_threads, limit_stage};
 use dpdk::{Eal, EalConfig, LogLevel, Mbuf, TscClock};
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use engine::sources::Streams;
 use engine::stages::StageConfig;
-use measure::{DropReason, PipelineReport};
-use scenario::{BackPlan, FillerSpec, LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
-use serde_json::{Map, Value, json};
-use sim::{FrameList, SimError};
+use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use telling::{Ended, LISTED, Telling};
 use units::Span;
 
 pub(crate) use receive::receive;
-
-/// Frames of a line that are listed at most: they are kept in memory until the run has ended.
-const LISTED: usize = 4_194_304;
 
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
 pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
@@ -47,7 +42,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let plans = request.pipelines.iter().zip(&records);
     let mut configs = plans.map(|(plan, records)| config(plan, request, records)).collect::<Result<Vec<_>, _>>()?;
     let behind = cores::place(&mut configs, request)?;
-    let mut lists = request.pipelines.iter().map(list).collect::<Result<Vec<_>, _>>()?;
+    let mut lists = request.pipelines.iter().map(telling::list).collect::<Result<Vec<_>, _>>()?;
     let eal = start_dpdk(request, &configs)?;
     // Before the ports are open: nothing has to wait for it.
     let floors = floors(eal, &configs)?;
@@ -58,116 +53,72 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         workers.push(open(eal, plan, config, cpus, request, &mut logs, &stop.flag())?);
     }
     let far_end = receiver.map(|arrivals| FarEnd::open(&arrivals.port, arrivals.wait.to_std())).transpose()?;
-    let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
-    let flag = stop.flag();
     let mut watched = Watched::of(request, receiver, &workers, carriers);
-    let mut told = false;
-    let send = || {
-        thread::scope(|scope| {
-            let handles: Vec<_> = workers
-                .into_iter()
-                .zip(&counters)
-                .map(|(worker, counters)| {
-                    let flag = &flag;
-                    scope.spawn(move || worker.run(eal, flag, counters))
-                })
-                .collect();
-            progress::show(request, &counters, || {
-                reload.if_asked(request);
-                if watched.has_lost_one() {
-                    stop.ask();
-                }
-                // In this order: of a run that has ended already, all that it did is seen.
-                let ended = handles.iter().all(thread::ScopedJoinHandle::is_finished);
-                let running = || counters.iter().all(|counters| counters.running.load(Ordering::Relaxed));
-                if !told && running() && (ended || watched.has_carriers()) {
-                    ready::tell(&request.common);
-                    told = true;
-                }
-                ended
-            });
-            handles.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
-        })
-    };
-    let (results, arrived) = match far_end {
+    let send = || work(eal, workers, request, &mut reload, &mut watched, stop);
+    let (ended, arrived) = match far_end {
         Some(far_end) => {
-            let frames = |results: &Vec<thread::Result<Result<Finished, dataplane::Error>>>| {
-                let finished = results.iter().flatten().flatten();
-                finished.flat_map(|finished| &finished.report.streams).filter_map(|stream| stream.sent).sum()
-            };
-            let (results, arrived) = far_end.during(send, frames, || stop.ask());
-            (results, Some(arrived))
+            let (ended, arrived) = far_end.during(send, |ended| sent(ended), || stop.ask());
+            (ended, Some(arrived))
         }
         None => (send(), None),
     };
 
-    let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: watched.failure() };
-    let mut ports = Map::new();
-    let mut warnings = Vec::new();
-    let mut raised = Map::new();
-    let mut planned = Map::new();
-    for ((plan, result), list) in request.pipelines.iter().zip(results).zip(&mut lists) {
-        let finished =
-            result.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
-        if plan.pacer == Pacer::Filler {
-            raised.insert(plan.name.clone(), json!(finished.raised));
-        }
-        if let Some(list) = list {
-            let written = write_list(list, &finished.listed).map_err(Failure::new);
-            outcome.failure = outcome.failure.or(written.err());
-        }
-        outcome.failure = outcome.failure.or_else(|| finished.failure.as_ref().map(Failure::new));
-        let mut report = named(plan, finished, &mut ports);
-        let backward = report.backward.take();
-        let floor = floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
-        warnings.extend(resolution::of_machine(plan, &report, floor));
-        if let Some(why) = resolution::of_departures(plan) {
-            output::note(format!("{}: {why}", plan.name));
-            planned.insert(plan.name.clone(), json!(why));
-        }
-        outcome.reports.push(report);
-        outcome.reports.extend(backward.map(|mut backward| {
-            backward.pacer = Some(plan.pacer.name());
-            backward.forget_ask();
-            forget_lateness(&mut backward);
-            *backward
-        }));
+    let mut telling = Telling::new(&floors, watched.failure());
+    for ((plan, ended), list) in request.pipelines.iter().zip(ended).zip(&mut lists) {
+        telling.pipeline(plan, ended, list.as_mut())?;
     }
     for log in logs {
-        outcome.failure = outcome.failure.or(log.finish().err());
+        telling.failed(log.finish().err());
     }
-    if let (Some(arrived), Some(report)) = (arrived, outcome.reports.last_mut()) {
-        outcome.failure = outcome.failure.or(arrived.failure);
-        report.streams = arrived.streams.report(&report.streams);
-        report.flow = Some(arrived.flow);
-        let output = request.pipelines.last().and_then(|plan| plan.output.interface());
-        let own = receiver.is_some_and(|arrivals| output == arrivals.port.interface());
-        if own && report.streams.iter().filter_map(|stream| stream.received.as_ref()).all(|came| came.received == 0) {
-            output::note(
-                "--in: nothing came back to the interface that sent: it receives what others send there; name the one at \
-                 the other end, unless a device under test was to send frames back",
-            );
-        }
+    if let Some(arrived) = arrived {
+        telling.arrived(arrived, request, receiver);
     }
-    resolution::warn(&mut outcome.limits, &warnings);
-    Records::note(&records, &mut outcome.limits);
-    outcome.limits.insert(
-        "clock".into(),
-        json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver; of line:, when it starts there"),
-    );
-    if !floors.is_empty() {
-        let floors = floors.iter().map(|(name, floor)| (name.clone(), floor_json(floor))).collect();
-        outcome.limits.insert("floor".into(), Value::Object(floors));
-    }
-    if !planned.is_empty() {
-        outcome.limits.insert("planned".into(), Value::Object(planned));
-    }
-    if !raised.is_empty() {
-        outcome.limits.insert("priority_raised".into(), Value::Object(raised));
-    }
-    outcome.limits.insert("dpdk".into(), json!(Eal::version()));
-    outcome.limits.insert("ports".into(), Value::Object(ports));
-    Ok(outcome)
+    Ok(telling.outcome(&records))
+}
+
+/// Lets the workers run, each on a thread of its own, and looks after them until the last has ended.
+fn work(
+    eal: &'static Eal,
+    workers: Vec<Worker>,
+    request: &Request,
+    reload: &mut Reload,
+    watched: &mut Watched,
+    stop: &Stop,
+) -> Vec<Ended> {
+    let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
+    let flag = stop.flag();
+    let mut told = false;
+    thread::scope(|scope| {
+        let handles: Vec<_> = workers
+            .into_iter()
+            .zip(&counters)
+            .map(|(worker, counters)| {
+                let flag = &flag;
+                scope.spawn(move || worker.run(eal, flag, counters))
+            })
+            .collect();
+        progress::show(request, &counters, || {
+            reload.if_asked(request);
+            if watched.has_lost_one() {
+                stop.ask();
+            }
+            // In this order: of a run that has ended already, all that it did is seen.
+            let ended = handles.iter().all(thread::ScopedJoinHandle::is_finished);
+            let running = || counters.iter().all(|counters| counters.running.load(Ordering::Relaxed));
+            if !told && running() && (ended || watched.has_carriers()) {
+                ready::tell(&request.common);
+                told = true;
+            }
+            ended
+        });
+        handles.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    })
+}
+
+/// Stamped frames that were sent.
+fn sent(ended: &[Ended]) -> u64 {
+    let finished = ended.iter().flatten().flatten();
+    finished.flat_map(|finished| &finished.report.streams).filter_map(|stream| stream.sent).sum()
 }
 
 /// What waiting alone reaches here, of each pipeline that will wait for the clock: measured on as many
@@ -189,110 +140,6 @@ fn floors(eal: &'static Eal, configs: &[Config]) -> Result<Vec<(String, Floor)>,
         };
         threads.into_iter().map(joined).collect()
     })
-}
-
-fn floor_json(floor: &Floor) -> Value {
-    json!({
-        "gap_ns": floor.gap.as_ns_f64(),
-        "instants": floor.instants,
-        "p50": floor.p50.as_ns_f64(),
-        "p99": floor.p99.as_ns_f64(),
-        "max": floor.max.as_ns_f64(),
-        "within_1us": floor.within_1us,
-    })
-}
-
-/// The list of frames that the far end of a line is to write.
-fn list(plan: &PipelinePlan) -> Result<Option<FrameList>, Failure> {
-    match &plan.output {
-        PortSpec::Line(LineSpec { frames: Some(path), .. }) => FrameList::create(path).map(Some).map_err(Failure::new),
-        _ => Ok(None),
-    }
-}
-
-fn write_list(list: &mut FrameList, frames: &[OnLine]) -> Result<(), SimError> {
-    for frame in frames {
-        list.add(frame.start, frame.length, if frame.filler { "filler" } else { "data" })?;
-    }
-    list.flush()?;
-    if frames.len() >= LISTED {
-        output::note(format!("the list of frames holds the first {}", output::thousands(LISTED as u64)));
-    }
-    Ok(())
-}
-
-fn named(plan: &PipelinePlan, finished: Finished, ports: &mut Map<String, Value>) -> PipelineReport {
-    let mut specs = Vec::new();
-    if let SourcePlan::Port(port) = &plan.source {
-        specs.push(port);
-    }
-    specs.push(&plan.output);
-    for (spec, port) in specs.into_iter().zip(finished.ports) {
-        let name = spec.to_string();
-        if port.rx_missed + port.rx_no_buffer > 0 {
-            output::note(format!(
-                "{name} lost {} frames in its ring before they were counted as in, and had no buffer {} times it looked",
-                port.rx_missed, port.rx_no_buffer
-            ));
-        }
-        if port.rx_completed > 0 {
-            output::note(format!(
-                "{name} got {} frames with unfinished checksums, and completed them: a sender on this machine leaves them to its device; ethtool -K DEVICE tx off there, and they come as on a wire",
-                output::thousands(port.rx_completed)
-            ));
-        }
-        if port.cut_off {
-            output::note(format!(
-                "{name} had its XDP program taken off or replaced during the run: what arrived since was not received; run it again, or write driver=af_packet"
-            ));
-        }
-        ports.insert(
-            name,
-            json!({
-                "driver": port.driver,
-                "rx_missed": port.rx_missed,
-                "rx_no_buffer": port.rx_no_buffer,
-                "rx_completed": port.rx_completed,
-            }),
-        );
-    }
-    let mut report = finished.report;
-    if let SourcePlan::Port(PortSpec::Interface { name, .. }) = &plan.source {
-        say_what_was_too_long(name, &report);
-    }
-    limits::report(plan, &mut report);
-    let pacer = match plan.pacer {
-        Pacer::Auto if finished.launched => Pacer::LaunchTime,
-        Pacer::Auto => Pacer::Deadline,
-        pacer => pacer,
-    };
-    report.pacer = Some(pacer.name());
-    for class in &mut report.classes {
-        class.pacer = report.pacer;
-    }
-    if plan.asks_nothing() {
-        report.forget_ask();
-    }
-    forget_lateness(&mut report);
-    report
-}
-
-/// Where neither a schedule nor a stage said when, nothing is late.
-fn forget_lateness(report: &mut PipelineReport) {
-    if !report.says_when() {
-        report.lateness = None;
-    }
-}
-
-/// Segments that a sender on this machine leaves together for its device come as one frame of up to 64 KiB.
-fn say_what_was_too_long(interface: &str, report: &PipelineReport) {
-    if let Some((_, frames)) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong) {
-        output::note(format!(
-            "{}: {} frames from {interface} were longer than the output can send: give both interfaces the MTU of the sender; if that is on this machine, turn its offloads off, too, ethtool -K DEVICE tx off tso off gso off gro off, or, up to an MTU of 2974, write driver=af_xdp, for which veth does so by itself",
-            report.name,
-            output::thousands(frames)
-        ));
-    }
 }
 
 fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Failure> {

@@ -1,0 +1,237 @@
+//! What is said of a live run when it has ended: what each pipeline did, at which ports, and what went wrong.
+
+use super::capture::Records;
+use crate::execute::{Arrivals, Outcome, Request};
+use crate::far_end::Arrived;
+use crate::limits;
+use crate::output::{self, Failure};
+use crate::resolution;
+use dataplane::{Finished, Floor, OnLine, PortSummary};
+use dpdk::Eal;
+use measure::{DropReason, PipelineReport};
+use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
+use serde_json::{Map, Value, json};
+use sim::{FrameList, SimError};
+use std::sync::Arc;
+use std::thread;
+
+/// Frames of a line that are listed at most: they are kept in memory until the run has ended.
+pub(super) const LISTED: usize = 4_194_304;
+
+/// What the thread of a worker ended with; of one that panicked, that.
+pub(super) type Ended = thread::Result<Result<Finished, dataplane::Error>>;
+
+/// Gathers what the report is to say; what is for people only, it says at once, as notes.
+pub(super) struct Telling<'a> {
+    outcome: Outcome,
+    /// What waiting alone reached, of each pipeline that waits for the clock.
+    floors: &'a [(String, Floor)],
+    warnings: Vec<String>,
+    ports: Map<String, Value>,
+    /// Of each pipeline with fillers: whether its thread ran before others.
+    raised: Map<String, Value>,
+    /// Of pipelines whose departures were not measured: why.
+    planned: Map<String, Value>,
+}
+
+impl<'a> Telling<'a> {
+    /// Of a run that `failure` ended, if anything did.
+    pub(super) fn new(floors: &'a [(String, Floor)], failure: Option<Failure>) -> Self {
+        Telling {
+            outcome: Outcome { reports: Vec::new(), limits: Map::new(), failure },
+            floors,
+            warnings: Vec::new(),
+            ports: Map::new(),
+            raised: Map::new(),
+            planned: Map::new(),
+        }
+    }
+
+    /// Of several failures the first is said.
+    pub(super) fn failed(&mut self, failure: Option<Failure>) {
+        self.outcome.failure = self.outcome.failure.take().or(failure);
+    }
+
+    /// Of the next pipeline; the frames that its line listed are written to `list`.
+    pub(super) fn pipeline(
+        &mut self,
+        plan: &PipelinePlan,
+        ended: Ended,
+        list: Option<&mut FrameList>,
+    ) -> Result<(), Failure> {
+        let finished =
+            ended.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
+        if plan.pacer == Pacer::Filler {
+            self.raised.insert(plan.name.clone(), json!(finished.raised));
+        }
+        if let Some(list) = list {
+            self.failed(write_list(list, &finished.listed).map_err(Failure::new).err());
+        }
+        self.failed(finished.failure.as_ref().map(Failure::new));
+        self.ports(plan, &finished.ports);
+        let mut report = named(plan, finished);
+        let backward = report.backward.take();
+        let floor = self.floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
+        self.warnings.extend(resolution::of_machine(plan, &report, floor));
+        if let Some(why) = resolution::of_departures(plan) {
+            output::note(format!("{}: {why}", plan.name));
+            self.planned.insert(plan.name.clone(), json!(why));
+        }
+        self.outcome.reports.push(report);
+        self.outcome.reports.extend(backward.map(|mut backward| {
+            backward.pacer = Some(plan.pacer.name());
+            backward.forget_ask();
+            forget_lateness(&mut backward);
+            *backward
+        }));
+        Ok(())
+    }
+
+    /// Of the ports of a plan, which are its input, if that is one, and its output.
+    fn ports(&mut self, plan: &PipelinePlan, ports: &[PortSummary]) {
+        let input = match &plan.source {
+            SourcePlan::Port(port) => Some(port),
+            _ => None,
+        };
+        for (spec, port) in input.into_iter().chain([&plan.output]).zip(ports) {
+            let name = spec.to_string();
+            if port.rx_missed + port.rx_no_buffer > 0 {
+                output::note(format!(
+                    "{name} lost {} frames in its ring before they were counted as in, and had no buffer {} times it looked",
+                    port.rx_missed, port.rx_no_buffer
+                ));
+            }
+            if port.rx_completed > 0 {
+                output::note(format!(
+                    "{name} got {} frames with unfinished checksums, and completed them: a sender on this machine leaves them to its device; ethtool -K DEVICE tx off there, and they come as on a wire",
+                    output::thousands(port.rx_completed)
+                ));
+            }
+            if port.cut_off {
+                output::note(format!(
+                    "{name} had its XDP program taken off or replaced during the run: what arrived since was not received; run it again, or write driver=af_packet"
+                ));
+            }
+            self.ports.insert(
+                name,
+                json!({
+                    "driver": port.driver,
+                    "rx_missed": port.rx_missed,
+                    "rx_no_buffer": port.rx_no_buffer,
+                    "rx_completed": port.rx_completed,
+                }),
+            );
+        }
+    }
+
+    /// Of what arrived at the receiver of the last pipeline, a generator.
+    pub(super) fn arrived(&mut self, arrived: Arrived, request: &Request, receiver: Option<&Arrivals>) {
+        let Some(report) = self.outcome.reports.last_mut() else { return };
+        report.streams = arrived.streams.report(&report.streams);
+        report.flow = Some(arrived.flow);
+        let output = request.pipelines.last().and_then(|plan| plan.output.interface());
+        let own = receiver.is_some_and(|arrivals| output == arrivals.port.interface());
+        if own && report.streams.iter().filter_map(|stream| stream.received.as_ref()).all(|came| came.received == 0) {
+            output::note(
+                "--in: nothing came back to the interface that sent: it receives what others send there; name the one at \
+                 the other end, unless a device under test was to send frames back",
+            );
+        }
+        self.failed(arrived.failure);
+    }
+
+    /// All of it.
+    pub(super) fn outcome(self, records: &[Arc<Records>]) -> Outcome {
+        let Telling { mut outcome, floors, warnings, ports, raised, planned } = self;
+        resolution::warn(&mut outcome.limits, &warnings);
+        Records::note(records, &mut outcome.limits);
+        outcome.limits.insert(
+            "clock".into(),
+            json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver; of line:, when it starts there"),
+        );
+        if !floors.is_empty() {
+            let floors = floors.iter().map(|(name, floor)| (name.clone(), floor_json(floor))).collect();
+            outcome.limits.insert("floor".into(), Value::Object(floors));
+        }
+        if !planned.is_empty() {
+            outcome.limits.insert("planned".into(), Value::Object(planned));
+        }
+        if !raised.is_empty() {
+            outcome.limits.insert("priority_raised".into(), Value::Object(raised));
+        }
+        outcome.limits.insert("dpdk".into(), json!(Eal::version()));
+        outcome.limits.insert("ports".into(), Value::Object(ports));
+        outcome
+    }
+}
+
+/// The report of a pipeline, with what only its plan knows: the pacer, and whether anything was asked.
+fn named(plan: &PipelinePlan, finished: Finished) -> PipelineReport {
+    let mut report = finished.report;
+    if let SourcePlan::Port(PortSpec::Interface { name, .. }) = &plan.source {
+        say_what_was_too_long(name, &report);
+    }
+    limits::report(plan, &mut report);
+    let pacer = match plan.pacer {
+        Pacer::Auto if finished.launched => Pacer::LaunchTime,
+        Pacer::Auto => Pacer::Deadline,
+        pacer => pacer,
+    };
+    report.pacer = Some(pacer.name());
+    for class in &mut report.classes {
+        class.pacer = report.pacer;
+    }
+    if plan.asks_nothing() {
+        report.forget_ask();
+    }
+    forget_lateness(&mut report);
+    report
+}
+
+/// Where neither a schedule nor a stage said when, nothing is late.
+fn forget_lateness(report: &mut PipelineReport) {
+    if !report.says_when() {
+        report.lateness = None;
+    }
+}
+
+/// Segments that a sender on this machine leaves together for its device come as one frame of up to 64 KiB.
+fn say_what_was_too_long(interface: &str, report: &PipelineReport) {
+    if let Some((_, frames)) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong) {
+        output::note(format!(
+            "{}: {} frames from {interface} were longer than the output can send: give both interfaces the MTU of the sender; if that is on this machine, turn its offloads off, too, ethtool -K DEVICE tx off tso off gso off gro off, or, up to an MTU of 2974, write driver=af_xdp, for which veth does so by itself",
+            report.name,
+            output::thousands(frames)
+        ));
+    }
+}
+
+/// The list of frames that the far end of a line is to write.
+pub(super) fn list(plan: &PipelinePlan) -> Result<Option<FrameList>, Failure> {
+    match &plan.output {
+        PortSpec::Line(LineSpec { frames: Some(path), .. }) => FrameList::create(path).map(Some).map_err(Failure::new),
+        _ => Ok(None),
+    }
+}
+
+fn write_list(list: &mut FrameList, frames: &[OnLine]) -> Result<(), SimError> {
+    for frame in frames {
+        list.add(frame.start, frame.length, if frame.filler { "filler" } else { "data" })?;
+    }
+    list.flush()?;
+    if frames.len() >= LISTED {
+        output::note(format!("the list of frames holds the first {}", output::thousands(LISTED as u64)));
+    }
+    Ok(())
+}
+
+fn floor_json(floor: &Floor) -> Value {
+    json!({
+        "gap_ns": floor.gap.as_ns_f64(),
+        "instants": floor.instants,
+        "p50": floor.p50.as_ns_f64(),
+        "p99": floor.p99.as_ns_f64(),
+        "max": floor.max.as_ns_f64(),
+        "within_1us": floor.within_1us,
+    })
+}
