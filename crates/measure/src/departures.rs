@@ -12,12 +12,8 @@ use units::{FrameLen, Span, Time};
 
 /// Everything that is measured of departures: gaps, rate, and how far they were from the ask.
 pub struct DepartureMeter {
-    gaps: GapMeter,
-    conformance: ConformanceMeter,
-    rate: RateMeter,
-    lateness: LatenessMeter,
+    meters: Meters,
     fit: Option<FitMeter>,
-    timeline: Timeline,
     /// A gap that came many times in a row, and how often since it is the last: exact departures repeat
     /// themselves, and meters take many of a kind at the price of one.
     repeated: (Interval, u64),
@@ -30,6 +26,35 @@ pub struct DepartureMeter {
     run: Run,
     /// One for each class, where there are several.
     classes: Vec<ClassMeter>,
+}
+
+/// The meters that take many departures of a kind at once.
+#[derive(Clone)]
+struct Meters {
+    gaps: GapMeter,
+    conformance: ConformanceMeter,
+    rate: RateMeter,
+    lateness: LatenessMeter,
+    timeline: Timeline,
+}
+
+impl Meters {
+    /// The same interval came `times` times.
+    fn intervals(&mut self, interval: Interval, times: u64) {
+        if times > 0 {
+            self.gaps.count(interval.got, times);
+            self.conformance.count(interval.asked, interval.got, interval.back_to_back, times);
+        }
+    }
+
+    /// A run of `times` departures of `length` ended with `last`, its ask and start. Their intervals are not counted.
+    fn run(&mut self, times: u64, (asked, start): (Time, Time), length: FrameLen) {
+        if times > 0 {
+            self.rate.record_burst(start, times * u64::from(length.bytes()), length);
+            self.lateness.record_many(start.signed_ps_since(asked), times);
+            self.timeline.repeat(times, length, start);
+        }
+    }
 }
 
 /// The meter of a class. A thousand of them would fill the memory, so it is made when it is needed.
@@ -71,12 +96,14 @@ impl DepartureMeter {
     #[must_use]
     pub fn new(asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> Self {
         DepartureMeter {
-            gaps: GapMeter::new(asked_gap, byte_time),
-            conformance: ConformanceMeter::new(byte_time),
-            rate: RateMeter::new(window),
-            lateness: LatenessMeter::default(),
+            meters: Meters {
+                gaps: GapMeter::new(asked_gap, byte_time),
+                conformance: ConformanceMeter::new(byte_time),
+                rate: RateMeter::new(window),
+                lateness: LatenessMeter::default(),
+                timeline: Timeline::default(),
+            },
             fit: None,
-            timeline: Timeline::default(),
             repeated: (Interval::default(), 0),
             first: None,
             last: (Time::ZERO, Time::ZERO),
@@ -149,13 +176,13 @@ impl DepartureMeter {
 
     fn record_one(&mut self, asked: Time, start: Time, length: FrameLen) {
         self.end_run();
-        self.rate.record(start, length);
-        self.lateness.record(asked, start);
+        self.meters.rate.record(start, length);
+        self.meters.lateness.record(asked, start);
         if let Some(fit) = &mut self.fit {
             fit.record(start, length);
         }
-        self.timeline.ask(asked, length);
-        self.timeline.got(start, length);
+        self.meters.timeline.ask(asked, length);
+        self.meters.timeline.got(start, length);
         if self.first.is_some() {
             let before = self.last_length;
             self.interval(asked, start);
@@ -164,9 +191,9 @@ impl DepartureMeter {
             if self.fit.is_none()
                 && ask == got
                 && before == length
-                && let Some(end) = self.timeline.window_end(asked, start)
+                && let Some(end) = self.meters.timeline.window_end(asked, start)
             {
-                self.run = Run { step: got, end: end.min(self.rate.window_end()), times: 0 };
+                self.run = Run { step: got, end: end.min(self.meters.rate.window_end()), times: 0 };
             }
         } else {
             self.first = Some((asked, start));
@@ -178,13 +205,8 @@ impl DepartureMeter {
     /// Gives the meters what the run has counted.
     fn end_run(&mut self) {
         let Run { times, .. } = std::mem::replace(&mut self.run, Run::NONE);
-        if times > 0 {
-            let (asked, start) = self.last;
-            self.rate.record_burst(start, times * u64::from(self.last_length.bytes()), self.last_length);
-            self.lateness.record_many(start.signed_ps_since(asked), times);
-            self.timeline.repeat(times, self.last_length, start);
-            self.repeated.1 += times;
-        }
+        self.meters.run(times, self.last, self.last_length);
+        self.repeated.1 += times;
     }
 
     /// A burst started at `start`, of which nothing was asked; its last frame was of `last`.
@@ -193,15 +215,15 @@ impl DepartureMeter {
             return;
         }
         self.end_run();
-        self.rate.record_burst(start, burst.bytes, last);
-        self.timeline.got_burst(start, burst.frames, burst.bytes);
+        self.meters.rate.record_burst(start, burst.bytes, last);
+        self.meters.timeline.got_burst(start, burst.frames, burst.bytes);
         if self.first.is_some() {
-            self.gaps.count(start.signed_ps_since(self.last.1), 1);
+            self.meters.gaps.count(start.signed_ps_since(self.last.1), 1);
         } else {
             self.first = Some((start, start));
         }
         if burst.frames > 1 {
-            self.gaps.count(0, burst.frames - 1);
+            self.meters.gaps.count(0, burst.frames - 1);
         }
         self.last = (start, start);
         self.last_length = last;
@@ -211,11 +233,11 @@ impl DepartureMeter {
     fn interval(&mut self, asked: Time, start: Time) {
         let (last_asked, last_start) = self.last;
         let (asked, got) = (asked.signed_ps_since(last_asked), start.signed_ps_since(last_start));
-        let back_to_back = self.conformance.is_back_to_back(asked, got, self.last_length);
+        let back_to_back = self.meters.conformance.is_back_to_back(asked, got, self.last_length);
         let interval = Interval { asked, got, back_to_back };
         if interval != self.repeated.0 {
             let (before, times) = std::mem::replace(&mut self.repeated, (interval, 0));
-            count(&mut self.gaps, &mut self.conformance, before, times);
+            self.meters.intervals(before, times);
         }
         self.repeated.1 += 1;
     }
@@ -223,23 +245,17 @@ impl DepartureMeter {
     /// Median, to an eighth, and largest lateness so far, in ns.
     #[must_use]
     pub fn lateness_so_far(&self) -> (u64, u64) {
-        self.lateness.so_far()
+        self.meters.lateness.so_far()
     }
 
     /// A report of these figures and of the books of the pipeline that holds `held` frames.
     #[must_use]
     pub fn report(&self, books: &Books, held: u64) -> PipelineReport {
-        let (mut gaps, mut conformance) = (self.gaps.clone(), self.conformance.clone());
-        let (mut rate, mut lateness, mut timeline) = (self.rate.clone(), self.lateness.clone(), self.timeline.clone());
-        let (interval, mut times) = self.repeated;
-        if self.run.times > 0 {
-            let (asked, start) = self.last;
-            rate.record_burst(start, self.run.times * u64::from(self.last_length.bytes()), self.last_length);
-            lateness.record_many(start.signed_ps_since(asked), self.run.times);
-            timeline.repeat(self.run.times, self.last_length, start);
-            times += self.run.times;
-        }
-        count(&mut gaps, &mut conformance, interval, times);
+        let mut meters = self.meters.clone();
+        let (interval, times) = self.repeated;
+        meters.run(self.run.times, self.last, self.last_length);
+        meters.intervals(interval, times + self.run.times);
+        let Meters { gaps, conformance, rate, lateness, timeline } = meters;
         PipelineReport {
             gap: gaps.report(),
             fit: self.fit.as_ref().and_then(FitMeter::report),
@@ -265,13 +281,6 @@ impl DepartureMeter {
             behind_ns: behind.as_ns_f64(),
             obtained_share: asked.as_ps() as f64 / took.as_ps() as f64,
         })
-    }
-}
-
-fn count(gaps: &mut GapMeter, conformance: &mut ConformanceMeter, interval: Interval, times: u64) {
-    if times > 0 {
-        gaps.count(interval.got, times);
-        conformance.count(interval.asked, interval.got, interval.back_to_back, times);
     }
 }
 
