@@ -1,7 +1,7 @@
 //! Histograms in few buckets, for reports and pages.
 
+use crate::ns;
 use hdrhistogram::Histogram;
-use units::PS_PER_NS;
 
 /// Counts by value: (upper end in ns, how many are above the bucket before and not above this one).
 /// A value is told apart from an end to 0.1 %.
@@ -14,7 +14,7 @@ pub(crate) fn steps(histogram: &Histogram<u64>, steps: &[f64]) -> Buckets {
     let mut buckets = Buckets::new();
     let mut end = f64::NEG_INFINITY;
     for value in histogram.iter_recorded() {
-        let least = histogram.lowest_equivalent(value.value_iterated_to()) as f64 / PS_PER_NS as f64;
+        let least = ns(histogram.lowest_equivalent(value.value_iterated_to()) as f64);
         while least > end {
             end = ends.next().expect("u64 of ps ends before 10^20 ns");
             buckets.push((end, 0));

@@ -1,6 +1,7 @@
 use crate::buckets::{Buckets, steps};
 use crate::histogram::Tallies;
 use crate::moments::Moments;
+use crate::ns;
 use crate::report::ConformanceReport;
 use hdrhistogram::Histogram;
 use units::{FrameLen, PS_PER_NS, Span, Time};
@@ -110,17 +111,16 @@ impl ConformanceMeter {
         }
         let gaps = self.errors.len();
         let share = |of: u64| of as f64 / gaps as f64;
-        let ns = |ps: u64| ps as f64 / PS_PER_NS as f64;
         let errors = self.errors.all();
-        let quantile = |q| ns(errors.value_at_quantile(q).min(self.largest));
+        let quantile = |q| ns(errors.value_at_quantile(q).min(self.largest) as f64);
         Some(ConformanceReport {
             count: gaps,
-            asked_mean_ns: self.asked.mean() / PS_PER_NS as f64,
-            asked_min_ns: self.asked.min() as f64 / PS_PER_NS as f64,
-            asked_max_ns: self.asked.max() as f64 / PS_PER_NS as f64,
+            asked_mean_ns: ns(self.asked.mean()),
+            asked_min_ns: ns(self.asked.min() as f64),
+            asked_max_ns: ns(self.asked.max() as f64),
             p50: quantile(0.50),
             p99: quantile(0.99),
-            max_ns: ns(self.largest),
+            max_ns: ns(self.largest as f64),
             within_1_byte_time: self.byte_time.map(|_| share(self.within.counts[0])),
             within_64ns: share(self.within.counts[1]),
             within_256ns: share(self.within.counts[2]),

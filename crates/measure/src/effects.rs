@@ -1,6 +1,7 @@
 use crate::histogram::Tallies;
 use crate::kinds::kinds;
 use crate::moments::Moments;
+use crate::ns;
 use crate::plots::GapPlot;
 use serde::{Serialize, Serializer};
 use std::collections::VecDeque;
@@ -185,13 +186,13 @@ impl Effects {
     pub fn delay(&self) -> Option<DelayReport> {
         let delays = self.delays.as_ref().filter(|delays| delays.moments.count() > 0)?;
         let all = delays.tallies.all();
-        let (min_ns, max_ns) = (delays.moments.min() as f64 / 1_000.0, delays.moments.max() as f64 / 1_000.0);
+        let (min_ns, max_ns) = (ns(delays.moments.min() as f64), ns(delays.moments.max() as f64));
         // The upper end of a bucket may be above all that is in it.
-        let quantile = |q: f64| (all.value_at_quantile(q) as f64 / 1_000.0).clamp(min_ns, max_ns);
+        let quantile = |q: f64| ns(all.value_at_quantile(q) as f64).clamp(min_ns, max_ns);
         Some(DelayReport {
             count: delays.moments.count(),
-            mean_ns: delays.moments.mean() / 1_000.0,
-            std_ns: delays.moments.deviation() / 1_000.0,
+            mean_ns: ns(delays.moments.mean()),
+            std_ns: ns(delays.moments.deviation()),
             min_ns,
             max_ns,
             p50: quantile(0.5),

@@ -1,3 +1,4 @@
+use crate::ns;
 use crate::special::{chi2_above, kolmogorov};
 use serde::Serialize;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub trait Reference: Send + Sync {
 }
 
 /// How well gaps follow a law.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct FitReport {
     /// The law that was asked.
     pub distribution: String,
@@ -179,22 +180,11 @@ impl FitMeter {
             distribution: self.law.text().to_owned(),
             count,
             sampled_from: (self.seen > count).then_some(self.seen),
-            ks_d: None,
-            ks_critical_05: None,
-            ks_p: None,
-            ks2_d: None,
-            ks2_critical_05: None,
-            chi2: None,
-            chi2_df: None,
-            chi2_p: None,
-            mse: 0.0,
-            kl: None,
-            bins: 0,
-            outside: 0.0,
             lag1: self.neighbours.correlation(),
             strata: self.law.strata(),
-            law_mean_ns: mean.map(|ps| ps / 1e3),
-            law_std_ns: deviation.map(|ps| ps / 1e3),
+            law_mean_ns: mean.map(ns),
+            law_std_ns: deviation.map(ns),
+            ..FitReport::default()
         };
         match self.law.atoms() {
             Some(atoms) => self.judge_atoms(&atoms, &mut report),

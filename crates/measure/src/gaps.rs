@@ -1,9 +1,10 @@
 use crate::conformance::Within;
 use crate::histogram::Tallies;
 use crate::moments::Moments;
+use crate::ns;
 use crate::report::{GapError, GapReport};
 use hdrhistogram::Histogram;
-use units::{PS_PER_NS, Span, Time};
+use units::{Span, Time};
 
 /// Inter-departure times (start to start) and, where a fixed gap was asked, their error.
 #[derive(Clone)]
@@ -110,10 +111,6 @@ impl Against {
             within_1us: share(3),
         }
     }
-}
-
-fn ns(ps: f64) -> f64 {
-    ps / PS_PER_NS as f64
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ use units::PS_PER_S;
 /// Values of three significant digits and how often each came.
 ///
 /// Each power of two has a table, which is found when its first value comes; that takes microseconds. What may not wait
-/// has all of them from the start ([`Buckets::at_hand`]).
+/// has all of them from the start ([`Counts::at_hand`]).
 ///
 /// The buckets are those of `HdrHistogram`, which makes what is read of them. To count there takes 2 ns longer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Buckets {
+pub(crate) struct Counts {
     tables: Vec<Vec<u64>>,
 }
 
@@ -16,7 +16,7 @@ pub(crate) struct Buckets {
 /// bucket when it changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Tallies {
-    buckets: Buckets,
+    counts: Counts,
     counted: u64,
     /// The last value, and how often it came since it is the last.
     value: u64,
@@ -44,13 +44,13 @@ fn least(bucket: usize) -> u64 {
 
 impl Default for Tallies {
     fn default() -> Self {
-        let mut buckets = Buckets::default();
-        buckets.at_hand();
-        Tallies { buckets, counted: 0, value: 0, times: 0 }
+        let mut counts = Counts::default();
+        counts.at_hand();
+        Tallies { counts, counted: 0, value: 0, times: 0 }
     }
 }
 
-impl Buckets {
+impl Counts {
     /// Finds room for values up to 100 s of ps, so that nothing waits for it later.
     pub(crate) fn at_hand(&mut self) {
         for table in 0..=bucket(100 * PS_PER_S) / TABLE {
@@ -130,7 +130,7 @@ impl Tallies {
     #[inline]
     pub(crate) fn count_many(&mut self, value: u64, times: u64) {
         if value != self.value {
-            self.buckets.count(self.value, self.times);
+            self.counts.count(self.value, self.times);
             self.counted += self.times;
             (self.value, self.times) = (value, 0);
         }
@@ -144,7 +144,7 @@ impl Tallies {
 
     /// All of them.
     pub(crate) fn all(&self) -> Histogram<u64> {
-        let mut all = self.buckets.all();
+        let mut all = self.counts.all();
         record(&mut all, self.value, self.times);
         all
     }
@@ -194,10 +194,10 @@ mod tests {
         }
         tallies.count(0); // which puts the last one in its bucket
         for quantile in [1e-6, 0.01, 0.3, 0.5, 0.9, 0.99, 0.999, 1.0] {
-            assert_eq!(tallies.buckets.at_quantile(quantile), expected.value_at_quantile(quantile), "{quantile}");
+            assert_eq!(tallies.counts.at_quantile(quantile), expected.value_at_quantile(quantile), "{quantile}");
         }
         assert_eq!(
-            Buckets::default().at_quantile(0.5),
+            Counts::default().at_quantile(0.5),
             Histogram::<u64>::new(3).expect("digits").value_at_quantile(0.5)
         );
     }

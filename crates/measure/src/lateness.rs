@@ -1,5 +1,6 @@
 use crate::buckets::steps;
 use crate::histogram::Tallies;
+use crate::ns;
 use crate::report::{Hiccups, LatenessReport};
 use units::{PS_PER_NS, Time};
 
@@ -26,7 +27,7 @@ impl Default for LatenessMeter {
             coarse: [0; 256],
             latest: 0,
             earliest: 0,
-            hiccups: Hiccups { above_ns: ns(HICCUP), ..Hiccups::default() },
+            hiccups: Hiccups { above_ns: ns(HICCUP as f64), ..Hiccups::default() },
             in_hiccup: false,
         }
     }
@@ -75,15 +76,15 @@ impl LatenessMeter {
             return None;
         }
         let late = self.late.all();
-        let quantile = |q| ns(late.value_at_quantile(q).min(self.latest));
+        let quantile = |q| ns(late.value_at_quantile(q).min(self.latest) as f64);
         Some(LatenessReport {
             p50: quantile(0.50),
             p99: quantile(0.99),
-            max: ns(self.latest),
-            early_max: ns(self.earliest),
+            max: ns(self.latest as f64),
+            early_max: ns(self.earliest as f64),
             histogram: steps(&late, &[1.0, 2.0, 5.0]),
             hiccups: Some(Hiccups {
-                longest_ns: if self.latest > HICCUP { ns(self.latest) } else { 0.0 },
+                longest_ns: if self.latest > HICCUP { ns(self.latest as f64) } else { 0.0 },
                 ..self.hiccups
             }),
         })
@@ -106,10 +107,6 @@ fn least(bucket: usize) -> u64 {
         _ if octave < 64 => (4 + quarter) << (octave - 2),
         _ => u64::MAX,
     }
-}
-
-fn ns(ps: u64) -> f64 {
-    ps as f64 / PS_PER_NS as f64
 }
 
 #[cfg(test)]

@@ -45,3 +45,8 @@ pub use report::{
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter};
 pub use streams::{IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};
 pub use timeline::Timeline;
+
+/// Picoseconds in the nanoseconds of reports.
+fn ns(ps: f64) -> f64 {
+    ps / units::PS_PER_NS as f64
+}

@@ -1,10 +1,10 @@
 use crate::buckets::Buckets;
 use crate::conformance::ConformanceMeter;
 use crate::gaps::GapMeter;
+use crate::ns;
 use crate::timeline::Timeline;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use units::PS_PER_NS;
 
 /// What can be drawn of a run, beyond its figures.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -132,8 +132,8 @@ impl GapPlot {
             bins
         };
         Some(GapPlot {
-            first_ns: (first * width) as f64 / PS_PER_NS as f64,
-            width_ns: width as f64 / PS_PER_NS as f64,
+            first_ns: ns((first * width) as f64),
+            width_ns: ns(width as f64),
             asked: asked.map(&bins),
             got: bins(got),
         })

@@ -290,7 +290,6 @@ impl Delays {
         self.moments.add(delay);
         let off = delay.saturating_sub(self.first);
         let side = if off < 0 { &mut self.below } else { &mut self.above };
-        // It grows to any value.
         side.record(off.unsigned_abs()).expect("the histogram grows to any value");
     }
 

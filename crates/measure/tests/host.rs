@@ -111,7 +111,7 @@ fn advice<'a>(report: &'a HostReport, name: &str) -> &'a Advice {
         .unwrap_or_else(|| panic!("no {name} in {:?}", names(report)))
 }
 
-/// The reference: one flow at 200 000 frames a second into a ring of 512, while the CPU has time left.
+/// The case of docs/guide/receiver.md: one flow at 200 000 frames a second into a ring of 512, while the CPU has time left.
 #[test]
 fn a_small_ring_loses_bursts_while_its_cpu_is_idle() {
     let report = Receiver::open("i40e-4.15.txt").report();

@@ -1,7 +1,7 @@
 //! What an engineer would make of the counters, with the command that mends it.
 
 use super::report::{HostReport, InterfaceReport, Place, TCP_FULL, UDP_FULL, UNWANTED};
-use crate::figures::{share, thousands};
+use crate::figures::{counted, share, thousands};
 use serde::Serialize;
 
 /// Something seen, and what to do.
@@ -50,10 +50,6 @@ pub(super) fn advise(report: &HostReport) -> Vec<Advice> {
     advice
 }
 
-fn frames(count: u64) -> String {
-    format!("{} frame{}", thousands(count), if count == 1 { "" } else { "s" })
-}
-
 fn wire(interface: &InterfaceReport) -> Option<Advice> {
     let name = &interface.name;
     let broken = interface.lost(Place::Wire).filter(|broken| *broken > 0)?;
@@ -62,18 +58,19 @@ fn wire(interface: &InterfaceReport) -> Option<Advice> {
         place: Place::Wire,
         interface: Some(name.clone()),
         frames: Some(broken),
-        seen: format!("{} came broken: the cable, the optics, or the sender's frames", frames(broken)),
+        seen: format!("{} came broken: the cable, the optics, or the sender's frames", counted(broken, "frame")),
         commands: vec![format!("ethtool -S {name} | grep -iE 'crc|err|length'"), format!("ethtool -m {name}")],
     })
 }
 
-/// The reference's first find: 512 descriptors lost frames above 120 000 a second with an idle CPU; 4096 held 1.4 million.
+/// The first find of the case in docs/guide/receiver.md: 512 descriptors lost frames above 120 000 a second with an idle
+/// CPU; 4096 held 1.4 million.
 fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     let name = &interface.name;
     let lost = interface.lost(Place::Ring).filter(|lost| *lost > 0);
     let held = interface.no_buffer.filter(|times| *times > 0);
     let what = match (lost, held) {
-        (Some(lost), _) => format!("{} found no free descriptor", frames(lost)),
+        (Some(lost), _) => format!("{} found no free descriptor", counted(lost, "frame")),
         (None, Some(times)) => {
             format!("the NIC found no free descriptor {} times, and could still wait", thousands(times))
         }
@@ -141,7 +138,7 @@ fn all_full(report: &HostReport) -> bool {
     busy.peek().is_some() && busy.all(|busy| busy > FULL)
 }
 
-/// The reference's second find: one flow goes to one queue and one CPU; many flows took 1.4 to 6 million frames a second.
+/// The second find of that case: one flow goes to one queue and one CPU; many flows took 1.4 to 6 million frames a second.
 fn spread(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     if interface.pps < NOTABLE_PPS || report.settings.cpus < 2 {
         return None;
@@ -247,7 +244,7 @@ fn backlog(report: &HostReport) -> Option<Advice> {
     let now = report.settings.netdev_max_backlog;
     let mut seen = format!(
         "{} found the backlog of a CPU full, most that of CPU {} ({})",
-        frames(lost),
+        counted(lost, "frame"),
         worst.cpu,
         setting("netdev_max_backlog", now)
     );
@@ -315,7 +312,7 @@ fn rest(report: &HostReport) -> Option<Advice> {
         frames: Some(lost),
         seen: format!(
             "rx_dropped counts {} that neither ring nor softnet explains: of a VLAN or protocol that nothing here takes, or the driver's own",
-            frames(lost)
+            counted(lost, "frame")
         ),
         commands: vec![
             format!("tcpdump -eni {} -c 20", worst.name),
@@ -372,7 +369,7 @@ fn protocol(report: &HostReport) -> Vec<Advice> {
             place: Place::Protocol,
             interface: None,
             frames: Some(count),
-            seen: format!("{} came {why}", frames(count)),
+            seen: format!("{} came {why}", counted(count, "frame")),
             commands: vec![command.to_owned()],
         })
     };
@@ -390,7 +387,7 @@ fn udp(report: &HostReport) -> Option<Advice> {
     }
     let taken = report.protocol("Udp.InDatagrams").saturating_add(report.protocol("Udp6InDatagrams"));
     let of_all = lost as f64 / (lost as f64 + taken as f64);
-    let mut seen = format!("{} ({}) found a UDP socket's buffer full", frames(lost), share(of_all));
+    let mut seen = format!("{} ({}) found a UDP socket's buffer full", counted(lost, "frame"), share(of_all));
     if let Some(worst) = report.sockets.as_ref().and_then(|sockets| sockets.first()) {
         let whose = worst.program.as_deref().map_or(String::new(), |program| format!(" of {program}"));
         let size = worst.buffer.map_or(String::new(), |bytes| format!(", which has {} B", thousands(bytes)));
@@ -428,7 +425,7 @@ fn tcp(report: &HostReport) -> Vec<Advice> {
             place: Place::Socket,
             interface: None,
             frames: Some(count),
-            seen: format!("{} {why}", frames(count)),
+            seen: format!("{} {why}", counted(count, "frame")),
             commands: vec![command.to_owned()],
         })
     };

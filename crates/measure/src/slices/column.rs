@@ -1,7 +1,8 @@
 //! One slice over many frames.
 
 use super::{Mark, SliceError, SliceTimes};
-use crate::histogram::Buckets;
+use crate::histogram::Counts;
+use crate::ns;
 use units::PS_PER_NS;
 
 /// One slice, in ps.
@@ -14,8 +15,8 @@ pub(super) struct Column {
     pub(super) intended: i128,
     worst: u64,
     count: u64,
-    all: Buckets,
-    errors: Buckets,
+    all: Counts,
+    errors: Counts,
 }
 
 /// One slice of one frame, in ps.
@@ -64,7 +65,7 @@ impl Column {
     }
 
     pub(super) fn mean(&self, sum: i128) -> f64 {
-        sum as f64 / self.count.max(1) as f64 / PS_PER_NS as f64
+        ns(sum as f64 / self.count.max(1) as f64)
     }
 
     pub(super) fn total(&self) -> SliceTimes {
@@ -74,8 +75,8 @@ impl Column {
         SliceTimes {
             count: self.count,
             mean_ns: mean,
-            p50_ns: ns(self.all.at_quantile(0.5)),
-            p99_ns: ns(self.all.at_quantile(0.99)),
+            p50_ns: ns(self.all.at_quantile(0.5) as f64),
+            p99_ns: ns(self.all.at_quantile(0.99) as f64),
             cv: if mean > 0.0 { variance.sqrt() / mean } else { 0.0 },
             raw_mean_ns: self.mean(self.raw),
         }
@@ -84,13 +85,9 @@ impl Column {
     pub(super) fn error(&self) -> SliceError {
         SliceError {
             mean_ns: self.mean(self.net - self.intended),
-            p50: ns(self.errors.at_quantile(0.5).min(self.worst)),
-            p99: ns(self.errors.at_quantile(0.99).min(self.worst)),
-            max_ns: ns(self.worst),
+            p50: ns(self.errors.at_quantile(0.5).min(self.worst) as f64),
+            p99: ns(self.errors.at_quantile(0.99).min(self.worst) as f64),
+            max_ns: ns(self.worst as f64),
         }
     }
-}
-
-fn ns(ps: u64) -> f64 {
-    ps as f64 / PS_PER_NS as f64
 }

@@ -4,10 +4,11 @@ mod column;
 mod end_to_end;
 
 use crate::figures::{brief, share, thousands, time};
+use crate::ns;
 use column::{Column, Part};
 use serde::Serialize;
 use std::fmt::Write;
-use units::{PS_PER_NS, Span, Time};
+use units::{Span, Time};
 
 pub use end_to_end::{EndToEnd, EndToEndMeter};
 
@@ -297,9 +298,9 @@ impl SliceMeter {
             start += part.net;
             SlicePart {
                 name: self.names[n].clone(),
-                start_ns: begins as f64 / PS_PER_NS as f64,
-                length_ns: part.net as f64 / PS_PER_NS as f64,
-                intended_ns: part.intended as f64 / PS_PER_NS as f64,
+                start_ns: ns(begins as f64),
+                length_ns: ns(part.net as f64),
+                intended_ns: ns(part.intended as f64),
             }
         };
         (0..self.names.len()).map(part).collect()
@@ -327,7 +328,7 @@ impl SliceMeter {
         };
         let off = |marks: &&[Mark]| {
             let whole: i64 = (0..self.names.len()).map(|n| self.part(marks, n).net).sum();
-            (whole as f64 / PS_PER_NS as f64 - total.p50_ns).abs()
+            (ns(whole as f64) - total.p50_ns).abs()
         };
         let ways = self.first.chunks(self.names.len() + 1).map(|marks| (off(&marks), marks));
         let typical = ways.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, marks)| marks);
