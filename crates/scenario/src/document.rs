@@ -165,6 +165,13 @@ impl Reader<'_> {
         if table.get("return").is_some() {
             pipeline.back = Some((format!("{}-return", pipeline.name), self.texts(table, "return")));
         }
+        self.check_repeats(table, &pipeline);
+        self.classes(table, &mut pipeline);
+        pipeline
+    }
+
+    /// Notes a count or a number of times that this input cannot have.
+    fn check_repeats(&mut self, table: &DeTable<'_>, pipeline: &PipelineText) {
         if let Some(count) = table.get("count").filter(|_| pipeline.streams.is_empty() && pipeline.replay.is_none()) {
             self.add(count.span(), "count is for streams and captures that are sent again, a port has the frames that it has: leave it out");
         }
@@ -177,6 +184,10 @@ impl Reader<'_> {
         if let Some(times) = table.get("times").filter(|_| pipeline.times == Some(0)) {
             self.add(times.span(), "a capture that is never sent makes no traffic: write 1 or more");
         }
+    }
+
+    /// The classes of a pipeline, the one without a rule behind all others.
+    fn classes(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
         let mut default = false;
         for (span, class) in self.tables(table, "pipeline.class") {
             self.check_keys(class, &["name", "match", "stages", "rate", "gap", "sync", "buffer"]);
@@ -187,10 +198,9 @@ impl Reader<'_> {
                 pipeline.classes.push(class);
             } else {
                 default = true;
-                self.default_class(class, &mut pipeline);
+                self.default_class(class, pipeline);
             }
         }
-        pipeline
     }
 
     /// A name that reports, progress lines and notes show: it is to stay in its line, and no command to a terminal.

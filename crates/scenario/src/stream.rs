@@ -20,7 +20,7 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
     let words = words(text)?;
     let mut words = Words { words: &words, at: 0 };
     let mut spec = stack(&mut words)?;
-    let mut v6 = Family::default();
+    let mut family = Family::default();
     if let Some(protocol) = protocol(&spec)
         && protocol != Protocol::Ethernet
         && words
@@ -28,15 +28,15 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
             .is_some_and(|word| word == ">" || word == "random" || Key::named(word).is_none() && !is_own_key(word))
     {
         let ports = matches!(protocol, Protocol::Udp | Protocol::Tcp);
-        endpoint(&mut words, &mut spec, (Key::Source, Key::Sport), ports, &mut v6)?;
+        endpoint(&mut words, &mut spec, (Key::Source, Key::Sport), ports, &mut family)?;
         match words.next() {
             Some(">") => {}
             Some(word) => return Err(ParseError::new(format!("'{word}' stands where '>' should"), HOW)),
             None => return Err(ParseError::new("the destination is missing", HOW)),
         }
-        endpoint(&mut words, &mut spec, (Key::Destination, Key::Dport), ports, &mut v6)?;
+        endpoint(&mut words, &mut spec, (Key::Destination, Key::Dport), ports, &mut family)?;
     }
-    pairs(&mut words, &mut spec, &mut v6)?;
+    pairs(&mut words, &mut spec, &mut family)?;
     if let Some(protocol) = protocol(&spec) {
         let needed: &[Key] = match protocol {
             Protocol::Udp | Protocol::Tcp => &[Key::Source, Key::Destination, Key::Sport, Key::Dport],
@@ -47,35 +47,32 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
             return Err(ParseError::new(format!("the stream has no {}", key.meaning()), HOW));
         }
     }
-    if let Stack::Made { v6: over_v6, .. } = &mut spec.stack {
-        *over_v6 = v6.is_v6.unwrap_or(false);
+    if let Stack::Made { v6, .. } = &mut spec.stack {
+        *v6 = family.is_v6.unwrap_or(false);
     }
     spec.check()?;
     Ok(spec)
 }
 
-/// The words of a text: `>` stands alone, quotes and parentheses hold blanks.
+/// The words of a text: `>` stands alone, quotes hold blanks.
 fn words(text: &str) -> Result<Vec<String>, ParseError> {
     let mut words = Vec::new();
     let mut word = String::new();
-    let mut quote = None;
+    let mut quoted = false;
     for c in text.chars() {
-        match (quote, c) {
-            (Some(end), c) if c == end => quote = None,
-            (Some(_), c) => word.push(c),
-            (None, '"') => {
-                quote = Some('"');
+        match c {
+            '"' => {
+                quoted = !quoted;
                 // What is quoted is a word even if it is empty.
                 word.push('\u{0}');
             }
-            (None, '>') => {
-                words.extend([std::mem::take(&mut word), ">".to_owned()]);
-            }
-            (None, c) if c.is_whitespace() => words.push(std::mem::take(&mut word)),
-            (None, c) => word.push(c),
+            _ if quoted => word.push(c),
+            '>' => words.extend([std::mem::take(&mut word), ">".to_owned()]),
+            _ if c.is_whitespace() => words.push(std::mem::take(&mut word)),
+            _ => word.push(c),
         }
     }
-    if quote.is_some() {
+    if quoted {
         return Err(ParseError::new(format!("a quote in '{text}' does not end"), "write another \" behind it"));
     }
     words.push(word);
@@ -199,7 +196,7 @@ fn endpoint(
     spec: &mut StreamSpec,
     (address, port): (Key, Key),
     ports: bool,
-    v6: &mut Family,
+    family: &mut Family,
 ) -> Result<(), ParseError> {
     let mut word = words.next().ok_or_else(|| ParseError::new("an address is missing", HOW))?;
     let random = word == "random";
@@ -216,7 +213,7 @@ fn endpoint(
         None if word.matches(':').count() > 1 => (word, None),
         None => word.split_once(':').map_or((word, None), |(address, port)| (address, Some(port))),
     };
-    v6.see(addresses)?;
+    family.see(addresses)?;
     let number = match number {
         Some(number) if !ports => {
             let what = format!("':{number}' is a port, which this protocol does not have");
@@ -260,7 +257,7 @@ fn is_own_key(word: &str) -> bool {
     OWN.contains(&word)
 }
 
-fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, v6: &mut Family) -> Result<(), ParseError> {
+fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, family: &mut Family) -> Result<(), ParseError> {
     let mut seen: Vec<&str> = Vec::new();
     while let Some(word) = words.next() {
         if seen.contains(&word) {
@@ -304,7 +301,7 @@ fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, v6: &mut Family) -> Resul
                 }
                 let text = words.value(word)?;
                 if key.kind() == Kind::Address {
-                    v6.see(text)?;
+                    family.see(text)?;
                 }
                 let mut values = values(key, text, random)?;
                 values.step = step(words)?.unwrap_or(1);
