@@ -42,7 +42,7 @@ pub struct Verdict {
 
 const STYLE: &str = include_str!("style.css");
 
-/// What the figures mean. The reference has all of it; a page must be understood without.
+/// What the figures mean. docs/reference/report.md has all of it; a page must be understood without.
 const TERMS: &[(&str, &str)] = &[
     ("frame", "an Ethernet frame. Its bytes include the FCS; preamble and inter-frame gap are not counted."),
     (

@@ -4,7 +4,7 @@
 use crate::plots;
 use crate::text::{details, figures, table};
 use measure::figures::{bits, brief, counted, digits, share, thousands, time};
-use measure::{LimitedUser, PipelineReport, Tally};
+use measure::{LimitReport, LimitedUser, PipelineReport, Tally};
 
 /// Classes that are drawn; all are in the table.
 const DRAWN: usize = 16;
@@ -98,7 +98,11 @@ pub(crate) fn limit(report: &PipelineReport) -> String {
         thousands(users.capacity as u64)
     );
     out.push_str(&format!("<p class=\"note\">{}</p>\n", figures(&sentence)));
+    out + &obtained(limit) + &talkers(limit) + "</div>\n"
+}
 
+/// How near to their rates users came who were held back.
+fn obtained(limit: &LimitReport) -> String {
     let percent = |ratio: f64| format!("{} %", digits(ratio * 100.0, 6));
     let windows = ["10ms", "100ms", "1s"].into_iter().filter_map(|length| Some((length, limit.error.get(length)?)));
     let rows: Vec<Vec<String>> = windows
@@ -108,23 +112,26 @@ pub(crate) fn limit(report: &PipelineReport) -> String {
         })
         .collect();
     if rows.is_empty() {
-        out.push_str("<p class=\"note\">No user was held back for two windows of 10 ms, so that none tells how near to its rate it came.</p>\n");
-    } else {
-        let head = ["windows of", "least", "median", "most", "error p99", "worst error", "windows"];
-        let caption =
-            "What users who were held back got of their rate, by length of window; error is how far that is from 100 %";
-        out.push_str(&table(caption, &head, &rows));
+        return "<p class=\"note\">No user was held back for two windows of 10 ms, so that none tells how near to its rate it came.</p>\n".to_owned();
     }
+    let head = ["windows of", "least", "median", "most", "error p99", "worst error", "windows"];
+    let caption =
+        "What users who were held back got of their rate, by length of window; error is how far that is from 100 %";
+    table(caption, &head, &rows)
+}
+
+/// The users who sent most.
+fn talkers(limit: &LimitReport) -> String {
     let row = |user: &LimitedUser| {
         let [passed, exceeded] = [user.passed_bytes, user.exceeded_bytes].map(thousands);
         vec![user.user.clone(), bits(user.rate_bps as f64), passed, exceeded]
     };
-    if !limit.talkers.is_empty() {
-        let rows: Vec<Vec<String>> = limit.talkers.iter().map(row).collect();
-        let head = ["user", "rate", "bytes passed", "bytes beyond it"];
-        out.push_str(&table("The users who sent most; bytes as the rate counts them", &head, &rows));
+    if limit.talkers.is_empty() {
+        return String::new();
     }
-    out + "</div>\n"
+    let rows: Vec<Vec<String>> = limit.talkers.iter().map(row).collect();
+    let head = ["user", "rate", "bytes passed", "bytes beyond it"];
+    table("The users who sent most; bytes as the rate counts them", &head, &rows)
 }
 
 /// Each class by itself, of pipeline number `i` of the page.
