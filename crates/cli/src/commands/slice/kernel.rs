@@ -159,30 +159,12 @@ impl KernelSlices {
     }
 
     fn follow(&self, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
-        if self.counters.len() > slice::MOST_EVENTS {
-            let (asked, most) = (self.counters.len(), slice::MOST_EVENTS);
-            return Err(Failure::new(format!(
-                "--counters: {asked} events are too many: name up to {most}, and run again for more"
-            )));
-        }
-        if let Some(twice) = (1..self.counters.len()).find(|&n| self.counters[..n].contains(&self.counters[n])) {
-            return Err(Failure::new(format!("--counters: {} is named twice: leave one out", self.counters[twice])));
-        }
+        self.check_counters()?;
         processes::check(self.pid, !self.program.is_empty())?;
         let mut journal = self.write.as_deref().map(JournalWriter::create).transpose().map_err(Failure::new)?;
         let stop = Stop::on_signals()?;
         let points = if self.points == "few" { Points::Few } else { Points::All };
-        let filter = Filter {
-            port: self.port,
-            pid: self.pid,
-            family: !self.program.is_empty(),
-            comm: self.comm.clone(),
-            direction: match self.direction.as_str() {
-                "tx" => Direction::Tx,
-                "rx" => Direction::Rx,
-                _ => Direction::Both,
-            },
-        };
+        let filter = self.filter();
         let (mut kernel, costs) =
             slice::calibrate(self.buffer, points, &self.counters, &filter).map_err(Failure::new)?;
         if let Some(journal) = &mut journal {
@@ -201,41 +183,15 @@ impl KernelSlices {
         let counted_before = kernel.totals().map_err(Failure::new)?;
         let mut program = self.start(&mut kernel)?;
         let begun = Instant::now();
-        let end = self.duration.map(|duration| begun + duration.to_std());
         let mut turns =
             self.windows.map(|windows| Turns::begin(windows, &mut kernel)).transpose().map_err(Failure::new)?;
-        let mut status = None;
-        let mut looked = begun;
-        let mut watch = || -> Result<(), Failure> {
-            while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && run.goes_on() {
-                if let Some(program) = &mut program {
-                    status = program.try_wait().map_err(waiting)?;
-                    if status.is_some() {
-                        break;
-                    }
-                }
-                if looked.elapsed() >= LOOK_FOR_PID {
-                    looked = Instant::now();
-                    if self.has_ended(&kernel)? {
-                        break;
-                    }
-                }
-                let next = turns.as_ref().map_or(LOOK, |turns| turns.next().saturating_duration_since(Instant::now()));
-                thread::sleep(next.min(LOOK));
-                run.look(&mut kernel)?;
-                if let Some(turns) = turns.as_mut().filter(|turns| turns.next() <= Instant::now()) {
-                    run.turn(&mut kernel, turns)?;
-                }
-            }
-            Ok(())
-        };
-        let watched = watch();
+        let watched = run.watch(&mut kernel, turns.as_mut(), program.as_mut(), begun, &stop);
         let took = begun.elapsed();
         // Whatever ended it, the command does not outlive it.
-        if let (Some(program), None) = (&mut program, status) {
+        if let (Some(program), Ok(None) | Err(_)) = (&mut program, &watched) {
             end_program(program)?;
         }
-        watched?;
+        let status = watched?;
         run.look(&mut kernel)?;
         let mut set = Set::of(&kernel);
         set.windows = self.windows.zip(turns.as_ref()).map(|(windows, turns)| WindowsReport {
@@ -256,6 +212,35 @@ impl KernelSlices {
         // What ended the run does not cost its report.
         let done = self.report(&run.book, set, status, page)?;
         run.failure.map_or(Ok(()), Err).and(written).and(Ok(done))
+    }
+
+    fn check_counters(&self) -> Result<(), Failure> {
+        if self.counters.len() > slice::MOST_EVENTS {
+            let (asked, most) = (self.counters.len(), slice::MOST_EVENTS);
+            return Err(Failure::new(format!(
+                "--counters: {asked} events are too many: name up to {most}, and run again for more"
+            )));
+        }
+        match (1..self.counters.len()).find(|&n| self.counters[..n].contains(&self.counters[n])) {
+            Some(twice) => {
+                Err(Failure::new(format!("--counters: {} is named twice: leave one out", self.counters[twice])))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn filter(&self) -> Filter {
+        Filter {
+            port: self.port,
+            pid: self.pid,
+            family: !self.program.is_empty(),
+            comm: self.comm.clone(),
+            direction: match self.direction.as_str() {
+                "tx" => Direction::Tx,
+                "rx" => Direction::Rx,
+                _ => Direction::Both,
+            },
+        }
     }
 
     /// Whether the process that was asked for has ended, and all that it started: nothing more can come.
@@ -387,6 +372,40 @@ struct Run<'a> {
 impl Run<'_> {
     fn goes_on(&self) -> bool {
         self.left > 0 && self.failure.is_none()
+    }
+
+    /// Takes what comes until the time, the packets or the command are at their end, or somebody ends it. Gives the
+    /// status of the command, if that has ended.
+    fn watch(
+        &mut self,
+        kernel: &mut Kernel,
+        mut turns: Option<&mut Turns>,
+        mut program: Option<&mut Child>,
+        begun: Instant,
+        stop: &Stop,
+    ) -> Result<Option<ExitStatus>, Failure> {
+        let end = self.asked.duration.map(|duration| begun + duration.to_std());
+        let mut looked = begun;
+        while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && self.goes_on() {
+            if let Some(program) = &mut program
+                && let Some(status) = program.try_wait().map_err(waiting)?
+            {
+                return Ok(Some(status));
+            }
+            if looked.elapsed() >= LOOK_FOR_PID {
+                looked = Instant::now();
+                if self.asked.has_ended(kernel)? {
+                    break;
+                }
+            }
+            let next = turns.as_ref().map_or(LOOK, |turns| turns.next().saturating_duration_since(Instant::now()));
+            thread::sleep(next.min(LOOK));
+            self.look(kernel)?;
+            if let Some(turns) = turns.as_mut().filter(|turns| turns.next() <= Instant::now()) {
+                self.turn(kernel, turns)?;
+            }
+        }
+        Ok(None)
     }
 
     /// Takes what has come, at the pace at which it came.
