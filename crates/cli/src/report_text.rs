@@ -58,7 +58,9 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     }
     frame_lines(out, report)?;
     gap_lines(out, report)?;
-    departure_lines(out, report)?;
+    lateness_lines(out, report)?;
+    readiness_lines(out, report)?;
+    line_lines(out, report)?;
     if let Some(limit) = &report.limit {
         limit_lines(out, limit)?;
     }
@@ -173,8 +175,8 @@ fn gap_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
-/// How the schedule was kept, and what stood in its way.
-fn departure_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
+/// How late departures were.
+fn lateness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(late) = report.lateness.as_ref().filter(|_| report.says_when()) {
         writeln!(
             out,
@@ -194,6 +196,11 @@ fn departure_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
             )?;
         }
     }
+    Ok(())
+}
+
+/// Whether frames were there when they were due, and what was done where they were not.
+fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(starved) = report.starved.filter(|starved| *starved > 0) {
         writeln!(out, "  starved   {}: no frame was ready when one was due", counted(starved, "time"))?;
     }
@@ -229,6 +236,11 @@ fn departure_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
             counted(forgiven.times, "time")
         )?;
     }
+    Ok(())
+}
+
+/// What the line, or what is in the way to it, did to departures.
+fn line_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(crowded) = report.crowded.filter(|crowded| *crowded > 0) {
         writeln!(out, "  crowded   {} waited for the frame before to leave the line", counted(crowded, "departure"))?;
     }
@@ -279,6 +291,7 @@ fn departure_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
+/// What a limit did to frames, and who shared its work.
 fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     writeln!(
         out,
@@ -318,6 +331,23 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
         thousands(users.reclaimed),
         thousands(users.refused)
     )?;
+    user_lines(out, limit)?;
+    let loads = limit.workers.iter().map(|worker| worker.frames);
+    if let (Some(least), Some(most)) = (loads.clone().min(), loads.max()) {
+        writeln!(
+            out,
+            "  workers   {}, {} to {} frames each; {} frames found one too busy",
+            limit.workers.len(),
+            thousands(least),
+            thousands(most),
+            thousands(limit.workers.iter().map(|worker| worker.overrun).sum::<u64>() + limit.undealt.unwrap_or(0))
+        )?;
+    }
+    Ok(())
+}
+
+/// How near to their rates users came, and who sent most.
+fn user_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     for length in ["10ms", "100ms", "1s"] {
         let Some(window) = limit.error.get(length) else { continue };
         writeln!(
@@ -341,20 +371,10 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
             bits(talker.rate_bps as f64)
         )?;
     }
-    let loads = limit.workers.iter().map(|worker| worker.frames);
-    if let (Some(least), Some(most)) = (loads.clone().min(), loads.max()) {
-        writeln!(
-            out,
-            "  workers   {}, {} to {} frames each; {} frames found one too busy",
-            limit.workers.len(),
-            thousands(least),
-            thousands(most),
-            thousands(limit.workers.iter().map(|worker| worker.overrun).sum::<u64>() + limit.undealt.unwrap_or(0))
-        )?;
-    }
     Ok(())
 }
 
+/// What a receiver counted of a stream.
 fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
     write!(out, "  stream {:<2} ", report.stream)?;
     if let Some(sent) = report.sent {
@@ -387,6 +407,7 @@ fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
     writeln!(out)
 }
 
+/// Gaps against the law that was asked.
 fn fit_lines(out: &mut String, fit: &FitReport) -> fmt::Result {
     write!(out, "  law       {}", fit.distribution)?;
     if let (Some(mean), Some(std)) = (fit.law_mean_ns, fit.law_std_ns) {

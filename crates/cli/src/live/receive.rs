@@ -7,11 +7,17 @@ use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::ready;
 use crate::stop::Stop;
-use dpdk::{PacketRing, RingConfig};
+use dpdk::{Batch, PacketRing, RingConfig};
 use measure::{Flow, PipelineReport};
 use serde_json::{Map, json};
+use sim::CaptureWriter;
 use std::time::{Duration, Instant};
-use units::{FrameLen, Span, Time};
+use units::{FrameLen, Time};
+
+/// How often what came is written to the file, for whoever kills the run.
+const FLUSH: Duration = Duration::from_secs(1);
+/// How long frames are waited for between two looks at whether the run is to end.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Receives from an interface by its packet ring until told to stop.
 pub(crate) fn receive(
@@ -22,66 +28,43 @@ pub(crate) fn receive(
 ) -> Result<Outcome, Failure> {
     let mut ring = PacketRing::open(name, &RingConfig::default()).map_err(Failure::new)?;
     far_end::say_what_comes_before(name);
-    let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
+    let writer = reception.write.map(CaptureWriter::create).transpose().map_err(Failure::new)?;
     let longest = ring.mtu().map_err(Failure::new)? + 14;
+    let mut taker = Taker {
+        receiver,
+        count: reception.count,
+        longest,
+        epoch_ns: None,
+        flow: Flow::default(),
+        writer,
+        bytes: Vec::new(),
+    };
     let begin = Instant::now();
-    let mut flow = Flow::default();
-    let mut epoch_ns = None;
-    let mut bytes = Vec::new();
+    let mut flushed = begin;
     let mut failure = None;
-    let mut flushed = Instant::now();
-    let left =
-        |duration: Option<Span>| duration.map_or(Duration::MAX, |span| span.to_std().saturating_sub(begin.elapsed()));
     ready::tell(reception.common);
     let mut progress = Progress::new(reception.common, ["measure"]);
-    while !stop.asked() && receiver.frames() < reception.count {
+    while failure.is_none() && !stop.asked() && !taker.has_all() {
         if progress.is_due() {
-            progress.say(0, receiver.so_far(progress.passed()));
+            progress.say(0, taker.receiver.so_far(progress.passed()));
         }
-        let left = left(reception.duration);
+        let left = reception.duration.map_or(LOOK, |span| span.to_std().saturating_sub(begin.elapsed()).min(LOOK));
         if left.is_zero() {
             break;
         }
-        match ring.next(left.min(Duration::from_millis(100))) {
-            Ok(None) => {}
-            Ok(Some(batch)) => {
-                for frame in &batch {
-                    if receiver.frames() >= reception.count {
-                        break;
-                    }
-                    let epoch = *epoch_ns.get_or_insert(frame.time_ns);
-                    let start = Time::from_ps(frame.time_ns.saturating_sub(epoch) * units::PS_PER_NS);
-                    receiver.record(start, FrameLen::of_captured(frame.link_len()));
-                    receiver.record_stamp(frame.bytes, frame.time_ns);
-                    flow.partial_checksums += u64::from(frame.partial_checksum);
-                    flow.super_frames += u64::from(frame.original_len > longest);
-                    if let Some(writer) = &mut writer {
-                        bytes.clear();
-                        frame.write_to(&mut bytes);
-                        failure = writer.write(frame.time_ns, &bytes, frame.link_len()).err().map(Failure::new);
-                    }
-                    if failure.is_some() {
-                        break;
-                    }
-                }
-            }
-            Err(error) => {
-                failure = Some(Failure::new(error));
-                break;
-            }
-        }
-        if let Some(writer) = writer.as_mut().filter(|_| flushed.elapsed() >= Duration::from_secs(1)) {
-            failure = failure.or(writer.flush().err().map(Failure::new));
+        failure = match ring.next(left) {
+            Ok(Some(batch)) => taker.take(&batch).err(),
+            Ok(None) => None,
+            Err(error) => Some(Failure::new(error)),
+        };
+        if flushed.elapsed() >= FLUSH {
+            failure = failure.or(taker.flush().err());
             flushed = Instant::now();
-        }
-        if failure.is_some() {
-            break;
         }
     }
     drop(progress);
-    if let Some(writer) = &mut writer {
-        failure = failure.or(writer.flush().err().map(Failure::new));
-    }
+    failure = failure.or(taker.flush().err());
+    let mut flow = taker.flow;
     match ring.counts() {
         Ok(counts) => flow.kernel_drops = counts.dropped,
         Err(error) => failure = failure.or(Some(Failure::new(error))),
@@ -99,4 +82,48 @@ pub(crate) fn receive(
     );
     let partial = PipelineReport { flow: Some(flow), ..PipelineReport::default() };
     Ok(Outcome { reports: vec![partial], limits, failure })
+}
+
+/// What is done with frames as they come.
+struct Taker<'a> {
+    receiver: &'a mut Receiver,
+    /// How many frames are taken.
+    count: u64,
+    /// The longest frame that the interface's MTU allows, in bytes without FCS.
+    longest: u32,
+    /// The stamp of the first frame, from which on time is told.
+    epoch_ns: Option<u64>,
+    flow: Flow,
+    writer: Option<CaptureWriter>,
+    bytes: Vec<u8>,
+}
+
+impl Taker<'_> {
+    fn has_all(&self) -> bool {
+        self.receiver.frames() >= self.count
+    }
+
+    fn take(&mut self, batch: &Batch<'_>) -> Result<(), Failure> {
+        for frame in batch {
+            if self.has_all() {
+                break;
+            }
+            let epoch = *self.epoch_ns.get_or_insert(frame.time_ns);
+            let start = Time::from_ps(frame.time_ns.saturating_sub(epoch) * units::PS_PER_NS);
+            self.receiver.record(start, FrameLen::of_captured(frame.link_len()));
+            self.receiver.record_stamp(frame.bytes, frame.time_ns);
+            self.flow.partial_checksums += u64::from(frame.partial_checksum);
+            self.flow.super_frames += u64::from(frame.original_len > self.longest);
+            if let Some(writer) = &mut self.writer {
+                self.bytes.clear();
+                frame.write_to(&mut self.bytes);
+                writer.write(frame.time_ns, &self.bytes, frame.link_len()).map_err(Failure::new)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.writer.as_mut().map_or(Ok(()), CaptureWriter::flush).map_err(Failure::new)
+    }
 }
