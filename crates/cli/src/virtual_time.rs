@@ -28,53 +28,14 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     files::check(request)?;
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
-        let mut sink = open_sink(plan, source.epoch_ns())?;
-        let frames = assemble::frames(plan)?;
-        let build = |stage: &StageConfig, path: &str| Ok(stage.build(request.seed(), path));
-        let mut pipeline = assemble::pipeline(plan, build, |class, ask, path| {
-            schedule(plan, ask, path, request.seed(), frames[class])
-        })?;
-        if let Some(sampling) = assemble::sampling(request, &plan.name, source.is_backlog()) {
-            pipeline = pipeline.slicing(&assemble::stage_names(plan), &sampling);
-        }
-        let logs = request.log(plan, &plan.name, &mut pipeline)?;
-        let limits = Limits {
-            duration: request.common.duration,
-            window: request.common.window,
-            asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
-        };
-        let mut watch =
-            Onlooker { stop, progress: Progress::new(&request.common, [plan.name.as_str()]), name: &plan.name };
-        let run = sim::run(source.as_mut(), &mut pipeline, sink.as_mut(), limits, &mut watch);
-        drop(watch);
-        for log in logs {
-            outcome.failure = outcome.failure.or(log.finish().err());
-        }
-        let mut report = run.report;
-        report.name.clone_from(&plan.name);
-        limits::report(plan, &mut report);
-        report.pacer = Some(plan.pacer.name());
-        for class in &mut report.classes {
-            class.pacer = report.pacer;
-        }
-        if plan.asks_nothing() {
-            report.forget_ask();
-            if source.is_backlog() && plan.pacer == Pacer::Unpaced {
-                // All is there from the start, to go back to back: each waits for the one before, as it should.
-                (report.lateness, report.crowded, report.shortfall) = (None, None, None);
-            }
-        }
-        // A model has crowded lines, but no hiccups.
-        if let Some(lateness) = &mut report.lateness {
-            lateness.hiccups = None;
-        }
+        let (report, failure) = run_one(plan, source.as_mut(), request, stop)?;
         warnings.extend(resolution::of_model(plan));
         let Oddities { disordered, made_headers } = source.oddities();
         oddities.disordered += disordered;
         oddities.made_headers += made_headers;
         say_what_did_not_fit(&report);
         outcome.reports.push(report);
-        outcome.failure = outcome.failure.or(run.failure.map(Failure::new));
+        outcome.failure = failure;
         if outcome.failure.is_some() {
             break;
         }
@@ -84,6 +45,52 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     outcome.limits.insert("capture_stamps".into(), json!("rounded to the nearest ns"));
     resolution::note_oddities(oddities, &mut outcome.limits);
     Ok(outcome)
+}
+
+/// Runs a pipeline to its end. Gives its report, and what ended it early, if anything did.
+fn run_one(
+    plan: &PipelinePlan,
+    source: &mut dyn Source,
+    request: &Request,
+    stop: &Stop,
+) -> Result<(PipelineReport, Option<Failure>), Failure> {
+    let mut sink = open_sink(plan, source.epoch_ns())?;
+    let frames = assemble::frames(plan)?;
+    let build = |stage: &StageConfig, path: &str| Ok(stage.build(request.seed(), path));
+    let mut pipeline =
+        assemble::pipeline(plan, build, |class, ask, path| schedule(plan, ask, path, request.seed(), frames[class]))?;
+    if let Some(sampling) = assemble::sampling(request, &plan.name, source.is_backlog()) {
+        pipeline = pipeline.slicing(&assemble::stage_names(plan), &sampling);
+    }
+    let logs = request.log(plan, &plan.name, &mut pipeline)?;
+    let limits = Limits {
+        duration: request.common.duration,
+        window: request.common.window,
+        asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
+    };
+    let mut watch = Onlooker { stop, progress: Progress::new(&request.common, [plan.name.as_str()]), name: &plan.name };
+    let run = sim::run(source, &mut pipeline, sink.as_mut(), limits, &mut watch);
+    drop(watch);
+    let mut failure = None;
+    for log in logs {
+        failure = failure.or(log.finish().err());
+    }
+    let mut report = run.report;
+    report.name.clone_from(&plan.name);
+    limits::report(plan, &mut report);
+    report.set_pacer(plan.pacer.name());
+    if plan.asks_nothing() {
+        report.forget_ask();
+        if source.is_backlog() && plan.pacer == Pacer::Unpaced {
+            // All is there from the start, to go back to back: each waits for the one before, as it should.
+            (report.lateness, report.crowded, report.shortfall) = (None, None, None);
+        }
+    }
+    // A model has crowded lines, but no hiccups.
+    if let Some(lateness) = &mut report.lateness {
+        lateness.hiccups = None;
+    }
+    Ok((report, failure.or(run.failure.map(Failure::new))))
 }
 
 /// Gaps or rates that the frames do not fit in are said, not only counted.

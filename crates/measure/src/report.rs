@@ -161,6 +161,14 @@ impl PipelineReport {
         }
     }
 
+    /// Names the pacer that was used, of all classes too.
+    pub fn set_pacer(&mut self, name: &'static str) {
+        self.pacer = Some(name);
+        for class in &mut self.classes {
+            class.pacer = Some(name);
+        }
+    }
+
     /// True where somebody said when frames depart: a pacer, or stages that hold them. Otherwise nothing is late.
     #[must_use]
     pub fn says_when(&self) -> bool {

@@ -177,10 +177,7 @@ fn named(plan: &PipelinePlan, finished: Finished) -> PipelineReport {
         Pacer::Auto => Pacer::Deadline,
         pacer => pacer,
     };
-    report.pacer = Some(pacer.name());
-    for class in &mut report.classes {
-        class.pacer = report.pacer;
-    }
+    report.set_pacer(pacer.name());
     if plan.asks_nothing() {
         report.forget_ask();
     }
