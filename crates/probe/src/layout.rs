@@ -47,8 +47,6 @@ pub const FIRST_SLOT: usize = 512;
 pub(crate) const AT_MAGIC: usize = 0;
 pub(crate) const AT_VERSION: usize = 1;
 pub(crate) const AT_SLOTS: usize = 2;
-/// Of a slot's word 1: the thread's block before was dropped.
-pub(crate) const AFTER_DROP: u64 = 1 << 9;
 pub(crate) const AT_ENABLED: usize = 3;
 pub(crate) const AT_COSTS: usize = 4;
 pub(crate) const AT_WRITTEN: usize = 8;
@@ -56,6 +54,8 @@ pub(crate) const AT_READ: usize = 16;
 pub(crate) const AT_LOOKED: usize = 17;
 pub(crate) const AT_DROPPED: usize = 24;
 pub(crate) const AT_NAMES: usize = 64;
+/// Of a slot's word 1: the thread's block before was dropped.
+pub(crate) const AFTER_DROP: u64 = 1 << 9;
 
 /// Blocks for which a ring of so many bytes has room.
 #[must_use]

@@ -13,15 +13,21 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-#[test]
-fn blocks_come_as_they_were_written() {
+/// A ring of about so many bytes, `ring` in a folder that is gone after the test, whose probes are on.
+fn ring(bytes: usize) -> (TempDir, Ring, Reader) {
     let folder = folder();
     let path = folder.path().join("ring");
-    let ring = Ring::configure(&path, 64 << 10).expect("it is made");
+    let ring = Ring::configure(&path, bytes).expect("it is made");
+    let reader = Reader::open(&path).expect("it is there");
+    reader.enable(true);
+    (folder, ring, reader)
+}
+
+#[test]
+fn blocks_come_as_they_were_written() {
+    let (_folder, ring, mut reader) = ring(64 << 10);
     ring.name(3, "outer");
     ring.name(5, "two\nlines");
-    let mut reader = Reader::open(&path).expect("it is there");
-    reader.enable(true);
     let before = ticks();
     let mut block = ring.init(17, Direction::Receive);
     block.lengths(8, 20, 1_028);
@@ -94,11 +100,7 @@ fn a_full_ring_drops_and_counts() {
 
 #[test]
 fn sections_beyond_the_room_are_counted() {
-    let folder = folder();
-    let path = folder.path().join("ring");
-    let ring = Ring::configure(&path, 64 << 10).expect("it is made");
-    let mut reader = Reader::open(&path).expect("it is there");
-    reader.enable(true);
+    let (_folder, ring, mut reader) = ring(64 << 10);
     let mut block = ring.init(6, Direction::Send);
     for _ in 0..20 {
         block.start(1);
@@ -111,11 +113,7 @@ fn sections_beyond_the_room_are_counted() {
 
 #[test]
 fn threads_share_a_ring() {
-    let folder = folder();
-    let path = folder.path().join("ring");
-    let ring = Ring::configure(&path, 4 << 20).expect("it is made");
-    let mut reader = Reader::open(&path).expect("it is there");
-    reader.enable(true);
+    let (_folder, ring, mut reader) = ring(4 << 20);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -152,15 +150,11 @@ fn what_is_no_ring_is_refused() {
 /// A thread that is killed between taking a place and filling it does not hold up those behind it for ever.
 #[test]
 fn a_block_that_nobody_finishes_is_given_up_and_counted() {
-    let folder = folder();
-    let path = folder.path().join("ring");
-    let ring = Ring::configure(&path, 64 << 10).expect("it is made");
-    let mut reader = Reader::open(&path).expect("it is there");
-    reader.enable(true);
+    let (folder, ring, mut reader) = ring(64 << 10);
     let put = || ring.exit(ring.init(6, Direction::Send));
     put();
     // The place of the second is taken, and no more.
-    let file = File::options().read(true).write(true).open(&path).expect("it is there");
+    let file = File::options().read(true).write(true).open(folder.path().join("ring")).expect("it is there");
     file.write_all_at(&2_u64.to_ne_bytes(), 8 * 8).expect("it can be written");
     put();
     assert!(reader.next_block().is_some());
@@ -232,11 +226,7 @@ fn probes_go_off_when_their_reader_was_killed() {
 
 #[test]
 fn numbers_above_31_are_no_others() {
-    let folder = folder();
-    let path = folder.path().join("ring");
-    let ring = Ring::configure(&path, 64 << 10).expect("it is made");
-    let mut reader = Reader::open(&path).expect("it is there");
-    reader.enable(true);
+    let (_folder, ring, mut reader) = ring(64 << 10);
     let mut block = ring.init(6, Direction::Send);
     for id in [33, 31, 255] {
         block.start(id);
