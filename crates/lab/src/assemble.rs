@@ -1,11 +1,10 @@
 //! Building a lab and taking it down.
 
 use std::ffi::OsStr;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -41,12 +40,13 @@ pub struct Ended {
     pub processes: Vec<(u32, String)>,
 }
 
-/// Builds a lab that stays until [`down`].
+/// Builds a lab that stays until [`down`]. What was built goes when a step fails.
 ///
 /// # Errors
-/// As [`Lab::up`].
+/// A topology out of bounds, a missing tool, missing rights, a lab of that name ([`Error::Exists`],
+/// [`Error::LeftBehind`], …), or the command that failed.
 pub fn up(topology: &Topology) -> Result<Lab> {
-    Lab::up(topology)
+    Lab::build(topology, None)
 }
 
 /// Takes a lab down by name: ends the programs left in it (SIGTERM, after two seconds SIGKILL; never the caller or
@@ -82,15 +82,6 @@ pub fn down(name: &str) -> Result<Ended> {
 }
 
 impl Lab {
-    /// Builds a lab that stays until it is taken down. What was built goes when a step fails.
-    ///
-    /// # Errors
-    /// A topology out of bounds, a missing tool, missing rights, a lab of that name ([`Error::Exists`],
-    /// [`Error::LeftBehind`], …), or the command that failed.
-    pub fn up(topology: &Topology) -> Result<Lab> {
-        Lab::build(topology, None)
-    }
-
     fn build(topology: &Topology, owner: Option<Owner>) -> Result<Lab> {
         topology.check()?;
         tool::check_all()?;
@@ -146,24 +137,6 @@ impl Lab {
     /// The process that it goes with; none for a lab that stays.
     pub(crate) fn owner(&self) -> Option<u32> {
         self.record.owner.as_ref().map(|owner| owner.pid)
-    }
-
-    /// When it was brought up.
-    #[must_use]
-    pub fn since(&self) -> SystemTime {
-        self.record.since()
-    }
-
-    /// A node's IPv4 address; see [`Topology::ipv4`].
-    #[must_use]
-    pub fn ipv4(&self, node: Node) -> Option<Ipv4Addr> {
-        self.topology().ipv4(node)
-    }
-
-    /// A node's IPv6 address; see [`Topology::ipv6`].
-    #[must_use]
-    pub fn ipv6(&self, node: Node) -> Option<Ipv6Addr> {
-        self.topology().ipv6(node)
     }
 
     /// A command that will run `program` in a node, with [`Lab::environment`] set. It becomes the program without a
@@ -224,7 +197,7 @@ impl Guard {
     /// Builds a lab for as long as the guard lives.
     ///
     /// # Errors
-    /// As [`Lab::up`].
+    /// As [`up`].
     pub fn up(topology: &Topology) -> Result<Guard> {
         Ok(Guard { lab: Some(Lab::build(topology, Some(Owner::this()?))?) })
     }

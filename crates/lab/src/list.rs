@@ -91,12 +91,7 @@ fn summary(name: &str) -> Result<Summary> {
         Err(Error::Record { .. }) => None,
         other => other?,
     };
-    let state = record.as_ref().map_or(State::Unrecorded, |record| match &record.owner {
-        Some(owner) if !owner.is_alive() => State::LeftBehind { pid: owner.pid },
-        _ if !record.complete => State::Incomplete,
-        Some(owner) => State::Held { pid: owner.pid },
-        None => State::Up,
-    });
+    let state = record.as_ref().map_or(State::Unrecorded, Record::state);
     let mut found: Vec<(Node, String)> = record::namespaces_of(name)?
         .into_iter()
         .filter_map(|namespace| Some((topology::parse_namespace(&namespace)?.1, namespace)))

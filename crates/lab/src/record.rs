@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::list::State;
 use crate::topology::{self, Topology};
 
 /// Where records are. Namespaces are in /run too and vanish with it at a reboot, so neither outlives the other.
@@ -35,7 +36,7 @@ impl Owner {
         Ok(Owner { pid, start_ticks })
     }
 
-    pub(crate) fn is_alive(&self) -> bool {
+    fn is_alive(&self) -> bool {
         start_ticks(self.pid) == Some(self.start_ticks)
     }
 }
@@ -87,21 +88,29 @@ impl Record {
         Ok(record)
     }
 
+    /// How the lab is, by what is kept about it.
+    pub(crate) fn state(&self) -> State {
+        match &self.owner {
+            Some(owner) if !owner.is_alive() => State::LeftBehind { pid: owner.pid },
+            _ if !self.complete => State::Incomplete,
+            Some(owner) => State::Held { pid: owner.pid },
+            None => State::Up,
+        }
+    }
+
     /// Why a lab with this record cannot be built anew.
     fn conflict(&self) -> Error {
-        let name = self.topology.name.clone();
-        match &self.owner {
-            Some(owner) if !owner.is_alive() => Error::LeftBehind { name, pid: owner.pid },
-            _ if !self.complete => Error::Incomplete(name),
-            _ => Error::Exists(name),
-        }
+        self.usable().err().unwrap_or_else(|| Error::Exists(self.topology.name.clone()))
     }
 
     /// Whether programs can be run in the lab; says why not.
     pub(crate) fn usable(&self) -> Result<()> {
-        match self.conflict() {
-            Error::Exists(_) => Ok(()),
-            other => Err(other),
+        let name = self.topology.name.clone();
+        match self.state() {
+            State::Up | State::Held { .. } => Ok(()),
+            State::LeftBehind { pid } => Err(Error::LeftBehind { name, pid }),
+            State::Incomplete => Err(Error::Incomplete(name)),
+            State::Unrecorded => Err(Error::Unrecorded(name)),
         }
     }
 

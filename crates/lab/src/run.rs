@@ -45,14 +45,17 @@ pub struct Run {
 /// Runs a program in a lab and returns its exit status as a shell gives it (128 + n when signal n ended it).
 ///
 /// If a lab of that name is up, the program runs in it, and it stays; one that goes with another command is used only
-/// inside it, which is what `NETLATHE_LAB` tells: elsewhere the program would be ended at any moment. Else one is built, and taken down when the
-/// program has ended, however it ended. SIGINT, SIGTERM, SIGHUP (unless it was ignored, as
-/// `nohup` has it) and SIGQUIT go to the program, once each, and the lab is taken down after it. Signal handling is given back in neither case: the process is expected to exit soon after.
+/// inside it, which is what `NETLATHE_LAB` tells: elsewhere the program would be ended at any moment. Else one is built,
+/// and taken down when the program has ended, however it ended.
+///
+/// SIGINT, SIGTERM, SIGHUP (unless it was ignored, as `nohup` has it) and SIGQUIT go to the program, once each, and the
+/// lab is taken down after it. Signal handling is given back in neither case: the process is expected to exit soon after.
 ///
 /// Without the rights to build a lab see [`crate::reexec_in_user_namespace`], to be called before.
 ///
 /// # Errors
-/// As [`Lab::up`] and [`Lab::command`], [`Error::Held`], [`Error::Shape`]; the lab is gone then, too, if it was built here.
+/// As [`crate::up`] and [`Lab::command`], [`Error::Held`], [`Error::Shape`]; the lab is gone then, too, if it was built
+/// here.
 pub fn run(options: &Run) -> Result<i32> {
     let (program, arguments) = options.command.split_first().ok_or(Error::NoCommand)?;
     let relay = Relay::start()?;

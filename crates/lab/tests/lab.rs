@@ -328,7 +328,7 @@ fn what_a_killed_process_left_is_found_with_and_without_its_record() {
         if lose_record {
             fs::remove_file(format!("/run/netlathe/labs/{name}.json")).expect("the record is there");
         }
-        let error = Lab::up(&Topology::named(&name)).expect_err("the name is taken by leftovers");
+        let error = lab::up(&Topology::named(&name)).expect_err("the name is taken by leftovers");
         assert!(error.to_string().contains(&format!("netlathe lab down {name}")), "{error}");
         assert!(matches!(
             (lose_record, lab::list().expect("labs can be listed").iter().find(|s| s.name == name).map(|s| &s.state)),
@@ -482,7 +482,7 @@ fn role() {
             println!("ready");
             thread::sleep(Duration::from_secs(30));
         }
-        "fail" => match Lab::up(&Topology::named(&name)) {
+        "fail" => match lab::up(&Topology::named(&name)) {
             Err(error) => println!("FAILED AS IT SHOULD: {error}"),
             Ok(_) => println!("came up"),
         },
@@ -503,7 +503,7 @@ fn role() {
         }
         "unprivileged" => {
             if !lab::in_user_namespace() {
-                assert!(matches!(Lab::up(&Topology::named(&name)), Err(Error::Unprivileged)));
+                assert!(matches!(lab::up(&Topology::named(&name)), Err(Error::Unprivileged)));
                 match lab::reexec_in_user_namespace() {
                     Err(error) => println!("SKIP: {error}"),
                     Ok(never) => match never {},
