@@ -18,6 +18,7 @@ mod kinds;
 mod lateness;
 mod limit;
 mod moments;
+mod neighbours;
 mod plots;
 mod rates;
 mod report;
