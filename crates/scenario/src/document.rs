@@ -1,11 +1,13 @@
+//! Scenario files: what stands in them, and what it means.
+
 use crate::classes::{self, ClassOptions, ClassText};
 use crate::expect::Expectation;
 use crate::plan::{PipelinePlan, PipelineText};
-use crate::problem::{Origin, Problem, Problems, Text, nearest};
+use crate::problem::{Origin, Problem, Problems, Text};
+use crate::reader::Reader;
 use engine::schedules::Files;
 use std::ops::Range;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 use units::Span;
 
 /// A scenario that can be run.
@@ -30,8 +32,7 @@ const SCHEMA: u64 = 1;
 /// # Errors
 /// All problems of the file, each with its line and column.
 pub fn read(file: &str, source: &str, files: Option<&dyn Files>) -> Result<Scenario, Problems> {
-    let lines = std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
-    let mut reader = Reader { file, source, lines, files, problems: Problems::default() };
+    let mut reader = Reader::new(file, source, files);
     let (document, errors) = DeTable::parse_recoverable(source);
     for error in errors {
         let origin = reader.origin(error.span().unwrap_or(0..0));
@@ -46,30 +47,7 @@ pub fn read(file: &str, source: &str, files: Option<&dyn Files>) -> Result<Scena
     reader.problems.unless_any(scenario)
 }
 
-type Value<'i> = Spanned<DeValue<'i>>;
-
-struct Reader<'s> {
-    file: &'s str,
-    source: &'s str,
-    /// Where each line starts.
-    lines: Vec<usize>,
-    files: Option<&'s dyn Files>,
-    problems: Problems,
-}
-
 impl Reader<'_> {
-    fn origin(&self, span: Range<usize>) -> Origin {
-        let before = &self.source[..span.start.min(self.source.len())];
-        let line = self.lines.partition_point(|start| *start <= before.len());
-        let column = before[self.lines[line - 1]..].chars().count() + 1;
-        Origin::File { file: self.file.to_owned(), line, column }
-    }
-
-    fn add(&mut self, span: Range<usize>, message: impl Into<String>) {
-        let origin = self.origin(span);
-        self.problems.add(&origin, message);
-    }
-
     fn scenario(&mut self, table: &DeTable<'_>) -> Option<Scenario> {
         self.check_keys(table, &["schema", "seed", "duration", "pipeline", "expect"]);
         match table.get("schema").map(|value| (value.span(), self.integer(value))) {
@@ -289,99 +267,6 @@ impl Reader<'_> {
             }
         }
         expectations
-    }
-
-    fn check_keys(&mut self, table: &DeTable<'_>, known: &[&str]) {
-        for key in table.keys() {
-            let name = key.get_ref().as_ref();
-            if !known.contains(&name) {
-                let hint = match nearest(name, known) {
-                    Some(meant) => format!("did you mean {meant}?"),
-                    None => format!("write one of {}", known.join(", ")),
-                };
-                self.add(key.span(), format!("'{name}' is not known here: {hint}"));
-            }
-        }
-    }
-
-    fn text(&mut self, table: &DeTable<'_>, key: &str) -> Option<Text> {
-        let value = table.get(key)?;
-        self.string(value)
-    }
-
-    /// A text that may be a number, since it has no unit.
-    fn number(&mut self, table: &DeTable<'_>, key: &str) -> Option<Text> {
-        let value = table.get(key)?;
-        let digits = match value.get_ref() {
-            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
-            DeValue::Float(number) => number.as_str(),
-            _ => return self.string(value),
-        };
-        Some(Text { value: digits.to_owned(), origin: self.origin(value.span()) })
-    }
-
-    fn texts(&mut self, table: &DeTable<'_>, key: &str) -> Vec<Text> {
-        let Some(value) = table.get(key) else { return Vec::new() };
-        let DeValue::Array(array) = value.get_ref() else {
-            self.add(value.span(), format!("{key} is no list: write {key} = [\"…\"]"));
-            return Vec::new();
-        };
-        array.iter().filter_map(|value| self.string(value)).collect()
-    }
-
-    /// A text, or a list of them.
-    fn one_or_more(&mut self, table: &DeTable<'_>, key: &str) -> Vec<Text> {
-        match table.get(key).map(|value| value.get_ref()) {
-            Some(DeValue::Array(_)) => self.texts(table, key),
-            _ => self.text(table, key).into_iter().collect(),
-        }
-    }
-
-    fn string(&mut self, value: &Value<'_>) -> Option<Text> {
-        if let DeValue::String(text) = value.get_ref() {
-            return Some(Text { value: text.to_string(), origin: self.origin(value.span()) });
-        }
-        let what = match value.get_ref() {
-            DeValue::Integer(_) | DeValue::Float(_) => {
-                "a bare number has no unit: write it in quotes with its unit, \"10us\""
-            }
-            _ => "a text is expected: write it in quotes",
-        };
-        self.add(value.span(), what);
-        None
-    }
-
-    fn integer(&mut self, value: &Value<'_>) -> Option<u64> {
-        if let DeValue::Integer(integer) = value.get_ref()
-            && let Ok(integer) = u64::from_str_radix(integer.as_str(), integer.radix())
-        {
-            return Some(integer);
-        }
-        self.add(value.span(), "a whole number from 0 is expected here");
-        None
-    }
-
-    fn boolean(&mut self, value: &Value<'_>) -> bool {
-        if let DeValue::Boolean(boolean) = value.get_ref() {
-            return *boolean;
-        }
-        self.add(value.span(), "write true or false");
-        false
-    }
-
-    /// The tables of `[[header]]`, the last part of which is their key in `table`, and where each stands.
-    fn tables<'t, 'i>(&mut self, table: &'t DeTable<'i>, header: &str) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
-        let key = header.rsplit('.').next().unwrap_or_default();
-        let Some(value) = table.get(key) else { return Vec::new() };
-        let mut tables = Vec::new();
-        let elements = value.get_ref().as_array().map_or(std::slice::from_ref(value), |array| array);
-        for element in elements {
-            match element.get_ref() {
-                DeValue::Table(table) if value.get_ref().is_array() => tables.push((element.span(), table)),
-                _ => self.add(element.span(), format!("'{key}' is a list of tables: write [[{header}]]")),
-            }
-        }
-        tables
     }
 }
 

@@ -14,8 +14,11 @@ mod plan;
 mod ports;
 mod print;
 mod problem;
+mod reader;
 mod replay;
+mod resolve;
 mod stream;
+mod words;
 
 pub use asks::{parse_gap, parse_wave};
 pub use classes::{ClassOptions, ClassPlan, ClassText, DEFAULT_CLASS};

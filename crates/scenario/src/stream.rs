@@ -1,4 +1,5 @@
 use crate::problem::nearest;
+use crate::words::{self, Words};
 use engine::sources::{Payload, SizeSpec, Stack, StreamSpec, Values};
 use packet::{Key, Kind, Protocol};
 use std::path::PathBuf;
@@ -17,8 +18,8 @@ const HOW: &str = "write udp 10.0.0.1:1000 > 10.0.0.2:2000 size 64B";
 /// Anything that does not follow this grammar, with what was expected there; a field that the stack
 /// does not have; frames too short for what they should hold.
 pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
-    let words = words(text)?;
-    let mut words = Words { words: &words, at: 0 };
+    let words = words::split(text)?;
+    let mut words = Words::new(&words);
     let mut spec = stack(&mut words)?;
     let mut family = Family::default();
     if let Some(protocol) = protocol(&spec)
@@ -52,57 +53,6 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
     }
     spec.check()?;
     Ok(spec)
-}
-
-/// The words of a text: `>` stands alone, quotes hold blanks.
-fn words(text: &str) -> Result<Vec<String>, ParseError> {
-    let mut words = Vec::new();
-    let mut word = String::new();
-    let mut quoted = false;
-    for c in text.chars() {
-        match c {
-            '"' => {
-                quoted = !quoted;
-                // What is quoted is a word even if it is empty.
-                word.push('\u{0}');
-            }
-            _ if quoted => word.push(c),
-            '>' => words.extend([std::mem::take(&mut word), ">".to_owned()]),
-            _ if c.is_whitespace() => words.push(std::mem::take(&mut word)),
-            _ => word.push(c),
-        }
-    }
-    if quoted {
-        return Err(ParseError::new(format!("a quote in '{text}' does not end"), "write another \" behind it"));
-    }
-    words.push(word);
-    words.retain(|word| !word.is_empty());
-    Ok(words.into_iter().map(|word| word.replace('\u{0}', "")).collect())
-}
-
-struct Words<'a> {
-    words: &'a [String],
-    at: usize,
-}
-
-impl<'a> Words<'a> {
-    fn peek(&self) -> Option<&'a str> {
-        self.words.get(self.at).map(String::as_str)
-    }
-
-    fn next(&mut self) -> Option<&'a str> {
-        let word = self.peek()?;
-        self.at += 1;
-        Some(word)
-    }
-
-    fn value(&mut self, of: &str) -> Result<&'a str, ParseError> {
-        self.next().ok_or_else(|| ParseError::new(format!("'{of}' has no value"), format!("write a value behind {of}")))
-    }
-
-    fn rest(&self) -> &'a [String] {
-        &self.words[self.at..]
-    }
 }
 
 /// Whether addresses are those of IPv6, once one was seen.
@@ -269,7 +219,7 @@ fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, family: &mut Family) -> R
                 let rest: Vec<&str> = words.rest().iter().map(String::as_str).collect();
                 let (size, used) = SizeSpec::parse(&rest)?;
                 spec.size = Some(size);
-                words.at += used;
+                words.skip(used);
             }
             "payload" => spec.payload = Some(payload(words)?),
             "weight" => {

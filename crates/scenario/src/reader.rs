@@ -1,0 +1,137 @@
+//! Typed values of a TOML file, and where each stands.
+
+use crate::problem::{Origin, Problems, Text, nearest};
+use engine::schedules::Files;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+type Value<'i> = Spanned<DeValue<'i>>;
+
+/// Reads a file, and notes what is wrong in it.
+pub(crate) struct Reader<'s> {
+    file: &'s str,
+    source: &'s str,
+    /// Where each line starts.
+    lines: Vec<usize>,
+    /// Where what it names is read, if anywhere.
+    pub(crate) files: Option<&'s dyn Files>,
+    pub(crate) problems: Problems,
+}
+
+impl<'s> Reader<'s> {
+    /// A reader of `source`; `file` is its name for messages.
+    pub(crate) fn new(file: &'s str, source: &'s str, files: Option<&'s dyn Files>) -> Self {
+        let lines = std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Reader { file, source, lines, files, problems: Problems::default() }
+    }
+
+    pub(crate) fn origin(&self, span: Range<usize>) -> Origin {
+        let before = &self.source[..span.start.min(self.source.len())];
+        let line = self.lines.partition_point(|start| *start <= before.len());
+        let column = before[self.lines[line - 1]..].chars().count() + 1;
+        Origin::File { file: self.file.to_owned(), line, column }
+    }
+
+    pub(crate) fn add(&mut self, span: Range<usize>, message: impl Into<String>) {
+        let origin = self.origin(span);
+        self.problems.add(&origin, message);
+    }
+
+    pub(crate) fn check_keys(&mut self, table: &DeTable<'_>, known: &[&str]) {
+        for key in table.keys() {
+            let name = key.get_ref().as_ref();
+            if !known.contains(&name) {
+                let hint = match nearest(name, known) {
+                    Some(meant) => format!("did you mean {meant}?"),
+                    None => format!("write one of {}", known.join(", ")),
+                };
+                self.add(key.span(), format!("'{name}' is not known here: {hint}"));
+            }
+        }
+    }
+
+    pub(crate) fn text(&mut self, table: &DeTable<'_>, key: &str) -> Option<Text> {
+        let value = table.get(key)?;
+        self.string(value)
+    }
+
+    /// A text that may be a number, since it has no unit.
+    pub(crate) fn number(&mut self, table: &DeTable<'_>, key: &str) -> Option<Text> {
+        let value = table.get(key)?;
+        let digits = match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
+            _ => return self.string(value),
+        };
+        Some(Text { value: digits.to_owned(), origin: self.origin(value.span()) })
+    }
+
+    pub(crate) fn texts(&mut self, table: &DeTable<'_>, key: &str) -> Vec<Text> {
+        let Some(value) = table.get(key) else { return Vec::new() };
+        let DeValue::Array(array) = value.get_ref() else {
+            self.add(value.span(), format!("{key} is no list: write {key} = [\"…\"]"));
+            return Vec::new();
+        };
+        array.iter().filter_map(|value| self.string(value)).collect()
+    }
+
+    /// A text, or a list of them.
+    pub(crate) fn one_or_more(&mut self, table: &DeTable<'_>, key: &str) -> Vec<Text> {
+        match table.get(key).map(|value| value.get_ref()) {
+            Some(DeValue::Array(_)) => self.texts(table, key),
+            _ => self.text(table, key).into_iter().collect(),
+        }
+    }
+
+    fn string(&mut self, value: &Value<'_>) -> Option<Text> {
+        if let DeValue::String(text) = value.get_ref() {
+            return Some(Text { value: text.to_string(), origin: self.origin(value.span()) });
+        }
+        let what = match value.get_ref() {
+            DeValue::Integer(_) | DeValue::Float(_) => {
+                "a bare number has no unit: write it in quotes with its unit, \"10us\""
+            }
+            _ => "a text is expected: write it in quotes",
+        };
+        self.add(value.span(), what);
+        None
+    }
+
+    pub(crate) fn integer(&mut self, value: &Value<'_>) -> Option<u64> {
+        if let DeValue::Integer(integer) = value.get_ref()
+            && let Ok(integer) = u64::from_str_radix(integer.as_str(), integer.radix())
+        {
+            return Some(integer);
+        }
+        self.add(value.span(), "a whole number from 0 is expected here");
+        None
+    }
+
+    pub(crate) fn boolean(&mut self, value: &Value<'_>) -> bool {
+        if let DeValue::Boolean(boolean) = value.get_ref() {
+            return *boolean;
+        }
+        self.add(value.span(), "write true or false");
+        false
+    }
+
+    /// The tables of `[[header]]`, the last part of which is their key in `table`, and where each stands.
+    pub(crate) fn tables<'t, 'i>(
+        &mut self,
+        table: &'t DeTable<'i>,
+        header: &str,
+    ) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
+        let key = header.rsplit('.').next().unwrap_or_default();
+        let Some(value) = table.get(key) else { return Vec::new() };
+        let mut tables = Vec::new();
+        let elements = value.get_ref().as_array().map_or(std::slice::from_ref(value), |array| array);
+        for element in elements {
+            match element.get_ref() {
+                DeValue::Table(table) if value.get_ref().is_array() => tables.push((element.span(), table)),
+                _ => self.add(element.span(), format!("'{key}' is a list of tables: write [[{header}]]")),
+            }
+        }
+        tables
+    }
+}
