@@ -35,28 +35,7 @@ fn write_table(out: &mut String, report: &HostReport, intervals: &[Interval], in
     writeln!(out, "measure")?;
     writeln!(out, "  watched   {}, {} CPUs", output::time((report.seconds * 1e3).round() * 1e6), report.settings.cpus)?;
     for of in &report.interfaces {
-        let settings = &of.settings;
-        let name = &of.name;
-        writeln!(
-            out,
-            "  {name:<8}  {} frames, {} B with FCS",
-            output::thousands(of.frames),
-            output::thousands(of.bytes)
-        )?;
-        write!(out, "  rate      mean {} frames/s, {}", whole(of.pps), rate(of.bps))?;
-        let highest = intervals.iter().filter_map(|part| part.interfaces.get(name)).map(|speed| speed.pps);
-        if let (Some(highest), true) = (highest.reduce(f64::max), intervals.len() > 1) {
-            write!(out, "; highest {} frames/s in {}", whole(highest), output::time(interval.as_nanos() as f64))?;
-        }
-        let driver = settings.driver.as_deref().unwrap_or("not known");
-        let ring = match of.ring {
-            Some(ring) => match ring.max {
-                Some(max) => format!("ring of {} descriptors, at most {max}", ring.now),
-                None => format!("ring of {} descriptors", ring.now),
-            },
-            None => "ring not known".to_owned(),
-        };
-        writeln!(out, "\n  driver    {driver}, {ring}, {}", queues(of))?;
+        interface_lines(out, of, intervals, interval)?;
     }
     for (nth, (place, lost)) in report.lost.places().into_iter().enumerate() {
         let label = if nth == 0 { "lost at" } else { "" };
@@ -65,6 +44,41 @@ fn write_table(out: &mut String, report: &HostReport, intervals: &[Interval], in
         let names = if grown.is_empty() { String::new() } else { format!("  ({})", grown.join(", ")) };
         writeln!(out, "  {label:<8}  {:<9} {count}{names}", place.name())?;
     }
+    cpu_lines(out, report)?;
+    socket_lines(out, report)?;
+    for advice in &report.advice {
+        let interface = advice.interface.as_ref().map_or(String::new(), |name| format!(" of {name}"));
+        writeln!(out, "  advice    {}{interface}: {}", advice.place.name(), advice.seen)?;
+        for command in &advice.commands {
+            writeln!(out, "            {command}")?;
+        }
+    }
+    Ok(())
+}
+
+/// What came on an interface, how fast, and by what.
+fn interface_lines(out: &mut String, of: &InterfaceReport, intervals: &[Interval], interval: Duration) -> fmt::Result {
+    let settings = &of.settings;
+    let name = &of.name;
+    writeln!(out, "  {name:<8}  {} frames, {} B with FCS", output::thousands(of.frames), output::thousands(of.bytes))?;
+    write!(out, "  rate      mean {} frames/s, {}", whole(of.pps), rate(of.bps))?;
+    let highest = intervals.iter().filter_map(|part| part.interfaces.get(name)).map(|speed| speed.pps);
+    if let (Some(highest), true) = (highest.reduce(f64::max), intervals.len() > 1) {
+        write!(out, "; highest {} frames/s in {}", whole(highest), output::time(interval.as_nanos() as f64))?;
+    }
+    let driver = settings.driver.as_deref().unwrap_or("not known");
+    let ring = match of.ring {
+        Some(ring) => match ring.max {
+            Some(max) => format!("ring of {} descriptors, at most {max}", ring.now),
+            None => format!("ring of {} descriptors", ring.now),
+        },
+        None => "ring not known".to_owned(),
+    };
+    writeln!(out, "\n  driver    {driver}, {ring}, {}", queues(of))
+}
+
+/// How the CPUs shared the work.
+fn cpu_lines(out: &mut String, report: &HostReport) -> fmt::Result {
     for cpu in &report.cpus {
         let count = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), output::thousands);
         let part = |part: Option<f64>| part.map_or_else(|| "?".to_owned(), |part| format!("{:.0} %", part * 100.0));
@@ -79,19 +93,17 @@ fn write_table(out: &mut String, report: &HostReport, intervals: &[Interval], in
             part(cpu.interrupts)
         )?;
     }
+    Ok(())
+}
+
+/// The sockets that lost most.
+fn socket_lines(out: &mut String, report: &HostReport) -> fmt::Result {
     for socket in report.sockets.iter().flatten().take(8) {
         write!(out, "  socket    {} lost {}", socket.local, output::thousands(socket.drops))?;
         if let Some(bytes) = socket.buffer {
             write!(out, ", buffer {} B", output::thousands(bytes))?;
         }
         writeln!(out, "{}", socket.program.as_ref().map_or(String::new(), |program| format!(", {program}")))?;
-    }
-    for advice in &report.advice {
-        let interface = advice.interface.as_ref().map_or(String::new(), |name| format!(" of {name}"));
-        writeln!(out, "  advice    {}{interface}: {}", advice.place.name(), advice.seen)?;
-        for command in &advice.commands {
-            writeln!(out, "            {command}")?;
-        }
     }
     Ok(())
 }

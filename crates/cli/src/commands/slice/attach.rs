@@ -98,22 +98,20 @@ fn ns_per_tick() -> f64 {
     (ended - begun).as_nanos() as f64 / (last - first) as f64
 }
 
+/// What was read of a ring so far.
+struct Gathered {
+    head: Head,
+    book: Option<ProgramBook>,
+}
+
 impl Attach {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let problem = |cause: std::io::Error| {
-            let hint = match cause.kind() {
-                ErrorKind::NotFound => ": start the program first, or make the ring with --buffer 16MiB",
-                ErrorKind::PermissionDenied => ": run it as the user of the program, or as root",
-                _ => "",
-            };
-            Failure::new(format!("{}: {cause}{hint}", self.ring.display()))
-        };
         let stop = Stop::on_signals()?;
         let open = |path: &Path| match self.buffer {
             Some(bytes) => probe::Reader::open_or_create(path, bytes as usize),
             None => probe::Reader::open(path),
         };
-        let mut reader = open(&self.ring).map_err(problem)?;
+        let mut reader = open(&self.ring).map_err(|cause| self.problem(cause))?;
         if let Some(bytes) = self.buffer
             && probe::layout::slots(bytes as usize) != reader.slots()
         {
@@ -121,30 +119,47 @@ impl Attach {
             output::note(format!("the ring was there, with room for {blocks} blocks: --buffer does not change it"));
         }
         let ns_per_tick = ns_per_tick();
-        let mut head = Head::of(&reader).map_err(problem)?;
+        let head = Head::of(&reader).map_err(|cause| self.problem(cause))?;
+        let mut gathered = Gathered { head, book: None };
+        let ended = self.gather(&mut reader, ns_per_tick, &stop, &mut gathered);
+        let Gathered { head, book } = gathered;
+        let mut book = book.unwrap_or_else(|| ProgramBook::new(head.costs, ns_per_tick));
+        book.lost(reader.lost());
+        let program = book.report(head.dropped, |id| head.names.get(usize::from(id)).cloned().flatten());
+        if self.json {
+            let report = AttachReport { schema: 1, command: "slice attach", program };
+            output::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
+        } else if !self.quiet {
+            output::print(&slice::program_text(&program, self.raw))?;
+        }
+        ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Reads blocks until the time or their count is up, or somebody ends it. Where the ring is cut meanwhile, what was
+    /// gathered before stays.
+    fn gather(
+        &self,
+        reader: &mut probe::Reader,
+        ns_per_tick: f64,
+        stop: &Stop,
+        gathered: &mut Gathered,
+    ) -> Result<(), Failure> {
+        let Gathered { head, book } = gathered;
         reader.forget();
         reader.enable(true);
         let end = self.duration.map(|duration| Instant::now() + duration.to_std());
-        let mut book: Option<ProgramBook> = None;
         let mut left = self.count.unwrap_or(u64::MAX);
-        let mut failure = None;
-        'read: loop {
+        loop {
             let last = stop.asked() || end.is_some_and(|end| Instant::now() >= end);
-            if let Err(cause) = reader.whole() {
-                failure = Some(problem(cause));
-                break;
-            }
+            reader.whole().map_err(|cause| self.problem(cause))?;
             reader.enable(!last);
-            if let Some(book) = &mut book {
+            if let Some(book) = book {
                 book.learn(reader.costs());
             }
             // No more than there may be, or a program that writes faster than is printed would have no end.
             for n in 0..reader.slots().min(left) {
-                if (n % LOOK_EVERY == 0 || self.each.is_some())
-                    && let Err(cause) = reader.whole()
-                {
-                    failure = Some(problem(cause));
-                    break 'read;
+                if n % LOOK_EVERY == 0 || self.each.is_some() {
+                    reader.whole().map_err(|cause| self.problem(cause))?;
                 }
                 let Some(block) = reader.next_block() else { break };
                 // A program that came after us has measured its costs by its first block; it learns more by the way.
@@ -157,28 +172,21 @@ impl Attach {
                     left = 0;
                 }
             }
-            match Head::of(&reader) {
-                Ok(seen) => head = seen,
-                Err(cause) => {
-                    failure = Some(problem(cause));
-                    break;
-                }
-            }
+            *head = Head::of(reader).map_err(|cause| self.problem(cause))?;
             // What was under way into the ring at the end still comes, or is given up after a second.
             if left == 0 || (last && !reader.waits()) {
-                break;
+                return Ok(());
             }
             thread::sleep(LOOK);
         }
-        let mut book = book.unwrap_or_else(|| ProgramBook::new(head.costs, ns_per_tick));
-        book.lost(reader.lost());
-        let program = book.report(head.dropped, |id| head.names.get(usize::from(id)).cloned().flatten());
-        if self.json {
-            let report = AttachReport { schema: 1, command: "slice attach", program };
-            output::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
-        } else if !self.quiet {
-            output::print(&slice::program_text(&program, self.raw))?;
-        }
-        failure.map_or(Ok(ExitCode::SUCCESS), Err)
+    }
+
+    fn problem(&self, cause: std::io::Error) -> Failure {
+        let hint = match cause.kind() {
+            ErrorKind::NotFound => ": start the program first, or make the ring with --buffer 16MiB",
+            ErrorKind::PermissionDenied => ": run it as the user of the program, or as root",
+            _ => "",
+        };
+        Failure::new(format!("{}: {cause}{hint}", self.ring.display()))
     }
 }

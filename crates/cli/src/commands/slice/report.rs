@@ -288,6 +288,23 @@ impl SlicesReport {
     /// The report for people.
     pub(crate) fn text(&self, book: &Book, raw: bool) -> String {
         let mut out = "slice kernel\n".to_owned();
+        self.packet_lines(&mut out);
+        if let Some(windows) = &self.windows {
+            let _ = writeln!(out, "  windows   {}", windows.note());
+        }
+        if self.packets.matched == 0 {
+            let _ = writeln!(out, "  no frame was followed to its end: is the filter right, did anything send?");
+        } else {
+            self.figures(&mut out, book, raw);
+        }
+        self.limit_lines(&mut out);
+        let _ = writeln!(out, "  probes    {}; {}", self.probes, self.probes_why.join("; "));
+        self.note_lines(&mut out);
+        out
+    }
+
+    /// What became of the packets.
+    fn packet_lines(&self, out: &mut String) {
         let packets = &self.packets;
         let _ = write!(
             out,
@@ -306,14 +323,10 @@ impl SlicesReport {
             );
         }
         out.push('\n');
-        if let Some(windows) = &self.windows {
-            let _ = writeln!(out, "  windows   {}", windows.note());
-        }
-        if packets.matched == 0 {
-            let _ = writeln!(out, "  no frame was followed to its end: is the filter right, did anything send?");
-        } else {
-            self.figures(&mut out, book, raw);
-        }
+    }
+
+    /// What the run could not resolve.
+    fn limit_lines(&self, out: &mut String) {
         for event in &self.counters {
             if let EventReport::Unsupported(Unsupported { event, unsupported }) = event {
                 let _ = writeln!(out, "  counted   not {event}: {unsupported}");
@@ -330,7 +343,11 @@ impl SlicesReport {
             };
             let _ = writeln!(out, "  {what:<9} {count} {meaning}");
         }
-        let _ = writeln!(out, "  probes    {}; {}", self.probes, self.probes_why.join("; "));
+    }
+
+    /// Packets of whose way a part is not known.
+    fn note_lines(&self, out: &mut String) {
+        let packets = &self.packets;
         if packets.without_call > 0 {
             let _ = writeln!(
                 out,
@@ -346,7 +363,6 @@ impl SlicesReport {
                 thousands(packets.without_sender)
             );
         }
-        out
     }
 }
 
