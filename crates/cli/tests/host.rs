@@ -148,7 +148,7 @@ fn softnet_tells_which_cpu_did_the_work() {
     assert!(cpu["received_rps"].is_u64() && cpu["busy"].is_f64(), "{report}");
 }
 
-/// The reference's second experiment: one flow keeps one queue busy, many flows keep all.
+/// As in the case of docs/guide/receiver.md: one flow keeps one queue busy, many flows keep all.
 #[test]
 fn one_flow_is_told_from_many() {
     let Some(bed) = Bed::shared("host-queues", |topology| topology.queues = 2) else { return };

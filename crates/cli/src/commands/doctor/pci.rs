@@ -255,7 +255,7 @@ mod tests {
     const NIC: &str = "sys/bus/pci/devices/0000:02:00.0";
     const PART: &str = "sys/bus/pci/devices/0000:03:02.0";
 
-    /// The reference's machine: one X710, which is also how one gets to it.
+    /// The machine of the case in docs/guide/receiver.md: one X710, which is also how one gets to it.
     fn single_nic(made: &str) -> (Fake, Machine) {
         let file = |name: &str| format!("{NIC}/{name}");
         let (fake, machine) = Fake::new(&[("proc/net/route", "eno1\t00000000\t01020304\t0003")]);
