@@ -170,7 +170,6 @@ fn delay_chart(search: &Search) -> String {
 
 /// The trials of a size: load against loss.
 fn losses(size: &SearchedSize, i: usize) -> String {
-    let loss = |trial: &DrawnTrial| trial.lost as f64 / trial.sent.max(1) as f64;
     let counting = || size.trials.iter().filter(|trial| trial.flaw.is_none());
     let loads = size.trials.iter().map(|trial| trial.load);
     let (low, high) = loads.fold((f64::INFINITY, 1.0_f64), |(low, high), load| (low.min(load), high.max(load)));
@@ -211,6 +210,16 @@ fn losses(size: &SearchedSize, i: usize) -> String {
         y: Axis::logarithmic(LEAST_LOSS, 1.0, "loss", name),
         marks,
     };
+    format!(
+        "<figure class=\"card\"><h3>Trials</h3>\n<figcaption>{}</figcaption>\n{}<p class=\"legend\" aria-hidden=\"true\"><span class=\"key\"></span>trial that counts<span class=\"key asked\"></span>one that does not</p>\n{}</figure>\n",
+        figures(&caption),
+        chart.svg(),
+        details("The data", &trials(size))
+    )
+}
+
+/// The trials of a size in order.
+fn trials(size: &SearchedSize) -> String {
     let rows: Vec<Vec<String>> = size
         .trials
         .iter()
@@ -228,13 +237,12 @@ fn losses(size: &SearchedSize, i: usize) -> String {
             ]
         })
         .collect();
-    let data = table("In order", &["trial", "frames/s", "duration", "sent", "lost", "loss", ""], &rows);
-    format!(
-        "<figure class=\"card\"><h3>Trials</h3>\n<figcaption>{}</figcaption>\n{}<p class=\"legend\" aria-hidden=\"true\"><span class=\"key\"></span>trial that counts<span class=\"key asked\"></span>one that does not</p>\n{}</figure>\n",
-        figures(&caption),
-        chart.svg(),
-        details("The data", &data)
-    )
+    table("In order", &["trial", "frames/s", "duration", "sent", "lost", "loss", ""], &rows)
+}
+
+/// The share of frames that did not come back.
+fn loss(trial: &DrawnTrial) -> f64 {
+    trial.lost as f64 / trial.sent.max(1) as f64
 }
 
 #[cfg(test)]
