@@ -1,0 +1,258 @@
+//! Which packets are followed, and that each is one.
+
+use super::{bench, check, follow, number, outer_and_inner, overloaded, ping_pong, slice};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+#[test]
+fn every_message_of_a_ping_pong_is_followed() {
+    let Some((bench, _turn)) = bench() else { return };
+    let report = ping_pong(&bench, &[], ["tcp", "127.0.0.1", "128", "500"]);
+    check(&report);
+    if overloaded(&report) {
+        return;
+    }
+    assert_eq!(report["packets"]["seen"], 1_000, "500 there and 500 back, and nobody else's");
+    assert_eq!(report["loop"]["count"], 499);
+    for name in ["syscall", "tcp-ip", "link", "driver", "receive-softirq", "ip-tcp-receive", "copy", "syscall-exit"] {
+        let share = number(&slice(&report, name).unwrap_or_else(|| panic!("no {name} in {report}"))["per_packet"]);
+        assert!(share > 0.9, "{name} {share}");
+    }
+    // All of a round is two ways and what the programs do between.
+    let (round, way) = (number(&report["loop"]["mean_ns"]), number(&report["total"]["mean_ns"]));
+    assert!(round > 1.5 * way, "{round} against two of {way}");
+}
+
+#[test]
+fn udp_and_ipv6_are_followed_too() {
+    let Some((bench, _turn)) = bench() else { return };
+    for (kind, address) in [("udp", "127.0.0.1"), ("udp", "::1"), ("tcp", "::1")] {
+        let report = ping_pong(&bench, &[], [kind, address, "64", "100"]);
+        check(&report);
+        if overloaded(&report) {
+            return;
+        }
+        assert_eq!(report["packets"]["seen"], 200, "{kind} {address}: {report}");
+        assert!(number(&report["packets"]["matched"]) > 190.0, "{kind} {address}: {report}");
+        let receive = format!("ip-{kind}-receive");
+        assert!(slice(&report, &receive).is_some() && slice(&report, "syscall-exit").is_some(), "{report}");
+    }
+}
+
+/// Of a long transfer, buffers are used again and again, and packets are longer than the device takes: each record is of
+/// one packet, from its sender on.
+#[test]
+fn packets_of_a_transfer_are_kept_apart() {
+    const TRANSFER: &str = r#"
+import os, socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+listener = socket.create_server((sys.argv[1], 0), family=family)
+if os.fork() == 0:
+    s, _ = listener.accept()
+    while s.recv(65536): pass
+    os._exit(0)
+s = socket.create_connection(listener.getsockname()[:2])
+for _ in range(20): s.sendall(bytes(1000000))
+s.close()
+os.wait()
+"#;
+    let Some((bench, _turn)) = bench() else { return };
+    bench.write("transfer.py", TRANSFER);
+    for address in ["127.0.0.1", "::1"] {
+        let finished = follow(&bench, &["-w", "transfer.jsonl"], &["python3", "transfer.py", address]);
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+        if overloaded(&report) {
+            return;
+        }
+        check(&report);
+        for slice in report["slices"].as_array().expect("slices") {
+            assert!(number(&slice["per_packet"]) <= 1.0, "each point is passed once: {slice}");
+        }
+        assert_eq!(report["packets"]["without_sender"], 0, "{report}");
+        let records = String::from_utf8(bench.read("transfer.jsonl")).expect("UTF-8");
+        for line in records.lines().filter(|line| line.contains("stamps")) {
+            let record: Value = serde_json::from_str(line).expect("an object");
+            let points = record["stamps"].as_array().expect("stamps").iter().map(|stamp| stamp["point"].as_str());
+            let points: Vec<&str> = points.map(|point| point.expect("a name")).collect();
+            let once = points.iter().enumerate().all(|(n, point)| !points[..n].contains(point));
+            assert!(once && points.contains(&"queue"), "{record}");
+        }
+    }
+}
+
+#[test]
+fn filters_and_directions() {
+    let Some((bench, _turn)) = bench() else { return };
+    let tcp = ["tcp", "127.0.0.1", "4", "50"];
+    let other = ping_pong(&bench, &["--port", "9"], tcp);
+    assert_eq!(other["packets"]["seen"], 0, "nothing goes to port 9");
+    let named = ping_pong(&bench, &["--comm", "nobody"], tcp);
+    assert_eq!(named["packets"]["seen"], 0, "no thread is called nobody");
+    // Nobody reads these: they are under way when the run ends, and still not those of a thread called nobody.
+    let unread = r#"
+import socket, subprocess, sys, threading
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+command = [sys.argv[1], "slice", "kernel", "--json", "--comm", sys.argv[2], "--port", str(port), "--duration", "500ms"]
+run = subprocess.Popen(command)
+while run.poll() is None:
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", s.getsockname())
+    threading.Event().wait(0.02)
+sys.exit(run.returncode)
+"#;
+    fs::write(bench.path("unread.py"), unread).expect("the folder is ours");
+    let seen = |comm: &str| {
+        let arguments = ["unread.py", env!("CARGO_BIN_EXE_netlathe"), comm];
+        let output = Command::new("python3").args(arguments).current_dir(bench.path("")).output();
+        let report: Value = serde_json::from_slice(&output.expect("python3 runs").stdout).expect("one object");
+        number(&report["packets"]["seen"])
+    };
+    assert!(seen("python3") > 0.0 && seen("nobody") == 0.0);
+    let named = ping_pong(&bench, &["--comm", "python3"], tcp);
+    if overloaded(&named) {
+        return;
+    }
+    assert_eq!(named["packets"]["seen"], 100, "{named}");
+    let tx = ping_pong(&bench, &["--direction", "tx"], tcp);
+    check(&tx);
+    if overloaded(&tx) {
+        return;
+    }
+    assert_eq!(tx["packets"]["matched"], 100, "{tx}");
+    assert!(slice(&tx, "copy").is_none() && slice(&tx, "driver").is_some());
+    let rx = ping_pong(&bench, &["--direction", "rx"], tcp);
+    check(&rx);
+    if overloaded(&rx) {
+        return;
+    }
+    // Whose a packet is is known at its copy; one that had to make room for others before is nobody's.
+    let (matched, evicted) =
+        (number(&rx["packets"]["matched"]), rx.pointer("/limits/evicted/frames").map_or(0.0, number));
+    assert!(matched <= 100.0 && matched + evicted >= 100.0 && matched > 0.0, "{rx}");
+    assert!(slice(&rx, "copy").is_some() && slice(&rx, "link").is_none());
+}
+
+/// Datagrams that came and were read while probes were being attached are not taken for later ones.
+#[test]
+fn datagrams_of_a_program_that_runs_already_are_followed() {
+    const BURSTS: &str = r#"
+import os, socket, sys, time
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 0))
+if os.fork() == 0:
+    server.settimeout(1)
+    try:
+        while server.recv(100): pass
+    except TimeoutError: os._exit(0)
+print(server.getsockname()[1], flush=True)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(server.getsockname())
+end = time.time() + 60
+while time.time() < end and os.getppid() == int(sys.argv[1]):
+    for n in range(20): s.send(n.to_bytes(8, "big"))
+    time.sleep(0.002)
+"#;
+    let Some((bench, _turn)) = bench() else { return };
+    bench.write("bursts.py", BURSTS);
+    let mut program = Command::new("python3")
+        .args([bench.path("bursts.py").as_os_str(), std::process::id().to_string().as_ref()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("there is a python");
+    let mut port = String::new();
+    let read = BufReader::new(program.stdout.take().expect("it is piped")).read_line(&mut port);
+    let finished = bench.run(["slice", "kernel", "--json", "--port", port.trim(), "--duration", "1s"]);
+    program.kill().expect("it runs");
+    program.wait().expect("it is ours");
+    assert!(read.is_ok_and(|bytes| bytes > 1) && finished.status == Some(0), "{port} {}", finished.stderr);
+    let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+    let count = |name: &str| number(&report["packets"][name]);
+    if overloaded(&report) {
+        return;
+    }
+    // Those that still wait at the end say nothing.
+    let ended = count("seen") - count("unfinished");
+    assert!(ended > 100.0 && count("matched") > 0.9 * ended, "{report}");
+}
+
+/// A short packet is padded to the least frame of Ethernet, and what is read beside datagrams is none of them.
+#[test]
+fn padding_is_no_payload_and_the_error_queue_no_datagram() {
+    const PADDED: &str = r#"
+import socket, struct, subprocess
+for words in ("add out type veth peer name in", "set out up", "set in up"):
+    subprocess.run(["ip", "link"] + words.split(), check=True)
+subprocess.run("ip address add 10.9.0.1/24 dev in".split(), check=True)
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); server.bind(("10.9.0.1", 4001)); server.settimeout(5)
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); raw.bind(("out", 0))
+listing = subprocess.run("ip -o link show in".split(), check=True, capture_output=True, text=True).stdout
+to = bytes.fromhex(listing.split("link/ether ")[1].split()[0].replace(":", ""))
+udp = struct.pack("!4H", 4000, 4001, 11, 0) + b"abc"
+head = struct.pack("!2B3H2BH4s4s", 0x45, 0, 31, 0, 0, 64, 17, 0x66ba, b"\x0a\x09\0\2", b"\x0a\x09\0\1")
+for _ in range(20):
+    raw.send((to + bytes(6) + b"\x08\0" + head + udp).ljust(60, b"\xee"))
+    assert server.recv(100) == b"abc"
+"#;
+    const ERRORS: &str = r#"
+import socket, time
+TX_SOFTWARE, SOFTWARE, SO_TIMESTAMPING, MSG_ERRQUEUE = 2, 16, 37, 0x2000
+a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+a.bind(("127.0.0.1", 0)); b.bind(("127.0.0.1", 0)); a.connect(b.getsockname()); b.connect(a.getsockname())
+a.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TX_SOFTWARE | SOFTWARE)
+for _ in range(20):
+    a.send(b"there"); b.recv(100); b.send(b"back")
+    a.recvmsg(2000, 2000, MSG_ERRQUEUE); time.sleep(0.02); a.recv(100)
+"#;
+    let Some((bench, _turn)) = bench() else { return };
+    fs::write(bench.path("padded.py"), PADDED).expect("the folder is ours");
+    fs::write(bench.path("errors.py"), ERRORS).expect("the folder is ours");
+    let command =
+        ["slice", "kernel", "--port", "4001", "--each", "json", "--", "unshare", "--net", "python3", "padded.py"];
+    let finished = bench.run(command);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let packets: Vec<Value> = finished.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let of_udp = |packet: &&Value| packet["flow"]["protocol"] == 17;
+    assert!(packets.iter().filter(of_udp).count() >= 10, "{}", finished.stdout);
+    for packet in packets.iter().filter(of_udp) {
+        assert_eq!((&packet["flow"]["length"], &packet["flow"]["payload"]), (&31.into(), &3.into()), "{packet}");
+    }
+    let finished = follow(&bench, &[], &["python3", "errors.py"]);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+    if overloaded(&report) {
+        return;
+    }
+    // Every other one waits for 20 ms.
+    let mean = number(&report["total"]["mean_ns"]);
+    assert!((8e6..20e6).contains(&mean), "{mean} ns: {report}");
+}
+
+/// Datagrams that were there before the probes are read before those that are followed.
+#[test]
+fn what_waits_at_a_socket_already_is_not_mistaken_for_what_comes() {
+    let Some((bench, _turn)) = bench() else { return };
+    let outer = r#"
+import socket, subprocess, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0))
+for _ in range(3): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"early", s.getsockname())
+command = [sys.argv[1], "slice", "kernel", "--json", "--", "python3", "inner.py", str(s.fileno())]
+sys.exit(subprocess.run(command, pass_fds=[s.fileno()]).returncode)
+"#;
+    let inner = r#"
+import socket, sys, time
+s = socket.socket(fileno=int(sys.argv[1]))
+for _ in range(5): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"late", s.getsockname())
+for _ in range(8): time.sleep(0.02); s.recv(100)
+"#;
+    let output = outer_and_inner(&bench, outer, inner);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    if overloaded(&report) {
+        return;
+    }
+    assert_eq!(report["packets"]["matched"], 5, "{report}");
+    // Read as the 4th to 8th; the three before are not theirs.
+    let waited = number(&report["total"]["p50_ns"]) / 20e6;
+    assert!((5.5..9.0).contains(&waited), "six naps before the middle one is read, not three: {waited}");
+}
