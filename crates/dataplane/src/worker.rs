@@ -239,7 +239,7 @@ impl Worker {
             ports.push((started.port, driver));
             (started.rx, started.tx)
         };
-        let (input_rx, input_tx) = input.map_or_else(Default::default, &mut queues);
+        let (mut input_rx, input_tx) = input.map_or_else(Default::default, &mut queues);
         let launch = launch(eal, &clock, &config, &output.started.port)?;
         let launched = launch.is_some();
         let (mut output_rx, mut output_tx) = queues(output);
@@ -270,7 +270,12 @@ impl Worker {
         };
         let mut reader = None;
         let intake = match config.feed {
-            Feed::Device(_) => Intake::of_port(input_rx, limit, clock),
+            Feed::Device(_) => {
+                if !pipeline.leaves_frames() {
+                    input_rx.iter_mut().for_each(RxQueue::tell_waits);
+                }
+                Intake::of_port(input_rx, limit, clock)
+            }
             Feed::Stream(..) => Intake::of_stream(maker.expect("made when the ports were opened"), limit),
             Feed::Replay { supply, ahead, .. } => {
                 let (read, ring) = rtrb::RingBuffer::new((limit / 2) as usize);
@@ -287,6 +292,9 @@ impl Worker {
         let ends = Ends { duration: config.duration, stop };
         let back = match input_tx.into_iter().next() {
             Some(tx) if !config.one_way && config.output.gives() => {
+                if back_stages.is_some() {
+                    output_rx.iter_mut().for_each(RxQueue::tell_waits);
+                }
                 Some(Back::new(std::mem::take(&mut output_rx), tx, back_stages, clock))
             }
             _ => None,

@@ -49,6 +49,7 @@ _Static_assert(offsetof(struct rte_mbuf, ol_flags) == SHIM_MBUF_OL_FLAGS, "ol_fl
 _Static_assert(offsetof(struct rte_mbuf, pkt_len) == SHIM_MBUF_PKT_LEN, "pkt_len moved");
 _Static_assert(offsetof(struct rte_mbuf, data_len) == SHIM_MBUF_DATA_LEN, "data_len moved");
 _Static_assert(offsetof(struct rte_mbuf, hash.usr) == SHIM_MBUF_USR, "hash.usr moved");
+_Static_assert(offsetof(struct rte_mbuf, hash.fdir.hi) == SHIM_MBUF_WAITED, "hash.fdir.hi moved");
 _Static_assert(offsetof(struct rte_mbuf, buf_len) == SHIM_MBUF_BUF_LEN, "buf_len moved");
 _Static_assert(RTE_PKTMBUF_HEADROOM == SHIM_HEADROOM, "DPDK built with another headroom");
 
@@ -273,7 +274,10 @@ uint32_t shim_pool_in_use(struct rte_mempool *pool) { return rte_mempool_in_use_
 
 int shim_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t count)
 {
-	return rte_pktmbuf_alloc_bulk(pool, into, count);
+	int rc = rte_pktmbuf_alloc_bulk(pool, into, count);
+	for (uint32_t i = 0; rc == 0 && i < count; i++)
+		into[i]->hash.fdir.hi = 0; /* SHIM_MBUF_WAITED: DPDK leaves it as it was */
+	return rc;
 }
 
 int shim_take_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t count, uint16_t length)
@@ -287,6 +291,7 @@ int shim_take_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t co
 		into[i]->ol_flags = 0;
 		into[i]->data_len = length;
 		into[i]->pkt_len = length;
+		into[i]->hash.fdir.hi = 0; /* SHIM_MBUF_WAITED */
 	}
 	return 0;
 }

@@ -24,6 +24,7 @@ enum {
 	SHIM_MBUF_PKT_LEN = 36,
 	SHIM_MBUF_DATA_LEN = 40,
 	SHIM_MBUF_USR = 44, /* hash.usr, for who owns the frame */
+	SHIM_MBUF_WAITED = 48, /* hash.fdir.hi: ns that a received frame waited in its port */
 	SHIM_MBUF_BUF_LEN = 54,
 	SHIM_HEADROOM = 128,
 };

@@ -23,6 +23,7 @@ pub const SHIM_MBUF_OL_FLAGS: usize = 24;
 pub const SHIM_MBUF_PKT_LEN: usize = 36;
 pub const SHIM_MBUF_DATA_LEN: usize = 40;
 pub const SHIM_MBUF_USR: usize = 44;
+pub const SHIM_MBUF_WAITED: usize = 48;
 pub const SHIM_MBUF_BUF_LEN: usize = 54;
 pub const SHIM_HEADROOM: usize = 128;
 

@@ -24,6 +24,7 @@ const _: () = {
     assert!(offset_of!(MbufHead, pkt_len) == SHIM_MBUF_PKT_LEN);
     assert!(offset_of!(MbufHead, data_len) == SHIM_MBUF_DATA_LEN);
     assert!(offset_of!(MbufHead, usr) == SHIM_MBUF_USR);
+    assert!(offset_of!(MbufHead, waited) == SHIM_MBUF_WAITED);
     assert!(offset_of!(MbufHead, buf_len) == SHIM_MBUF_BUF_LEN);
 };
 
@@ -53,7 +54,8 @@ pub struct MbufHead {
     reserved_vlan: u16,
     /// Whatever who owns the frame wants to keep with it.
     pub usr: u32,
-    reserved_hash: u32,
+    /// Nanoseconds that a received frame waited in its port.
+    pub waited: u32,
     reserved_vlan_outer: u16,
     /// Bytes of the buffer, headroom included.
     pub buf_len: u16,

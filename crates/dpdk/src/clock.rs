@@ -154,7 +154,7 @@ fn ticks() -> u64 {
     }
 }
 
-fn kernel_ns(clock: libc::clockid_t) -> u64 {
+pub(crate) fn kernel_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clocks named here exist everywhere; a timespec is written.
     unsafe { libc::clock_gettime(clock, &raw mut time) };

@@ -17,6 +17,7 @@
 //! No function here panics for want of memory, frames or privileges; an empty pool is `None` or 0,
 //! a failed set-up an [`Error`] with DPDK's own last words and, where known, what to do about it.
 
+mod arrivals;
 mod burst;
 mod clock;
 mod detour;

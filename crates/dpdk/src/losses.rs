@@ -33,6 +33,11 @@ impl Sockets {
         }
     }
 
+    /// The packet sockets, in the order in which they were opened.
+    pub(crate) fn packet(&self) -> &[RawFd] {
+        &self.packet
+    }
+
     /// Frames lost because a ring was full, as far as the drivers do not tell: `net_af_packet` tells
     /// of none, `net_af_xdp` of those alone that came while there was no buffer.
     pub(crate) fn lost(&self) -> u64 {

@@ -3,6 +3,7 @@ use dpdk_sys as sys;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+use units::Span;
 
 /// One frame in a DPDK buffer: a single segment with a single owner, this value. (What a ring delivers
 /// may also be [kept](crate::Kept) by who sent it: it can be read and passed on, and to change it panics.)
@@ -110,6 +111,15 @@ impl Mbuf {
         self.raw.as_ptr()
     }
 
+    /// Notes for how many nanoseconds it was in its port.
+    #[inline]
+    pub(crate) fn set_waited(&mut self, ns: u32) {
+        // Written only where it must be: what is kept is not to be written to, and has not waited.
+        if self.head().waited != ns {
+            self.head_mut().waited = ns;
+        }
+    }
+
     pub(crate) fn has_flag(&self, flag: u64) -> bool {
         self.head().ol_flags & flag != 0
     }
@@ -162,6 +172,14 @@ impl packet::Frame for Mbuf {
 
     fn set_tag(&mut self, tag: u32) {
         self.head_mut().usr = tag;
+    }
+
+    fn waited(&self) -> Span {
+        Span::from_ns(self.head().waited.into())
+    }
+
+    fn forget_wait(&mut self) {
+        self.set_waited(0);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::interface::{Interface, set_option, socket};
 use crate::{Error, Result};
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -110,9 +110,28 @@ pub struct PacketRing {
 }
 
 #[derive(Debug)]
-struct Map {
+pub(crate) struct Map {
     start: NonNull<u8>,
     length: usize,
+}
+
+impl Map {
+    /// The rings of a socket, which are `length` bytes long together; the reason why not is in errno.
+    pub(crate) fn of_rings(socket: RawFd, length: usize, protection: i32) -> std::result::Result<Map, ()> {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, socket, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(());
+        }
+        NonNull::new(start.cast()).map(|start| Map { start, length }).ok_or(())
+    }
+
+    /// Where byte number `at` of it is.
+    pub(crate) fn byte(&self, at: usize) -> NonNull<u8> {
+        assert!(at < self.length, "it lies in the mapping");
+        // SAFETY: so it does.
+        unsafe { self.start.add(at) }
+    }
 }
 
 // SAFETY: the mapping belongs to the ring alone and does not depend on the thread.
@@ -165,14 +184,7 @@ impl PacketRing {
         })?;
         let length = config.block_size as usize * config.blocks as usize;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, socket.as_raw_fd(), 0) };
-        if start == libc::MAP_FAILED {
-            return Err(failed("mapping the ring"));
-        }
-        let Some(start) = NonNull::new(start.cast()) else { return Err(failed("mapping the ring")) };
-        let map = Map { start, length };
+        let map = Map::of_rings(socket.as_raw_fd(), length, protection).map_err(|()| failed("mapping the ring"))?;
 
         let skip_outgoing = set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32).is_err();
         if let Some(snaplen) = config.snaplen {

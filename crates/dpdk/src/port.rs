@@ -219,6 +219,8 @@ pub(crate) struct PortInner {
     eal: &'static Eal,
     pub(crate) number: u16,
     pub(crate) device: String,
+    /// What was said behind its name.
+    pub(crate) arguments: String,
     bus: &'static CString,
     pub(crate) interface: Option<Interface>,
     pub(crate) max_frame: Arc<MaxFrame>,
@@ -227,7 +229,7 @@ pub(crate) struct PortInner {
     _pool: Pool,
     // Holds the interface's promiscuity.
     _membership: Option<OwnedFd>,
-    sockets: Sockets,
+    pub(crate) sockets: Sockets,
     pub(crate) completed: AtomicU64,
     // Given up when the driver has taken its program off, which is when this is dropped.
     claim: Option<Claim>,
@@ -531,6 +533,7 @@ fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Poo
         eal,
         number: number as u16,
         device: name.to_owned(),
+        arguments: arguments.to_owned(),
         bus,
         interface: None,
         max_frame: MaxFrame::new(usize::from(u16::MAX)),

@@ -1,5 +1,6 @@
 //! The queues of a port, each of which receives or sends for one thread at a time.
 
+use crate::arrivals::Arrivals;
 use crate::port::{PortInner, TAP, text};
 use crate::tap_sender::TapSender;
 use crate::{BURST, Burst, Outgoing, PacketSender, Result};
@@ -13,6 +14,8 @@ use std::sync::atomic::Ordering;
 /// A receive queue: one of a kind, to be used by one thread at a time.
 #[derive(Debug)]
 pub struct RxQueue {
+    // It has to go before the port, whose socket it keeps open.
+    arrivals: Option<Arrivals>,
     port: Arc<PortInner>,
     queue: u16,
     segmented: u64,
@@ -21,7 +24,14 @@ pub struct RxQueue {
 
 impl RxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Self {
-        RxQueue { port, queue, segmented: 0, not_sync: PhantomData }
+        RxQueue { arrivals: None, port, queue, segmented: 0, not_sync: PhantomData }
+    }
+
+    /// From now on frames say how long they were there before this queue was polled ([`packet::Frame::waited`]), where the
+    /// port tells: with `net_af_packet`, whose rings hold the kernel's stamps. Others say that they have not waited.
+    /// To be asked for before the first poll.
+    pub fn tell_waits(&mut self) {
+        self.arrivals = Arrivals::of(&self.port.sockets, &self.port.arguments, self.queue);
     }
 
     /// Adds to the burst what has arrived, as far as it has room, and gives how many frames that
@@ -42,11 +52,26 @@ impl RxQueue {
     pub fn poll_up_to(&mut self, burst: &mut Burst, most: usize) -> usize {
         let before = burst.len();
         let (port, queue) = (self.port.number, self.queue);
+        let most = match &mut self.arrivals {
+            Some(arrivals) => arrivals.look(most.min(BURST - before)),
+            None => most,
+        };
+        if most == 0 {
+            return 0;
+        }
         let received = burst.fill(|into, room| {
             // SAFETY: the port runs as long as this queue lives, the queue is polled by nobody else, and
             // there is room for that many pointers. What the driver delivers is ours.
             usize::from(unsafe { sys::shim_rx_burst(port, queue, into, room.min(most) as u16) })
         });
+        if received > 0 {
+            let fresh = &mut burst.as_mut_slice()[before..];
+            match &mut self.arrivals {
+                Some(arrivals) => arrivals.tell(fresh),
+                // What came by another port of ours may know of its wait there, and a NIC writes what it likes.
+                None => fresh.iter_mut().for_each(|frame| frame.set_waited(0)),
+            }
+        }
         if received > 0 && burst.as_slice()[before..].iter().any(|frame| frame.segments() != 1) {
             self.segmented += burst.retain(|frame| frame.segments() == 1) as u64;
         }

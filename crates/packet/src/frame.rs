@@ -1,4 +1,4 @@
-use units::FrameLen;
+use units::{FrameLen, Span};
 
 /// A frame in memory: from the first byte of the destination address to the last before the FCS.
 ///
@@ -23,6 +23,15 @@ pub trait Frame {
 
     /// Sets that number.
     fn set_tag(&mut self, _tag: u32) {}
+
+    /// How long the frame had been there when its driver looked: the time that a stage knows of it is that look's.
+    /// Zero where the driver cannot tell, and where time is virtual.
+    fn waited(&self) -> Span {
+        Span::ZERO
+    }
+
+    /// From now on it has not waited: a stage gave it a time of its own.
+    fn forget_wait(&mut self) {}
 
     /// Makes it a whole frame of other bytes. False if there is no room for them; it is then as it was.
     fn replace(&mut self, bytes: &[u8]) -> bool;

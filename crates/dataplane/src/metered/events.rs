@@ -4,7 +4,7 @@ use dpdk::{Burst, Eal, EventCollector, EventDevice, EventFeeder, EventScheduler,
 use engine::Outlet;
 use engine::Stage;
 use engine::meters::WorkerStats;
-use engine::stages::{Item, Limit, Look, Metering, Settling};
+use engine::stages::{Item, Limit, Look, Metering, Settling, arrived};
 use packet::Frame;
 use std::sync::atomic::{AtomicBool, Ordering};
 use units::{Span, Time};
@@ -119,7 +119,7 @@ impl Stage<Mbuf> for Events {
         for (mut look, Item { mut frame, at }) in self.found.drain(..).zip(batch.drain(..)) {
             // Who has no user needs no decision; nor does a buffer that the frame fills carry one.
             let Some(slot) = look.slot().filter(|_| attach(&mut frame, &look, at, 0)) else {
-                self.finder.decide(&mut look, at, 0);
+                self.finder.decide(&mut look, arrived(&frame, at), 0);
                 self.frames.push(Item { frame, at });
                 self.looks.push(look);
                 continue;
@@ -185,7 +185,7 @@ fn work(mut metering: Metering, mut device: EventWorker, number: usize, stop: &A
         patience.found();
         for frame in &mut frames {
             let (mut look, at, _) = detach(frame);
-            metering.decide(&mut look, at, number);
+            metering.decide(&mut look, arrived(frame, at), number);
             let fits = attach(frame, &look, at, number as u8);
             debug_assert!(fits, "it did before");
         }

@@ -163,7 +163,9 @@ struct Holding<F> {
 
 impl<F: Frame + Send> Stage<F> for Holding<F> {
     fn push(&mut self, now: Time, batch: &mut Vec<Item<F>>, out: &mut Outlet<F>) {
-        for Item { frame, at } in batch.drain(..) {
+        for mut item in batch.drain(..) {
+            let at = item.arrived();
+            item.frame.forget_wait();
             let by = match &mut self.times {
                 Times::Fixed(by) => *by,
                 Times::Drawn(values) => values.draw(),
@@ -174,7 +176,7 @@ impl<F: Frame + Send> Stage<F> for Holding<F> {
                 self.last = leaves;
             }
             out.effects.delayed(leaves.since(at));
-            self.queue.push(leaves, (self.number, frame));
+            self.queue.push(leaves, (self.number, item.frame));
             self.number += 1;
         }
         self.wake(now, out);

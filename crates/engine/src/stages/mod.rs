@@ -144,6 +144,23 @@ pub struct Item<F> {
     pub at: Time,
 }
 
+impl<F: Frame> Item<F> {
+    /// When the frame came: before `at` if its driver looked later and can tell by how much. For stages that reckon
+    /// with arrivals. What they do not hold is ready at `at`, since nothing departs before it was seen.
+    #[must_use]
+    #[inline]
+    pub fn arrived(&self) -> Time {
+        arrived(&self.frame, self.at)
+    }
+}
+
+/// When a frame came that was seen at `at`.
+#[must_use]
+#[inline]
+pub fn arrived<F: Frame>(frame: &F, at: Time) -> Time {
+    Time::ZERO + at.since(Time::ZERO + frame.waited())
+}
+
 /// Something that happens to frames.
 ///
 /// Frames come in batches: the call is dynamic once per batch, the loop inside is plain.
@@ -226,7 +243,8 @@ impl<F: Frame> Outlet<F> {
         if !write(frame.bytes(), &mut bytes) {
             return false;
         }
-        let answer = frame.copy().and_then(|mut answer| answer.replace(&bytes).then_some(answer));
+        let mut answer = frame.copy().and_then(|mut answer| answer.replace(&bytes).then_some(answer));
+        answer.iter_mut().for_each(Frame::forget_wait);
         let made = answer.is_some();
         answers.extend(answer);
         made

@@ -1,4 +1,4 @@
-use super::{Configuration, Decision, Fate, Item, Kind, Outlet, Stage, Timed, frames_of_10g};
+use super::{Configuration, Decision, Fate, Item, Kind, Outlet, Stage, Timed, arrived, frames_of_10g};
 use crate::random::Random;
 use crate::schedules::Files;
 use measure::Effect;
@@ -6,7 +6,7 @@ use packet::Frame;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use units::{ParseError, Time};
+use units::{ParseError, Span, Time};
 
 /// What was decided in an earlier run is done again, frame by frame.
 #[derive(Clone, Debug)]
@@ -96,7 +96,12 @@ impl<F: Frame> Replaying<F> {
             Fate::Pass => {}
         }
         out.effects.delayed(decision.delay);
-        self.queue.push(at + decision.delay, (decision.frame, frame));
+        let mut leaves = at;
+        if decision.delay > Span::ZERO {
+            leaves = arrived(&frame, at) + decision.delay;
+            frame.forget_wait();
+        }
+        self.queue.push(leaves, (decision.frame, frame));
     }
 
     fn release(&mut self, now: Time, out: &mut Outlet<F>) {

@@ -146,7 +146,7 @@ impl Metering {
         let first = looks.len();
         self.look(frames, looks);
         for (look, item) in looks[first..].iter_mut().zip(frames) {
-            self.decide(look, item.at, worker);
+            self.decide(look, item.arrived(), worker);
         }
     }
 
@@ -169,8 +169,9 @@ impl Metering {
             if look.key.is_some()
                 && let Some(sought) = sought.next()
             {
-                if self.moment.time() != item.at {
-                    self.moment = Moment::of(item.at);
+                let at = item.arrived();
+                if self.moment.time() != at {
+                    self.moment = Moment::of(at);
                 }
                 look.slot = self.limiter.users.settle(sought, &self.moment);
             }

@@ -66,7 +66,7 @@ impl<F: Frame> Settling<F> {
                 users.count(slot, look.bytes.into(), got);
                 // What was too impatient would have left after what waits: it is no part of a window.
                 if found != Found::Impatient {
-                    let at = if let Found::Waits(departs) = found { departs } else { item.at };
+                    let at = if let Found::Waits(departs) = found { departs } else { item.arrived() };
                     let bytes = (look.bytes, if got { look.bytes } else { 0 });
                     let bps = || {
                         let word = users.word(slot).load(std::sync::atomic::Ordering::Relaxed);
@@ -92,6 +92,7 @@ impl<F: Frame> Settling<F> {
                 Found::Waits(departs) => {
                     ledger.delayed += 1;
                     item.at = departs;
+                    item.frame.forget_wait();
                     held.push(Reverse(Due { item, number: *arrivals }));
                     *arrivals += 1;
                 }

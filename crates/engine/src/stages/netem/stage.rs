@@ -5,7 +5,7 @@ use super::{Delayed, Mode, Netem};
 use crate::random::Random;
 use crate::schedules::laws::Values;
 use crate::stages::decision::mark;
-use crate::stages::{Change, Decision, Fate, Item, Outlet, Stage, Timed};
+use crate::stages::{Change, Decision, Fate, Item, Outlet, Stage, Timed, arrived};
 use measure::{Choice, DropReason, Effect};
 use packet::Frame;
 use units::{Span, Time};
@@ -154,8 +154,8 @@ impl<F: Frame> Emulation<F> {
 
     fn enqueue(
         &mut self,
-        frame: F,
-        at: Time,
+        mut frame: F,
+        seen: Time,
         (number, copy, fate, change): (u64, u32, Fate, Option<Change>),
         out: &mut Outlet<F>,
     ) {
@@ -178,7 +178,11 @@ impl<F: Frame> Emulation<F> {
             out.effects.delayed(Span::ZERO);
             out.effects.leaves(number);
             out.decided(told(Span::ZERO));
-            return out.release(Item { frame, at });
+            return out.release(Item { frame, at: seen });
+        }
+        let at = self.came(&frame, seen);
+        if self.holds {
+            frame.forget_wait();
         }
         let held = self.jitter.as_mut().map_or(self.mean, |values| values.draw());
         let ready = at + held;
@@ -199,6 +203,11 @@ impl<F: Frame> Emulation<F> {
         out.decided(told(leaves.since(at)));
         self.bytes += u64::from(bytes);
         self.queue.push(leaves, (number, frame));
+    }
+
+    /// When a frame came that was seen at `seen`: it is held from then on, if frames are held at all.
+    fn came(&self, frame: &F, seen: Time) -> Time {
+        if self.holds { arrived(frame, seen) } else { seen }
     }
 
     /// Lets those leave that may by `now`.
@@ -248,7 +257,7 @@ impl<F: Frame + Send> Stage<F> for Emulation<F> {
         }
         for Item { frame, at } in batch.drain(..) {
             // Who leaves first makes room.
-            self.release(at, out);
+            self.release(self.came(&frame, at), out);
             self.arrive(frame, at, out);
         }
         self.release(now, out);
