@@ -23,13 +23,17 @@ const LATE_BURST: &str = "--burst 125kB";
 
 /// A bed whose server has six more addresses, and a limiter that carries frames.
 fn limited(test: &str, options: &str) -> Option<(Bed, Program)> {
+    limited_at(test, "--in c0 --out s0", options)
+}
+
+fn limited_at(test: &str, ports: &str, options: &str) -> Option<(Bed, Program)> {
     let bed = Bed::alone(test, |_| {})?;
     for (host, _) in RATES {
         bed.stdout(Node::Server, &format!("ip addr add 10.77.0.{host}/24 dev eth0"));
     }
     write_rates(&bed, 1.0);
     bed.await_quiet();
-    let line = format!("limit --in c0 --out s0 --json --duration 60s --key dst-ip --users 1000 {options}");
+    let line = format!("limit {ports} --json --duration 60s --key dst-ip --users 1000 {options}");
     let limit = bed.start(Node::Box, &line);
     let start = Instant::now();
     while !bed.output(Node::Client(1), "ping -c 1 -W 1 10.77.0.206").status.success() {
@@ -182,4 +186,42 @@ fn a_signal_changes_rates_under_traffic() {
     let sixth =
         report["limit"]["talkers"].as_array().expect("talkers").iter().find(|user| user["user"] == "10.77.0.206");
     assert_eq!(sixth.expect("it sent much")["exceeded_bytes"], 0, "no conforming frame is dropped");
+}
+
+/// A bucket that is full in 4.9 ms, and a limiter that looks only half of the time, 20 ms after the other 20 ms. By
+/// the kernel's stamps it lets through what it would have, had it looked all the time: what the same frames get in virtual
+/// time, whatever else the machine does to the source.
+#[test]
+fn a_limiter_that_looks_late_lets_the_rate_through() {
+    let ports = "--in if:c0,driver=af_packet --out s0";
+    let Some((bed, limit)) = limited_at("late-look", ports, "--rate 5Mbps --burst 3036B") else { return };
+    let capture = bed.start(Node::Box, "measure --in c0 --json --write c0.pcap --duration 60s");
+    let start = Instant::now();
+    while !bed.path("c0.pcap").exists() {
+        assert!(start.elapsed() < Duration::from_secs(30), "measure does not listen");
+        thread::sleep(Duration::from_millis(5));
+    }
+    // Stamps are taken at the driver from some ms later on.
+    thread::sleep(Duration::from_millis(100));
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| bed.send(1, 1_000, "7.5Mbps", 2_812));
+        while !sender.is_finished() {
+            for signal in ["STOP", "CONT"] {
+                limit.signal(signal);
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        assert_eq!(number(&sender.join().expect("it sent"), "/out/frames"), 2_812);
+    });
+    let _ = capture.stop();
+    let passed = |report: &serde_json::Value| {
+        let talkers = report["limit"]["talkers"].as_array().expect("talkers");
+        let user = talkers.iter().find(|user| user["user"] == "10.77.0.100").expect("it sent");
+        user["passed_bytes"].as_u64().expect("bytes") as f64
+    };
+    let live = passed(&limit.stop().report());
+    let line = "limit --in pcap:c0.pcap --out null --json --key dst-ip --users 1000 --rate 5Mbps --burst 3036B";
+    let exact = passed(&bed.run(Node::Box, line).report());
+    println!("{live} B passed, {exact} B in virtual time");
+    assert!((live / exact - 1.0).abs() < 0.01, "{live} B passed, {exact} B in virtual time");
 }

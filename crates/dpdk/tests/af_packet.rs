@@ -220,3 +220,47 @@ fn tags_and_snap_lengths() {
     let received = batch.iter().next().expect("a frame");
     assert_eq!((received.bytes.len(), received.original_len), (40, 1514));
 }
+
+/// More frames than the receiving ring has slots, so that it is gone round, and nobody looks at them for a while.
+#[test]
+fn frames_say_how_long_they_were_there() {
+    if !inside("frames_say_how_long_they_were_there", "-n") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let (pool, mut sender) = open("nla", 1500);
+    let (_pool, mut receiver) = open("nlb", 1500);
+    let rx = &mut receiver.rx[0];
+    rx.tell_waits();
+    let (pause, step) = (Duration::from_millis(20), Duration::from_millis(1));
+    let mut burst = Burst::new();
+    for round in 0..12 {
+        let begin = Instant::now();
+        // As many as the ring of a user namespace holds.
+        send(&pool, &mut sender.tx[0], 0..500, 60);
+        std::thread::sleep(pause);
+        let mut next = 0;
+        while next < 500 && begin.elapsed() < Duration::from_secs(10) {
+            rx.poll(&mut burst);
+            for frame in burst.drain() {
+                assert_eq!(number(frame.bytes()), Some(next));
+                let waited = frame.waited().to_std();
+                // The clock of the stamps may be slewed a little.
+                assert!(waited + step > pause && waited < begin.elapsed() + step, "round {round}: {waited:?}");
+                next += 1;
+            }
+        }
+        assert_eq!(next, 500, "round {round}");
+    }
+    // Who does not ask is told nothing, nor of what a buffer's last frame waited.
+    let (rx, tx) = (&mut sender.rx[0], &mut receiver.tx[0]);
+    send(&pool, tx, 0..500, 60);
+    std::thread::sleep(pause);
+    let begin = Instant::now();
+    let mut came = 0;
+    while came < 500 && begin.elapsed() < Duration::from_secs(10) {
+        rx.poll(&mut burst);
+        came += burst.drain().map(|frame| assert_eq!(frame.waited().as_ps(), 0)).count();
+    }
+    assert_eq!(came, 500);
+}

@@ -319,3 +319,5 @@ trait Configuration: Sized + Clone + fmt::Display {
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod waits;

@@ -1,0 +1,127 @@
+//! Frames that waited in their port before the driver looked.
+
+use super::{Item, Outlet, StageConfig};
+use packet::{Frame, HeapFrame};
+use units::{Span, Time};
+
+/// A frame that had been there for so long when it was seen.
+struct Late(HeapFrame, Span);
+
+impl Frame for Late {
+    fn bytes(&self) -> &[u8] {
+        self.0.bytes()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.bytes_mut()
+    }
+
+    fn copy(&self) -> Option<Self> {
+        Some(Late(self.0.clone(), self.1))
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> bool {
+        self.0.replace(bytes)
+    }
+
+    fn waited(&self) -> Span {
+        self.1
+    }
+
+    fn forget_wait(&mut self) {
+        self.1 = Span::ZERO;
+    }
+}
+
+fn us(us: u64) -> Time {
+    Time::from_ps(us * 1_000_000)
+}
+
+/// A UDP packet of `bytes` with FCS to one destination, seen at `seen` and there since `came`, both in µs.
+fn item(bytes: usize, came: u64, seen: u64) -> Item<Late> {
+    let mut frame = vec![0; bytes - 4];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14] = 0x45;
+    frame[16..18].copy_from_slice(&(bytes as u16 - 18).to_be_bytes());
+    (frame[22], frame[23]) = (64, 17);
+    frame[30..34].copy_from_slice(&[10, 0, 0, 1]);
+    Item { frame: Late(HeapFrame::new(frame), Span::from_us(seen - came)), at: us(seen) }
+}
+
+/// Frames of 1000 B that came 400 µs apart, 20 Mbit/s, of which 5 Mbit/s may pass, with a bucket of 3036 B. They are seen
+/// as they come, or 50 at a time: when one look is 20 ms after the other.
+fn passed(looks: &dyn Fn(u64) -> u64, told: bool) -> Vec<Time> {
+    let stage = StageConfig::parse("limit key dst-ip rate 5Mbps burst 3036B users 16").expect("a stage");
+    let mut stage = stage.build::<Late>(1, "test");
+    let mut out = Outlet::default();
+    for n in 0..1_000 {
+        let (came, seen) = (n * 400, looks(n * 400));
+        stage.push(us(seen), &mut vec![item(1_000, if told { came } else { seen }, seen)], &mut out);
+    }
+    out.released.iter().map(|item| item.at).collect()
+}
+
+#[test]
+fn a_late_look_costs_no_tokens() {
+    let at_once = passed(&|came| came, true);
+    let late = |came: u64| came.next_multiple_of(20_000);
+    let told = passed(&late, true);
+    assert_eq!(at_once.len(), 252, "400 ms of 5 Mbit/s, and what the bucket held");
+    assert_eq!(told.len(), at_once.len());
+    // The same frames, none of them ready before it was seen.
+    for (told, at_once) in told.iter().zip(&at_once) {
+        assert_eq!(*told, us(late(at_once.as_ps() / 1_000_000)));
+    }
+    assert!(passed(&late, false).len() < 70, "what nobody tells is as ever");
+}
+
+#[test]
+fn frames_are_held_from_when_they_came() {
+    for spec in ["delay 5ms", "netem delay 5ms"] {
+        let mut stage = StageConfig::parse(spec).expect(spec).build::<Late>(1, "test");
+        let mut out = Outlet::default();
+        stage.push(us(10_000), &mut vec![item(100, 8_000, 10_000), item(100, 3_000, 10_000)], &mut out);
+        let left: Vec<Time> = out.released.iter().map(|item| item.at).collect();
+        assert_eq!((left, stage.deadline()), (vec![us(8_000)], Some(us(13_000))), "{spec}");
+        stage.wake(us(13_000), &mut out);
+        assert_eq!(out.released[1].at, us(13_000), "{spec}");
+        assert!(
+            out.released.iter().all(|item| item.frame.waited() == Span::ZERO),
+            "{spec}: the next stage has its time"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_held_is_ready_when_it_was_seen() {
+    for spec in ["netem loss 0.001%", "limit key dst-ip rate 5Mbps burst 3036B users 16"] {
+        let mut stage = StageConfig::parse(spec).expect(spec).build::<Late>(1, "test");
+        let mut out = Outlet::default();
+        stage.push(us(10_000), &mut vec![item(100, 8_000, 10_000)], &mut out);
+        assert_eq!(out.released.iter().map(|item| item.at).collect::<Vec<_>>(), [us(10_000)], "{spec}");
+    }
+}
+
+/// As from several queues, whose frames may be seen in any order.
+#[test]
+fn every_stage_takes_arrivals_in_any_order() {
+    for kind in StageConfig::KINDS {
+        let config = StageConfig::parse(kind.example).expect(kind.example);
+        let mut stage = config.build::<Late>(1, "test");
+        let mut out = Outlet::default();
+        for n in 0..5_000_u64 {
+            let seen = 1_000 + n;
+            stage.push(us(seen), &mut vec![item(100, seen - n * 7_919 % 1_000, seen)], &mut out);
+            if stage.deadline().is_some_and(|deadline| deadline <= us(seen)) {
+                stage.wake(us(seen), &mut out);
+            }
+            let accounted = (out.released.len() + out.dropped.len() + stage.held()) as u64 + out.not_copied;
+            assert_eq!(accounted, n + 1 + out.copies, "{config}: frames conserved");
+        }
+        for _ in 0..100_000 {
+            let Some(deadline) = stage.deadline() else { break };
+            stage.wake(deadline, &mut out);
+        }
+        assert_eq!(stage.held(), 0, "{config}");
+    }
+}
