@@ -111,7 +111,7 @@ impl Attach {
             Some(bytes) => probe::Reader::open_or_create(path, bytes as usize),
             None => probe::Reader::open(path),
         };
-        let mut reader = open(&self.ring).map_err(|cause| self.problem(cause))?;
+        let mut reader = open(&self.ring).map_err(|cause| self.problem(&cause))?;
         if let Some(bytes) = self.buffer
             && probe::layout::slots(bytes as usize) != reader.slots()
         {
@@ -119,7 +119,7 @@ impl Attach {
             output::note(format!("the ring was there, with room for {blocks} blocks: --buffer does not change it"));
         }
         let ns_per_tick = ns_per_tick();
-        let head = Head::of(&reader).map_err(|cause| self.problem(cause))?;
+        let head = Head::of(&reader).map_err(|cause| self.problem(&cause))?;
         let mut gathered = Gathered { head, book: None };
         let ended = self.gather(&mut reader, ns_per_tick, &stop, &mut gathered);
         let Gathered { head, book } = gathered;
@@ -151,7 +151,7 @@ impl Attach {
         let mut left = self.count.unwrap_or(u64::MAX);
         loop {
             let last = stop.asked() || end.is_some_and(|end| Instant::now() >= end);
-            reader.whole().map_err(|cause| self.problem(cause))?;
+            reader.whole().map_err(|cause| self.problem(&cause))?;
             reader.enable(!last);
             if let Some(book) = book {
                 book.learn(reader.costs());
@@ -159,7 +159,7 @@ impl Attach {
             // No more than there may be, or a program that writes faster than is printed would have no end.
             for n in 0..reader.slots().min(left) {
                 if n % LOOK_EVERY == 0 || self.each.is_some() {
-                    reader.whole().map_err(|cause| self.problem(cause))?;
+                    reader.whole().map_err(|cause| self.problem(&cause))?;
                 }
                 let Some(block) = reader.next_block() else { break };
                 // A program that came after us has measured its costs by its first block; it learns more by the way.
@@ -172,7 +172,7 @@ impl Attach {
                     left = 0;
                 }
             }
-            *head = Head::of(reader).map_err(|cause| self.problem(cause))?;
+            *head = Head::of(reader).map_err(|cause| self.problem(&cause))?;
             // What was under way into the ring at the end still comes, or is given up after a second.
             if left == 0 || (last && !reader.waits()) {
                 return Ok(());
@@ -181,7 +181,7 @@ impl Attach {
         }
     }
 
-    fn problem(&self, cause: std::io::Error) -> Failure {
+    fn problem(&self, cause: &std::io::Error) -> Failure {
         let hint = match cause.kind() {
             ErrorKind::NotFound => ": start the program first, or make the ring with --buffer 16MiB",
             ErrorKind::PermissionDenied => ": run it as the user of the program, or as root",
