@@ -2,9 +2,11 @@
 
 use crate::output;
 #[cfg(feature = "live")]
+use engine::stages::{Limit, StageConfig};
+#[cfg(feature = "live")]
 use measure::PipelineReport;
 #[cfg(feature = "live")]
-use scenario::Pacer;
+use scenario::{Pacer, SourcePlan};
 use scenario::{PipelinePlan, PortSpec};
 use serde_json::{Map, Value, json};
 use sim::Oddities;
@@ -94,6 +96,28 @@ pub(crate) fn of_machine(
         }
     }
     warnings
+}
+
+/// Buckets of a plan that this machine's hiccups empty of rate, since its input by `driver` does not tell when frames came.
+#[cfg(feature = "live")]
+pub(crate) fn of_buckets(plan: &PipelinePlan, driver: &str) -> Vec<String> {
+    if driver == "net_af_packet" || !matches!(plan.source, SourcePlan::Port(_)) {
+        return Vec::new();
+    }
+    let small = plan.all_stages().filter_map(|stage| match stage {
+        StageConfig::Limit(limit) if limit.bucket_bytes() < Limit::default_burst(limit.rate) => Some(limit),
+        _ => None,
+    });
+    let told = small.map(|limit| {
+        format!(
+            "{}: a bucket of {} B is full in {}, and {driver} does not tell when frames came: users lose rate to each moment longer than that in which this machine does something else; write driver=af_packet at the input, or burst {}B",
+            plan.name,
+            limit.bucket_bytes(),
+            output::brief(limit.fills_in().as_ns_f64()),
+            Limit::default_burst(limit.rate),
+        )
+    });
+    told.collect()
 }
 
 /// Why the departures in the report of a plan are not what was measured, if they are not.

@@ -219,9 +219,28 @@ fn a_limiter_that_looks_late_lets_the_rate_through() {
         let user = talkers.iter().find(|user| user["user"] == "10.77.0.100").expect("it sent");
         user["passed_bytes"].as_u64().expect("bytes") as f64
     };
-    let live = passed(&limit.stop().report());
+    let report = limit.stop().report();
+    assert_eq!(warns_of_buckets(&report), 0, "{report}");
+    let live = passed(&report);
     let line = "limit --in pcap:c0.pcap --out null --json --key dst-ip --users 1000 --rate 5Mbps --burst 3036B";
     let exact = passed(&bed.run(Node::Box, line).report());
     println!("{live} B passed, {exact} B in virtual time");
     assert!((live / exact - 1.0).abs() < 0.01, "{live} B passed, {exact} B in virtual time");
+}
+
+/// Warnings that buckets are too small for a port that does not tell when frames came.
+fn warns_of_buckets(report: &serde_json::Value) -> usize {
+    let warnings = report.pointer("/limits/warnings").and_then(serde_json::Value::as_array);
+    let of_buckets = |text: &&serde_json::Value| text.as_str().is_some_and(|text| text.contains("driver=af_packet"));
+    warnings.map_or(0, |warnings| warnings.iter().filter(of_buckets).count())
+}
+
+#[test]
+fn a_bucket_that_fills_within_a_hiccup_is_told() {
+    for (burst, warnings) in [("--burst 3036B", 1), ("--burst 6250B", 0)] {
+        let Some((_bed, limit)) = limited("small-bucket", &format!("--rate 5Mbps {burst}")) else { return };
+        let report = limit.stop().report();
+        let blind = report.pointer("/limits/ports/c0/driver").is_some_and(|driver| driver != "net_af_packet");
+        assert_eq!(warns_of_buckets(&report), if blind { warnings } else { 0 }, "{burst}: {report}");
+    }
 }

@@ -69,6 +69,8 @@ impl<'a> Telling<'a> {
         }
         self.failed(finished.failure.as_ref().map(Failure::new));
         self.ports(plan, &finished.ports);
+        let driver = finished.ports.first().map_or("", |port| &port.driver);
+        self.warnings.extend(resolution::of_buckets(plan, driver));
         let mut report = named(plan, finished);
         let backward = report.backward.take();
         let floor = self.floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);

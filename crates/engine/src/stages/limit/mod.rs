@@ -19,7 +19,7 @@ use packet::Frame;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use units::{BitRate, FrameLen, Layer, ParseError, Span};
+use units::{BitRate, FrameLen, Layer, PS_PER_S, ParseError, Span};
 
 /// What becomes of frames that exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,8 +182,22 @@ impl Limit {
         LEAST_BURST.max(rate.bps() / 800)
     }
 
+    /// Bytes of the bucket of a user with the default rate.
+    #[must_use]
+    pub fn bucket_bytes(&self) -> u64 {
+        self.burst.unwrap_or_else(|| Self::default_burst(self.rate))
+    }
+
+    /// How long the bucket of a user with the default rate takes to be full again: what is not metered for longer loses
+    /// rate.
+    #[must_use]
+    pub fn fills_in(&self) -> Span {
+        let ps = u128::from(self.bucket_bytes()) * 8 * u128::from(PS_PER_S) / u128::from(self.rate.bps().max(1));
+        Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+    }
+
     fn bucket(&self) -> Result<Bucket, ParseError> {
-        Bucket::new(self.rate, self.burst.unwrap_or_else(|| Self::default_burst(self.rate)))
+        Bucket::new(self.rate, self.bucket_bytes())
     }
 
     /// How long a frame of a user with the default rate may wait.
