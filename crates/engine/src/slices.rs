@@ -72,8 +72,8 @@ struct Ways {
     clock: Option<Reading>,
     /// Another thread goes on to follow them, and makes the departures.
     handed_on: bool,
-    /// How many marks a frame has that is behind the stages.
-    staged: usize,
+    /// So many marks, and a frame is behind the stages.
+    behind: usize,
     /// Which of the present `every` frames was drawn, from 0.
     drawn: u64,
     random: Random,
@@ -98,7 +98,7 @@ impl Slices {
             meter: SliceMeter::new(names, sampling.every),
             clock: None,
             handed_on: false,
-            staged: ARRIVAL + stages.len(),
+            behind: ARRIVAL + stages.len(),
             drawn: 0,
             random: Random::stream(sampling.seed, "slices"),
             sampling,
@@ -129,7 +129,7 @@ impl Slices {
             sampling: ways.sampling.clone(),
             clock: ways.clock.clone(),
             handed_on: ways.handed_on,
-            staged: ways.staged,
+            behind: ways.behind,
             drawn: 0,
             random: ways.random.clone(),
             table: Vec::new(),
@@ -138,7 +138,7 @@ impl Slices {
         };
         ways.handed_on = true;
         if leaves_stages {
-            ways.staged = ARRIVAL;
+            ways.behind = ARRIVAL;
         }
         (Slices { ways: Some(ways), ..self }, Slices { ways: Some(Box::new(second)), ..Slices::default() })
     }
@@ -186,7 +186,7 @@ impl Slices {
 
     /// How many frames are where one with so many marks is.
     fn beside(&mut self, marks: usize) -> &mut u32 {
-        let staged = self.ways.as_ref().is_some_and(|ways| marks < ways.staged);
+        let staged = self.ways.as_ref().is_some_and(|ways| marks < ways.behind);
         if staged { &mut self.staged } else { &mut self.queued }
     }
 
@@ -364,6 +364,31 @@ mod tests {
             }
         }
         pipeline.slices().expect("they were asked for")
+    }
+
+    #[test]
+    fn who_is_gone_is_looked_for_no_longer() {
+        let at = Time::ZERO;
+        let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
+        let mut slices = Slices::new(&["delay".to_owned()], sampling);
+        let mut come = |number| {
+            let mut frame = HeapFrame::new(vec![0; 60]);
+            slices.arrived(&mut frame, number, at, at);
+            frame
+        };
+        let [dropped, goes_on, departs] = [1, 2, 3].map(&mut come);
+        assert_eq!((slices.staged, slices.queued), (3, 0));
+        let released = [goes_on, departs].map(|frame| Item { frame, at });
+        slices.passed(&released, &[(dropped, DropReason::Pool)]);
+        assert_eq!((slices.staged, slices.queued), (0, 2));
+        let [goes_on, departs] = released.map(|item| item.frame.tag());
+        assert_eq!(slices.take(goes_on).map(|way| way.marks.len()), Some(3));
+        slices.settled(&HeapFrame::default(), at, at);
+        slices.first(departs, at);
+        slices.departed(departs, at, at);
+        assert_eq!((slices.staged, slices.queued), (0, 0));
+        let report = slices.report().expect("they are on");
+        assert_eq!((report.packets.seen, report.packets.matched), (3, 1));
     }
 
     #[test]
