@@ -6,11 +6,12 @@
 
 use crate::back::{Back, with_back};
 use crate::fillers::Fillers;
+use crate::fresh::Fresh;
 use crate::line::{NearEnd, Planned};
 use crate::queue::Queue;
 use crate::rounds::Rounds;
-use dpdk::{BURST, Burst, Mbuf, Outgoing, TscClock, TxQueue};
-use engine::filler::{FillerPlanner, LONG_FROM, next_filler};
+use dpdk::{BURST, Kept, Mbuf, Outgoing, TscClock, TxQueue};
+use engine::filler::{FillerPlanner, MANY_FROM, longest_in_a_row, next_filler};
 use engine::{Departure, Pipeline};
 use measure::{DepartureMeter, DropReason, PaceReport, PipelineReport, SentStreams, Tally};
 use packet::{Frame, Stamp};
@@ -34,15 +35,11 @@ pub(crate) struct FillerPacer {
     /// There is a line that takes its time. Without, nothing holds the pacer back but its own speed.
     bounded: bool,
     fillers: Fillers,
-    /// Byte times from which on a longer filler is taken; there may be none.
-    long_from: u64,
     /// The next data frame, where a burst was full before it.
     pending: Option<Placed>,
     /// The first frame that a schedule which has ended lets depart no more.
     never: Option<Mbuf>,
-    /// Frames of a stream that go straight to the schedule, and since when all of them are ready.
-    fresh: Burst,
-    start: Option<Time>,
+    fresh: Fresh,
     /// Frames that the port has not taken yet, and those behind them that were made before the line began.
     under_way: UnderWay,
     ahead: VecDeque<UnderWay>,
@@ -81,11 +78,10 @@ struct Data {
 }
 
 /// A burst, and what its frames are, in their order: each starts where the one before ends.
-#[derive(Default)]
 struct UnderWay {
     out: Outgoing,
     /// Byte times of each.
-    lengths: Vec<u32>,
+    lengths: [u32; BURST],
     /// Those before it were taken.
     first: usize,
     /// Where the first that was not taken starts.
@@ -95,14 +91,49 @@ struct UnderWay {
     first_data: usize,
 }
 
+impl Default for UnderWay {
+    fn default() -> Self {
+        UnderWay {
+            out: Outgoing::new(),
+            lengths: [0; BURST],
+            first: 0,
+            position: 0,
+            data: Vec::with_capacity(BURST),
+            first_data: 0,
+        }
+    }
+}
+
 impl UnderWay {
-    /// What the next frame is.
+    /// Adds a frame that is given away.
     #[inline]
-    fn add(&mut self, position: u64, length: WireLen) {
-        if self.lengths.is_empty() {
+    fn add(&mut self, position: u64, length: WireLen, frame: Mbuf) {
+        self.describe(position, length, 1);
+        self.out.push(frame);
+    }
+
+    /// Adds a frame that is sent again later, so many times in a row. Gives the byte times that it takes.
+    #[inline]
+    fn add_kept(&mut self, position: u64, length: WireLen, frame: &Kept, times: usize) -> u64 {
+        self.describe(position, length, times);
+        self.out.push_kept(frame, times);
+        times as u64 * u64::from(length.bytes())
+    }
+
+    /// What the next `times` frames are.
+    #[inline]
+    fn describe(&mut self, position: u64, length: WireLen, times: usize) {
+        let number = self.number();
+        if number == 0 {
             self.position = position;
         }
-        self.lengths.push(length.bytes());
+        self.lengths[number..number + times].fill(length.bytes());
+    }
+
+    /// The number of the next frame in the burst.
+    #[inline]
+    fn number(&self) -> usize {
+        BURST - self.out.room()
     }
 
     /// Hands over what was not taken yet, and gives how many frames the port has taken now.
@@ -128,7 +159,6 @@ impl UnderWay {
 
     /// Makes place once all were taken.
     fn clear(&mut self) {
-        self.lengths.clear();
         self.data.clear();
         (self.first, self.first_data) = (0, 0);
     }
@@ -157,12 +187,10 @@ impl FillerPacer {
             planner,
             queue,
             bounded,
-            long_from: if !fillers.has_long() { u64::MAX } else { LONG_FROM },
             fillers,
             pending: None,
             never: None,
-            fresh: Burst::new(),
-            start: None,
+            fresh: Fresh::default(),
             under_way: UnderWay::default(),
             ahead: VecDeque::new(),
             full: false,
@@ -272,7 +300,7 @@ impl FillerPacer {
     fn take_in<const DIRECT: bool>(&mut self, now: Time, rounds: &mut Rounds<'_>) {
         let head = self.head(now);
         if DIRECT {
-            self.start.get_or_insert(head);
+            self.fresh.begin(head);
         } else {
             rounds.wake(head);
             rounds.intake.take(head, BURST, self.holds(), &mut rounds.pipeline);
@@ -286,7 +314,7 @@ impl FillerPacer {
 
     /// Nothing is to be placed any more, or nothing may.
     fn has_all<const DIRECT: bool>(&self, rounds: &mut Rounds<'_>) -> bool {
-        let over = self.never.is_some() || rounds.pipeline.ended();
+        let over = self.never.is_some() || !DIRECT && rounds.pipeline.ended();
         let mut all = || {
             let done = self.fresh.is_empty() && (DIRECT || rounds.pipeline.due().is_none());
             done && rounds.intake.ended() && rounds.pipeline.deadline().is_none()
@@ -397,16 +425,21 @@ impl FillerPacer {
         if let Some(placed) = self.pending.take() {
             self.push(placed);
         }
+        let mut came = Tally::default();
         while self.under_way.out.room() > 0 {
-            let placed = if DIRECT { self.settle_made(rounds) } else { self.settle_queued(&mut rounds.pipeline) };
+            let placed =
+                if DIRECT { self.settle_made(rounds, &mut came) } else { self.settle_queued(&mut rounds.pipeline) };
             let Some(placed) = placed else {
                 if self.under_way.out.is_empty() && self.planner.begun() {
                     let pipeline = &mut rounds.pipeline;
                     self.idle(pipeline.due().into_iter().chain(pipeline.deadline()).min());
                 }
-                return;
+                break;
             };
             self.push(placed);
+        }
+        if DIRECT {
+            rounds.pipeline.passed_in(came);
         }
     }
 
@@ -419,14 +452,12 @@ impl FillerPacer {
                 return self.push_data(placed);
             }
             let start = placed.position - placed.fill;
-            let length = if placed.fill >= self.long_from {
-                self.push_long(start, placed.fill)
+            placed.fill -= if placed.fill >= MANY_FROM {
+                self.push_many(start, placed.fill)
             } else {
                 let length = next_filler(placed.fill);
-                self.push_filler(start, length);
-                length
+                self.push_filler(start, length, 1)
             };
-            placed.fill -= u64::from(length.bytes());
         }
         self.pending = Some(placed);
     }
@@ -437,13 +468,12 @@ impl FillerPacer {
         if let Some(wall) = self.stamps {
             self.stamp(&mut frame, wall, position);
         }
-        let number = self.under_way.lengths.len();
-        self.under_way.add(position, length.on_wire());
+        let number = self.under_way.number();
         self.under_way.data.push(Data { number, length, class, at, position });
         if let Some(line) = &mut self.line {
             line.plan(Planned { at, class, length, position });
         }
-        self.under_way.out.push(frame);
+        self.under_way.add(position, length.on_wire(), frame);
     }
 
     /// Writes into a frame when it starts, if it is one that says so.
@@ -458,29 +488,17 @@ impl FillerPacer {
 
     /// Gives the next frame that is made its place.
     #[inline(always)]
-    fn settle_made(&mut self, rounds: &mut Rounds<'_>) -> Option<Placed> {
-        let pipeline = &mut rounds.pipeline;
-        while self.never.is_none() {
-            if self.fresh.is_empty() {
-                for _ in 0..rounds.intake.make(&mut self.fresh) {
-                    pipeline.refuse(FrameLen::new(0), DropReason::TooLong);
-                }
-            }
-            let frame = self.fresh.pop_front()?;
-            let length = frame.length();
-            if !self.tx.carries(&frame) {
-                pipeline.refuse(length, DropReason::TooLong);
-                continue;
-            }
-            let ready = self.start.unwrap_or(Time::ZERO);
-            let at = pipeline.pass(ready, length);
-            if at == Time::MAX {
-                self.never = Some(frame);
-                break;
-            }
-            return Some(self.place(Departure { frame, length, class: 0, source: None, ready, at }));
+    fn settle_made(&mut self, rounds: &mut Rounds<'_>, came: &mut Tally) -> Option<Placed> {
+        if self.never.is_some() {
+            return None;
         }
-        None
+        let departure = self.fresh.next(&self.tx, rounds)?;
+        came.add(departure.length);
+        if departure.at == Time::MAX {
+            self.never = Some(departure.frame);
+            return None;
+        }
+        Some(self.place(departure))
     }
 
     /// Gives the next departure its place. None if there is none, or if it is so far ahead that a frame of
@@ -536,22 +554,24 @@ impl FillerPacer {
         let (least, most) = (u64::from(WireLen::MIN.bytes()), u64::from(WireLen::MAX_STANDARD.bytes()));
         let length = WireLen::new(left.clamp(least, most) as u32);
         let position = self.planner.idle_frame(length);
-        self.push_filler(position, length);
+        self.push_filler(position, length, 1);
     }
 
+    /// Adds a filler, so many times. Gives the byte times that it takes.
     #[inline]
-    fn push_filler(&mut self, position: u64, length: WireLen) {
-        self.under_way.add(position, length);
-        self.under_way.out.push_kept(self.fillers.of(length));
+    fn push_filler(&mut self, position: u64, length: WireLen, times: usize) -> u64 {
+        self.under_way.add_kept(position, length, self.fillers.of(length), times)
     }
 
-    /// Apart: what there are few of is not to cost those of which there are many.
+    /// Adds fillers before a departure that is far. Gives the byte times that they take.
+    // Apart: what there are few of is not to cost those of which there are many.
     #[inline(never)]
-    fn push_long(&mut self, position: u64, fill: u64) -> WireLen {
-        let (length, filler) = self.fillers.long(fill).expect("there are long ones, else none is asked for");
-        self.under_way.add(position, length);
-        self.under_way.out.push_kept(filler);
-        length
+    fn push_many(&mut self, position: u64, fill: u64) -> u64 {
+        if let Some((length, filler)) = self.fillers.long(fill) {
+            return self.under_way.add_kept(position, length, filler, 1);
+        }
+        let room = self.under_way.out.room();
+        self.push_filler(position, WireLen::MAX_STANDARD, longest_in_a_row(fill).min(room as u64) as usize)
     }
 
     /// The line idled if it has gone further than was handed over: what comes next comes later by that.

@@ -78,11 +78,6 @@ impl Fillers {
         Some((self.long[number], &self.frames[(Self::LENGTHS as usize + number) * self.copies + self.turn]))
     }
 
-    /// There are some that are longer than the standard has them.
-    pub(crate) fn has_long(&self) -> bool {
-        !self.long.is_empty()
-    }
-
     /// The longest, in byte times.
     pub(crate) fn longest(&self) -> WireLen {
         self.long.first().copied().unwrap_or(WireLen::MAX_STANDARD)

@@ -135,7 +135,7 @@ impl<'a> Flood<'a> {
                     continue;
                 }
                 let most = carried;
-                frames[at..at + most].iter().for_each(|frame| burst.push_kept(frame));
+                frames[at..at + most].iter().for_each(|frame| burst.push_kept(frame, 1));
                 self.books.came.add_all(tally(&lengths[at..at + most]));
                 left -= most as u64;
             }

@@ -16,6 +16,7 @@ mod filler;
 mod fillers;
 mod flood;
 mod floor;
+mod fresh;
 mod intake;
 mod launch;
 mod line;

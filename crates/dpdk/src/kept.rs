@@ -1,4 +1,4 @@
-use crate::Mbuf;
+use crate::{BURST, Mbuf};
 use packet::Frame;
 use std::cell::Cell;
 
@@ -11,8 +11,8 @@ pub struct Kept {
     spare: Cell<u16>,
 }
 
-/// Owners that are counted at once.
-const AT_ONCE: u16 = 64;
+/// Owners that are counted at once: no fewer than are asked for at a time.
+const AT_ONCE: u16 = BURST as u16;
 
 impl From<Mbuf> for Kept {
     fn from(frame: Mbuf) -> Self {
@@ -34,14 +34,15 @@ impl Kept {
         self.frame.len()
     }
 
-    /// The frame with one owner more, who is to release it.
+    /// The frame with so many owners more, up to [`BURST`], each of whom is to release it.
     #[inline]
-    pub(crate) fn owned(&self) -> *mut dpdk_sys::rte_mbuf {
-        if self.spare.get() == 0 {
+    pub(crate) fn owned(&self, times: usize) -> *mut dpdk_sys::rte_mbuf {
+        let times = times as u16;
+        if self.spare.get() < times {
             self.frame.share(AT_ONCE);
-            self.spare.set(AT_ONCE);
+            self.spare.set(self.spare.get() + AT_ONCE);
         }
-        self.spare.set(self.spare.get() - 1);
+        self.spare.set(self.spare.get() - times);
         self.frame.raw()
     }
 }

@@ -47,24 +47,20 @@ impl Outgoing {
     #[inline]
     pub fn push(&mut self, frame: Mbuf) {
         assert!(self.tail < BURST, "there is no room for another frame");
-        self.add(frame.raw());
+        self.frames[self.tail] = frame.raw();
+        self.tail += 1;
         std::mem::forget(frame);
     }
 
-    /// Adds a frame that is sent again later.
+    /// Adds a frame that is sent again later, `times` in a row.
     ///
     /// # Panics
     /// If there is no room.
     #[inline]
-    pub fn push_kept(&mut self, frame: &Kept) {
-        assert!(self.tail < BURST, "there is no room for another frame");
-        self.add(frame.owned());
-    }
-
-    #[inline]
-    fn add(&mut self, frame: *mut sys::rte_mbuf) {
-        self.frames[self.tail] = frame;
-        self.tail += 1;
+    pub fn push_kept(&mut self, frame: &Kept, times: usize) {
+        assert!(times <= self.room(), "there is no room for {times} more frames");
+        self.frames[self.tail..self.tail + times].fill(frame.owned(times));
+        self.tail += times;
     }
 
     /// Lets `take` take over a prefix: it is told where the frames are, and says how many of them,

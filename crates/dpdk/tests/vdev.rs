@@ -269,7 +269,7 @@ fn kept_frames_stay_and_come_home_when_they_are_dropped() {
         while out.room() > 0 {
             match out.len() % 3 {
                 2 => out.push(made(3, 62)),
-                which => out.push_kept(&kept[which]),
+                which => out.push_kept(&kept[which], 1),
             }
         }
         assert_eq!((started.tx[0].send_out(&mut out), out.is_empty()), (BURST, true), "{round}");
@@ -283,7 +283,16 @@ fn kept_frames_stay_and_come_home_when_they_are_dropped() {
         received.clear();
     }
     assert_eq!((kept[0].bytes(), kept[1].len()), (&[1; 60][..], 61));
-    out.push_kept(&kept[0]);
+    for first in (0..=BURST).chain([BURST; 3]) {
+        out.push_kept(&kept[0], first);
+        out.push_kept(&kept[1], BURST - first);
+        assert_eq!((started.tx[0].send_out(&mut out), out.is_empty()), (BURST, true));
+        assert_eq!(started.rx[0].poll_up_to(&mut received, BURST), BURST);
+        let firsts = received.iter().take_while(|frame| frame.len() == 60).count();
+        assert_eq!((firsts, received.iter().skip(first).all(|frame| frame.len() == 61)), (first, true));
+        received.clear();
+    }
+    out.push_kept(&kept[0], 1);
     out.push(made(4, 60));
     assert_eq!(pool.available(), 600 - 3);
     drop(out);

@@ -97,7 +97,7 @@ impl FillerPlanner {
     }
 
     /// Places the next frame, which should start at `due`, was ready at `ready` and takes `length`.
-    #[inline]
+    #[inline(always)]
     pub fn place(&mut self, due: Time, ready: Time, length: WireLen) -> Slot {
         let wanted = self.nearest_start(due);
         let slot = match self.free {
@@ -154,12 +154,20 @@ pub fn next_filler(fill: u64) -> WireLen {
     WireLen::new(take as u32)
 }
 
-/// From so many byte times on a longer filler saves a frame.
-pub const LONG_FROM: u64 = 2 * LONGEST + 1;
+/// From so many byte times on the next filler is one of many.
+pub const MANY_FROM: u64 = 2 * LONGEST + 1;
+
+/// How many of the next fillers are standard ones of the longest kind.
+///
+/// `fill` is at least [`MANY_FROM`], so there is one.
+#[must_use]
+pub fn longest_in_a_row(fill: u64) -> u64 {
+    (fill - SHORTEST) / LONGEST
+}
 
 /// The number of the next filler among `long`, see [`long_fillers`]: the longest that leaves room for another.
 ///
-/// `fill` is at least [`LONG_FROM`]; none if there are no long ones.
+/// `fill` is at least [`MANY_FROM`]; none if there are no long ones.
 #[must_use]
 pub fn next_long_filler(fill: u64, long: &[WireLen]) -> Option<usize> {
     long.iter().position(|length| u64::from(length.bytes()) + SHORTEST <= fill)
@@ -190,7 +198,7 @@ pub fn fillers(fill: u64, long: &[WireLen]) -> impl Iterator<Item = WireLen> {
         if left == 0 {
             return None;
         }
-        let number = if left >= LONG_FROM { next_long_filler(left, long) } else { None };
+        let number = if left >= MANY_FROM { next_long_filler(left, long) } else { None };
         let next = number.map_or_else(|| next_filler(left), |number| long[number]);
         left -= u64::from(next.bytes());
         Some(next)
@@ -203,7 +211,7 @@ pub fn filler_count(fill: u64, long: &[WireLen]) -> u64 {
     let Some(longest) = long.first().map(|longest| u64::from(longest.bytes())) else {
         return fill.div_ceil(LONGEST);
     };
-    let longest_ones = if fill < LONG_FROM { 0 } else { (fill - SHORTEST) / longest };
+    let longest_ones = if fill < MANY_FROM { 0 } else { (fill - SHORTEST) / longest };
     longest_ones + fillers(fill - longest_ones * longest, long).count() as u64
 }
 
@@ -232,6 +240,16 @@ mod tests {
             assert!(lengths.iter().all(|length| (84..=1538).contains(length)), "{fill}: {lengths:?}");
         }
         assert_eq!(fillers(0, &[]).count(), 0);
+    }
+
+    #[test]
+    fn the_next_fillers_of_many_are_alike() {
+        for fill in (MANY_FROM..20_000).chain([1_000_003, 123_456_789]) {
+            let alike = longest_in_a_row(fill);
+            assert!(alike >= 1, "{fill}");
+            let longest = fillers(fill, &[]).take_while(|length| *length == WireLen::MAX_STANDARD).count() as u64;
+            assert!((longest.saturating_sub(1)..=longest).contains(&alike), "{fill}: {alike} of {longest}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use crate::Line;
 use crate::catch_up::Forgiveness;
 use crate::pipeline::Departure;
-use crate::schedules::{AsReady, Lengths, Schedule};
+use crate::schedules::{AsReady, Due, Lengths, Schedule};
 use crate::slices::{self, Slices};
 use crate::stages::{Item, Outlet, Stage};
 use crate::sync::{SyncSpec, Synchroniser};
@@ -260,15 +260,16 @@ impl<F: Frame> Lane<F> {
         plain && self.stages.is_empty() && self.sync.is_none() && self.forgiveness.total().is_none()
     }
 
-    /// When a frame of `length` should depart that is ready at `ready`, without a place in the queue.
-    #[inline]
-    pub(crate) fn pass(&mut self, ready: Time, length: FrameLen) -> Time {
+    /// When frames of these lengths should depart that are ready at `ready`, without places in the queue.
+    pub(crate) fn dues(&mut self, ready: Time, frames: &[FrameLen], dues: &mut Vec<Due>) {
         let at = ready;
         let ready = at.max(*self.opens.get_or_insert(at + self.buffer));
-        let due = self.schedule.depart(ready, &Lengths { frame: length, packet: 0 });
-        self.starved += u64::from(due.starved);
-        self.spares(due.at.since(at));
-        due.at
+        let before = dues.len();
+        self.schedule.depart_all(ready, frames, dues);
+        for due in &dues[before..] {
+            self.starved += u64::from(due.starved);
+            self.spares(due.at.since(at));
+        }
     }
 
     /// Frames depart as they come, and nobody follows any.

@@ -3,7 +3,7 @@ use crate::catch_up::{CatchUp, Forgiveness};
 use crate::classes::Classifier;
 use crate::lane::Lane;
 use crate::merge::Merge;
-use crate::schedules::{AsReady, Schedule};
+use crate::schedules::{AsReady, Due, Schedule};
 use crate::slices::{self, Reading, Sampling, Slices, Way};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
@@ -515,19 +515,22 @@ impl<F: Frame> Pipeline<F> {
     }
 
     /// True if frames go straight to the schedule, which goes by nothing but when they are ready and how
-    /// long they are: one class, no stage, nobody kept back, and late is late. See [`pass`](Pipeline::pass).
+    /// long they are: one class, no stage, nobody kept back, and late is late. See [`dues`](Pipeline::dues).
     #[must_use]
     pub fn is_immediate(&self) -> bool {
         self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.is_immediate())
     }
 
-    /// A frame of `length` came into an immediate pipeline and was ready at `ready`. Gives when it should
-    /// depart; it never waits in the pipeline, and when it has left, [`passed_on`](Pipeline::passed_on) is
-    /// to be told.
-    #[inline]
-    pub fn pass(&mut self, ready: Time, length: FrameLen) -> Time {
-        self.books.came.add(length);
-        self.lanes[0].pass(ready, length)
+    /// Frames of these lengths were ready at `ready` for an immediate pipeline. Appends when each should depart; they
+    /// never wait in the pipeline, and [`passed_in`](Pipeline::passed_in) and [`passed_on`](Pipeline::passed_on) are to
+    /// be told of those that are taken and that have left.
+    pub fn dues(&mut self, ready: Time, frames: &[FrameLen], dues: &mut Vec<Due>) {
+        self.lanes[0].dues(ready, frames, dues);
+    }
+
+    /// Frames that pass came.
+    pub fn passed_in(&mut self, frames: Tally) {
+        self.books.came.add_all(frames);
     }
 
     /// Frames that passed have left.

@@ -127,7 +127,7 @@ impl DepartureMeter {
     }
 
     /// As [`DepartureMeter::record`], of a frame of a class.
-    #[inline]
+    #[inline(always)]
     pub fn record_of(&mut self, class: u32, asked: Time, start: Time, length: FrameLen) {
         if let Some(ClassMeter { make, meter }) = self.classes.get_mut(class as usize) {
             meter.get_or_insert_with(|| Box::new(make())).record(asked, start, length);
@@ -162,7 +162,7 @@ impl DepartureMeter {
     }
 
     /// A frame of `length` that should have departed at `asked` started at `start`.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
         let step = start.signed_ps_since(self.last.1);
         let same = step == self.run.step && asked.signed_ps_since(self.last.0) == step;
@@ -174,6 +174,8 @@ impl DepartureMeter {
         }
     }
 
+    // Apart, so that the comparisons above are made where departures are booked.
+    #[inline(never)]
     fn record_one(&mut self, asked: Time, start: Time, length: FrameLen) {
         self.end_run();
         self.meters.rate.record(start, length);

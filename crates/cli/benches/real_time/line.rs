@@ -5,7 +5,7 @@ use crate::{Outcome, median};
 use dataplane::Device;
 use dpdk::Eal;
 use engine::Line;
-use engine::filler::LONG_FROM;
+use engine::filler::MANY_FROM;
 use units::{BitRate, FrameLen, Span};
 
 const SECONDS: u64 = 10;
@@ -16,7 +16,7 @@ pub(crate) fn run(eal: &'static Eal, rounds: usize, only: Option<u64>) -> Outcom
         let depths = [512, 4_096, 65_536].map(|slots| (slots, FrameLen::MAX_STANDARD));
         // Only idle time has place for longer ones.
         let rate = BitRate::from_gbps(10);
-        let idles = (load.gap)(rate) > Line::new(rate).span(2 * LONG_FROM);
+        let idles = (load.gap)(rate) > Line::new(rate).span(2 * MANY_FROM);
         let long = idles.then_some((4_096, FrameLen::new(9_018)));
         let depths = depths.iter().chain(&long).filter(|(slots, _)| only.is_none_or(|only| only == u64::from(*slots)));
         for (slots, longest) in depths {
