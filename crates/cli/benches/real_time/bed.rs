@@ -37,9 +37,26 @@ impl Bed {
 
     /// Sends from a node by the bare loop, see `programs`.
     pub(crate) fn send(&self, node: Node, interface: &str, gap: u64, count: u64, batch: u64, sizes: &str) -> Outcome {
+        self.sender(node, interface, gap, count, batch, sizes)?.end()
+    }
+
+    /// The same, until all is sent. The program stays until it is to end: what ends gives back its memory, which takes
+    /// some CPU, that of a departure as likely as any, for milliseconds.
+    pub(crate) fn sender(
+        &self,
+        node: Node,
+        interface: &str,
+        gap: u64,
+        count: u64,
+        batch: u64,
+        sizes: &str,
+    ) -> Result<Sender, Box<dyn Error>> {
         let mut command = self.command(node, std::env::current_exe()?)?;
         command.args(["send", interface, &gap.to_string(), &count.to_string(), &batch.to_string(), sizes]);
-        finish(command.stdout(Stdio::null()).spawn()?)
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let sent = BufReader::new(child.stdout.take().ok_or("piped")?).read_line(&mut String::new())?;
+        let sender = Sender(child);
+        if sent == 0 { Err(sender.end().err().unwrap_or_else(|| "a sender says nothing".into())) } else { Ok(sender) }
     }
 
     /// A receiver at the server, once it listens.
@@ -71,6 +88,17 @@ impl Bed {
     /// A program in a node.
     pub(crate) fn command(&self, node: Node, program: impl AsRef<std::ffi::OsStr>) -> Result<Command, Box<dyn Error>> {
         Ok(self.lab.command(node, program)?)
+    }
+}
+
+/// What has sent.
+pub(crate) struct Sender(Child);
+
+impl Sender {
+    /// Lets it end.
+    pub(crate) fn end(mut self) -> Outcome {
+        drop(self.0.stdin.take());
+        finish(self.0)
     }
 }
 

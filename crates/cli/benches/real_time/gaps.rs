@@ -99,11 +99,11 @@ fn floor_beside_source(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn
     let receiver = bed.receiver(gap, count)?;
     thread::scope(|scope| {
         let source = scope.spawn(|| {
-            let sent = bed.send(Node::Client(1), "eth0", gap, count, BATCH, SIZES);
+            let sent = bed.sender(Node::Client(1), "eth0", gap, count, BATCH, SIZES);
             sent.map_err(|error| error.to_string())
         });
         let sent = bed.send(Node::Box, "s0", gap, count, 1, SIZES);
-        source.join().map_err(|_| "the source failed")??;
+        source.join().map_err(|_| "the source failed")??.end()?;
         sent
     })?;
     receiver.figures()
@@ -150,8 +150,9 @@ fn shape(bed: &Bed, driver: &str, options: &[&str], gap: u64, count: u64) -> Res
     command.args(options);
     let shape = command.spawn()?;
     thread::sleep(Duration::from_millis(1_200));
-    bed.send(Node::Client(1), "eth0", gap, count, BATCH, SIZES)?;
+    let source = bed.sender(Node::Client(1), "eth0", gap, count, BATCH, SIZES)?;
     thread::sleep(Duration::from_millis(200));
     bed::interrupt(shape)?;
+    source.end()?;
     receiver.figures()
 }

@@ -30,7 +30,8 @@ pub(crate) fn run(name: &str, arguments: &[String]) -> Option<Outcome> {
 const LEAD: u64 = 5;
 
 /// The floor: waits for an absolute instant, then sends by one system call. With `batch` above 1,
-/// that many frames at once, at so many times the gap. The wall clock stands in each frame.
+/// that many frames at once, at so many times the gap. The wall clock stands in each frame. Says that all are sent, and
+/// ends with stdin.
 fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outcome {
     let eal = Eal::init(&EalConfig::new("bench").memory_mib(64))?;
     let sender = PacketSender::open(interface)?;
@@ -56,6 +57,7 @@ fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outc
         due += Span::from_ps(gap.as_ps() * batch / if leads { 2 } else { 1 });
     }
     println!("{}", serde_json::json!({"sent": sent, "refused": refused}));
+    std::io::stdin().lock().read_line(&mut String::new())?;
     Ok(())
 }
 
