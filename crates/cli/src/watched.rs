@@ -4,10 +4,10 @@
 use crate::execute::{Arrivals, Request};
 use crate::output::{self, Failure};
 use dataplane::{Config, Device, Feed, Worker};
-use dpdk::PortInterface;
+use dpdk::{LinkChanges, PortInterface};
 use std::time::{Duration, Instant};
 
-/// How often they are looked at. What an interface is given after it went counts as sent.
+/// How often the kernel is asked whether one has changed. What an interface is given after it went counts as sent.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// The interfaces, by their numbers: those outlive a change of name, and no other interface gets them.
@@ -18,7 +18,10 @@ pub(crate) struct Watched {
     gone: Option<String>,
     /// Interfaces whose carrier is waited for: some NICs lose it for seconds when a program is put on them.
     carriers: Vec<String>,
-    looked: Instant,
+    /// To look at an interface takes some system calls, for each of which a departure may have to wait: it is done when one
+    /// has changed. `None` where the kernel does not tell.
+    changes: Option<LinkChanges>,
+    asked: Instant,
 }
 
 /// An interface behind a port, and what was seen of it.
@@ -57,13 +60,20 @@ impl Watched {
         let others = receiver.into_iter().chain(request.on.as_ref().map(|on| on.interface.as_str()));
         let numbered = |name: &str| Some((name.to_owned(), dpdk::link(name).ok()?.index));
         let others = others.filter_map(numbered).collect();
-        Watched { ports, others, gone: None, carriers, looked: Instant::now() }
+        let changes = LinkChanges::open().ok();
+        let mut watched = Watched { ports, others, gone: None, carriers, changes, asked: Instant::now() };
+        // What changed since the ports were opened was not heard.
+        watched.look();
+        watched
     }
 
     /// True if one has gone, as far as was looked of late.
     pub(crate) fn has_lost_one(&mut self) -> bool {
-        if self.looked.elapsed() >= EVERY {
-            self.look();
+        if self.asked.elapsed() >= EVERY {
+            self.asked = Instant::now();
+            if self.changes.as_mut().is_none_or(LinkChanges::any) {
+                self.look();
+            }
         }
         self.gone.is_some()
     }
@@ -76,7 +86,6 @@ impl Watched {
     }
 
     fn look(&mut self) {
-        self.looked = Instant::now();
         for Port { interface, state, lowered_to } in &mut self.ports {
             // Of a device that went with its port this is what was seen last.
             let Some(now) = interface.state() else { continue };

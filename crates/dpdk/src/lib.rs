@@ -10,6 +10,7 @@
 //! - [`EventDevice`] deals frames to workers so that those of a flow are with one at a time, in order.
 //! - [`TscClock`] reads the time-stamp counter in picoseconds, at the kernel's rate.
 //! - [`Detour`] leads the frames of an interface through two TAP devices and back.
+//! - [`LinkChanges`] tells that an interface has changed.
 //! - [`wake_first`] tells the kernel of a thread that must not wake late.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
@@ -27,6 +28,7 @@ mod events;
 mod interface;
 mod kept;
 mod launch;
+mod link_changes;
 mod losses;
 mod mbuf;
 mod memory;
@@ -50,6 +52,7 @@ pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, Event
 pub use interface::{Link, is_there, link};
 pub use kept::Kept;
 pub use launch::{LaunchField, LaunchTime, NicClock};
+pub use link_changes::LinkChanges;
 pub use mbuf::Mbuf;
 pub use memory::prefer_huge_pages;
 pub use outgoing::Outgoing;

@@ -26,8 +26,9 @@ use engine::sources::Streams;
 use engine::stages::StageConfig;
 use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, Thread};
+use std::time::Duration;
 use telling::{Ended, LISTED, Telling};
 use units::Span;
 
@@ -76,6 +77,10 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     Ok(telling.outcome(&records))
 }
 
+/// Between two looks at a run, which take a CPU from departures for some microseconds; and until it is ready.
+const LOOK: Duration = Duration::from_millis(100);
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
 /// Lets the workers run, each on a thread of its own, and looks after them until the last has ended.
 fn work(
     eal: &'static Eal,
@@ -87,14 +92,18 @@ fn work(
 ) -> Vec<Ended> {
     let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
     let flag = stop.flag();
+    let at_work = AtWork { workers: AtomicUsize::new(workers.len()), looks_after: thread::current() };
     let mut told = false;
     thread::scope(|scope| {
         let handles: Vec<_> = workers
             .into_iter()
             .zip(&counters)
             .map(|(worker, counters)| {
-                let flag = &flag;
-                scope.spawn(move || worker.run(eal, flag, counters))
+                let (flag, at_work) = (&flag, &at_work);
+                scope.spawn(move || {
+                    let _one = OneAtWork(at_work);
+                    worker.run(eal, flag, counters)
+                })
             })
             .collect();
         progress::show(request, &counters, || {
@@ -103,16 +112,32 @@ fn work(
                 stop.ask();
             }
             // In this order: of a run that has ended already, all that it did is seen.
-            let ended = handles.iter().all(thread::ScopedJoinHandle::is_finished);
+            let ended = at_work.workers.load(Ordering::Acquire) == 0;
             let running = || counters.iter().all(|counters| counters.running.load(Ordering::Relaxed));
             if !told && running() && (ended || watched.has_carriers()) {
                 ready::tell(&request.common);
                 told = true;
             }
-            ended
+            (!ended).then_some(if told { LOOK } else { FIRST_LOOK })
         });
         handles.into_iter().map(thread::ScopedJoinHandle::join).collect()
     })
+}
+
+/// How many workers have not ended, and the thread that looks after them.
+struct AtWork {
+    workers: AtomicUsize,
+    looks_after: Thread,
+}
+
+/// One of them, which tells when it goes, also by a panic.
+struct OneAtWork<'a>(&'a AtWork);
+
+impl Drop for OneAtWork<'_> {
+    fn drop(&mut self) {
+        self.0.workers.fetch_sub(1, Ordering::Release);
+        self.0.looks_after.unpark();
+    }
 }
 
 /// Stamped frames that were sent.

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Shows how far the pipelines are until they have `ended`.
-pub(super) fn show(request: &Request, counters: &[Counters], mut ended: impl FnMut() -> bool) {
+/// Shows how far the pipelines are as long as `look` says when it wants to be called again; it is earlier if this thread
+/// is unparked.
+pub(super) fn show(request: &Request, counters: &[Counters], mut look: impl FnMut() -> Option<Duration>) {
     let mut progress = Progress::new(&request.common, request.pipelines.iter().map(|plan| plan.name.as_str()));
     let mut before: Vec<(Duration, u64)> = counters.iter().map(|_| (Duration::ZERO, 0)).collect();
-    while !ended() {
-        thread::sleep(Duration::from_millis(20));
+    while let Some(nap) = look() {
+        thread::park_timeout(nap);
         if progress.is_due() {
             let now = progress.passed();
             for (i, (counters, plan)) in counters.iter().zip(&request.pipelines).enumerate() {

@@ -1,0 +1,58 @@
+//! What the kernel tells of interfaces that change, in a network namespace of one's own.
+
+mod common;
+
+use common::{inside, ip, veth};
+use dpdk::LinkChanges;
+use std::time::{Duration, Instant};
+
+/// Whether a change is heard soon.
+fn hears(changes: &mut LinkChanges) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(5) {
+        if changes.any() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+/// Waits until the kernel has said all that follows a change, as a carrier that comes later.
+fn settle(changes: &mut LinkChanges) {
+    let mut quiet = 0;
+    for _ in 0..500 {
+        quiet = if changes.any() { 0 } else { quiet + 1 };
+        if quiet == 30 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the kernel does not fall silent");
+}
+
+#[test]
+fn changes_are_heard_and_silence_is() {
+    if !inside("changes_are_heard_and_silence_is", "-n") {
+        return;
+    }
+    let mut changes = LinkChanges::open().expect("a socket");
+    assert!(!changes.any());
+    veth("nla", "nlb", 1500);
+    assert!(hears(&mut changes));
+    settle(&mut changes);
+    for change in ["mtu 1400", "down", "name nlc", "up"] {
+        let name = if change == "up" { "nlc" } else { "nla" };
+        ip(&format!("link set {name} {change}"));
+        assert!(hears(&mut changes), "{change}");
+        settle(&mut changes);
+    }
+    ip("link del nlb");
+    assert!(hears(&mut changes), "deleted");
+    // More than the socket holds, and none of it read meanwhile.
+    for n in 0..400 {
+        ip(&format!("link set lo mtu {}", 2_000 + n % 2));
+    }
+    assert!(hears(&mut changes), "an overflow is a change");
+    settle(&mut changes);
+}
