@@ -492,13 +492,13 @@ impl FillerPacer {
         if self.never.is_some() {
             return None;
         }
-        let departure = self.fresh.next(&self.tx, rounds)?;
+        let (departure, position) = self.fresh.next((&self.tx, &self.planner), rounds)?;
         came.add(departure.length);
         if departure.at == Time::MAX {
             self.never = Some(departure.frame);
             return None;
         }
-        Some(self.place(departure))
+        Some(self.place(departure, position))
     }
 
     /// Gives the next departure its place. None if there is none, or if it is so far ahead that a frame of
@@ -524,7 +524,8 @@ impl FillerPacer {
                 continue;
             }
             let (tag, source) = (pipeline.tag(&departure), departure.source);
-            let placed = self.place(departure);
+            let position = self.planner.nearest_start(departure.at);
+            let placed = self.place(departure, position);
             let start = self.planner.line().time(placed.position);
             pipeline.departed(placed.class, source, placed.length, placed.at, start);
             if tag != 0 {
@@ -536,11 +537,11 @@ impl FillerPacer {
         None
     }
 
-    /// Gives a departure its place on the line.
+    /// Gives a departure its place on the line, at this byte time if it can be had.
     #[inline(always)]
-    fn place(&mut self, departure: Departure<Mbuf>) -> Placed {
+    fn place(&mut self, departure: Departure<Mbuf>, wanted: u64) -> Placed {
         let Departure { frame, length, class, ready, at, .. } = departure;
-        let slot = self.planner.place(at, ready, length.on_wire());
+        let slot = self.planner.place_at(wanted, ready, length.on_wire());
         self.carried += u64::from(slot.carried);
         self.crowded += u64::from(slot.crowded);
         Placed { frame, length, class, at, position: slot.position, fill: slot.fill }

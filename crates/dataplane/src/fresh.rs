@@ -1,6 +1,7 @@
 use crate::rounds::Rounds;
-use dpdk::{Burst, TxQueue};
+use dpdk::{Burst, Mbuf, TxQueue};
 use engine::Departure;
+use engine::filler::FillerPlanner;
 use engine::schedules::Due;
 use measure::DropReason;
 use packet::Frame;
@@ -11,11 +12,22 @@ use units::{FrameLen, Time};
 pub(crate) struct Fresh {
     frames: Burst,
     /// Of all that were in the burst, and how many of these have gone.
+    asks: Vec<Ask>,
+    gone: usize,
+    // Empty but while frames are made.
     lengths: Vec<FrameLen>,
     dues: Vec<Due>,
-    gone: usize,
     /// Since when all of them are ready.
     start: Option<Time>,
+}
+
+/// What is asked of a frame.
+#[derive(Clone, Copy)]
+struct Ask {
+    length: FrameLen,
+    at: Time,
+    /// The byte time that is nearest.
+    position: u64,
 }
 
 impl Fresh {
@@ -28,22 +40,26 @@ impl Fresh {
         self.frames.is_empty()
     }
 
-    /// The next frame, and when it should depart: never, once the schedule has ended.
+    /// The next frame, when it should depart, which is never once the schedule has ended, and the byte time at which.
     #[inline(always)]
-    pub(crate) fn next(&mut self, tx: &TxQueue, rounds: &mut Rounds<'_>) -> Option<Departure<dpdk::Mbuf>> {
+    pub(crate) fn next(
+        &mut self,
+        to: (&TxQueue, &FillerPlanner),
+        rounds: &mut Rounds<'_>,
+    ) -> Option<(Departure<Mbuf>, u64)> {
         if self.frames.is_empty() {
-            self.make(tx, rounds);
+            self.make(to, rounds);
         }
         let frame = self.frames.pop_front()?;
-        let (length, at) = (self.lengths[self.gone], self.dues[self.gone].at);
+        let Ask { length, at, position } = self.asks[self.gone];
         self.gone += 1;
         let ready = self.start.unwrap_or(Time::ZERO);
-        Some(Departure { frame, length, class: 0, source: None, ready, at })
+        Some((Departure { frame, length, class: 0, source: None, ready, at }, position))
     }
 
     #[inline(never)]
-    fn make(&mut self, tx: &TxQueue, rounds: &mut Rounds<'_>) {
-        let (lengths, pipeline) = (&mut self.lengths, &mut rounds.pipeline);
+    fn make(&mut self, (tx, planner): (&TxQueue, &FillerPlanner), rounds: &mut Rounds<'_>) {
+        let pipeline = &mut rounds.pipeline;
         for _ in 0..rounds.intake.make(&mut self.frames) {
             pipeline.refuse(FrameLen::new(0), DropReason::TooLong);
         }
@@ -54,10 +70,11 @@ impl Fresh {
             }
             carried
         });
-        lengths.clear();
-        lengths.extend(self.frames.iter().map(Frame::length));
-        self.dues.clear();
+        self.lengths.extend(self.frames.iter().map(Frame::length));
+        pipeline.dues(self.start.unwrap_or(Time::ZERO), &self.lengths, &mut self.dues);
+        let asks = self.lengths.drain(..).zip(self.dues.drain(..));
+        self.asks.clear();
+        self.asks.extend(asks.map(|(length, Due { at, .. })| Ask { length, at, position: planner.nearest_start(at) }));
         self.gone = 0;
-        pipeline.dues(self.start.unwrap_or(Time::ZERO), lengths, &mut self.dues);
     }
 }

@@ -97,9 +97,14 @@ impl FillerPlanner {
     }
 
     /// Places the next frame, which should start at `due`, was ready at `ready` and takes `length`.
-    #[inline(always)]
+    #[inline]
     pub fn place(&mut self, due: Time, ready: Time, length: WireLen) -> Slot {
-        let wanted = self.nearest_start(due);
+        self.place_at(self.nearest_start(due), ready, length)
+    }
+
+    /// The same of a frame that should start at byte time `wanted`, see [`nearest_start`](FillerPlanner::nearest_start).
+    #[inline(always)]
+    pub fn place_at(&mut self, wanted: u64, ready: Time, length: WireLen) -> Slot {
         let slot = match self.free {
             // Before the first frame nobody listens: the line may idle.
             None => Slot { position: wanted, fill: 0, carried: false, crowded: false },
@@ -130,8 +135,10 @@ impl FillerPlanner {
         self.line.time(self.line.position(now).next_multiple_of(self.align))
     }
 
+    /// The byte time nearest to `due` at which a data frame may start.
+    #[must_use]
     #[inline]
-    fn nearest_start(&self, due: Time) -> u64 {
+    pub fn nearest_start(&self, due: Time) -> u64 {
         let position = self.line.position(due);
         // Alignments are powers of two.
         (position + self.align / 2) & !(self.align - 1)
