@@ -4,6 +4,11 @@
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
 
+#[cfg(feature = "live")]
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+#[path = "live/bed.rs"]
+mod bed;
+
 use common::{Bench, Dialect, Record, words};
 use serde_json::Value;
 
@@ -151,6 +156,92 @@ fn the_page_the_table_and_single_frames_show_them() {
         let of = |time: &u64| time / 250_000_000;
         assert!(times.iter().map(of).eq(0..4), "one of each 250, of which 1 ms is one: {times:?}");
         assert_eq!(json[1]["slices"][1]["length_ns"], 200_000.0);
+    }
+}
+
+#[cfg(feature = "live")]
+mod live {
+    use super::bed::{Bed, Program};
+    use super::{check, number, slice};
+    use lab::Node;
+    use serde_json::Value;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    /// The report of a box that carries 2 s of frames each way, and is stopped for 60 ms of each 80: of four that come
+    /// three wait, half of all for 20 ms and more.
+    fn stopped_now_and_then(bed: &Bed, carrying: Program) -> Value {
+        let start = Instant::now();
+        while !bed.output(Node::Client(1), "ping -c 1 -W 1 10.77.0.100").status.success() {
+            assert!(start.elapsed() < Duration::from_secs(40), "it carries nothing");
+        }
+        let back = "gen --out eth0 -q --rate 1kpps --count 2000 --stream \
+             'udp 10.77.0.100:1000 > 10.77.0.1:9 size 100B smac 02:77:00:00:00:64 dmac 02:77:00:00:00:01'";
+        thread::scope(|scope| {
+            let senders = [
+                scope.spawn(|| bed.sender(1, 100, "1kpps", 2_000).wait()),
+                scope.spawn(|| bed.run(Node::Server, back)),
+            ];
+            while !senders.iter().all(|sender| sender.is_finished()) {
+                for (signal, ms) in [("STOP", 60), ("CONT", 20)] {
+                    carrying.signal(signal);
+                    thread::sleep(Duration::from_millis(ms));
+                }
+            }
+            for sender in senders {
+                assert_eq!(sender.join().expect("it ran").status.code(), Some(0));
+            }
+        });
+        carrying.stop().whole_report()
+    }
+
+    /// It is in the slice `ring`; what is under way in the box when that is stopped is one frame in some. More of them
+    /// where other programs keep one of its threads from a CPU, which takes of the share.
+    fn waits_in_the_ring(report: &Value) {
+        check(report);
+        let ring = slice(report, "ring");
+        let waited = number(&ring["p50_ns"]);
+        assert!(waited > 1e7 && number(&ring["share"]) > 0.5, "{report}");
+        assert_eq!(ring, &report["slices"]["slices"][0], "the first one");
+        for other in report["slices"]["slices"].as_array().expect("slices").iter().skip(1) {
+            assert!(number(&other["p50_ns"]) < waited / 10.0, "{other} of {report}");
+        }
+        assert!(report["slices"]["ring_untold"].is_null(), "{report}");
+    }
+
+    #[test]
+    fn effect_a_wait_in_the_port_shows_in_the_ring_and_nowhere_else() {
+        let Some(bed) = Bed::alone("slices-ring", |_| {}) else { return };
+        bed.await_quiet();
+        let start = |line: &str| bed.start(Node::Box, &format!("{line} --json --duration 60s --slices 1/1"));
+        let ends = "if:c0,driver=af_packet if:s0,driver=af_packet";
+        for cores in ["", "--cores 0,1"] {
+            let line = format!("emulate --between {ends} --forward 'loss 0.001%' --backward 'delay 100ms' {cores}");
+            let report = stopped_now_and_then(&bed, start(&line));
+            waits_in_the_ring(&report["pipelines"][0]);
+            // Who holds frames from when they came makes up for the wait.
+            let backward = &report["pipelines"][1];
+            check(backward);
+            let (ring, netem) = (slice(backward, "ring"), slice(backward, "netem"));
+            assert!(number(&ring["p50_ns"]) > 1e7 && ring["intended_mean_ns"] == 0.0, "{backward}");
+            assert!((number(&netem["intended_mean_ns"]) - 1e8).abs() < 1e-6, "{backward}");
+        }
+        // Without stages nobody but the slices wants to know.
+        let report = stopped_now_and_then(
+            &bed,
+            start("shape --in if:c0,driver=af_packet --out s0 --class 'nine = udp dport 9'"),
+        );
+        waits_in_the_ring(&report["pipelines"][0]["classes"][0]);
+    }
+
+    #[test]
+    fn a_port_that_does_not_tell_is_told() {
+        let Some(bed) = Bed::shared("slices-untold", |_| {}) else { return };
+        let report = bed.shape("--slices").stop().whole_report();
+        let slices = &report["pipelines"][0]["slices"];
+        let tells = report["limits"]["ports"]["c0"]["driver"] == "net_af_packet";
+        assert_eq!(slices["ring_untold"] == true, !tells, "{report}");
+        assert_eq!(slices["slices"][0]["name"], if tells { "ring" } else { "rx" });
     }
 }
 

@@ -9,6 +9,11 @@ use units::{FrameLen, Time};
 /// Frames of a stream that are made ahead.
 const AHEAD: usize = 32;
 
+/// From now on frames of these queues of a port say how long they were there before they were found. True if all tell.
+pub(crate) fn tell_waits(queues: &mut [RxQueue]) -> bool {
+    queues.iter_mut().map(RxQueue::tell_waits).fold(true, |all, tells| all & tells)
+}
+
 /// The way in: takes frames from the queues of a port, or makes those of a stream, and books each.
 pub(crate) struct Intake {
     from: From,

@@ -8,7 +8,7 @@ use crate::device::{Device, Opened};
 use crate::filler::{self, FillerPacer, Settings};
 use crate::fillers::{self, Fillers};
 use crate::flood::{self, Flood};
-use crate::intake::Intake;
+use crate::intake::{Intake, tell_waits};
 use crate::launch::Launch;
 use crate::line::{self, LineEnd, OnLine};
 use crate::maker::Maker;
@@ -271,8 +271,9 @@ impl Worker {
         let mut reader = None;
         let intake = match config.feed {
             Feed::Device(_) => {
-                if !pipeline.leaves_frames() {
-                    input_rx.iter_mut().for_each(RxQueue::tell_waits);
+                if !pipeline.leaves_frames() || pipeline.is_slicing() {
+                    let tells = tell_waits(&mut input_rx);
+                    pipeline.slice_from_port(tells);
                 }
                 Intake::of_port(input_rx, limit, clock)
             }
@@ -292,8 +293,9 @@ impl Worker {
         let ends = Ends { duration: config.duration, stop };
         let back = match input_tx.into_iter().next() {
             Some(tx) if !config.one_way && config.output.gives() => {
-                if back_stages.is_some() {
-                    output_rx.iter_mut().for_each(RxQueue::tell_waits);
+                if let Some(back) = &mut back_stages {
+                    let tells = tell_waits(&mut output_rx);
+                    back.pipeline.slice_from_port(tells);
                 }
                 Some(Back::new(std::mem::take(&mut output_rx), tx, back_stages, clock))
             }

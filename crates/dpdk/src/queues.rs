@@ -29,9 +29,10 @@ impl RxQueue {
 
     /// From now on frames say how long they were there before this queue was polled ([`packet::Frame::waited`]), where the
     /// port tells: with `net_af_packet`, whose rings hold the kernel's stamps. Others say that they have not waited.
-    /// To be asked for before the first poll.
-    pub fn tell_waits(&mut self) {
+    /// To be asked for before the first poll. True if it tells.
+    pub fn tell_waits(&mut self) -> bool {
         self.arrivals = Arrivals::of(&self.port.sockets, &self.port.arguments, self.queue);
+        self.arrivals.is_some()
     }
 
     /// Adds to the burst what has arrived, as far as it has room, and gives how many frames that

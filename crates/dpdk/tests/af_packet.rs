@@ -231,7 +231,7 @@ fn frames_say_how_long_they_were_there() {
     let (pool, mut sender) = open("nla", 1500);
     let (_pool, mut receiver) = open("nlb", 1500);
     let rx = &mut receiver.rx[0];
-    rx.tell_waits();
+    assert!(rx.tell_waits());
     let (pause, step) = (Duration::from_millis(20), Duration::from_millis(1));
     let mut burst = Burst::new();
     for round in 0..12 {

@@ -145,6 +145,14 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
+    /// Frames come from a port. Where it `tells` how long each was in its ring, the way of one that is followed begins when
+    /// it came, else at the look that found it. To be said before any comes, and before it is parted.
+    pub fn slice_from_port(&mut self, tells: bool) {
+        for lane in &mut self.lanes {
+            lane.slices.from_port(tells);
+        }
+    }
+
     /// What becomes of the schedules when frames depart late, by more than `tolerance`; without, they are
     /// absolute.
     #[must_use]

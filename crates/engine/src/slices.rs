@@ -6,7 +6,7 @@
 //! sampled frames only.
 
 use crate::random::Random;
-use crate::stages::Item;
+use crate::stages::{Item, arrived};
 use measure::{DropReason, Mark, PipelineSlices, SliceMeter};
 use packet::{Frame, Identity};
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub struct Sampling {
 /// The way of one frame.
 #[derive(Clone, Debug, Default)]
 pub struct Way {
-    /// Its marks so far: at the arrival, before the stages, behind each of them, first in the queue, at the
-    /// departure, and behind the hand-over.
+    /// Its marks so far: when it came, where its port tells; at the look that found it, before the stages, behind each of
+    /// them, first in the queue, at the departure, and behind the hand-over.
     pub marks: Vec<Mark>,
     /// Which packet it is, if somebody listens and it is one of TCP or UDP.
     pub identity: Option<Identity>,
@@ -72,6 +72,8 @@ struct Ways {
     clock: Option<Reading>,
     /// Another thread goes on to follow them, and makes the departures.
     handed_on: bool,
+    /// Its port tells how long a frame was in its ring.
+    ring: bool,
     /// So many marks, and a frame is behind the stages.
     behind: usize,
     /// Which of the present `every` frames was drawn, from 0.
@@ -82,7 +84,7 @@ struct Ways {
     meter: SliceMeter,
 }
 
-/// Marks at a frame's arrival, and before the stages.
+/// Marks at the look that found a frame, and before the stages.
 const ARRIVAL: usize = 2;
 
 impl Slices {
@@ -98,6 +100,7 @@ impl Slices {
             meter: SliceMeter::new(names, sampling.every),
             clock: None,
             handed_on: false,
+            ring: false,
             behind: ARRIVAL + stages.len(),
             drawn: 0,
             random: Random::stream(sampling.seed, "slices"),
@@ -121,6 +124,15 @@ impl Slices {
         }
     }
 
+    /// Frames come from a port, which `tells` how long each was in its ring, or does not. Before any came.
+    pub(crate) fn from_port(&mut self, tells: bool) {
+        if let Some(ways) = &mut self.ways {
+            ways.meter.from_port(tells);
+            ways.behind += usize::from(tells);
+            ways.ring = tells;
+        }
+    }
+
     /// For two threads: that which gives frames to the other, and that which goes on with them. The first one has the
     /// stages, or leaves them to the other.
     pub(crate) fn split(self, leaves_stages: bool) -> (Slices, Slices) {
@@ -129,6 +141,7 @@ impl Slices {
             sampling: ways.sampling.clone(),
             clock: ways.clock.clone(),
             handed_on: ways.handed_on,
+            ring: ways.ring,
             behind: ways.behind,
             drawn: 0,
             random: ways.random.clone(),
@@ -138,7 +151,7 @@ impl Slices {
         };
         ways.handed_on = true;
         if leaves_stages {
-            ways.behind = ARRIVAL;
+            ways.behind = ARRIVAL + usize::from(ways.ring);
         }
         (Slices { ways: Some(ways), ..self }, Slices { ways: Some(Box::new(second)), ..Slices::default() })
     }
@@ -177,11 +190,14 @@ impl Slices {
         };
         let identity = ways.sampling.listener.is_some().then(|| Identity::of(frame.bytes())).flatten();
         let length = frame.length().bytes();
+        let came = ways.ring.then(|| arrived(frame, from));
         let way = ways.place(frame);
         way.marks.clear();
+        way.marks.extend(came.map(|came| Mark { at: came, intended: came }));
         way.marks.extend([Mark { at: from, intended: from }, Mark { at: entered, intended: from }]);
         (way.identity, way.length) = (identity, length);
-        *self.beside(ARRIVAL) += 1;
+        let marks = way.marks.len();
+        *self.beside(marks) += 1;
     }
 
     /// How many frames are where one with so many marks is.
@@ -198,7 +214,7 @@ impl Slices {
         }
         for item in items {
             if item.frame.tag() != 0 {
-                self.behind_stage(item.frame.tag(), item.at);
+                self.behind_stage(item.frame.tag(), item.at, item.frame.waited());
             }
         }
         for (frame, _) in dropped {
@@ -210,7 +226,10 @@ impl Slices {
 
     #[cold]
     #[inline(never)]
-    fn behind_stage(&mut self, tag: u32, intended: Time) {
+    fn behind_stage(&mut self, tag: u32, intended: Time, waits: Span) {
+        if let Some(ways) = self.ways.as_mut().filter(|_| waits == Span::ZERO) {
+            ways.reckoned_from_arrival(tag);
+        }
         if let Some(marks) = self.ways.as_mut().and_then(|ways| ways.mark(tag, intended)) {
             *self.beside(marks - 1) -= 1;
             *self.beside(marks) += 1;
@@ -327,6 +346,18 @@ impl Ways {
         Some(marks.len())
     }
 
+    /// A stage gave the frame with `tag` a time that it reckoned from when the frame came, and so made up for the wait in
+    /// the ring: nobody meant it to be. Until then frames go by the look, which that wait comes before.
+    fn reckoned_from_arrival(&mut self, tag: u32) {
+        let Some(slot) = self.slot(tag) else { return };
+        if let [came, look, ..] = self.table[slot].marks[..] {
+            let waited = look.intended.since(came.intended);
+            for mark in &mut self.table[slot].marks[1..] {
+                mark.intended = Time::ZERO + mark.intended.since(Time::ZERO + waited);
+            }
+        }
+    }
+
     /// The frame with `tag` is gone. Gives where its way is until another frame begins to be followed.
     fn release(&mut self, tag: u32) -> Option<usize> {
         let slot = self.slot(tag)?;
@@ -336,80 +367,4 @@ impl Ways {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Pipeline;
-    use crate::schedules::{Ask, Draw};
-    use packet::HeapFrame;
-
-    const BURST: u64 = 64;
-
-    /// Slices of bursts of 64 frames, which depart 1 µs after one another: frame k of a burst queues for k µs.
-    fn bursts(count: u64, every: u64, seed: u64) -> PipelineSlices {
-        let gap = Span::from_us(1);
-        let draw = Draw { seed: 1, path: "test", frames: None };
-        let schedule = Ask::Gap(gap).schedule(None, draw).expect("a schedule");
-        let sampling = Sampling { every, seed, backlog: false, listener: None };
-        let mut pipeline = Pipeline::new(Vec::new(), schedule).slicing(&[Vec::new()], &sampling);
-        for burst in 0..count {
-            let at = Time::ZERO + gap * (BURST * burst);
-            for _ in 0..BURST {
-                pipeline.push(at, at, HeapFrame::new(vec![0; 60]));
-            }
-            while let Some(departure) = pipeline.next_departure() {
-                let tag = pipeline.tag(&departure);
-                if tag != 0 {
-                    pipeline.sliced(departure.class, tag, departure.at, departure.at);
-                }
-            }
-        }
-        pipeline.slices().expect("they were asked for")
-    }
-
-    #[test]
-    fn who_is_gone_is_looked_for_no_longer() {
-        let at = Time::ZERO;
-        let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
-        let mut slices = Slices::new(&["delay".to_owned()], sampling);
-        let mut come = |number| {
-            let mut frame = HeapFrame::new(vec![0; 60]);
-            slices.arrived(&mut frame, number, at, at);
-            frame
-        };
-        let [dropped, goes_on, departs] = [1, 2, 3].map(&mut come);
-        assert_eq!((slices.staged, slices.queued), (3, 0));
-        let released = [goes_on, departs].map(|frame| Item { frame, at });
-        slices.passed(&released, &[(dropped, DropReason::Pool)]);
-        assert_eq!((slices.staged, slices.queued), (0, 2));
-        let [goes_on, departs] = released.map(|item| item.frame.tag());
-        assert_eq!(slices.take(goes_on).map(|way| way.marks.len()), Some(3));
-        slices.settled(&HeapFrame::default(), at, at);
-        slices.first(departs, at);
-        slices.departed(departs, at, at);
-        assert_eq!((slices.staged, slices.queued), (0, 0));
-        let report = slices.report().expect("they are on");
-        assert_eq!((report.packets.seen, report.packets.matched), (3, 1));
-    }
-
-    #[test]
-    fn one_frame_in_a_burst_is_not_always_the_same() {
-        let all = bursts(2_000, 1, 1);
-        let some = bursts(2_000, BURST, 1);
-        assert_eq!((all.packets.seen, some.packets.seen), (2_000 * BURST, 2_000));
-        assert!((all.total.mean_ns - 31_500.0).abs() < 1e-3, "{} ns", all.total.mean_ns);
-        // Uniform in 0..64 µs: the deviation of a mean of 2 000 is 0.41 µs.
-        assert!((some.total.mean_ns - 31_500.0).abs() < 1_700.0, "{} ns", some.total.mean_ns);
-        assert!((some.total.p99_ns / all.total.p99_ns - 1.0).abs() < 0.05, "{} ns", some.total.p99_ns);
-    }
-
-    #[test]
-    fn the_first_frame_is_followed_and_then_one_of_each_so_many() {
-        for (count, every, seen) in [(1, 1_000, 1), (10, 64, 10), (3, 3 * BURST, 1), (7, 7, 64)] {
-            let slices = bursts(count, every, 5);
-            assert_eq!(slices.packets.seen, seen, "{count} bursts, 1/{every}");
-        }
-        let means = [1, 1, 2].map(|seed| bursts(100, 64, seed).total.mean_ns.to_bits());
-        assert_eq!(means[0], means[1], "the same seed, the same frames");
-        assert_ne!(means[0], means[2]);
-    }
-}
+mod tests;

@@ -50,9 +50,11 @@ impl Key {
 pub struct Carried {
     /// Which.
     pub key: Key,
-    /// When the pipeline had it.
+    /// When the pipeline looked and had it.
     pub arrived: u64,
-    /// Its slices there up to its departure: name and length in ns.
+    /// For how long it had been in the port's ring by then, in ns, where the port tells.
+    pub waited: Option<f64>,
+    /// Its slices from then up to its departure: name and length in ns.
     pub slices: Vec<(String, f64)>,
     /// When it departed.
     pub departed: u64,
@@ -105,7 +107,13 @@ impl<'a> Ends<'a> {
         for part in slices::parts(sent, self.costs).into_iter().take(until.max(1) - 1) {
             add(&mut journey, format!("client {}", part.slice.name()), part.net);
         }
-        add(&mut journey, "to netlathe".to_owned(), carried.arrived as f64 - left as f64);
+        // Of the two clocks that tell of the way between them the kernel's last stamp is nearer: no wait reaches behind it.
+        let reached = carried.arrived as f64 - left as f64;
+        let waited = carried.waited.map(|waited| waited.clamp(0.0, reached.max(0.0)));
+        add(&mut journey, "to netlathe".to_owned(), reached - waited.unwrap_or(0.0));
+        if let Some(waited) = waited {
+            add(&mut journey, "netlathe ring".to_owned(), waited);
+        }
         for (name, ns) in &carried.slices {
             add(&mut journey, format!("netlathe {name}"), *ns);
         }
@@ -161,7 +169,7 @@ mod tests {
 
     fn carried(arrived: u64, departed: u64) -> Carried {
         let hold = (departed - arrived) as f64;
-        Carried { key: Key::of(&sent(0)), arrived, slices: vec![("netem".into(), hold)], departed }
+        Carried { key: Key::of(&sent(0)), arrived, waited: None, slices: vec![("netem".into(), hold)], departed }
     }
 
     #[test]
@@ -183,6 +191,21 @@ mod tests {
         assert_eq!(journey, expected.map(|(name, ns)| (name.to_owned(), ns)));
         let whole: f64 = journey.iter().map(|(_, ns)| ns).sum();
         assert!((whole - (202_000.0 + 2_900.0 - 1_000.0)).abs() < 1e-9, "nothing is left out, nothing counts twice");
+    }
+
+    #[test]
+    fn a_wait_in_the_ring_is_no_part_of_the_way_to_it() {
+        let records = [received(202_000), sent(1_000)];
+        let costs = Costs::default();
+        let ends = Ends::new(&records, &costs);
+        // Of 600 ns since the kernel's last stamp. What the clock of the ring tells beyond it is not believed.
+        for (told, ring) in [(400.0, 400.0), (900.0, 600.0), (0.0, 0.0)] {
+            let carried = Carried { waited: Some(told), ..carried(3_000, 202_100) };
+            let journey = ends.journey(&carried).expect("both ends are there");
+            assert_eq!(journey[3..5], [("to netlathe".into(), 600.0 - ring), ("netlathe ring".into(), ring)]);
+            let whole: f64 = journey.iter().map(|(_, ns)| ns).sum();
+            assert!((whole - (202_000.0 + 2_900.0 - 1_000.0)).abs() < 1e-9, "it counts once");
+        }
     }
 
     #[test]

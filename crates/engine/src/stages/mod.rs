@@ -320,4 +320,4 @@ trait Configuration: Sized + Clone + fmt::Display {
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
-mod waits;
+pub(crate) mod waits;

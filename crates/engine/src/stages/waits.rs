@@ -5,7 +5,13 @@ use packet::{Frame, HeapFrame};
 use units::{Span, Time};
 
 /// A frame that had been there for so long when it was seen.
-struct Late(HeapFrame, Span);
+pub(crate) struct Late(HeapFrame, Span);
+
+impl Late {
+    pub(crate) fn new(frame: HeapFrame, waited: Span) -> Late {
+        Late(frame, waited)
+    }
+}
 
 impl Frame for Late {
     fn bytes(&self) -> &[u8] {
@@ -24,6 +30,14 @@ impl Frame for Late {
         self.0.replace(bytes)
     }
 
+    fn tag(&self) -> u32 {
+        self.0.tag()
+    }
+
+    fn set_tag(&mut self, tag: u32) {
+        self.0.set_tag(tag);
+    }
+
     fn waited(&self) -> Span {
         self.1
     }
@@ -33,7 +47,7 @@ impl Frame for Late {
     }
 }
 
-fn us(us: u64) -> Time {
+pub(crate) fn us(us: u64) -> Time {
     Time::from_ps(us * 1_000_000)
 }
 

@@ -2,15 +2,15 @@
 
 mod column;
 mod end_to_end;
+mod text;
 
-use crate::figures::{brief, share, thousands, time};
 use crate::ns;
 use column::{Column, Part};
 use serde::Serialize;
-use std::fmt::Write;
 use units::{Span, Time};
 
 pub use end_to_end::{EndToEnd, EndToEndMeter};
+pub use text::waterfall;
 
 /// A boundary between two slices of a frame's way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +34,9 @@ pub struct PipelineSlices {
     pub total: SliceTimes,
     /// What the measuring cost.
     pub overhead: SliceOverhead,
+    /// The port does not tell how long frames were in its ring: their way begins at the look that found them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ring_untold: bool,
     /// Of the first frames the one whose way is nearest to the median.
     pub typical: Vec<SlicePart>,
 }
@@ -80,7 +83,7 @@ impl SliceFigures {
     }
 }
 
-/// One slice of a pipeline: `rx`, the name of a stage, `queueing`, `pacer` or `tx`.
+/// One slice of a pipeline: `ring`, `rx`, the name of a stage, `queueing`, `pacer` or `tx`.
 #[derive(Clone, Debug, Serialize)]
 pub struct PipelineSlice {
     /// What it was.
@@ -158,6 +161,7 @@ pub struct SlicePart {
 #[must_use]
 pub fn meaning(name: &str) -> &'static str {
     match name {
+        RING => "in the port's ring, until the look at the port that found the frame",
         "rx" => "from the look at the port that found the frame to the first stage",
         "queueing" => "ready, behind frames that depart before it",
         "pacer" => "first in its queue, until its departure",
@@ -165,6 +169,9 @@ pub fn meaning(name: &str) -> &'static str {
         _ => "held by the stage",
     }
 }
+
+/// The slice before a frame was looked for, where the port tells when it came.
+pub const RING: &str = "ring";
 
 /// Frames of which one is shown.
 const FIRST: usize = 1_000;
@@ -180,6 +187,8 @@ pub struct SliceMeter {
     every: u64,
     /// What a reading of the clock takes.
     reading: Span,
+    /// Whether the port of the frames tells how long they were in its ring, if they come from a port.
+    ring: Option<bool>,
     seen: u64,
     /// Marks of ways that are not counted yet, one after the other.
     waiting: Vec<Mark>,
@@ -198,6 +207,7 @@ impl SliceMeter {
         SliceMeter {
             every,
             reading: Span::ZERO,
+            ring: None,
             seen: 0,
             waiting: Vec::with_capacity(TOGETHER * marks),
             slices,
@@ -207,7 +217,18 @@ impl SliceMeter {
         }
     }
 
-    /// Time is real: each mark but the first takes `reading`, and there is room for all that may come, so that no frame
+    /// Frames come from a port. Where it tells how long each was in its ring, that is a slice ahead of the others.
+    pub fn from_port(&mut self, tells: bool) {
+        let ring = tells.then(|| RING.to_owned());
+        let names = ring.into_iter().chain(std::mem::take(&mut self.names)).collect();
+        let reading = self.reading;
+        *self = SliceMeter { ring: Some(tells), ..SliceMeter::new(names, self.every) };
+        if reading > Span::ZERO {
+            self.in_real_time(reading);
+        }
+    }
+
+    /// Time is real: each mark from that before the first stage on takes `reading`, and there is room for all that may come, so that no frame
     /// waits for it.
     pub fn in_real_time(&mut self, reading: Span) {
         self.reading = reading;
@@ -223,7 +244,7 @@ impl SliceMeter {
     /// A meter of the same slices, of which nothing was seen.
     #[must_use]
     pub fn another(&self) -> SliceMeter {
-        let mut other = SliceMeter::new(self.names.clone(), self.every);
+        let mut other = SliceMeter { ring: self.ring, ..SliceMeter::new(self.names.clone(), self.every) };
         if self.is_real_time() {
             other.in_real_time(self.reading);
         }
@@ -242,9 +263,11 @@ impl SliceMeter {
         self.seen += 1;
     }
 
-    /// What a reading adds to slice `n`: it is part of the slice that it begins. The first mark is of an earlier one.
+    /// What a reading adds to slice `n`: it is part of the slice that it begins. `rx` and what is before it begin with
+    /// nothing that was read for the frame.
     fn reading_in(&self, n: usize) -> i64 {
-        if n == 0 { 0 } else { self.reading.as_ps().cast_signed() }
+        let rx = usize::from(self.ring == Some(true));
+        if n <= rx { 0 } else { self.reading.as_ps().cast_signed() }
     }
 
     /// A frame departed.
@@ -345,6 +368,7 @@ impl SliceMeter {
                 tau_o_ns: self.reading.as_ns_f64(),
                 per_packet_ns: total.raw_mean_ns - total.mean_ns,
             },
+            ring_untold: self.ring == Some(false),
             typical: typical.map_or_else(Vec::new, |marks| self.parts(marks)),
         }
     }
@@ -360,80 +384,6 @@ impl PipelineSlices {
         }
         self
     }
-
-    /// The table for people; with `raw`, the means as stamped, too.
-    #[must_use]
-    pub fn table(&self, raw: bool) -> String {
-        let mut out = String::new();
-        let SlicedPackets { seen, matched, lost } = self.packets;
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "  slices    1 frame in {}: {} seen, {} departed, {} lost; each reading of the clock took {}",
-            thousands(self.every),
-            thousands(seen),
-            thousands(matched),
-            thousands(lost),
-            brief(self.overhead.tau_o_ns)
-        );
-        let head = if raw { "      as stamped" } else { "" };
-        let _ = writeln!(
-            out,
-            "  {:<16} {:>11} {:>11} {:>11} {:>8} {:>11} {:>11} {:>11}{head}",
-            "slice", "mean", "median", "p99", "share", "intended", "error p50", "error p99"
-        );
-        for slice in &self.slices {
-            let figures = &slice.figures;
-            let _ = write!(
-                out,
-                "  {:<16} {:>11} {:>11} {:>11} {:>8} {:>11} {:>11} {:>11}",
-                figures.name,
-                brief(figures.mean_ns),
-                brief(figures.p50_ns),
-                brief(figures.p99_ns),
-                share(figures.share),
-                brief(slice.intended_mean_ns),
-                brief(slice.error.p50),
-                brief(slice.error.p99)
-            );
-            let _ = if raw { writeln!(out, " {:>15}", brief(slice.raw_mean_ns)) } else { writeln!(out) };
-        }
-        let total = &self.total;
-        let _ = write!(
-            out,
-            "  {:<16} {:>11} {:>11} {:>11} {:>44}",
-            "total",
-            brief(total.mean_ns),
-            brief(total.p50_ns),
-            brief(total.p99_ns),
-            ""
-        );
-        let _ = if raw { writeln!(out, " {:>15}", brief(total.raw_mean_ns)) } else { writeln!(out) };
-        out
-    }
-}
-
-/// Parts of one packet's way as bars to scale, one line each.
-#[must_use]
-pub fn waterfall(parts: &[SlicePart]) -> String {
-    const WIDTH: f64 = 48.0;
-    let whole = parts.iter().map(|part| part.start_ns + part.length_ns).fold(0.0, f64::max);
-    let scale = |ns: f64| if whole > 0.0 { (ns.max(0.0) / whole * WIDTH).round() as usize } else { 0 };
-    let mut out = String::new();
-    for part in parts {
-        let (from, to) = (scale(part.start_ns), scale(part.start_ns + part.length_ns));
-        let bar = if to > from { "█".repeat(to - from) } else { "▏".to_owned() };
-        let _ = writeln!(
-            out,
-            "  {:<20} {:>11} at {:>13} {}{bar}",
-            part.name,
-            brief(part.length_ns),
-            time(part.start_ns.round()),
-            " ".repeat(from)
-        );
-    }
-    let _ = writeln!(out, "  {:<20} {:>11}", "total", brief(whole));
-    out
 }
 
 #[cfg(test)]
@@ -474,6 +424,31 @@ mod tests {
         assert!((report.typical[2].start_ns - 203_000.0).abs() < 1e-9);
         assert!(report.table(true).contains("1 frame in 4: 101 seen, 100 departed, 1 lost"));
         assert!(waterfall(&report.typical).lines().nth(1).is_some_and(|line| line.matches('█').count() == 48));
+    }
+
+    #[test]
+    fn a_port_tells_of_its_ring_or_the_report_says_that_it_does_not() {
+        let mut meter = SliceMeter::new(["rx", "delay", "tx"].map(str::to_owned).to_vec(), 1);
+        assert!(!serde_json::to_string(&meter.report()).expect("JSON").contains("ring"), "there is no port");
+        meter.in_real_time(Span::from_ns(20));
+        let mut other = meter.clone();
+        meter.from_port(true);
+        let mut meter = meter.another();
+        meter.seen();
+        meter.record(&marks(&[(0, 0), (5_000_000, 0), (5_100_000, 0), (5_400_000, 0), (5_410_000, 0)]));
+        let report = meter.report();
+        let figures: Vec<_> =
+            report.slices.iter().map(|slice| (&slice.figures.name[..], slice.figures.mean_ns)).collect();
+        assert_eq!(
+            figures,
+            [("ring", 5_000.0), ("rx", 100.0), ("delay", 280.0), ("tx", 0.0)],
+            "neither reads the clock"
+        );
+        assert!((report.total.mean_ns - 5_380.0).abs() < 1e-9 && !report.table(false).contains("does not tell"));
+        other.from_port(false);
+        let report = other.another().report();
+        assert!(report.ring_untold && report.slices.len() == 3);
+        assert!(report.table(false).contains("the wait in the port's ring is not in it"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::commands::{Hears, SliceListener};
 use crate::output::{self, Failure};
+use measure::slices::RING;
 use measure::{EndToEnd, EndToEndMeter};
 use packet::Identity;
 use slice::{Carried, Costs, Ends, Filter, Kernel, Key, Points, Record};
@@ -26,7 +27,9 @@ struct Seen {
     /// Number of the direction that it went.
     direction: usize,
     identity: Identity,
+    /// When the pipeline looked and had it, and for how many ns it had been in the port's ring, where the port tells.
     arrived: Time,
+    waited: Option<f64>,
     slices: Vec<(String, f64)>,
     departed: Time,
     /// CLOCK_MONOTONIC less the pipeline's clock, in ns; too large by what came between the two readings.
@@ -74,15 +77,16 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
             let (Some(identity), Ok(monotonic)) = (way.identity.filter(asked), monotonic) else { return };
             let ns = monotonic.tv_sec() * 1_000_000_000 + monotonic.tv_nsec();
             let ahead = ns - (now.as_ps() / PS_PER_NS).cast_signed();
+            let mut parts = meter.parts(&way.marks);
             // The hand-over to the driver is where the kernel's stamps go on.
-            let Some((_hand_over, parts)) =
-                meter.parts(&way.marks).split_last().map(|(last, rest)| (last.clone(), rest.to_vec()))
-            else {
-                return;
-            };
-            let (Some(first), Some(departed)) = (way.marks.first(), way.marks.iter().nth_back(1)) else { return };
+            parts.pop();
+            // The wait in the ring lies within what the kernel's stamps and the look at the port tell.
+            let ring = parts.first().is_some_and(|part| part.name == RING).then(|| parts.remove(0).length_ns);
+            let look = way.marks.get(usize::from(ring.is_some()));
+            let (Some(look), Some(departed)) = (look, way.marks.iter().nth_back(1)) else { return };
             let slices = parts.into_iter().map(|part| (part.name, part.length_ns)).collect();
-            let packet = Seen { direction, identity, arrived: first.at, slices, departed: departed.at, ahead };
+            let packet =
+                Seen { direction, identity, arrived: look.at, waited: ring, slices, departed: departed.at, ahead };
             if counted.fetch_add(1, Ordering::Relaxed) < RECORDS {
                 // When the end of the run has been reached nobody listens any more.
                 let _late = tell.send(packet);
@@ -149,6 +153,7 @@ impl Seen {
         Carried {
             key: Key { source, destination, source_port, destination_port, protocol, number, payload },
             arrived: instant(self.arrived),
+            waited: self.waited,
             slices: self.slices.clone(),
             departed: instant(self.departed),
         }

@@ -1,0 +1,142 @@
+use super::*;
+use crate::Pipeline;
+use crate::schedules::{Ask, Draw};
+use crate::stages::StageConfig;
+use crate::stages::waits::{Late, us};
+use measure::slices::PipelineSlice;
+use packet::HeapFrame;
+
+const BURST: u64 = 64;
+
+/// Slices of bursts of 64 frames, which depart 1 µs after one another: frame k of a burst queues for k µs.
+fn bursts(count: u64, every: u64, seed: u64) -> PipelineSlices {
+    let gap = Span::from_us(1);
+    let draw = Draw { seed: 1, path: "test", frames: None };
+    let schedule = Ask::Gap(gap).schedule(None, draw).expect("a schedule");
+    let sampling = Sampling { every, seed, backlog: false, listener: None };
+    let mut pipeline = Pipeline::new(Vec::new(), schedule).slicing(&[Vec::new()], &sampling);
+    for burst in 0..count {
+        let at = Time::ZERO + gap * (BURST * burst);
+        for _ in 0..BURST {
+            pipeline.push(at, at, HeapFrame::new(vec![0; 60]));
+        }
+        while let Some(departure) = pipeline.next_departure() {
+            let tag = pipeline.tag(&departure);
+            if tag != 0 {
+                pipeline.sliced(departure.class, tag, departure.at, departure.at);
+            }
+        }
+    }
+    pipeline.slices().expect("they were asked for")
+}
+
+#[test]
+fn who_is_gone_is_looked_for_no_longer() {
+    let at = Time::ZERO;
+    let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
+    let mut slices = Slices::new(&["delay".to_owned()], sampling);
+    let mut come = |number| {
+        let mut frame = HeapFrame::new(vec![0; 60]);
+        slices.arrived(&mut frame, number, at, at);
+        frame
+    };
+    let [dropped, goes_on, departs] = [1, 2, 3].map(&mut come);
+    assert_eq!((slices.staged, slices.queued), (3, 0));
+    let released = [goes_on, departs].map(|frame| Item { frame, at });
+    slices.passed(&released, &[(dropped, DropReason::Pool)]);
+    assert_eq!((slices.staged, slices.queued), (0, 2));
+    let [goes_on, departs] = released.map(|item| item.frame.tag());
+    assert_eq!(slices.take(goes_on).map(|way| way.marks.len()), Some(3));
+    slices.settled(&HeapFrame::default(), at, at);
+    slices.first(departs, at);
+    slices.departed(departs, at, at);
+    assert_eq!((slices.staged, slices.queued), (0, 0));
+    let report = slices.report().expect("they are on");
+    assert_eq!((report.packets.seen, report.packets.matched), (3, 1));
+}
+
+/// A frame that had been in its port's ring for so long when it was seen, through these stages.
+fn slices_of_late(stages: &[&str], waited: Span, tells: bool, parts: usize) -> PipelineSlices {
+    let built = stages.iter().map(|text| StageConfig::parse(text).expect(text).build(1, "test"));
+    let at_once = Ask::Nothing.schedule(None, Draw { seed: 1, path: "test", frames: None }).expect("a schedule");
+    let names = stages.iter().map(|text| text.split(' ').next().unwrap_or_default().to_owned()).collect();
+    let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
+    let mut pipeline = Pipeline::new(built.collect(), at_once).slicing(&[names], &sampling);
+    // Time is real, and moves by 1 µs with each reading.
+    let clock = std::sync::atomic::AtomicU64::new(20_000);
+    let clock: Reading = Arc::new(move || us(clock.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
+    pipeline.slice_by(&clock, Span::ZERO);
+    pipeline.slice_from_port(tells);
+    let look = us(20_000);
+    let mut parts = pipeline.parts(parts);
+    parts[0].push(look, look, Late::new(HeapFrame::new(vec![0; 60]), waited));
+    for n in 0..parts.len() {
+        while parts[n].deadline().is_some() {
+            let due = parts[n].deadline().expect("it is there").max(look);
+            parts[n].wake(due);
+        }
+        let departure = parts[n].next_departure().expect("it is ready");
+        if let Some(next) = parts.get(n + 1) {
+            assert_eq!(next.held(), 0);
+            let way = parts[n].way_of(0, &departure.frame);
+            parts[n + 1].hand(0, departure.ready.max(look), departure.ready, departure.frame, way);
+        } else {
+            let tag = parts[n].tag(&departure);
+            parts[n].sliced(0, tag, departure.at, departure.at.max(look));
+        }
+    }
+    parts.pop().expect("the last one").slices().expect("they were asked for")
+}
+
+/// Name, length and what of it was meant, in µs.
+fn in_us(slices: &PipelineSlices) -> Vec<(&str, f64, f64)> {
+    let us = |ns: f64| (ns / 1_000.0).round();
+    let of = |slice: &'_ PipelineSlice| (us(slice.figures.mean_ns), us(slice.intended_mean_ns));
+    slices.slices.iter().map(|slice| (slice.figures.name.as_str(), of(slice).0, of(slice).1)).collect()
+}
+
+#[test]
+fn the_wait_in_the_ring_is_a_slice_where_it_is_told() {
+    let waited = Span::from_ms(5);
+    for parts in 1..=3 {
+        let slices = slices_of_late(&["loss 0%"], waited, true, parts);
+        let (names, raw) = (slices.slices.iter().map(|slice| &slice.figures), slices.total.raw_mean_ns);
+        assert_eq!(in_us(&slices)[0], ("ring", 5_000.0, 5_000.0), "who goes by the look has it before its time");
+        assert!(in_us(&slices)[1..].iter().all(|(_, was, meant)| *was < 10.0 && *meant == 0.0), "{slices:?}");
+        assert!((names.map(|slice| slice.mean_ns).sum::<f64>() - raw).abs() < 1e-6, "they sum to the total");
+        assert!(!slices.ring_untold);
+
+        // Held from when it came: the stage makes up for the wait, which nobody meant to be.
+        let slices = slices_of_late(&["loss 0%", "delay 12ms", "netem loss 0%"], waited, true, parts);
+        let shown = in_us(&slices);
+        assert_eq!(shown[0], ("ring", 5_000.0, 0.0));
+        assert_eq!((shown[2].0, shown[3].0, shown[3].2), ("loss", "delay", 12_000.0), "{shown:?}");
+        assert_eq!(shown.iter().map(|(.., meant)| meant).sum::<f64>(), 12_000.0, "{shown:?}");
+    }
+    let untold = slices_of_late(&["loss 0%"], waited, false, 1);
+    let names: Vec<_> = in_us(&untold).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["rx", "loss", "queueing", "pacer", "tx"]);
+    assert!(untold.ring_untold && untold.total.mean_ns < 10_000.0, "{untold:?}");
+}
+
+#[test]
+fn one_frame_in_a_burst_is_not_always_the_same() {
+    let all = bursts(2_000, 1, 1);
+    let some = bursts(2_000, BURST, 1);
+    assert_eq!((all.packets.seen, some.packets.seen), (2_000 * BURST, 2_000));
+    assert!((all.total.mean_ns - 31_500.0).abs() < 1e-3, "{} ns", all.total.mean_ns);
+    // Uniform in 0..64 µs: the deviation of a mean of 2 000 is 0.41 µs.
+    assert!((some.total.mean_ns - 31_500.0).abs() < 1_700.0, "{} ns", some.total.mean_ns);
+    assert!((some.total.p99_ns / all.total.p99_ns - 1.0).abs() < 0.05, "{} ns", some.total.p99_ns);
+}
+
+#[test]
+fn the_first_frame_is_followed_and_then_one_of_each_so_many() {
+    for (count, every, seen) in [(1, 1_000, 1), (10, 64, 10), (3, 3 * BURST, 1), (7, 7, 64)] {
+        let slices = bursts(count, every, 5);
+        assert_eq!(slices.packets.seen, seen, "{count} bursts, 1/{every}");
+    }
+    let means = [1, 1, 2].map(|seed| bursts(100, 64, seed).total.mean_ns.to_bits());
+    assert_eq!(means[0], means[1], "the same seed, the same frames");
+    assert_ne!(means[0], means[2]);
+}
