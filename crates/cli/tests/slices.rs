@@ -237,11 +237,13 @@ mod live {
     #[test]
     fn a_port_that_does_not_tell_is_told() {
         let Some(bed) = Bed::shared("slices-untold", |_| {}) else { return };
-        let report = bed.shape("--slices").stop().whole_report();
+        let report = bed.shape("--slices --report page").stop().whole_report();
         let slices = &report["pipelines"][0]["slices"];
         let tells = report["limits"]["ports"]["c0"]["driver"] == "net_af_packet";
         assert_eq!(slices["ring_untold"] == true, !tells, "{report}");
         assert_eq!(slices["slices"][0]["name"], if tells { "ring" } else { "rx" });
+        let page = std::fs::read_to_string(bed.path("page/report.html")).expect("a page");
+        assert_eq!(page.contains("its driver does not tell"), !tells);
     }
 }
 

@@ -149,7 +149,7 @@ impl<F: Frame> Pipeline<F> {
     /// it came, else at the look that found it. To be said before any comes, and before it is parted.
     pub fn slice_from_port(&mut self, tells: bool) {
         for lane in &mut self.lanes {
-            lane.slices.from_port(tells);
+            lane.slices.come_from_port(tells);
         }
     }
 

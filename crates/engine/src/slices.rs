@@ -125,9 +125,9 @@ impl Slices {
     }
 
     /// Frames come from a port, which `tells` how long each was in its ring, or does not. Before any came.
-    pub(crate) fn from_port(&mut self, tells: bool) {
+    pub(crate) fn come_from_port(&mut self, tells: bool) {
         if let Some(ways) = &mut self.ways {
-            ways.meter.from_port(tells);
+            ways.meter.come_from_port(tells);
             ways.behind += usize::from(tells);
             ways.ring = tells;
         }

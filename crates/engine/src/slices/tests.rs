@@ -3,7 +3,6 @@ use crate::Pipeline;
 use crate::schedules::{Ask, Draw};
 use crate::stages::StageConfig;
 use crate::stages::waits::{Late, us};
-use measure::slices::PipelineSlice;
 use packet::HeapFrame;
 
 const BURST: u64 = 64;
@@ -89,10 +88,10 @@ fn slices_of_late(stages: &[&str], waited: Span, tells: bool, parts: usize) -> P
 }
 
 /// Name, length and what of it was meant, in µs.
-fn in_us(slices: &PipelineSlices) -> Vec<(&str, f64, f64)> {
-    let us = |ns: f64| (ns / 1_000.0).round();
-    let of = |slice: &'_ PipelineSlice| (us(slice.figures.mean_ns), us(slice.intended_mean_ns));
-    slices.slices.iter().map(|slice| (slice.figures.name.as_str(), of(slice).0, of(slice).1)).collect()
+fn in_us(slices: &PipelineSlices) -> Vec<(&str, i64, i64)> {
+    let us = |ns: f64| (ns / 1_000.0).round() as i64;
+    let slices = slices.slices.iter();
+    slices.map(|slice| (&slice.figures.name[..], us(slice.figures.mean_ns), us(slice.intended_mean_ns))).collect()
 }
 
 #[test]
@@ -101,17 +100,17 @@ fn the_wait_in_the_ring_is_a_slice_where_it_is_told() {
     for parts in 1..=3 {
         let slices = slices_of_late(&["loss 0%"], waited, true, parts);
         let (names, raw) = (slices.slices.iter().map(|slice| &slice.figures), slices.total.raw_mean_ns);
-        assert_eq!(in_us(&slices)[0], ("ring", 5_000.0, 5_000.0), "who goes by the look has it before its time");
-        assert!(in_us(&slices)[1..].iter().all(|(_, was, meant)| *was < 10.0 && *meant == 0.0), "{slices:?}");
+        assert_eq!(in_us(&slices)[0], ("ring", 5_000, 5_000), "who goes by the look has it before its time");
+        assert!(in_us(&slices)[1..].iter().all(|(_, was, meant)| *was < 10 && *meant == 0), "{slices:?}");
         assert!((names.map(|slice| slice.mean_ns).sum::<f64>() - raw).abs() < 1e-6, "they sum to the total");
         assert!(!slices.ring_untold);
 
         // Held from when it came: the stage makes up for the wait, which nobody meant to be.
         let slices = slices_of_late(&["loss 0%", "delay 12ms", "netem loss 0%"], waited, true, parts);
         let shown = in_us(&slices);
-        assert_eq!(shown[0], ("ring", 5_000.0, 0.0));
-        assert_eq!((shown[2].0, shown[3].0, shown[3].2), ("loss", "delay", 12_000.0), "{shown:?}");
-        assert_eq!(shown.iter().map(|(.., meant)| meant).sum::<f64>(), 12_000.0, "{shown:?}");
+        assert_eq!(shown[0], ("ring", 5_000, 0));
+        assert_eq!((shown[2].0, shown[3].0, shown[3].2), ("loss", "delay", 12_000), "{shown:?}");
+        assert_eq!(shown.iter().map(|(.., meant)| meant).sum::<i64>(), 12_000, "{shown:?}");
     }
     let untold = slices_of_late(&["loss 0%"], waited, false, 1);
     let names: Vec<_> = in_us(&untold).into_iter().map(|(name, ..)| name).collect();

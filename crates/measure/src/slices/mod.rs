@@ -218,7 +218,7 @@ impl SliceMeter {
     }
 
     /// Frames come from a port. Where it tells how long each was in its ring, that is a slice ahead of the others.
-    pub fn from_port(&mut self, tells: bool) {
+    pub fn come_from_port(&mut self, tells: bool) {
         let ring = tells.then(|| RING.to_owned());
         let names = ring.into_iter().chain(std::mem::take(&mut self.names)).collect();
         let reading = self.reading;
@@ -432,7 +432,7 @@ mod tests {
         assert!(!serde_json::to_string(&meter.report()).expect("JSON").contains("ring"), "there is no port");
         meter.in_real_time(Span::from_ns(20));
         let mut other = meter.clone();
-        meter.from_port(true);
+        meter.come_from_port(true);
         let mut meter = meter.another();
         meter.seen();
         meter.record(&marks(&[(0, 0), (5_000_000, 0), (5_100_000, 0), (5_400_000, 0), (5_410_000, 0)]));
@@ -445,7 +445,7 @@ mod tests {
             "neither reads the clock"
         );
         assert!((report.total.mean_ns - 5_380.0).abs() < 1e-9 && !report.table(false).contains("does not tell"));
-        other.from_port(false);
+        other.come_from_port(false);
         let report = other.another().report();
         assert!(report.ring_untold && report.slices.len() == 3);
         assert!(report.table(false).contains("the wait in the port's ring is not in it"));

@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, TrySendError};
 use std::thread;
 use units::Time;
 
-/// Slices of netlathe's own pipelines: arrival, each stage, queue, pacer, driver
+/// Slices of netlathe's own pipelines: the port's ring, arrival, each stage, queue, pacer, driver
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +22,8 @@ Examples:
   netlathe slice pipeline --each waterfall -- shape --in pcap:in.pcap --out wire:10G --gap 10us
 
 Runs COMMAND, which is shape, emulate, limit, gen or run with its options, and adds the slices to its report:
-as --slices there does. docs/reference/slice.md says what each slice is.")]
+as --slices there does. docs/reference/slice.md says what each slice is. What frames waited
+in a port's ring is known of ports with driver=af_packet; of others the report says that it is not.")]
 pub(crate) struct PipelineSlices {
     /// Follow one frame in N
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = parse_sampling)]
