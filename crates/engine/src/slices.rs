@@ -193,7 +193,9 @@ impl Slices {
         let came = ways.ring.then(|| arrived(frame, from));
         let way = ways.place(frame);
         way.marks.clear();
-        way.marks.extend(came.map(|came| Mark { at: came, intended: came }));
+        if let Some(came) = came {
+            way.marks.push(Mark { at: came, intended: came });
+        }
         way.marks.extend([Mark { at: from, intended: from }, Mark { at: entered, intended: from }]);
         (way.identity, way.length) = (identity, length);
         let marks = way.marks.len();
@@ -227,7 +229,7 @@ impl Slices {
     #[cold]
     #[inline(never)]
     fn behind_stage(&mut self, tag: u32, intended: Time, waits: Span) {
-        if let Some(ways) = self.ways.as_mut().filter(|_| waits == Span::ZERO) {
+        if let Some(ways) = self.ways.as_mut().filter(|ways| ways.ring && waits == Span::ZERO) {
             ways.reckoned_from_arrival(tag);
         }
         if let Some(marks) = self.ways.as_mut().and_then(|ways| ways.mark(tag, intended)) {
@@ -348,6 +350,8 @@ impl Ways {
 
     /// A stage gave the frame with `tag` a time that it reckoned from when the frame came, and so made up for the wait in
     /// the ring: nobody meant it to be. Until then frames go by the look, which that wait comes before.
+    #[cold]
+    #[inline(never)]
     fn reckoned_from_arrival(&mut self, tag: u32) {
         let Some(slot) = self.slot(tag) else { return };
         if let [came, look, ..] = self.table[slot].marks[..] {
