@@ -8,6 +8,8 @@
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 #[path = "live/bed.rs"]
 mod bed;
+#[path = "live/beside.rs"]
+mod beside;
 #[path = "live/ends.rs"]
 mod ends;
 #[path = "live/goes_away.rs"]

@@ -441,18 +441,33 @@ impl<'a> Iterator for Frames<'a> {
 
 /// Has the kernel keep only the first bytes of each frame.
 fn keep_only(socket: &OwnedFd, snaplen: u32) -> std::result::Result<(), ()> {
-    let mut program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: snaplen }];
-    let program = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+    attach(socket.as_raw_fd(), &mut [instruction(libc::BPF_RET | libc::BPF_K, 0, snaplen)])
+}
+
+/// Has a packet socket receive what arrives and not what this machine sends, whatever group of sockets it is in: to such
+/// PACKET_IGNORE_OUTGOING says nothing.
+pub(crate) fn leave_out_outgoing(socket: RawFd) -> std::result::Result<(), ()> {
+    let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
+    let mut program = [
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, kind),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::PACKET_OUTGOING.into()),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+    ];
+    attach(socket, &mut program)
+}
+
+fn instruction(code: u32, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf, k }
+}
+
+/// Lets a socket filter decide how many bytes of each frame are kept.
+fn attach(socket: RawFd, program: &mut [libc::sock_filter]) -> std::result::Result<(), ()> {
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     let length = size_of::<libc::sock_fprog>() as libc::socklen_t;
-    // SAFETY: the kernel reads the struct and the one instruction that it points to.
+    // SAFETY: the kernel reads the struct and the instructions that it points to, as many as it says.
     let rc = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            length,
-        )
+        libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), length)
     };
     if rc < 0 { Err(()) } else { Ok(()) }
 }

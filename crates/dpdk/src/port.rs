@@ -2,6 +2,7 @@ use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::{self, Interface};
 use crate::losses::{self, Sockets};
+use crate::packet_ring::leave_out_outgoing;
 use crate::queues::{RxQueue, TxQueue};
 use crate::xdp::Claim;
 use crate::{Eal, Error, LaunchTime, NicClock, Pool, Result, Vdev};
@@ -527,6 +528,10 @@ fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Poo
         }
     }
     sockets.claim(&before);
+    for socket in sockets.packet() {
+        // Where it cannot be had, it is as it was: the machine's own frames count as arrived.
+        let _refused = leave_out_outgoing(*socket);
+    }
     drop(open);
     // From here on, dropping it closes and detaches the device.
     let mut inner = PortInner {
