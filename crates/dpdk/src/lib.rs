@@ -11,6 +11,7 @@
 //! - [`TscClock`] reads the time-stamp counter in picoseconds, at the kernel's rate.
 //! - [`Detour`] leads the frames of an interface through two TAP devices and back.
 //! - [`LinkChanges`] tells that an interface has changed.
+//! - [`relation`] tells how two interfaces hang together.
 //! - [`wake_first`] tells the kernel of a thread that must not wake late.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
@@ -32,6 +33,7 @@ mod link_changes;
 mod losses;
 mod mbuf;
 mod memory;
+mod netlink;
 mod outgoing;
 mod packet_ring;
 mod packet_sender;
@@ -39,6 +41,7 @@ mod pool;
 mod port;
 mod priority;
 mod queues;
+mod relation;
 mod tap_sender;
 mod vdev;
 mod xdp;
@@ -62,6 +65,7 @@ pub use pool::Pool;
 pub use port::{Port, PortConfig, PortInfo, PortInterface, PortStats, Started};
 pub use priority::wake_first;
 pub use queues::{RxQueue, TxQueue};
+pub use relation::{Relation, relation};
 pub use vdev::Vdev;
 pub use xdp::xdp_program;
 

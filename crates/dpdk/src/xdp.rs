@@ -7,7 +7,8 @@
 //! is somebody else's.
 
 use crate::detour::bpf_call;
-use crate::interface::{Interface, socket};
+use crate::interface::Interface;
+use crate::netlink::{self, attributes_in};
 use crate::{Error, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -161,32 +162,10 @@ fn recorded_in(text: &str) -> impl Iterator<Item = u32> {
 
 /// The numbers of the programs that an interface has, for the driver, the kernel and the hardware.
 fn programs(interface: &Interface) -> Result<Vec<u32>> {
-    let what = || format!("asking for the XDP program of {}", interface.name);
-    let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW)?);
-    let mut answer = vec![0; 1 << 16];
-    let read = netlink.write_all(&question(interface.index)).and_then(|()| netlink.read(&mut answer));
-    match read.and_then(|length| programs_in(&answer[..length])) {
-        Ok(programs) => Ok(programs),
-        Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
-            Err(Error::NoInterface { name: interface.name.clone() })
-        }
-        Err(source) => Err(Error::System { what: what(), source }),
-    }
-}
-
-/// `struct nlmsghdr` and `struct ifinfomsg`, 16 bytes each.
-const HEADERS: usize = 32;
-
-/// RTM_GETLINK for one interface.
-fn question(index: u32) -> Vec<u8> {
-    let mut question = Vec::with_capacity(HEADERS);
-    question.extend((HEADERS as u32).to_ne_bytes());
-    question.extend(libc::RTM_GETLINK.to_ne_bytes());
-    question.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    question.extend([0; 12]);
-    question.extend(index.to_ne_bytes());
-    question.extend([0; 8]);
-    question
+    const WHAT: &str = "the XDP program";
+    let answer = netlink::ask(interface, WHAT)?;
+    programs_in(&answer)
+        .map_err(|source| Error::System { what: format!("asking for {WHAT} of {}", interface.name), source })
 }
 
 /// `enum` at IFLA_XDP_PROG_ID of linux/if_link.h: the program, then those by where they run.
@@ -194,15 +173,9 @@ const PROGRAM_IDS: std::ops::RangeInclusive<u16> = 4..=7;
 
 /// Reads them in the answer, by attribute IFLA_XDP.
 fn programs_in(answer: &[u8]) -> io::Result<Vec<u32>> {
-    let short = || io::Error::from(io::ErrorKind::UnexpectedEof);
-    let kind = answer.get(4..6).and_then(|kind| kind.try_into().ok()).map(u16::from_ne_bytes).ok_or_else(short)?;
-    if i32::from(kind) == libc::NLMSG_ERROR {
-        let errno = answer.get(16..20).and_then(|errno| errno.try_into().ok()).map(i32::from_ne_bytes);
-        return Err(io::Error::from_raw_os_error(-errno.ok_or_else(short)?));
-    }
-    let attributes = attributes(answer.get(HEADERS..).ok_or_else(short)?);
+    let attributes = attributes_in(answer)?;
     let xdp = attributes.into_iter().find(|(kind, _)| *kind == libc::IFLA_XDP);
-    let inner = xdp.map(|(_, value)| self::attributes(value)).unwrap_or_default();
+    let inner = xdp.map(|(_, value)| netlink::attributes(value)).unwrap_or_default();
     let mut ids: Vec<u32> = inner
         .into_iter()
         .filter(|(kind, _)| PROGRAM_IDS.contains(kind))
@@ -212,20 +185,6 @@ fn programs_in(answer: &[u8]) -> io::Result<Vec<u32>> {
     ids.sort_unstable();
     ids.dedup();
     Ok(ids)
-}
-
-/// Kinds and values of netlink's attributes, as far as they are whole.
-fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
-    /// Two flags above the kind.
-    const KIND: u16 = 0x3fff;
-    let mut all = Vec::new();
-    while let [a, b, c, d, ..] = *bytes {
-        let length = usize::from(u16::from_ne_bytes([a, b]));
-        let Some(value) = bytes.get(4..length) else { break };
-        all.push((u16::from_ne_bytes([c, d]) & KIND, value));
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    all
 }
 
 const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
@@ -287,6 +246,7 @@ fn name_behind_comma(id: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::HEADERS;
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();

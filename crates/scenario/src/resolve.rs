@@ -197,7 +197,8 @@ impl PipelineText {
             problems.add(&text.origin, format!("nothing comes from '{port}': read from an interface or pcap:FILE"));
         }
         if let (SourcePlan::Port(port), Some(text)) = (source, &self.output) {
-            if port == output && *output != PortSpec::Null {
+            let same_interface = port.interface().is_some() && port.interface() == output.interface();
+            if (port == output || same_interface) && *output != PortSpec::Null {
                 problems.add(&text.origin, format!("'{}' is the input too: name another output", text.value));
             } else if port.is_virtual() != output.is_virtual() && *output != PortSpec::Null {
                 problems.add(

@@ -4,6 +4,7 @@ mod capture;
 mod cores;
 mod progress;
 mod receive;
+mod round;
 mod telling;
 
 use crate::assemble;
@@ -37,6 +38,7 @@ pub(crate) use receive::receive;
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
 pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
     limits::check_live(request)?;
+    request.pipelines.iter().try_for_each(round::check)?;
     // Before anything takes time: until then the signal would end the program.
     let mut reload = Reload::new(request)?;
     let records: Vec<Arc<Records>> = request.pipelines.iter().map(|_| Arc::default()).collect();
@@ -51,7 +53,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let mut workers = Vec::new();
     let mut logs = Vec::new();
     for ((plan, config), cpus) in request.pipelines.iter().zip(configs).zip(&behind) {
-        workers.push(open(eal, plan, config, cpus, request, &mut logs, &stop.flag())?);
+        let worker = open(eal, plan, config, cpus, request, &mut logs, &stop.flag())?;
+        round::note(plan, &worker.drivers());
+        workers.push(worker);
     }
     let far_end = receiver.map(|arrivals| FarEnd::open(&arrivals.port, arrivals.wait.to_std())).transpose()?;
     let mut watched = Watched::of(request, receiver, &workers, carriers);

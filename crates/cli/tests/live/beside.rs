@@ -5,6 +5,53 @@ use lab::Node;
 use std::thread;
 use std::time::Duration;
 
+#[test]
+fn frames_that_would_go_round_are_refused() {
+    let Some(bed) = Bed::shared("round", |_| {}) else { return };
+    for line in [
+        "ip link add d0 type veth peer name d1",
+        "ip link set d0 up",
+        "ip link set d1 up",
+        "ip link property add dev c0 altname clients",
+    ] {
+        bed.stdout(Node::Box, line);
+    }
+    for (line, said) in [
+        ("shape --in d0 --out d1", &["d0 and d1 are the two ends of one veth pair", "another pair"][..]),
+        // Not carried back, and round all the same.
+        ("shape --in d1 --out d0 --one-way", &["d1 and d0 are the two ends of one veth pair"]),
+        ("shape --in if:d0,driver=af_packet --out if:d1,driver=af_packet", &["one veth pair"]),
+        ("emulate --between d0 d1 --forward 'loss 1%'", &["one veth pair"]),
+        ("limit --in d0 --out d1 --key dst-ip --rate 1Mbps", &["one veth pair"]),
+        ("shape --in c0 --out if:c0,driver=af_packet", &["is the input too"]),
+        ("shape --in c0 --out clients", &["clients and c0 are one interface"]),
+    ] {
+        bed.run(Node::Box, &format!("{line} --duration 2s")).assert_refused(said);
+    }
+    // To send on one and to receive on the other is what a pair is for.
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
+    let finished = bed.run(Node::Box, &format!("gen --out d0 --in d1 --count 10 {stream} --json"));
+    assert_eq!(number(&finished.report(), "/out/frames"), 10);
+}
+
+#[test]
+fn what_the_kernel_carries_too_is_said() {
+    let Some(bed) = Bed::paired("bridged") else { return };
+    bed.stdout(Node::Box, "ip link add bridge0 type bridge");
+    bed.stdout(Node::Box, "ip link set bridge0 up");
+    for port in ["a0", "b0"] {
+        bed.stdout(Node::Box, &format!("ip link set {port} master bridge0"));
+    }
+    let run = |ports: &str| bed.run(Node::Box, &format!("shape {ports} --duration 100ms --json")).stderr;
+    let both = "--in if:a0,driver=af_packet --out if:b0,driver=af_packet";
+    let said = run(both);
+    assert!(said.contains("a0 and b0 are ports of the bridge bridge0") && said.contains("nomaster"), "{said}");
+    let said = run("--in if:bridge0,driver=af_packet --out if:b0,driver=af_packet");
+    assert!(said.contains("what leaves bridge0 leaves by b0"), "{said}");
+    bed.stdout(Node::Box, "ip link set b0 nomaster");
+    assert_eq!(run(both), "", "they have nothing to do with each other any more");
+}
+
 /// What this machine sends by an interface has not arrived there, whoever sends it.
 #[test]
 fn what_is_sent_by_an_interface_does_not_come_in() {

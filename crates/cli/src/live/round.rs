@@ -1,0 +1,47 @@
+//! Pipelines whose two interfaces hang together inside the kernel, so that frames go round, or twice.
+
+use crate::output::{self, Failure};
+use dpdk::Relation;
+use scenario::{PipelinePlan, SourcePlan};
+
+/// The interfaces that frames come from and go to.
+fn interfaces(plan: &PipelinePlan) -> Option<(&str, &str)> {
+    let SourcePlan::Port(input) = &plan.source else { return None };
+    input.interface().zip(plan.output.interface())
+}
+
+/// Refuses ports between which a frame would go round for ever.
+pub(super) fn check(plan: &PipelinePlan) -> Result<(), Failure> {
+    let Some((input, output)) = interfaces(plan) else { return Ok(()) };
+    // What cannot be asked about cannot be opened either, which says more.
+    match dpdk::relation(input, output) {
+        Ok(Some(Relation::Same)) => {
+            Err(Failure::new(format!("{}: {output} and {input} are one interface: name another output", plan.name)))
+        }
+        // Also where nothing is carried back: what leaves by the output is the input's next frame.
+        Ok(Some(Relation::Pair)) => Err(Failure::new(format!(
+            "{}: {input} and {output} are the two ends of one veth pair: what leaves one arrives at the other, and would go \
+             round for ever; name an interface of another pair for one of them",
+            plan.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Says what the kernel does with the same frames. The ports are open, by these drivers.
+pub(super) fn note(plan: &PipelinePlan, drivers: &[&str]) {
+    let Some((input, output)) = interfaces(plan) else { return };
+    let name = &plan.name;
+    match dpdk::relation(input, output) {
+        // What af_xdp takes the bridge does not get.
+        Ok(Some(Relation::Bridged(bridge))) if drivers.contains(&"net_af_packet") => output::note(format!(
+            "{name}: {input} and {output} are ports of the bridge {bridge}, which carries frames between them, too: each may \
+             arrive twice; `ip link set {input} nomaster` takes one off it"
+        )),
+        Ok(Some(Relation::Above(upper, lower))) => output::note(format!(
+            "{name}: what leaves {upper} leaves by {lower}, also what came by that: its sender may get its own frames back; \
+             name an interface that has nothing to do with {lower}"
+        )),
+        _ => {}
+    }
+}

@@ -1,0 +1,72 @@
+//! Asking the kernel about one interface, by rtnetlink(7).
+
+use crate::interface::{Interface, socket};
+use crate::{Error, Result};
+use std::fs::File;
+use std::io::{self, Read, Write};
+
+/// `struct nlmsghdr` and `struct ifinfomsg`, 16 bytes each.
+pub(crate) const HEADERS: usize = 32;
+
+/// The kernel's answer to RTM_GETLINK. `what` is asked for.
+///
+/// # Errors
+/// [`Error::NoInterface`], [`Error::System`].
+pub(crate) fn ask(interface: &Interface, what: &str) -> Result<Vec<u8>> {
+    let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW)?);
+    let mut answer = vec![0; 1 << 16];
+    let read = netlink.write_all(&question(interface.index)).and_then(|()| netlink.read(&mut answer));
+    match read.and_then(|length| attributes_in(&answer[..length]).map(|_| length)) {
+        Ok(length) => {
+            answer.truncate(length);
+            Ok(answer)
+        }
+        Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
+            Err(Error::NoInterface { name: interface.name.clone() })
+        }
+        Err(source) => Err(Error::System { what: format!("asking for {what} of {}", interface.name), source }),
+    }
+}
+
+/// RTM_GETLINK for one interface.
+fn question(index: u32) -> Vec<u8> {
+    let mut question = Vec::with_capacity(HEADERS);
+    question.extend((HEADERS as u32).to_ne_bytes());
+    question.extend(libc::RTM_GETLINK.to_ne_bytes());
+    question.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
+    question.extend([0; 12]);
+    question.extend(index.to_ne_bytes());
+    question.extend([0; 8]);
+    question
+}
+
+/// The attributes in an answer.
+pub(crate) fn attributes_in(answer: &[u8]) -> io::Result<Vec<(u16, &[u8])>> {
+    let short = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let kind = answer.get(4..6).and_then(|kind| kind.try_into().ok()).map(u16::from_ne_bytes).ok_or_else(short)?;
+    if i32::from(kind) == libc::NLMSG_ERROR {
+        let errno = answer.get(16..20).and_then(|errno| errno.try_into().ok()).map(i32::from_ne_bytes);
+        return Err(io::Error::from_raw_os_error(-errno.ok_or_else(short)?));
+    }
+    Ok(attributes(answer.get(HEADERS..).ok_or_else(short)?))
+}
+
+/// Kinds and values of attributes, as far as they are whole.
+pub(crate) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    /// Two flags above the kind.
+    const KIND: u16 = 0x3fff;
+    let mut all = Vec::new();
+    while let [a, b, c, d, ..] = *bytes {
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let Some(value) = bytes.get(4..length) else { break };
+        all.push((u16::from_ne_bytes([c, d]) & KIND, value));
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    all
+}
+
+/// The number that is the value of the attribute of this kind.
+pub(crate) fn number(attributes: &[(u16, &[u8])], kind: u16) -> Option<u32> {
+    let (_, value) = attributes.iter().find(|(found, _)| *found == kind)?;
+    Some(u32::from_ne_bytes((*value).try_into().ok()?))
+}

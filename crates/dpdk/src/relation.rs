@@ -1,0 +1,77 @@
+//! How two interfaces hang together inside the kernel: where they do, frames may go round, or go twice.
+
+use crate::Result;
+use crate::interface::Interface;
+use crate::netlink::{self, attributes, attributes_in, number};
+
+/// How two interfaces hang together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// They are one, by two of its names.
+    Same,
+    /// What leaves one arrives at the other: they are the ends of a veth pair.
+    Pair,
+    /// They are ports of the bridge of this name.
+    Bridged(String),
+    /// What leaves the first leaves by the second: that is a port of it, or what it was made on.
+    Above(String, String),
+}
+
+/// What the kernel says of an interface's place among the others.
+struct Place {
+    interface: Interface,
+    /// What it was made on, or a veth's other end, if that is in the same network namespace.
+    link: Option<u32>,
+    /// The bridge or bond that it is a port of.
+    master: Option<u32>,
+    kind: Option<String>,
+}
+
+impl Place {
+    fn of(interface: Interface) -> Result<Place> {
+        let answer = netlink::ask(&interface, "the place")?;
+        let all = attributes_in(&answer).unwrap_or_default();
+        let elsewhere = all.iter().any(|(kind, _)| *kind == libc::IFLA_LINK_NETNSID);
+        let about = all.iter().find(|(kind, _)| *kind == libc::IFLA_LINKINFO);
+        let about = about.map(|(_, value)| attributes(value)).unwrap_or_default();
+        let kind = about.iter().find(|(kind, _)| *kind == libc::IFLA_INFO_KIND);
+        let kind = kind.map(|(_, name)| String::from_utf8_lossy(name).trim_end_matches('\0').to_owned());
+        let link = number(&all, libc::IFLA_LINK).filter(|_| !elsewhere);
+        Ok(Place { interface, link, master: number(&all, libc::IFLA_MASTER), kind })
+    }
+
+    fn is_above(&self, other: &Place) -> bool {
+        self.link == Some(other.interface.index) || other.master == Some(self.interface.index)
+    }
+}
+
+/// How two interfaces of the calling thread's network namespace hang together, if they do. Where others are between
+/// them, as a bridge behind a veth, that is not seen.
+///
+/// # Errors
+/// [`Error::NoInterface`](crate::Error::NoInterface), [`Error::System`](crate::Error::System).
+pub fn relation(one: &str, other: &str) -> Result<Option<Relation>> {
+    let (one, other) = (Interface::named(one)?, Interface::named(other)?);
+    if one.index == other.index {
+        return Ok(Some(Relation::Same));
+    }
+    let (one, other) = (Place::of(one)?, Place::of(other)?);
+    let name = |place: &Place| place.interface.name.clone();
+    let above = |upper: &Place, lower: &Place| Some(Relation::Above(name(upper), name(lower)));
+    if one.link == Some(other.interface.index) && other.link == Some(one.interface.index) {
+        return Ok(Some(Relation::Pair));
+    }
+    Ok(if one.is_above(&other) {
+        above(&one, &other)
+    } else if other.is_above(&one) {
+        above(&other, &one)
+    } else if let (Some(master), true) = (one.master, one.master == other.master)
+        && let Some(bridge) = Interface::numbered(master)
+    {
+        // Other masters, as bonds are, carry nothing between their ports.
+        let bridge = Place::of(bridge)?;
+        (bridge.kind.as_deref() == Some("bridge")).then(|| Relation::Bridged(name(&bridge)))
+    } else {
+        None
+    })
+}
