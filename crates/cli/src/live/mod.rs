@@ -1,6 +1,7 @@
 //! Runs pipelines whose ports are live, and receives from interfaces.
 
 mod capture;
+mod carried;
 mod cores;
 mod progress;
 mod receive;
@@ -18,6 +19,7 @@ use crate::ready;
 use crate::stop::Stop;
 use crate::watched::{self, Watched};
 use capture::{FromCapture, Records, whole};
+use carried::Carried;
 use dataplane::{Config, Counters, Device, Driver, Feed, Floor, LaunchTime, Pacing, Worker};
 use dataplane::{has_threads, limit_stage};
 use dpdk::{Eal, EalConfig, LogLevel, Mbuf, TscClock};
@@ -50,11 +52,13 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     // Before the ports are open: nothing has to wait for it.
     let floors = floors(eal, &configs)?;
     let carriers = watched::with_carrier(&configs);
+    let mut carried = Carried::default();
     let mut workers = Vec::new();
     let mut logs = Vec::new();
     for ((plan, config), cpus) in request.pipelines.iter().zip(configs).zip(&behind) {
         let worker = open(eal, plan, config, cpus, request, &mut logs, &stop.flag())?;
         round::note(plan, &worker.drivers());
+        carried.note(plan, &worker.drivers());
         workers.push(worker);
     }
     let far_end = receiver.map(|arrivals| FarEnd::open(&arrivals.port, arrivals.wait.to_std())).transpose()?;

@@ -1,5 +1,6 @@
 //! Frames that somebody else carries, too: the kernel, another netlathe, or the run itself in a circle.
 
+use super::CLIENT;
 use super::bed::{Bed, number};
 use lab::Node;
 use std::thread;
@@ -68,4 +69,42 @@ fn what_is_sent_by_an_interface_does_not_come_in() {
         let report = shape.wait().report();
         assert_eq!((number(&report, "/in/frames"), number(&report, "/return/in/frames")), (10, 0), "{report}");
     }
+}
+
+#[test]
+fn netlathes_that_carry_the_same_frames_say_so() {
+    let Some(bed) = Bed::shared("twice", |_| {}) else { return };
+    let ports = "--in if:c0,driver=af_packet --out if:s0,driver=af_packet";
+    let first = bed.between(ports, "");
+    let another = format!("another netlathe (process {})", first.pid());
+    let said = |node, line: &str| {
+        let finished = bed.run(node, &format!("{line} --duration 300ms --json"));
+        // The frame of `gen` does not get through.
+        finished.whole_report();
+        finished.stderr.lines().filter(|line| line.contains("carries what arrives there")).map(str::to_owned).collect()
+    };
+    let notes: Vec<String> = said(Node::Box, &format!("shape {ports}"));
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    for (note, interface) in notes.iter().zip(["c0", "s0"]) {
+        assert!(note.starts_with(&format!("netlathe: note: {interface}: {another}")), "{notes:?}");
+    }
+    // Where nothing is carried back, the output is only sent by.
+    let notes: Vec<String> =
+        said(Node::Box, "shape --in if:s0,driver=af_packet --out if:c0,driver=af_packet --one-way");
+    assert!(notes.len() == 1 && notes[0].starts_with("netlathe: note: s0: "), "{notes:?}");
+    // Those who only listen disturb nobody.
+    assert_eq!(said(Node::Box, "measure --in c0"), [""; 0]);
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1 --wait 10ms";
+    assert_eq!(said(Node::Box, &format!("gen --out if:c0,driver=af_packet --in s0 {stream}")), [""; 0]);
+    // Of one that was killed nothing is left.
+    first.signal("KILL");
+    assert_eq!(first.wait().stderr, "");
+    assert_eq!(said(Node::Box, &format!("shape {ports}")), [""; 0]);
+    // Interfaces of one name and number in two network namespaces are two.
+    let index = |node| bed.stdout(node, "cat /sys/class/net/eth0/ifindex");
+    println!("eth0 is number {} and {}", index(CLIENT).trim(), index(Node::Server).trim());
+    let client = bed.start(CLIENT, "shape --in if:eth0,driver=af_packet --out null --duration 4s --json");
+    thread::sleep(Duration::from_millis(2_000));
+    assert_eq!(said(Node::Server, "shape --in if:eth0,driver=af_packet --out null"), [""; 0]);
+    assert_eq!(client.wait().stderr, "");
 }

@@ -1,0 +1,71 @@
+//! Which netlathes carry the frames of an interface: with packet sockets each gets all of them.
+
+use crate::output;
+use scenario::{PipelinePlan, SourcePlan};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process;
+
+/// What this process carries by packet sockets, told to others who do. Nothing of it outlives the process.
+#[derive(Default)]
+pub(super) struct Carried(Vec<(String, UnixDatagram)>);
+
+/// How the driver is called that shares what arrives with everybody else; `af_xdp` takes it.
+const SHARES: &str = "net_af_packet";
+
+impl Carried {
+    /// Says who else carries what arrives at the ports of a pipeline, which are open by these drivers.
+    pub(super) fn note(&mut self, plan: &PipelinePlan, drivers: &[&str]) {
+        let input = if let SourcePlan::Port(port) = &plan.source { port.interface() } else { return };
+        let output = plan.output.interface().filter(|_| !plan.one_way);
+        for (interface, driver) in [input, output].into_iter().zip(drivers) {
+            if let Some(interface) = interface.filter(|_| *driver == SHARES) {
+                self.note_netlathes(interface);
+            }
+        }
+    }
+
+    /// Says which netlathes carry what arrives at an interface, and lets them know of this one. Each has a socket with an
+    /// abstract name: those belong to a network namespace, need no rights and end with their process.
+    fn note_netlathes(&mut self, interface: &str) {
+        let Ok(link) = dpdk::link(interface) else { return };
+        let of_interface = format!("netlathe/carries/{}/", link.index);
+        // Before the look: of two that start at once each sees the other.
+        let Some(own) = bind(&of_interface) else { return };
+        let table = fs::read("/proc/thread-self/net/unix").unwrap_or_default();
+        let table = String::from_utf8_lossy(&table);
+        let names = table.lines().filter_map(|line| Some(line.rsplit_once(" @")?.1));
+        let others = names.filter(|name| name.starts_with(&of_interface) && *name != own.0);
+        let this = process::id().to_string();
+        let mut who: Vec<String> = others
+            .filter_map(|name| match name[of_interface.len()..].split('/').next()? {
+                process if process == this => Some("another pipeline of this run".to_owned()),
+                process => Some(format!("another netlathe (process {process})")),
+            })
+            .collect();
+        who.dedup();
+        if !who.is_empty() {
+            output::note(format!(
+                "{interface}: {} carries what arrives there, too: each frame goes on once more for it; end one of them",
+                who.join(" and ")
+            ));
+        }
+        self.0.push(own);
+    }
+}
+
+/// A socket of a name that begins so, which nobody has.
+fn bind(beginning: &str) -> Option<(String, UnixDatagram)> {
+    // Two pipelines of a process have two, and so have processes of one number in containers that share a network.
+    for number in 0..64 {
+        let name = format!("{beginning}{}/{number}", process::id());
+        match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).ok()?) {
+            Ok(socket) => return Some((name, socket)),
+            Err(cause) if cause.kind() == ErrorKind::AddrInUse => {}
+            Err(_) => return None,
+        }
+    }
+    None
+}
