@@ -9,19 +9,59 @@ use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::{self, Command};
+use std::thread;
 use std::time::Duration;
 
 /// Names the socket of who wants to know.
 const SOCKET: &str = "NOTIFY_SOCKET";
+/// What it is told.
+const READY: &[u8] = b"READY=1";
 /// One who does not listen must not hold up the run.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Says that frames pass. Told once in a run.
 pub(crate) fn tell(common: &Common) {
-    if common.verbose > 0 {
+    tell_if(common.verbose > 0);
+}
+
+/// The same, with its line if the run is `verbose`.
+pub(crate) fn tell_if(verbose: bool) {
+    if verbose {
         output::say("ready");
     }
     tell_starter("frames pass");
+}
+
+/// Runs `command`, a netlathe, with `run`, and calls `ready` as soon as that says that frames pass. Its own starter hears
+/// nothing of it: systemd takes the word of the process alone that it has started.
+pub(crate) fn while_ready<T>(
+    command: &mut Command,
+    ready: impl FnOnce() + Send,
+    run: impl FnOnce(&mut Command) -> T,
+) -> T {
+    let name = format!("netlathe/ready/{}", process::id());
+    let address = SocketAddr::from_abstract_name(&name);
+    let Ok((address, socket)) = address.and_then(|address| Ok((address.clone(), UnixDatagram::bind_addr(&address)?)))
+    else {
+        // Late is better than never.
+        let result = run(command.env_remove(SOCKET));
+        ready();
+        return result;
+    };
+    command.env(SOCKET, format!("@{name}"));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut said = [0; READY.len()];
+            if socket.recv(&mut said).is_ok_and(|length| said[..length] == *READY) {
+                ready();
+            }
+        });
+        let result = run(command);
+        // Behind all that it said: there is nothing more to wait for.
+        let _ends = UnixDatagram::unbound().and_then(|end| end.send_to_addr(b"", &address));
+        result
+    })
 }
 
 /// Says it only by the protocol; `what` is the case from now on.
@@ -49,5 +89,5 @@ fn notify(socket: &OsStr) -> io::Result<()> {
     };
     let from = UnixDatagram::unbound()?;
     from.set_write_timeout(Some(PATIENCE))?;
-    from.send_to_addr(b"READY=1", &address).map(drop)
+    from.send_to_addr(READY, &address).map(drop)
 }

@@ -2,6 +2,7 @@
 
 use crate::files::OnDisk;
 use crate::output::Failure;
+use crate::ready;
 use crate::stop::Stop;
 use engine::schedules::{Ask, Draw};
 use engine::search::{Outcome, Trial};
@@ -52,20 +53,21 @@ impl Watch for Onlooker<'_> {
 
 impl Device {
     /// Runs a trial, the `number`th: a device that draws at random draws anew in each. Once it is to stop, what
-    /// comes of it means nothing.
+    /// comes of it means nothing. `ready` is called when its frames pass ports.
     pub(crate) fn run(
         &self,
         specs: &[StreamSpec],
         trial: &Trial,
         (seed, number): (u64, usize),
         stop: &Stop,
+        ready: impl FnOnce() + Send,
     ) -> Result<Measured, Failure> {
         match self {
             Device::Stages { stages, line } => {
                 in_virtual_time(stages, Line::new(*line), specs, trial, (seed, number), stop)
             }
             Device::Ports { out, input, streams, options } => {
-                on_ports([out, input], options, streams, specs, trial, seed)
+                on_ports([out, input], options, streams, specs, trial, seed, ready)
             }
         }
     }
@@ -132,6 +134,7 @@ fn on_ports(
     specs: &[StreamSpec],
     trial: &Trial,
     seed: u64,
+    ready: impl FnOnce() + Send,
 ) -> Result<Measured, Failure> {
     let program = std::env::current_exe().map_err(|cause| Failure::new(format!("cannot find netlathe: {cause}")))?;
     let mut command = Command::new(program);
@@ -145,7 +148,7 @@ fn on_ports(
     // Twice its time is an overrun by any measure.
     let limit = trial.duration * 2 + Span::from_ms(1_000);
     command.args(["--duration", &limit.to_string()]);
-    let output = command.stdin(Stdio::null()).output();
+    let output = ready::while_ready(command.stdin(Stdio::null()), ready, Command::output);
     let output = output.map_err(|cause| Failure::new(format!("cannot run netlathe gen: {cause}")))?;
     let said = String::from_utf8_lossy(&output.stderr);
     let failed = || {

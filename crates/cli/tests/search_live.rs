@@ -7,9 +7,10 @@
 #[path = "live/bed.rs"]
 mod bed;
 
-use bed::{Bed, Finished};
+use bed::{Bed, Finished, Program, notified};
 use lab::Node;
 use serde_json::Value;
+use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::Duration;
 
@@ -77,6 +78,34 @@ fn what_the_tester_cannot_offer_is_not_reported() {
     consistent(search, 0.0);
     assert_eq!(search["goals"][0]["verdict"], "tester-limited", "{report}");
     assert!(search["goals"][0]["lower_fps"].as_f64().is_none_or(|lower| lower < 5e7), "{report}");
+}
+
+#[test]
+fn a_search_says_when_frames_of_its_first_trial_pass() {
+    let Some(bed) = Bed::paired("searches") else { return };
+    let path = bed.path("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be bounded");
+    let options = "--trial 2s --max 2kpps --min 1kpps --confirm 0 --width 50% --tolerance 50% --late 1s --wait 50ms -v";
+    let mut command = bed.netlathe(Node::Box, &format!("search --out a0 --in a1 {options} --trials t.jsonl --json"));
+    command.env("NOTIFY_SOCKET", &path);
+    let search = Program::start(command);
+    assert_eq!(notified(&socket).as_deref(), Some("READY=1"));
+    let trials = std::fs::read_to_string(bed.path("t.jsonl")).expect("it is kept").lines().count();
+    assert_eq!(trials, 1, "the line that says of what, and no trial that has ended");
+    let found = search.wait();
+    assert!(report(&found)["searches"][0]["trials"].as_array().is_some_and(|trials| !trials.is_empty()));
+    assert_eq!(found.stderr.lines().filter(|line| *line == "netlathe: ready").count(), 1, "{found:?}");
+    // Once, and not by the trials themselves.
+    socket.set_nonblocking(true).expect("it can be asked");
+    assert_eq!(notified(&socket), None);
+
+    // A search that never sends anything does not say it.
+    let mut command = bed.netlathe(Node::Box, "search --out nosuch0 --in a1 --trial 1s -v");
+    command.env("NOTIFY_SOCKET", &path);
+    let failed = Program::start(command).wait();
+    assert_eq!((failed.status.code(), notified(&socket)), (Some(2), None), "{failed:?}");
+    assert!(!failed.stderr.contains("ready"), "{failed:?}");
 }
 
 #[test]

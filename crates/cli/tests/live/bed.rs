@@ -7,6 +7,7 @@ use lab::{Error, Guard, Node, Topology};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -254,6 +255,13 @@ impl Sequence {
         sequence.missing = seen.iter().filter(|seen| !**seen).count() as u64;
         sequence
     }
+}
+
+/// What a run says at a socket as systemd has one.
+pub(crate) fn notified(socket: &UnixDatagram) -> Option<String> {
+    let mut bytes = [0; 64];
+    let length = socket.recv(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
 }
 
 /// The number that the stamp at the end of a frame holds.

@@ -1,18 +1,11 @@
 //! How runs begin and end, and what those leave that are killed or have no room to write.
 
 use super::CLIENT;
-use super::bed::{self, Bed, Finished, Program, Sequence, number, sequence_of};
+use super::bed::{self, Bed, Finished, Program, Sequence, notified, number, sequence_of};
 use lab::Node;
 use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::Duration;
-
-/// What a run says at a socket as systemd has one.
-fn notified(socket: &UnixDatagram) -> Option<String> {
-    let mut bytes = [0; 64];
-    let length = socket.recv(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
-}
 
 #[test]
 fn a_run_says_when_frames_pass() {

@@ -6,6 +6,7 @@ use super::parse;
 use crate::files::OnDisk;
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
+use crate::ready;
 use crate::stop::Stop;
 use crate::trials::{Device, Journal, Measured, read_stage};
 use engine::Line;
@@ -16,6 +17,7 @@ use scenario::{PortSpec, Problems, Text, parse_stream};
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use units::{BitRate, FrameRate, PS_PER_S, Share, Span, WireLen};
 
 /// Find the highest rate without more loss than a goal
@@ -118,6 +120,9 @@ pub(crate) struct Search {
     /// Say what came of each trial, on stderr; with --json only if that is a terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
     progress: String,
+    /// Say when frames of the first trial pass, on stderr
+    #[arg(short, long)]
+    verbose: bool,
     /// Print no report for people
     #[arg(short, long)]
     quiet: bool,
@@ -152,6 +157,9 @@ struct Lab<'a> {
     seed: u64,
     /// Of the next trial of a size.
     number: usize,
+    /// Nobody was told yet that frames pass, and whether to say it in a line, too.
+    untold: AtomicBool,
+    verbose: bool,
 }
 
 impl Lab<'_> {
@@ -165,7 +173,12 @@ impl Lab<'_> {
         if let Some(measured) = self.journal.next(name, trial)? {
             return Ok(Some(measured));
         }
-        let measured = self.device.run(specs, trial, (self.seed, number), &self.stop);
+        let ready = || {
+            if self.untold.swap(false, Ordering::Relaxed) {
+                ready::tell_if(self.verbose);
+            }
+        };
+        let measured = self.device.run(specs, trial, (self.seed, number), &self.stop, ready);
         if self.stop.asked() {
             // The signal ended the trial, too, which says nothing then.
             return Ok(None);
@@ -186,7 +199,15 @@ impl Search {
         let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
         let stop = Stop::on_signals()?;
         let journal = Journal::open(self.trials.as_deref(), &self.key(&device))?;
-        let mut lab = Lab { device: &device, journal, stop, seed: self.seed, number: 0 };
+        let mut lab = Lab {
+            device: &device,
+            journal,
+            stop,
+            seed: self.seed,
+            number: 0,
+            untold: true.into(),
+            verbose: self.verbose,
+        };
         let mut searched = Vec::new();
         let mut failure = None;
         for ToSearch { size, specs, mean_wire } in sized {
