@@ -454,9 +454,11 @@ fn sigint_ends_a_run_with_its_report() {
                 .replace("--rate 1bps", "--rate 10Gbps")
                 .replace("100ms", "100000s")
                 .replace("out.csv", "/dev/null");
-            let mut command = bench.command(words(&endless));
-            let mut child =
-                command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+            // Also under nohup, where it would do without SIGHUP.
+            let mut command = Command::new("env");
+            command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_netlathe")]).args(words(&endless)).arg("--json");
+            command.current_dir(bench.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().expect("it runs");
             await_handlers(child.id());
             // Twice at once, as timeout(1) does.
             let process = child.id().to_string();

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub(crate) fn netlathe() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_netlathe"));
-    command.stdin(Stdio::null());
+    // Also under nohup, where it would do without SIGHUP.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_netlathe")]).stdin(Stdio::null());
     command
 }
 

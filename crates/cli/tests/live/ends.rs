@@ -65,7 +65,8 @@ fn assert_ends(bed: &Bed, ended_by: impl Fn(Program) -> Finished, before: &str, 
         (CLIENT, "gen --out eth0 --stream 'udp 10.77.0.1:1000 > 10.77.0.100:9' --rate 1kpps"),
         (Node::Server, "measure --in eth0"),
     ] {
-        let line = format!("sh -c '{before} exec \"$@\"' sh {} ", bed::netlathe());
+        // Also under nohup, where they would do without SIGHUP.
+        let line = format!("sh -c '{before} exec \"$@\"' sh env --default-signal=HUP {} ", bed::netlathe());
         let mut words = bed::words(&line);
         words.extend(bed::words(&format!("{command} --json {options}")));
         let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
