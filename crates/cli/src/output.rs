@@ -2,6 +2,7 @@
 
 use measure::Report;
 pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands, time};
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{ErrorKind, Write};
 
@@ -54,12 +55,28 @@ pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
 
 /// Says a line on stderr, whole: DPDK writes there, too. There is nobody to tell when that fails.
 pub(crate) fn say(text: impl fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("netlathe: {text}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("netlathe: {}\n", visible(&text.to_string())).as_bytes());
 }
 
 /// Says a line on stderr as it is, of a run that goes on.
 pub(crate) fn line(text: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", visible(&text.to_string()));
+}
+
+/// A line with its control characters written out: a name out of a file, or of one, must not move the cursor, colour the
+/// terminal or begin a line of its own.
+fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let mut line = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        match character.is_control() {
+            true => line.extend(character.escape_default()),
+            false => line.push(character),
+        }
+    }
+    line.into()
 }
 
 /// Says something on stderr that is not an error.

@@ -778,3 +778,26 @@ fn a_page_that_cannot_be_written_hides_nothing_else() {
     assert!(complaints.len() == 2 && complaints[0].contains("out.pcap"), "{complaints:?}");
     assert!(complaints[1].contains("report.html") && finished.stdout.contains("out "), "{complaints:?}");
 }
+
+#[test]
+fn what_names_hold_does_not_reach_the_terminal() {
+    let bench = Bench::new();
+    bench.write(
+        "scenario.toml",
+        "schema = 1\n[[pipeline]]\nname = \"a\\u001b[2Jb\\u0007\"\nin = \"pcap:x\"\nout = \"null\"\n",
+    );
+    for (arguments, shown) in [
+        (["shape", "--in", "pcap:\u{1b}[31mred.pcap", "--out", "null"], r"\u{1b}[31mred.pcap"),
+        (["measure", "--pcap", "a\rb\u{9b}c.pcap", "--progress", "never"], r"a\rb\u{9b}c.pcap"),
+        (["gen", "--out", "null", "--pcap", "two\nlines.pcap"], "lines.pcap"),
+        (["run", "\u{8}scenario", "--progress", "never", "-q"], r"\u{8}scenario"),
+        (["run", "scenario.toml", "--progress", "never", "-q"], ""),
+    ] {
+        let finished = bench.run(arguments);
+        assert_eq!(finished.status, Some(2), "{arguments:?}");
+        assert!(finished.stderr.contains(shown), "{arguments:?}: {:?}", finished.stderr);
+        for line in finished.stderr.lines() {
+            assert!(line.starts_with("netlathe: ") && !line.contains(char::is_control), "{arguments:?}: {line:?}");
+        }
+    }
+}
