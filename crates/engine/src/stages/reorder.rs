@@ -173,13 +173,16 @@ impl<F: Frame> Reordering<F> {
 
 impl<F: Frame + Send> Stage<F> for Reordering<F> {
     fn push(&mut self, now: Time, batch: &mut Vec<Item<F>>, out: &mut Outlet<F>) {
-        for Item { frame, at } in batch.drain(..) {
+        for Item { mut frame, at } in batch.drain(..) {
             self.expire(at, out);
             let key = packet::flow_hash(frame.bytes());
             if self.random.chance(self.share) {
                 out.effects.count(Effect::Chosen);
                 let flow = self.flows.entry(key).or_insert_with(|| Flow { passed: 0, waiting: VecDeque::new() });
+                // From the look, not from the arrival: those that came right behind it are looked at after it, one by one,
+                // and could not overtake what a late look finds due already.
                 let end = at + self.wait;
+                frame.forget_wait();
                 flow.waiting.push_back(Waiting { frame, end, before: flow.passed });
                 self.ends.push_back((end, key));
                 self.held += 1;

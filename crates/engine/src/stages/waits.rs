@@ -116,6 +116,29 @@ fn what_is_not_held_is_ready_when_it_was_seen() {
     }
 }
 
+#[test]
+fn late_looks_take_nothing_from_reordering() {
+    for spec in ["reorder 25% hold 1ms", "reorder 25% timeout 1ms"] {
+        let mut stage = StageConfig::parse(spec).expect(spec).build::<Late>(1, "test");
+        let mut out = Outlet::default();
+        for n in 0..20_000_u64 {
+            let (came, seen) = (n * 20, (n * 20).next_multiple_of(20_000));
+            // As a driver does: what is due by its look goes before the next frame.
+            stage.wake(us(seen), &mut out);
+            stage.push(us(seen), &mut vec![item(100, came, seen)], &mut out);
+        }
+        stage.wake(us(1_000_000), &mut out);
+        let ratio = out.effects.reorder().expect("an order").ratio;
+        // Four deviations of a binomial with n = 20 000, p = 0.25.
+        assert!((ratio - 0.25).abs() < 0.0123, "{spec}: {ratio}");
+        // Those that it held have a time of its own, from which the next stage reckons.
+        let held = |item: &&Item<Late>| !item.at.as_ps().is_multiple_of(20_000_000_000);
+        let held: Vec<_> = out.released.iter().filter(held).collect();
+        assert!(held.iter().all(|item| item.arrived() == item.at), "{spec}");
+        assert!(held.len() > 1_000 || spec.contains("timeout"), "{spec}");
+    }
+}
+
 /// As from several queues, whose frames may be seen in any order.
 #[test]
 fn every_stage_takes_arrivals_in_any_order() {
