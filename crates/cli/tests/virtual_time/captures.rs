@@ -1,0 +1,112 @@
+//! Captures of every dialect, and what `measure` says of them.
+
+use super::common::{Bench, Dialect, Record, words};
+use super::{WIRE_10G, check_bytes, close, shape, uneven_arrivals};
+
+#[test]
+fn every_dialect_of_capture_gives_the_same() {
+    let bench = Bench::new();
+    // Whole microseconds, so that every dialect can say it.
+    let records: Vec<Record> =
+        (0..500).map(|i| Record::new(1_700_000_000_000_000_000 + u64::from(i * i) * 1_000, 64 + i, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    bench.report(words("shape --in pcap:in.pcap --out pcap:in.pcapng"));
+    let mut names = vec!["in.pcap".to_owned(), "in.pcapng".to_owned()];
+    for big_endian in [false, true] {
+        for nanoseconds in [false, true] {
+            let name = format!("big-{big_endian}-ns-{nanoseconds}.pcap");
+            bench.capture(&name, Dialect { big_endian, nanoseconds, link_type: 1 }, &records);
+            names.push(name);
+        }
+    }
+    for name in names {
+        bench.report(["shape", "--in", &format!("pcap:{name}"), "--out", "pcap:out.pcap"]);
+        assert!(bench.records("out.pcap") == records, "{name}");
+    }
+    let block = &bench.read("in.pcapng")[..4];
+    assert_eq!(block, [0x0a, 0x0d, 0x0d, 0x0a]);
+}
+
+#[test]
+fn cut_records_count_with_their_original_length() {
+    let bench = Bench::new();
+    let whole: Vec<Record> = (0..2_000).map(|i| Record::new(i, 64 + (i as u32 * 37) % 1_455, i as u32)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &whole);
+    let (expected, report) = shape(&bench, WIRE_10G, "--rate 3.7Gbps");
+    for snap in [18, 60, 128] {
+        let mut cut = whole.clone();
+        cut.iter_mut().for_each(|record| record.bytes.truncate(snap));
+        bench.capture("in.pcap", Dialect::USUAL, &cut);
+        let (listed, cut_report) = shape(&bench, WIRE_10G, "--rate 3.7Gbps");
+        assert!(listed == expected && cut_report == report, "snap length {snap}");
+        check_bytes(&bench, &listed);
+        bench.report(words("shape --in pcap:in.pcap --out pcap:out.pcapng"));
+        bench.report(words("shape --in pcap:out.pcapng --out pcap:back.pcap"));
+        assert!(bench.records("back.pcap") == cut, "pcapng keeps both lengths");
+    }
+}
+
+#[test]
+fn measure_tells_hits_from_misses() {
+    let bench = Bench::new();
+    bench.generate("500B", 20_000);
+    bench.report(words("shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap --gap 10us"));
+    let status = |how: &str| {
+        let finished = bench.run(words(&format!("measure --pcap out.pcap --json {how}")));
+        close(&finished.report()["pipelines"][0], "/gap/mean_ns", 10_000.0, 0.0);
+        let said = finished.complaints().len();
+        assert_eq!(said, usize::from(finished.status == Some(1)), "{how}: {}", finished.stderr);
+        finished.status
+    };
+    // 500 B every 10 µs: 400 Mbit/s of frames, 416 on the wire, 100 kpps.
+    for (hit, expected) in [
+        ("10us", Some(0)),
+        ("'fixed 10us'", Some(0)),
+        ("'fixed 10.0099us'", Some(0)),
+        ("'fixed 10.0101us'", Some(1)),
+        ("'fixed 9.9901us'", Some(0)),
+        ("'fixed 9.9899us'", Some(1)),
+        ("400Mbps", Some(0)),
+        ("400.3Mbps", Some(0)),
+        ("400.5Mbps", Some(1)),
+        ("399.5Mbps", Some(1)),
+        ("50MB/s", Some(0)),
+        ("'416Mbps wire'", Some(0)),
+        ("'400Mbps wire'", Some(1)),
+        ("100kpps", Some(0)),
+        ("100.2kpps", Some(1)),
+        ("'const 0.1Mpps'", Some(0)),
+        ("'fixed 11us' --tolerance 10%", Some(0)),
+        ("'fixed 11.2us' --tolerance 10%", Some(1)),
+        ("10.001us --tolerance 0%", Some(1)),
+    ] {
+        assert_eq!(status(&format!("--expect {hit}")), expected, "{hit}");
+    }
+}
+
+#[test]
+fn measure_wants_gaps_near_and_not_only_their_mean() {
+    let bench = Bench::new();
+    for (every, status) in [(10, Some(1)), (30, Some(0))] {
+        // One frame in `every` is 5 µs late: two gaps in `every` are bad, the mean is not.
+        let late = |i: u64| if i % every == 5 { 5_000 } else { 0 };
+        let records: Vec<Record> = (0..1_000).map(|i| Record::new(i * 10_000 + late(i), 100, i as u32)).collect();
+        bench.capture("a.pcap", Dialect::USUAL, &records);
+        let finished = bench.run(words("measure --pcap a.pcap --expect 10us --json"));
+        assert_eq!(finished.status, status, "{}", finished.stderr);
+    }
+}
+
+#[test]
+fn measure_writes_what_it_read() {
+    let bench = Bench::new();
+    let records = uneven_arrivals(1_000);
+    bench.capture("a.pcap", Dialect::USUAL, &records);
+    let report = bench.report(words("measure --pcap a.pcap --write b.pcap --count 900"));
+    assert_eq!(report["in"]["frames"], 900);
+    assert!(bench.records("b.pcap") == records[..900]);
+    bench.report(words("measure --in pcap:a.pcap --write b.pcap --duration 1ms"));
+    let written = bench.records("b.pcap");
+    assert!(written == records[..written.len()] && written.len() < 900);
+    assert!(written.iter().all(|record| record.ns - records[0].ns <= 1_000_000));
+}
