@@ -113,10 +113,21 @@ impl Chart {
             let x = self.x(*value);
             let (below, label) = (floor + 4.0, floor + 17.0);
             writeln!(out, r#"<line class="axis" x1="{x:.1}" y1="{floor}" x2="{x:.1}" y2="{below}"/>"#)?;
-            writeln!(out, r#"<text class="tick" x="{x:.1}" y="{label}" text-anchor="middle">{}</text>"#, escape(name))?;
+            let (x, anchor) = within(x, name);
+            writeln!(
+                out,
+                r#"<text class="tick" x="{x:.1}" y="{label}" text-anchor="{anchor}">{}</text>"#,
+                escape(name)
+            )?;
         }
         for mark in &self.marks {
             self.mark(out, mark)?;
+        }
+        // Above all lines, so that none goes through a name.
+        for mark in &self.marks {
+            if let Mark::Rule { at, label, above } = mark {
+                Self::name(out, self.x(*at), label, *above)?;
+            }
         }
         writeln!(out, r#"<line class="axis" x1="{left}" y1="{floor}" x2="{right}" y2="{floor}"/>"#)?;
         let (middle, bottom) = (f64::midpoint(left, right), HEIGHT - 8.0);
@@ -157,21 +168,25 @@ impl Chart {
                 }
                 writeln!(out, r#""/>"#)
             }
-            Mark::Rule { at, label, above } => {
+            Mark::Rule { at, .. } => {
                 let x = self.x(*at);
-                writeln!(out, r#"<line class="rule" x1="{x:.1}" y1="{TOP}" x2="{x:.1}" y2="{floor}"/>"#)?;
-                let (x, y, anchor) = match above {
-                    true => (x, TOP - 8.0, "middle"),
-                    false if x < WIDTH * 0.8 => (x + 4.0, floor - 6.0, "start"),
-                    false => (x - 4.0, floor - 6.0, "end"),
-                };
-                writeln!(
-                    out,
-                    r#"<text class="halo" x="{x:.1}" y="{y}" text-anchor="{anchor}">{}</text>"#,
-                    escape(label)
-                )
+                writeln!(out, r#"<line class="rule" x1="{x:.1}" y1="{TOP}" x2="{x:.1}" y2="{floor}"/>"#)
             }
         }
+    }
+
+    /// The name of a rule at `x`.
+    fn name(out: &mut String, x: f64, label: &str, above: bool) -> std::fmt::Result {
+        let floor = HEIGHT - BOTTOM;
+        let (x, y, anchor) = match above {
+            true => {
+                let (x, anchor) = within(x, label);
+                (x, TOP - 8.0, anchor)
+            }
+            false if x < WIDTH * 0.8 => (x + 4.0, floor - 6.0, "start"),
+            false => (x - 4.0, floor - 6.0, "end"),
+        };
+        writeln!(out, r#"<text class="halo" x="{x:.1}" y="{y}" text-anchor="{anchor}">{}</text>"#, escape(label))
     }
 
     /// Where the plot begins: behind the axis's name and the widest of its ticks'.
@@ -187,6 +202,14 @@ impl Chart {
 
     fn y(&self, value: f64) -> f64 {
         HEIGHT - BOTTOM - self.y.place(value) * (HEIGHT - BOTTOM - TOP)
+    }
+}
+
+/// Where a name stands over or under `x`: around it, or where that is too near to the right edge, up to the edge.
+fn within(x: f64, name: &str) -> (f64, &'static str) {
+    match x + name.chars().count() as f64 * LETTER / 2.0 {
+        end if end <= WIDTH => (x, "middle"),
+        _ => (WIDTH - 1.0, "end"),
     }
 }
 
@@ -212,6 +235,28 @@ mod tests {
         }
         assert!((nice_step(0.3) - 0.5).abs() < 1e-12 && (nice_step(2.0) - 2.0).abs() < 1e-12);
         assert!((nice_step(6.0) - 10.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn names_at_the_right_edge_are_not_cut_off() {
+        let chart = Chart {
+            id: "edge".into(),
+            description: String::new(),
+            x: Axis::logarithmic(1.0, 1e8, "", |value| if value < 1e8 { String::new() } else { "100 ms".into() }),
+            y: Axis::linear(0.0, 1.0, 1.0, ""),
+            marks: vec![
+                Mark::Rule { at: 1e8, label: "at the edge".into(), above: true },
+                Mark::Rule { at: 1e3, label: "within".into(), above: false },
+            ],
+        };
+        let drawing = chart.svg();
+        for name in ["100 ms", "at the edge"] {
+            let line = drawing.lines().find(|line| line.contains(name)).expect("it is drawn");
+            assert!(line.contains(r#"x="459.0""#) && line.contains(r#"text-anchor="end""#), "{line}");
+        }
+        assert_eq!(within(200.0, "100 ms"), (200.0, "middle"));
+        let (rule, name) = (drawing.rfind(r#"class="rule""#), drawing.find("at the edge"));
+        assert!(rule < name, "names are above lines");
     }
 
     #[test]
