@@ -1,7 +1,7 @@
 //! The folder of `--report`: `report.html` for people, `report.json` with the data of its drawings.
 
 use crate::output::Failure;
-use measure::Report;
+use measure::{PipelineReport, Report};
 use page::{About, Verdict};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -88,13 +88,22 @@ impl Drop for PageFolder {
 fn with_plots(report: &Report) -> Result<String, Failure> {
     let mut value = serde_json::to_value(report).map_err(Failure::new)?;
     if let Some(Value::Array(pipelines)) = value.get_mut("pipelines") {
-        for (value, pipeline) in pipelines.iter_mut().zip(&report.pipelines) {
-            if let (Value::Object(fields), Some(plots)) = (value, &pipeline.plots) {
-                fields.insert("plots".into(), json!(plots));
-            }
-        }
+        add_plots(pipelines, &report.pipelines);
     }
     Ok(value.to_string() + "\n")
+}
+
+/// Adds what is drawn to each of `values`, and to its classes.
+fn add_plots(values: &mut [Value], reports: &[PipelineReport]) {
+    for (value, report) in values.iter_mut().zip(reports) {
+        let Value::Object(fields) = value else { continue };
+        if let Some(Value::Array(classes)) = fields.get_mut("classes") {
+            add_plots(classes, &report.classes);
+        }
+        if let Some(plots) = &report.plots {
+            fields.insert("plots".into(), json!(plots));
+        }
+    }
 }
 
 /// This command, which ends now.

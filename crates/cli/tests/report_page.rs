@@ -65,6 +65,21 @@ fn streams_are_on_the_page_of_their_receiver() {
 }
 
 #[test]
+fn what_is_drawn_of_a_class_is_in_the_data() {
+    let bench = Bench::new();
+    bench.generate("64B", 1_000);
+    let finished = bench.run(words(
+        "emulate --in pcap:in.pcap --out null --class 'all = udp' --forward 'all=delay 1ms 1ms' --json --report r",
+    ));
+    let (html, json) = page(&bench, "r");
+    assert!(html.contains("all: drawings"));
+    let plots = &json["pipelines"][0]["classes"][0]["plots"];
+    let counts = plots["delay"]["got"]["counts"].as_array().expect("bins").iter().filter_map(Value::as_u64);
+    assert!(counts.sum::<u64>() > 950 && plots["gap"]["got"]["counts"].is_array(), "{plots}");
+    assert!(finished.report()["pipelines"][0]["classes"][0].get("plots").is_none());
+}
+
+#[test]
 fn runs_of_no_frames_and_of_one_have_pages() {
     let bench = Bench::new();
     bench.report(words(&format!("{GEN} --count 1 --gap 1us --report one")));

@@ -1,6 +1,7 @@
 //! Parts of a pipeline: its classes, the sources that it put in order, its streams at their receiver, and what the
 //! users of a limit got.
 
+use crate::pipeline::{IMPAIRMENTS, impairments};
 use crate::plots;
 use crate::text::{details, figures, table};
 use measure::figures::{bits, brief, counted, digits, share, thousands, time};
@@ -179,6 +180,7 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
         "<div class=\"card\"><h3>Classes</h3>\n{}",
         table("Frames are of the first class whose rule they meet", &head, &rows)
     );
+    out.push_str(&impaired(&report.classes));
     for (n, class) in report.classes.iter().enumerate().filter(|(_, class)| class.left.frames > 0).take(DRAWN) {
         let drawings = format!("<div class=\"grid\">\n{}</div>\n", plots::figures(class, &format!("p{i}c{n}")));
         out.push_str(&details(&format!("{}: drawings", class.name), &drawings));
@@ -186,6 +188,21 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
     out.push_str(&report.classes.iter().map(|class| table_of_sources(class, &class.name)).collect::<String>());
     out.push_str("</div>\n");
     out
+}
+
+/// What stages did to the frames of each class: what was asked differs, so that a direction has no row for all.
+fn impaired(classes: &[PipelineReport]) -> String {
+    let mut rows = Vec::new();
+    for class in classes {
+        for mut row in impairments(class, "drawn below") {
+            row[0] = format!("{}: {}", class.name, row[0]);
+            rows.push(row);
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    table("Impairments of each class", &IMPAIRMENTS, &rows)
 }
 
 /// The sources that were put in order.

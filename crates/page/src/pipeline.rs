@@ -161,6 +161,20 @@ fn conformance(report: &PipelineReport) -> String {
 
 /// What stages did to the frames of this direction, asked and got.
 fn effects(report: &PipelineReport) -> String {
+    let rows = impairments(report, "drawn beside");
+    if rows.is_empty() {
+        return String::new();
+    }
+    let caption = format!("Direction {}: what happened to its frames", report.name);
+    let table = table(&caption, &IMPAIRMENTS, &rows);
+    format!("<div class=\"card\"><h3>Impairments</h3>\n{table}</div>\n")
+}
+
+/// What the columns of [`impairments`] are.
+pub(crate) const IMPAIRMENTS: [&str; 4] = ["", "asked", "got", "frames"];
+
+/// A row for each thing that stages did to the frames of a direction or a class; `drawn` says where the delays are.
+pub(crate) fn impairments(report: &PipelineReport, drawn: &str) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (name, choice) in report.choices.iter() {
         let frames = format!("{} of {}", thousands(choice.hits), thousands(choice.frames));
@@ -175,17 +189,12 @@ fn effects(report: &PipelineReport) -> String {
     }
     let asked = report.plots.as_ref().and_then(|plots| plots.delay.as_ref()).is_some_and(|delay| delay.asked.is_some());
     if let Some(delay) = &report.delay {
-        let more = if asked { "drawn beside" } else { "–" };
+        let more = if asked { drawn } else { "–" };
         for (name, value) in [("mean delay", delay.mean_ns), ("deviation of delays", delay.std_ns)] {
             rows.push(vec![name.to_owned(), more.to_owned(), time(digits(value, 6)), thousands(delay.count)]);
         }
     }
-    if rows.is_empty() {
-        return String::new();
-    }
-    let caption = format!("Direction {}: what happened to its frames", report.name);
-    let table = table(&caption, &["", "asked", "got", "frames"], &rows);
-    format!("<div class=\"card\"><h3>Impairments</h3>\n{table}</div>\n")
+    rows
 }
 
 /// Where every frame went.

@@ -182,6 +182,23 @@ fn impairments_are_shown_asked_and_got_with_their_direction() {
 }
 
 #[test]
+fn impairments_of_classes_are_shown_with_what_was_asked_of_each() {
+    let class = |name: &str, asked, every| {
+        let mut effects = measure::Effects::default();
+        (0..2_000_u64).for_each(|i| effects.chose(measure::Choice::Loss, asked, i % every == 0));
+        let mut class = PipelineReport { name: name.into(), ..pipeline(40, Span::from_us(10), |_| 0) };
+        class.add_effects(&effects);
+        class
+    };
+    let mut report = pipeline(40, Span::from_us(10), |_| 0);
+    report.classes = vec![class("web", 0.2, 4), class("default", 0.01, 80), pipeline(40, Span::from_us(10), |_| 0)];
+    let text = page(vec![report]);
+    let rows = checked(&text).split("Impairments of each class").nth(1).expect("a table of them");
+    assert!(rows.contains("web: loss</th><td>20.00 %</td><td>25.00 %</td><td>500 of 2 000</td>"), "{rows}");
+    assert!(rows.contains("default: loss</th><td>1.00 %</td><td>1.25 %</td><td>25 of 2 000</td>"), "{rows}");
+}
+
+#[test]
 fn classes_and_sources_have_tables_and_drawings_of_their_own() {
     let class = |name: &str, frames| PipelineReport { name: name.into(), ..pipeline(frames, Span::from_us(10), |_| 0) };
     let mut report = pipeline(300, Span::from_us(10), |_| 0);
