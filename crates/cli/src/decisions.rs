@@ -52,7 +52,10 @@ impl DecisionFile {
 }
 
 fn cannot_write(path: &Path, cause: &io::Error) -> Failure {
-    Failure::new(format!("cannot write {}: {cause}: name a file in a folder that can be written", path.display()))
+    Failure::new(format!(
+        "cannot write {}: {cause}: check the path, its permissions and the free space",
+        path.display()
+    ))
 }
 
 /// The file of one of two directions, or of a class: `log.csv` becomes `log-backward.csv`.

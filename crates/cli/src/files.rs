@@ -125,15 +125,15 @@ pub(crate) fn check(request: &Request) -> Result<(), Failure> {
             _ => {}
         }
     }
+    let pages = request.common.report_files();
     for (i, output) in outputs.iter().enumerate() {
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let place = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
         place.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
         // Devices such as /dev/null may be written by many.
         let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
-        if !special
-            && (outputs[..i].iter().any(|other| same(output, other)) || inputs.iter().any(|input| same(output, input)))
-        {
+        let mut others = outputs[..i].iter().chain(&inputs).copied().chain(pages.iter().map(PathBuf::as_path));
+        if !special && others.any(|other| same(output, other)) {
             return Err(Failure::new(format!(
                 "{} would be overwritten while it is in use: name another output",
                 output.display()

@@ -17,7 +17,8 @@ pub(crate) struct PageFolder {
     made: Vec<PathBuf>,
 }
 
-const FILES: [&str; 2] = ["report.html", "report.json"];
+/// What is written into it.
+pub(crate) const FILES: [&str; 2] = ["report.html", "report.json"];
 
 impl PageFolder {
     /// Makes the folder if it is not there, and tries whether a file can be made in it, before anything runs.
@@ -68,8 +69,10 @@ impl PageFolder {
         self.made.clear();
         for (file, content) in FILES.into_iter().zip(contents) {
             let path = self.path.join(file);
-            fs::write(&path, content)
-                .map_err(|cause| Failure::new(format!("cannot write {}: {cause}", path.display())))?;
+            fs::write(&path, content).map_err(|cause| {
+                let path = path.display();
+                Failure::new(format!("cannot write {path}: {cause}: check its permissions and the free space"))
+            })?;
         }
         Ok(())
     }

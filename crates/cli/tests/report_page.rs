@@ -80,6 +80,22 @@ fn what_is_drawn_of_a_class_is_in_the_data() {
 }
 
 #[test]
+fn a_page_that_cannot_be_written_is_told_with_what_to_check() {
+    let bench = Bench::new();
+    bench.generate("64B", 10);
+    fs::create_dir(bench.path("r")).expect("a folder");
+    std::os::unix::fs::symlink("/dev/full", bench.path("r/report.html")).expect("a link");
+    let finished = bench.run(words("shape --in pcap:in.pcap --out null -q --report r"));
+    let said = "netlathe: cannot write r/report.html: No space left on device (os error 28): check its permissions and the free space\n";
+    assert_eq!((finished.status, finished.stderr.as_str()), (Some(2), said));
+    for taken in ["--out pcap:r/report.json", "--out pcap:o.pcap --decisions r/report.json"] {
+        let finished = bench.run(words(&format!("emulate --in pcap:in.pcap {taken} --forward 'loss 1%' --report r")));
+        assert_eq!(finished.status, Some(2), "{taken}");
+        assert!(finished.stderr.contains("r/report.json would be overwritten"), "{}", finished.stderr);
+    }
+}
+
+#[test]
 fn runs_of_no_frames_and_of_one_have_pages() {
     let bench = Bench::new();
     bench.report(words(&format!("{GEN} --count 1 --gap 1us --report one")));

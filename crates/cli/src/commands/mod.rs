@@ -124,6 +124,11 @@ impl Common {
     pub(crate) fn page_folder(&self) -> Result<Option<PageFolder>, Failure> {
         self.folder.as_deref().map(PageFolder::open).transpose()
     }
+
+    /// What is written into that folder at the end.
+    pub(crate) fn report_files(&self) -> Vec<std::path::PathBuf> {
+        self.folder.iter().flat_map(|folder| crate::page_folder::FILES.map(|file| folder.join(file))).collect()
+    }
 }
 
 /// What is asked of departures.
