@@ -289,7 +289,9 @@ impl ClassOptions {
                 }),
                 None => problems.add(
                     &Origin::Option("--class"),
-                    format!("'{text}' names no class: write --class 'api = tcp dport 8080'"),
+                    format!(
+                        "'{text}' names no class: write --class 'api = tcp dport 8080', the name a letter of a to z and then letters, digits, - and _"
+                    ),
                 ),
             }
         }
