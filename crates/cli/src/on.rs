@@ -52,6 +52,7 @@ impl On {
                 "--on {interface}: another netlathe is on it, through {host} and {wire}: end that one first"
             )));
         }
+        crate::far_end::say_what_comes_before(interface);
         Ok(On { interface: interface.to_owned(), host, wire })
     }
 

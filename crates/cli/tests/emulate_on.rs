@@ -143,6 +143,7 @@ fn what_cannot_be_is_refused_before_anything_is_done() {
     let first = emulate(&bed, "--forward 'delay 1ms'");
     let run = |words: &str| bed.run(HOST, &format!("emulate --forward 'delay 1ms' --duration 1s {words}"));
     run("--on eth0").assert_refused(&["--on eth0", "another netlathe"]);
+    run("--on ''").assert_refused(&["--on", "a value is required"]);
     run("--on eth9").assert_refused(&["eth9", "ip link"]);
     run("--on eth9@if7").assert_refused(&["eth9@if7", "name eth9"]);
     run("--on lo").assert_refused(&["--on lo", "no Ethernet"]);
@@ -153,6 +154,28 @@ fn what_cannot_be_is_refused_before_anything_is_done() {
     let mut typed = bed.netlathe(HOST, "emulate --on eth0 --forward 'delay 1ms'");
     typed.env("SSH_CONNECTION", "10.77.0.100 50000 10.77.0.1 22");
     Program::start(typed).wait().assert_refused(&["10.77.0.100", "--duration", "--yes"]);
+}
+
+#[test]
+fn an_xdp_program_that_gets_frames_first_is_told() {
+    let Some(bed) = bed("on-xdp") else { return };
+    let before = bed.run(HOST, "emulate --on eth0 --forward 'delay 1ms' --duration 10ms -q");
+    assert_eq!(before.stderr, "", "there is none");
+    let first = bed.start(HOST, "shape --in if:eth0,driver=af_xdp --out null --duration 60s");
+    let start = Instant::now();
+    while !bed.stdout(HOST, "ip -d link show dev eth0").contains("prog/xdp") {
+        if start.elapsed() > Duration::from_secs(20) {
+            println!("SKIP: no XDP socket on eth0");
+            return;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    let beside = bed.run(HOST, "emulate --on eth0 --forward 'delay 1ms' --duration 10ms -q");
+    assert!(
+        beside.stderr.contains("eth0 has an XDP program (id ") && beside.stderr.contains("do not arrive"),
+        "{beside:?}"
+    );
+    first.stop();
 }
 
 #[test]

@@ -36,7 +36,8 @@ pub(crate) struct Emulate {
     between: Option<Vec<String>>,
     /// One interface of this host, both directions of which are carried: what its programs send and get. Nothing of
     /// its settings is changed, and all is as before when netlathe ends, however it ends
-    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["between", "input", "output", "one_way"])]
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["between", "input", "output", "one_way"],
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
     on: Option<String>,
     /// With --on: also where the SSH session that you type in may be cut off
     #[arg(long, requires = "on", conflicts_with_all = ["between", "input", "output"])]
