@@ -61,10 +61,15 @@ impl Axis {
         Axis { low, high, logarithmic: false, ticks: Vec::new(), label: label.into() }
     }
 
-    /// A logarithmic axis with a tick for each power of ten, named by `name`.
+    /// A logarithmic axis with a tick for each power of ten, named by `name`; also for 2 and 5 times that where there
+    /// are too few to read a value from.
     pub(crate) fn logarithmic(low: f64, high: f64, label: impl Into<String>, name: impl Fn(f64) -> String) -> Axis {
         let powers = low.log10().ceil() as i32..=(high.log10() + 1e-9).floor() as i32;
-        let ticks = powers.map(|power| 10_f64.powi(power)).map(|value| (value, name(value))).collect();
+        let parts: &[f64] = if powers.clone().count() < 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let values = (powers.start() - 1..=*powers.end())
+            .flat_map(|power| parts.iter().map(move |part| part * 10_f64.powi(power)))
+            .filter(|value| (low * (1.0 - 1e-9)..=high * (1.0 + 1e-9)).contains(value));
+        let ticks = values.map(|value| (value, name(value))).collect();
         Axis { low, high, logarithmic: true, ticks, label: label.into() }
     }
 
@@ -263,6 +268,13 @@ mod tests {
     fn values_outside_are_drawn_at_the_edge() {
         let axis = Axis::logarithmic(1.0, 1_000.0, "", |value| format!("{value}"));
         assert_eq!(axis.ticks.len(), 4);
+        let narrow = |low, high| Axis::logarithmic(low, high, "", |value| format!("{value}")).ticks;
+        assert_eq!(
+            narrow(400.0, 2_400.0).into_iter().map(|(_, name)| name).collect::<Vec<_>>(),
+            ["500", "1000", "2000"]
+        );
+        assert_eq!(narrow(110.0, 190.0).len(), 0, "less than a factor of two has none but round ones");
+        assert_eq!(narrow(90.0, 1_100.0).len(), 2);
         assert!(axis.place(0.0).abs() < 1e-12 && (axis.place(1e9) - 1.0).abs() < 1e-12);
         assert!((axis.place(10.0) - 1.0 / 3.0).abs() < 1e-12);
     }

@@ -322,7 +322,8 @@ fn lateness(late: &LatenessReport, id: &str) -> String {
         id: format!("{id}-lateness"),
         description: format!("Histogram of lateness, both axes logarithmic: {caption}."),
         x: Axis::logarithmic(0.5, last, "departure − ask", short),
-        y: Axis::logarithmic(0.5, most * 2.0, "departures", |count| {
+        // From below one departure on, above a half, which there is not.
+        y: Axis::logarithmic(0.6, most * 2.0, "departures", |count| {
             if count >= 1e6 {
                 format!("{}M", count / 1e6)
             } else if count >= 1e4 {

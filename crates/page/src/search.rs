@@ -117,7 +117,7 @@ fn found(search: &Search) -> String {
         let names: Vec<&str> = std::iter::once("size and goal").chain(head.iter().map(|(name, _)| *name)).collect();
         let caption = "One-way delay at the found rate";
         out.push_str(&format!(
-            "<div class=\"grid\">{}<div class=\"card\">{}</div></div>\n",
+            "<div class=\"grid\">{}</div>\n<div class=\"card\" style=\"margin-top:14px\">{}</div>\n",
             delay_chart(search),
             table(caption, &names, &delays)
         ));
@@ -310,6 +310,7 @@ mod tests {
             "1 234 frames",
             "a &lt; b",
             "<td>2 µs</td>",
+            "</figure></div>\n<div class=\"card\" style=\"margin-top:14px\"><div class=\"wide\"><table><caption>One-way delay",
         ] {
             assert!(page.contains(text), "no {text} in {page}");
         }
