@@ -34,6 +34,9 @@ pub struct Config {
     /// The interface whose frames are led through the ports: the input has what the host sends, the output
     /// what arrives. They are [`Device::Detour`].
     pub on: Option<String>,
+    /// Probes of the kernel follow what leaves. `net_af_packet` sends what lies in its ring as pages, in which they find
+    /// no headers: frames go by calls then, whatever the pacing.
+    pub probed: bool,
 }
 
 impl Config {

@@ -125,7 +125,7 @@ impl Worker {
         let Size { frames, reserve, data_room } = Size::new(&config, mtu);
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
-        let input = match &config.feed {
+        let mut input = match &config.feed {
             Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1, true, None)?),
             Feed::Stream(..) | Feed::Replay { .. } => None,
         };
@@ -140,11 +140,14 @@ impl Worker {
         };
         let returns = input.is_some() && !config.one_way;
         let mut output = config.output.open(eal, &pool, launch_time, senders, returns, mtu_of_nic)?;
-        if matches!(config.pacing, Pacing::Deadline(_)) {
-            for queue in &mut output.started.tx {
-                queue.send_by_calls()?;
-            }
+        let mut called = Vec::new();
+        if config.probed || matches!(config.pacing, Pacing::Deadline(_)) {
+            called.extend(&mut output.started.tx);
         }
+        if config.probed {
+            called.extend(input.iter_mut().flat_map(|input| &mut input.started.tx));
+        }
+        called.into_iter().try_for_each(TxQueue::send_by_calls)?;
         let fillers = match config.pacing {
             Pacing::Filler { kind, longest, .. } => {
                 fillers::carries(&output.started, longest)?;

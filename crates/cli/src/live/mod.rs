@@ -242,6 +242,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         duration: request.common.duration,
         room: plan.all_stages().map(StageConfig::room).sum(),
         on: None,
+        probed: request.common.listener.concludes.is_some(),
     };
     if let Some(On { interface, host, wire }) = &request.on {
         config.feed = Feed::Device(Device::Detour(host.clone()));
