@@ -208,6 +208,18 @@ fn what_senders_leave_to_their_device_is_completed_or_told() {
     assert!(number(&finished.whole_report(), "/pipelines/0/drops/too-long") > 0);
 }
 
+/// Whether the kernel lets its packets be followed here.
+#[cfg(feature = "slice")]
+fn follows_the_kernel(bed: &Bed) -> bool {
+    let tried = bed.run(Node::Box, "slice kernel --duration 1ms -q");
+    let refused = tried.status.code() == Some(2);
+    if refused {
+        assert!(!tried.stderr.contains("Permission denied"), "{}", tried.stderr);
+        println!("SKIP: {}", tried.stderr.trim());
+    }
+    !refused
+}
+
 #[cfg(feature = "slice")]
 #[test]
 fn effect_ways_are_put_together_from_program_to_program() {
@@ -221,10 +233,7 @@ for n in range(200):
     s.send(n.to_bytes(4, 'big') * 25); s.recv(2000)
 print('done')";
     let Some(bed) = Bed::alone("emulate-ways", |_| {}) else { return };
-    let tried = bed.run(Node::Box, "slice kernel --duration 1ms -q");
-    if tried.status.code() == Some(2) {
-        assert!(!tried.stderr.contains("Permission denied"), "{}", tried.stderr);
-        println!("SKIP: {}", tried.stderr.trim());
+    if !follows_the_kernel(&bed) {
         return;
     }
     let words = "slice pipeline --kernel --port 7 -- emulate --between c0 s0 --json --duration 60s \
@@ -268,7 +277,8 @@ print('done')";
     assert!(figure("from netlathe", "p50_ns") < 100_000.0 && figure("from netlathe", "p50_ns") > 0.0, "{ways}");
 }
 
-/// What DPDK's driver puts into its ring leaves in pages, where probes found no headers: of some runs no packet was whole.
+/// What DPDK's driver puts into its ring leaves in pages, before which probes find what lay in the buffer last: often enough the
+/// same headers, so that this may pass by chance where frames do not go by calls.
 #[cfg(feature = "slice")]
 #[test]
 fn effect_ways_over_af_packet_are_whole() {
@@ -283,14 +293,11 @@ for n in range(200):
     s.send(b'x' * 100); s.recv(2000)
 print('done')";
     let Some(bed) = Bed::alone("emulate-whole", |_| {}) else { return };
-    let tried = bed.run(Node::Box, "slice kernel --duration 1ms -q");
-    if tried.status.code() == Some(2) {
-        assert!(!tried.stderr.contains("Permission denied"), "{}", tried.stderr);
-        println!("SKIP: {}", tried.stderr.trim());
+    if !follows_the_kernel(&bed) {
         return;
     }
     let server = Program::start(bed.command(Node::Server, "python3", &["-c", SERVER]));
-    for _ in 0..4 {
+    for _ in 0..2 {
         let words = "slice pipeline --kernel --port 7 -- emulate --between if:c0,driver=af_packet if:s0,driver=af_packet \
              --both 'delay 100us' --json --duration 60s";
         let pipeline = bed.start(Node::Box, words);
