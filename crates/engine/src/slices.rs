@@ -5,8 +5,10 @@
 //! both are the same: virtual time is exact. A driver in real time gives a reading of its clock, which is taken for
 //! sampled frames only.
 
-use crate::random::Random;
+mod drawing;
+
 use crate::stages::{Item, arrived};
+use drawing::Drawing;
 use measure::{DropReason, Mark, PipelineSlices, SliceMeter};
 use packet::{Frame, Identity};
 use std::sync::Arc;
@@ -25,7 +27,8 @@ pub type Listener = Arc<dyn Fn(&Way, &SliceMeter, Time) + Send + Sync>;
 #[derive(Clone)]
 pub struct Sampling {
     /// Of so many frames of each class one is followed, drawn among them: what comes in bursts, or goes round a mix, would
-    /// else show the same few frames always (RFC 5475 §5.2.1, 1-out-of-N). The very first is followed, too.
+    /// else show the same few frames always. The very first is followed, too. Where many are, up to 32 neighbours are drawn
+    /// together among as many times the number: followed in a row, they cost less.
     pub every: u64,
     /// Of the drawing.
     pub seed: u64,
@@ -76,9 +79,7 @@ struct Ways {
     ring: bool,
     /// So many marks, and a frame is behind the stages.
     behind: usize,
-    /// Which of the present `every` frames was drawn, from 0.
-    drawn: u64,
-    random: Random,
+    drawing: Drawing,
     table: Vec<Way>,
     free: Vec<u32>,
     meter: SliceMeter,
@@ -102,8 +103,7 @@ impl Slices {
             handed_on: false,
             ring: false,
             behind: ARRIVAL + stages.len(),
-            drawn: 0,
-            random: Random::stream(sampling.seed, "slices"),
+            drawing: Drawing::new(sampling.every, sampling.seed),
             sampling,
             table: Vec::new(),
             free: Vec::new(),
@@ -143,8 +143,7 @@ impl Slices {
             handed_on: ways.handed_on,
             ring: ways.ring,
             behind: ways.behind,
-            drawn: 0,
-            random: ways.random.clone(),
+            drawing: ways.drawing.clone(),
             table: Vec::new(),
             free: Vec::new(),
             meter: ways.meter.another(),
@@ -173,9 +172,7 @@ impl Slices {
     #[inline(never)]
     fn begin<F: Frame>(&mut self, frame: &mut F, number: u64, now: Time, at: Time) {
         let Some(ways) = &mut self.ways else { return };
-        let drawn = ways.random.below(ways.sampling.every);
-        self.next = Some(number + ways.sampling.every - ways.drawn + drawn);
-        ways.drawn = drawn;
+        self.next = Some(ways.drawing.after(number));
         ways.meter.seen();
         let (from, entered) = match &ways.clock {
             Some(clock) => {

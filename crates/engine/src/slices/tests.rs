@@ -120,11 +120,12 @@ fn the_wait_in_the_ring_is_a_slice_where_it_is_told() {
 
 #[test]
 fn one_frame_in_a_burst_is_not_always_the_same() {
-    let all = bursts(2_000, 1, 1);
-    let some = bursts(2_000, BURST, 1);
-    assert_eq!((all.packets.seen, some.packets.seen), (2_000 * BURST, 2_000));
+    let all = bursts(20_000, 1, 1);
+    let some = bursts(20_000, BURST, 1);
+    assert_eq!(all.packets.seen, 20_000 * BURST);
+    assert!(some.packets.seen.abs_diff(20_000) <= 32, "{}, but for the last run", some.packets.seen);
     assert!((all.total.mean_ns - 31_500.0).abs() < 1e-3, "{} ns", all.total.mean_ns);
-    // Uniform in 0..64 µs: the deviation of a mean of 2 000 is 0.41 µs.
+    // A run of 32 in 0..64 µs has a mean of 15.5 to 47.5 µs: that of some 600 runs deviates by 0.4 µs.
     assert!((some.total.mean_ns - 31_500.0).abs() < 1_700.0, "{} ns", some.total.mean_ns);
     assert!((some.total.p99_ns / all.total.p99_ns - 1.0).abs() < 0.05, "{} ns", some.total.p99_ns);
 }

@@ -294,11 +294,12 @@ impl SliceMeter {
             let reading = self.reading_in(n);
             for ((way, part), whole) in self.waiting.chunks_exact(marks).zip(&mut parts).zip(&mut wholes) {
                 *part = Part::between(way[n], way[n + 1], reading);
-                whole.raw = whole.raw.saturating_add(part.raw);
                 whole.net = whole.net.saturating_add(part.net);
-                whole.intended = whole.intended.saturating_add(part.intended);
             }
             self.slices[n].count(&parts[..ways]);
+        }
+        for (way, whole) in self.waiting.chunks_exact(marks).zip(&mut wholes) {
+            *whole = Part { net: whole.net, ..Part::between(way[0], way[marks - 1], 0) };
         }
         self.total.count(&wholes[..ways]);
         let wanted = FIRST * marks - self.first.len();
