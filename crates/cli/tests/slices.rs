@@ -162,11 +162,43 @@ fn the_page_the_table_and_single_frames_show_them() {
 #[cfg(feature = "live")]
 mod live {
     use super::bed::{Bed, Program};
-    use super::{check, number, slice};
+    use super::{Bench, capture, check, number, slice, words};
     use lab::Node;
     use serde_json::Value;
     use std::thread;
     use std::time::{Duration, Instant};
+
+    /// Frames that go by the burst are followed by it, those that are made and those from memory.
+    #[test]
+    fn what_is_sent_as_fast_as_the_port_takes_it_is_followed() {
+        let bench = Bench::new();
+        capture(&bench);
+        let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
+        let count = 1_000_000_u64;
+        for source in [format!("--count {count} {stream}"), "--pcap in.pcap --speed max --loop 1000".to_owned()] {
+            let line = format!("gen --out dpdk:net_null0 {source} --slices 1/64 --json");
+            let finished = bench.run(words(&line));
+            if finished.status != Some(0) {
+                return println!("SKIP: no live ports here: {}", finished.stderr);
+            }
+            let report = finished.report()["pipelines"][0].clone();
+            check(&report);
+            let packets = &report["slices"]["packets"];
+            let seen = packets["seen"].as_u64().expect("a count");
+            assert!(seen.abs_diff(count / 64) <= 32 && packets["matched"] == seen, "{source}: {packets}");
+            assert_eq!(report["out"]["frames"], count);
+            let raw = |name: &str| number(&slice(&report, name)["raw_mean_ns"]);
+            assert!(raw("rx") > 0.0 && raw("tx") > 0.0 && raw("queueing") == 0.0, "{report}");
+        }
+        // On as many cores as without: one of them follows its own.
+        let line = format!("gen --out dpdk:net_null0 --cores 0,1 --count 100000 {stream} --slices 1/10 --json");
+        let finished = bench.run(words(&line));
+        if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2) {
+            let packets = finished.report()["pipelines"][0]["slices"]["packets"].clone();
+            let seen = packets["seen"].as_u64().expect("a count");
+            assert!(seen.abs_diff(5_000) <= 32, "{packets}: a tenth of one core's half");
+        }
+    }
 
     /// The report of a box that carries 2 s of frames each way, and is stopped for 60 ms of each 80: of four that come
     /// three wait, half of all for 20 ms and more.

@@ -9,6 +9,7 @@ use crate::maker::{Maker, redate};
 use crate::neighbour;
 use crate::rounds::Ends;
 use dpdk::{BURST, Burst, Kept, Outgoing, TscClock, TxQueue};
+use engine::slices::{Passage, Passing};
 use measure::Tally;
 use measure::{
     AnsweredTally, Books, DepartureMeter, DepthReport, DropReason, PipelineReport, RateReport, StreamReport,
@@ -41,6 +42,10 @@ pub(crate) struct Flood<'a> {
     /// Answers that the port has not taken yet, and what they are.
     replies: (Burst, VecDeque<Answered>),
     answered: AnsweredTally,
+    /// Frames that are followed, if any are.
+    passing: Option<Passing>,
+    /// When the present burst began to be made, and when it was ready.
+    made: (Time, Time),
 }
 
 impl<'a> Flood<'a> {
@@ -56,7 +61,28 @@ impl<'a> Flood<'a> {
         let (books, told) = Default::default();
         let (replies, answered) = ((Burst::new(), VecDeque::new()), AnsweredTally::default());
         let (round, answers) = (0, None);
-        Flood { tx, clock, end, ends, counters, meter, books, told, round, busy_at: now, answers, replies, answered }
+        Flood {
+            tx,
+            clock,
+            end,
+            ends,
+            counters,
+            meter,
+            books,
+            told,
+            round,
+            busy_at: now,
+            answers,
+            replies,
+            answered,
+            passing: None,
+            made: (now, now),
+        }
+    }
+
+    /// Follows some of the frames.
+    pub(crate) fn following(self, passing: Option<Passing>) -> Self {
+        Flood { passing, ..self }
     }
 
     /// Answers those who ask for the port's addresses, between bursts.
@@ -86,6 +112,7 @@ impl<'a> Flood<'a> {
                 if stamped {
                     maker.date(&mut burst, wall(self.clock.now()));
                 }
+                self.is_made(now, burst.len());
             } else if stamped {
                 redate(&mut burst, wall(now));
             }
@@ -93,7 +120,9 @@ impl<'a> Flood<'a> {
                 lengths.drain(..std::mem::take(&mut sent));
                 self.leave_out_too_long(&mut burst, &mut lengths, &mut left_out);
             }
+            let handed = self.read(burst.len());
             let taken = self.tx.send(&mut burst);
+            self.follow(taken, handed);
             self.book(now, &lengths[sent..sent + taken]);
             sent += taken;
         }
@@ -138,12 +167,37 @@ impl<'a> Flood<'a> {
                 frames[at..at + most].iter().for_each(|frame| burst.push_kept(frame, 1));
                 self.books.came.add_all(tally(&lengths[at..at + most]));
                 left -= most as u64;
+                self.is_made(now, most);
             }
+            let handed = self.read(burst.len());
             let taken = self.tx.send_out(&mut burst);
+            self.follow(taken, handed);
             self.book(now, &lengths[at..at + taken]);
             at = if at + taken == frames.len() { 0 } else { at + taken };
         }
         self.report(burst.len() as u64)
+    }
+
+    /// So many frames are ready that began to be made at `began`.
+    #[inline]
+    fn is_made(&mut self, began: Time, frames: usize) {
+        self.made = (began, self.read(frames).unwrap_or(began));
+    }
+
+    /// Reads the clock if one of the next frames is followed.
+    #[inline]
+    fn read(&self, frames: usize) -> Option<Time> {
+        let passing = self.passing.as_ref()?;
+        passing.is_among(frames).then(|| self.clock.now())
+    }
+
+    /// Follows frames that were handed over, at `handed` if that was read.
+    #[inline]
+    fn follow(&mut self, frames: usize, handed: Option<Time>) {
+        let Some(passing) = &mut self.passing else { return };
+        let (began, ready) = self.made;
+        let passage = handed.map(|handed| Passage { began, ready, handed, gone: self.clock.now() });
+        passing.passed(frames, passage);
     }
 
     /// Drops what is longer than the link carries since its MTU was lowered, and adds it up by stream.
@@ -227,6 +281,7 @@ impl<'a> Flood<'a> {
         PipelineReport {
             depth: Some(DepthReport { max: 0 }),
             answers: self.answers.as_ref().map(|answers| answers.report(self.answered, not_taken)),
+            slices: self.passing.as_ref().and_then(Passing::report),
             ..self.meter.report(&self.books, held)
         }
     }
@@ -252,6 +307,7 @@ pub(crate) fn joined(reports: Vec<PipelineReport>) -> PipelineReport {
         all.held += report.held;
         all.streams.extend(report.streams);
         all.answers = all.answers.or(report.answers);
+        all.slices = all.slices.or(report.slices);
         all.rate = match (all.rate, report.rate) {
             (Some(one), Some(other)) => Some(RateReport {
                 mean_bps: one.mean_bps + other.mean_bps,

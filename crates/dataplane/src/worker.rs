@@ -24,6 +24,7 @@ use dpdk::{
 };
 use engine::Pipeline;
 use engine::filler::FillerPlanner;
+use engine::slices::Passing;
 use engine::sources::Host;
 use measure::{AnswersReport, DepartureMeter, LineReport, PipelineReport};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -259,13 +260,16 @@ impl Worker {
         let longest = output_tx.first().map_or(0, TxQueue::max_frame);
         let maker = match own {
             Own::Made(maker) if floods && maker.streams().longest() <= longest.min(usize::from(pool.data_room())) => {
-                let report = flood(eal, &config, maker, (output_tx, answers), clock, stop, counters)?;
+                let passing = pipeline.is_slicing().then(|| pipeline.passing());
+                let report = flood(eal, &config, (maker, passing), (output_tx, answers), clock, stop, counters)?;
                 return Ok(finished(report, config.name, ports));
             }
             Own::Kept(frames, count) => {
                 let ends = Ends { duration: config.duration, stop };
                 let meter = pipeline.meter(None, None, config.window);
-                let report = Flood::new(output_tx.swap_remove(0), clock, ends, counters, meter).of_kept(&frames, count);
+                let passing = pipeline.is_slicing().then(|| pipeline.passing());
+                let flood = Flood::new(output_tx.swap_remove(0), clock, ends, counters, meter).following(passing);
+                let report = flood.of_kept(&frames, count);
                 return Ok(finished(report, config.name, ports));
             }
             Own::Made(maker) => Some(maker),
@@ -395,11 +399,12 @@ fn own(eal: &Eal, config: &mut Config, pool: &Pool, output: &Opened, pipeline: &
     }
 }
 
-/// Sends what `maker` makes by all queues, each on a thread and a CPU of its own; one of them answers neighbours.
+/// Sends what `maker` makes by all queues, each on a thread and a CPU of its own; one of them answers neighbours, and
+/// follows frames if any are.
 fn flood(
     eal: &'static Eal,
     config: &Config,
-    maker: Maker,
+    (maker, mut passing): (Maker, Option<Passing>),
     (queues, answers): (Vec<TxQueue>, Option<Answers>),
     clock: TscClock,
     stop: &AtomicBool,
@@ -417,7 +422,7 @@ fn flood(
             .map(|(i, (maker, tx))| {
                 let there = &there;
                 // The first one listens.
-                let answers = answers.take();
+                let (answers, passing) = (answers.take(), passing.take());
                 scope.spawn(move || {
                     let registered = eal.register_thread();
                     let pinned = pin(config.cpus.get(i));
@@ -426,7 +431,7 @@ fn flood(
                     let _registered = registered?;
                     pinned?;
                     let meter = DepartureMeter::new(None, None, config.window);
-                    let flood = Flood::new(tx, clock, ends, counters, meter).answering(answers);
+                    let flood = Flood::new(tx, clock, ends, counters, meter).answering(answers).following(passing);
                     Ok::<_, Error>(flood.of_made(maker, clock.wall_at_zero()))
                 })
             })

@@ -272,10 +272,10 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// Frames depart as they come, and nobody follows any.
+    /// Frames depart as they come, and nobody hears of any by itself.
     pub(crate) fn is_straight(&self) -> bool {
         let free =
-            !self.slices.is_on() && self.sync.is_none() && self.buffer == Span::ZERO && self.schedule.asks_nothing();
+            !self.slices.is_heard() && self.sync.is_none() && self.buffer == Span::ZERO && self.schedule.asks_nothing();
         free && self.stages.is_empty() && self.outlet.log.is_none()
     }
 

@@ -4,7 +4,7 @@ use crate::classes::Classifier;
 use crate::lane::Lane;
 use crate::merge::Merge;
 use crate::schedules::{AsReady, Due, Schedule};
-use crate::slices::{self, Reading, Sampling, Slices, Way};
+use crate::slices::{self, Passing, Reading, Sampling, Slices, Way};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
 use measure::{Books, DepartureMeter, DropReason, PipelineReport, PipelineSlices, Tally};
@@ -509,10 +509,16 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// True if it does nothing to frames but to count them: one class, no stage, and nothing asked.
+    /// True if it does nothing to frames but to count them: one class, no stage, and nothing asked. Frames that are
+    /// followed are so by [`passing`](Pipeline::passing), which knows nothing of each that a listener could hear.
     #[must_use]
     pub fn is_straight(&self) -> bool {
         self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.is_straight())
+    }
+
+    /// Goes on to follow frames that never come into this pipeline, which is [straight](Pipeline::is_straight).
+    pub fn passing(&mut self) -> Passing {
+        Passing::new(std::mem::take(&mut self.lanes[0].slices))
     }
 
     /// True if frames depart as they came, and few of them wait: one class, no stage, which might change them or hold

@@ -6,6 +6,7 @@
 //! sampled frames only.
 
 mod drawing;
+mod passing;
 
 use crate::stages::{Item, arrived};
 use drawing::Drawing;
@@ -13,6 +14,8 @@ use measure::{DropReason, Mark, PipelineSlices, SliceMeter};
 use packet::{Frame, Identity};
 use std::sync::Arc;
 use units::{Span, Time};
+
+pub use passing::{Passage, Passing};
 
 /// Without the feature no frame is followed, and nothing asks whether one is.
 pub(crate) const COMPILED: bool = cfg!(feature = "slices");
@@ -114,6 +117,11 @@ impl Slices {
     /// Whether frames are followed.
     pub(crate) fn is_on(&self) -> bool {
         self.ways.is_some()
+    }
+
+    /// Whether somebody hears of each frame that is followed.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.ways.as_ref().is_some_and(|ways| ways.sampling.listener.is_some())
     }
 
     /// Time is real: it is read by `clock`, which takes `cost`.

@@ -24,7 +24,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
     for (((config, behind), plan), cores) in plans.zip(cores.chunks(each)) {
         // What nobody asks anything of goes from the source straight to the queue.
         let straight = config.pacing == Pacing::AsReady && plan.classes.is_empty() && plan.stages.is_empty();
-        let straight = straight && request.common.slices.is_none();
+        let straight = straight && request.common.listener.hears.is_none();
         let (mut parts, why) = match config.feed {
             Feed::Replay { whole: Some(_), .. } if straight => {
                 (vec!["all of it"], ", since a capture that fits in memory is sent from there")

@@ -1,0 +1,107 @@
+use super::Slices;
+use measure::{Mark, PipelineSlices};
+use units::Time;
+
+/// Follows frames of a pipeline that is [straight](crate::Pipeline::is_straight), which its driver makes and hands over by the
+/// burst: no frame has a number, since a driver knows the way of each in a burst.
+pub struct Passing {
+    slices: Slices,
+    /// Frames that have gone.
+    gone: u64,
+}
+
+/// When frames of one burst were where, by the driver's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Passage {
+    /// They began to be made.
+    pub began: Time,
+    /// They were ready.
+    pub ready: Time,
+    /// They were to be handed over.
+    pub handed: Time,
+    /// They were handed over.
+    pub gone: Time,
+}
+
+impl Passing {
+    pub(crate) fn new(slices: Slices) -> Passing {
+        Passing { slices, gone: 0 }
+    }
+
+    /// Whether one of the next `frames` is followed.
+    #[inline]
+    #[must_use]
+    pub fn is_among(&self, frames: usize) -> bool {
+        self.slices.next.is_some_and(|next| next <= self.gone + frames as u64)
+    }
+
+    /// So many have gone, of which none is followed unless their passage is told.
+    #[inline]
+    pub fn passed(&mut self, frames: usize, passage: Option<Passage>) {
+        if let Some(passage) = passage {
+            self.record(frames, passage);
+        }
+        self.gone += frames as u64;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(&mut self, frames: usize, Passage { began, ready, handed, gone }: Passage) {
+        while self.is_among(frames)
+            && let (Some(number), Some(ways)) = (self.slices.next, &mut self.slices.ways)
+        {
+            self.slices.next = Some(ways.drawing.after(number));
+            // Asked for nothing, they should go as soon as they begin. None is behind another in a queue of ours: it
+            // waits for the port to take it.
+            let at = [began, ready, ready, handed, gone];
+            ways.meter.seen();
+            ways.meter.record(&at.map(|at| Mark { at, intended: began }));
+        }
+    }
+
+    /// The figures, if frames are followed.
+    #[must_use]
+    pub fn report(&self) -> Option<PipelineSlices> {
+        self.slices.report()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slices::{Reading, Sampling};
+    use std::sync::Arc;
+    use units::Span;
+
+    #[test]
+    fn those_who_are_followed_have_the_passage_of_their_burst() {
+        let us = |us| Time::ZERO + Span::from_us(us);
+        let mut slices = Slices::new(&[], Sampling { every: 10, seed: 1, backlog: false, listener: None });
+        let clock: Reading = Arc::new(move || us(0));
+        slices.read_by(&clock, Span::from_ps(1));
+        let mut passing = Passing::new(slices);
+        let mut told = 0;
+        for burst in 0..1_000 {
+            // Of 32, 20 are taken, and the rest 10 µs later.
+            for (frames, later) in [(20, 0), (12, 10)] {
+                let began = 100 * burst;
+                let handed = us(began + 5 + later);
+                let passage =
+                    Passage { began: us(began), ready: us(began + 3), handed, gone: handed + Span::from_us(1) };
+                let among = passing.is_among(frames);
+                told += u64::from(among);
+                passing.passed(frames, among.then_some(passage));
+            }
+        }
+        assert!(
+            (200..1_000).contains(&told),
+            "{told} of 2 000 hand-overs: 3 200 of 32 000 frames, in runs of up to 32"
+        );
+        let got = passing.report().expect("they are on");
+        assert!(got.packets.seen.abs_diff(3_200) <= 32 && got.packets.lost == 0, "{:?}", got.packets);
+        let mean = |name: &str| got.slices.iter().find(|slice| slice.figures.name == name).expect(name).raw_mean_ns;
+        assert_eq!(["rx", "queueing", "tx"].map(mean), [3_000.0, 0.0, 1_000.0]);
+        // 20 of 32 wait for 2 µs, 12 for 12: 5.75 µs on the mean.
+        assert!((mean("pacer") - 5_750.0).abs() < 500.0, "{} ns", mean("pacer"));
+    }
+}
