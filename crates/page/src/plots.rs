@@ -143,9 +143,9 @@ fn edges(plot: &GapPlot) -> impl Iterator<Item = (f64, f64)> + '_ {
 fn outside(bins: &Bins, one: &str) -> String {
     match (bins.below, bins.above) {
         (0, 0) => String::new(),
-        (below, above) => {
-            format!("; not drawn: {} below and {} above", counted(below, one), thousands(above))
-        }
+        (0, above) => format!("; not drawn: {} above", counted(above, one)),
+        (below, 0) => format!("; not drawn: {} below", counted(below, one)),
+        (below, above) => format!("; not drawn: {} below, {} above", counted(below, one), thousands(above)),
     }
 }
 
@@ -246,9 +246,7 @@ fn distribution(plot: &GapPlot, id: &str) -> String {
         pairs.fold(0.0, |most: f64, (got, asked)| most.max((got - asked).abs()))
     });
     let caption = match apart {
-        Some(apart) => {
-            format!("Share of gaps up to a length; got and asked are at most {} apart where bins end", share(apart))
-        }
+        Some(apart) => format!("Shares got and asked are at most {} apart where bins end", share(apart)),
         None => "Share of gaps up to a length".to_owned(),
     };
     let chart = Chart {
@@ -350,6 +348,15 @@ mod tests {
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0], [(1.0, 0.0), (1.0, 5.0), (2.0, 5.0), (2.0, 7.0), (3.0, 7.0), (3.0, 0.0)]);
         assert!(outline(&bars[..1]).is_empty());
+    }
+
+    #[test]
+    fn only_sides_with_something_beyond_the_bins_are_named() {
+        let beyond = |below, above| outside(&Bins { below, counts: Vec::new(), above }, "gap");
+        assert_eq!(beyond(0, 426), "; not drawn: 426 gaps above");
+        assert_eq!(beyond(1, 0), "; not drawn: 1 gap below");
+        assert_eq!(beyond(2, 1_000), "; not drawn: 2 gaps below, 1 000 above");
+        assert_eq!(beyond(0, 0), "");
     }
 
     #[test]
