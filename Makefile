@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo weak-network test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup
+.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -11,6 +11,9 @@ demo: setup   ## unmodified programs through netlathe, asked against got, in und
 
 weak-network: setup  ## ping, iperf3 and downloads over bad networks in a lab, and a slow disk, four minutes
 	cargo build --release -p netlathe-cli && python3 scripts/weak_network.py
+
+pictures: setup  ## the pictures of pages in docs/images; wants Chromium and pngquant besides
+	cargo build --release -p netlathe-cli && python3 scripts/pictures.py
 
 bench:        ## figures beside a limit or a peer of the same run, fifteen minutes
 	@scripts/setup.sh bench
