@@ -66,6 +66,14 @@ impl ConformanceMeter {
         }
     }
 
+    /// Finds room for all gaps, so that nothing waits for it later.
+    #[must_use]
+    pub fn at_hand(mut self) -> Self {
+        self.asked_gaps.at_hand();
+        self.errors.at_hand();
+        self
+    }
+
     /// A frame of `length` that should have departed at `asked` started at `start`.
     pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
         if let Some(last) = self.last.replace(Departure { asked, start, length }) {

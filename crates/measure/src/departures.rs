@@ -57,11 +57,15 @@ impl Meters {
     }
 }
 
-/// The meter of a class. A thousand of them would fill the memory, so it is made when it is needed.
+/// The meter of a class. Of many it is made when it is needed, and so are its tables: a thousand with all tables would
+/// fill the memory.
 struct ClassMeter {
     make: Box<dyn Fn() -> DepartureMeter + Send>,
     meter: Option<Box<DepartureMeter>>,
 }
+
+/// So many classes have all their memory at hand, some 1.5 MB each.
+const AT_HAND: usize = 32;
 
 /// What is asked of a class: a fixed gap, or gaps of a law.
 pub type ClassAsk = (Option<Span>, Option<Arc<dyn Reference>>);
@@ -92,9 +96,14 @@ struct Interval {
 
 impl DepartureMeter {
     /// A meter; `asked_gap` is the fixed gap that was asked, `byte_time` that of the line if there is
-    /// one, `window` the length of the windows of the rate.
+    /// one, `window` the length of the windows of the rate. All its memory is at hand.
     #[must_use]
     pub fn new(asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> Self {
+        DepartureMeter::lean(asked_gap, byte_time, window).at_hand()
+    }
+
+    /// The same, which finds memory when it needs it.
+    fn lean(asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> Self {
         DepartureMeter {
             meters: Meters {
                 gaps: GapMeter::new(asked_gap, byte_time),
@@ -113,14 +122,22 @@ impl DepartureMeter {
         }
     }
 
+    /// Finds room for all that it counts: memory that is touched for the first time takes time that a live departure
+    /// does not have.
+    fn at_hand(mut self) -> Self {
+        let Meters { gaps, conformance, lateness, .. } = self.meters;
+        let (gaps, conformance, lateness) = (gaps.at_hand(), conformance.at_hand(), lateness.at_hand());
+        self.meters = Meters { gaps, conformance, lateness, ..self.meters };
+        self
+    }
+
     /// Measures each of several classes by itself, too.
     #[must_use]
     pub fn of_classes(mut self, asks: Vec<ClassAsk>, byte_time: Option<Span>, window: Span) -> Self {
-        // Memory that is touched for the first time takes time that a live departure does not have.
-        let few = asks.len() <= 32;
+        let few = asks.len() <= AT_HAND;
         let meters = asks.into_iter().map(|(gap, law)| {
-            let make = move || DepartureMeter::new(gap, byte_time, window).judged_by(law.clone(), byte_time);
-            ClassMeter { meter: few.then(|| Box::new(make())), make: Box::new(make) }
+            let make = move || DepartureMeter::lean(gap, byte_time, window).judged_by(law.clone(), byte_time);
+            ClassMeter { meter: few.then(|| Box::new(make().at_hand())), make: Box::new(make) }
         });
         self.classes = meters.collect();
         self

@@ -39,6 +39,16 @@ impl GapMeter {
         GapMeter { last: None, gaps: Moments::default(), histogram: Tallies::default(), against }
     }
 
+    /// Finds room for all gaps, so that nothing waits for it later.
+    #[must_use]
+    pub fn at_hand(mut self) -> Self {
+        self.histogram.at_hand();
+        if let Some(against) = &mut self.against {
+            against.sizes.at_hand();
+        }
+        self
+    }
+
     /// A frame started at `start`. Frames are given in the order they were seen; a stamp that goes
     /// back counts as a gap of zero in quantiles and as the negative value that it is elsewhere.
     pub fn record(&mut self, start: Time) {

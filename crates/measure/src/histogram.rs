@@ -3,18 +3,18 @@ use units::PS_PER_S;
 
 /// Values of three significant digits and how often each came.
 ///
-/// Each power of two has a table, which is found when its first value comes; that takes microseconds. What may not wait
-/// has all of them from the start ([`Counts::at_hand`]).
+/// Each eighth of a power of two has a table, which is found when its first value comes; that takes a part of a
+/// microsecond. What may not wait has all of them from the start ([`Counts::at_hand`]): a third of a megabyte.
 ///
 /// The buckets are those of `HdrHistogram`, which makes what is read of them. To count there takes 2 ns longer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
-    tables: Vec<Vec<u64>>,
+    tables: Vec<Option<Box<Table>>>,
 }
 
 /// The same of values that are often the same many times in a row, as exact departures are: a value is put in its
 /// bucket when it changes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tallies {
     counts: Counts,
     counted: u64,
@@ -26,8 +26,9 @@ pub(crate) struct Tallies {
 /// Values below twice this have a bucket each; from there on each power of two has so many buckets.
 const BUCKETS: u64 = 1 << BITS;
 const BITS: u32 = 10;
-/// Buckets of a table. The values below `BUCKETS` have one of their own, too.
-const TABLE: usize = BUCKETS as usize;
+/// Buckets of a table.
+const TABLE: usize = BUCKETS as usize / 8;
+type Table = [u64; TABLE];
 
 /// The bucket of a value.
 #[inline]
@@ -42,14 +43,6 @@ fn least(bucket: usize) -> u64 {
     (bucket as u64 - (shift << BITS)) << shift
 }
 
-impl Default for Tallies {
-    fn default() -> Self {
-        let mut counts = Counts::default();
-        counts.at_hand();
-        Tallies { counts, counted: 0, value: 0, times: 0 }
-    }
-}
-
 impl Counts {
     /// Finds room for values up to 100 s of ps, so that nothing waits for it later.
     pub(crate) fn at_hand(&mut self) {
@@ -62,9 +55,9 @@ impl Counts {
     #[inline]
     pub(crate) fn count(&mut self, value: u64, times: u64) {
         let bucket = bucket(value);
-        match self.tables.get_mut(bucket / TABLE).and_then(|table| table.get_mut(bucket % TABLE)) {
-            Some(count) => *count += times,
-            None => self.begin(bucket, times),
+        match self.tables.get_mut(bucket / TABLE) {
+            Some(Some(table)) => table[bucket % TABLE] += times,
+            _ => self.begin(bucket, times),
         }
     }
 
@@ -74,28 +67,28 @@ impl Counts {
         self.find(bucket / TABLE)[bucket % TABLE] = times;
     }
 
-    fn find(&mut self, table: usize) -> &mut [u64] {
+    fn find(&mut self, table: usize) -> &mut Table {
         if self.tables.len() <= table {
-            self.tables.resize_with(table + 1, Vec::new);
+            self.tables.resize_with(table + 1, || None);
         }
-        let table = &mut self.tables[table];
-        if table.is_empty() {
-            table.resize(TABLE, 0);
-            // Writes to all of it.
-            table.fill(std::hint::black_box(0));
-        }
-        table
+        // Writes to all of it.
+        self.tables[table].get_or_insert_with(|| Box::new([std::hint::black_box(0); TABLE]))
+    }
+
+    /// How often the values of each table that was found came.
+    fn found(&self) -> impl Iterator<Item = (usize, &Table)> {
+        self.tables.iter().enumerate().filter_map(|(n, table)| Some((n, &**table.as_ref()?)))
     }
 
     /// The highest value of the bucket in which the values up to this quantile end, as `HdrHistogram` has it; 0 where there
     /// is none. That would first take a table of a quarter of a megabyte.
     pub(crate) fn at_quantile(&self, quantile: f64) -> u64 {
-        let counts = || self.tables.iter().map(|table| table.iter().sum::<u64>());
-        let wanted = ((quantile * counts().sum::<u64>() as f64).ceil() as u64).max(1);
+        let counts = || self.found().map(|(n, table)| (n, table, table.iter().sum::<u64>()));
+        let wanted = ((quantile * counts().map(|(.., count)| count).sum::<u64>() as f64).ceil() as u64).max(1);
         let mut before = 0;
-        for (n, count) in counts().enumerate() {
+        for (n, table, count) in counts() {
             if before + count >= wanted {
-                let reached = self.tables[n].iter().position(|times| {
+                let reached = table.iter().position(|times| {
                     before += times;
                     before >= wanted
                 });
@@ -110,7 +103,7 @@ impl Counts {
     pub(crate) fn all(&self) -> Histogram<u64> {
         let mut all = Histogram::new_with_max(100 * PS_PER_S, 3).expect("one to five digits are possible");
         all.auto(true);
-        for (n, table) in self.tables.iter().enumerate() {
+        for (n, table) in self.found() {
             for (bucket, times) in table.iter().enumerate().filter(|(_, times)| **times > 0) {
                 record(&mut all, least(n * TABLE + bucket), *times);
             }
@@ -120,6 +113,11 @@ impl Counts {
 }
 
 impl Tallies {
+    /// Finds room for values up to 100 s of ps, so that nothing waits for it later.
+    pub(crate) fn at_hand(&mut self) {
+        self.counts.at_hand();
+    }
+
     /// Counts a value.
     #[inline]
     pub(crate) fn count(&mut self, value: u64) {

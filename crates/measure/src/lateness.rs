@@ -34,6 +34,12 @@ impl Default for LatenessMeter {
 }
 
 impl LatenessMeter {
+    /// Finds room for all of it, so that nothing waits for it later.
+    pub(crate) fn at_hand(mut self) -> Self {
+        self.late.at_hand();
+        self
+    }
+
     /// A frame that should have departed at `asked` did so at `departed`.
     pub(crate) fn record(&mut self, asked: Time, departed: Time) {
         self.record_many(departed.signed_ps_since(asked), 1);

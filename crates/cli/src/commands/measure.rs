@@ -141,9 +141,9 @@ pub(crate) struct Receiver {
 impl Receiver {
     fn new(expected: Option<Ask>, law: Option<Placed>, window: Span) -> Self {
         Receiver {
-            gaps: GapMeter::new(expected.as_ref().and_then(Ask::fixed_gap), None),
+            gaps: GapMeter::new(expected.as_ref().and_then(Ask::fixed_gap), None).at_hand(),
             expected,
-            conformance: ConformanceMeter::new(None),
+            conformance: ConformanceMeter::new(None).at_hand(),
             rate: RateMeter::new(window),
             fit: law.map(|law| FitMeter::new(Arc::new(law), None)),
             timeline: Timeline::default(),

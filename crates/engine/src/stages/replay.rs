@@ -64,7 +64,7 @@ impl Configuration for Replay {
     }
 
     fn build<F: Frame + Send + 'static>(&self, _: Random) -> Box<dyn Stage<F>> {
-        Box::new(Replaying { decisions: self.decisions.clone(), next: 0, number: 0, queue: Timed::default() })
+        Box::new(Replaying { decisions: self.decisions.clone(), next: 0, number: 0, queue: Timed::sorting() })
     }
 }
 

@@ -63,6 +63,7 @@ pub struct Timed<T> {
     /// Entries that came in order.
     run: Blocks<T>,
     run_last: Time,
+    /// None until an entry is out of order.
     slots: Vec<Blocks<T>>,
     /// Which slots hold anything, a bit each, and which of these words are not 0.
     used: [u64; LEVELS * SLOTS / 64],
@@ -77,7 +78,7 @@ impl<T> Default for Timed<T> {
         Timed {
             run: Blocks::new(),
             run_last: Time::ZERO,
-            slots: (0..LEVELS * SLOTS).map(|_| Blocks::new()).collect(),
+            slots: Vec::new(),
             used: [0; LEVELS * SLOTS / 64],
             words: 0,
             last: 0,
@@ -88,6 +89,20 @@ impl<T> Default for Timed<T> {
 }
 
 impl<T> Timed<T> {
+    /// A queue of what will be out of order: its 80 kB of slots are at hand from the start. By default they are found when
+    /// they are needed, as never behind a fixed delay.
+    #[must_use]
+    pub fn sorting() -> Self {
+        let mut timed = Timed::default();
+        timed.find_slots();
+        timed
+    }
+
+    #[cold]
+    fn find_slots(&mut self) {
+        self.slots.resize_with(LEVELS * SLOTS, Blocks::new);
+    }
+
     /// How many entries there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -158,6 +173,9 @@ impl<T> Timed<T> {
     }
 
     fn place(&mut self, at: Time, value: T) {
+        if self.slots.is_empty() {
+            self.find_slots();
+        }
         let key = at.as_ps().max(self.last);
         let level = ((key ^ self.last).checked_ilog2().unwrap_or(0) / BITS) as usize;
         let digit = (key >> (BITS * level as u32)) as usize % SLOTS;

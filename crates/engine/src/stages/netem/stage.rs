@@ -57,6 +57,7 @@ impl<F: Frame> Emulation<F> {
             let values = Values::of_distribution(distribution, *mean, *jitter, correlation, random.child("delay"));
             Box::new(values.expect("what cannot be had was refused when it was read"))
         });
+        let in_order = config.keep_order || jitter.is_none() && config.reorder.is_none() && config.slot.is_none();
         Emulation {
             number: 0,
             duplicate: config.duplicate.map(|chance| decisions(chance, "duplicate")),
@@ -79,7 +80,7 @@ impl<F: Frame> Emulation<F> {
             slots: config.slot.as_ref().map(|slot| Slots::new(slot, random.child("slot"))),
             last: Time::ZERO,
             bytes: 0,
-            queue: Timed::default(),
+            queue: if in_order { Timed::default() } else { Timed::sorting() },
             holds: config.delay.is_some() || config.rate.is_some(),
         }
     }
