@@ -287,3 +287,18 @@ fn a_thousand_classes_take_little_memory() {
         assert_eq!(frames(&report, "/pipelines/0/classes/999/out/frames"), 4, "{line}");
     }
 }
+
+/// Each takes its memory at the start, 64 MB unless said otherwise.
+#[test]
+fn tables_of_many_limits_are_bounded_together() {
+    let bench = Bench::new();
+    bench.capture("in.pcap", Dialect::USUAL, &[udp(0, 64, 1, 1, 1)]);
+    bench.write("many.toml", many(200, "stages = [\"limit key dst-ip rate 10Mbps\"]"));
+    let refused = bench.run(words("check many.toml"));
+    assert_eq!(refused.status, Some(2));
+    let said = "many.toml:9:11: the 200 limits of this pipeline have room for 209715200 users together, and 100000000 are \
+                possible: write users 500000 behind each";
+    assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    bench.write("many.toml", many(200, "stages = [\"limit key dst-ip rate 10Mbps users 500000\"]"));
+    assert_eq!(bench.run(words("check many.toml")).status, Some(0), "as many as are possible");
+}

@@ -11,7 +11,7 @@ use crate::{ClassOptions, DEFAULT_CLASS};
 use engine::Line;
 use engine::schedules::{Ask, Files, Impossible};
 use engine::sources::{Stack, StreamSpec};
-use engine::stages::StageConfig;
+use engine::stages::{Limit, StageConfig};
 use units::{ParseError, Span};
 
 impl PipelineText {
@@ -116,6 +116,29 @@ impl PipelineText {
         check_ask(self.rate.as_ref().or(self.gap.as_ref()), &plan.ask, *line, problems);
         for (text, class) in self.classes.iter().zip(&plan.classes) {
             check_ask(text.rate.as_ref().or(text.gap.as_ref()), &class.ask, *line, problems);
+        }
+        self.check_tables(plan, problems);
+    }
+
+    /// Notes that the tables of all limits together would fill the memory, which is taken at the start.
+    fn check_tables(&self, plan: &PipelinePlan, problems: &mut Problems) {
+        let (count, users) = plan.limits().fold((0, 0), |(count, users), (_, limit)| (count + 1, users + limit.users));
+        if users <= Limit::MOST_USERS {
+            return;
+        }
+        let classes = self.classes.iter().zip(&plan.classes).map(|(text, class)| (&text.stages, &class.stages));
+        let mut stages =
+            classes.chain([(&self.stages, &plan.stages)]).flat_map(|(texts, stages)| texts.iter().zip(stages));
+        if let Some((text, _)) = stages.find(|(_, stage)| matches!(stage, StageConfig::Limit(_))) {
+            let most = Limit::MOST_USERS;
+            problems.add(
+                &text.origin,
+                format!(
+                    "the {count} limits of this pipeline have room for {users} users together, and {most} are possible: \
+                     write users {} behind each",
+                    most / count
+                ),
+            );
         }
     }
 

@@ -133,8 +133,6 @@ impl PartialEq for Limit {
 
 /// Users that there is room for unless said otherwise.
 const USERS: usize = 1 << 20;
-/// Users that a table may have room for: 6 GB.
-const MOST_USERS: usize = 100_000_000;
 /// When a user counts as idle unless said otherwise.
 const IDLE: Span = Span::from_ms(10_000);
 /// Most workers that are modelled.
@@ -148,6 +146,9 @@ const LEAST_BURST: u64 = 2 * 1_518;
 const MARKING: Marking = Marking::Dscp(12, 14);
 
 impl Limit {
+    /// Users that a table may have room for, and those of a pipeline together: 6 GB.
+    pub const MOST_USERS: usize = 100_000_000;
+
     /// The word that names it.
     pub const NAME: &'static str = "limit";
 

@@ -1,4 +1,4 @@
-use super::{IDLE, Limit, MARKING, MOST_USERS, MOST_WORKERS, Marking, Mode, USERS, Unknown};
+use super::{IDLE, Limit, MARKING, MOST_WORKERS, Marking, Mode, USERS, Unknown};
 use crate::classes::code_point;
 use crate::meters::{Algorithm, Colours, parse_depth, positive, value};
 use std::fmt;
@@ -73,7 +73,7 @@ impl Limit {
                     other => return Err(unknown(other, "fate of unknown users", "default, pass or drop")),
                 };
             }
-            "users" => self.users = number(value(words, "users", "users 1000000")?, "users", MOST_USERS)?,
+            "users" => self.users = number(value(words, "users", "users 1000000")?, "users", Limit::MOST_USERS)?,
             "idle" => self.idle = positive(value(words, "idle", "idle 10s")?, "an age")?,
             "full" => {
                 self.pass_when_full = match value(words, "full", "full pass")? {
