@@ -7,16 +7,41 @@ use packet::HeapFrame;
 use scenario::{PortSpec, Replay, SourcePlan};
 use sim::CaptureReader;
 use std::cell::RefCell;
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use units::{PS_PER_NS, ParseError};
+
+/// What is no file (a pipe, a device) may never end: no more is read of it.
+const ENDLESS: usize = 256 << 20;
+
+/// The whole of a text. What cannot be one is refused where that is seen, and not when the memory is full.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let broken = |what: String| io::Error::new(ErrorKind::InvalidData, what);
+    let mut file = File::open(path)?;
+    let endless = !file.metadata()?.is_file();
+    let mut text = Vec::new();
+    loop {
+        let before = text.len();
+        if (&mut file).take(1 << 20).read_to_end(&mut text)? == 0 {
+            break;
+        }
+        if let Some(place) = text[before..].iter().position(|byte| *byte == 0) {
+            return Err(broken(format!("byte {} is zero, which no text has", before + place + 1)));
+        }
+        if endless && text.len() > ENDLESS {
+            return Err(broken(format!("{} MiB came, and it is no file, so that it may never end", ENDLESS >> 20)));
+        }
+    }
+    String::from_utf8(text).map_err(|error| broken(error.utf8_error().to_string()))
+}
 
 /// Files of this machine.
 pub(crate) struct OnDisk;
 
 impl Files for OnDisk {
     fn text(&self, path: &Path) -> Result<String, ParseError> {
-        std::fs::read_to_string(path).map_err(|cause| {
+        read_text(path).map_err(|cause| {
             ParseError::new(
                 format!("cannot read {}: {cause}", path.display()),
                 "check the path, its permissions, and that it is a text",

@@ -1,6 +1,6 @@
 //! The trials of a search: run in virtual time or on ports, kept in a file to go on from.
 
-use crate::files::OnDisk;
+use crate::files::{OnDisk, read_text};
 use crate::output::Failure;
 use crate::ready;
 use crate::stop::Stop;
@@ -207,7 +207,7 @@ impl Journal {
         let failed = |cause: std::io::Error| {
             Failure::new(format!("--trials: {}: {cause}: name a file that can be written", path.display()))
         };
-        let text = match std::fs::read_to_string(path) {
+        let text = match read_text(path) {
             Ok(text) => text,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(cause) => return Err(failed(cause)),

@@ -35,9 +35,9 @@ impl Check {
 /// Reads a scenario file, and the tables that it names out of `files`.
 pub(super) fn read_scenario(file: &Path, files: &dyn Files) -> Result<Scenario, Failure> {
     let name = file.display();
-    let source = std::fs::read_to_string(file).map_err(|cause| {
+    let source = crate::files::read_text(file).map_err(|cause| {
         let remedy = match cause.kind() {
-            std::io::ErrorKind::InvalidData => "write it in UTF-8, as TOML is",
+            std::io::ErrorKind::InvalidData => "write it to a file in UTF-8, as TOML is",
             _ => "check the path and its permissions",
         };
         Failure::new(format!("cannot read {name}: {cause}: {remedy}"))

@@ -173,3 +173,32 @@ fn memory_does_not_grow_with_the_file() {
     let held = limited("shape --in pcap:in.pcap --out null --stage 'delay 1000s' --json");
     assert_ne!(held.status, Some(0), "the limit is real: who holds the whole file exceeds it");
 }
+
+/// They were read until the memory was full.
+#[test]
+fn texts_that_never_end_are_refused() {
+    let bench = Bench::new();
+    bench.generate("64B", 1);
+    let shape = "shape --in pcap:in.pcap --out null";
+    let limit = "limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps";
+    for (line, option) in [
+        ("check /dev/zero".to_owned(), ""),
+        (format!("{shape} --rate 'trace /dev/zero'"), "--rate: "),
+        (format!("{shape} --rate 'steps /dev/zero every 1ms'"), "--rate: "),
+        (format!("{shape} --gap 'table /dev/zero'"), "--gap: "),
+        (format!("{shape} --stage 'replay /dev/zero'"), "--stage: "),
+        (format!("{limit} --rates /dev/zero"), "limit: "),
+    ] {
+        let refused = bench.run(words(&line));
+        assert_eq!(refused.status, Some(2), "{line}: {}", refused.stderr);
+        let said = format!("netlathe: {option}cannot read /dev/zero: byte 1 is zero, which no text has: ");
+        assert!(refused.stderr.starts_with(&said), "{line}: {}", refused.stderr);
+    }
+    let refused = bench.run(words("search --dut 'loss 1%' --trial 10ms --max 1Mpps --trials /dev/zero"));
+    assert!(refused.stderr.contains("--trials: /dev/zero: byte 1 is zero, which no text has"), "{}", refused.stderr);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "yes | \"$0\" check /dev/stdin", env!("CARGO_BIN_EXE_netlathe")]);
+    let refused = Finished::of(shell.output().expect("a shell"));
+    let said = "256 MiB came, and it is no file, so that it may never end: write it to a file in UTF-8";
+    assert!(refused.status == Some(2) && refused.stderr.contains(said), "{}", refused.stderr);
+}
