@@ -196,6 +196,11 @@ impl Device {
         !matches!(self, Device::Null | Device::Line { .. })
     }
 
+    /// Whether somebody may be there who asks for what sends: what `driver` net_null gives without an end is nobody's.
+    pub(crate) fn has_neighbours(&self, driver: &str) -> bool {
+        self.gives() && driver != "net_null"
+    }
+
     /// The PCI address that EAL must be told of.
     #[must_use]
     pub fn pci(&self) -> Option<&str> {

@@ -246,11 +246,12 @@ impl Worker {
         let (mut input_rx, input_tx) = input.map_or_else(Default::default, &mut queues);
         let launch = launch(eal, &clock, &config, &output.started.port)?;
         let launched = launch.is_some();
+        let has_neighbours = config.output.has_neighbours(&output.driver);
         let (mut output_rx, mut output_tx) = queues(output);
         let made = !matches!(config.feed, Feed::Device(_));
         // On a port that frames may arrive at, the generator is a neighbour of whoever is there.
         let answers = match &config.feed {
-            Feed::Stream(streams, _) if config.output.gives() => {
+            Feed::Stream(streams, _) if has_neighbours => {
                 let hosts: Vec<_> = streams.hosts().cloned().collect();
                 (!hosts.is_empty()).then(|| Answers::new(std::mem::take(&mut output_rx), hosts, heard))
             }
