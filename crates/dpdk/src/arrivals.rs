@@ -1,15 +1,17 @@
-//! When frames came that `net_af_packet` receives. The kernel writes a stamp before each frame in the ring of a packet
-//! socket, and DPDK's driver, as of 22.11, leaves it there. So the ring is mapped once more, to be read only, and looked
-//! into right before the driver is.
+//! What the kernel says of frames that `net_af_packet` receives: when they came, and what their outer tag was. It writes
+//! that before each frame in the ring of a packet socket, and DPDK's driver, as of 22.11, leaves it there: it puts each tag
+//! back that the kernel took out, but as one of 802.1Q. So the ring is mapped once more, to be read only, and looked into
+//! right before the driver is.
 
 use crate::clock::kernel_ns;
 use crate::losses::Sockets;
 use crate::packet_ring::Map;
 use crate::{BURST, Mbuf};
+use packet::Frame;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The stamps of a receive queue's frames.
+/// The stamps and tags of a receive queue's frames.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     ring: Map,
@@ -17,20 +19,38 @@ pub(crate) struct Arrivals {
     slot: usize,
     slots: usize,
     next: usize,
-    /// What lies in the slots from there on: stamps in ns since the UNIX epoch, and lengths.
-    seen: [(u64, u32); BURST],
+    /// What lies in the slots from there on.
+    seen: [Seen; BURST],
     count: usize,
     /// Looks that found nothing since the driver was asked.
     empty: u32,
+    /// What the slots say is what the driver took from them.
+    in_step: bool,
+    /// Frames are told how long they waited.
+    tells: bool,
     clocks: Clocks,
 }
+
+/// What a slot says of the frame in it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// In ns since the UNIX epoch.
+    stamp: u64,
+    /// Without the tag that the kernel took out.
+    length: u32,
+    /// That tag's EtherType, if it is another than 8100.
+    tag: Option<u16>,
+}
+
+const VLAN: u16 = 0x8100;
 
 /// So many looks that find nothing, and the driver is asked nevertheless: nothing is to hang on what we make of its ring.
 const EMPTY: u32 = 1_024;
 
 impl Arrivals {
     /// Of a queue of the port with these sockets, which was made by these arguments. `None` where they are not those of
-    /// [`Vdev::af_packet`](crate::Vdev::af_packet), or the kernel refuses: frames then came when they are seen.
+    /// [`Vdev::af_packet`](crate::Vdev::af_packet), or the kernel refuses: frames then came when they are seen,
+    /// and have the tags that the driver gives them.
     pub(crate) fn of(sockets: &Sockets, arguments: &str, queue: u16) -> Option<Arrivals> {
         let argument = |name: &str| {
             let value = arguments.split(',').find_map(|a| a.strip_prefix(name)?.strip_prefix('='))?;
@@ -42,12 +62,18 @@ impl Arrivals {
         // The ring of what is sent lies behind that of what is received, and both have one size.
         let ring = Map::of_rings(socket, 2 * slot * slots, libc::PROT_READ).ok()?;
         let clocks = Clocks::new(Reading::of_kernel());
-        Some(Arrivals { ring, slot, slots, next: 0, seen: [(0, 0); BURST], count: 0, empty: 0, clocks })
+        let seen = [Seen::default(); BURST];
+        Some(Arrivals { ring, slot, slots, next: 0, seen, count: 0, empty: 0, in_step: true, tells: false, clocks })
     }
 
-    /// Notes the stamps of up to `most` frames that the driver can take now: once it has, the kernel may write over them.
+    /// From now on frames are told how long they waited.
+    pub(crate) fn tell_waits(&mut self) {
+        self.tells = true;
+    }
+
+    /// Notes what is said of up to `most` frames that the driver can take now: once it has, the kernel may write over them.
     /// Gives how many the driver is to be asked for. It is no more than that, since frames that come after this look have
-    /// no stamp, and long after it they come where this thread is stopped in between.
+    /// no stamp and no tag, and long after it they come where this thread is stopped in between.
     #[inline]
     pub(crate) fn look(&mut self, most: usize) -> usize {
         self.count = 0;
@@ -70,9 +96,9 @@ impl Arrivals {
         most
     }
 
-    /// Stamp and length of the frame in a slot, if there is one.
+    /// What a slot says of the frame in it, if there is one.
     #[inline]
-    fn frame_in(&self, slot: usize) -> Option<(u64, u32)> {
+    fn frame_in(&self, slot: usize) -> Option<Seen> {
         let header = self.ring.byte(slot * self.slot);
         let number = |offset: usize| {
             // SAFETY: a slot is longer than its header, lies in the mapping, and its numbers are aligned.
@@ -88,36 +114,48 @@ impl Arrivals {
         let seconds = read(offset_of!(libc::tpacket2_hdr, tp_sec));
         let ns = read(offset_of!(libc::tpacket2_hdr, tp_nsec));
         let length = read(offset_of!(libc::tpacket2_hdr, tp_snaplen));
-        Some((u64::from(seconds) * 1_000_000_000 + u64::from(ns), length))
+        // The lower half, in the kernel's order of bytes, is the tag's identifier.
+        let tag = (status & libc::TP_STATUS_VLAN_TPID_VALID != 0).then(|| {
+            let [.., a, b] = read(offset_of!(libc::tpacket2_hdr, tp_vlan_tci)).to_ne_bytes();
+            u16::from_ne_bytes([a, b])
+        });
+        let stamp = u64::from(seconds) * 1_000_000_000 + u64::from(ns);
+        Some(Seen { stamp, length, tag: tag.filter(|tag| *tag != VLAN) })
     }
 
-    /// Tells the frames that the driver took since, in order, how long they have been there. Those that the
-    /// look did not find have not waited.
+    /// Gives the frames that the driver took since, in order, the tags that they came with, and tells them how long they
+    /// have been there, if that was asked. Those that the look did not find have not waited.
     #[inline]
     pub(crate) fn tell(&mut self, frames: &mut [Mbuf]) {
         self.next = (self.next + frames.len()) % self.slots;
-        if self.count > 0 {
+        if self.tells && self.count > 0 {
             self.clocks.read(Reading::of_kernel);
         }
         for (i, frame) in frames.iter_mut().enumerate() {
-            let waited = match self.seen[..self.count].get(i) {
-                Some((stamp, length)) if has_length(frame, *length) => self.clocks.waited(*stamp),
-                // Who is out of step with the driver has nothing to say.
-                Some(_) => {
-                    self.clocks.believed = false;
-                    0
+            let mut waited = 0;
+            if let Some(seen) = self.seen[..self.count].get(i) {
+                let more = frame.len().wrapping_sub(seen.length as usize);
+                // The driver puts a tag back that the kernel took out. Who is out of step with it has nothing to say.
+                self.in_step &= more == 0 || more == 4;
+                if self.in_step {
+                    if let Some(tag) = seen.tag.filter(|_| more == 4) {
+                        set_tag(frame.bytes_mut(), tag);
+                    }
+                    waited = if self.tells { self.clocks.waited(seen.stamp) } else { 0 };
                 }
-                None => 0,
-            };
+            }
             frame.set_waited(waited);
         }
     }
 }
 
-/// The driver puts a tag back that the kernel took out.
-fn has_length(frame: &Mbuf, length: u32) -> bool {
-    let more = frame.len().wrapping_sub(length as usize);
-    more == 0 || more == 4
+/// Gives the driver's tag its own EtherType back.
+fn set_tag(frame: &mut [u8], tag: u16) {
+    if let Some(written) = frame.get_mut(12..14)
+        && written == VLAN.to_be_bytes()
+    {
+        written.copy_from_slice(&tag.to_be_bytes());
+    }
 }
 
 /// Both clocks of the kernel, in ns: the one of the stamps, which may be set, and one that never is.
@@ -149,7 +187,6 @@ struct Clocks {
     doubted_until: u64,
     /// The last frame's stamp.
     last: u64,
-    believed: bool,
 }
 
 /// A stamp that is older counts for nothing: it is wrong, or its frame lay there before anybody looked.
@@ -160,7 +197,7 @@ const STEP: u64 = 1_000_000;
 
 impl Clocks {
     fn new(now: Reading) -> Clocks {
-        Clocks { now, apart: now.apart(), doubted_until: 0, last: 0, believed: true }
+        Clocks { now, apart: now.apart(), doubted_until: 0, last: 0 }
     }
 
     #[inline]
@@ -180,7 +217,7 @@ impl Clocks {
     /// Nanoseconds since the stamp of a frame, which did not come before the frame ahead of it.
     #[inline]
     fn waited(&mut self, stamp: u64) -> u32 {
-        if !self.believed || self.now.steady < self.doubted_until {
+        if self.now.steady < self.doubted_until {
             return 0;
         }
         let stamp = stamp.max(self.last);

@@ -24,15 +24,15 @@ pub struct RxQueue {
 
 impl RxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Self {
-        RxQueue { arrivals: None, port, queue, segmented: 0, not_sync: PhantomData }
+        let arrivals = Arrivals::of(&port.sockets, &port.arguments, queue);
+        RxQueue { arrivals, port, queue, segmented: 0, not_sync: PhantomData }
     }
 
     /// From now on frames say how long they were there before this queue was polled ([`packet::Frame::waited`]), where the
     /// port tells: with `net_af_packet`, whose rings hold the kernel's stamps. Others say that they have not waited.
-    /// To be asked for before the first poll. True if it tells.
+    /// True if it tells.
     pub fn tell_waits(&mut self) -> bool {
-        self.arrivals = Arrivals::of(&self.port.sockets, &self.port.arguments, self.queue);
-        self.arrivals.is_some()
+        self.arrivals.as_mut().map(Arrivals::tell_waits).is_some()
     }
 
     /// Adds to the burst what has arrived, as far as it has room, and gives how many frames that

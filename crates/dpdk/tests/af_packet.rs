@@ -221,6 +221,47 @@ fn tags_and_snap_lengths() {
     assert_eq!((received.bytes.len(), received.original_len), (40, 1514));
 }
 
+/// DPDK's driver puts the tag that the kernel took out back as 8100, whatever it was.
+#[test]
+fn tags_arrive_as_they_were() {
+    if !inside("tags_arrive_as_they_were", "-n") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let (pool, mut sender) = open("nla", 1500);
+    let (_pool, mut receiver) = open("nlb", 1500);
+    let mut sent: Vec<Vec<u8>> = Vec::new();
+    for tags in
+        [&[0x8100][..], &[0x88a8], &[], &[0x88a8, 0x8100], &[0x8100, 0x8100], &[0x88a8, 0x88a8, 0x8100], &[0x9100]]
+    {
+        let mut bytes = frame(0, 200);
+        for (i, tag) in tags.iter().rev().enumerate() {
+            let identifier = 0x6000 + i as u16;
+            bytes.splice(12..12, [u16::to_be_bytes(*tag), identifier.to_be_bytes()].concat());
+        }
+        sent.push(bytes);
+    }
+    let (mut burst, mut came) = (Burst::new(), Vec::new());
+    let begin = Instant::now();
+    // More than the ring has slots, so that it is gone round.
+    while came.len() < 900 * sent.len() && begin.elapsed() < Duration::from_secs(20) {
+        pool.alloc_up_to(&mut burst, sent.len());
+        for (mbuf, bytes) in burst.iter_mut().zip(&sent) {
+            mbuf.copy_from(bytes).expect("room");
+        }
+        while !burst.is_empty() {
+            let _ = sender.tx[0].send(&mut burst);
+        }
+        let all = came.len() + sent.len();
+        while came.len() < all && begin.elapsed() < Duration::from_secs(20) {
+            receiver.rx[0].poll(&mut burst);
+            came.extend(burst.drain().map(|mbuf| mbuf.bytes().to_vec()));
+        }
+    }
+    assert_eq!(came.len(), 900 * sent.len());
+    assert!(came.chunks(sent.len()).all(|round| round == sent), "first round: {:x?}", &came[..sent.len()]);
+}
+
 /// More frames than the receiving ring has slots, so that it is gone round, and nobody looks at them for a while.
 #[test]
 fn frames_say_how_long_they_were_there() {
