@@ -127,7 +127,8 @@ impl Configuration for Delay {
             }
             Amount::Law(law) => Times::Drawn(Box::new(Values::of_law(law, random).expect(CHECKED))),
         };
-        let queue = if matches!(times, Times::Fixed(_)) || self.keep_order { Timed::default() } else { Timed::sorting() };
+        let queue =
+            if matches!(times, Times::Fixed(_)) || self.keep_order { Timed::default() } else { Timed::sorting() };
         Box::new(Holding { times, keep_order: self.keep_order, last: Time::ZERO, number: 0, queue })
     }
 }
