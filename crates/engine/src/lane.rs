@@ -106,7 +106,12 @@ impl<F: Frame> Lane<F> {
         let item = Item { frame, at };
         if self.stages.is_empty() {
             match &mut self.sync {
-                None => self.ready.push_back(item),
+                None => {
+                    if slices::COMPILED && self.head.is_none() && self.ready.is_empty() {
+                        self.slices.found_nobody(&item.frame, item.at);
+                    }
+                    self.ready.push_back(item);
+                }
                 Some(sync) => {
                     sync.push(item, &mut self.ready);
                     sync.release(now, &mut self.ready);
@@ -175,7 +180,12 @@ impl<F: Frame> Lane<F> {
         }
         match &mut self.sync {
             None if self.batch.is_empty() => {}
-            None => self.ready.extend(self.batch.drain(..)),
+            None => {
+                if slices::COMPILED && self.head.is_none() && self.ready.is_empty() {
+                    self.slices.found_nobody(&self.batch[0].frame, self.batch[0].at);
+                }
+                self.ready.extend(self.batch.drain(..));
+            }
             Some(sync) => {
                 for item in self.batch.drain(..) {
                     sync.push(item, &mut self.ready);

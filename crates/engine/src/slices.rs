@@ -78,6 +78,8 @@ struct Ways {
     clock: Option<Reading>,
     /// Another thread goes on to follow them, and makes the departures.
     handed_on: bool,
+    /// Another thread began to follow them.
+    taken_over: bool,
     /// Its port tells how long a frame was in its ring.
     ring: bool,
     /// So many marks, and a frame is behind the stages.
@@ -104,6 +106,7 @@ impl Slices {
             meter: SliceMeter::new(names, sampling.every),
             clock: None,
             handed_on: false,
+            taken_over: false,
             ring: false,
             behind: ARRIVAL + stages.len(),
             drawing: Drawing::new(sampling.every, sampling.seed),
@@ -149,6 +152,7 @@ impl Slices {
             sampling: ways.sampling.clone(),
             clock: ways.clock.clone(),
             handed_on: ways.handed_on,
+            taken_over: true,
             ring: ways.ring,
             behind: ways.behind,
             drawing: ways.drawing.clone(),
@@ -243,6 +247,30 @@ impl Slices {
         }
     }
 
+    /// A frame that was ready at `ready` finds the queue of its class empty, and is first in it.
+    #[inline(always)]
+    pub(crate) fn found_nobody<F: Frame>(&mut self, frame: &F, ready: Time) {
+        if self.queued > 0 && frame.tag() != 0 {
+            self.first_at_once(frame.tag(), ready);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_at_once(&mut self, tag: u32, ready: Time) {
+        let Some(ways) = self.ways.as_mut().filter(|ways| ways.clock.is_some()) else { return };
+        // What lies between two threads is part of the wait in the queue.
+        if ways.handed_on || ways.taken_over {
+            return;
+        }
+        let Some(slot) = ways.slot(tag) else { return };
+        let marks = &mut ways.table[slot].marks;
+        if let Some(Mark { at, intended }) = marks.last().copied() {
+            // It has not waited for anybody, so the clock need not be asked again.
+            marks.push(Mark { at, intended: intended.max(ready).max(self.last) });
+        }
+    }
+
     /// A frame that was ready at `ready` is the next of its class to depart, at `ask`.
     #[inline(always)]
     pub(crate) fn settled<F: Frame>(&mut self, frame: &F, ready: Time, ask: Time) {
@@ -256,7 +284,8 @@ impl Slices {
     #[inline(never)]
     fn first(&mut self, tag: u32, ready: Time) {
         // Handed on, it is in no queue yet.
-        if let Some(ways) = self.ways.as_mut().filter(|ways| !ways.handed_on) {
+        let Some(ways) = self.ways.as_mut().filter(|ways| !ways.handed_on) else { return };
+        if ways.slot(tag).is_some_and(|slot| ways.table[slot].marks.len() == ways.behind) {
             ways.mark(tag, ready.max(self.last));
         }
     }

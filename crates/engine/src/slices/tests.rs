@@ -119,6 +119,43 @@ fn the_wait_in_the_ring_is_a_slice_where_it_is_told() {
 }
 
 #[test]
+fn who_finds_nobody_in_the_queue_does_not_queue() {
+    let queueing = |parts| {
+        let at_once = Ask::Nothing.schedule(None, Draw { seed: 1, path: "test", frames: None }).expect("a schedule");
+        let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
+        let mut pipeline = Pipeline::new(Vec::new(), at_once).slicing(&[Vec::new()], &sampling);
+        // Each reading is 1 µs after the one before.
+        let clock = std::sync::atomic::AtomicU64::new(0);
+        let clock: Reading = Arc::new(move || us(clock.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
+        pipeline.slice_by(&clock, Span::ZERO);
+        let mut parts = pipeline.parts(parts);
+        let mut last = parts.pop().expect("one at least");
+        for _ in 0..2 {
+            let frame = HeapFrame::new(vec![0; 60]);
+            match parts.first_mut() {
+                None => last.push(us(0), us(0), frame),
+                Some(first) => {
+                    first.push(us(0), us(0), frame);
+                    let departure = first.next_departure().expect("it is ready");
+                    let way = first.way_of(0, &departure.frame);
+                    last.hand(0, us(0), us(0), departure.frame, way);
+                }
+            }
+        }
+        while let Some(departure) = last.next_departure() {
+            let tag = last.tag(&departure);
+            last.sliced(0, tag, departure.at, departure.at);
+        }
+        let slices = last.slices().expect("they were asked for");
+        slices.slices.iter().find(|slice| slice.figures.name == "queueing").expect("a slice").raw_mean_ns
+    };
+    // Both are looked at, at 0 and 1 µs; the first has gone at 2 µs, and the second is first in the queue at 3 µs.
+    assert_eq!(queueing(1), (0.0 + 2_000.0) / 2.0);
+    // Between threads there is a wait, so the first is asked for, too: at 2 µs, and the second at 4 µs.
+    assert_eq!(queueing(2), (2_000.0 + 3_000.0) / 2.0);
+}
+
+#[test]
 fn one_frame_in_a_burst_is_not_always_the_same() {
     let all = bursts(20_000, 1, 1);
     let some = bursts(20_000, BURST, 1);
