@@ -115,7 +115,13 @@ impl Interface {
         Ok(flags.into())
     }
 
-    /// Queues that receive and queues that do both, receiving and sending; of the latter also how many there could be.
+    /// It has one transmit queue, so that frames which leave in any way keep their order.
+    pub(crate) fn sends_by_one_queue(&self) -> Result<bool> {
+        let channels = self.channels()?.unwrap_or_default();
+        Ok(channels.tx + channels.combined <= 1)
+    }
+
+    /// Queues that receive, that send, and that do both; of the last also how many there could be.
     /// None where the driver does not tell.
     fn channels(&self) -> Result<Option<Channels>> {
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };

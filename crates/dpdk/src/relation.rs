@@ -45,6 +45,11 @@ impl Place {
     }
 }
 
+/// Whether an interface of the calling thread's network namespace is one end of a veth pair.
+pub(crate) fn is_veth(interface: &Interface) -> Result<bool> {
+    Ok(Place::of(interface.clone())?.kind.as_deref() == Some("veth"))
+}
+
 /// How two interfaces of the calling thread's network namespace hang together, if they do. Where others are between
 /// them, as a bridge behind a veth, that is not seen.
 ///

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{eal, frame, inside, number, veth};
+use common::{eal, frame, inside, ip, number, veth};
 use dpdk::{BURST, Burst, PacketRing, Pool, Port, PortConfig, RingConfig, Vdev};
 use packet::Frame;
 use std::time::{Duration, Instant};
@@ -74,4 +74,57 @@ fn sends_10_000() {
         }
     }
     assert_eq!(seen, 1000);
+}
+
+/// Sends bursts of 1, 2, 3, 1, 2, 3 … frames of an interface whose departures wait for the clock; gives how many the driver
+/// sent of how many in all, after it was seen that they arrived in order.
+fn driven(interface: &str, peer: &str) -> Option<(u64, u64)> {
+    let room = Vdev::af_xdp_data_room(1500).expect("an MTU for XDP");
+    let pool = Pool::new(eal(), &format!("pool-{interface}"), 16_384, room).expect("pool");
+    let opened = Port::open(eal(), Vdev::af_xdp(interface, 1), &pool, &PortConfig::default());
+    let mut started = match opened.and_then(Port::start) {
+        Ok(started) => started,
+        Err(error) => {
+            println!("SKIP: {error}");
+            return None;
+        }
+    };
+    let mut ring = PacketRing::open(peer, &RingConfig::default()).expect("ring");
+    started.tx[0].send_by_calls().expect("a socket");
+    let (mut burst, mut next) = (Burst::new(), 0);
+    for frames in [1, 2, 3].into_iter().cycle().take(900) {
+        pool.alloc_up_to(&mut burst, frames);
+        for mbuf in &mut burst {
+            mbuf.copy_from(&frame(next, 60)).expect("room");
+            next += 1;
+        }
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !burst.is_empty() {
+            assert!(Instant::now() < deadline, "stuck at {next}");
+            let _ = started.tx[0].send(&mut burst);
+        }
+    }
+    let mut got = Vec::new();
+    while got.len() < next as usize {
+        let Some(batch) = ring.next(Duration::from_millis(500)).expect("ring") else { break };
+        got.extend(batch.iter().filter_map(|received| number(received.bytes)));
+    }
+    assert!(got.iter().copied().eq(0..next), "{} of {next} came, or not in order", got.len());
+    Some((started.port.stats().expect("counters").tx_frames, next))
+}
+
+#[test]
+fn what_leaves_alone_goes_by_calls_and_overtakes_nothing() {
+    if !inside("what_leaves_alone_goes_by_calls_and_overtakes_nothing", "-n") {
+        return;
+    }
+    veth("nlc", "nld", 1500);
+    let Some(by_driver) = driven("nlc", "nld") else { return };
+    assert_eq!(by_driver, (1_500, 1_800), "those in bursts");
+    ip("link add nle numtxqueues 4 numrxqueues 4 type veth peer name nlf numtxqueues 4 numrxqueues 4");
+    for end in ["nle", "nlf"] {
+        ip(&format!("link set {end} up"));
+    }
+    // Which of several queues a packet socket takes is the kernel's choice.
+    assert_eq!(driven("nle", "nlf"), Some((1_800, 1_800)));
 }
