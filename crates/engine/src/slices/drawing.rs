@@ -14,15 +14,15 @@ pub(super) struct Drawing {
     every: u64,
     random: Random,
     followed: u64,
-    /// The first frame of the present stratum, how long its run is, and how many of that are still to come.
-    first: u64,
+    /// How long the present run is, where it begins in its stratum, and how many of it are still to come.
     run: u64,
+    begins: u64,
     more: u64,
 }
 
 impl Drawing {
     pub(super) fn new(every: u64, seed: u64) -> Drawing {
-        Drawing { every, random: Random::stream(seed, "slices"), followed: 0, first: 1, run: 1, more: 1 }
+        Drawing { every, random: Random::stream(seed, "slices"), followed: 0, run: 1, begins: 0, more: 1 }
     }
 
     /// Frame `number` is followed; gives which one is next.
@@ -32,12 +32,19 @@ impl Drawing {
         if self.more > 0 {
             return number.saturating_add(1);
         }
-        self.first = self.first.saturating_add(self.every.saturating_mul(self.run));
+        let (ends, stratum) = (self.begins.saturating_add(self.run), self.stratum());
+        let (rest, over) = (stratum.saturating_sub(ends), ends.saturating_sub(stratum));
         self.run = if self.followed < FEW { 1 } else { (self.followed / PART).min(LONGEST) };
         self.more = self.run;
         // Of all frames none is left out.
-        let begins = if self.every == 1 { 0 } else { self.random.below(self.every.saturating_mul(self.run)) };
-        self.first.saturating_add(begins).max(number.saturating_add(1))
+        let drawn = if self.every == 1 { 0 } else { self.random.below(self.stratum()) };
+        self.begins = drawn.max(over);
+        number.saturating_add(1).saturating_add(rest).saturating_add(self.begins - over)
+    }
+
+    /// Of so many frames the present run is.
+    fn stratum(&self) -> u64 {
+        self.every.saturating_mul(self.run)
     }
 }
 
@@ -77,6 +84,17 @@ mod tests {
         let mut pieces = [0.0_f64; 64];
         got.iter().for_each(|number| pieces[(number % 2_048 / 32) as usize] += 64.0 / got.len() as f64);
         assert!(pieces.iter().all(|share| (share - 1.0).abs() < 0.3), "{pieces:?}");
+    }
+
+    #[test]
+    fn who_was_away_goes_on_from_where_the_frames_are() {
+        let mut drawing = Drawing::new(64, 7);
+        let mut number = 1;
+        for _ in 0..10_000 {
+            let next = drawing.after(number);
+            assert!((1..2 * 64 * LONGEST).contains(&(next - number)), "from {number} to {next}");
+            number = next + 15_000;
+        }
     }
 
     #[test]
