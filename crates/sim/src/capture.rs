@@ -17,6 +17,9 @@ use std::time::Duration;
 
 /// The first bytes of a pcapng file: the type of its section header block.
 const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// The first bytes of what packs captures.
+const COMPRESSED: [(&[u8], &str); 4] =
+    [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zX", "xz"), (b"BZh", "bzip2")];
 /// No Ethernet frame is longer; a record that says so is broken.
 const LONGEST_RECORD: u32 = 262_144;
 /// Bytes of the headers of classic captures: of the file and of each record.
@@ -78,6 +81,9 @@ impl CaptureReader {
             ErrorKind::UnexpectedEof => not_a_capture("it is shorter than a capture's header".into()),
             _ => unreadable(cause),
         })?;
+        if let Some((_, program)) = COMPRESSED.iter().find(|(first, _)| magic.starts_with(first)) {
+            return Err(SimError::Compressed { path: path.to_owned(), program });
+        }
         let file = Counting { file: Cursor::new(magic).chain(file), read: 0 };
         let format = if magic == PCAPNG_MAGIC {
             let reader = PcapNgReader::new(file).map_err(|error| not_a_capture(error.to_string()))?;
@@ -363,6 +369,9 @@ mod tests {
             std::fs::write(&path, content).expect("writable");
             assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::NotACapture { .. })), "{content:?}");
         }
+        std::fs::write(&path, b"\x1f\x8b\x08\0").expect("writable");
+        let told = CaptureReader::open(&path).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(told.contains("gzip: unpack it first, as gzip -dc /"), "{told}");
         assert!(matches!(CaptureReader::open(folder.path()).err(), Some(SimError::NotACapture { .. })));
         assert!(matches!(CaptureReader::open(&folder.path().join("none")).err(), Some(SimError::Read { .. })));
     }

@@ -25,6 +25,14 @@ pub enum SimError {
         /// What the system said.
         cause: std::io::Error,
     },
+    /// A capture is packed.
+    #[error("{} is compressed by {program}: unpack it first, as {program} -dc {} > FILE does", path.display(), path.display())]
+    Compressed {
+        /// The file.
+        path: PathBuf,
+        /// Who unpacks it.
+        program: &'static str,
+    },
     /// A file is no capture.
     #[error("{} is no capture: {why}: give a pcap or pcapng file", path.display())]
     NotACapture {
