@@ -147,12 +147,12 @@ fn who_finds_nobody_in_the_queue_does_not_queue() {
             last.sliced(0, tag, departure.at, departure.at);
         }
         let slices = last.slices().expect("they were asked for");
-        slices.slices.iter().find(|slice| slice.figures.name == "queueing").expect("a slice").raw_mean_ns
+        slices.slices.iter().find(|slice| slice.figures.name == "queueing").expect("a slice").raw_mean_ns as u64
     };
     // Both are looked at, at 0 and 1 µs; the first has gone at 2 µs, and the second is first in the queue at 3 µs.
-    assert_eq!(queueing(1), (0.0 + 2_000.0) / 2.0);
+    assert_eq!(queueing(1), 2_000 / 2);
     // Between threads there is a wait, so the first is asked for, too: at 2 µs, and the second at 4 µs.
-    assert_eq!(queueing(2), (2_000.0 + 3_000.0) / 2.0);
+    assert_eq!(queueing(2), (2_000 + 3_000) / 2);
 }
 
 #[test]
