@@ -33,7 +33,15 @@ impl Header {
 enum Between {
     Window(u64),
     Pace(f64),
-    Lost { unfinished: u64, evicted: u64 },
+    Lost {
+        unfinished: u64,
+        evicted: u64,
+    },
+    /// The last line, with the number of records before it: a writer that was killed leaves a file that may well end with
+    /// a whole line.
+    End {
+        records: u64,
+    },
 }
 
 /// A line of a file of records, but for the first.
@@ -59,6 +67,7 @@ pub enum Entry {
 pub struct JournalWriter {
     path: PathBuf,
     file: BufWriter<File>,
+    records: u64,
 }
 
 impl JournalWriter {
@@ -68,7 +77,7 @@ impl JournalWriter {
     /// When it cannot be made.
     pub fn create(path: &Path) -> Result<JournalWriter, Error> {
         let file = File::create(path).map_err(|cause| problem(path, format!("cannot be written: {cause}")))?;
-        Ok(JournalWriter { path: path.to_owned(), file: BufWriter::new(file) })
+        Ok(JournalWriter { path: path.to_owned(), file: BufWriter::new(file), records: 0 })
     }
 
     /// Writes the first line; once, before the records.
@@ -80,7 +89,11 @@ impl JournalWriter {
         self.flush()
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    /// Gives the file what was written so far, for those who read it when this process has been killed.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn flush(&mut self) -> Result<(), Error> {
         self.file.flush().map_err(|cause| problem(&self.path, format!("cannot be written: {cause}")))
     }
 
@@ -113,6 +126,7 @@ impl JournalWriter {
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&mut self, record: &Record) -> Result<(), Error> {
+        self.records += 1;
         self.line(record)
     }
 
@@ -126,6 +140,7 @@ impl JournalWriter {
     /// # Errors
     /// When the file cannot be written.
     pub fn finish(mut self) -> Result<(), Error> {
+        self.line(&Between::End { records: self.records })?;
         self.flush()
     }
 }
@@ -139,6 +154,8 @@ pub struct Journal {
     lines: std::io::Lines<BufReader<File>>,
     number: u64,
     header: Header,
+    records: u64,
+    ended: bool,
 }
 
 impl Journal {
@@ -160,7 +177,7 @@ impl Journal {
         if header.schema != 1 {
             return Err(problem(path, format!("is of schema {}, this version reads 1", header.schema)));
         }
-        Ok(Journal { path: path.to_owned(), lines: file.lines(), number: 1, header })
+        Ok(Journal { path: path.to_owned(), lines: file.lines(), number: 1, header, records: 0, ended: false })
     }
 
     /// The first line.
@@ -174,20 +191,32 @@ impl Iterator for Journal {
     type Item = Result<Entry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let line = self.lines.next()?;
+        let Some(line) = self.lines.next() else {
+            let cut = "ends without its last line: whoever wrote it was ended, and some packets may be missing";
+            return (!std::mem::replace(&mut self.ended, true)).then(|| Err(problem(&self.path, cut.to_owned())));
+        };
         self.number += 1;
         let at = |what: String| problem(&self.path, format!("line {}: {what}", self.number));
         Some(match line {
             Ok(line) => match serde_json::from_str::<Between>(&line) {
-                Ok(Between::Window(window)) => Ok(Entry::Window(window)),
                 // Nothing takes less than no time, nor for ever.
                 Ok(Between::Pace(pace)) if !(0.0..1e9).contains(&pace) => Err(at(format!("{pace} is no pace"))),
+                _ if self.ended => Err(at("stands behind the last one: give one file of records".into())),
+                Ok(Between::Window(window)) => Ok(Entry::Window(window)),
                 Ok(Between::Pace(pace)) => Ok(Entry::Pace(pace)),
                 Ok(Between::Lost { unfinished, evicted }) => Ok(Entry::Lost { unfinished, evicted }),
+                Ok(Between::End { records }) if records != self.records => {
+                    Err(at(format!("the end of {records} packets, of which {} are here", self.records)))
+                }
+                Ok(Between::End { .. }) => {
+                    self.ended = true;
+                    return self.next();
+                }
                 Err(_) => match serde_json::from_str::<Record>(&line) {
                     Ok(record) if record.stamps.is_empty() => Err(at("a record without stamps".into())),
                     Ok(mut record) => {
                         record.order();
+                        self.records += 1;
                         Ok(Entry::Record(Box::new(record)))
                     }
                     Err(cause) => Err(at(format!("no record: {cause}"))),

@@ -8,6 +8,16 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+/// Whoever kills the run has the packets up to then.
+#[test]
+fn packets_are_in_the_file_before_the_run_ends() {
+    let Some((bench, _turn)) = bench() else { return };
+    let script = "python3 ping-pong.py tcp 127.0.0.1 4 3; for n in $(seq 100); do
+                  test $(grep -c stamps records.jsonl) = 6 && exit; sleep 0.1; done; exit 9";
+    let finished = super::follow(&bench, &["-w", "records.jsonl"], &["sh", "-c", script]);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+}
+
 #[test]
 fn records_are_written_and_read_again() {
     let Some((bench, _turn)) = bench() else { return };
@@ -43,6 +53,32 @@ fn records_are_written_and_read_again() {
     assert!(cut.stderr.contains("cut.jsonl: line "), "{}", cut.stderr);
     let cut: Value = serde_json::from_str(&cut.stdout).expect("one object");
     assert_eq!(cut["packets"]["seen"].as_u64(), live["packets"]["seen"].as_u64().map(|seen| seen - 1));
+    // It may have been killed between two lines: none is the last of a whole file then.
+    let whole = String::from_utf8(bench.read("records.jsonl")).expect("text");
+    let lines: Vec<&str> = whole.lines().collect();
+    let some = |bench: &Bench, kept: &[&str]| {
+        bench.write("some.jsonl", kept.join("\n") + "\n");
+        bench.run(["slice", "kernel", "--json", "-r", "some.jsonl"])
+    };
+    for kept in [&lines[..1], &lines[..lines.len() / 2], &lines[..lines.len() - 1]] {
+        let finished = some(&bench, kept);
+        let records = kept.iter().filter(|line| line.contains("stamps")).count();
+        assert_eq!((finished.status, finished.complaints().len()), (Some(2), 1), "{}", finished.stderr);
+        assert!(finished.stderr.contains("some.jsonl: ends without its last line"), "{}", finished.stderr);
+        let read: Value = serde_json::from_str(&finished.stdout).expect("one object");
+        assert_eq!(read["packets"]["seen"].as_u64(), Some(records as u64), "{}", finished.stdout);
+    }
+    // A packet that is not there, and what is of another file.
+    let without: Vec<&str> =
+        lines.iter().enumerate().filter(|(n, _)| *n != lines.len() - 2).map(|(_, line)| *line).collect();
+    for (kept, told) in [
+        (without, "the end of 100 packets, of which 99 are here"),
+        ([&lines[..], &lines[1..]].concat(), "behind the last"),
+    ] {
+        let finished = some(&bench, &kept);
+        assert_eq!(finished.status, Some(2), "{}", finished.stderr);
+        assert!(finished.stderr.contains(told), "{}", finished.stderr);
+    }
     // Stamps that run backwards, as those of two CPUs may, add nothing: the slices are still the whole way.
     let late = |line: &str| {
         let mut record: Value = serde_json::from_str(line).expect("a record");

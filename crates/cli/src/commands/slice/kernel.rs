@@ -415,6 +415,7 @@ impl Run<'_> {
             self.note(|journal| journal.pace(pace));
         }
         kernel.records(Some(LOOK), |record| self.take(&record));
+        self.note(JournalWriter::flush);
         Ok(())
     }
 
