@@ -60,8 +60,8 @@ impl Fresh {
     #[inline(never)]
     fn make(&mut self, (tx, planner): (&TxQueue, &FillerPlanner), rounds: &mut Rounds<'_>) {
         let pipeline = &mut rounds.pipeline;
-        for _ in 0..rounds.intake.make(&mut self.frames) {
-            pipeline.refuse(FrameLen::new(0), DropReason::TooLong);
+        for length in rounds.intake.make(&mut self.frames) {
+            pipeline.refuse(length, DropReason::TooLong);
         }
         self.frames.retain(|frame| {
             let carried = tx.carries(frame);

@@ -99,11 +99,11 @@ impl Intake {
         matches!(self.from, From::Stream { .. })
     }
 
-    /// Makes some frames of a stream, past the pipeline. Gives how many no buffer holds.
-    pub(crate) fn make(&mut self, burst: &mut Burst) -> usize {
+    /// Makes some frames of a stream, past the pipeline. Gives the lengths of those that no buffer holds.
+    pub(crate) fn make(&mut self, burst: &mut Burst) -> Vec<FrameLen> {
         match &mut self.from {
             From::Stream { maker, .. } => maker.make(burst, AHEAD),
-            _ => 0,
+            _ => Vec::new(),
         }
     }
 
@@ -134,8 +134,8 @@ impl Intake {
                 let ahead = if settled { 0 } else { self.limit.saturating_sub(pipeline.held()) as usize };
                 let wanted = AHEAD.saturating_sub(pipeline.ready()).max(ahead.min(AHEAD));
                 let wanted = if settled { wanted.min(most) } else { wanted };
-                for _ in 0..maker.make(&mut self.received, wanted) {
-                    pipeline.refuse(FrameLen::new(0), DropReason::TooLong);
+                for length in maker.make(&mut self.received, wanted) {
+                    pipeline.refuse(length, DropReason::TooLong);
                 }
                 let made = self.received.len();
                 for frame in self.received.drain() {

@@ -64,26 +64,26 @@ impl Maker {
         &self.stream
     }
 
-    /// Adds up to `most` frames to a burst. Gives how many were left out since no buffer holds them.
+    /// Adds up to `most` frames to a burst. Gives the lengths of those that were left out since no buffer holds them.
     #[inline]
-    pub(crate) fn make(&mut self, burst: &mut Burst, most: usize) -> usize {
+    pub(crate) fn make(&mut self, burst: &mut Burst, most: usize) -> Vec<FrameLen> {
         let most = most.min(usize::try_from(self.left).unwrap_or(most));
         let before = burst.len();
         if let Some(length) = self.laid {
             self.left -= self.pool.take_up_to(burst, most, length) as u64;
             self.stream.patch(burst.as_mut_slice()[before..].iter_mut().map(|frame| frame.bytes_mut()));
-            return 0;
+            return Vec::new();
         }
         self.left -= self.pool.alloc_up_to(burst, most) as u64;
-        let mut refused = 0;
+        let mut refused = Vec::new();
         for frame in &mut burst.as_mut_slice()[before..] {
             let written = self.stream.next_frame(move |length| {
-                frame.set_len(length)?;
-                Ok::<_, dpdk::Error>(frame.bytes_mut())
+                frame.set_len(length).map_err(|_| FrameLen::of_captured(length as u32))?;
+                Ok::<_, FrameLen>(frame.bytes_mut())
             });
-            refused += usize::from(written.is_err());
+            refused.extend(written.err());
         }
-        if refused > 0 {
+        if !refused.is_empty() {
             // They are as empty as they came from the pool.
             burst.retain(|frame| frame.len() > 0);
         }
