@@ -31,6 +31,8 @@ struct Port {
     state: (bool, bool),
     /// The smallest MTU that it had, if it was lowered.
     lowered_to: Option<u32>,
+    /// The smallest MTU that its other end had, if that was smaller.
+    far_end: Option<u32>,
 }
 
 /// The interfaces among the ports of a run that have a carrier now.
@@ -55,7 +57,8 @@ impl Watched {
         carriers: Vec<String>,
     ) -> Self {
         let ports = workers.iter().flat_map(Worker::interfaces);
-        let ports = ports.map(|interface| Port { interface, state: (true, true), lowered_to: None }).collect();
+        let ports =
+            ports.map(|interface| Port { interface, state: (true, true), lowered_to: None, far_end: None }).collect();
         let receiver = receiver.and_then(|arrivals| arrivals.port.interface());
         let others = receiver.into_iter().chain(request.on.as_ref().map(|on| on.interface.as_str()));
         let numbered = |name: &str| Some((name.to_owned(), dpdk::link(name).ok()?.index));
@@ -86,12 +89,14 @@ impl Watched {
     }
 
     fn look(&mut self) {
-        for Port { interface, state, lowered_to } in &mut self.ports {
+        let least = |one: Option<u32>, other| one.into_iter().chain(other).min();
+        for Port { interface, state, lowered_to, far_end } in &mut self.ports {
             // Of a device that went with its port this is what was seen last.
             let Some(now) = interface.state() else { continue };
             *state = now;
-            let mtu = interface.follow_mtu();
-            *lowered_to = lowered_to.zip(mtu).map(|(one, other)| one.min(other)).or(*lowered_to).or(mtu);
+            let narrower = interface.follow_mtu();
+            *lowered_to = least(*lowered_to, narrower.own);
+            *far_end = least(*far_end, narrower.far);
         }
         let port = self.ports.iter().map(|port| &port.interface).find(|interface| interface.has_gone());
         let other = self.others.iter().find(|(_, index)| !dpdk::is_there(*index));
@@ -111,7 +116,7 @@ impl Watched {
     /// Tells what became of them during the run. Gives what to say at its end if one has gone.
     pub(crate) fn failure(mut self) -> Option<Failure> {
         self.look();
-        for Port { interface, state, lowered_to } in &self.ports {
+        for Port { interface, state, lowered_to, far_end } in &self.ports {
             let name = interface.name();
             match *state {
                 (false, _) => output::note(format!(
@@ -125,6 +130,11 @@ impl Watched {
             if let Some(mtu) = lowered_to {
                 output::note(format!(
                     "{name} had its MTU lowered to {mtu} during the run: longer frames were dropped as too-long since, and some of the first 0.1 s may count as out"
+                ));
+            }
+            if let Some(mtu) = far_end {
+                output::note(format!(
+                    "{name} leads to an interface with an MTU of {mtu}, which takes nothing longer: such frames are dropped as too-long; give both ends of the pair one MTU, by ip link set"
                 ));
             }
         }

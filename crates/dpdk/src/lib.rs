@@ -62,7 +62,7 @@ pub use outgoing::Outgoing;
 pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};
 pub use packet_sender::PacketSender;
 pub use pool::Pool;
-pub use port::{Port, PortConfig, PortInfo, PortInterface, PortStats, Started};
+pub use port::{Narrower, Port, PortConfig, PortInfo, PortInterface, PortStats, Started};
 pub use priority::wake_first;
 pub use queues::{RxQueue, TxQueue};
 pub use relation::{Relation, relation};

@@ -13,14 +13,9 @@ pub(crate) const HEADERS: usize = 32;
 /// # Errors
 /// [`Error::NoInterface`], [`Error::System`].
 pub(crate) fn ask(interface: &Interface, what: &str) -> Result<Vec<u8>> {
-    let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW)?);
-    let mut answer = vec![0; 1 << 16];
-    let read = netlink.write_all(&question(interface.index)).and_then(|()| netlink.read(&mut answer));
-    match read.and_then(|length| attributes_in(&answer[..length]).map(|_| length)) {
-        Ok(length) => {
-            answer.truncate(length);
-            Ok(answer)
-        }
+    let netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW)?);
+    match ask_by(netlink, &question(interface.index, None)) {
+        Ok(answer) => Ok(answer),
         Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
             Err(Error::NoInterface { name: interface.name.clone() })
         }
@@ -28,15 +23,44 @@ pub(crate) fn ask(interface: &Interface, what: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// RTM_GETLINK for one interface.
-fn question(index: u32) -> Vec<u8> {
-    let mut question = Vec::with_capacity(HEADERS);
-    question.extend((HEADERS as u32).to_ne_bytes());
+/// The MTU of a veth's other end, in whichever network namespace that is. `None` of other kinds, and where the kernel
+/// does not tell: it wants CAP_NET_ADMIN there.
+pub(crate) fn far_mtu(interface: &Interface) -> Option<u32> {
+    let answer = ask(interface, "the other end").ok()?;
+    let all = attributes_in(&answer).ok()?;
+    let (_, about) = all.iter().find(|(kind, _)| *kind == libc::IFLA_LINKINFO)?;
+    attributes(about).into_iter().find(|(kind, name)| *kind == libc::IFLA_INFO_KIND && name.starts_with(b"veth"))?;
+    let far = question(number(&all, libc::IFLA_LINK)?, number(&all, libc::IFLA_LINK_NETNSID));
+    let netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW).ok()?);
+    let answer = ask_by(netlink, &far).ok()?;
+    number(&attributes_in(&answer).ok()?, libc::IFLA_MTU)
+}
+
+fn ask_by(mut netlink: File, question: &[u8]) -> io::Result<Vec<u8>> {
+    netlink.write_all(question)?;
+    let mut answer = vec![0; 1 << 16];
+    let length = netlink.read(&mut answer)?;
+    answer.truncate(length);
+    attributes_in(&answer)?;
+    Ok(answer)
+}
+
+/// RTM_GETLINK for one interface, of another network namespace by the number that this one has for it.
+fn question(index: u32, namespace: Option<u32>) -> Vec<u8> {
+    const ATTRIBUTE: u16 = 8;
+    let length = HEADERS + if namespace.is_some() { usize::from(ATTRIBUTE) } else { 0 };
+    let mut question = Vec::with_capacity(length);
+    question.extend((length as u32).to_ne_bytes());
     question.extend(libc::RTM_GETLINK.to_ne_bytes());
     question.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
     question.extend([0; 12]);
     question.extend(index.to_ne_bytes());
     question.extend([0; 8]);
+    if let Some(namespace) = namespace {
+        question.extend(ATTRIBUTE.to_ne_bytes());
+        question.extend(libc::IFLA_TARGET_NETNSID.to_ne_bytes());
+        question.extend(namespace.to_ne_bytes());
+    }
     question
 }
 

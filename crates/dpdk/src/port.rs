@@ -2,6 +2,7 @@ use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::{self, Interface};
 use crate::losses::{self, Sockets};
+use crate::netlink;
 use crate::packet_ring::leave_out_outgoing;
 use crate::queues::{RxQueue, TxQueue};
 use crate::xdp::Claim;
@@ -128,13 +129,23 @@ pub struct Started {
 }
 
 /// The longest frame that reaches the line, in bytes without FCS: what is longer the kernel or the NIC drops after
-/// the driver has counted it.
+/// the driver has counted it. What the other end of a veth pair refuses is worse: the kernel keeps it in the packet ring,
+/// at the head of all that follows, or says that there is no room now.
 #[derive(Debug)]
 pub(crate) struct MaxFrame {
     /// When the port was opened: its buffers are made for that.
     pub(crate) at_open: usize,
     /// When somebody looked last.
     now: AtomicUsize,
+}
+
+/// MTUs in bytes that are smaller than one would think.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Narrower {
+    /// The interface's own, where it was larger when the port was opened.
+    pub own: Option<u32>,
+    /// That of a veth's other end, where it is smaller than the interface's.
+    pub far: Option<u32>,
 }
 
 impl MaxFrame {
@@ -146,12 +157,15 @@ impl MaxFrame {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Looks at the MTU of the interface of this number, and gives it where it is smaller than it was at first.
-    pub(crate) fn follow(&self, index: u32) -> Option<u32> {
-        let mtu = Interface::numbered(index)?.mtu().ok()?;
-        let longest = (mtu as usize + ETHERNET).min(self.at_open);
-        self.now.store(longest, Ordering::Relaxed);
-        (longest < self.at_open).then_some(mtu)
+    /// Looks at the MTU of the interface of this number and at its other end's. Gives each where it is smaller: its own
+    /// than it was at first, the other end's than its own.
+    pub(crate) fn follow(&self, index: u32) -> Narrower {
+        let Some(interface) = Interface::numbered(index) else { return Narrower::default() };
+        let Ok(mtu) = interface.mtu() else { return Narrower::default() };
+        let far = netlink::far_mtu(&interface).filter(|far| *far < mtu);
+        let longest = |mtu: u32| (mtu as usize + ETHERNET).min(self.at_open);
+        self.now.store(longest(far.unwrap_or(mtu)), Ordering::Relaxed);
+        Narrower { own: (longest(mtu) < self.at_open).then_some(mtu), far }
     }
 }
 
@@ -200,10 +214,10 @@ impl PortInterface {
         (!goes).then_some((up, carrier))
     }
 
-    /// Looks at its MTU, which transmit queues then go by ([`TxQueue::follow_link`]). Gives it, in bytes, where it is
-    /// smaller than when the port was opened.
+    /// Looks at its MTU and its other end's, which transmit queues then go by ([`TxQueue::follow_link`]), and gives
+    /// what is smaller.
     #[must_use]
-    pub fn follow_mtu(&self) -> Option<u32> {
+    pub fn follow_mtu(&self) -> Narrower {
         self.max_frame.follow(self.index)
     }
 
@@ -667,6 +681,9 @@ impl PortInner {
             (None, None) => usize::from(u16::MAX),
         };
         self.max_frame = MaxFrame::new(longest);
+        if let Some(interface) = &self.interface {
+            self.max_frame.follow(interface.index);
+        }
         Ok(())
     }
 }

@@ -116,6 +116,8 @@ pub struct TxQueue {
     queue: u16,
     max_frame: usize,
     oversize: u64,
+    /// Calls that took nothing, in a row.
+    refusals: u32,
     /// Sends frames past the driver: each, or each that leaves alone.
     calls: Option<Calls>,
     only_alone: bool,
@@ -138,10 +140,15 @@ impl Calls {
     }
 }
 
+/// After how many calls in a row that took nothing the link is looked at, and each time after as many again: some
+/// milliseconds.
+const LOOK_AT_LINK: u32 = 4_096;
+
 impl TxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Self {
         let max_frame = port.max_frame.now();
-        TxQueue { port, queue, max_frame, oversize: 0, calls: None, only_alone: false, not_sync: PhantomData }
+        let not_sync = PhantomData;
+        TxQueue { port, queue, max_frame, oversize: 0, refusals: 0, calls: None, only_alone: false, not_sync }
     }
 
     /// From now on each frame is sent by a system call of ours, where the driver is `net_af_packet` or `net_tap`, and where
@@ -200,7 +207,10 @@ impl TxQueue {
                 }
                 refused => Some(refused),
             });
-            if refused.is_some_and(|refused| refused.is_err_and(|error| error.is_too_long()))
+            self.refusals = if taken == 0 { self.refusals.wrapping_add(1) } else { 0 };
+            // Nobody says when the other end of a veth pair gets a smaller MTU: it looks like a full queue, for ever.
+            let stuck = self.refusals > 0 && self.refusals.is_multiple_of(LOOK_AT_LINK);
+            if (stuck || refused.is_some_and(|refused| refused.is_err_and(|error| error.is_too_long())))
                 && let Some(interface) = &self.port.interface
             {
                 self.port.max_frame.follow(interface.index);
@@ -232,7 +242,7 @@ impl TxQueue {
     }
 
     /// The longest frame that the link carries, in bytes without FCS, as of when the port was opened or
-    /// [`follow_link`](TxQueue::follow_link) was called: the interface's MTU and 14 bytes. A frame with a VLAN tag
+    /// [`follow_link`](TxQueue::follow_link) was called: 14 bytes and the MTU of the interface, or of a veth's other end. A frame with a VLAN tag
     /// may have 4 more.
     #[must_use]
     pub fn max_frame(&self) -> usize {

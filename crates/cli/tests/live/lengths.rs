@@ -65,3 +65,48 @@ fn frames_that_an_mtu_lowered_during_a_run_forbids_are_dropped_and_told() {
         assert!(long < short && long + short == number(&report, "/out/frames"), "{pacing}: {report}");
     }
 }
+
+/// The kernel keeps such a frame at the head of a packet ring, or says that there is no room for it, for ever.
+#[test]
+fn frames_too_long_for_the_other_end_of_a_pair_hold_up_nobody() {
+    let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 9018B' --stream 'udp 10.0.0.1:1 > 10.0.0.2:3 size 100B'";
+    let Some(bed) = Bed::shared("far-end", |topology| topology.mtu = 9_000) else { return };
+    bed.stdout(Node::Server, "ip link set eth0 mtu 1500");
+    for pacing in ["--gap 500us", ""] {
+        let line = format!("gen --out if:s0,driver=af_packet --json --count 200 {streams} {pacing}");
+        let finished = bed.run(Node::Box, &line);
+        let report = finished.report();
+        assert_eq!(number(&report, "/out/frames"), 100, "{pacing}: {report}");
+        assert_eq!(number(&report, "/drops/too-long"), 100, "{pacing}: {report}");
+        assert!(finished.stderr.contains("s0 leads to an interface with an MTU of 1500"), "{finished:?}");
+    }
+    // What is carried, too.
+    let shape = bed.between("--in if:c0,driver=af_packet --out if:s0,driver=af_packet", "");
+    bed.send(1, 4_000, "1kpps", 50);
+    let answered = bed.output(Node::Client(1), "ping -c 3 -i 0.2 -W 2 10.77.0.100");
+    assert!(answered.status.success(), "{answered:?}");
+    assert_eq!(number(&shape.stop().report(), "/drops/too-long"), 50);
+    // Nobody tells of another MTU in another namespace: only that nothing is taken any more does.
+    bed.stdout(Node::Server, "ip link set eth0 mtu 9000");
+    let line = format!("gen --out if:s0,driver=af_packet --json --duration 50s {streams} --gap 500us");
+    let sender = bed.start(Node::Box, &line);
+    await_counter(&bed, "s0", "tx_packets", 200);
+    bed.stdout(Node::Server, "ip link set eth0 mtu 1500");
+    let sent: u64 =
+        bed.stdout(Node::Box, "cat /sys/class/net/s0/statistics/tx_packets").trim().parse().expect("a count");
+    await_counter(&bed, "s0", "tx_packets", sent + 200);
+    let finished = sender.stop();
+    assert!(finished.stderr.contains("s0 leads to an interface with an MTU of 1500"), "{finished:?}");
+}
+
+#[test]
+fn what_no_buffer_holds_counts_as_long_as_it_was_to_be() {
+    let Some(bed) = Bed::shared("no-buffer", |_| {}) else { return };
+    for pacing in ["--gap 1ms", "", "--gap 1ms --pacer filler --line-rate 1G"] {
+        let line =
+            "gen --out if:s0,driver=af_packet --json --count 20 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 9018B,100B'";
+        let report = bed.run(Node::Box, &format!("{line} {pacing}")).report();
+        assert_eq!(number(&report, "/drops/too-long"), 10, "{pacing}: {report}");
+        assert_eq!(number(&report, "/in/bytes"), 10 * 9_118, "{pacing}: {report}");
+    }
+}
