@@ -8,6 +8,7 @@ use crate::map::{Map, lock, ticks};
 use crate::ring::{Direction, check, open_or_make};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -117,6 +118,12 @@ impl Reader {
         }
         let what = "the ring was cut while it was read: remove it, and start the program again, which makes a new one";
         Err(io::Error::new(io::ErrorKind::InvalidData, what))
+    }
+
+    /// Whether the ring's file has no name any more, so that programs to come make another one.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.nlink() == 0)
     }
 
     /// Turns the probes on or off: blocks that are begun from now on are measured, or not. A program whose ring is full

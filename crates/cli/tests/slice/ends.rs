@@ -198,6 +198,27 @@ fn nothing_is_left_in_the_kernel_after_kill_9() {
     assert!(gone(&text), "left behind: {text}");
 }
 
+/// A program that comes then makes another ring, of which the reader knows nothing.
+#[test]
+fn a_ring_that_is_removed_is_told() {
+    let bench = Bench::new();
+    let ring = probe::Ring::configure(bench.path("ring"), 1 << 16).expect("it is made");
+    let mut attach = Command::new(env!("CARGO_BIN_EXE_netlathe"));
+    attach.args(["slice", "attach", "ring", "--duration", "2s"]);
+    let attach = attach.current_dir(bench.path("")).stdout(Stdio::null()).stderr(Stdio::piped());
+    let attach = attach.spawn().expect("the binary is built");
+    // The word that turns the probes on.
+    while fs::read(bench.path("ring")).expect("it is there")[24] == 0 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    fs::remove_file(bench.path("ring")).expect("it is there");
+    let output = attach.wait_with_output().expect("it is ours");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("ring was removed while it was read"), "{stderr}");
+    drop(ring);
+}
+
 /// It takes the program with it, but not its reader.
 #[test]
 fn a_ring_that_is_cut_ends_its_reader_with_its_report() {

@@ -122,6 +122,12 @@ impl Attach {
         let head = Head::of(&reader).map_err(|cause| self.problem(&cause))?;
         let mut gathered = Gathered { head, book: None };
         let ended = self.gather(&mut reader, ns_per_tick, &stop, &mut gathered);
+        if reader.is_removed() {
+            let ring = self.ring.display();
+            output::note(format!(
+                "{ring} was removed while it was read: of programs that came since, which make a new ring, nothing is here; attach again for them"
+            ));
+        }
         let Gathered { head, book } = gathered;
         let mut book = book.unwrap_or_else(|| ProgramBook::new(head.costs, ns_per_tick));
         book.lost(reader.lost());
