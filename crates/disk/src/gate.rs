@@ -4,10 +4,10 @@ use crate::Ask;
 use crate::delay::{Delay, Draws};
 use crate::later::Later;
 use crate::operations::{Operation, Operations};
-use crate::report::Tallies;
+use crate::report::{Answered, Tallies};
 use engine::random::Random;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use units::{BitRate, ParseError, Share, Span};
@@ -24,6 +24,7 @@ pub(crate) struct Gate {
     later: Later,
     tallies: Arc<Mutex<Tallies>>,
     hurry: AtomicBool,
+    written_back: AtomicU64,
 }
 
 /// What is drawn, in one order: that of operations.
@@ -39,6 +40,8 @@ pub(crate) struct Turn {
     operation: Operation,
     arrived: Instant,
     asked: Option<Span>,
+    /// It came when the disk was already to end, and is in no figure.
+    afterwards: bool,
     /// The error it shall fail with, without being done.
     pub(crate) error: Option<Errno>,
 }
@@ -74,6 +77,7 @@ impl Gate {
             later: Later::start().map_err(crate::Error::Threads)?,
             tallies: Arc::default(),
             hurry: AtomicBool::new(false),
+            written_back: AtomicU64::new(0),
         })
     }
 
@@ -85,8 +89,9 @@ impl Gate {
     /// An operation comes.
     pub(crate) fn arrive(&self, operation: Operation) -> Turn {
         let arrived = Instant::now();
-        let mut turn = Turn { operation, arrived, asked: None, error: None };
-        if self.operations.contains(operation) && !self.hurry.load(Ordering::Relaxed) {
+        let afterwards = self.hurry.load(Ordering::Relaxed);
+        let mut turn = Turn { operation, arrived, asked: None, afterwards, error: None };
+        if self.operations.contains(operation) && !afterwards {
             let mut decisions = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
             let Decisions { delays, random, errors } = &mut *decisions;
             let delay = delays.iter_mut().find(|(operations, _)| operations.contains(operation));
@@ -107,26 +112,25 @@ impl Gate {
     /// It was done, with so many bytes, or it `failed` without having been told to; `answer` tells the
     /// kernel once it is time.
     pub(crate) fn finish(&self, turn: &Turn, bytes: u64, failed: bool, answer: impl FnOnce() + Send + 'static) {
+        // Nothing was asked of what is done while the disk goes: counted, it would hide what was obtained before.
+        if turn.afterwards {
+            return answer();
+        }
         let mut due = turn.arrived + turn.asked.unwrap_or_default().to_std();
         let bucket = self.bucket.as_ref().filter(|_| bytes > 0).map(Arc::clone);
         if let Some(bucket) = &bucket {
             due = due.max(bucket.lock().unwrap_or_else(PoisonError::into_inner).take(turn.arrived, bytes));
         }
-        let Turn { operation, arrived, asked, error } = *turn;
+        let Turn { operation, arrived, asked, error, .. } = *turn;
         let tallies = Arc::clone(&self.tallies);
         let end = move || {
             let now = Instant::now();
             if let Some(bucket) = bucket {
                 bucket.lock().unwrap_or_else(PoisonError::into_inner).was_late(now.saturating_duration_since(due));
             }
-            tallies.lock().unwrap_or_else(PoisonError::into_inner).of(operation).count(
-                bytes,
-                asked,
-                arrived,
-                now,
-                error.is_some(),
-                failed,
-            );
+            let answered =
+                Answered { bytes, asked, arrived, now, injected: error.is_some(), failed, cut_short: now < due };
+            tallies.lock().unwrap_or_else(PoisonError::into_inner).of(operation).count(&answered);
             answer();
         };
         if due <= Instant::now() || self.hurry.load(Ordering::Relaxed) {
@@ -136,10 +140,20 @@ impl Gate {
         }
     }
 
-    /// Nothing waits from now on, so that the file system can be unmounted.
+    /// Nothing waits from now on, so that the file system can be unmounted, and nothing that comes is counted.
     pub(crate) fn hurry(&self) {
         self.hurry.store(true, Ordering::Relaxed);
         self.later.hurry();
+    }
+
+    /// The kernel wrote what programs had changed in mapped files.
+    pub(crate) fn note_write_back(&self) {
+        self.written_back.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it did so.
+    pub(crate) fn write_backs(&self) -> u64 {
+        self.written_back.load(Ordering::Relaxed)
     }
 
     /// What came so far.

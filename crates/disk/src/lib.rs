@@ -34,7 +34,7 @@ pub use error::Error;
 pub use fault::Fault;
 pub use mount::{Ended, Mounted, mount, permitted, unmount};
 pub use operations::{Operation, Operations};
-pub use report::{Tallies, Tally};
+pub use report::{Tallies, Tally, Times};
 
 use std::path::PathBuf;
 use units::BitRate;

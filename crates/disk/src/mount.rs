@@ -168,10 +168,10 @@ impl Mounted {
         let begun = sync();
         // Of FUSE, newer kernels do not wait for what they have begun to write, so that errors come later.
         let end = Instant::now() + PATIENCE;
-        let mut before = self.gate.tallies().count();
+        let mut before = self.gate.write_backs();
         while Instant::now() < end {
             std::thread::sleep(QUIET);
-            let now = self.gate.tallies().count();
+            let now = self.gate.write_backs();
             if now == before {
                 break;
             }
@@ -181,7 +181,8 @@ impl Mounted {
     }
 }
 
-/// So long without an operation nothing is on its way any more.
+/// So long without such a write nothing is on its way any more. Other operations are none of it: programs that go on
+/// reading and writing would keep the disk, which is as fast as its backing directory by then.
 const QUIET: Duration = Duration::from_millis(50);
 /// How long what is on its way is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);

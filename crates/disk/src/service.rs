@@ -364,15 +364,18 @@ impl Filesystem for Service {
         reply: ReplyWrite,
     ) {
         // What the page cache writes back has its place in the file.
-        let append = flags.0.cast_unsigned() & rustix::fs::OFlags::APPEND.bits() != 0
-            && !how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let writes_back = how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let append = flags.0.cast_unsigned() & rustix::fs::OFlags::APPEND.bits() != 0 && !writes_back;
         self.serve_bytes(
             Operation::Write,
             reply,
             |backing, _| {
                 let take_setid = how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-                let written = backing.file(handle.0)?.write(offset, data, append, take_setid)?;
-                Ok((written as u32, written as u64))
+                let written = backing.file(handle.0)?.write(offset, data, append, take_setid);
+                if writes_back {
+                    self.gate.note_write_back();
+                }
+                written.map(|written| (written as u32, written as u64))
             },
             |reply, written| reply.written(written),
         );

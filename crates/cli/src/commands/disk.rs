@@ -2,7 +2,7 @@ use crate::files::OnDisk;
 use crate::output::{self, Failure, brief, digits, share, thousands};
 use crate::ready;
 use crate::stop::Stop;
-use disk::{Ask, Delay, Fault, Operations, Tallies, Tally};
+use disk::{Ask, Delay, Fault, Operations, Tallies, Tally, Times};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -154,27 +154,27 @@ impl Disk {
     }
 }
 
-/// Bytes and the time in which they moved.
+/// Bytes and the time in which they moved, without what was answered before its time.
 fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
-    let moving: Vec<&Tally> = tallies.iter().map(|(_, tally)| tally).filter(|tally| tally.bytes > 0).collect();
+    let moving: Vec<&Tally> = tallies.iter().map(|(_, tally)| tally).filter(|tally| tally.passed > 0).collect();
     let first = moving.iter().filter_map(|tally| tally.span).map(|(first, _)| first).min();
     let last = moving.iter().filter_map(|tally| tally.span).map(|(_, last)| last).max();
     let seconds = first.zip(last).map(|(first, last)| (last - first).as_secs_f64());
-    (moving.iter().map(|tally| tally.bytes).sum(), seconds)
+    (moving.iter().map(|tally| tally.passed).sum(), seconds)
 }
 
 fn report(ask: &Ask, lasted: Duration, tallies: &Tallies) -> Value {
-    let times = |times: &hdrhistogram::Histogram<u64>| {
-        if times.is_empty() {
+    let times = |times: &Times| {
+        if times.count() == 0 {
             return Value::Null;
         }
         json!({
-            "count": times.len(),
+            "count": times.count(),
             "mean": times.mean(),
-            "min": times.min(),
-            "p50": times.value_at_quantile(0.5),
-            "p99": times.value_at_quantile(0.99),
-            "max": times.max(),
+            "min": times.least(),
+            "p50": times.quantile(0.5),
+            "p99": times.quantile(0.99),
+            "max": times.longest(),
         })
     };
     let mut operations = serde_json::Map::new();
@@ -184,14 +184,15 @@ fn report(ask: &Ask, lasted: Duration, tallies: &Tallies) -> Value {
             "bytes": tally.bytes,
             "errors_injected": tally.injected,
             "errors_other": tally.failed,
+            "cut_short": tally.cut_short,
             "delay_asked_ns": times(&tally.asked),
             "delay_obtained_ns": times(&tally.obtained),
         });
         operations.insert(operation.name().to_owned(), one);
     }
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(|(_, tally)| of(tally)).sum::<u64>();
-    let (bytes, seconds) = moved(tallies);
-    let rate = seconds.filter(|seconds| *seconds > 0.0).map(|seconds| bytes as f64 * 8.0 / seconds);
+    let (passed, seconds) = moved(tallies);
+    let rate = seconds.filter(|seconds| *seconds > 0.0).map(|seconds| passed as f64 * 8.0 / seconds);
     let names = |operations: Operations| operations.iter().map(|operation| operation.name()).collect::<Vec<_>>();
     let errors: Vec<Value> = ask
         .errors
@@ -218,7 +219,7 @@ fn report(ask: &Ask, lasted: Duration, tallies: &Tallies) -> Value {
         "duration_s": lasted.as_secs_f64(),
         "total": {
             "operations": sum(|tally| tally.count),
-            "bytes": bytes,
+            "bytes": sum(|tally| tally.bytes),
             "errors_injected": sum(|tally| tally.injected),
             "rate_bps": rate,
         },
@@ -234,12 +235,16 @@ fn table(ask: &Ask, tallies: &Tallies) -> String {
         if tally.bytes > 0 {
             let _ = write!(text, ", {} B", thousands(tally.bytes));
         }
-        let median = |times: &hdrhistogram::Histogram<u64>| brief(times.value_at_quantile(0.5) as f64);
-        if !tally.asked.is_empty() {
-            let _ = write!(text, "; asked median {}", median(&tally.asked));
+        let at = |times: &Times, share| brief(times.quantile(share) as f64);
+        if tally.asked.count() > 0 {
+            let _ = write!(text, "; asked median {}", at(&tally.asked, 0.5));
         }
-        let _ = write!(text, "; took median {}", median(&tally.obtained));
-        let _ = write!(text, ", p99 {}", brief(tally.obtained.value_at_quantile(0.99) as f64));
+        if tally.obtained.count() > 0 {
+            let _ = write!(text, "; took median {}, p99 {}", at(&tally.obtained, 0.5), at(&tally.obtained, 0.99));
+        }
+        if tally.cut_short > 0 {
+            let _ = write!(text, "; {} cut short by the end", thousands(tally.cut_short));
+        }
         if tally.injected > 0 {
             let part = tally.injected as f64 / tally.count as f64;
             let _ = write!(text, "; {} made to fail ({})", thousands(tally.injected), share(part));
