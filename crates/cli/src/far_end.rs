@@ -7,11 +7,13 @@ use packet::Stamp;
 use scenario::PortSpec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// An interface on which frames are to arrive.
 pub(crate) struct FarEnd {
     ring: PacketRing,
+    /// UNIX time in ns: what had departed by then is of an earlier run, and was on its way all the time.
+    began_ns: u64,
     /// With nothing more arriving for so long after the last frame was sent, nothing is on its way.
     wait: Duration,
 }
@@ -41,11 +43,13 @@ impl FarEnd {
                 "--in: nothing can be received from {port} while sending: name an interface"
             )));
         };
+        let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let began_ns = u64::try_from(began.as_nanos()).unwrap_or(0);
         // Stamps of 64-byte frames at some million frames a second for 100 ms: what a hiccup lasts.
         let ring =
             PacketRing::open(name, &RingConfig { blocks: 512, ..RingConfig::default() }).map_err(Failure::new)?;
         say_what_comes_before(name);
-        Ok(FarEnd { ring, wait })
+        Ok(FarEnd { ring, began_ns, wait })
     }
 
     /// Counts on a thread of its own while `send` runs, and until nothing more arrives. `frames` says how many
@@ -76,31 +80,40 @@ impl FarEnd {
 
     fn count(&mut self, sent: &AtomicU64, arrived: &mut Arrived) -> Result<(), Failure> {
         let longest = self.ring.mtu().map_err(Failure::new)? + 14;
-        let mut last = Instant::now();
-        let mut came = 0;
+        // When a frame came last, and when one did that was still missing.
+        let (mut last, mut found) = (Instant::now(), Instant::now());
+        let (mut came, mut earlier) = (0, 0);
         loop {
             let sent = sent.load(Ordering::Acquire);
             let over = sent != SENDING;
-            let patience = if came >= sent { COPIES.min(self.wait) } else { self.wait };
-            match self.ring.next(LOOK).map_err(|cause| broke_off(&cause))? {
-                Some(batch) => {
-                    for frame in &batch {
-                        let Some(stamp) = Stamp::of(frame.bytes) else { continue };
-                        arrived.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, frame.time_ns);
-                        came += 1;
-                        arrived.flow.partial_checksums += u64::from(frame.partial_checksum);
-                        arrived.flow.super_frames += u64::from(frame.original_len > longest);
-                        last = Instant::now();
+            if let Some(batch) = self.ring.next(LOOK).map_err(|cause| broke_off(&cause))? {
+                for frame in &batch {
+                    let Some(stamp) = Stamp::of(frame.bytes) else { continue };
+                    if stamp.time_ns < self.began_ns {
+                        earlier += 1;
+                        continue;
                     }
+                    last = Instant::now();
+                    if arrived.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, frame.time_ns) {
+                        if came < sent {
+                            found = last;
+                        }
+                        came += 1;
+                    }
+                    arrived.flow.partial_checksums += u64::from(frame.partial_checksum);
+                    arrived.flow.super_frames += u64::from(frame.original_len > longest);
                 }
-                None if over && last.elapsed() > patience => break,
-                None => {}
             }
             if !over {
                 // The quiet begins when the last frame was sent.
-                last = Instant::now();
+                (last, found) = (Instant::now(), Instant::now());
+            }
+            // Of copies, or of what another generator sends here, there may be no end.
+            if over && (found.elapsed() > self.wait || came >= sent && last.elapsed() > COPIES) {
+                break;
             }
         }
+        arrived.flow.earlier = Some(earlier);
         arrived.flow.kernel_drops = self.ring.counts().map_err(Failure::new)?.dropped;
         Ok(())
     }

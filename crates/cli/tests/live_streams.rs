@@ -54,6 +54,41 @@ fn who_listens_where_it_sends_is_told_why_nothing_came() {
     assert!(!other.stderr.contains("that sent"), "{other:?}");
 }
 
+/// `gen` from `a0` to `b1` without waiting for long: its status, and what came of its stream.
+fn sent_through(bed: &Bed, options: &str) -> (Option<i32>, serde_json::Value) {
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --wait 100ms --json";
+    let generated = bed.run(Node::Box, &format!("gen --out a0 --in b1 {stream} {options}"));
+    let report: serde_json::Value = serde_json::from_str(&generated.stdout).expect("a report");
+    (generated.status.code(), report["pipelines"][0].clone())
+}
+
+#[test]
+fn frames_of_an_earlier_run_are_not_taken_for_those_of_this_one() {
+    let Some(bed) = Bed::paired("earlier") else { return };
+    let held = bed.start(Node::Box, "emulate --in a1 --out b0 --one-way --forward 'delay 4s' --duration 30s");
+    thread::sleep(Duration::from_secs(2));
+    let (status, first) = sent_through(&bed, "--rate 10kpps --count 100");
+    assert_eq!((status, number(&first, "/streams/0/lost")), (Some(1), 100), "none is back after 0.1 s: {first}");
+    // While this one listens, those of the first come, with the numbers of its own.
+    let (status, second) = sent_through(&bed, "--rate 10pps --count 36");
+    let of = |name: &str| number(&second, name);
+    assert_eq!((status, of("/streams/0/received"), of("/streams/0/lost")), (Some(1), 0, 36), "{second}");
+    assert!(of("/flow/earlier") <= 100, "{second}");
+    drop(held.stop());
+}
+
+#[test]
+fn another_generator_without_an_end_keeps_no_receiver() {
+    let Some(bed) = Bed::paired("another") else { return };
+    let other = bed.start(Node::Box, "gen --out a1 --rate 2kpps --stream 'udp 10.0.0.3:1 > 10.0.0.2:9'");
+    thread::sleep(Duration::from_secs(2));
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --rate 1kpps --count 50 --wait 100ms";
+    // That it ends at all is what is tested: the run gives up on it otherwise.
+    let own = bed.run(Node::Box, &format!("gen --out b0 --in a0 {stream}"));
+    assert!(own.stderr.contains("more frames came than were sent"), "{own:?}");
+    drop(other.stop());
+}
+
 #[test]
 fn a_replay_keeps_its_pace_on_a_port() {
     let Some(bed) = Bed::paired("replays") else { return };

@@ -492,4 +492,8 @@ pub struct Flow {
     pub partial_checksums: u64,
     /// Frames longer than the interface's MTU allows (GSO super-frames).
     pub super_frames: u64,
+    /// Stamped frames that had departed before the run: of an earlier one, and in no other count. Only a receiver
+    /// beside its sender can tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<u64>,
 }

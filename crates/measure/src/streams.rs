@@ -106,10 +106,10 @@ pub struct StreamMeter(BTreeMap<u16, Stream>);
 const WINDOW: u64 = 65_536;
 
 impl StreamMeter {
-    /// Frame `sequence` of `stream`, sent at `departed_ns`, arrived at `arrived_ns`.
-    pub fn record(&mut self, stream: u16, sequence: u32, departed_ns: u64, arrived_ns: u64) {
+    /// Frame `sequence` of `stream`, sent at `departed_ns`, arrived at `arrived_ns`. False if it came before.
+    pub fn record(&mut self, stream: u16, sequence: u32, departed_ns: u64, arrived_ns: u64) -> bool {
         let delay = arrived_ns.wrapping_sub(departed_ns).cast_signed();
-        self.0.entry(stream).or_insert_with(|| Stream::new(sequence, delay)).record(sequence, delay);
+        self.0.entry(stream).or_insert_with(|| Stream::new(sequence, delay)).record(sequence, delay)
     }
 
     /// No stamp was seen.
@@ -182,7 +182,7 @@ impl Stream {
         }
     }
 
-    fn record(&mut self, sequence: u32, delay: i64) {
+    fn record(&mut self, sequence: u32, delay: i64) -> bool {
         let off = sequence.wrapping_sub(self.highest as u32).cast_signed();
         let number = self.highest.saturating_add_signed(i64::from(off));
         if number > self.highest {
@@ -200,7 +200,7 @@ impl Stream {
             if self.highest - number < WINDOW {
                 if self.has(number) {
                     self.duplicates += 1;
-                    return;
+                    return false;
                 }
                 self.mark(number);
             }
@@ -219,6 +219,7 @@ impl Stream {
             self.ipdv_moments.add(i64::try_from(difference).unwrap_or(i64::MAX));
         }
         self.before = Some((number, delay));
+        true
     }
 
     fn place(number: u64) -> (usize, u64) {

@@ -8,7 +8,7 @@ use crate::output::{self, Failure};
 use crate::resolution;
 use dataplane::{Finished, Floor, OnLine, PortSummary};
 use dpdk::Eal;
-use measure::{DropReason, PipelineReport};
+use measure::{DropReason, PipelineReport, StreamReport};
 use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
 use sim::{FrameList, SimError};
@@ -130,6 +130,20 @@ impl<'a> Telling<'a> {
     pub(super) fn arrived(&mut self, arrived: Arrived, request: &Request, receiver: Option<&Arrivals>) {
         let Some(report) = self.outcome.reports.last_mut() else { return };
         report.streams = arrived.streams.report(&report.streams);
+        if let Some(earlier) = arrived.flow.earlier.filter(|earlier| *earlier > 0) {
+            output::note(format!(
+                "--in: {} of an earlier run came, and in no count: what lies between holds frames for longer than --wait, \
+                 and they may have been in the way",
+                output::counted(earlier, "frame")
+            ));
+        }
+        let more = |stream: &StreamReport| Some(stream.received.as_ref()?.received > stream.sent?);
+        if report.streams.iter().any(|stream| more(stream).unwrap_or(false)) {
+            output::note(
+                "--in: more frames came than were sent, so that lost ones may have been taken for come: another generator \
+                 sends there; end it, or name another interface",
+            );
+        }
         report.flow = Some(arrived.flow);
         let output = request.pipelines.last().and_then(|plan| plan.output.interface());
         let own = receiver.is_some_and(|arrivals| output == arrivals.port.interface());
