@@ -40,6 +40,10 @@ pub(crate) struct Measured {
     pub(crate) outcome: Outcome,
     /// One-way delays, as reports have them.
     pub(crate) delay: Option<Value>,
+    /// Copies that the device made, which are neither sent nor lost.
+    pub(crate) duplicates: u64,
+    /// Frames of earlier trials that came during this one.
+    pub(crate) earlier: u64,
 }
 
 /// Ends a trial when the user wants.
@@ -119,11 +123,12 @@ fn in_virtual_time(
     let received = streams.iter().filter_map(|stream| stream.received.as_ref());
     // Copies that the device made are not frames that came.
     let came: u64 = received.clone().map(|received| received.received).sum();
+    let duplicates = received.clone().map(|received| received.duplicates).sum();
     let delay = received.max_by_key(|received| received.received).map(|received| json!(received.delay));
     let took = trial.duration + source.behind();
     let outcome =
         Outcome { sent: count, lost: count - came.min(count), took, missed: 0, late: Span::ZERO, late_frames: 0 };
-    Ok(Measured { outcome, delay })
+    Ok(Measured { outcome, delay, duplicates, earlier: 0 })
 }
 
 /// Runs `netlathe gen` for the trial: a process of its own, so that none is left by the one before.
@@ -170,7 +175,8 @@ fn on_ports(
         )));
     }
     let streams = pipeline["streams"].as_array().cloned().unwrap_or_default();
-    let lost = streams.iter().filter_map(|stream| stream["lost"].as_u64()).sum();
+    let of_all = |name: &str| streams.iter().filter_map(|stream| stream[name].as_u64()).sum();
+    let (lost, duplicates) = (of_all("lost"), of_all("duplicates"));
     let delay =
         streams.into_iter().max_by_key(|stream| stream["received"].as_u64()).map(|mut stream| stream["delay"].take());
     let sent = number("/out/frames");
@@ -188,6 +194,8 @@ fn on_ports(
             late_frames: number("/lateness/hiccups/frames"),
         },
         delay,
+        duplicates,
+        earlier: number("/flow/earlier"),
     })
 }
 
@@ -248,7 +256,9 @@ impl Journal {
         match outcome().filter(|_| same) {
             Some(outcome) => {
                 let delay = Some(line["delay"].clone()).filter(|delay| !delay.is_null());
-                Ok(Some(Measured { outcome, delay }))
+                // Files of netlathe before these were counted have none.
+                let count = |name: &str| number(name).unwrap_or(0);
+                Ok(Some(Measured { outcome, delay, duplicates: count("duplicates"), earlier: count("earlier") }))
             }
             None => Err(Failure::new(format!(
                 "--trials: {} goes on otherwise than this search, whose goals differ: name another file",
@@ -260,7 +270,7 @@ impl Journal {
     /// Keeps a trial.
     pub(crate) fn add(&mut self, size: &str, trial: &Trial, measured: &Measured) -> Result<(), Failure> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let Measured { outcome, delay } = measured;
+        let Measured { outcome, delay, duplicates, earlier } = measured;
         let line = json!({
             "size": size,
             "load_mfps": trial.load.millis(),
@@ -271,6 +281,8 @@ impl Journal {
             "missed": outcome.missed,
             "late_ps": outcome.late.as_ps(),
             "late_frames": outcome.late_frames,
+            "duplicates": duplicates,
+            "earlier": earlier,
             "delay": delay,
         });
         let written = file.write_all(format!("{line}\n").as_bytes());

@@ -73,6 +73,28 @@ fn devices_that_take_all_and_delays_are_told() {
 }
 
 #[test]
+fn copies_and_devices_that_pass_nothing_are_told() {
+    let bench = Bench::new();
+    let options = "--trial 100ms --max 10kpps --confirm 0 --progress never";
+    for (stage, told) in [
+        ("netem duplicate 50%", Some("64B: of 1 000 sent, ")),
+        ("loss 100%", Some("64B: nothing came back in any trial")),
+        ("delay 1ms", None),
+        (POLICER, None),
+    ] {
+        let finished = bench.run(words(&format!("search --json --dut '{stage}' {options}")));
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        match told {
+            Some(told) => assert!(finished.stderr.contains(told), "{stage}: {}", finished.stderr),
+            None => assert_eq!(finished.stderr, "", "{stage}"),
+        }
+        let report: Value = serde_json::from_str(&finished.stdout).expect("one object on stdout");
+        let duplicates = figure(&report, "/searches/0/trials/0/duplicates");
+        assert_eq!(duplicates > 0.0, stage.contains("duplicate"), "{stage}: {duplicates}");
+    }
+}
+
+#[test]
 fn a_search_goes_on_from_its_trials() {
     let bench = Bench::new();
     let options = format!("--dut '{POLICER}' --trial 100ms --max 1Mpps --trials t.jsonl");

@@ -244,6 +244,9 @@ impl Search {
             }
             break;
         }
+        for one in &searched {
+            report::remarks(one).iter().for_each(|remark| output::note(format!("{}: {remark}", one.size)));
+        }
         let report = report::json(&self, &searched, &goals);
         let printed = match self.json {
             true => output::print(&(report.to_string() + "\n")),

@@ -71,9 +71,43 @@ fn trial_json(run: &Run, measured: &Measured) -> Value {
         "receiver_missed": run.outcome.missed,
         "latest_ns": run.outcome.late.as_ns_f64(),
         "late_frames": run.outcome.late_frames,
+        "duplicates": measured.duplicates,
+        "earlier": measured.earlier,
         "flaw": run.flaw.map(Flaw::name),
         "delay": measured.delay,
     })
+}
+
+/// What the trials of a size show that no figure of the table says.
+pub(super) fn remarks(one: &Searched) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let sum = |of: fn(&Measured) -> u64| one.measured.iter().map(of).sum::<u64>();
+    let earlier = sum(|measured| measured.earlier);
+    if earlier > 0 {
+        remarks.push(format!(
+            "{} came in a later trial than they were sent in, and count as lost: the device holds frames for longer than \
+             --wait, and is not empty when the next trial begins: write more",
+            output::counted(earlier, "frame")
+        ));
+    }
+    let duplicates = sum(|measured| measured.duplicates);
+    if duplicates > 0 {
+        let sent = sum(|measured| measured.outcome.sent);
+        let (copies, sent) = (output::counted(duplicates, "frame"), output::thousands(sent));
+        remarks.push(format!("of {sent} sent, {copies} came once more; copies make good for no loss"));
+    }
+    let nothing = |measured: &&Measured| measured.outcome.sent > 0 && measured.outcome.lost == measured.outcome.sent;
+    let trials = one.measured.len();
+    match one.measured.iter().rev().take_while(nothing).count() {
+        0 => {}
+        all if all == trials => remarks.push(
+            "nothing came back in any trial: check that the device passes frames with these addresses on to --in".into(),
+        ),
+        last => remarks.push(format!(
+            "nothing came back in the last {last} of {trials} trials, after frames had come: look whether the device still works"
+        )),
+    }
+    remarks
 }
 
 fn latency_json(trial: &Trial, measured: &Measured) -> Value {
