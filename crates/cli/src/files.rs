@@ -33,8 +33,13 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
             return Err(broken(format!("{} MiB came, and it is no file, so that it may never end", ENDLESS >> 20)));
         }
     }
-    String::from_utf8(text).map_err(|error| broken(error.utf8_error().to_string()))
+    // Editors of Windows put a mark before the text, which nobody sees.
+    let mark = if text.starts_with(MARK) { MARK.len() } else { 0 };
+    String::from_utf8(text.split_off(mark)).map_err(|error| broken(error.utf8_error().to_string()))
 }
+
+/// U+FEFF in UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Files of this machine.
 pub(crate) struct OnDisk;
@@ -179,4 +184,20 @@ pub(crate) fn same(a: &Path, b: &Path) -> bool {
         folder.canonicalize().ok().zip(path.file_name()).map(|(folder, name)| folder.join(name))
     };
     resolved(a).is_some_and(|a| resolved(b) == Some(a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_text;
+    use std::fs;
+
+    #[test]
+    fn a_mark_before_a_text_is_none_of_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.txt");
+        for (bytes, text) in [("\u{feff}0s 5Mbps\r\n", "0s 5Mbps\r\n"), ("0s \u{feff}", "0s \u{feff}"), ("", "")] {
+            fs::write(&file, bytes).expect("it can be written");
+            assert_eq!(read_text(&file).expect("a text"), text);
+        }
+    }
 }
