@@ -354,6 +354,11 @@ fn scenarios_that_are_none() {
         ("schema = 1\n[pipeline]\nin = 'pcap:in.pcap'\nout = 'null'\n", &["[[pipeline]]"]),
         ("schema = 1\n[[pipeline]]\nin = 'pcap:in.pcap'\noutt = 'null'\n", &["bad.toml:4:1", "did you mean out"]),
         ("schema = 1\n[[pipeline]]\nin = 'pcap:in.pcap'\nout = 'null'\ncount = 5\n", &["bad.toml:5:", "count"]),
+        ("\u{feff}shema = 1\n", &["bad.toml:1:1: 'shema'", "did you mean schema"]),
+        ("schema = '1'\n", &["bad.toml:1:10", "without quotes"]),
+        ("schema = 1.0\n", &["bad.toml:1:10", "without point"]),
+        ("schema = 1\nseed = -5\n", &["bad.toml:2:8", "below zero: write 0"]),
+        ("schema = 1\nseed = 99999999999999999999\n", &["bad.toml:2:8", "at most 18446744073709551615"]),
         ("schema = 1\nduration = 5\n[[pipeline]]\nin = 'pcap:in.pcap'\nout = 'null'\n", &["bad.toml:2:12", "unit"]),
     ] {
         bench.write("bad.toml", text);

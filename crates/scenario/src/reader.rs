@@ -99,12 +99,17 @@ impl<'s> Reader<'s> {
     }
 
     pub(crate) fn integer(&mut self, value: &Value<'_>) -> Option<u64> {
-        if let DeValue::Integer(integer) = value.get_ref()
-            && let Ok(integer) = u64::from_str_radix(integer.as_str(), integer.radix())
-        {
-            return Some(integer);
-        }
-        self.add(value.span(), "a whole number from 0 is expected here");
+        let message = match value.get_ref() {
+            DeValue::Integer(integer) => match u64::from_str_radix(integer.as_str(), integer.radix()) {
+                Ok(integer) => return Some(integer),
+                Err(_) if integer.as_str().starts_with('-') => "this is below zero: write 0 or more".into(),
+                Err(_) => format!("this is too large: write at most {}", u64::MAX),
+            },
+            DeValue::Float(_) => "a whole number is expected: write it without point and exponent, 1000".into(),
+            DeValue::String(_) => "a number is expected: write it without quotes, 1000".into(),
+            _ => "a whole number is expected: write one, 1000".into(),
+        };
+        self.add(value.span(), message);
         None
     }
 
