@@ -459,7 +459,7 @@ impl Search {
     fn is_inverted(&self, goal: &Goal, upper: Option<FrameRate>) -> bool {
         let Some(upper) = upper else { return false };
         let clear = self.clear_of(goal, upper);
-        let least = goal.least_trials().min(1 + self.settings.confirm);
+        let least = goal.least_trials().min(self.settings.confirm.saturating_add(1));
         let above = self.runs.iter().filter(|run| run.flaw.is_none() && run.trial.load.millis() as f64 > clear);
         above
             .map(|run| run.trial.load)

@@ -297,3 +297,21 @@ fn a_search_that_is_broken_off_gives_no_verdict() {
     }
     assert!(search.found().iter().all(|found| found.verdict == Verdict::DutLimited), "{:?}", search.found());
 }
+
+#[test]
+fn as_many_confirmations_may_be_asked_as_there_are_numbers() {
+    let mut search = Search::new(Settings { confirm: u32::MAX, ..settings(vec![mlr(0.0)]) });
+    let mut device = hard(123_456.0);
+    for number in 0..200 {
+        let trial = search.next_trial().expect("it never ends");
+        let load = trial.load.millis() as f64 / 1_000.0;
+        let sent = load * trial.duration.as_secs_f64();
+        let lost = (sent * device(load, number)).ceil() as u64;
+        let outcome =
+            Outcome { sent: sent as u64, lost, took: trial.duration, missed: 0, late: Span::ZERO, late_frames: 0 };
+        search.tell(trial, outcome);
+    }
+    let found = search.found()[0];
+    assert_eq!(found.verdict, Verdict::Unfinished);
+    assert!(found.lower.is_some() && found.upper.is_some());
+}
