@@ -16,7 +16,6 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
