@@ -1,11 +1,12 @@
 //! The receiver of a generator: counts what comes back by its stamps, while and after frames are sent.
 
 use crate::output::{self, Failure};
+use crate::stop::Stop;
 use dpdk::{PacketRing, RingConfig};
 use measure::{Flow, StreamMeter};
 use packet::Stamp;
 use scenario::PortSpec;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -53,24 +54,28 @@ impl FarEnd {
     }
 
     /// Counts on a thread of its own while `send` runs, and until nothing more arrives. `frames` says how many
-    /// stamped ones were sent. Where nothing can be received any more, `stop` is called: nobody counts what is sent then.
+    /// stamped ones were sent. Where nothing can be received any more, `stop` is asked: nobody counts what is sent then.
+    /// A user who asks it while the last frames are waited for waits no more.
     pub(crate) fn during<T>(
         mut self,
         send: impl FnOnce() -> T,
         frames: impl FnOnce(&T) -> u64,
-        stop: impl Fn() + Sync,
+        stop: &Stop,
     ) -> (T, Arrived) {
         let sent = AtomicU64::new(SENDING);
+        // What ended the sending is no wish not to wait.
+        let ended_by_user = AtomicBool::new(false);
         thread::scope(|scope| {
             let counting = scope.spawn(|| {
                 let mut arrived = Arrived::default();
-                if let Err(failure) = self.count(&sent, &mut arrived) {
+                if let Err(failure) = self.count(&sent, &ended_by_user, stop, &mut arrived) {
                     arrived.failure = Some(failure);
-                    stop();
+                    stop.ask();
                 }
                 arrived
             });
             let result = send();
+            ended_by_user.store(stop.asked(), Ordering::Release);
             sent.store(frames(&result), Ordering::Release);
             let failed =
                 |_| Arrived { failure: Some(Failure::new("the receiver's thread failed")), ..Arrived::default() };
@@ -78,7 +83,13 @@ impl FarEnd {
         })
     }
 
-    fn count(&mut self, sent: &AtomicU64, arrived: &mut Arrived) -> Result<(), Failure> {
+    fn count(
+        &mut self,
+        sent: &AtomicU64,
+        ended_by_user: &AtomicBool,
+        stop: &Stop,
+        arrived: &mut Arrived,
+    ) -> Result<(), Failure> {
         let longest = self.ring.mtu().map_err(Failure::new)? + 14;
         // When a frame came last, and when one did that was still missing.
         let (mut last, mut found) = (Instant::now(), Instant::now());
@@ -107,6 +118,12 @@ impl FarEnd {
             if !over {
                 // The quiet begins when the last frame was sent.
                 (last, found) = (Instant::now(), Instant::now());
+            }
+            if over && !ended_by_user.load(Ordering::Acquire) && stop.asked() {
+                output::note(
+                    "--in: the end was asked while frames were waited for: those still on their way count as lost",
+                );
+                break;
             }
             // Of copies, or of what another generator sends here, there may be no end.
             if over && (found.elapsed() > self.wait || came >= sent && last.elapsed() > COPIES) {

@@ -13,9 +13,12 @@ use serde_json::{Value, json};
 use sim::{CountingSink, Limits, OfferedSource, Watch};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 use units::{BitRate, PS_PER_S, ParseError, Rate, Span, Time};
 
 /// What is tried.
@@ -71,7 +74,7 @@ impl Device {
                 in_virtual_time(stages, Line::new(*line), specs, trial, (seed, number), stop)
             }
             Device::Ports { out, input, streams, options } => {
-                on_ports([out, input], options, streams, specs, trial, seed, ready)
+                on_ports([out, input], options, streams, specs, trial, (seed, stop), ready)
             }
         }
     }
@@ -138,7 +141,7 @@ fn on_ports(
     streams: &[String],
     specs: &[StreamSpec],
     trial: &Trial,
-    seed: u64,
+    (seed, stop): (u64, &Stop),
     ready: impl FnOnce() + Send,
 ) -> Result<Measured, Failure> {
     let program = std::env::current_exe().map_err(|cause| Failure::new(format!("cannot find netlathe: {cause}")))?;
@@ -153,7 +156,7 @@ fn on_ports(
     // Twice its time is an overrun by any measure.
     let limit = trial.duration * 2 + Span::from_ms(1_000);
     command.args(["--duration", &limit.to_string()]);
-    let output = ready::while_ready(command.stdin(Stdio::null()), ready, Command::output);
+    let output = ready::while_ready(command.stdin(Stdio::null()), ready, |command| output(command, stop));
     let output = output.map_err(|cause| Failure::new(format!("cannot run netlathe gen: {cause}")))?;
     let said = String::from_utf8_lossy(&output.stderr);
     let failed = || {
@@ -197,6 +200,52 @@ fn on_ports(
         duplicates,
         earlier: number("/flow/earlier"),
     })
+}
+
+/// Runs a program to its end, and asks it to end once the user wants that: the signal may have been for us alone.
+fn output(command: &mut Command, stop: &Stop) -> io::Result<Output> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let ended = AtomicBool::new(false);
+    let (stdout, stderr) = thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !ended.load(Ordering::Acquire) {
+                if stop.asked() {
+                    // It is not waited for yet, so that this is its number.
+                    return ask_to_end(child.id());
+                }
+                thread::park_timeout(LOOK);
+            }
+        });
+        let stderr = scope.spawn(|| whole(stderr));
+        let stdout = whole(stdout);
+        let stderr = stderr.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+        ended.store(true, Ordering::Release);
+        watcher.thread().unpark();
+        (stdout, stderr)
+    });
+    Ok(Output { status: child.wait()?, stdout: stdout?, stderr: stderr? })
+}
+
+#[cfg(feature = "live")]
+fn ask_to_end(process: u32) {
+    use nix::sys::signal::{Signal, kill};
+    let process = nix::unistd::Pid::from_raw(process.cast_signed());
+    // One that has ended is what is wanted.
+    let _ended = kill(process, Signal::SIGTERM);
+}
+
+/// Without ports no trial of them lasts.
+#[cfg(not(feature = "live"))]
+fn ask_to_end(_: u32) {}
+
+/// How often it is looked whether the user wants the end.
+const LOOK: Duration = Duration::from_millis(20);
+
+fn whole(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes))?;
+    Ok(bytes)
 }
 
 /// The file of trials: a line of JSON each, after one that says what they are trials of.

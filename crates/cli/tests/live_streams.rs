@@ -5,8 +5,9 @@
 #[path = "live/bed.rs"]
 mod bed;
 
-use bed::{Bed, number};
+use bed::{Bed, Program, notified, number};
 use lab::Node;
+use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::Duration;
 
@@ -75,6 +76,25 @@ fn frames_of_an_earlier_run_are_not_taken_for_those_of_this_one() {
     assert_eq!((status, of("/streams/0/received"), of("/streams/0/lost")), (Some(1), 0, 36), "{second}");
     assert!(of("/flow/earlier") <= 100, "{second}");
     drop(held.stop());
+}
+
+#[test]
+fn who_asks_for_the_end_waits_for_no_frame_any_more() {
+    let Some(bed) = Bed::paired("awaited") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --count 10 --rate 1kpps --wait 1000s";
+    let path = bed.path("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be bounded");
+    let mut command = bed.netlathe(Node::Box, &format!("gen --out a0 --in b1 {stream}"));
+    command.env("NOTIFY_SOCKET", &path);
+    let own = Program::start(command);
+    assert_eq!(notified(&socket).as_deref(), Some("READY=1"));
+    // All are sent within 10 ms; a signal before that would end the sending, and not the wait.
+    thread::sleep(Duration::from_secs(2));
+    let ended = own.stop();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("while frames were waited for"), "{ended:?}");
+    assert!(ended.stdout.contains("10 sent, 0 came, 10 lost"), "{ended:?}");
 }
 
 #[test]

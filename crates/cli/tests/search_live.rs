@@ -139,3 +139,25 @@ fn what_breaks_a_search_off_is_told_after_its_report() {
     assert!(report["searches"][0]["goals"][0]["lower_fps"].is_number(), "{report}");
     assert_eq!(report["searches"][1]["goals"][0]["verdict"], "unfinished", "{report}");
 }
+
+#[test]
+fn a_search_that_is_told_to_end_ends_its_trial() {
+    let Some(bed) = Bed::paired("told") else { return };
+    // Longer than a test waits; the signal is for the search alone, as that of a supervisor.
+    let options = "--trial 1000s --max 1kpps --wait 50ms -v --json";
+    for driver in ["af_xdp", "af_packet"] {
+        let path = bed.path(driver);
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be bounded");
+        let mut command = bed.netlathe(Node::Box, &format!("search --out if:a0,driver={driver} --in a1 {options}"));
+        command.env("NOTIFY_SOCKET", &path);
+        let search = Program::start(command);
+        assert_eq!(notified(&socket).as_deref(), Some("READY=1"));
+        search.signal("TERM");
+        let ended = search.wait();
+        let report = report(&ended);
+        assert_eq!(report["searches"][0]["goals"][0]["verdict"], "unfinished", "{report}");
+        assert!(report["searches"][0]["trials"].as_array().is_some_and(Vec::is_empty), "{report}");
+        assert!(!bed.has_xdp("a0"), "{driver}");
+    }
+}

@@ -66,7 +66,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let send = || work(eal, workers, request, &mut reload, &mut watched, stop);
     let (ended, arrived) = match far_end {
         Some(far_end) => {
-            let (ended, arrived) = far_end.during(send, |ended| sent(ended), || stop.ask());
+            let (ended, arrived) = far_end.during(send, |ended| sent(ended), stop);
             (ended, Some(arrived))
         }
         None => (send(), None),
