@@ -1,5 +1,5 @@
 //! What a reader meets agrees with itself: links lead somewhere, each option of `--help` is in the reference, examples
-//! run as they are printed, and the manual keeps them as they are.
+//! run as they are printed and print what documents show, and the manual keeps them as they are.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -147,6 +147,84 @@ fn examples_of_virtual_time_run_as_they_are_printed() {
     assert!(ran >= 9, "{ran} examples");
 }
 
+/// The blocks of commands of a document: each command as it is typed, with what is said to come of it.
+fn sessions(text: &str) -> Vec<Vec<(String, String)>> {
+    let mut sessions = Vec::new();
+    let mut lines = text.lines();
+    while let Some(fence) = lines.find(|line| line.trim_start().starts_with("```console")) {
+        let indent = fence.len() - fence.trim_start().len();
+        let block = lines.by_ref().take_while(|line| !line.trim_start().starts_with("```"));
+        let mut session: Vec<(String, String)> = Vec::new();
+        for line in block.map(|line| line.get(indent..).unwrap_or_default()) {
+            let open = |typed: &String| typed.ends_with('\\') || typed.matches('\'').count() % 2 == 1;
+            match (line.strip_prefix("$ "), session.last_mut()) {
+                (Some(typed), _) => session.push((typed.to_owned(), String::new())),
+                (None, Some((typed, printed))) if printed.is_empty() && open(typed) => *typed += &format!("\n{line}"),
+                (None, Some((_, printed))) => *printed += &format!("{line}\n"),
+                // What root types, or a prompt of another kind.
+                (None, None) => session.push((line.to_owned(), String::new())),
+            }
+        }
+        sessions.push(session);
+    }
+    sessions
+}
+
+/// Whether a command needs nothing of the machine and takes no time of its clock.
+fn is_virtual(typed: &str) -> bool {
+    const COMMANDS: [&str; 8] = ["gen", "shape", "emulate", "limit", "measure", "search", "run", "check"];
+    let words: Vec<&str> = typed.split_whitespace().collect();
+    let known = words[0] != "netlathe" || COMMANDS.contains(&words[1]);
+    let port = |pair: &[&str]| {
+        !["--in", "--out"].contains(&pair[0]) || ["pcap:", "wire:", "null"].iter().any(|kind| pair[1].starts_with(kind))
+    };
+    // The captures that were cut are nobody's output.
+    let strange = ["--on", "--between", "--slices", "--host", "pcap:cut.pcap"];
+    ["netlathe", "cat", "head", "echo", "awk"].contains(&words[0])
+        && known
+        && words.windows(2).all(port)
+        && !words.iter().any(|word| strange.contains(word))
+}
+
+#[test]
+fn what_documents_show_of_virtual_time_is_what_comes() {
+    let binary = Path::new(env!("CARGO_BIN_EXE_netlathe")).parent().expect("a folder");
+    let search = format!("{}:{}", binary.display(), std::env::var("PATH").expect("a search path"));
+    let mut ran = 0;
+    for document in documents().into_keys() {
+        let text = fs::read_to_string(&document).expect("text");
+        let sessions = sessions(&text);
+        let bench = Bench::new();
+        std::os::unix::fs::symlink(root().join("scenarios"), bench.path("scenarios")).expect("a link");
+        // The input of pages that do not make their own, as the page of emulate says it is made.
+        let stream = "udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B";
+        let input = ["gen", "--out", "pcap:in.pcap", "--count", "200000", "--seed", "7", "--gap", "10us", "-q"];
+        if text.contains("pcap:in.pcap") {
+            bench.run(input.into_iter().chain(["--stream", stream]));
+        }
+        for session in sessions.iter().filter(|session| session.iter().all(|(typed, _)| is_virtual(typed))) {
+            let mut status = None;
+            for (typed, printed) in session {
+                if let Some(name) = typed.strip_prefix("cat ").filter(|name| name.ends_with(".toml")) {
+                    bench.write(name, printed);
+                    continue;
+                }
+                let typed = typed.replace("$?", &format!("{}", status.unwrap_or_default()));
+                let shell = ["-c", &format!("({typed}\n) 2>&1")];
+                let mut sh = std::process::Command::new("sh");
+                sh.args(shell).env("PATH", &search).current_dir(bench.path(""));
+                let output = sh.output().expect("a shell");
+                status = output.status.code();
+                let got = String::from_utf8(output.stdout).expect("text");
+                // Where nothing is shown, the text around it says what to look at.
+                assert!(printed.is_empty() || got == *printed, "{}: {typed}\n{got}", document.display());
+                ran += 1;
+            }
+        }
+    }
+    assert!(ran >= 40, "{ran} commands");
+}
+
 #[test]
 fn the_manual_keeps_examples_as_they_are() {
     let bench = Bench::new();
@@ -180,6 +258,10 @@ fn a_command_that_can_be_written_in_several_ways_tells_them() {
         assert!(ways.iter().all(|way| said(line).contains(way)), "{line}: {}", said(line));
     }
     assert!(said("gen --out out.pcap --stream 'udp 1.1.1.1:1 > 2.2.2.2:2'").contains("write pcap:out.pcap"));
+    // Classes are of shape and emulate, and of scenarios.
+    for (command, rate) in [("shape", "--rate <[CLASS=]WAVE>"), ("gen", "--rate <WAVE>")] {
+        assert!(bench.run([command, "--help"]).stdout.contains(rate), "{command}");
+    }
 }
 
 #[test]
