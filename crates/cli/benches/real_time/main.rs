@@ -46,7 +46,7 @@ fn main() -> Outcome {
         .collect();
     let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
     let cpus = std::thread::available_parallelism()?;
-    println!("real time, {cpus} CPUs, DPDK {}, load {}", Eal::version(), load());
+    println!("real time, {cpus} CPUs, {}, load {}", Eal::version(), load());
     if wanted("speed") {
         speed::run(rounds.unwrap_or(3))?;
     }

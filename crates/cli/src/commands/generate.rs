@@ -9,6 +9,8 @@ use std::process::ExitCode;
 #[command(override_usage = "\
 netlathe gen --out <PORT> --stream <SPEC> [OPTIONS]
        netlathe gen --out <PORT> --pcap <FILE> [OPTIONS]")]
+// Streams have classes in scenarios only.
+#[command(mut_arg("rates", |rate| rate.value_name("WAVE")), mut_arg("gaps", |gap| gap.value_name("GAP")))]
 #[command(after_help = "\
 Examples:
   netlathe gen --out pcap:in.pcap --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B' --count 100000 --seed 7
