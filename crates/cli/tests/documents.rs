@@ -262,6 +262,7 @@ fn a_command_that_can_be_written_in_several_ways_tells_them() {
     for (command, rate) in [("shape", "--rate <[CLASS=]WAVE>"), ("gen", "--rate <WAVE>")] {
         assert!(bench.run([command, "--help"]).stdout.contains(rate), "{command}");
     }
+    assert!(!bench.run(["measure", "--help"]).stdout.contains("--cores"), "measure refuses it");
 }
 
 #[test]

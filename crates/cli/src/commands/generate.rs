@@ -4,6 +4,10 @@ use crate::output::Failure;
 use scenario::{PipelineText, PortSpec, Problems, SourcePlan, Text};
 use std::process::ExitCode;
 
+/// Help of `--cores` here, where streams may be made on several.
+const CORES: &str = "CPUs for live ports, as 2,3 or 2-5. Streams without --rate and --gap are made on all of them, each with a \
+queue of its own; otherwise one keeps the pipeline there, and with two the last makes departures";
+
 /// Make traffic from a description, or send a capture again
 #[derive(clap::Args)]
 #[command(override_usage = "\
@@ -11,6 +15,7 @@ netlathe gen --out <PORT> --stream <SPEC> [OPTIONS]
        netlathe gen --out <PORT> --pcap <FILE> [OPTIONS]")]
 // Streams have classes in scenarios only.
 #[command(mut_arg("rates", |rate| rate.value_name("WAVE")), mut_arg("gaps", |gap| gap.value_name("GAP")))]
+#[command(mut_arg("cores", |cores| cores.help(CORES)))]
 #[command(after_help = "\
 Examples:
   netlathe gen --out pcap:in.pcap --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B' --count 100000 --seed 7

@@ -21,7 +21,8 @@ use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Share, Span, Time, WireLen
 
 /// Measure gaps and rates of what arrives
 #[derive(clap::Args)]
-#[command(mut_arg("slices", |option| option.hide(true)))]
+// Both are refused, with what to do instead.
+#[command(mut_arg("slices", |option| option.hide(true)), mut_arg("cores", |option| option.hide(true)))]
 #[command(override_usage = "\
 netlathe measure --in <PORT> [OPTIONS]
        netlathe measure --pcap <FILE> [OPTIONS]
