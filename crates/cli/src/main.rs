@@ -40,14 +40,14 @@ use std::process::ExitCode;
 #[command(name = "netlathe", version, arg_required_else_help = true, propagate_version = true)]
 #[command(after_help = "\
 Ports:
-  eth0, if:eth0[,driver=af_xdp|af_packet]    a Linux interface
-  tap:NAME                                   a TAP device made by netlathe
-  pci:0000:03:00.1                           a NIC bound to DPDK
-  dpdk:ARGS                                  any DPDK device, dpdk:net_null0
-  pcap:FILE                                  a capture, read or written
+  eth0, if:eth0[,driver=af_xdp|af_packet][,queues=N]           a Linux interface
+  tap:NAME                                                     a TAP device made by netlathe
+  pci:0000:03:00.1                                             a NIC bound to DPDK
+  dpdk:ARGS                                                    any DPDK device, dpdk:net_null0
+  pcap:FILE                                                    a capture, read or written
   wire:10G[,pcap=FILE][,frames=FILE][,fillers=keep][,dic=on]   the model line
   line:10G[,slots=N][,frames=FILE][,fillers=keep]              a line in real time, without a NIC
-  null                                       drops and counts
+  null                                                         drops and counts
 
 When every port is a capture, the model line or null, time is virtual: no privileges are needed and
 the same command gives the same output to the bit.
