@@ -28,6 +28,8 @@ PROGRAM = os.path.join(HERE, "..", "target", "ping_pong")
 SIZES = [4, 128, 512, 1448]
 # Until a tool that was started has calibrated itself and follows.
 READY = 3.2
+# Of a program whose speed is compared with another's.
+COPIES = 8
 # Round trips beside a tool, on one CPU and on two: more than a second of them, so that a tool that works now and then does.
 ROUNDS = {1: 100_000, 2: 30_000}
 
@@ -183,9 +185,9 @@ def builds():
 def pipeline(*built):
     """ns a frame through the engine, by pairs of programs WITH WITHOUT; a pair differs from the next by where its code
     lies, which is worth 1 to 2 % by itself. Following against not following, by turns in one process; and the code for
-    it, with nobody followed, against the engine without that code: two programs, so short runs in turns, of which each is
-    compared with those before and after it. Medians over the pairs, with what each gave; `control` compares in the same
-    way what is the same."""
+    it, with nobody followed, against the engine without that code: two programs, so short runs in turns. A program takes up to a tenth more or less by the pages in which the kernel
+    keeps its file, so runs are of COPIES copies of each in turn. Medians over the pairs, with what each gave; `control`
+    compares in the same way what is the same."""
     built = list(built or builds())
     run = lambda program: float(subprocess.run([program, "alone", "off"], check=True, capture_output=True, text=True).stdout)
     pairs = list(zip(built[::2], built[1::2]))
@@ -200,16 +202,20 @@ def pipeline(*built):
         turns = subprocess.run([built_with, "turns", str(24 // len(pairs))], check=True, capture_output=True, text=True).stdout
         for row in map(json.loads, turns.splitlines()):
             add(row["slices"], "off", row["ns_a_frame"], row["more"], row["slices"] == "off")
-        without, off = [], []
-        ends = time.monotonic() + 30 / len(pairs)
-        while time.monotonic() < ends:
-            without.append(run(built_without))
-            off.append(run(built_with))
-        without.append(run(built_without))
-        same = median(2 * b / (a + c) - 1 for a, b, c in zip(without, without[1:], without[2:]))
-        add("not compiled", "not compiled", median(without), same, True)
-        more = median(2 * b / (a + c) - 1 for a, b, c in zip(without, off, without[1:]))
-        add("off", "not compiled", median(off), more)
+        without, again, off = [], [], []
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            copies = lambda program, name: [shutil.copy(program, os.path.join(folder, "%s-%d" % (name, copy)))
+                                            for copy in range(COPIES)]
+            kept = [copies(built_without, "without"), copies(built_without, "again"), copies(built_with, "with")]
+            ends = time.monotonic() + 60 / len(pairs)
+            while time.monotonic() < ends:
+                for one in zip(*kept):
+                    for times, program in zip((without, again, off), one):
+                        times.append(run(program))
+        # Of each copy the median of its runs, and of each program that of its copies.
+        ns = lambda times: median(median(times[copy::COPIES]) for copy in range(COPIES))
+        add("not compiled", "not compiled", ns(again), ns(again) / ns(without) - 1, True)
+        add("off", "not compiled", ns(off), ns(off) / ns(without) - 1)
     rows = [dict(row, ns_a_frame=median(row["ns_a_frame"]), more=median(row["each"])) for row in rows.values()]
     for row in rows:
         print(row)

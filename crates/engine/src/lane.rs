@@ -107,10 +107,8 @@ impl<F: Frame> Lane<F> {
         if self.stages.is_empty() {
             match &mut self.sync {
                 None => {
-                    if slices::COMPILED && self.head.is_none() && self.ready.is_empty() {
-                        self.slices.found_nobody(&item.frame, item.at);
-                    }
                     self.ready.push_back(item);
+                    self.joined(1);
                 }
                 Some(sync) => {
                     sync.push(item, &mut self.ready);
@@ -181,10 +179,9 @@ impl<F: Frame> Lane<F> {
         match &mut self.sync {
             None if self.batch.is_empty() => {}
             None => {
-                if slices::COMPILED && self.head.is_none() && self.ready.is_empty() {
-                    self.slices.found_nobody(&self.batch[0].frame, self.batch[0].at);
-                }
+                let frames = self.batch.len();
                 self.ready.extend(self.batch.drain(..));
+                self.joined(frames);
             }
             Some(sync) => {
                 for item in self.batch.drain(..) {
@@ -192,6 +189,26 @@ impl<F: Frame> Lane<F> {
                 }
                 sync.release(now, &mut self.ready);
             }
+        }
+    }
+
+    /// So many frames are behind those that wait.
+    #[inline(always)]
+    fn joined(&mut self, frames: usize) {
+        if slices::COMPILED && self.slices.follows_queued() {
+            self.find_first(frames);
+        }
+    }
+
+    /// Of so many frames that were put behind those that wait, the first finds nobody if it is now at the front.
+    #[cold]
+    #[inline(never)]
+    fn find_first(&mut self, frames: usize) {
+        if self.head.is_none()
+            && self.ready.len() == frames
+            && let Some(first) = self.ready.front()
+        {
+            self.slices.found_nobody(&first.frame, first.at);
         }
     }
 

@@ -247,23 +247,20 @@ impl Slices {
         }
     }
 
-    /// A frame that was ready at `ready` finds the queue of its class empty, and is first in it.
+    /// Whether a frame that is followed is behind the stages.
     #[inline(always)]
-    pub(crate) fn found_nobody<F: Frame>(&mut self, frame: &F, ready: Time) {
-        if self.queued > 0 && frame.tag() != 0 {
-            self.first_at_once(frame.tag(), ready);
-        }
+    pub(crate) fn follows_queued(&self) -> bool {
+        self.queued > 0
     }
 
-    #[cold]
-    #[inline(never)]
-    fn first_at_once(&mut self, tag: u32, ready: Time) {
+    /// A frame that was ready at `ready` finds the queue of its class empty, and is first in it.
+    pub(crate) fn found_nobody<F: Frame>(&mut self, frame: &F, ready: Time) {
         let Some(ways) = self.ways.as_mut().filter(|ways| ways.clock.is_some()) else { return };
         // What lies between two threads is part of the wait in the queue.
         if ways.handed_on || ways.taken_over {
             return;
         }
-        let Some(slot) = ways.slot(tag) else { return };
+        let Some(slot) = ways.slot(frame.tag()) else { return };
         let marks = &mut ways.table[slot].marks;
         if let Some(Mark { at, intended }) = marks.last().copied() {
             // It has not waited for anybody, so the clock need not be asked again.
