@@ -98,6 +98,21 @@ fn who_asks_for_the_end_waits_for_no_frame_any_more() {
 }
 
 #[test]
+fn what_is_late_departs_when_it_is_sent() {
+    let Some(bed) = Bed::paired("late") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9'";
+    // Each frame takes a call, and no call as little as that: nearly all are late, many at a time.
+    for output in ["if:a0,driver=af_packet", "tap:late0"] {
+        let line = format!("gen --out {output} --gap 100ns --count 20000 --json {stream}");
+        let report = bed.run(Node::Box, &line).report();
+        let of = |pointer: &str| report.pointer(pointer).and_then(serde_json::Value::as_f64).expect("a number");
+        assert_eq!(of("/out/frames"), 20_000.0);
+        assert!(of("/lateness/p50") > 10_000.0, "{report}");
+        assert!(of("/gap/min_ns") > 0.0 && of("/conformance/back_to_back") == 0.0, "{report}");
+    }
+}
+
+#[test]
 fn another_generator_without_an_end_keeps_no_receiver() {
     let Some(bed) = Bed::paired("another") else { return };
     let other = bed.start(Node::Box, "gen --out a1 --rate 2kpps --stream 'udp 10.0.0.3:1 > 10.0.0.2:9'");

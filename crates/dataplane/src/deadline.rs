@@ -56,15 +56,21 @@ impl DeadlinePacer {
             // While the output takes nothing, the input and the way back go on.
             let stuck = !busy && self.outlet.waiting() > 0;
             let next = if stuck { None } else { rounds.pipeline.due() };
-            let now = rounds.clock.now();
+            let now = if busy { rounds.clock.now() } else { now };
             let spare = next.map(|at| at.since(now + lead));
             let owed = if self.refilled { 0 } else { each };
-            let most = spare.map_or(BURST, |spare| self.cost.frames_in(spare).max(owed));
+            let fits = spare.map_or(BURST, |spare| self.cost.frames_in(spare));
             let asked = self.answers.as_ref().is_some_and(|answers| answers.must_look(now));
-            if let Some(at) = next.filter(|_| most == 0 && !asked) {
-                self.depart_at(at, &mut rounds);
+            if let Some(at) = next.filter(|_| fits == 0 && !asked) {
+                if owed > 0 {
+                    rounds.wake(now);
+                    rounds.intake.take(now, owed, self.outlet.waiting() as u64, &mut rounds.pipeline);
+                    self.refilled = true;
+                }
+                self.depart_at(rounds.pipeline.due().unwrap_or(at), now, &mut rounds);
                 continue;
             }
+            let most = fits.max(owed);
             let woke = rounds.wake(now);
             busy |= woke;
             let elsewhere = self.outlet.waiting() as u64;
@@ -121,15 +127,14 @@ impl DeadlinePacer {
         came
     }
 
-    /// Waits for the next departure, for which there is time to do nothing else, and makes it.
-    fn depart_at(&mut self, at: Time, rounds: &mut Rounds<'_>) {
+    /// Waits for the next departure, for which there is time to do nothing else, and makes it. The clock read `now`.
+    fn depart_at(&mut self, at: Time, now: Time, rounds: &mut Rounds<'_>) {
         let handed = Time::from_ps(at.as_ps().saturating_sub(self.outlet.lead().as_ps()));
         // Nothing is received any more before it goes, so that nothing can come before it.
         if self.outlet.waiting() == 0
             && self.outlet.has_room()
             && let Some(departure) = rounds.pipeline.next_departure()
         {
-            let now = rounds.clock.now();
             self.outlet.add(departure, now, &mut rounds.pipeline);
             if self.outlet.waiting() > 0
                 && let Some(answers) = &mut self.answers

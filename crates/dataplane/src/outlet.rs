@@ -1,6 +1,6 @@
 use crate::launch::{LEAD, Launch};
 use crate::neighbour;
-use dpdk::{Burst, Mbuf, TxQueue};
+use dpdk::{BURST, Burst, Mbuf, TxQueue};
 use engine::slices::Reading;
 use engine::{Departure, Pipeline};
 use measure::{AnsweredTally, DepartureMeter, DropReason, SentStreams, StreamReport};
@@ -54,6 +54,10 @@ struct Ask {
     stream: Option<u16>,
     /// Of a frame that is followed.
     tag: u32,
+    /// When it departed.
+    start: Time,
+    /// When it was handed over, if it is followed.
+    handed: Option<Time>,
 }
 
 impl Outlet {
@@ -136,7 +140,16 @@ impl Outlet {
         }
         let stream = self.stamps.and_then(|_| Stamp::of(frame.bytes())).map(|stamp| stamp.stream);
         lane.burst.push(frame).expect("frames are added while there is room");
-        lane.asks.push_back(What::Departure(Ask { at, length, class, source, stream, tag }));
+        lane.asks.push_back(What::Departure(Ask {
+            at,
+            length,
+            class,
+            source,
+            stream,
+            tag,
+            start: Time::ZERO,
+            handed: None,
+        }));
         self.waiting += 1;
     }
 
@@ -178,20 +191,9 @@ impl Outlet {
         let mut taken = 0;
         self.follow_link(pipeline);
         for lane in self.lanes.iter_mut().filter(|lane| !lane.burst.is_empty()) {
-            let at = now();
-            if let Some(wall) = self.stamps {
-                for (frame, what) in lane.burst.iter_mut().zip(&lane.asks) {
-                    let What::Departure(ask) = what else { continue };
-                    let start = if self.launch.is_some() { at.max(ask.at) } else { at };
-                    if ask.stream.is_some() {
-                        Stamp::set_time(frame.bytes_mut(), wall + start.as_ps() / PS_PER_NS);
-                    }
-                }
-            }
-            let read = self.clock.as_ref().map(|clock| clock());
-            let sent = lane.tx.send(&mut lane.burst);
+            let sent = lane.hand_over(&now, self.launch.is_some(), self.stamps, self.clock.as_ref());
             for what in lane.asks.drain(..sent) {
-                let Ask { at: ask, length, class, source, stream, tag } = match what {
+                let Ask { at: ask, length, class, source, stream, tag, start, handed } = match what {
                     What::Departure(ask) => ask,
                     What::Answer(answered) => {
                         neighbour::count(&mut self.answered, answered);
@@ -202,11 +204,9 @@ impl Outlet {
                 taken += 1;
                 pipeline.sent(class, length);
                 stream.into_iter().for_each(|stream| self.sent.add(stream));
-                // What a NIC was given in time departs when it was asked to, by all that can be seen here.
-                let start = if self.launch.is_some() { at.max(ask) } else { at };
                 pipeline.departed(class, source, length, ask, start);
                 if tag != 0 {
-                    pipeline.sliced(class, tag, ask, read.map_or(start, |read| start.max(read)));
+                    pipeline.sliced(class, tag, ask, handed.map_or(start, |handed| start.max(handed)));
                 }
                 meter.record_of(class, ask, start, length);
             }
@@ -238,5 +238,45 @@ impl Outlet {
             });
             burst.retain(|frame| tx.carries(frame));
         }
+    }
+}
+
+impl Lane {
+    /// Gives the queue its frames, at once or each by itself as they leave, and notes when they do. Frames are `launched`
+    /// by the NIC, and get the UNIX time if they are stamped: `wall` is that of the clock's zero; `clock` is that of
+    /// frames that are followed. Gives how many were taken.
+    fn hand_over(
+        &mut self,
+        now: impl Fn() -> Time,
+        launched: bool,
+        wall: Option<u64>,
+        clock: Option<&Reading>,
+    ) -> usize {
+        let Lane { tx, burst, asks } = self;
+        let most = if tx.calls_for_each() { 1 } else { BURST };
+        let mut sent = 0;
+        while !burst.is_empty() {
+            let at = now();
+            for (frame, what) in burst.iter_mut().zip(asks.iter_mut().skip(sent)).take(most) {
+                let What::Departure(ask) = what else { continue };
+                // What a NIC was given in time departs when it was asked to, by all that can be seen here.
+                ask.start = if launched { at.max(ask.at) } else { at };
+                if let (Some(wall), Some(_)) = (wall, ask.stream) {
+                    Stamp::set_time(frame.bytes_mut(), wall + ask.start.as_ps() / PS_PER_NS);
+                }
+            }
+            let handed = clock.map(|clock| clock());
+            let taken = tx.send_up_to(burst, most);
+            for what in asks.iter_mut().skip(sent).take(taken) {
+                if let What::Departure(ask) = what {
+                    ask.handed = handed;
+                }
+            }
+            sent += taken;
+            if taken == 0 {
+                break;
+            }
+        }
+        sent
     }
 }

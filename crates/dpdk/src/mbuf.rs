@@ -132,6 +132,21 @@ impl Mbuf {
         self.head_mut().ol_flags &= !flag;
     }
 
+    /// The frame behind so many zeros, which are written ahead of it. None if there is no room for them, or the frame is
+    /// kept elsewhere.
+    pub(crate) fn behind_zeros(&mut self, zeros: usize) -> Option<&[u8]> {
+        if usize::from(self.head().data_off) < zeros || self.is_kept() {
+            return None;
+        }
+        // SAFETY: what is ahead of the frame in its buffer is as long, and of the frame's owner alone; the rest as in
+        // `bytes`.
+        unsafe {
+            let first = self.data().sub(zeros);
+            first.write_bytes(0, zeros);
+            Some(std::slice::from_raw_parts(first, zeros + self.len()))
+        }
+    }
+
     fn data(&self) -> *mut u8 {
         let head = self.head();
         // SAFETY: DPDK keeps data_off within the buffer, and nothing here changes it.

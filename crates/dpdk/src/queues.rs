@@ -3,7 +3,7 @@
 use crate::arrivals::Arrivals;
 use crate::port::{PortInner, TAP, text};
 use crate::tap_sender::TapSender;
-use crate::{BURST, Burst, Outgoing, PacketSender, Result, relation};
+use crate::{BURST, Burst, Mbuf, Outgoing, PacketSender, Result, relation};
 use dpdk_sys as sys;
 use packet::Frame;
 use std::cell::Cell;
@@ -132,9 +132,9 @@ enum Calls {
 }
 
 impl Calls {
-    fn send(&mut self, frame: &[u8]) -> Result<bool> {
+    fn send(&mut self, frame: &mut Mbuf) -> Result<bool> {
         match self {
-            Calls::Socket(sender) => sender.send(frame),
+            Calls::Socket(sender) => sender.send(frame.bytes()),
             Calls::Tap(sender) => sender.send(frame),
         }
     }
@@ -177,6 +177,12 @@ impl TxQueue {
         Ok(())
     }
 
+    /// Whether each frame of a burst leaves by a call of its own, one after the other.
+    #[must_use]
+    pub fn calls_for_each(&self) -> bool {
+        self.calls.is_some() && !self.only_alone
+    }
+
     /// Hands frames to the driver and gives how many it took: a prefix, which is out of the burst
     /// when this returns. The rest stays, to be sent again or dropped. Never waits for the line,
     /// though a software driver sends within the call.
@@ -190,9 +196,15 @@ impl TxQueue {
     /// again; the ring's are sent then. [`PortInfo::link_up`](crate::PortInfo::link_up) tells.
     #[must_use = "frames that were not taken are still in the burst"]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
-        let most = self.max_frame;
-        if most < usize::from(u16::MAX) && burst.iter().any(|frame| too_long(frame, most)) {
-            self.oversize += burst.retain(|frame| !too_long(frame, most)) as u64;
+        self.send_up_to(burst, BURST)
+    }
+
+    /// Sends as [`send`](TxQueue::send) does, but `most` frames at most.
+    #[must_use = "frames that were not taken are still in the burst"]
+    pub fn send_up_to(&mut self, burst: &mut Burst, most: usize) -> usize {
+        let longest = self.max_frame;
+        if longest < usize::from(u16::MAX) && burst.iter().any(|frame| too_long(frame, longest)) {
+            self.oversize += burst.retain(|frame| !too_long(frame, longest)) as u64;
         }
         if let Some(calls) = &mut self.calls
             && (!self.only_alone || burst.len() == 1)
@@ -200,7 +212,7 @@ impl TxQueue {
             // What is refused, for want of room or because the interface is down, is tried again; what is too long for
             // its MTU now, the caller leaves out.
             let mut taken = 0;
-            let refused = burst.iter().find_map(|frame| match calls.send(frame.bytes()) {
+            let refused = burst.iter_mut().take(most).find_map(|frame| match calls.send(frame) {
                 Ok(true) => {
                     taken += 1;
                     None
@@ -222,7 +234,7 @@ impl TxQueue {
         burst.hand_over(|frames, count| {
             // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
             // are ours, whole and single, and those taken are not touched again.
-            usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count as u16) })
+            usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count.min(most) as u16) })
         })
     }
 

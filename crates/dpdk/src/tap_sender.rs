@@ -1,8 +1,9 @@
-use crate::Result;
 use crate::error::Error;
+use crate::{Mbuf, Result};
+use packet::Frame;
 use std::ffi::CStr;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IoSlice, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Sends single frames into a TAP device that DPDK has made, each by one `write`. DPDK's driver has the kernel gather
@@ -12,8 +13,7 @@ pub(crate) struct TapSender {
     /// A queue of the device, which is the driver's too.
     queue: File,
     interface: String,
-    /// What goes ahead of a frame, and room for it.
-    buffer: Vec<u8>,
+    /// So many bytes go ahead of a frame.
     header: usize,
 }
 
@@ -38,20 +38,25 @@ impl TapSender {
             // The driver has one that is detached besides, to keep the device.
             let Some((name, false)) = device_of(&queue) else { continue };
             if name == interface {
-                return Ok(Some(TapSender { queue, interface: name, buffer: vec![0; header], header }));
+                return Ok(Some(TapSender { queue, interface: name, header }));
             }
         }
         Ok(None)
     }
 
-    /// Sends a frame, given without FCS. False if the kernel does not take it, as when the interface is down.
+    /// Sends a frame. False if the kernel does not take it, as when the interface is down.
     ///
     /// # Errors
     /// [`Error::System`] for what trying again does not mend.
-    pub(crate) fn send(&mut self, frame: &[u8]) -> Result<bool> {
-        self.buffer.truncate(self.header);
-        self.buffer.extend_from_slice(frame);
-        match self.queue.write(&self.buffer) {
+    pub(crate) fn send(&mut self, frame: &mut Mbuf) -> Result<bool> {
+        let written = match frame.behind_zeros(self.header) {
+            Some(bytes) => self.queue.write(bytes),
+            None => {
+                let header = IoSlice::new(&[0; PACKET_INFORMATION][..self.header]);
+                self.queue.write_vectored(&[header, IoSlice::new(frame.bytes())])
+            }
+        };
+        match written {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::EIO) => Ok(false),
             Err(_) => Err(Error::system(format!("sending to {}", self.interface))),
