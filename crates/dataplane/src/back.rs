@@ -87,9 +87,8 @@ impl Back {
                 && let Some(departure) = self.pipeline.next_departure()
             {
                 if self.tx.carries(&departure.frame) {
-                    let tag = self.pipeline.tag(&departure);
+                    self.asks.push((departure.at, departure.class, departure.length, departure.tag));
                     self.burst.push(departure.frame).expect("there is room");
-                    self.asks.push((departure.at, departure.class, departure.length, tag));
                 } else {
                     self.pipeline.unfollow(departure.class, &departure.frame);
                     self.pipeline.lost(departure.class, departure.source, DropReason::TooLong);

@@ -523,7 +523,7 @@ impl FillerPacer {
                 pipeline.lost(departure.class, departure.source, DropReason::TooLong);
                 continue;
             }
-            let (tag, source) = (pipeline.tag(&departure), departure.source);
+            let (tag, source) = (departure.tag, departure.source);
             let position = self.planner.nearest_start(departure.at);
             let placed = self.place(departure, position);
             let start = self.planner.line().time(placed.position);

@@ -54,7 +54,7 @@ impl Fresh {
         let Ask { length, at, position } = self.asks[self.gone];
         self.gone += 1;
         let ready = self.start.unwrap_or(Time::ZERO);
-        Some((Departure { frame, length, class: 0, source: None, ready, at }, position))
+        Some((Departure { frame, length, class: 0, source: None, ready, at, tag: 0 }, position))
     }
 
     #[inline(never)]

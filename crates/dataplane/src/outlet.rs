@@ -122,8 +122,7 @@ impl Outlet {
 
     /// Adds a frame whose time to be handed over has come.
     pub(crate) fn add(&mut self, departure: Departure<Mbuf>, now: Time, pipeline: &mut Pipeline<Mbuf>) {
-        let tag = pipeline.tag(&departure);
-        let Departure { mut frame, length, class, source, at, .. } = departure;
+        let Departure { mut frame, length, class, source, at, tag, .. } = departure;
         let lane = match self.lanes.len() {
             1 => 0,
             lanes => packet::flow_hash(frame.bytes()) as usize % lanes,

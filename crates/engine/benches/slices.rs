@@ -120,10 +120,9 @@ impl Running {
     fn depart(&mut self, time: Time) {
         let Running { pipeline, spare, .. } = self;
         while let Some(departure) = pipeline.next_departure() {
-            let (class, at, length) = (departure.class, departure.at, departure.frame.length());
+            let (class, at, tag, length) = (departure.class, departure.at, departure.tag, departure.frame.length());
             pipeline.sent(class, length);
             pipeline.departed(class, None, length, at, time);
-            let tag = pipeline.tag(&departure);
             if tag != 0 {
                 pipeline.sliced(class, tag, at, time);
             }

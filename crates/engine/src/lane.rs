@@ -100,15 +100,15 @@ impl<F: Frame> Lane<F> {
     /// A frame came in at `at`. What becomes of it is booked here and in `total`.
     pub(crate) fn push(&mut self, now: Time, at: Time, mut frame: F, total: &mut Books) {
         self.books.came.add(frame.length());
-        if slices::COMPILED {
-            self.slices.arrived(&mut frame, self.books.came.frames, now, at);
-        }
+        let followed = slices::COMPILED && self.slices.arrived(&mut frame, self.books.came.frames, now, at);
         let item = Item { frame, at };
         if self.stages.is_empty() {
             match &mut self.sync {
                 None => {
                     self.ready.push_back(item);
-                    self.joined(1);
+                    if followed {
+                        self.find_first(1);
+                    }
                 }
                 Some(sync) => {
                     sync.push(item, &mut self.ready);
@@ -117,7 +117,7 @@ impl<F: Frame> Lane<F> {
             }
         } else {
             self.batch.push(item);
-            self.run(now, 0, total);
+            self.run(now, 0, false, total);
         }
         if self.over {
             self.give_up(total);
@@ -149,9 +149,9 @@ impl<F: Frame> Lane<F> {
             if self.stages[i].deadline().is_some_and(|deadline| deadline <= now) {
                 self.outlet.effects.told_by(i);
                 self.stages[i].wake(now, &mut self.outlet);
-                self.followed();
+                let followed = self.follow();
                 self.collect(total);
-                self.run(now, i + 1, total);
+                self.run(now, i + 1, followed, total);
             }
         }
         if let Some(sync) = &mut self.sync {
@@ -163,15 +163,15 @@ impl<F: Frame> Lane<F> {
         self.depth = self.depth.max(self.waiting());
     }
 
-    /// Runs the batch through the stages from number `first` on.
-    fn run(&mut self, now: Time, first: usize, total: &mut Books) {
+    /// Runs the batch, of which some may be `followed`, through the stages from number `first` on.
+    fn run(&mut self, now: Time, first: usize, mut followed: bool, total: &mut Books) {
         for i in first..self.stages.len() {
             if self.batch.is_empty() {
                 return;
             }
             self.outlet.effects.told_by(i);
             self.stages[i].push(now, &mut self.batch, &mut self.outlet);
-            self.followed();
+            followed |= self.follow();
             debug_assert!(self.batch.is_empty(), "a stage takes the whole batch");
             book(&mut self.outlet, [&mut self.books, total]);
             std::mem::swap(&mut self.batch, &mut self.outlet.released);
@@ -181,7 +181,9 @@ impl<F: Frame> Lane<F> {
             None => {
                 let frames = self.batch.len();
                 self.ready.extend(self.batch.drain(..));
-                self.joined(frames);
+                if followed {
+                    self.find_first(frames);
+                }
             }
             Some(sync) => {
                 for item in self.batch.drain(..) {
@@ -189,14 +191,6 @@ impl<F: Frame> Lane<F> {
                 }
                 sync.release(now, &mut self.ready);
             }
-        }
-    }
-
-    /// So many frames are behind those that wait.
-    #[inline(always)]
-    fn joined(&mut self, frames: usize) {
-        if slices::COMPILED && self.slices.follows_queued() {
-            self.find_first(frames);
         }
     }
 
@@ -212,12 +206,10 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// A stage has released and dropped frames, of which some may be followed.
+    /// A stage has released and dropped frames. False if none of them is followed.
     #[inline]
-    fn followed(&mut self) {
-        if slices::COMPILED {
-            self.slices.passed(&self.outlet.released, &self.outlet.dropped);
-        }
+    fn follow(&mut self) -> bool {
+        slices::COMPILED && self.slices.passed(&self.outlet.released, &self.outlet.dropped)
     }
 
     /// Makes what a stage released the batch of the next one.
@@ -256,11 +248,9 @@ impl<F: Frame> Lane<F> {
         let due = self.schedule.depart(ready, &Lengths { frame: length, packet });
         self.starved += u64::from(due.starved);
         self.spares(due.at.since(at));
-        if slices::COMPILED {
-            self.slices.settled(&frame, at, due.at);
-        }
+        let tag = if slices::COMPILED { self.slices.settled(&frame, at, due.at) } else { 0 };
         let source = self.sync.as_ref().and_then(|sync| sync.source_of(frame.bytes()));
-        self.head = Some(Departure { frame, length, class: self.class, source, ready, at: due.at });
+        self.head = Some(Departure { frame, length, class: self.class, source, ready, at: due.at, tag });
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use crate::classes::Classifier;
 use crate::lane::Lane;
 use crate::merge::Merge;
 use crate::schedules::{AsReady, Due, Schedule};
-use crate::slices::{self, Passing, Reading, Sampling, Slices, Way};
+use crate::slices::{Passing, Reading, Sampling, Slices, Way};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
 use measure::{Books, DepartureMeter, DropReason, PipelineReport, PipelineSlices, Tally};
@@ -67,6 +67,8 @@ pub struct Departure<F> {
     pub ready: Time,
     /// When it should depart: the start of its preamble. [`Time::MAX`] if it never should.
     pub at: Time,
+    /// Its number if it is followed, 0 if not: who makes it depart then says so by [`Pipeline::sliced`], too.
+    pub tag: u32,
 }
 
 impl<F: Frame> Pipeline<F> {
@@ -269,13 +271,6 @@ impl<F: Frame> Pipeline<F> {
     /// The way of a frame that goes on to another thread, if it is followed.
     pub fn way_of(&mut self, class: u32, frame: &F) -> Option<Box<Way>> {
         self.lanes[class as usize].slices.take(frame.tag())
-    }
-
-    /// The number of a frame that is followed; 0 if it is not.
-    #[inline]
-    #[must_use]
-    pub fn tag(&self, departure: &Departure<F>) -> u32 {
-        if slices::COMPILED { self.lanes[departure.class as usize].slices.tag(&departure.frame) } else { 0 }
     }
 
     /// A frame that is followed departed at `start` instead of `ask`, and is now handed over.

@@ -168,16 +168,19 @@ impl Slices {
     }
 
     /// Frame `number` of the class arrived at `at`; the driver looked at `now`. As all that follows, a few instructions
-    /// for a frame that nobody follows, and the rest apart from them: a call for each would cost more than they do.
+    /// for a frame that nobody follows, and the rest apart from them: a call for each would cost more than they do. True
+    /// if it is followed.
     #[inline(always)]
-    pub(crate) fn arrived<F: Frame>(&mut self, frame: &mut F, number: u64, now: Time, at: Time) {
-        let Some(next) = self.next else { return };
-        if number >= next {
+    pub(crate) fn arrived<F: Frame>(&mut self, frame: &mut F, number: u64, now: Time, at: Time) -> bool {
+        let Some(next) = self.next else { return false };
+        let follows = number >= next;
+        if follows {
             self.begin(frame, number, now, at);
         } else if frame.tag() != 0 {
             // Written only where it must be: a frame that is moved right after it was written to has to wait for that.
             frame.set_tag(0);
         }
+        follows
     }
 
     #[cold]
@@ -217,11 +220,11 @@ impl Slices {
         if staged { &mut self.staged } else { &mut self.queued }
     }
 
-    /// Frames have left a stage, and others were dropped there.
+    /// Frames have left a stage, and others were dropped there. False if none of them is followed.
     #[inline(always)]
-    pub(crate) fn passed<F: Frame>(&mut self, items: &[Item<F>], dropped: &[(F, DropReason)]) {
+    pub(crate) fn passed<F: Frame>(&mut self, items: &[Item<F>], dropped: &[(F, DropReason)]) -> bool {
         if self.staged == 0 {
-            return;
+            return false;
         }
         for item in items {
             if item.frame.tag() != 0 {
@@ -233,6 +236,7 @@ impl Slices {
                 self.lost(frame.tag());
             }
         }
+        true
     }
 
     #[cold]
@@ -245,12 +249,6 @@ impl Slices {
             *self.beside(marks - 1) -= 1;
             *self.beside(marks) += 1;
         }
-    }
-
-    /// Whether a frame that is followed is behind the stages.
-    #[inline(always)]
-    pub(crate) fn follows_queued(&self) -> bool {
-        self.queued > 0
     }
 
     /// A frame that was ready at `ready` finds the queue of its class empty, and is first in it.
@@ -268,13 +266,16 @@ impl Slices {
         }
     }
 
-    /// A frame that was ready at `ready` is the next of its class to depart, at `ask`.
+    /// A frame that was ready at `ready` is the next of its class to depart, at `ask`. Gives its number, 0 if it is not
+    /// followed.
     #[inline(always)]
-    pub(crate) fn settled<F: Frame>(&mut self, frame: &F, ready: Time, ask: Time) {
-        if self.queued > 0 && frame.tag() != 0 {
-            self.first(frame.tag(), ready);
+    pub(crate) fn settled<F: Frame>(&mut self, frame: &F, ready: Time, ask: Time) -> u32 {
+        let tag = if self.queued > 0 { frame.tag() } else { 0 };
+        if tag != 0 {
+            self.first(tag, ready);
         }
         self.last = ask;
+        tag
     }
 
     #[cold]
@@ -285,12 +286,6 @@ impl Slices {
         if ways.slot(tag).is_some_and(|slot| ways.table[slot].marks.len() == ways.behind) {
             ways.mark(tag, ready.max(self.last));
         }
-    }
-
-    /// The number of a frame that departs and is followed; 0 if it is not.
-    #[inline(always)]
-    pub(crate) fn tag<F: Frame>(&self, frame: &F) -> u32 {
-        if self.queued > 0 { frame.tag() } else { 0 }
     }
 
     /// A frame that is followed departed at `start` instead of `ask`, and is handed over.

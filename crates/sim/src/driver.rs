@@ -135,10 +135,9 @@ pub fn run(
             }
             break;
         }
-        let tag = pipeline.tag(&departure);
         match sink.send(&mut departure) {
             Ok(start) => {
-                let Departure { class, source, length, at, .. } = departure;
+                let Departure { class, source, length, at, tag, .. } = departure;
                 if let Some(stamp) = stamped.then(|| Stamp::of(departure.frame.bytes())).flatten() {
                     sent.add(stamp.stream);
                 }

@@ -20,9 +20,8 @@ fn bursts(count: u64, every: u64, seed: u64) -> PipelineSlices {
             pipeline.push(at, at, HeapFrame::new(vec![0; 60]));
         }
         while let Some(departure) = pipeline.next_departure() {
-            let tag = pipeline.tag(&departure);
-            if tag != 0 {
-                pipeline.sliced(departure.class, tag, departure.at, departure.at);
+            if departure.tag != 0 {
+                pipeline.sliced(departure.class, departure.tag, departure.at, departure.at);
             }
         }
     }
@@ -80,8 +79,7 @@ fn slices_of_late(stages: &[&str], waited: Span, tells: bool, parts: usize) -> P
             let way = parts[n].way_of(0, &departure.frame);
             parts[n + 1].hand(0, departure.ready.max(look), departure.ready, departure.frame, way);
         } else {
-            let tag = parts[n].tag(&departure);
-            parts[n].sliced(0, tag, departure.at, departure.at.max(look));
+            parts[n].sliced(0, departure.tag, departure.at, departure.at.max(look));
         }
     }
     parts.pop().expect("the last one").slices().expect("they were asked for")
@@ -143,8 +141,7 @@ fn who_finds_nobody_in_the_queue_does_not_queue() {
             }
         }
         while let Some(departure) = last.next_departure() {
-            let tag = last.tag(&departure);
-            last.sliced(0, tag, departure.at, departure.at);
+            last.sliced(0, departure.tag, departure.at, departure.at);
         }
         let slices = last.slices().expect("they were asked for");
         slices.slices.iter().find(|slice| slice.figures.name == "queueing").expect("a slice").raw_mean_ns as u64

@@ -5,22 +5,28 @@ use crate::histogram::Counts;
 use crate::ns;
 use units::PS_PER_NS;
 
-/// One slice, in ps.
+/// How long something took, in ps.
 #[derive(Clone, Default)]
-pub(super) struct Column {
+pub(super) struct Times {
     raw: i128,
-    pub(super) net: i128,
+    net: i128,
     /// Of `net`, in ps².
     squares: f64,
-    pub(super) intended: i128,
-    worst: u64,
     count: u64,
     all: Counts,
+}
+
+/// One slice, and how far it was from what it was meant to be, in ps.
+#[derive(Clone, Default)]
+pub(super) struct Column {
+    times: Times,
+    intended: i128,
+    worst: u64,
     errors: Counts,
 }
 
 /// One slice of one frame, in ps.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) raw: i64,
     pub(super) net: i64,
@@ -36,39 +42,47 @@ impl Part {
         let net = if raw > 0 { (raw - reading).max(0) } else { raw };
         Part { raw, net, intended: to.intended.signed_ps_since(from.intended) }
     }
+
+    fn error(&self) -> u64 {
+        (self.net - self.intended).unsigned_abs()
+    }
 }
 
-impl Column {
+impl Times {
     /// Finds room for all that may come, so that nothing waits for it later.
     pub(super) fn at_hand(&mut self) {
         self.all.at_hand();
-        self.errors.at_hand();
     }
 
-    /// Counts one slice of several frames. Sums are kept apart meanwhile: counting in a table is a store anywhere, behind
-    /// which they would have to be read again.
+    /// Counts several frames. Sums are kept apart meanwhile: counting in a table is a store anywhere, behind which they
+    /// would have to be read again.
     #[inline]
     pub(super) fn count(&mut self, parts: &[Part]) {
-        let Column { mut raw, mut net, mut squares, mut intended, mut worst, .. } = *self;
+        let Times { mut raw, mut net, mut squares, .. } = *self;
         for part in parts {
             raw += i128::from(part.raw);
             net += i128::from(part.net);
-            intended += i128::from(part.intended);
             squares += part.net as f64 * part.net as f64;
             self.all.count(part.net.max(0).unsigned_abs(), 1);
-            let error = (part.net - part.intended).unsigned_abs();
-            worst = worst.max(error);
-            self.errors.count(error, 1);
         }
-        (self.raw, self.net, self.squares, self.intended, self.worst) = (raw, net, squares, intended, worst);
+        (self.raw, self.net, self.squares) = (raw, net, squares);
         self.count += parts.len() as u64;
     }
 
-    pub(super) fn mean(&self, sum: i128) -> f64 {
+    /// Counts what so many frames have alike.
+    fn count_alike(&mut self, Part { raw, net, .. }: Part, frames: usize) {
+        self.raw += i128::from(raw) * frames as i128;
+        self.net += i128::from(net) * frames as i128;
+        self.squares += net as f64 * net as f64 * frames as f64;
+        self.all.count(net.max(0).unsigned_abs(), frames as u64);
+        self.count += frames as u64;
+    }
+
+    fn mean(&self, sum: i128) -> f64 {
         ns(sum as f64 / self.count.max(1) as f64)
     }
 
-    pub(super) fn total(&self) -> SliceTimes {
+    pub(super) fn figures(&self) -> SliceTimes {
         let mean = self.mean(self.net);
         let squares = self.squares / (PS_PER_NS * PS_PER_NS) as f64;
         let variance = (squares / self.count.max(1) as f64 - mean * mean).max(0.0);
@@ -81,13 +95,79 @@ impl Column {
             raw_mean_ns: self.mean(self.raw),
         }
     }
+}
+
+impl Column {
+    /// Finds room for all that may come, so that nothing waits for it later.
+    pub(super) fn at_hand(&mut self) {
+        self.times.at_hand();
+        self.errors.at_hand();
+    }
+
+    /// Counts one slice of several frames.
+    pub(super) fn count(&mut self, parts: &[Part]) {
+        // Those who wait for nobody all take the same time: none.
+        if let [first, rest @ ..] = parts
+            && rest.iter().all(|part| part == first)
+        {
+            self.times.count_alike(*first, parts.len());
+            self.intended += i128::from(first.intended) * parts.len() as i128;
+            self.worst = self.worst.max(first.error());
+            return self.errors.count(first.error(), parts.len() as u64);
+        }
+        self.times.count(parts);
+        let Column { mut intended, mut worst, .. } = *self;
+        for part in parts {
+            intended += i128::from(part.intended);
+            worst = worst.max(part.error());
+            self.errors.count(part.error(), 1);
+        }
+        (self.intended, self.worst) = (intended, worst);
+    }
+
+    pub(super) fn times(&self) -> SliceTimes {
+        self.times.figures()
+    }
+
+    /// The mean of what it was meant to be, in ns.
+    pub(super) fn intended_mean(&self) -> f64 {
+        self.times.mean(self.intended)
+    }
 
     pub(super) fn error(&self) -> SliceError {
         SliceError {
-            mean_ns: self.mean(self.net - self.intended),
+            mean_ns: self.times.mean(self.times.net - self.intended),
             p50: ns(self.errors.at_quantile(0.5).min(self.worst) as f64),
             p99: ns(self.errors.at_quantile(0.99).min(self.worst) as f64),
             max_ns: ns(self.worst as f64),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_alike_counts_as_often_as_it_came() {
+        let part = |net| Part { raw: net + 20, net, intended: 1_000 };
+        let (alike, other) = ([part(5_000); 7], part(2_000));
+        let (mut together, mut singly) = (Column::default(), Column::default());
+        together.count(&alike);
+        together.count(&[other]);
+        together.count(&[alike[0], other]);
+        for part in alike.iter().chain([&other, &alike[0], &other]) {
+            singly.count(&[*part]);
+        }
+        for column in [&together, &singly] {
+            let SliceTimes { count, mean_ns, p50_ns, raw_mean_ns, .. } = column.times();
+            assert_eq!((count, mean_ns, raw_mean_ns), (10, 4.4, 4.42));
+            assert!((p50_ns - 5.0).abs() < 0.01);
+            assert_eq!(column.intended_mean(), 1.0);
+            let SliceError { mean_ns, p50, max_ns, .. } = column.error();
+            assert_eq!((mean_ns, max_ns), (3.4, 4.0));
+            assert!((p50 - 4.0).abs() < 0.01);
+        }
+        assert_eq!(together.times().cv, singly.times().cv);
     }
 }

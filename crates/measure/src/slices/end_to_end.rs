@@ -1,6 +1,6 @@
 //! The way of packets from program to program, through kernels and a pipeline between them.
 
-use super::column::{Column, Part};
+use super::column::{Part, Times};
 use super::{FIRST, SliceFigures, SlicePart, SliceTimes, SlicedPackets, waterfall};
 use crate::figures::{brief, share, thousands};
 use serde::Serialize;
@@ -41,8 +41,8 @@ pub struct EndToEndMeter {
 struct Ways {
     seen: u64,
     /// By name, in the order of the way, which not every packet goes whole.
-    slices: Vec<(String, Column)>,
-    total: Column,
+    slices: Vec<(String, Times)>,
+    total: Times,
     first: Vec<Vec<(String, f64)>>,
 }
 
@@ -86,7 +86,7 @@ impl Ways {
             let known = self.slices.iter().position(|(known, _)| known == name);
             let place = known.unwrap_or_else(|| {
                 // Behind the one that it came behind.
-                self.slices.insert(next, (name.clone(), Column::default()));
+                self.slices.insert(next, (name.clone(), Times::default()));
                 next
             });
             self.slices[place].1.count(&[part(*ns)]);
@@ -99,8 +99,8 @@ impl Ways {
     }
 
     fn report(&self, probes: &str) -> EndToEnd {
-        let total = self.total.total();
-        let slices = self.slices.iter().map(|(name, column)| column.total().slice(name, true, &total)).collect();
+        let total = self.total.figures();
+        let slices = self.slices.iter().map(|(name, times)| times.figures().slice(name, true, &total)).collect();
         let whole = |parts: &[(String, f64)]| parts.iter().map(|(_, ns)| ns).sum::<f64>();
         let off = |parts: &[(String, f64)]| (whole(parts) - total.p50_ns).abs();
         let typical = self.first.iter().min_by(|a, b| off(a).total_cmp(&off(b)));

@@ -5,7 +5,7 @@ mod end_to_end;
 mod text;
 
 use crate::ns;
-use column::{Column, Part};
+use column::{Column, Part, Times};
 use serde::Serialize;
 use units::{Span, Time};
 
@@ -193,7 +193,7 @@ pub struct SliceMeter {
     /// Marks of ways that are not counted yet, one after the other.
     waiting: Vec<Mark>,
     slices: Vec<Column>,
-    total: Column,
+    total: Times,
     /// Marks of the first ways, one after the other.
     first: Vec<Mark>,
 }
@@ -211,7 +211,7 @@ impl SliceMeter {
             seen: 0,
             waiting: Vec::with_capacity(TOGETHER * marks),
             slices,
-            total: Column::default(),
+            total: Times::default(),
             first: Vec::with_capacity(FIRST * marks),
             names,
         }
@@ -232,7 +232,8 @@ impl SliceMeter {
     /// waits for it.
     pub fn in_real_time(&mut self, reading: Span) {
         self.reading = reading;
-        self.slices.iter_mut().chain([&mut self.total]).for_each(Column::at_hand);
+        self.slices.iter_mut().for_each(Column::at_hand);
+        self.total.at_hand();
     }
 
     /// Whether frames wait for nobody: time is real.
@@ -340,12 +341,12 @@ impl SliceMeter {
 
     /// The figures of what is counted.
     fn figures(&self) -> PipelineSlices {
-        let total = self.total.total();
+        let total = self.total.figures();
         let slice = |(name, column): (&String, &Column)| {
-            let all = column.total();
+            let all = column.times();
             PipelineSlice {
                 figures: all.slice(name, true, &total),
-                intended_mean_ns: column.mean(column.intended),
+                intended_mean_ns: column.intended_mean(),
                 error: column.error(),
                 raw_mean_ns: all.raw_mean_ns,
             }
