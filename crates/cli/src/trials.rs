@@ -163,10 +163,6 @@ fn on_ports(
         let lines = said.lines().map(|line| line.trim_start_matches("netlathe: "));
         Failure::new(lines.filter(|line| !line.starts_with("note: ")).collect::<Vec<_>>().join("\n"))
     };
-    // What was lost when something broke off the trial says nothing of the device.
-    if !matches!(output.status.code().map(u8::try_from), Some(Ok(0 | Failure::MISSED))) {
-        return Err(failed());
-    }
     let report: Value = serde_json::from_slice(&output.stdout).map_err(|_| failed())?;
     let pipeline = &report["pipelines"][0];
     let number = |pointer: &str| pipeline.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
@@ -176,6 +172,10 @@ fn on_ports(
         return Err(Failure::new(format!(
             "--size: frames{size} are longer than {out} can send: write a smaller size, or raise its MTU"
         )));
+    }
+    // What was lost when something broke off the trial says nothing of the device.
+    if !matches!(output.status.code().map(u8::try_from), Some(Ok(0 | Failure::MISSED))) {
+        return Err(failed());
     }
     let streams = pipeline["streams"].as_array().cloned().unwrap_or_default();
     let of_all = |name: &str| streams.iter().filter_map(|stream| stream[name].as_u64()).sum();

@@ -72,6 +72,7 @@ impl<'a> Telling<'a> {
         let driver = finished.ports.first().map_or("", |port| &port.driver);
         self.warnings.extend(resolution::of_buckets(plan, driver));
         let mut report = named(plan, finished);
+        self.failed(nothing_fitted(plan, &report));
         let backward = report.backward.take();
         let floor = self.floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
         self.warnings.extend(resolution::of_machine(plan, &report, floor));
@@ -217,6 +218,24 @@ fn say_what_was_too_long(interface: &str, report: &PipelineReport) {
             output::thousands(frames)
         ));
     }
+}
+
+/// A generator none of whose frames the output takes made no load: it was asked for something else.
+fn nothing_fitted(plan: &PipelinePlan, report: &PipelineReport) -> Option<Failure> {
+    let remedy = match plan.source {
+        SourcePlan::Port(_) => return None,
+        SourcePlan::Streams { .. } => "write a smaller size",
+        SourcePlan::Replay(_) => "send a capture of shorter ones",
+    };
+    let (_, frames) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong)?;
+    (report.left.frames == 0).then(|| {
+        Failure::new(format!(
+            "{}: nothing was sent, {} were longer than {} can send: {remedy}, or raise its MTU",
+            plan.name,
+            output::counted(frames, "frame"),
+            plan.output
+        ))
+    })
 }
 
 /// The list of frames that the far end of a line is to write.

@@ -110,3 +110,20 @@ fn what_no_buffer_holds_counts_as_long_as_it_was_to_be() {
         assert_eq!(number(&report, "/in/bytes"), 10 * 9_118, "{pacing}: {report}");
     }
 }
+
+#[test]
+fn a_generator_none_of_whose_frames_is_taken_fails() {
+    let Some(bed) = Bed::shared("all-long", |_| {}) else { return };
+    for (size, pacing) in
+        [("9000B", ""), ("9000B", "--gap 1ms"), ("9000B,1519B", "--gap 1ms --pacer filler --line-rate 1G")]
+    {
+        let line =
+            format!("gen --out if:s0 --json --count 20 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size {size}' {pacing}");
+        let finished = bed.run(Node::Box, &line);
+        assert_eq!(finished.status.code(), Some(2), "{pacing}: {finished:?}");
+        let wanted =
+            "nothing was sent, 20 frames were longer than if:s0 can send: write a smaller size, or raise its MTU";
+        assert!(finished.stderr.contains(wanted), "{pacing}: {finished:?}");
+        assert_eq!(number(&finished.whole_report()["pipelines"][0], "/drops/too-long"), 20, "{pacing}");
+    }
+}
