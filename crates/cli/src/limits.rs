@@ -42,7 +42,7 @@ mod reload {
             } else {
                 continue;
             };
-            return Err(Failure::new(format!("{}: limit: {refused}", plan.name)));
+            return Err(Failure::new(format!("{}: {refused}", plan.name)));
         }
         Ok(())
     }

@@ -504,3 +504,58 @@ fn a_stack_that_is_too_small_is_said() {
         assert_eq!(said.contains("a stack of 64 KiB is too small: ulimit -s 256"), code == 2, "{kib} KiB: {said}");
     }
 }
+
+#[test]
+fn a_capture_that_spans_more_than_time_reaches_is_told_with_its_record() {
+    let bench = bench();
+    let records = |last_days: u64| [0, 1_000, last_days * 86_400_000_000_000].map(|ns| Record::new(7 + ns, 64, 0));
+    bench.capture("wide.pcap", Dialect::USUAL, &records(213));
+    bench.capture("wider.pcap", Dialect::USUAL, &records(214));
+    for command in ["measure --pcap", "shape --out null --in pcap:", "gen --out null --pcap"] {
+        let said = |capture: &str, wanted: &str| {
+            let line = format!("{command} {capture} --json").replace(": ", ":");
+            let finished = bench.run(words(&line));
+            assert_eq!((finished.status, finished.complaints().len()), (Some(2), 1), "{line}: {}", finished.stderr);
+            assert!(finished.stderr.contains(wanted), "{line}: {}", finished.stderr);
+            assert_eq!(finished.report()["pipelines"][0]["in"]["frames"], 2, "{line}");
+        };
+        bench.report(words(&format!("{command} wide.pcap").replace(": ", ":")));
+        said("wider.pcap", "spans more than the 213 days (18 446 744 s) that virtual time reaches: record 3 is");
+        if command.starts_with("gen") {
+            // Its records are not too far apart: when they are to be sent is too far.
+            said("wide.pcap --speed 0.5", "the run is longer than the 213 days");
+            said("wide.pcap --loop 2 --speed 0.9", "the run is longer than the 213 days");
+        }
+    }
+    let again = bench.run(words("gen --pcap wide.pcap --out null --loop 2 --json"));
+    assert_eq!(again.status, Some(2), "{}", again.stderr);
+    assert!(again.stderr.contains("the run is longer than the 213 days"), "{}", again.stderr);
+    // Back to back no stamp matters.
+    for (capture, rounds) in [("wide.pcap", 5), ("wider.pcap", 5)] {
+        let report = bench.report(words(&format!("gen --pcap {capture} --speed max --loop {rounds} --out null")));
+        assert_eq!(report["out"]["frames"], 3 * rounds, "{capture}");
+    }
+}
+
+#[test]
+fn streams_of_options_have_no_classes() {
+    let bench = bench();
+    let streams = "gen --out null --count 10 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 64B'";
+    for ask in ["--rate api=1Mbps", "--gap api=1us"] {
+        let wanted = ["leave 'api=' out", "in a scenario only"];
+        let said = refused(&bench, &format!("{streams} {ask}"), &wanted);
+        assert!(!said.stderr.contains("--class"), "{}", said.stderr);
+    }
+    refused_in_a_line(&bench, "shape --in pcap:in.pcap --out null --rate api=1Mbps", &["add --class 'api = RULE'"]);
+}
+
+#[cfg(feature = "live")]
+#[test]
+fn too_many_workers_for_live_ports_are_refused_by_the_name_of_the_command() {
+    let bench = bench();
+    let limit = "limit --in if:lo --out null --key dst-ip --rate 1Mbps";
+    for (options, wanted) in [("--workers 65", "65 workers are too many"), ("--service 1us", "service is of modelled")]
+    {
+        refused_in_a_line(&bench, &format!("{limit} {options}"), &[&format!("netlathe: limit: {wanted}")]);
+    }
+}

@@ -102,7 +102,8 @@ impl Timeline {
         let passed = self.last.as_ps() - self.origin?.as_ps().min(self.last.as_ps());
         let (mut width, mut asked, mut got) = (self.width, self.asked.clone(), self.got.clone());
         while got.len() > 1 && self.frames < FRAMES * got.len() as u64 {
-            width *= 2;
+            // The only window of few frames may reach past the end of time.
+            width = width.saturating_mul(2);
             halve(&mut asked);
             halve(&mut got);
         }
@@ -173,6 +174,13 @@ mod tests {
         assert!(even(40, Span::from_us(10)).report().is_none());
         let plot = even(200, Span::from_us(10)).report().expect("windows");
         assert!((2..=6).contains(&plot.got_bps.len()), "{} windows", plot.got_bps.len());
+    }
+
+    #[test]
+    fn few_frames_over_all_of_time_have_no_rate() {
+        for frames in 2..=40 {
+            assert!(even(frames, Span::from_ms(212 * 86_400_000 / (frames - 1))).report().is_none(), "{frames}");
+        }
     }
 
     #[test]

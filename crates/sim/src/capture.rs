@@ -20,6 +20,8 @@ const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// The first bytes of what packs captures.
 const COMPRESSED: [(&[u8], &str); 4] =
     [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zX", "xz"), (b"BZh", "bzip2")];
+/// The first bytes of what a patched libpcap wrote (Kuznetzov), in both orders.
+const MODIFIED: [[u8; 4]; 2] = [*b"\xa1\xb2\xcd\x34", *b"\x34\xcd\xb2\xa1"];
 /// No Ethernet frame is longer; a record that says so is broken.
 const LONGEST_RECORD: u32 = 262_144;
 /// Bytes of the headers of classic captures: of the file and of each record.
@@ -84,6 +86,9 @@ impl CaptureReader {
         if let Some((_, program)) = COMPRESSED.iter().find(|(first, _)| magic.starts_with(first)) {
             return Err(SimError::Compressed { path: path.to_owned(), program });
         }
+        if MODIFIED.contains(&magic) {
+            return Err(SimError::Modified { path: path.to_owned() });
+        }
         let file = Counting { file: Cursor::new(magic).chain(file), read: 0 };
         let format = if magic == PCAPNG_MAGIC {
             let reader = PcapNgReader::new(file).map_err(|error| not_a_capture(error.to_string()))?;
@@ -112,6 +117,11 @@ impl CaptureReader {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What ends a run whose instants do not reach the stamp of the record that was read last.
+    pub(crate) fn too_wide(&self) -> SimError {
+        SimError::TooWide { path: self.path.clone(), record: self.whole }
     }
 
     /// The step of the capture's stamps in nanoseconds: 1 000 for what most programs write. A pcapng
@@ -374,6 +384,17 @@ mod tests {
         assert!(told.contains("gzip: unpack it first, as gzip -dc /"), "{told}");
         assert!(matches!(CaptureReader::open(folder.path()).err(), Some(SimError::NotACapture { .. })));
         assert!(matches!(CaptureReader::open(&folder.path().join("none")).err(), Some(SimError::Read { .. })));
+    }
+
+    #[test]
+    fn a_modified_capture_is_told_how_to_be_turned() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pcap");
+        for first in MODIFIED {
+            std::fs::write(&path, [&first[..], &[0; 40]].concat()).expect("writable");
+            let told = CaptureReader::open(&path).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(told.contains("turn it into pcapng first, as editcap /"), "{first:?}: {told}");
+        }
     }
 
     #[test]

@@ -122,6 +122,11 @@ pub fn run(
                     failure.get_or_insert(SimError::TooLong);
                     break 'run;
                 }
+                // Nothing waits: what is left of the input comes after the end.
+                (None, None) if end == LAST && source.arrival().is_some() => {
+                    failure.get_or_insert(SimError::TooLong);
+                    break 'run;
+                }
                 _ => break 'run,
             }
         }

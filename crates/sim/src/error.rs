@@ -33,6 +33,25 @@ pub enum SimError {
         /// Who unpacks it.
         program: &'static str,
     },
+    /// A capture whose records have longer headers.
+    #[error("{} is a modified pcap (Kuznetzov's): turn it into pcapng first, as editcap {} NEW.pcapng does", path.display(), path.display())]
+    Modified {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A capture that goes on for longer than instants reach.
+    #[error(
+        "{} spans more than the 213 days (18 446 744 s) that virtual time reaches: record {record} is further from the \
+         first, and those before it were used: give parts of it, as editcap -i 86400 makes, or mend the stamps if a clock \
+         was set while it was captured",
+        path.display()
+    )]
+    TooWide {
+        /// The file.
+        path: PathBuf,
+        /// The first record that is too late, from 1.
+        record: u64,
+    },
     /// A file is no capture.
     #[error("{} is no capture: {why}: give a pcap or pcapng file", path.display())]
     NotACapture {

@@ -83,11 +83,18 @@ impl ReplaySource {
                     self.left -= 1;
                     self.oddities.made_headers += u64::from(record.made_header);
                     let since = record.time_ns.saturating_sub(self.first_ns).checked_mul(PS_PER_NS);
-                    let at = since.and_then(|since| since.checked_add(self.began.as_ps())).map(Span::from_ps);
-                    let Some(at) = at else {
-                        let why = "a stamp is more than 213 days after the first".to_owned();
-                        self.failed = Some(SimError::NotACapture { path: self.path.clone(), why });
-                        return;
+                    let at = match since.map(|since| since.checked_add(self.began.as_ps())) {
+                        Some(Some(at)) => Span::from_ps(at),
+                        // Nobody waits for a stamp.
+                        _ if self.backlog => self.last,
+                        Some(None) => {
+                            self.failed = Some(SimError::TooLong);
+                            return;
+                        }
+                        None => {
+                            self.failed = Some(self.reader.too_wide());
+                            return;
+                        }
                     };
                     if at < self.last || record.time_ns < self.first_ns {
                         self.oddities.disordered += 1;
@@ -106,7 +113,7 @@ impl ReplaySource {
                         }
                     }
                     let round = self.last.as_ps() - self.began.as_ps();
-                    self.began = Span::from_ps(self.last.as_ps() + round / (self.records - 1).max(1));
+                    self.began = Span::from_ps(self.last.as_ps().saturating_add(round / (self.records - 1).max(1)));
                     self.records = 0;
                 }
                 Ok(None) => return,

@@ -104,9 +104,7 @@ impl PcapSource {
                     }
                     Some(arrival) => Some(arrival),
                     None => {
-                        let path = self.reader.path().to_owned();
-                        let why = "a stamp is more than 213 days after the first".to_owned();
-                        self.failed = Some(SimError::NotACapture { path, why });
+                        self.failed = Some(self.reader.too_wide());
                         None
                     }
                 }

@@ -1,7 +1,7 @@
 use super::{Common, Departures};
 use crate::execute::{self, Arrivals, Request};
 use crate::output::Failure;
-use scenario::{PipelineText, PortSpec, Problems, SourcePlan, Text};
+use scenario::{ClassOptions, PipelineText, PortSpec, Problems, SourcePlan, Text};
 use std::process::ExitCode;
 
 /// Help of `--cores` here, where streams may be made on several.
@@ -74,6 +74,7 @@ pub(crate) struct Generate {
 
 impl Generate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let departures = self.departures.pipeline("gen");
         let pipeline = PipelineText {
             streams: self.streams.into_iter().map(|stream| Text::option("--stream", stream)).collect(),
             gateway: self.gateways.into_iter().map(|gateway| Text::option("--gateway", gateway)).collect(),
@@ -83,7 +84,8 @@ impl Generate {
             times: self.times,
             rewrite: self.rewrite.into_iter().map(|rule| Text::option("--rewrite", rule)).collect(),
             output: Some(Text::option("--out", self.output)),
-            ..self.departures.pipeline("gen")
+            options: ClassOptions { no_classes: true, ..departures.options },
+            ..departures
         };
         let request = Request::of_pipeline("gen", &pipeline, self.common)?;
         let receiver = match self.input {
