@@ -3,7 +3,6 @@
 use crate::output;
 #[cfg(feature = "live")]
 use engine::stages::{Limit, StageConfig};
-#[cfg(feature = "live")]
 use measure::PipelineReport;
 #[cfg(feature = "live")]
 use scenario::{Pacer, SourcePlan};
@@ -27,9 +26,29 @@ pub(crate) fn warn(limits: &mut Map<String, Value>, warnings: &[String]) {
     }
 }
 
+/// Gaps of which stamps in whole nanoseconds hide a tenth or more.
+const SHORT_NS: f64 = 10.0;
+
 /// What a model line or a capture cannot resolve of a plan.
-pub(crate) fn of_model(plan: &PipelinePlan) -> Vec<String> {
-    let Some(gap) = plan.ask.fixed_gap() else { return Vec::new() };
+pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<String> {
+    let captures = match &plan.output {
+        PortSpec::Pcap(_) => true,
+        PortSpec::Wire(wire) => wire.pcap.is_some(),
+        _ => false,
+    };
+    let Some(gap) = plan.ask.fixed_gap() else {
+        // Frames that came and went at one instant have no gap to be rounded.
+        let mean_ns = report.gap.as_ref().map_or(0.0, |gap| gap.mean_ns);
+        let short = captures && !plan.asks_nothing() && mean_ns > 0.0 && mean_ns < SHORT_NS;
+        let told = short.then(|| {
+            format!(
+                "{}: the capture's stamps hold whole nanoseconds, and gaps were {} on average: each is rounded by itself, and the mean is kept",
+                plan.name,
+                output::brief(mean_ns)
+            )
+        });
+        return told.into_iter().collect();
+    };
     let mut warnings = Vec::new();
     if let Some(line) = plan.output.line() {
         let place = Time::from_ps(gap.as_ps());
@@ -41,11 +60,6 @@ pub(crate) fn of_model(plan: &PipelinePlan) -> Vec<String> {
             ));
         }
     }
-    let captures = match &plan.output {
-        PortSpec::Pcap(_) => true,
-        PortSpec::Wire(wire) => wire.pcap.is_some(),
-        _ => false,
-    };
     if captures && !whole_ns(gap) {
         warnings.push(format!(
             "{}: the capture's stamps hold whole nanoseconds, a gap of {gap} is none: each is rounded by itself, and the mean is kept",

@@ -29,7 +29,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     files::check(request)?;
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
         let (report, failure) = run_one(plan, source.as_mut(), request, stop)?;
-        warnings.extend(resolution::of_model(plan));
+        warnings.extend(resolution::of_model(plan, &report));
         let Oddities { disordered, made_headers } = source.oddities();
         oddities.disordered += disordered;
         oddities.made_headers += made_headers;

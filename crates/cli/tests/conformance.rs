@@ -114,6 +114,14 @@ fn asks_below_what_can_be_resolved_are_told() {
     for (command, fragments) in [
         (format!("{shape} --out wire:10G,pcap=o.pcap --gap 10us"), &[][..]),
         (format!("{shape} --out wire:10G,pcap=o.pcap --rate 3Gbps"), &[]),
+        (format!("{shape} --out pcap:o.pcap --rate 51.2Gbps"), &[]),
+        (
+            format!("{shape} --out pcap:o.pcap --rate 51.3Gbps"),
+            &["whole nanoseconds, and gaps were 9.981 ns on average"],
+        ),
+        (format!("{shape} --out wire:100G,pcap=o.pcap --rate 100%"), &["gaps were 6.72 ns"]),
+        (format!("{shape} --out wire:100G --rate 100%"), &[]),
+        (format!("{shape} --out pcap:o.pcap"), &[]),
         (format!("{shape} --out pcap:o.pcap --gap 10000.8ns"), &["stamps hold whole nanoseconds"]),
         (format!("{shape} --out wire:10G --gap 10000.8ns"), &[]),
         (format!("{shape} --out wire:10G,pcap=o.pcap --gap 10000.8ns"), &["stamps hold whole nanoseconds"]),
