@@ -2,7 +2,8 @@
 
 use super::units_of_tc::{self as tc, Wrong};
 use super::{
-    Bottleneck, Chance, Delayed, LossModel, Mode, Netem, Opportunities, Pattern, Profile, QueueLimit, Slot, SlotTimes,
+    Bottleneck, Chance, DelayStep, Delayed, LossModel, Mode, Netem, Opportunities, Pattern, Profile, QueueLimit, Slot,
+    SlotTimes,
 };
 use crate::random::Random;
 use crate::schedules::laws::{Distribution, Law, Values};
@@ -30,7 +31,7 @@ const OF_TC: [&str; 14] = [
 const OURS: [&str; 4] = ["keep-order", "down", "mtu", "profile"];
 
 /// Words that stand behind another one.
-const INNER: [&str; 3] = ["icmp", "mode", "checksum-valid"];
+const INNER: [&str; 4] = ["icmp", "mode", "checksum-valid", "then"];
 
 /// What a SPEC has for a word of tbf, htb, mininet or comcast, or of tc's line before the one of netem.
 fn meant_by(word: &str) -> Option<&'static str> {
@@ -103,6 +104,18 @@ impl<'a> Cursor<'a> {
             return Err(self.error("ends in a comma, but spaces part the words of a SPEC", "leave the comma out"));
         }
         read(word).map_err(|(what, remedy)| self.error(format_args!("{what}; {expected} is expected"), remedy))
+    }
+
+    /// The word that must follow, as in `example`.
+    fn exactly(&mut self, word: &str, example: &str) -> Result<(), ParseError> {
+        let read = |other: &str| {
+            if other == word {
+                Ok(())
+            } else {
+                Err((format!("stands where '{word}' should"), format!("write {example}")))
+            }
+        };
+        self.value(read, word)
     }
 
     fn time(&mut self) -> Result<Span, ParseError> {
@@ -245,7 +258,7 @@ fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<
             }
         }
     }
-    let delays = netem.delay.as_ref().is_some_and(|delay| delay.mean > Span::ZERO || delay.jitter > Span::ZERO);
+    let delays = netem.delay.as_ref().is_some_and(|delay| delay.most() > Span::ZERO || delay.jitter > Span::ZERO);
     if netem.reorder.is_some() && !delays {
         return impossible(
             "reorder sends some frames ahead of the delayed ones, but nothing is delayed",
@@ -273,12 +286,15 @@ fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<
 
 /// Whether the delays can be drawn.
 pub(super) fn check_delay(netem: &Netem) -> Result<(), ParseError> {
-    let Some(Delayed { mean, jitter, distribution, .. }) = &netem.delay else { return Ok(()) };
+    let Some(delay) = &netem.delay else { return Ok(()) };
+    let Delayed { jitter, distribution, .. } = delay;
     if *jitter == Span::ZERO || !distribution.is_ready() {
         return Ok(());
     }
     let correlation = netem.delay_correlation();
-    Values::of_distribution(distribution, *mean, *jitter, correlation, Random::stream(0, "check")).map(drop)
+    delay.means().try_for_each(|mean| {
+        Values::of_distribution(distribution, mean, *jitter, correlation, Random::stream(0, "check")).map(drop)
+    })
 }
 
 fn limit(cursor: &mut Cursor<'_>) -> Result<QueueLimit, ParseError> {
@@ -315,7 +331,18 @@ fn delay(cursor: &mut Cursor<'_>) -> Result<Delayed, ParseError> {
             correlation = cursor.share()?;
         }
     }
-    Ok(Delayed { mean, jitter, correlation, distribution: Distribution::Uniform })
+    let mut steps: Vec<DelayStep> = Vec::new();
+    while cursor.peek() == Some("then") {
+        cursor.next();
+        let mean = cursor.time()?;
+        cursor.exactly("at", "then 80ms at 5s")?;
+        let at = cursor.time()?;
+        if at <= steps.last().map_or(Span::ZERO, |step| step.at) {
+            return Err(cursor.error("is not after the time before it", "write steps in the order of time, after 0s"));
+        }
+        steps.push(DelayStep { at, mean });
+    }
+    Ok(Delayed { mean, jitter, correlation, distribution: Distribution::Uniform, steps })
 }
 
 fn name_of_distribution(cursor: &mut Cursor<'_>) -> Result<Distribution, ParseError> {
@@ -459,14 +486,7 @@ fn slot(cursor: &mut Cursor<'_>) -> Result<Slot, ParseError> {
 
 fn down(cursor: &mut Cursor<'_>) -> Result<(Span, Span), ParseError> {
     let down = cursor.time()?;
-    let every = |word: &str| {
-        if word == "every" {
-            Ok(())
-        } else {
-            Err(("stands where 'every' should".into(), "write down 2s every 30s".into()))
-        }
-    };
-    cursor.value(every, "every")?;
+    cursor.exactly("every", "down 2s every 30s")?;
     let period = cursor.time()?;
     if down == Span::ZERO || period <= down {
         return Err(cursor.error(

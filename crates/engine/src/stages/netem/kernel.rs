@@ -57,7 +57,7 @@ pub(super) fn what_netem_would_do(spec: &Netem) -> Vec<String> {
             "delay … {correlation}: netem would leave next to no correlation, since it takes the delay from the low bits of a correlated number"
         ));
     }
-    let mean = spec.delay.as_ref().map_or(Span::ZERO, |delay| delay.mean);
+    let mean = spec.delay.as_ref().map_or(Span::ZERO, Delayed::most);
     if mean > Span::ZERO && !matches!(spec.limit, Some(QueueLimit::Frames(_))) {
         let rate = 1_000 * 1_514 * 8 * u128::from(PS_PER_S) / u128::from(mean.as_ps());
         said.push(format!(

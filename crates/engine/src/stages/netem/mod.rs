@@ -7,6 +7,7 @@
 
 mod chance;
 mod change;
+mod delayed;
 mod grammar;
 mod kernel;
 mod loss;
@@ -18,9 +19,10 @@ mod units_of_tc;
 use super::{Configuration, Kind, Stage};
 use crate::random::Random;
 use crate::schedules::Files;
-use crate::schedules::laws::{Correlation, Distribution, Values};
+use crate::schedules::laws::Correlation;
 pub use chance::Chance;
 pub use change::Mode;
+pub use delayed::{DelayStep, Delayed};
 pub use loss::{LossModel, Pattern};
 use packet::Frame;
 pub use profiles::{PROFILES, Profile};
@@ -67,29 +69,6 @@ pub struct Netem {
     pub bytes_rate: Option<String>,
 }
 
-/// How long frames are held.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Delayed {
-    /// The mean.
-    pub mean: Span,
-    /// How much it varies.
-    pub jitter: Span,
-    /// Pearson's correlation of each delay with the next.
-    pub correlation: Share,
-    /// By which law.
-    pub distribution: Distribution,
-}
-
-impl Delayed {
-    /// The delays in ps, in even steps of probability.
-    fn evenly(&self) -> Vec<u64> {
-        match self.jitter {
-            Span::ZERO => vec![self.mean.as_ps()],
-            jitter => Values::evenly(&self.distribution, self.mean, jitter),
-        }
-    }
-}
-
 impl Netem {
     /// Reads a SPEC, without a word in front of it.
     ///
@@ -107,7 +86,7 @@ impl Netem {
 
     /// What frames wait for at most, apart from the queue before the rate: delay and four deviations.
     fn longest_delay(&self) -> Span {
-        let delay = |delay: &Delayed| delay.mean + delay.jitter * 4;
+        let delay = |delay: &Delayed| delay.most() + delay.jitter * 4;
         self.delay.as_ref().map_or(Span::ZERO, delay)
     }
 
@@ -224,11 +203,8 @@ impl fmt::Display for Netem {
         if let Some(limit) = &self.limit {
             write!(f, " limit {limit}")?;
         }
-        if let Some(Delayed { mean, jitter, correlation, distribution }) = &self.delay {
-            write!(f, " delay {mean}")?;
-            if *jitter != Span::ZERO {
-                write!(f, " {jitter} {correlation} distribution {distribution}")?;
-            }
+        if let Some(delay) = &self.delay {
+            write!(f, " delay {delay}")?;
         }
         f.write_str(if self.keep_order { " keep-order" } else { "" })?;
         write!(f, "{}", self.loss)?;

@@ -1,9 +1,9 @@
 use super::chance::Decisions;
+use super::delayed::{Delayed, Delays};
 use super::loss::{Losing, LossModel};
 use super::queue::{QueueLimit, Serving, Slots};
-use super::{Delayed, Mode, Netem};
+use super::{Mode, Netem};
 use crate::random::Random;
-use crate::schedules::laws::Values;
 use crate::stages::decision::mark;
 use crate::stages::{Change, Decision, Fate, Item, Outlet, Stage, Timed, arrived};
 use measure::{Choice, DropReason, Effect};
@@ -27,8 +27,7 @@ pub(super) struct Emulation<F> {
     gap: u32,
     /// Frames delayed since one was sent at once.
     delayed: u32,
-    mean: Span,
-    jitter: Option<Box<Values>>,
+    delays: Delays,
     /// The delays that were asked, until they are told.
     asked: Vec<u64>,
     keep_order: bool,
@@ -51,13 +50,8 @@ fn length<F: Frame>(frame: &F) -> u32 {
 impl<F: Frame> Emulation<F> {
     pub(super) fn new(config: &Netem, random: &Random) -> Self {
         let decisions = |chance, name| Decisions::new(chance, random.child(name));
-        let jitter = config.delay.as_ref().filter(|delay| delay.jitter > Span::ZERO).map(|delay| {
-            let Delayed { mean, jitter, distribution, .. } = delay;
-            let correlation = config.delay_correlation();
-            let values = Values::of_distribution(distribution, *mean, *jitter, correlation, random.child("delay"));
-            Box::new(values.expect("what cannot be had was refused when it was read"))
-        });
-        let in_order = config.keep_order || jitter.is_none() && config.reorder.is_none() && config.slot.is_none();
+        let even = config.delay.as_ref().is_none_or(|delay| delay.jitter == Span::ZERO && delay.steps.is_empty());
+        let in_order = config.keep_order || even && config.reorder.is_none() && config.slot.is_none();
         Emulation {
             number: 0,
             duplicate: config.duplicate.map(|chance| decisions(chance, "duplicate")),
@@ -72,8 +66,7 @@ impl<F: Frame> Emulation<F> {
             reorder: config.reorder.map(|chance| decisions(chance, "reorder")),
             gap: config.gap,
             delayed: 0,
-            mean: config.delay.as_ref().map_or(Span::ZERO, |delay| delay.mean),
-            jitter,
+            delays: Delays::new(config, random),
             asked: config.delay.as_ref().map(Delayed::evenly).unwrap_or_default(),
             keep_order: config.keep_order,
             serving: Serving::new(config.rate.as_ref()),
@@ -185,8 +178,7 @@ impl<F: Frame> Emulation<F> {
         if self.holds {
             frame.forget_wait();
         }
-        let held = self.jitter.as_mut().map_or(self.mean, |values| values.draw());
-        let ready = at + held;
+        let ready = at + self.delays.draw(at);
         if let Some(QueueLimit::Wait(most)) = self.limit
             && self.last.since(ready) > most
         {

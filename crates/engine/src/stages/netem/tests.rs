@@ -48,6 +48,8 @@ fn every_line_of_the_grammar_reads_back() {
         "latency 10ms 2ms",
         "delay 10ms 2ms 25% distribution normal",
         "delay 10ms 2ms distribution pareto keep-order",
+        "delay 0ms then 80ms at 5s then 20ms at 10s loss 1%",
+        "delay 20ms 2ms 25% then 80ms at 5s distribution normal",
         "del 10MSEC dist-less".trim_end_matches(" dist-less"),
         "loss 0.3% 25%",
         "drop 1",
@@ -116,6 +118,11 @@ fn bad_specs_say_where_what_and_how() {
         ("limit 0", "nothing pass"),
         ("loss state 60% 10% 10% 10% 50%", "p13 and p14"),
         ("down 2s each 30s", "every"),
+        ("delay 20ms then 80ms", "at is expected"),
+        ("delay 20ms then 80ms after 5s", "character 22"),
+        ("delay 20ms then 80ms at 5s then 20ms at 5s", "not after"),
+        ("delay 20ms then 80ms at 0s", "after 0s"),
+        ("then 80ms at 5s", "no word of a SPEC"),
         ("down 30s every 2s", "never"),
         ("delay 1ms reorder 5% keep-order", "leave one out"),
         ("profile lteee", "perhaps lte"),
@@ -230,6 +237,26 @@ fn effect_of_outages_and_of_a_black_hole() {
 }
 
 #[test]
+fn effect_of_a_step_in_delay_at_every_instant() {
+    let leaves = |spec: &str| {
+        let mut at = vec![0; 10];
+        run(spec, 10, 60).released.iter().for_each(|item| at[number(item) as usize] = item.at.as_ps() / 1_000_000);
+        at
+    };
+    // Frames come a µs apart; those that come at 4 µs and later, and at 8 µs and later, have another delay.
+    let steps = "delay 5us then 20us at 4us then 1us at 8us";
+    assert_eq!(leaves(steps), [5, 6, 7, 8, 24, 25, 26, 27, 9, 10]);
+    assert_eq!(leaves(&format!("{steps} keep-order")), [5, 6, 7, 8, 24, 25, 26, 27, 27, 27]);
+    let drawn = run("delay 1ms 100us then 3ms at 10ms", 20_000, 60);
+    let delay = |item: &Item<HeapFrame>| item.at.as_ps() / 1_000 - number(item) * 1_000;
+    let off = drawn.released.iter().filter(|item| {
+        let mean = if number(item) < 10_000 { 1_000_000 } else { 3_000_000 };
+        delay(item).abs_diff(mean) > 100_000
+    });
+    assert_eq!(off.count(), 0);
+}
+
+#[test]
 fn effect_of_icmp_is_an_answer_for_each_packet_that_may_not_be_cut() {
     let frame = |dont_fragment: bool| {
         let mut bytes = vec![0; 1_514];
@@ -275,6 +302,10 @@ fn the_limit_follows_the_rate_and_the_line() {
     };
     // 10 Gbit/s × (100 ms + 4 × 10 ms) ÷ 64 B.
     assert_eq!(settled("delay 100ms 10ms", Some(10_000_000_000)), Some(QueueLimit::Frames(2_734_375)));
+    assert_eq!(
+        settled("delay 10ms 10ms then 100ms at 5s then 0ms at 9s", Some(10_000_000_000)),
+        Some(QueueLimit::Frames(2_734_375))
+    );
     assert_eq!(settled("delay 100ms", None), None);
     assert_eq!(settled("rate 10mbit", Some(10_000_000_000)), Some(QueueLimit::Frames(1_000)));
     assert_eq!(settled("limit 7 rate 10mbit", None), Some(QueueLimit::Frames(7)));
