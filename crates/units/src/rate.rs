@@ -159,7 +159,11 @@ impl FromStr for FrameRate {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let number = Decimal::split(text, "a frame rate", "50kpps or 1.2Mpps")?;
         let found = FRAMES.iter().find(|(name, _)| *name == number.unit);
-        let scale = found.ok_or_else(|| unknown_unit(number.unit, text, true))?.1;
+        let unknown = || {
+            let what = format!("'{}' in '{text}' is no unit of a rate of frames", number.unit);
+            ParseError::new(what, "write frames a second: 50kpps or 1.2Mpps")
+        };
+        let scale = found.ok_or_else(unknown)?.1;
         let millis = number.whole(scale.into(), "0.001 frames/s", "18446744Gpps")?;
         if millis == 0 {
             return Err(ParseError::new(format!("'{text}' is no rate"), "write more than zero"));
@@ -264,6 +268,11 @@ mod tests {
         for text in ["10M", "10MB", "5pps", "50%"] {
             let error = text.parse::<BitRate>().expect_err(text).to_string();
             assert!(!error.contains("Mpps") && !error.contains("or 50%"), "what is no rate of bits either: {error}");
+        }
+        for text in ["1Gbps", "50%", "1M", "1mpps", "5MB/s"] {
+            let error = text.parse::<FrameRate>().expect_err(text).to_string();
+            let remedy = error.split(": ").skip(1).collect::<String>();
+            assert!(remedy.contains("Mpps") && !remedy.contains("Mbps"), "what is no rate of frames either: {error}");
         }
     }
 
