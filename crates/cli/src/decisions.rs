@@ -1,6 +1,7 @@
 //! Logs of decisions: what was done to each frame, a line for each.
 
 use crate::output::Failure;
+use crate::table::cannot_write;
 use engine::stages::{Decision, Log};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -49,13 +50,6 @@ impl DecisionFile {
             None => Ok(()),
         }
     }
-}
-
-fn cannot_write(path: &Path, cause: &io::Error) -> Failure {
-    Failure::new(format!(
-        "cannot write {}: {cause}: check the path, its permissions and the free space",
-        path.display()
-    ))
 }
 
 /// The file of one of two directions, or of a class: `log.csv` becomes `log-backward.csv`.

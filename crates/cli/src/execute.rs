@@ -9,6 +9,7 @@ use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::report_text;
 use crate::stop::Stop;
+use crate::table::Table;
 use crate::verdicts;
 use crate::virtual_time;
 use engine::Pipeline;
@@ -31,6 +32,8 @@ pub(crate) struct Request {
     pub(crate) read: Vec<PathBuf>,
     /// Where what was done to each frame is written, if anywhere.
     pub(crate) decisions: Option<PathBuf>,
+    /// Where what each limited user sent and got is written, if anywhere.
+    pub(crate) by_user: Option<PathBuf>,
     /// The interface whose frames are led through the ports of the only pipeline.
     #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
     pub(crate) on: Option<On>,
@@ -87,7 +90,16 @@ impl Request {
         let plan = text.resolve(Some(&listed), &mut problems);
         let plan = problems.unless_any(plan).map_err(Failure::new)?;
         let (expectations, read) = (Vec::new(), listed.into_paths());
-        Ok(Request { command, pipelines: vec![plan], expectations, read, decisions: None, on: None, common })
+        Ok(Request {
+            command,
+            pipelines: vec![plan],
+            expectations,
+            read,
+            decisions: None,
+            by_user: None,
+            on: None,
+            common,
+        })
     }
 }
 
@@ -108,6 +120,14 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     let folder = request.common.page_folder()?;
     say_what_is_not_stamped(request)?;
     let virtual_clock = request.pipelines.iter().all(is_virtual);
+    let by_user = match &request.by_user {
+        Some(path) => {
+            // A file that is read must not be emptied before that is found out.
+            files::check(request)?;
+            Some(Table::create(path)?)
+        }
+        None => None,
+    };
     let reads_again = !virtual_clock && limits::has_rates(request);
     let stop = if reads_again { Stop::on_signals_but_hangup()? } else { Stop::on_signals()? };
     if request.common.listener.concludes.is_some() && (virtual_clock || request.pipelines.len() != 1) {
@@ -131,7 +151,10 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     let report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.limits) };
     let mut verdicts = verdicts::judge(&report, &request.expectations)?;
     verdicts.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
-    conclude(&report, &verdicts, &request.common, folder, outcome.failure)
+    let listed = by_user.map_or(Ok(()), |table| table.finish(&limits::by_user(request)));
+    // What ended the run comes first here, too.
+    let failure = output::all([outcome.failure.map_or(Ok(()), Err), listed]).err();
+    conclude(&report, &verdicts, &request.common, folder, failure)
 }
 
 /// Streams that a receiver will not count, though nobody said that it should not.

@@ -142,7 +142,7 @@ impl Files for Listed {
 /// Outputs have a place, and no file is written twice, or read and written.
 pub(crate) fn check(request: &Request) -> Result<(), Failure> {
     let mut inputs: Vec<&Path> = request.read.iter().map(PathBuf::as_path).collect();
-    let mut outputs: Vec<&Path> = request.decisions.iter().map(PathBuf::as_path).collect();
+    let mut outputs: Vec<&Path> = request.decisions.iter().chain(&request.by_user).map(PathBuf::as_path).collect();
     for plan in &request.pipelines {
         match &plan.source {
             SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),

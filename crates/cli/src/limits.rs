@@ -1,10 +1,11 @@
 //! What the stages that limit users did, and their rates read again while frames pass: SIGHUP.
 
 use crate::execute::Request;
-use measure::PipelineReport;
+use measure::{LimitedUser, PipelineReport};
 #[cfg(feature = "live")]
 pub(crate) use reload::{Reload, check_live};
 use scenario::PipelinePlan;
+use std::fmt::Write as _;
 
 /// Adds what the stages of a plan did to the report of their pipeline or class.
 pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
@@ -14,6 +15,18 @@ pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
             None => report.limit = limit.report(),
         }
     }
+}
+
+/// What each user of the stages sent and got, as comma-separated values. A user has no comma in its name.
+pub(crate) fn by_user(request: &Request) -> String {
+    let mut text = "user,rate_bps,passed_bytes,exceeded_bytes\n".to_owned();
+    let limits = request.pipelines.iter().flat_map(PipelinePlan::limits);
+    for LimitedUser { user, rate_bps, passed_bytes, exceeded_bytes } in limits.flat_map(|(_, limit)| limit.each_user())
+    {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{user},{rate_bps},{passed_bytes},{exceeded_bytes}");
+    }
+    text
 }
 
 /// Whether any stage has a file of rates, which a live run reads again at SIGHUP.

@@ -23,6 +23,7 @@ mod ready;
 mod report_text;
 mod resolution;
 mod stop;
+mod table;
 mod trials;
 mod usage;
 mod verdicts;

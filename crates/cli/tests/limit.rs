@@ -110,6 +110,31 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
 }
 
 #[test]
+fn each_user_is_told_beyond_those_who_sent_most() {
+    let bench = Bench::new();
+    // 40 users; each sends as many frames of 1000 B at once as its number, and three fit a bucket.
+    let frames = (1..=40_u16).flat_map(|user| std::iter::repeat_n(record(0, user, 1_000), user.into()));
+    bench.capture("in.pcap", Dialect::USUAL, &frames.collect::<Vec<Record>>());
+    bench.write("rates", "10.0.0.7 2Mbps burst 3036B\n10.0.9.9 5Mbps\n");
+    let line = "limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate 1Mbps --burst 3036B --rates rates";
+    let report = bench.report(words(&format!("{line} --by-user users.csv")));
+    let mut expected = "user,rate_bps,passed_bytes,exceeded_bytes\n".to_owned();
+    for user in 1..=40_u32 {
+        let passed = user.min(3) * 1_000;
+        let rate = if user == 7 { 2 } else { 1 } * 1_000_000;
+        expected += &format!("10.0.0.{user},{rate},{passed},{}\n", user * 1_000 - passed);
+    }
+    // Who has a rate of its own is there without a frame.
+    expected += "10.0.9.9,5000000,0,0\n";
+    assert_eq!(String::from_utf8_lossy(&bench.read("users.csv")), expected);
+    assert_eq!(report["limit"]["talkers"].as_array().map(Vec::len), Some(10));
+    let before = bench.read("in.pcap");
+    let same = bench.run(words(&format!("{line} --by-user in.pcap")));
+    assert!(same.status == Some(2) && same.stderr.contains("would be overwritten"), "{}", same.stderr);
+    assert_eq!(bench.read("in.pcap"), before);
+}
+
+#[test]
 fn two_full_frames_that_come_together_fit_the_default_bucket() {
     let bench = Bench::new();
     // Each pair finds a full bucket, at instants that are no whole tick of any clock.

@@ -60,6 +60,33 @@ fn several_goals_and_sizes_in_one_run() {
 }
 
 #[test]
+fn the_sizes_of_rfc_2544_and_a_table_of_what_was_found() {
+    let bench = Bench::new();
+    let stages = "--dut 'loss 1%' --dut 'delay 5us'";
+    let options = "--size rfc2544 --size 64B,1518B:2 --loss 0% --loss 5% --trial 20ms --max 100kpps --min 50kpps";
+    let report = search(&bench, &format!("{stages} {options} --csv found.csv"));
+    let table = std::fs::read_to_string(bench.path("found.csv")).expect("the table");
+    let mut lines = table.lines();
+    assert!(
+        lines.next().is_some_and(|head| head.starts_with("size,loss,lower_fps,upper_fps,verdict,trials,delay_min"))
+    );
+    let searches = report["searches"].as_array().expect("searches");
+    let sizes: Vec<_> = searches.iter().filter_map(|one| one["size"].as_str()).collect();
+    assert_eq!(sizes, ["64B", "128B", "256B", "512B", "1024B", "1280B", "1518B", "64B,1518B:2"]);
+    for size in &sizes {
+        // No rate is without loss, and all are within 5 %.
+        let trials = searches.iter().find(|one| one["size"] == **size).and_then(|one| one["trials"].as_array());
+        let trials = trials.expect("trials").len();
+        assert_eq!(lines.next(), Some(&*format!("\"{size}\",0,,50000,below-least,{trials},,,,")));
+        let all = format!("\"{size}\",0.05,100000,,not-limited,{trials},5000,5000,5000,5000");
+        assert_eq!(lines.next(), Some(&*all));
+    }
+    assert_eq!(lines.next(), None);
+    let same = bench.run(words(&format!("search {stages} --trials t.jsonl --csv t.jsonl")));
+    assert!(same.status == Some(2) && same.stderr.contains("name another"), "{}", same.stderr);
+}
+
+#[test]
 fn devices_that_take_all_and_delays_are_told() {
     let bench = Bench::new();
     let report = search(&bench, "--dut 'delay 5us' --trial 10ms --max 1Mpps");

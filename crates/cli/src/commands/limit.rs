@@ -3,6 +3,7 @@ use crate::execute::{self, Request};
 use crate::output::Failure;
 use engine::meters::{Algorithm, KeyKind};
 use scenario::{PipelineText, Text};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use units::{Rate, Span};
 
@@ -13,6 +14,7 @@ Examples:
   netlathe limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate 1Mbps --burst 3036B
   netlathe limit --in eth0 --out eth1 --key dst-prefix/24 --rate 10Mbps --rates users.txt
   netlathe limit --in eth0 --out eth1 --key src-ip --rate 5Mbps --mode shape --queue 200ms
+  netlathe limit --in pcap:in.pcap --out null --key src-ip --rate 5Mbps --burst 64kB --by-user users.csv --idle 3600s
   netlathe limit --in eth0 --out eth1 --key dst-ip --rate 1Mbps --workers 4 --cores 1,2,3,4,5
   netlathe limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --workers 64 \\
       --algorithm 'light-lock batch 1500B depth 6000B idle expire 10ms'
@@ -77,6 +79,10 @@ pub(crate) struct Limit {
     /// How long a modelled worker is busy with a frame; what finds 512 waiting is dropped
     #[arg(long, value_name = "TIME", value_parser = parse::<Span>, allow_hyphen_values = true)]
     service: Option<Span>,
+    /// Write what each user sent and got to this file, a line for each that is known at the end; --idle longer than
+    /// the run keeps all
+    #[arg(long, value_name = "FILE")]
+    by_user: Option<PathBuf>,
     /// Carry nothing back from --out to --in
     #[arg(long)]
     one_way: bool,
@@ -87,6 +93,7 @@ pub(crate) struct Limit {
 impl Limit {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let stage = self.stage()?;
+        let by_user = self.by_user;
         let pipeline = PipelineText {
             name: "limit".to_owned(),
             input: Some(Text::option("--in", self.input)),
@@ -95,7 +102,8 @@ impl Limit {
             one_way: self.one_way,
             ..PipelineText::default()
         };
-        execute::run(&Request::of_pipeline("limit", &pipeline, self.common)?)
+        let request = Request::of_pipeline("limit", &pipeline, self.common)?;
+        execute::run(&Request { by_user, ..request })
     }
 
     /// The stage as a scenario would have it.

@@ -39,6 +39,7 @@ impl Run {
             expectations: scenario.expectations,
             read,
             decisions: None,
+            by_user: None,
             on: None,
             common,
         })

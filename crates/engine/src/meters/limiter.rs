@@ -71,6 +71,21 @@ impl Limiter {
         Ok(())
     }
 
+    /// What each user that is in the table sent and got, in the order of their keys.
+    pub fn each_user(&self) -> impl Iterator<Item = LimitedUser> + use<> {
+        let user =
+            |(key, bucket, passed, exceeded): (_, super::Bucket, _, _)| (key, bucket.rate().bps(), passed, exceeded);
+        let mut users: Vec<_> = self.users.all().map(user).collect();
+        users.sort_unstable_by_key(|user| user.0);
+        let kind = self.kind;
+        users.into_iter().map(move |(key, rate_bps, passed_bytes, exceeded_bytes)| LimitedUser {
+            user: kind.show(key),
+            rate_bps,
+            passed_bytes,
+            exceeded_bytes,
+        })
+    }
+
     /// What came of it. The names of the ask are the caller's to fill in.
     #[must_use]
     pub fn report(&self) -> LimitReport {

@@ -3,11 +3,12 @@
 mod report;
 
 use super::parse;
-use crate::files::OnDisk;
+use crate::files::{self, OnDisk};
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::ready;
 use crate::stop::Stop;
+use crate::table::Table;
 use crate::trials::{Device, Journal, Measured, read_stage};
 use engine::Line;
 use engine::schedules::Files as _;
@@ -28,6 +29,7 @@ netlathe search --out <PORT> --in <PORT> [OPTIONS]
 #[command(after_help = "\
 Examples:
   netlathe search --dut 'limit key dst-ip rate 63209472bps burst 64B' --trial 10s --width 0.1%
+  netlathe search --out eth1 --in eth2 --size rfc2544 --trial 60s --csv throughput.csv
   netlathe search --out eth1 --in eth2 --size 64B --size imix --loss 0% --loss 0.5% --trial 10s --max 1Mpps
   netlathe search --out eth1 --in eth2 --method mlrsearch --loss 0% --loss 0.5% --trial 1s --sum 21s --json
   netlathe search --out eth1 --in eth2 --trial 60s --latency 120s --back-to-back 50 --trials t.jsonl --report results
@@ -51,8 +53,9 @@ pub(crate) struct Search {
     /// What to send, without a size
     #[arg(long = "stream", value_name = "SPEC", default_value = "udp 198.18.0.1:1024 > 198.19.0.1:9")]
     streams: Vec<String>,
-    /// Frame sizes, each searched by itself
-    #[arg(long = "size", value_name = "SIZES", default_value = "64B")]
+    /// A frame size or a mix, as 64B, imix; several are searched one after the other, and rfc2544 is its seven for Ethernet,
+    /// 64B to 1518B. 64B,1518B is one mix
+    #[arg(long = "size", value_name = "SIZE", default_value = "64B")]
     sizes: Vec<String>,
     /// Loss that a goal allows; several goals are found in one run
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse::<Share>)]
@@ -117,6 +120,9 @@ pub(crate) struct Search {
     /// Write the report as a page, DIR/report.html, with all trials in DIR/report.json
     #[arg(long = "report", value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// Write what was found to this file, a line for each size and goal
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
     /// Say what came of each trial, on stderr; with --json only if that is a terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
     progress: String,
@@ -189,6 +195,9 @@ impl Lab<'_> {
     }
 }
 
+/// The sizes of frames on Ethernet (RFC 2544, 9.1).
+const RFC_2544: [&str; 7] = ["64B", "128B", "256B", "512B", "1024B", "1280B", "1518B"];
+
 /// A burst may take so many times more than a trial, as a share: its last frame alone decides.
 const BURST_TOLERANCE: u32 = 10;
 
@@ -197,6 +206,12 @@ impl Search {
         let (device, sized) = self.read()?;
         let goals = self.goals()?;
         let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
+        if let (Some(csv), Some(trials)) = (&self.csv, &self.trials)
+            && files::same(csv, trials)
+        {
+            return Err(Failure::new("--csv: it is the file of --trials: name another"));
+        }
+        let csv = self.csv.as_deref().map(Table::create).transpose()?;
         let stop = Stop::on_signals()?;
         let journal = Journal::open(self.trials.as_deref(), &self.key(&device))?;
         let mut lab = Lab {
@@ -256,7 +271,8 @@ impl Search {
         let page = folder.map_or(Ok(()), |mut folder| {
             folder.write_search(&report::page(&self, &searched, &goals), report.to_string() + "\n")
         });
-        output::all([failure.map_or(Ok(()), Err), printed, page])?;
+        let lines = csv.map_or(Ok(()), |csv| csv.finish(&report::csv(&searched, &goals)));
+        output::all([failure.map_or(Ok(()), Err), printed, page, lines])?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -371,7 +387,11 @@ impl Search {
 
     fn read_sizes(&self, problems: &mut Problems) -> Vec<ToSearch> {
         let mut sized = Vec::new();
-        for size in &self.sizes {
+        let named = |size: &String| match size.as_str() {
+            "rfc2544" => RFC_2544.map(str::to_owned).to_vec(),
+            _ => vec![size.clone()],
+        };
+        for size in &self.sizes.iter().flat_map(named).collect::<Vec<_>>() {
             let words: Vec<&str> = size.split_whitespace().collect();
             let read = problems.read(&Text::option("--size", size.clone()), |_| {
                 let (size, used) = SizeSpec::parse(&words)?;

@@ -200,6 +200,34 @@ pub(super) fn table(searched: &[Searched], goals: &[Goal]) -> String {
     text
 }
 
+/// What was found, a line for each size and goal; what was not found is empty.
+pub(super) fn csv(searched: &[Searched], goals: &[Goal]) -> String {
+    let mut text =
+        "size,loss,lower_fps,upper_fps,verdict,trials,delay_min_ns,delay_p50_ns,delay_p99_ns,delay_max_ns\n".to_owned();
+    for one in searched {
+        for (number, (goal, found)) in goals.iter().zip(&one.found).enumerate() {
+            let rate = |rate: Option<FrameRate>| rate.map_or(String::new(), |rate| fps(rate).to_string());
+            let delays = ["min_ns", "p50", "p99", "max_ns"].map(|figure| {
+                let ns = delay_of(one, number).and_then(|delay| delay.get(figure)?.as_f64());
+                ns.map_or(String::new(), |ns| ns.to_string())
+            });
+            // Writing to a string cannot fail. A mix has commas.
+            let _ = writeln!(
+                text,
+                "\"{}\",{},{},{},{},{},{}",
+                one.size,
+                goal.loss.as_f64(),
+                rate(found.lower),
+                rate(found.upper),
+                found.verdict.name(),
+                one.machine.runs().len(),
+                delays.join(",")
+            );
+        }
+    }
+    text
+}
+
 fn burst_words(bursts: &Bursts) -> String {
     let rate = bursts.rate();
     match summary(bursts) {

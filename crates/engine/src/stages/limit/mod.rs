@@ -14,7 +14,7 @@ use super::{Configuration, Kind, Stage, frames_of_10g};
 use crate::meters::{Algorithm, Bucket, Colours, KeyKind, Limiter, Rates, Seconds, Users};
 use crate::random::Random;
 use crate::schedules::{Advise, Files};
-use measure::LimitReport;
+use measure::{LimitReport, LimitedUser};
 use packet::Frame;
 use std::fmt;
 use std::path::PathBuf;
@@ -287,6 +287,11 @@ impl Limit {
             limiter.reload(&rates).map_err(|what| ParseError::new(what, "the run goes on"))?;
         }
         Ok(rates.users().len())
+    }
+
+    /// What each user sent and got of those that the stage that runs, or ran, knows at the end.
+    pub fn each_user(&self) -> impl Iterator<Item = LimitedUser> + use<> {
+        self.running().into_iter().flat_map(|limiter| limiter.each_user())
     }
 
     /// What the stage that runs, or ran, has done.
