@@ -36,7 +36,7 @@ const INNER: [&str; 4] = ["icmp", "mode", "checksum-valid", "then"];
 /// What a SPEC has for a word of tbf, htb, mininet or comcast, or of tc's line before the one of netem.
 fn meant_by(word: &str) -> Option<&'static str> {
     Some(match word {
-        "root" | "netem" | "handle" | "parent" => "leave it out: a SPEC is what tc has behind netem",
+        "tc" | "qdisc" | "root" | "netem" | "handle" | "parent" => "leave it out: a SPEC is what tc has behind netem",
         "tbf" | "htb" | "burst" | "buffer" | "maxburst" | "ceil" | "peakrate" | "max_queue_size" => {
             "a rate has no bucket here, but a queue of frames, bytes or time: write rate 10mbit limit 50ms"
         }

@@ -131,6 +131,7 @@ fn bad_specs_say_where_what_and_how() {
         ("slot 2ms 1ms", "smaller time first"),
         ("mtu 10", "68 to 65535"),
         ("netem delay 10ms", "leave it out"),
+        ("tc qdisc add dev eth0 root netem delay 10ms", "leave it out"),
         ("rate 10mbit burst 32kbit latency 50ms", "limit 50ms"),
         ("delay 10ms 2ms normal", "distribution normal"),
         ("delay normal 10ms 2ms", "distribution normal"),
