@@ -38,7 +38,8 @@ pub struct ReceivedStream {
     pub delay: OneWayDelay,
     /// Delay minus the least delay (PDV, RFC 5481): what is left where the clocks are apart.
     pub pdv: Quantiles,
-    /// Difference in delay of frames sent one after the other, without its sign (IPDV, RFC 3393).
+    /// Difference in delay of frames sent one after the other, in whichever order they came, without its sign
+    /// (IPDV, RFC 3393).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipdv: Option<IpdvReport>,
 }
@@ -154,8 +155,7 @@ struct Stream {
     /// Frames that were ahead of all before them: their numbers and when they came, counted in frames.
     ahead: VecDeque<(u64, u64)>,
     delays: Delays,
-    /// The frame before: its number and delay.
-    before: Option<(u64, i64)>,
+    recent: Recent,
     ipdv: Histogram<u64>,
     ipdv_moments: Moments,
 }
@@ -176,7 +176,7 @@ impl Stream {
             seen: vec![0; (WINDOW / 64) as usize],
             ahead: VecDeque::new(),
             delays: Delays::around(delay),
-            before: None,
+            recent: Recent::default(),
             ipdv: histogram(),
             ipdv_moments: Moments::default(),
         }
@@ -213,12 +213,14 @@ impl Stream {
         }
         self.received += 1;
         self.delays.record(delay);
-        if let Some((_, before)) = self.before.filter(|(last, _)| last + 1 == number) {
-            let difference = delay.saturating_sub(before).unsigned_abs();
+        self.recent.keep(number, self.highest, delay);
+        for neighbour in [number - 1, number + 1] {
+            let known = self.recent.get(neighbour, self.highest).filter(|_| self.has(neighbour));
+            let Some(other) = known else { continue };
+            let difference = delay.saturating_sub(other).unsigned_abs();
             self.ipdv.record(difference).expect("the histogram grows to any value");
             self.ipdv_moments.add(i64::try_from(difference).unwrap_or(i64::MAX));
         }
-        self.before = Some((number, delay));
         true
     }
 
@@ -265,6 +267,60 @@ impl Stream {
                 IpdvReport { count: self.ipdv.len(), mean_ns: self.ipdv_moments.mean(), p50, p99, max_ns }
             }),
         }
+    }
+}
+
+/// The delays of the last numbers, so that neighbours find each other in whichever order they come. Pairs of
+/// frames that came in order alone would be those that a jitter left alike.
+#[derive(Debug)]
+struct Recent {
+    /// By number modulo its length, a power of two that grows with how late frames come.
+    delays: Vec<i64>,
+    /// What came before is not kept.
+    from: u64,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        const USUAL: usize = 1_024;
+        Recent { delays: vec![0; USUAL], from: 0 }
+    }
+}
+
+impl Recent {
+    fn length(&self) -> u64 {
+        self.delays.len() as u64
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % self.length()) as usize
+    }
+
+    /// Frame `number` came, `highest` being the highest by now.
+    fn keep(&mut self, number: u64, highest: u64, delay: i64) {
+        // The frame before it lies one farther back.
+        let reach = highest - number + 2;
+        if (self.length() + 1..=WINDOW).contains(&reach) {
+            let mut longer = Recent {
+                delays: vec![0; reach.next_power_of_two() as usize],
+                from: self.from.max(highest + 1 - self.length()),
+            };
+            for kept in longer.from..=highest {
+                let place = longer.place(kept);
+                longer.delays[place] = self.delays[self.place(kept)];
+            }
+            *self = longer;
+        }
+        if highest - number < self.length() {
+            let place = self.place(number);
+            self.delays[place] = delay;
+        }
+    }
+
+    /// The delay of frame `number`, if it came and is not too far back.
+    fn get(&self, number: u64, highest: u64) -> Option<i64> {
+        let kept = (self.from..=highest).contains(&number) && highest - number < self.length();
+        kept.then(|| self.delays[self.place(number)])
     }
 }
 
@@ -384,6 +440,34 @@ mod tests {
         }
         let ipdv = meter.report(&[]).remove(0).received.and_then(|got| got.ipdv).expect("a pair");
         assert_eq!((ipdv.p50, ipdv.p99, ipdv.max_ns), (19_300.0, 19_300.0, 19_300.0));
+    }
+
+    #[test]
+    fn neighbours_find_each_other_in_any_order() {
+        let of = |came: &[(u32, u64)]| {
+            let mut meter = StreamMeter::default();
+            for (number, delay) in came {
+                meter.record(0, *number, 0, *delay);
+            }
+            let ipdv = meter.report(&[]).remove(0).received.and_then(|got| got.ipdv).expect("a pair");
+            (ipdv.count, ipdv.mean_ns.round() as u64, ipdv.max_ns as u64)
+        };
+        // Differences of 100, 300 and 500; 7 has no neighbour, and a duplicate adds none.
+        let sent = [(0, 1_000), (1, 1_100), (2, 800), (3, 1_300), (7, 9_000)];
+        for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [0, 2, 4, 1, 3]] {
+            assert_eq!(of(&order.map(|i| sent[i])), (3, 300, 500), "{order:?}");
+        }
+        assert_eq!(of(&[sent[0], sent[2], sent[1], sent[0], sent[3]]), (3, 300, 500));
+        // Every second frame comes 5 000 frames later, with 50 µs more: all differences are that, but those of
+        // frames that came before it was known how late some come.
+        let mut late: Vec<(u32, u64)> =
+            (0..40_000).map(|i: u32| (i, if i.is_multiple_of(2) { 1_000 } else { 51_000 })).collect();
+        late.sort_by_key(|(number, delay)| if *delay > 1_000 { number + 5_000 } else { *number });
+        let (count, mean, max) = of(&late);
+        assert!((30_000..40_000).contains(&count) && mean == 50_000 && max == 50_000, "{count} {mean} {max}");
+        // Within what is kept from the start, none is left out.
+        late.sort_by_key(|(number, delay)| if *delay > 1_000 { number + 1_000 } else { *number });
+        assert_eq!(of(&late), (39_999, 50_000, 50_000));
     }
 
     #[test]
