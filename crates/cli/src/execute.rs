@@ -222,7 +222,7 @@ pub(crate) fn conclude(
         false if common.quiet => Ok(()),
         false => output::print(&report_text::table(report)),
     };
-    let page = folder.map_or(Ok(()), |mut folder| folder.write(report, verdicts));
+    let page = folder.map_or(Ok(()), |mut folder| folder.write(report, verdicts, failure.as_ref()));
     // What ended the run comes first; that its report could not be written is no less true.
     output::all([failure.map_or(Ok(()), Err), printed, page])?;
     let mut status = ExitCode::SUCCESS;

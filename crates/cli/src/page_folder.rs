@@ -52,16 +52,26 @@ impl PageFolder {
         self.put([page::slices(command, slices, &about()), json])
     }
 
-    /// Writes the page of a search, and its report.
-    pub(crate) fn write_search(&mut self, search: &page::Search, json: String) -> Result<(), Failure> {
-        let about = About { facts: facts(None), ..about() };
+    /// Writes the page of a search, and its report; `failure` ended it.
+    pub(crate) fn write_search(
+        &mut self,
+        search: &page::Search,
+        json: String,
+        failure: Option<&Failure>,
+    ) -> Result<(), Failure> {
+        let about = About { facts: facts(None), failure: failure.map(Failure::to_string), ..about() };
         self.put([page::search(search, &about), json])
     }
 
-    /// Writes both files.
-    pub(crate) fn write(&mut self, report: &Report, verdicts: &[Verdict]) -> Result<(), Failure> {
+    /// Writes both files; `failure` ended the run.
+    pub(crate) fn write(
+        &mut self,
+        report: &Report,
+        verdicts: &[Verdict],
+        failure: Option<&Failure>,
+    ) -> Result<(), Failure> {
         let facts = facts(report.limits.get("dpdk").and_then(Value::as_str));
-        let about = About { facts, verdicts: verdicts.to_vec(), ..about() };
+        let about = About { facts, verdicts: verdicts.to_vec(), failure: failure.map(Failure::to_string), ..about() };
         self.put([page::html(report, &about), with_plots(report)?])
     }
 

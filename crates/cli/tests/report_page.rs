@@ -135,6 +135,9 @@ fn a_report_goes_over_an_older_one_and_a_truncated_input_has_one() {
         let (html, json) = page(&bench, "r");
         assert_eq!(json["pipelines"][0]["in"]["frames"], if file == "in" { 100 } else { 99 });
         assert!(html.contains(&format!("pcap:{file}.pcap")));
+        let said =
+            "<h2>Ended early</h2>\n<div class=\"card\"><p class=\"bad\">cut.pcap breaks after record 99, at byte";
+        assert_eq!(html.contains(said), file == "cut", "{html}");
     }
 }
 

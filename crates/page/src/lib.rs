@@ -27,6 +27,8 @@ pub struct About {
     pub when: String,
     /// Versions and the machine: what, and which.
     pub facts: Vec<(String, String)>,
+    /// What ended the run before its time, if anything did.
+    pub failure: Option<String>,
     /// What was expected of the run.
     pub verdicts: Vec<Verdict>,
 }
@@ -108,9 +110,10 @@ fn document(command: &str, about: &About, contents: &str, main: &str, json: &str
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>netlathe {command} · {when}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
         <header>\n<h1>netlathe {command}</h1>\n<p class=\"soft\">{when}</p>\n<pre><code>{}</code></pre>\n{contents}{}</header>\n\
-        <main>\n{main}</main>\n<footer>Made by netlathe. {json}</footer>\n</body>\n</html>\n",
+        <main>\n{}{main}</main>\n<footer>Made by netlathe. {json}</footer>\n</body>\n</html>\n",
         escape(&about.command_line),
-        facts(about)
+        facts(about),
+        failure(about.failure.as_deref())
     )
 }
 
@@ -133,6 +136,16 @@ fn facts(about: &About) -> String {
     }
     let facts: Vec<String> = about.facts.iter().map(|(what, which)| format!("{what} {which}")).collect();
     format!("<p class=\"soft\" style=\"margin-top:8px\">{}</p>\n", escape(&facts.join(" · ")))
+}
+
+/// Books that balance say nothing of what did not come to be: that is said first.
+fn failure(failure: Option<&str>) -> String {
+    failure.map_or_else(String::new, |failure| {
+        format!(
+            "<section class=\"stack\"><h2>Ended early</h2>\n<div class=\"card\"><p class=\"bad\">{}</p>\n<p class=\"note\">The figures are of what passed until then.</p></div></section>\n",
+            escape(failure)
+        )
+    })
 }
 
 fn verdicts(verdicts: &[Verdict]) -> String {

@@ -269,7 +269,8 @@ impl Search {
             false => output::print(&report::table(&searched, &goals)),
         };
         let page = folder.map_or(Ok(()), |mut folder| {
-            folder.write_search(&report::page(&self, &searched, &goals), report.to_string() + "\n")
+            let page = report::page(&self, &searched, &goals);
+            folder.write_search(&page, report.to_string() + "\n", failure.as_ref())
         });
         let lines = csv.map_or(Ok(()), |csv| csv.finish(&report::csv(&searched, &goals)));
         output::all([failure.map_or(Ok(()), Err), printed, page, lines])?;
