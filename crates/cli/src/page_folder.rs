@@ -49,7 +49,8 @@ impl PageFolder {
     /// Writes the page of slices, and its report.
     #[cfg(feature = "slice")]
     pub(crate) fn write_slices(&mut self, command: &str, slices: &page::Slices, json: String) -> Result<(), Failure> {
-        self.put([page::slices(command, slices, &about()), json])
+        let about = About { facts: facts(None), ..about() };
+        self.put([page::slices(command, slices, &about), json])
     }
 
     /// Writes the page of a search, and its report; `failure` ended it.

@@ -1,6 +1,6 @@
 //! What one pipeline did: the figures that matter first, drawings, where every frame went, every figure.
 
-use crate::slices::{stacked, waterfall};
+use crate::slices::{nothing, stacked, waterfall};
 use crate::text::{details, escape, figures as kept, table};
 use crate::{flatten, parts, plots};
 use measure::figures::{bits, brief, counted, digits, share, thousands, time};
@@ -32,7 +32,11 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
 
 /// Where frames spent their time, if that was followed: the mean as a bar, one frame as a waterfall, all figures.
 fn slices(report: &PipelineReport) -> String {
-    let Some(slices) = report.slices.as_ref().filter(|slices| slices.packets.matched > 0) else { return String::new() };
+    let Some(slices) = report.slices.as_ref().filter(|_| report.came.frames > 0) else { return String::new() };
+    if slices.packets.matched == 0 {
+        let why = format!("1 frame in {} was to be followed, and none of them departed.", thousands(slices.every));
+        return nothing(&report.name, &why);
+    }
     let of = |slice: &PipelineSlice| {
         let SliceFigures { name, mean_ns, .. } = &slice.figures;
         (name.clone(), *mean_ns, measure::slices::meaning(name).to_owned())
@@ -58,8 +62,8 @@ fn slices(report: &PipelineReport) -> String {
     );
     format!(
         "{}{}<section class=\"stack\"><div class=\"card\">{}</div></section>\n",
-        stacked(&means),
-        waterfall(&format!("A frame of {}", report.name), &parts, &means),
+        stacked(&report.name, &format!("1 frame in {}", thousands(slices.every)), &means),
+        waterfall(&report.name, &format!("A frame of {}", report.name), &parts, &means),
         table(&caption, &head, &rows)
     )
 }

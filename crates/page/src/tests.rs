@@ -5,6 +5,8 @@ use measure::{
 };
 use units::{FrameLen, Span, Time};
 
+mod slices;
+
 /// A report of `frames` asked every `gap`, each as late as told.
 fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport {
     let mut meter = DepartureMeter::new(Some(gap), None, Span::from_ms(1));

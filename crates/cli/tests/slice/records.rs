@@ -35,7 +35,12 @@ fn records_are_written_and_read_again() {
     let page = bench.run(["slice", "kernel", "-q", "-r", "records.jsonl", "--report", "page"]);
     assert_eq!(page.status, Some(0), "{}", page.stderr);
     let html = fs::read_to_string(bench.path("page/report.html")).expect("the page");
-    assert!(html.contains("Where the time goes") && html.contains("ip-tcp-receive") && html.contains("One packet"));
+    assert!(
+        html.contains("Where the time goes")
+            && html.contains(" · Linux ")
+            && html.contains("ip-tcp-receive")
+            && html.contains("One packet")
+    );
     let json: Value = serde_json::from_slice(&bench.read("page/report.json")).expect("one object");
     assert_eq!(json["packets"], live["packets"]);
     // Packets for which the ring had no room are known by their number.
