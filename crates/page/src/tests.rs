@@ -94,6 +94,12 @@ fn drawings_show_what_was_measured() {
 }
 
 #[test]
+fn a_wide_table_is_whole_on_paper() {
+    let paper = super::STYLE.split("@media print").nth(1).expect("a style for paper");
+    assert!(paper.contains(".wide { overflow: visible; }"), "nobody scrolls paper: {paper}");
+}
+
+#[test]
 fn one_window_is_no_range() {
     let windows = |frames| page(vec![pipeline(frames, Span::from_us(10), |_| 0)]);
     assert!(windows(150).contains("400 Mbit/s in one window of 1 ms"), "{}", windows(150));
