@@ -102,7 +102,7 @@ fn devices_that_take_all_and_delays_are_told() {
 #[test]
 fn copies_and_devices_that_pass_nothing_are_told() {
     let bench = Bench::new();
-    let options = "--trial 100ms --max 10kpps --confirm 0 --progress never";
+    let options = "--trial 100ms --max 10kpps --confirm 0 --progress never --report page";
     for (stage, told) in [
         ("netem duplicate 50%", Some("64B: of 1 000 sent, ")),
         ("loss 100%", Some("64B: nothing came back in any trial")),
@@ -112,7 +112,11 @@ fn copies_and_devices_that_pass_nothing_are_told() {
         let finished = bench.run(words(&format!("search --json --dut '{stage}' {options}")));
         assert_eq!(finished.status, Some(0), "{}", finished.stderr);
         match told {
-            Some(told) => assert!(finished.stderr.contains(told), "{stage}: {}", finished.stderr),
+            Some(told) => {
+                assert!(finished.stderr.contains(told), "{stage}: {}", finished.stderr);
+                let page = String::from_utf8(bench.read("page/report.html")).expect("UTF-8");
+                assert!(page.contains(&told["64B: ".len()..]), "it is on the page, too: {page}");
+            }
             None => assert_eq!(finished.stderr, "", "{stage}"),
         }
         let report: Value = serde_json::from_str(&finished.stdout).expect("one object on stdout");
@@ -226,6 +230,9 @@ fn a_page_shows_trials_bounds_and_delays() {
         assert!(figure(&report, &format!("/searches/{size}/back_to_back/frames")) >= 1.0);
     }
     let trials = report["searches"][0]["trials"].as_array().expect("trials").len();
+    for meaning in ["found: relevant lower bound", "not at: the lowest load beyond", "below-least: even"] {
+        assert!(page.contains(meaning), "the page's own words are explained: {meaning}");
+    }
     assert!(page.contains(&format!("{trials} trials")) && page.matches("<svg").count() == 3, "{page}");
     assert!(!page.contains("http://") && !page.contains("https://"), "it opens without a network");
 }

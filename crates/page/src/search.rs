@@ -28,6 +28,8 @@ pub struct SearchedSize {
     pub trials: Vec<DrawnTrial>,
     /// The longest burst without loss, in words, if it was searched.
     pub burst: Option<String>,
+    /// What the trials show that no figure says.
+    pub remarks: Vec<String>,
 }
 
 /// What was found for a goal.
@@ -75,8 +77,8 @@ pub fn search(search: &Search, about: &About) -> String {
             escape(&size.name),
             losses(size, i)
         ));
-        if let Some(burst) = &size.burst {
-            main.push_str(&format!("<p class=\"note\">{}</p>\n", escape(burst)));
+        for words in size.remarks.iter().chain(&size.burst) {
+            main.push_str(&format!("<p class=\"note\">{}</p>\n", escape(words)));
         }
         main.push_str("</section>\n");
     }
@@ -201,7 +203,14 @@ fn losses(size: &SearchedSize, i: usize) -> String {
         .iter()
         .map(|goal| format!("loss up to {}: {} frames/s, {}", percent(goal.loss), fps(goal.lower), goal.verdict))
         .collect();
-    let caption = format!("{all} trials, of which {flawed} do not count. {}.", bounds.join("; "));
+    let flaws = if flawed > 0 { format!(", of which {flawed} do not count") } else { String::new() };
+    let caption = format!("{all} trials{flaws}; {}.", bounds.join("; "));
+    let legend = match flawed {
+        0 => "",
+        _ => {
+            "<p class=\"legend\" aria-hidden=\"true\"><span class=\"key\"></span>trial that counts<span class=\"key asked\"></span>one that does not</p>\n"
+        }
+    };
     let name = |loss: f64| if loss <= LEAST_LOSS * 1.01 { "none".to_owned() } else { percent(loss) };
     let chart = Chart {
         id: format!("s{i}-loss"),
@@ -211,7 +220,7 @@ fn losses(size: &SearchedSize, i: usize) -> String {
         marks,
     };
     format!(
-        "<figure class=\"card\"><h3>Trials</h3>\n<figcaption>{}</figcaption>\n{}<p class=\"legend\" aria-hidden=\"true\"><span class=\"key\"></span>trial that counts<span class=\"key asked\"></span>one that does not</p>\n{}</figure>\n",
+        "<figure class=\"card\"><h3>Trials</h3>\n<figcaption>{}</figcaption>\n{}{legend}{}</figure>\n",
         figures(&caption),
         chart.svg(),
         details("The data", &trials(size))
@@ -254,7 +263,7 @@ mod tests {
         let delay = vec![("least", 0.0), ("most", 0.0)];
         let goal = FoundGoal { loss: 1e-6, lower: Some(2_500_000.0), upper: None, verdict: "unstable".into(), delay };
         let trials = vec![DrawnTrial { load: 2.5e6, duration_ns: 1e9, sent: 2_500_000, lost: 2, flaw: None }];
-        let size = SearchedSize { name: "64B".into(), goals: vec![goal], trials, burst: None };
+        let size = SearchedSize { name: "64B".into(), goals: vec![goal], trials, ..SearchedSize::default() };
         let about = About { facts: vec![("netlathe".into(), "1.2.3".into())], ..About::default() };
         let page = search(&Search { method: "rfc2544".into(), sizes: vec![size], notes: Vec::new() }, &about)
             .replace('\u{a0}', " ");
@@ -268,6 +277,7 @@ mod tests {
         ] {
             assert!(page.contains(text), "no {text} in {page}");
         }
+        assert!(!page.contains("one that does not</p>") && !page.contains("do not count"), "all of them do");
         assert!(!page.contains(">0.6</text>"), "a place in the order of sizes is no number");
     }
 
@@ -296,6 +306,7 @@ mod tests {
                 trial(300_000.0, 5, Some("shortfall")),
             ],
             burst: Some("1 234 frames".into()),
+            remarks: vec!["nothing <came> back".into()],
         };
         let sizes = vec![size.clone(), SearchedSize { name: "imix".into(), ..SearchedSize::default() }];
         let page = search(&Search { method: "rfc2544".into(), sizes, notes: vec!["a < b".into()] }, &About::default())
@@ -308,6 +319,9 @@ mod tests {
             "38.27 %",
             "does not count: shortfall",
             "1 234 frames",
+            "<p class=\"note\">nothing &lt;came&gt; back</p>",
+            "3 trials, of which 1 do not count; loss up to",
+            "one that does not</p>",
             "a &lt; b",
             "<td>2 µs</td>",
             "</figure></div>\n<div class=\"card\" style=\"margin-top:14px\"><div class=\"wide\"><table><caption>One-way delay",

@@ -60,6 +60,20 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ),
 ];
 
+/// What the page's words mean: it has other names than the JSON report, and not all of its figures.
+const MEANINGS: &[(&str, &str)] = &[
+    ("load", "intended frames/s; a load that was not offered within the tolerance is in no bound"),
+    ("found", "relevant lower bound: the highest load within the goal, below all beyond it (lower_fps in report.json)"),
+    ("not at", "the lowest load beyond the goal above that (upper_fps)"),
+    ("DUT-limited", "above what was found the device loses more than the goal"),
+    ("tester-limited", "above it the tester did not offer the load, or lost frames itself"),
+    ("not-limited", "the most that was to be tried is within the goal"),
+    ("unstable", "the device does now one thing and now the other at the same loads"),
+    ("below-least", "even the least load loses more than the goal"),
+    ("unfinished", "the search ended before it was done: bounds are those so far"),
+    ("delay", "one-way, of the longest trial at the load found, or with --latency of a run of its own there"),
+];
+
 fn trial_json(run: &Run, measured: &Measured) -> Value {
     json!({
         "load_fps": fps(run.trial.load),
@@ -275,10 +289,11 @@ pub(super) fn page(search: &Search, searched: &[Searched], goals: &[Goal]) -> pa
             })
             .collect(),
         burst: one.bursts.as_ref().map(burst_words),
+        remarks: remarks(one),
     };
     page::Search {
         method: search.method.clone(),
         sizes: searched.iter().map(size).collect(),
-        notes: DEFINITIONS.iter().map(|(name, text)| format!("{name}: {text}")).collect(),
+        notes: MEANINGS.iter().map(|(name, text)| format!("{name}: {text}")).collect(),
     }
 }
