@@ -15,6 +15,7 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
     out.push_str("<div class=\"grid\">\n");
     out.push_str(&plots::figures(report, &format!("p{i}")));
     out.push_str(&conformance(report));
+    out.push_str(&fit(report));
     out.push_str(&effects(report));
     out.push_str("</div>\n<div class=\"stack\" style=\"margin-top:14px\">\n");
     out.push_str(&parts::limit(report));
@@ -163,6 +164,38 @@ fn conformance(report: &PipelineReport) -> String {
     format!("<div class=\"card\"><h3>Conformance</h3>\n{}</div>\n", table(&caption, &[], &rows))
 }
 
+/// How near the gaps are to the law that was asked or expected.
+fn fit(report: &PipelineReport) -> String {
+    let Some(fit) = &report.fit else { return String::new() };
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
+    if let (Some(d), Some(critical), Some(p)) = (fit.ks_d, fit.ks_critical_05, fit.ks_p) {
+        row("Kolmogorov–Smirnov D", format!("{d:.6}"));
+        row("D that gaps of the law exceed once in 20 times", format!("{critical:.6}"));
+        row("probability of this D or a larger one", format!("{p:.4}"));
+    }
+    if let (Some(chi2), Some(df), Some(p)) = (fit.chi2, fit.chi2_df, fit.chi2_p) {
+        row(&format!("χ² of {df} degrees of freedom"), format!("{chi2:.3}"));
+        row("probability of this χ² or a larger one", format!("{p:.4}"));
+    }
+    row(&format!("mean square error of shares in {} bins", fit.bins), format!("{:.2e}", fit.mse));
+    let kl = fit.kl.map_or_else(|| "without bound".to_owned(), |kl| format!("{kl:.2e} nats"));
+    row("Kullback–Leibler divergence", kl);
+    row("gaps where the law has none", share(fit.outside));
+    row("correlation of a gap with the next", format!("{:.4}", fit.lag1));
+    for (name, law) in [("mean of the law", fit.law_mean_ns), ("deviation of the law", fit.law_std_ns)] {
+        if let Some(ns) = law {
+            row(name, time(digits(ns, 6)));
+        }
+    }
+    if let Some(gap) = &report.gap {
+        row("deviation of the gaps", time(digits(gap.std_ns, 6)));
+    }
+    let of = fit.sampled_from.map_or_else(String::new, |all| format!(", drawn from {}", thousands(all)));
+    let caption = format!("{}{of}, against {}", counted(fit.count, "gap"), fit.distribution);
+    format!("<div class=\"card\"><h3>Fit to the law</h3>\n{}</div>\n", table(&caption, &[], &rows))
+}
+
 /// What stages did to the frames of this direction, asked and got.
 fn effects(report: &PipelineReport) -> String {
     let rows = impairments(report, "drawn beside");
@@ -235,6 +268,17 @@ fn accounting(report: &PipelineReport) -> String {
             "Besides, {} of {} B in all kept the line busy.",
             counted(fillers.frames, "filler frame"),
             thousands(fillers.bytes)
+        ));
+    }
+    if let Some(answers) = report.answers.as_ref().filter(|answers| answers.came.frames > 0) {
+        notes.push(format!(
+            "Of {} that arrived on the port, {} ARP, {} neighbour and {} echo requests were answered; {} dropped, {} held.",
+            counted(answers.came.frames, "frame"),
+            thousands(answers.answered.arp),
+            thousands(answers.answered.ndp),
+            thousands(answers.answered.echo),
+            thousands(answers.drops.total()),
+            thousands(answers.held)
         ));
     }
     if let Some(flow) = &report.flow {

@@ -24,7 +24,10 @@ pub(crate) fn figures(report: &PipelineReport, id: &str) -> String {
         None => out.push_str(&absent("Gaps", "No gap: fewer than two frames left.")),
     }
     if let Some(delay) = &plots.delay {
-        let about = "; asked is the delay alone, got has what frames waited for a rate besides";
+        let about = match delay.asked {
+            Some(_) => "; asked is the delay alone, got has what frames waited for a rate besides",
+            None => "",
+        };
         out.push_str(&histogram(delay, id, &DELAYS, about));
     }
     if let (Some(conformance), false) = (&report.conformance, plots.gap_error.is_empty()) {

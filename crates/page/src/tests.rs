@@ -1,7 +1,7 @@
 use super::{About, Verdict, html};
 use measure::{
-    Books, BufferReport, Contended, DepartureMeter, DepthReport, DropReason, LimitReport, LimitWindow, LimitedUser,
-    PipelineReport, Report, SourceReport, Tally, UserTable,
+    AnswersReport, Books, BufferReport, Contended, DepartureMeter, DepthReport, DropReason, FitReport, LimitReport,
+    LimitWindow, LimitedUser, PipelineReport, Report, SourceReport, Tally, UserTable,
 };
 use units::{FrameLen, Span, Time};
 
@@ -94,6 +94,48 @@ fn drawings_show_what_was_measured() {
 }
 
 #[test]
+fn gaps_against_a_law_are_shown_with_their_fit() {
+    let fit = FitReport {
+        distribution: "uniform 80us..120us".into(),
+        count: 4_000,
+        sampled_from: Some(5_000),
+        ks_d: Some(0.0125),
+        ks_critical_05: Some(0.0215),
+        ks_p: Some(0.5647),
+        mse: 1.25e-6,
+        bins: 102,
+        outside: 0.25,
+        lag1: -0.0123,
+        law_mean_ns: Some(100_000.0),
+        ..FitReport::default()
+    };
+    let report = PipelineReport { fit: Some(fit), ..pipeline(5_001, Span::from_us(100), |_| 0) };
+    let text = page(vec![report]);
+    for wanted in [
+        "4 000 gaps, drawn from 5 000, against uniform 80us..120us",
+        "Kolmogorov–Smirnov D</th><td>0.012500</td>",
+        "probability of this D or a larger one</th><td>0.5647</td>",
+        "in 102 bins</th><td>1.25e-6</td>",
+        "divergence</th><td>without bound</td>",
+        "where the law has none</th><td>25.00 %</td>",
+        "mean of the law</th><td>100 µs</td>",
+        "deviation of the gaps</th><td>0 ns</td>",
+    ] {
+        assert!(checked(&text).contains(wanted), "no {wanted}");
+    }
+}
+
+#[test]
+fn what_the_port_answered_is_told_below_the_books() {
+    let mut answers = AnswersReport { came: Tally { frames: 7, bytes: 448 }, ignored: 3, ..AnswersReport::default() };
+    answers.answered.arp = 4;
+    let report = |answers| PipelineReport { answers: Some(answers), ..pipeline(10, Span::from_us(10), |_| 0) };
+    let told = "Of 7 frames that arrived on the port, 4 ARP, 0 neighbour and 0 echo requests were answered";
+    assert!(page(vec![report(answers)]).contains(told));
+    assert!(!page(vec![report(AnswersReport::default())]).contains("arrived on the port"));
+}
+
+#[test]
 fn a_wide_table_is_whole_on_paper() {
     let paper = super::STYLE.split("@media print").nth(1).expect("a style for paper");
     assert!(paper.contains(".wide { overflow: visible; }"), "nobody scrolls paper: {paper}");
@@ -122,7 +164,9 @@ fn where_nothing_was_asked_nothing_is_compared() {
     report.add_effects(&effects);
     report.forget_ask();
     report.pacer = Some("none");
-    assert!(page(vec![report]).contains("Lateness</h3>"));
+    let text = page(vec![report]);
+    assert!(text.contains("Lateness</h3>") && text.contains("Delays</h3>"));
+    assert!(!text.contains("asked is the delay alone"), "no delays of a law are drawn");
 }
 
 #[test]
