@@ -181,9 +181,15 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
         table("Frames are of the first class whose rule they meet", &head, &rows)
     );
     out.push_str(&impaired(&report.classes));
-    for (n, class) in report.classes.iter().enumerate().filter(|(_, class)| class.left.frames > 0).take(DRAWN) {
+    let sent = report.classes.iter().enumerate().filter(|(_, class)| class.left.frames > 0);
+    for (n, class) in sent.clone().take(DRAWN) {
         let drawings = format!("<div class=\"grid\">\n{}</div>\n", plots::figures(class, &format!("p{i}c{n}")));
         out.push_str(&details(&format!("{}: drawings", class.name), &drawings));
+    }
+    if sent.count() > DRAWN {
+        out.push_str(&format!(
+            "<p class=\"note\">Only the first {DRAWN} classes that sent anything are drawn; report.json has the data of all.</p>\n"
+        ));
     }
     out.push_str(&report.classes.iter().map(|class| table_of_sources(class, &class.name)).collect::<String>());
     out.push_str("</div>\n");

@@ -278,6 +278,19 @@ fn classes_and_sources_have_tables_and_drawings_of_their_own() {
 }
 
 #[test]
+fn classes_beyond_those_that_are_drawn_are_told_of() {
+    let with = |classes| {
+        let mut report = pipeline(300, Span::from_us(10), |_| 0);
+        report.classes = vec![pipeline(10, Span::from_us(10), |_| 0); classes];
+        page(vec![report])
+    };
+    assert_eq!(with(16).matches(": drawings</summary>").count(), 16);
+    assert!(!with(16).contains("Only the first"));
+    assert_eq!(with(17).matches(": drawings</summary>").count(), 16);
+    assert!(with(17).contains("Only the first 16 classes that sent anything are drawn"));
+}
+
+#[test]
 fn a_limit_shows_what_users_got() {
     let window =
         LimitWindow { windows: 1_672, min: 0.2368, p50: 0.5366, max: 1.25, p99_error: 0.7057, worst_error: 0.7632 };
