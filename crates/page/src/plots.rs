@@ -61,7 +61,7 @@ fn figure(title: &str, caption: &str, chart: &Chart, asked: bool, data: &str) ->
         ""
     };
     format!(
-        "<figure class=\"card\"><h3>{}</h3>\n<figcaption>{}</figcaption>\n{}{legend}{}</figure>\n",
+        "<figure class=\"card\"><figcaption><h3>{}</h3>\n{}</figcaption>\n{}{legend}{}</figure>\n",
         escape(title),
         kept(caption),
         chart.svg(),

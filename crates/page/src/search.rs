@@ -165,7 +165,7 @@ fn delay_chart(search: &Search) -> String {
     let floor = if below { " Delays below 1 ns are drawn at 1 ns." } else { "" };
     let caption = format!("Each mark is one of the quantiles in the table; a bar spans them.{floor}");
     format!(
-        "<figure class=\"card\"><h3>Delay at the found rate, by size</h3>\n<figcaption>{caption}</figcaption>\n{}</figure>",
+        "<figure class=\"card\"><figcaption><h3>Delay at the found rate, by size</h3>\n{caption}</figcaption>\n{}</figure>",
         chart.svg()
     )
 }
@@ -220,7 +220,7 @@ fn losses(size: &SearchedSize, i: usize) -> String {
         marks,
     };
     format!(
-        "<figure class=\"card\"><h3>Trials</h3>\n<figcaption>{}</figcaption>\n{}{legend}{}</figure>\n",
+        "<figure class=\"card\"><figcaption><h3>Trials</h3>\n{}</figcaption>\n{}{legend}{}</figure>\n",
         figures(&caption),
         chart.svg(),
         details("The data", &trials(size))

@@ -24,7 +24,7 @@ pub struct Slices {
 const WIDTH: f64 = 960.0;
 
 /// Neighbours in the list are far apart on the wheel of colours, and one is darker than the other for those who do not see
-/// that, and on paper without colours; all are readable on light and dark.
+/// that, and on paper without colours.
 fn colour(n: usize) -> String {
     format!("hsl({} 55% {}%)", (n * 137) % 360, if n.is_multiple_of(2) { 42 } else { 64 })
 }
@@ -102,7 +102,7 @@ pub(crate) fn stacked(whose: &str, packets: &str, means: &[(String, f64, String)
         "<p class=\"note\">None of them took any time: there is no bar to divide.</p>\n".to_owned()
     };
     format!(
-        "<section class=\"stack\"><h2>{}</h2>\n<figure class=\"card\"><h3>Mean of {}: {}</h3>\n<figcaption>The slices in the order of the way; they do not overlap, and sum to the whole.</figcaption>\n{drawing}<dl class=\"terms\" style=\"margin-top:14px\">\n{legend}</dl></figure></section>\n",
+        "<section class=\"stack\"><h2>{}</h2>\n<figure class=\"card\"><figcaption><h3>Mean of {}: {}</h3>\nThe slices in the order of the way; they do not overlap, and sum to the whole.</figcaption>\n{drawing}<dl class=\"terms\" style=\"margin-top:14px\">\n{legend}</dl></figure></section>\n",
         title("Where the time goes", whose),
         escape(packets),
         brief(total)
@@ -118,12 +118,13 @@ pub(crate) fn waterfall(whose: &str, what: &str, parts: &[(String, f64)], means:
     let mut at = 0.0;
     for (row, (name, ns)) in parts.iter().enumerate() {
         let n = means.iter().position(|(mean, ..)| mean == name).unwrap_or(row);
-        let (colour, x, width) = (colour(n), (at * scale).min(99.8), ns * scale);
-        // The stroke is what is seen of a slice of next to nothing.
+        // Of a slice of next to nothing the outline is seen.
+        let (x, width) = ((at * scale).min(99.8), ns * scale);
         let _ = writeln!(
             rows,
-            "<tr><th scope=\"row\">{}</th><td><svg aria-hidden=\"true\"><rect x=\"{x:.2}%\" width=\"{width:.2}%\" height=\"100%\" style=\"fill:{colour};stroke:{colour}\"/></svg></td><td>{}</td></tr>",
+            "<tr><th scope=\"row\">{}</th><td><svg aria-hidden=\"true\"><rect x=\"{x:.2}%\" width=\"{width:.2}%\" height=\"100%\" style=\"fill:{}\"/></svg></td><td>{}</td></tr>",
             escape(name),
+            colour(n),
             brief(*ns)
         );
         at += ns;

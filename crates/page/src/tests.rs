@@ -77,6 +77,11 @@ fn runs_of_any_length_make_a_page() {
 fn every_drawing_has_a_text_and_a_table() {
     let text = page(vec![pipeline(5_000, Span::from_us(10), |i| i % 7 * 100)]);
     let count = |what: &str| text.matches(what).count();
+    assert_eq!(
+        count("<figure class=\"card\"><figcaption><h3>"),
+        5,
+        "HTML has a caption at the beginning or end of its figure"
+    );
     assert_eq!((count("<svg "), count("<desc "), count("<figure "), count("The data</summary>")), (5, 5, 5, 5));
     for id in text.split("aria-labelledby=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
         assert_eq!(count(&format!(" id=\"{id}\"")), 1, "{id}");
@@ -139,6 +144,8 @@ fn what_the_port_answered_is_told_below_the_books() {
 fn a_wide_table_is_whole_on_paper() {
     let paper = super::STYLE.split("@media print").nth(1).expect("a style for paper");
     assert!(paper.contains(".wide { overflow: visible; }"), "nobody scrolls paper: {paper}");
+    // A figure that is broken in the middle is two.
+    assert!(!paper.contains("td { overflow-wrap") && !paper.contains("8px; overflow-wrap"), "{paper}");
 }
 
 #[test]
