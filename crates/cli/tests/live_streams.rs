@@ -106,9 +106,9 @@ fn what_is_late_departs_when_it_is_sent() {
         let line = format!("gen --out {output} --gap 100ns --count 20000 --json {stream}");
         let report = bed.run(Node::Box, &line).report();
         let of = |pointer: &str| report.pointer(pointer).and_then(serde_json::Value::as_f64).expect("a number");
-        assert_eq!(of("/out/frames"), 20_000.0);
+        assert_eq!(number(&report, "/out/frames"), 20_000);
         assert!(of("/lateness/p50") > 10_000.0, "{report}");
-        assert!(of("/gap/min_ns") > 0.0 && of("/conformance/back_to_back") == 0.0, "{report}");
+        assert!(of("/gap/min_ns") > 0.0 && of("/conformance/back_to_back") <= 0.0, "{report}");
     }
 }
 

@@ -138,13 +138,12 @@ impl Mbuf {
         if usize::from(self.head().data_off) < zeros || self.is_kept() {
             return None;
         }
-        // SAFETY: what is ahead of the frame in its buffer is as long, and of the frame's owner alone; the rest as in
-        // `bytes`.
-        unsafe {
-            let first = self.data().sub(zeros);
-            first.write_bytes(0, zeros);
-            Some(std::slice::from_raw_parts(first, zeros + self.len()))
-        }
+        // SAFETY: `data_off` bytes of the buffer are ahead of the frame, and the zeros are no more.
+        let first = unsafe { self.data().sub(zeros) };
+        // SAFETY: they are the frame's owner's alone, to whom we have the only way.
+        unsafe { first.write_bytes(0, zeros) };
+        // SAFETY: from there to the frame's end all is initialised, see `bytes`.
+        Some(unsafe { std::slice::from_raw_parts(first, zeros + self.len()) })
     }
 
     fn data(&self) -> *mut u8 {
