@@ -42,8 +42,13 @@ pub(crate) fn run(rounds: usize, only: Option<u64>) -> Outcome {
         let mut runs = Runs::default();
         for _ in 0..rounds {
             runs.add("floor", floor_to_tap(&bed, gap, count)?);
-            for catch_up in ["all", "10", "none"] {
-                runs.add(&format!("gen, catch-up {catch_up}"), generate_to_tap(&bed, catch_up, gap, count)?);
+            for (name, options) in [
+                ("gen", &[][..]),
+                ("gen split", &["--cores", "0,1"]),
+                ("gen, catch-up 10", &["--catch-up", "10"]),
+                ("gen, catch-up none", &["--catch-up", "none"]),
+            ] {
+                runs.add(name, generate_to_tap(&bed, options, gap, count)?);
             }
         }
         runs.print(gap, count);
@@ -133,12 +138,12 @@ fn floor_to_tap(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn Error>
     receiver.figures()
 }
 
-fn generate_to_tap(bed: &Bed, catch_up: &str, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
+fn generate_to_tap(bed: &Bed, options: &[&str], gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
     let receiver = bed.receiver_in_driver(TAP, gap, count)?;
     let (output, count) = (format!("tap:{TAP}"), (count + LEAD_NS / gap).to_string());
     let mut command = bed.command(Node::Box, env!("CARGO_BIN_EXE_netlathe"))?;
     command.args(["gen", "--out", &output, "--gap", &format!("{gap}ns"), "--count", &count, "--seed", "7", "-q"]);
-    command.args(["--catch-up", catch_up, "--stream", "udp 10.77.0.1:1 > 10.77.0.100:2 size random 64B-1518B"]);
+    command.args(["--stream", "udp 10.77.0.1:1 > 10.77.0.100:2 size random 64B-1518B"]).args(options);
     bed::finish(command.spawn()?)?;
     receiver.figures()
 }
