@@ -298,7 +298,10 @@ int shim_take_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t co
 
 void shim_free_bulk(struct rte_mbuf **frames, uint32_t count)
 {
-	rte_pktmbuf_free_bulk(frames, count);
+	if (count == 1)
+		rte_pktmbuf_free(frames[0]); /* inlined */
+	else
+		rte_pktmbuf_free_bulk(frames, count);
 }
 
 int shim_launch_register(int32_t *offset, uint64_t *flag)
