@@ -82,8 +82,16 @@ fn the_sizes_of_rfc_2544_and_a_table_of_what_was_found() {
         assert_eq!(lines.next(), Some(&*all));
     }
     assert_eq!(lines.next(), None);
-    let same = bench.run(words(&format!("search {stages} --trials t.jsonl --csv t.jsonl")));
-    assert!(same.status == Some(2) && same.stderr.contains("name another"), "{}", same.stderr);
+    std::fs::create_dir(bench.path("pages")).expect("a folder");
+    for (twice, told) in [
+        ("--trials t.jsonl --csv t.jsonl", "--csv: it is a file of --trials: name another"),
+        ("--report pages --csv pages/report.json", "--csv: it is a file of --report: name another"),
+        ("--report pages --trials pages/../pages/report.html", "--trials: it is a file of --report: name another"),
+    ] {
+        let same = bench.run(words(&format!("search {stages} --trial 1ms --max 100kpps {twice}")));
+        assert!(same.status == Some(2) && same.stderr.contains(told), "{twice}: {}", same.stderr);
+        assert!(std::fs::read_dir(bench.path("pages")).expect("the folder").next().is_none(), "{twice}");
+    }
 }
 
 #[test]

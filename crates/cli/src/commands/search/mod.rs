@@ -5,7 +5,7 @@ mod report;
 use super::parse;
 use crate::files::{self, OnDisk};
 use crate::output::{self, Failure};
-use crate::page_folder::PageFolder;
+use crate::page_folder::{FILES, PageFolder};
 use crate::ready;
 use crate::stop::Stop;
 use crate::table::Table;
@@ -205,12 +205,8 @@ impl Search {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let (device, sized) = self.read()?;
         let goals = self.goals()?;
+        self.check_files()?;
         let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
-        if let (Some(csv), Some(trials)) = (&self.csv, &self.trials)
-            && files::same(csv, trials)
-        {
-            return Err(Failure::new("--csv: it is the file of --trials: name another"));
-        }
         let csv = self.csv.as_deref().map(Table::create).transpose()?;
         let stop = Stop::on_signals()?;
         let journal = Journal::open(self.trials.as_deref(), &self.key(&device))?;
@@ -383,6 +379,23 @@ impl Search {
                 }
                 Device::Stages { stages: self.dut.clone(), line: self.line_rate }
             }
+        }
+    }
+
+    /// No file is written by two options.
+    fn check_files(&self) -> Result<(), Failure> {
+        let pages = self.folder.iter().flat_map(|folder| FILES.map(|file| folder.join(file)));
+        let pages: Vec<PathBuf> = pages.collect();
+        let used = |option: &str, by: &str| Failure::new(format!("{option}: it is a file of {by}: name another"));
+        for (option, path) in [("--csv", &self.csv), ("--trials", &self.trials)] {
+            let Some(path) = path else { continue };
+            if pages.iter().any(|page| files::same(page, path)) {
+                return Err(used(option, "--report"));
+            }
+        }
+        match (&self.csv, &self.trials) {
+            (Some(csv), Some(trials)) if files::same(csv, trials) => Err(used("--csv", "--trials")),
+            _ => Ok(()),
         }
     }
 
