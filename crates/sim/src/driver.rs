@@ -2,7 +2,7 @@ use crate::error::SimError;
 use crate::sink::Sink;
 use crate::source::Source;
 use engine::{Departure, Pipeline};
-use measure::{Forgiven, PipelineReport, SentStreams};
+use measure::{DepartureMeter, Forgiven, PipelineReport, SentStreams};
 use packet::{Frame, HeapFrame, Stamp};
 use units::{Span, Time, WireLen};
 
@@ -61,129 +61,187 @@ pub fn run(
     watch: &mut dyn Watch,
 ) -> Run {
     let stamped = source.stamped();
-    let mut sent = SentStreams::default();
     if stamped {
         sink.stamp_departures();
     }
-    let line = sink.line();
-    let byte_time = line.map(|line| line.byte_time());
-    let mut meter = pipeline.meter(limits.asked_gap, byte_time, limits.window);
+    let byte_time = sink.line().map(|line| line.byte_time());
+    let meter = pipeline.meter(limits.asked_gap, byte_time, limits.window);
     let end = limits.duration.map_or(LAST, |duration| Time::from_ps(duration.as_ps()).min(LAST));
-    let mut spare: Vec<HeapFrame> = Vec::new();
-    let mut failure = None;
-    let mut after_end: Option<Departure<HeapFrame>> = None;
-    let mut left: u64 = 0;
-    let mut until_look = WATCH_EVERY;
-    let mut clock = Time::ZERO;
-    let mut many = false;
+    let mut driver = Driver {
+        source,
+        pipeline,
+        sink,
+        end,
+        meter,
+        stamped,
+        sent: SentStreams::default(),
+        clock: Time::ZERO,
+        spare: Vec::new(),
+        looks: Looks { watch, left: 0, until: WATCH_EVERY, many: false },
+    };
+    let ended = driver.run();
+    driver.finish(ended)
+}
 
-    'run: loop {
-        // What comes by then may be due earlier, unless every class has its next departure.
+/// What comes next in virtual time.
+enum Next {
+    /// A frame comes.
+    Arrival(Time),
+    /// A stage gives what it holds.
+    Wake(Time),
+    /// The first in its queue departs.
+    Departure,
+    /// Nothing before the end.
+    End,
+    /// Nothing before instants end, though no other end was asked for.
+    TooLong,
+}
+
+/// How a run ended.
+#[derive(Default)]
+struct Ended {
+    failure: Option<SimError>,
+    /// Frames that were taken out to depart, and did not.
+    undeparted: u64,
+}
+
+struct Driver<'a> {
+    source: &'a mut dyn Source,
+    pipeline: &'a mut Pipeline<HeapFrame>,
+    sink: &'a mut dyn Sink,
+    end: Time,
+    meter: DepartureMeter,
+    stamped: bool,
+    sent: SentStreams,
+    /// Of the stages.
+    clock: Time,
+    /// Buffers of frames that have departed.
+    spare: Vec<HeapFrame>,
+    looks: Looks<'a>,
+}
+
+/// When the watch looks, and what it is told.
+struct Looks<'a> {
+    watch: &'a mut dyn Watch,
+    left: u64,
+    until: u64,
+    many: bool,
+}
+
+impl Driver<'_> {
+    fn run(&mut self) -> Ended {
         loop {
-            let due = pipeline.due();
-            if due.is_some() && pipeline.is_settled() {
-                break;
-            }
-            if due.is_none() && pipeline.ended() {
-                break 'run;
-            }
-            until_look -= 1;
-            if until_look == 0 {
-                until_look = WATCH_EVERY;
-                if !watch.go_on(left, clock) {
-                    break 'run;
+            let now = match self.next() {
+                Next::Arrival(at) => {
+                    let mut frame = self.spare.pop().unwrap_or_default();
+                    self.source.take(&mut frame);
+                    self.clock = self.clock.max(at);
+                    self.pipeline.push(self.clock, at, frame);
+                    self.clock
                 }
-                if !many && pipeline.held() > MANY {
-                    many = true;
-                    watch.holds_many();
+                Next::Wake(at) => {
+                    self.clock = self.clock.max(at);
+                    self.pipeline.wake(self.clock);
+                    self.clock
                 }
-            }
-            let deadline = pipeline.deadline();
-            let waits = deadline.is_some() || due.is_some();
-            let full = source.is_backlog() && waits && pipeline.held() >= MOST_OF_BACKLOG;
-            let in_time = |at: &Time| due.is_none_or(|due| *at <= due);
-            let arrival = source.arrival().filter(|arrival| *arrival < end && !full).filter(in_time);
-            let deadline = deadline.filter(in_time);
-            if arrival.is_none() && deadline.is_none() && due.is_some() {
-                break;
-            }
-            match (arrival, deadline) {
-                (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => {
-                    let mut frame = spare.pop().unwrap_or_default();
-                    source.take(&mut frame);
-                    clock = clock.max(arrival);
-                    pipeline.push(clock, arrival, frame);
-                }
-                (_, Some(deadline)) if deadline < end => {
-                    clock = clock.max(deadline);
-                    pipeline.wake(clock);
-                }
-                (_, Some(_)) if end == LAST => {
-                    failure.get_or_insert(SimError::TooLong);
-                    break 'run;
-                }
-                // Nothing waits: what is left of the input comes after the end.
-                (None, None) if end == LAST && source.arrival().is_some() => {
-                    failure.get_or_insert(SimError::TooLong);
-                    break 'run;
-                }
-                _ => break 'run,
+                Next::Departure => match self.pipeline.next_departure().map(|departure| self.depart(departure)) {
+                    Some(Ok(at)) => at,
+                    Some(Err(ended)) => return ended,
+                    None => self.clock,
+                },
+                Next::End => return Ended::default(),
+                Next::TooLong => return Ended { failure: Some(SimError::TooLong), undeparted: 0 },
+            };
+            if !self.looks.go_on(now, self.pipeline) {
+                return Ended::default();
             }
         }
-        let Some(mut departure) = pipeline.next_departure() else { continue };
-        if departure.at.max(sink.free()) >= end {
+    }
+
+    /// What comes by the next departure may be due earlier, unless every class has one.
+    fn next(&mut self) -> Next {
+        let Driver { source, pipeline, end, .. } = self;
+        let due = pipeline.due();
+        if due.is_some() && pipeline.is_settled() {
+            return Next::Departure;
+        }
+        if due.is_none() && pipeline.ended() {
+            return Next::End;
+        }
+        let deadline = pipeline.deadline();
+        let waits = deadline.is_some() || due.is_some();
+        let full = source.is_backlog() && waits && pipeline.held() >= MOST_OF_BACKLOG;
+        let in_time = |at: &Time| due.is_none_or(|due| *at <= due);
+        let arrival = source.arrival().filter(|arrival| arrival < end && !full).filter(in_time);
+        match (arrival, deadline.filter(in_time)) {
+            (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => Next::Arrival(arrival),
+            (_, Some(deadline)) if deadline < *end => Next::Wake(deadline),
+            (None, None) if due.is_some() => Next::Departure,
+            (_, Some(_)) if *end == LAST => Next::TooLong,
+            // Nothing waits: what is left of the input comes after the end.
+            (None, None) if *end == LAST && source.arrival().is_some() => Next::TooLong,
+            _ => Next::End,
+        }
+    }
+
+    /// Sends a frame. Gives when it was to depart.
+    fn depart(&mut self, mut departure: Departure<HeapFrame>) -> Result<Time, Ended> {
+        if departure.at.max(self.sink.free()) >= self.end {
             // A schedule that has ended is no run that is too long.
-            let over = pipeline.ended();
-            after_end = Some(departure);
-            if end == LAST && !over {
-                failure.get_or_insert(SimError::TooLong);
-            }
-            break;
+            let failure = (self.end == LAST && !self.pipeline.ended()).then_some(SimError::TooLong);
+            return Err(Ended { failure, undeparted: 1 });
         }
-        match sink.send(&mut departure) {
-            Ok(start) => {
-                let Departure { class, source, length, at, tag, .. } = departure;
-                if let Some(stamp) = stamped.then(|| Stamp::of(departure.frame.bytes())).flatten() {
-                    sent.add(stamp.stream);
-                }
-                pipeline.sent(class, length);
-                pipeline.departed(class, source, length, at, start);
-                if tag != 0 {
-                    pipeline.sliced(class, tag, at, start);
-                }
-                meter.record_of(class, at, start, length);
-            }
-            Err(error) => {
-                failure = Some(error);
-                after_end = Some(departure);
-                break;
-            }
+        let sent = self.sink.send(&mut departure);
+        let start = sent.map_err(|failure| Ended { failure: Some(failure), undeparted: 1 })?;
+        let Departure { frame, class, source, length, at, tag, .. } = departure;
+        if let Some(stamp) = self.stamped.then(|| Stamp::of(frame.bytes())).flatten() {
+            self.sent.add(stamp.stream);
         }
-        spare.push(departure.frame);
-        left += 1;
-        until_look -= 1;
-        if until_look == 0 {
-            until_look = WATCH_EVERY;
-            if !watch.go_on(left, departure.at) {
-                break;
-            }
+        self.pipeline.sent(class, length);
+        self.pipeline.departed(class, source, length, at, start);
+        if tag != 0 {
+            self.pipeline.sliced(class, tag, at, start);
         }
+        self.meter.record_of(class, at, start, length);
+        self.spare.push(frame);
+        self.looks.left += 1;
+        Ok(at)
     }
-    failure = failure.or_else(|| source.failure());
-    if let Err(error) = sink.finish() {
-        failure.get_or_insert(error);
+
+    fn finish(self, Ended { failure, undeparted }: Ended) -> Run {
+        let Driver { source, pipeline, sink, meter, sent, .. } = self;
+        let mut failure = failure.or_else(|| source.failure());
+        if let Err(error) = sink.finish() {
+            failure.get_or_insert(error);
+        }
+        let mut report = meter.report(pipeline.books(), pipeline.held() + undeparted);
+        report.streams = sent.report();
+        report.starved = Some(pipeline.starved());
+        pipeline.report_effects(&mut report);
+        pipeline.report_classes(&meter, &mut report);
+        report.forfeited_share = pipeline.forfeited();
+        report.forgiven = pipeline.forgiven().map(Forgiven::from);
+        // A few large frames in a row are late without harm.
+        let excused = sink.line().map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));
+        report.shortfall = excused.and_then(|excused| meter.shortfall(excused));
+        sink.report(&mut report);
+        Run { report, failure }
     }
-    let held = pipeline.held() + u64::from(after_end.is_some());
-    let mut report = meter.report(pipeline.books(), held);
-    report.streams = sent.report();
-    report.starved = Some(pipeline.starved());
-    pipeline.report_effects(&mut report);
-    pipeline.report_classes(&meter, &mut report);
-    report.forfeited_share = pipeline.forfeited();
-    report.forgiven = pipeline.forgiven().map(Forgiven::from);
-    // A few large frames in a row are late without harm.
-    let excused = line.map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));
-    report.shortfall = excused.and_then(|excused| meter.shortfall(excused));
-    sink.report(&mut report);
-    Run { report, failure }
+}
+
+impl Looks<'_> {
+    /// Whether the run goes on, in which virtual time reads `now`.
+    #[inline]
+    fn go_on(&mut self, now: Time, pipeline: &Pipeline<HeapFrame>) -> bool {
+        self.until -= 1;
+        if self.until > 0 {
+            return true;
+        }
+        self.until = WATCH_EVERY;
+        if !self.many && pipeline.held() > MANY {
+            self.many = true;
+            self.watch.holds_many();
+        }
+        self.watch.go_on(self.left, now)
+    }
 }
