@@ -4,10 +4,9 @@
 //! queue, a schedule's word or a look at the clock of its own.
 
 use crate::answers::Answers;
-use crate::counters::Counters;
 use crate::maker::{Maker, redate};
 use crate::neighbour;
-use crate::rounds::Ends;
+use crate::worker::Run;
 use dpdk::{BURST, Burst, Kept, Outgoing, TscClock, TxQueue};
 use engine::slices::{Passage, Passing};
 use measure::Tally;
@@ -29,8 +28,7 @@ pub(crate) struct Flood<'a> {
     tx: TxQueue,
     clock: TscClock,
     end: Time,
-    ends: Ends<'a>,
-    counters: &'a Counters,
+    run: Run<'a>,
     meter: DepartureMeter,
     books: Books,
     /// What of the books was told to `counters`.
@@ -49,24 +47,16 @@ pub(crate) struct Flood<'a> {
 }
 
 impl<'a> Flood<'a> {
-    pub(crate) fn new(
-        tx: TxQueue,
-        clock: TscClock,
-        ends: Ends<'a>,
-        counters: &'a Counters,
-        meter: DepartureMeter,
-    ) -> Self {
-        let now = clock.now();
-        let end = ends.duration.and_then(|duration| now.checked_add(duration)).unwrap_or(Time::MAX);
+    pub(crate) fn new(tx: TxQueue, run: Run<'a>, meter: DepartureMeter) -> Self {
+        let now = run.clock.now();
         let (books, told) = Default::default();
         let (replies, answered) = ((Burst::new(), VecDeque::new()), AnsweredTally::default());
         let (round, answers) = (0, None);
         Flood {
             tx,
-            clock,
-            end,
-            ends,
-            counters,
+            clock: run.clock,
+            end: run.end(),
+            run,
             meter,
             books,
             told,
@@ -225,7 +215,7 @@ impl<'a> Flood<'a> {
         if self.round.is_multiple_of(64) {
             self.tell();
             self.answer(now);
-            if self.ends.stop.load(Ordering::Relaxed) {
+            if self.run.is_stopped() {
                 return None;
             }
         }
@@ -268,10 +258,10 @@ impl<'a> Flood<'a> {
     /// Tells those who look on; several queues tell the same ones.
     fn tell(&mut self) {
         let (came, left) = (self.books.came.since(self.told.came), self.books.left.since(self.told.left));
-        self.counters.running.store(true, Ordering::Relaxed);
-        self.counters.came.fetch_add(came.frames, Ordering::Relaxed);
-        self.counters.left.fetch_add(left.frames, Ordering::Relaxed);
-        self.counters.left_bytes.fetch_add(left.bytes, Ordering::Relaxed);
+        self.run.counters.running.store(true, Ordering::Relaxed);
+        self.run.counters.came.fetch_add(came.frames, Ordering::Relaxed);
+        self.run.counters.left.fetch_add(left.frames, Ordering::Relaxed);
+        self.run.counters.left_bytes.fetch_add(left.bytes, Ordering::Relaxed);
         self.told = self.books.clone();
     }
 

@@ -162,7 +162,8 @@ mod tests {
     use crate::deadline::DeadlinePacer;
     use crate::intake::Intake;
     use crate::outlet::Outlet;
-    use crate::rounds::{Ends, Rounds};
+    use crate::rounds::Rounds;
+    use crate::worker::Run;
     use dpdk::{Burst, Eal, EalConfig, HugePages, Pool, Port};
     use engine::Pipeline;
     use engine::schedules::{Ask, Draw};
@@ -257,9 +258,9 @@ mod tests {
         }
         let (_, nothing_more) = rtrb::RingBuffer::new(1);
         let (stop, counters) = (AtomicBool::new(false), Counters::default());
-        let ends = Ends { duration: None, stop: &stop };
+        let run = Run { clock, duration: None, stop: &stop, counters: &counters };
         let meter = DepartureMeter::new(Some(gap), None, Span::from_ms(1));
-        let rounds = Rounds::new(clock, pipeline, Intake::of_thread(nothing_more, true), meter, ends, &counters);
+        let rounds = Rounds::new(run, pipeline, Intake::of_thread(nothing_more, true), meter);
         let report = DeadlinePacer::new(Outlet::new(started.tx, Some(launch)), None, true).run(rounds);
         assert_eq!((report.left.frames, report.held), (FRAMES, 0));
         assert!(report.lateness.expect("it is paced").p50 < 1.0, "what the NIC was given in time is not late");

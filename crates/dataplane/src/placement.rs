@@ -3,9 +3,9 @@ use crate::back::Back;
 use crate::counters::Counters;
 use crate::feeder::{self, Feeder};
 use crate::intake::Intake;
-use crate::rounds::{Ends, Rounds};
-use crate::worker::pin;
-use dpdk::{Eal, Mbuf, TscClock};
+use crate::rounds::Rounds;
+use crate::worker::{Run, pin};
+use dpdk::{Eal, Mbuf};
 use engine::Pipeline;
 use measure::{DepartureMeter, PipelineReport};
 use std::thread;
@@ -15,9 +15,7 @@ use units::Span;
 /// its own with lock-free rings between them (LightShaper §3.1). What comes out is the same.
 pub(crate) struct Placement<'a> {
     pub(crate) eal: &'static Eal,
-    pub(crate) clock: TscClock,
-    pub(crate) ends: Ends<'a>,
-    pub(crate) counters: &'a Counters,
+    pub(crate) run: Run<'a>,
     /// A CPU for each part; the calling thread is on the first.
     pub(crate) cpus: &'a [usize],
     /// Frames that may be under way.
@@ -27,6 +25,15 @@ pub(crate) struct Placement<'a> {
     pub(crate) window: Span,
 }
 
+/// What goes through: where frames come from, the pipeline, and what is measured of their departures.
+pub(crate) struct Flow {
+    pub(crate) intake: Intake,
+    pub(crate) pipeline: Pipeline<Mbuf>,
+    pub(crate) meter: DepartureMeter,
+    /// The way back, if there is one.
+    pub(crate) back: Option<Back>,
+}
+
 impl Placement<'_> {
     /// Runs to the end; `depart` makes departures, and carries back if it is given the way back.
     ///
@@ -34,18 +41,16 @@ impl Placement<'_> {
     /// A thread that cannot be registered with DPDK or put on its CPU.
     pub(crate) fn run(
         self,
-        pipeline: Pipeline<Mbuf>,
-        intake: Intake,
-        meter: DepartureMeter,
-        back: Option<Back>,
+        flow: Flow,
         depart: impl FnOnce(Rounds<'_>, Option<Back>) -> PipelineReport + Send,
     ) -> Result<PipelineReport, Error> {
-        let Placement { eal, clock, ends, counters, cpus, limit, made, window } = self;
+        let Placement { eal, run, cpus, limit, made, window } = self;
+        let Flow { intake, pipeline, meter, back } = flow;
         let count = cpus.len().clamp(1, pipeline.most_parts());
         let mut parts = pipeline.parts(count);
         let schedules = parts.pop().expect("there is one part at least");
         if parts.is_empty() {
-            return Ok(depart(Rounds::new(clock, schedules, intake, meter, ends, counters), back));
+            return Ok(depart(Rounds::new(run, schedules, intake, meter), back));
         }
         // Of each part but the first, which tells those who look on.
         let told: Vec<Counters> = parts.iter().map(|_| Counters::default()).collect();
@@ -64,7 +69,8 @@ impl Placement<'_> {
                 threads.push(scope.spawn(move || {
                     let _registered = eal.register_thread()?;
                     pin(cpu)?;
-                    let rounds = Rounds::new(clock, part, Intake::of_thread(taken, made), meter, ends, told);
+                    let rounds =
+                        Rounds::new(Run { counters: told, ..run }, part, Intake::of_thread(taken, made), meter);
                     Ok::<_, Error>(Feeder::between(give).run(rounds))
                 }));
             }
@@ -72,15 +78,12 @@ impl Placement<'_> {
             let departing = scope.spawn(move || {
                 let _registered = eal.register_thread()?;
                 pin(cpu)?;
-                let told = told_last.unwrap_or(counters);
-                Ok::<_, Error>(depart(
-                    Rounds::new(clock, schedules, Intake::of_thread(other, made), meter, ends, told),
-                    None,
-                ))
+                let run = Run { counters: told_last.unwrap_or(run.counters), ..run };
+                Ok::<_, Error>(depart(Rounds::new(run, schedules, Intake::of_thread(other, made), meter), None))
             });
             let received = Counters::default();
-            let rounds = Rounds::new(clock, first, intake, unmeasured(), ends, &received);
-            let mut feeding = vec![Feeder::first(ready, back, &told, counters).run(rounds)];
+            let rounds = Rounds::new(Run { counters: &received, ..run }, first, intake, unmeasured());
+            let mut feeding = vec![Feeder::first(ready, back, &told, run.counters).run(rounds)];
             let ended = |_| Error::Worker("a part of a pipeline".to_owned());
             for thread in threads {
                 feeding.push(thread.join().map_err(ended)??);

@@ -1,10 +1,9 @@
-use crate::counters::Counters;
 use crate::intake::Intake;
+use crate::worker::Run;
 use dpdk::{Mbuf, TscClock};
 use engine::Pipeline;
 use measure::{DepartureMeter, DepthReport, Forgiven, PipelineReport};
-use std::sync::atomic::{AtomicBool, Ordering};
-use units::{Span, Time};
+use units::Time;
 
 /// What the loops of all pacers have in common: the clock, the way in, the pipeline and its figures,
 /// and when to end.
@@ -14,41 +13,24 @@ pub(crate) struct Rounds<'a> {
     pub(crate) intake: Intake,
     pub(crate) meter: DepartureMeter,
     pub(crate) end: Time,
-    stop: &'a AtomicBool,
-    counters: &'a Counters,
+    run: Run<'a>,
     round: u64,
 }
 
-/// When a run ends although there is more to do.
-#[derive(Clone, Copy)]
-pub(crate) struct Ends<'a> {
-    pub(crate) duration: Option<Span>,
-    pub(crate) stop: &'a AtomicBool,
-}
-
 impl<'a> Rounds<'a> {
-    pub(crate) fn new(
-        clock: TscClock,
-        pipeline: Pipeline<Mbuf>,
-        intake: Intake,
-        meter: DepartureMeter,
-        ends: Ends<'a>,
-        counters: &'a Counters,
-    ) -> Self {
-        let Ends { duration, stop } = ends;
-        let end = duration.and_then(|duration| clock.now().checked_add(duration)).unwrap_or(Time::MAX);
-        Rounds { clock, pipeline, intake, meter, end, stop, counters, round: 0 }
+    pub(crate) fn new(run: Run<'a>, pipeline: Pipeline<Mbuf>, intake: Intake, meter: DepartureMeter) -> Self {
+        Rounds { clock: run.clock, pipeline, intake, meter, end: run.end(), run, round: 0 }
     }
 
     /// Begins another round: what the clock reads, or `None` when the run is to end.
     pub(crate) fn next(&mut self) -> Option<Time> {
         let now = self.clock.now();
         if self.round.is_multiple_of(64) {
-            self.counters.publish(&self.pipeline);
+            self.run.counters.publish(&self.pipeline);
             if self.round.is_multiple_of(4_096) {
-                self.counters.publish_lateness(&self.meter);
+                self.run.counters.publish_lateness(&self.meter);
             }
-            if self.stop.load(Ordering::Relaxed) {
+            if self.run.is_stopped() {
                 return None;
             }
         }

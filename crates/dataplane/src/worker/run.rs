@@ -1,0 +1,365 @@
+//! A worker's run: which way its frames take, and what is put together for it.
+
+use super::{Finished, PortSummary, Worker};
+use crate::Error;
+use crate::answers::Answers;
+use crate::back::Back;
+use crate::config::{Config, Feed, Pacing};
+use crate::counters::Counters;
+use crate::deadline::DeadlinePacer;
+use crate::device::{Device, Opened};
+use crate::filler::{self, FillerPacer, Settings};
+use crate::flood::{self, Flood};
+use crate::intake::{Intake, tell_waits};
+use crate::launch::Launch;
+use crate::line::{self, LineEnd, OnLine};
+use crate::maker::Maker;
+use crate::outlet::Outlet;
+use crate::placement::{Flow, Placement};
+use crate::pools::SHALLOW_POOL;
+use crate::replay;
+use crate::slices;
+use dpdk::{Eal, Kept, LaunchField, LaunchTime, Pool, Port, PortStats, Started, TscClock, TxQueue};
+use engine::filler::FillerPlanner;
+use measure::{DepartureMeter, LineReport, PipelineReport};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+use units::{Span, Time};
+
+/// In this time the kernel has seen that a receiver is busy, and gives the sender another CPU.
+const SETTLE: Duration = Duration::from_millis(20);
+/// Frames up to this length, without FCS, are laid in their buffers once and for all.
+const LONGEST_LAID: usize = 9_600;
+
+/// What all parts of a run have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) clock: TscClock,
+    /// It ends after this, although there may be more to do.
+    pub(crate) duration: Option<Span>,
+    /// It is to end.
+    pub(crate) stop: &'a AtomicBool,
+    /// Those who look on read them.
+    pub(crate) counters: &'a Counters,
+}
+
+/// Frames that come from no port.
+enum Own {
+    /// They do.
+    None,
+    /// They are made.
+    Made(Maker),
+    /// They are all there, and so many are to be sent.
+    Kept(Vec<Kept>, u64),
+}
+
+impl Run<'_> {
+    /// When it ends, if it begins now.
+    pub(crate) fn end(&self) -> Time {
+        self.duration.and_then(|duration| self.clock.now().checked_add(duration)).unwrap_or(Time::MAX)
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Worker {
+    /// Runs until `stop` is set, the time is up or the stream has ended. `counters` tell how far it is.
+    ///
+    /// # Errors
+    /// The thread cannot be registered with DPDK.
+    pub fn run(mut self, eal: &'static Eal, stop: &AtomicBool, counters: &Counters) -> Result<Finished, Error> {
+        let _registered = eal.register_thread()?;
+        let clock = TscClock::new(eal);
+        let (cpus, line_cpu) = self.config.cpus_of_parts();
+        pin(cpus.first())?;
+        self.slice_by(clock);
+        let run = Run { clock, duration: self.config.duration, stop, counters };
+        let floods = self.config.pacing == Pacing::AsReady && self.pipeline.is_straight();
+        match self.own(eal, floods)? {
+            Own::Made(maker) if floods && self.takes(maker.streams().longest()) => self.flood(eal, run, maker),
+            Own::Kept(frames, count) => Ok(self.flood_kept(run, &frames, count)),
+            Own::Made(maker) => self.pace(eal, run, (&cpus, line_cpu), Some(maker)),
+            Own::None => self.pace(eal, run, (&cpus, line_cpu), None),
+        }
+    }
+
+    /// Frames that are followed are so by this clock.
+    fn slice_by(&mut self, clock: TscClock) {
+        if !self.pipeline.is_slicing() {
+            return;
+        }
+        let (clock, cost) = slices::reading(clock);
+        // With fillers the time of a frame is its place on the line, which the schedule reckons with.
+        if !matches!(self.config.pacing, Pacing::Filler { .. }) {
+            self.pipeline.slice_by(&clock, cost);
+        }
+        if let Some(back) = &mut self.back {
+            back.pipeline.slice_by(&clock, cost);
+        }
+    }
+
+    /// The longest frame that the output carries, without FCS.
+    fn longest(&self) -> usize {
+        self.output.started.tx.first().map_or(0, TxQueue::max_frame)
+    }
+
+    /// Whether the output and the buffers have room for frames of so many bytes without FCS.
+    fn takes(&self, longest: usize) -> bool {
+        longest <= self.longest().min(usize::from(self.pool.data_room()))
+    }
+
+    /// Takes what the feed gives that is no port, and makes ready what can be.
+    fn own(&mut self, eal: &Eal, floods: bool) -> Result<Own, Error> {
+        let longest = self.longest();
+        let Worker { config, pipeline, pool, output, .. } = self;
+        // What a stage changed would be changed in every frame that has its buffer later.
+        let leaves = config.output.leaves_frames(&output.driver) && pipeline.leaves_frames();
+        match &mut config.feed {
+            Feed::Stream(streams, count) => {
+                let maker = |pool: Pool| Maker::new(streams.clone(), *count, pool);
+                let own = match streams.even().filter(|length| leaves && *length <= longest.min(LONGEST_LAID)) {
+                    None => maker(pool.clone()),
+                    // Nothing is ever received into the buffers of a line's pool.
+                    Some(_) if config.output.slots().is_some() => maker(pool.clone()).lay(),
+                    Some(length) => maker(Pool::new(eal, "made", SHALLOW_POOL - 1, length as u16)?).lay(),
+                };
+                Ok(Own::Made(own))
+            }
+            Feed::Replay { whole, .. } if floods && leaves => {
+                let whole = whole.take().unwrap_or_default();
+                Ok(whole.load(eal, longest)?.map_or(Own::None, |(frames, count)| Own::Kept(frames, count)))
+            }
+            _ => Ok(Own::None),
+        }
+    }
+
+    /// On a port that frames may arrive at, the generator is a neighbour of whoever is there.
+    fn answers(&mut self) -> Option<Answers> {
+        let Worker { config, output, heard, .. } = self;
+        let Feed::Stream(streams, _) = &config.feed else { return None };
+        let hosts: Vec<_> = streams.hosts().cloned().collect();
+        let answers = !hosts.is_empty() && config.output.has_neighbours(&output.driver);
+        answers.then(|| Answers::new(std::mem::take(&mut output.started.rx), hosts, std::mem::take(heard)))
+    }
+
+    /// Sends what `maker` makes by all queues, each on a thread and a CPU of its own; one of them answers neighbours, and
+    /// follows frames if any are.
+    fn flood(mut self, eal: &'static Eal, run: Run<'_>, maker: Maker) -> Result<Finished, Error> {
+        let mut answers = self.answers();
+        let Worker { config, mut pipeline, output: Opened { started: Started { tx, port, .. }, driver }, .. } = self;
+        let mut passing = pipeline.is_slicing().then(|| pipeline.passing());
+        let makers = maker.deal(config.cpus.len().max(1))?;
+        let there = Barrier::new(makers.len());
+        let report = thread::scope(|scope| {
+            let sending: Vec<_> = makers
+                .into_iter()
+                .zip(tx)
+                .enumerate()
+                .map(|(i, (maker, tx))| {
+                    let (config, there) = (&config, &there);
+                    // The first one listens.
+                    let (answers, passing) = (answers.take(), passing.take());
+                    scope.spawn(move || {
+                        let registered = eal.register_thread();
+                        let pinned = pin(config.cpus.get(i));
+                        // All begin at once, or those that can.
+                        there.wait();
+                        let _registered = registered?;
+                        pinned?;
+                        let meter = DepartureMeter::new(None, None, config.window);
+                        let flood = Flood::new(tx, run, meter).answering(answers).following(passing);
+                        Ok::<_, Error>(flood.of_made(maker, run.clock.wall_at_zero()))
+                    })
+                })
+                .collect();
+            let reports = sending
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err(Error::Worker(config.name.clone()))));
+            Ok::<_, Error>(flood::joined(reports.collect::<Result<_, _>>()?))
+        })?;
+        Ok(finished(report, config.name, vec![(port, driver)]))
+    }
+
+    /// Sends frames that are all there, one after the other and from the start again, `count` of them.
+    fn flood_kept(self, run: Run<'_>, frames: &[Kept], count: u64) -> Finished {
+        let Worker { config, mut pipeline, output: Opened { started: Started { mut tx, port, .. }, driver }, .. } =
+            self;
+        let meter = pipeline.meter(None, None, config.window);
+        let passing = pipeline.is_slicing().then(|| pipeline.passing());
+        let report = Flood::new(tx.swap_remove(0), run, meter).following(passing).of_kept(frames, count);
+        finished(report, config.name, vec![(port, driver)])
+    }
+
+    /// Sends what the port, `maker` or a supply gives through the pipeline, each frame when its time has come. The parts
+    /// of the pipeline have a CPU each, and so may the far end of a line.
+    fn pace(
+        mut self,
+        eal: &'static Eal,
+        run: Run<'_>,
+        (cpus, line_cpu): (&[usize], Option<usize>),
+        maker: Option<Maker>,
+    ) -> Result<Finished, Error> {
+        let answers = self.answers();
+        let stamps = maker.as_ref().filter(|maker| maker.streams().stamped()).map(|_| run.clock.wall_at_zero());
+        let Worker { config, mut pipeline, back: mut stages_back, pool, fillers, limit, input, output, detour, .. } =
+            self;
+        let Opened { started: Started { rx: mut output_rx, tx: mut output_tx, port: output }, driver } = output;
+        let launch = launch(eal, &run.clock, &config, &output)?;
+        let launched = launch.is_some();
+        let mut ports = vec![(output, driver)];
+        let (mut input_rx, input_tx) = match input {
+            Some(Opened { started: Started { rx, tx, port }, driver }) => {
+                ports.insert(0, (port, driver));
+                (rx, tx)
+            }
+            None => Default::default(),
+        };
+        let made = !matches!(config.feed, Feed::Device(_));
+        let mut reader = None;
+        let intake = match config.feed {
+            Feed::Device(_) => {
+                if !pipeline.leaves_frames() || pipeline.is_slicing() {
+                    let tells = tell_waits(&mut input_rx);
+                    pipeline.slice_from_port(tells);
+                }
+                Intake::of_port(input_rx, limit, run.clock)
+            }
+            Feed::Stream(..) => Intake::of_stream(maker.expect("made when the ports were opened"), limit),
+            Feed::Replay { supply, ahead, .. } => {
+                let (read, ring) = rtrb::RingBuffer::new((limit / 2) as usize);
+                reader = Some(replay::read(eal, supply, pool, read));
+                Intake::of_replay(ring, ahead)
+            }
+        };
+        let byte_time = match config.pacing {
+            Pacing::Filler { line, .. } => Some(line.byte_time()),
+            _ => None,
+        };
+        let meter = pipeline.meter(config.asked_gap, byte_time, config.window);
+        let back = match input_tx.into_iter().next() {
+            Some(tx) if !config.one_way && config.output.gives() => {
+                if let Some(stages) = &mut stages_back {
+                    let tells = tell_waits(&mut output_rx);
+                    stages.pipeline.slice_from_port(tells);
+                }
+                Some(Back::new(std::mem::take(&mut output_rx), tx, stages_back, run.clock))
+            }
+            _ => None,
+        };
+        let placement = Placement { eal, run, cpus, limit, made, window: config.window };
+        let (mut raised, mut listed) = (false, Vec::new());
+        let report = match config.pacing {
+            Pacing::AsReady | Pacing::Deadline(_) => {
+                let paced = config.pacing != Pacing::AsReady;
+                let outlet = Outlet::new(output_tx, launch).stamping(stamps).slicing(pipeline.slice_clock());
+                placement.run(Flow { intake, pipeline, meter, back }, |rounds, back| {
+                    DeadlinePacer::new(outlet, back, paced).answering(answers).run(rounds)
+                })?
+            }
+            Pacing::Filler { line, align, unbounded, .. } => {
+                let tx = output_tx.swap_remove(0);
+                let slots = config.output.slots().unwrap_or(u32::from(tx.descriptors()));
+                // It sleeps while a long queue is full. The threads of parts would inherit it, and they spin.
+                raised = made && cpus.len() < 2 && slots >= filler::NIC_SLOTS && dpdk::wake_first();
+                let (near, far) = match config.output {
+                    Device::Line { list, keep_fillers, .. } => {
+                        let (near, side) = line::ends(slots as usize);
+                        let rx = output_rx.into_iter().next().expect("a ring has a way out");
+                        (Some(near), Some(LineEnd::new(rx, line, slots, side, list, keep_fillers)))
+                    }
+                    _ => (None, None),
+                };
+                let planner = FillerPlanner::new(line, align);
+                let settings = Settings { planner, slots: slots as usize, bounded: !unbounded, line: near };
+                let fillers = fillers.expect("made when the ports were opened");
+                let pacer = FillerPacer::new(tx, fillers, settings).stamping(stamps);
+                let fill =
+                    || placement.run(Flow { intake, pipeline, meter, back }, |rounds, back| pacer.run(rounds, back));
+                match far {
+                    None => fill()?,
+                    Some(far) => {
+                        let (report, (line, frames)) = with_far_end(eal, far, &run.clock, line_cpu.as_ref(), fill)?;
+                        listed = frames;
+                        // It knows; from the near end an underrun can only be inferred.
+                        PipelineReport { underruns: Some(line.underruns), line: Some(line), ..report? }
+                    }
+                }
+            }
+        };
+        // From here on the interface's frames go their own way again.
+        drop(detour);
+        // The intake is gone, and with it the reason to read on.
+        let failure = match reader.map(thread::JoinHandle::join) {
+            Some(Ok(failure)) => failure,
+            Some(Err(_)) => return Err(Error::Worker("the reader of a capture".to_owned())),
+            None => None,
+        };
+        Ok(Finished { launched, raised, listed, failure, ..finished(report, config.name, ports) })
+    }
+}
+
+/// What came of a run of the pipeline `name` over these ports.
+fn finished(report: PipelineReport, name: String, ports: Vec<(Port, String)>) -> Finished {
+    let ports = ports.into_iter().map(|(port, driver)| summary(&port, driver)).collect();
+    let report = PipelineReport { name, ..report };
+    Finished { report, ports, launched: false, raised: false, listed: Vec::new(), failure: None }
+}
+
+/// How the NIC is told when frames are to depart, if that is wanted and possible.
+fn launch(eal: &Eal, clock: &TscClock, config: &Config, port: &Port) -> Result<Option<Launch>, Error> {
+    let Some(nic) = port.launch_clock() else { return Ok(None) };
+    let launch = Launch::new(LaunchField::register(eal)?, *clock, Box::new(nic));
+    if launch.is_none() && config.pacing == Pacing::Deadline(LaunchTime::Required) {
+        let device = port.info()?.device;
+        let why = "its driver does not let the NIC's clock be read".to_owned();
+        return Err(dpdk::Error::NoLaunchTime { device, why }.into());
+    }
+    Ok(launch)
+}
+
+/// Runs `near` while another thread receives at the far end of the line.
+fn with_far_end<T>(
+    eal: &'static Eal,
+    end: LineEnd,
+    clock: &TscClock,
+    cpu: Option<&usize>,
+    near: impl FnOnce() -> T,
+) -> Result<(T, (LineReport, Vec<OnLine>)), Error> {
+    // A line is there before anything is sent on it.
+    let there = Barrier::new(2);
+    thread::scope(|scope| {
+        let far = scope.spawn(|| {
+            let registered = eal.register_thread();
+            let pinned = pin(cpu);
+            there.wait();
+            let _registered = registered?;
+            pinned?;
+            Ok::<_, Error>(end.run(clock))
+        });
+        there.wait();
+        thread::sleep(SETTLE);
+        let report = near();
+        let far = far.join().map_err(|_| Error::Worker("the line".to_owned()))??;
+        Ok((report, far))
+    })
+}
+
+/// Keeps the calling thread on a CPU.
+pub(crate) fn pin(cpu: Option<&usize>) -> Result<(), Error> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = CpuSet::new();
+    let pinned = set.set(*cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
+    pinned.map_err(|cause| Error::Cpu { cpu: *cpu, cause: cause.desc() })
+}
+
+fn summary(port: &Port, driver: String) -> PortSummary {
+    // A driver that cannot tell has told nothing: the summary is an extra.
+    let PortStats { rx_missed, rx_no_buffer, rx_completed, .. } = port.stats().unwrap_or_default();
+    PortSummary { driver, rx_missed, rx_no_buffer, rx_completed, cut_off: port.is_cut_off() }
+}
