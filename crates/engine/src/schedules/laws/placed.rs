@@ -1,7 +1,7 @@
 use super::copula;
 use super::{Edges, GapLaw, Law};
 use measure::special::Probability;
-use units::ParseError;
+use units::{ParseError, Span};
 
 /// A law where it lies on the axis of time, cut as it was asked: the distribution of the gaps.
 ///
@@ -34,65 +34,89 @@ const NEGATIVE: f64 = 1e-4;
 /// A range in which a law has less than this is refused.
 const LEAST_MASS: f64 = 1e-6;
 
-impl Placed {
-    pub(super) fn new(gap: &GapLaw) -> Result<Self, ParseError> {
+/// Where a law lies on the axis of time, and what of it is cut off.
+struct Place {
+    shift: f64,
+    scale: f64,
+    low: f64,
+    high: f64,
+    limits: (f64, f64),
+}
+
+impl Place {
+    /// By a range, by a mean and a deviation, by a mean, or as the law's own unit has it.
+    fn asked(gap: &GapLaw) -> Result<Place, ParseError> {
         let shape = gap.law.shape();
-        let tail = gap.tail.as_f64();
-        let ends = (shape.quantile(Probability::below(tail)), shape.quantile(Probability::above(tail)));
         let (mean, deviation) = shape.moments();
-        let ps = |span: units::Span| span.as_ps() as f64;
         let one_value = || {
             ParseError::new(format!("'{}' has one value only", gap.law), "write fixed 10us for gaps that are all alike")
         };
-        let no_moment = |what: &str| {
-            ParseError::new(format!("'{}' has no {what}", gap.law), "write in 80us..120us, or a greater shape")
-        };
-        let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
-        let mut limits = (0.0, f64::INFINITY);
-        let (shift, scale);
+        let whole =
+            Place { shift: 0.0, scale: 1.0, low: f64::NEG_INFINITY, high: f64::INFINITY, limits: (0.0, f64::INFINITY) };
         match (gap.mean, gap.sd, gap.within) {
             (wanted, _, Some((from, to))) => {
+                let tail = gap.tail.as_f64();
+                let ends = (shape.quantile(Probability::below(tail)), shape.quantile(Probability::above(tail)));
                 if ends.0 >= ends.1 {
                     return Err(one_value());
                 }
-                scale = (ps(to) - ps(from)) / (ends.1 - ends.0);
-                limits = (ps(from), ps(to));
-                if let Some(wanted) = wanted {
-                    if wanted <= from || wanted >= to {
-                        return Err(ParseError::new(
-                            format!("a mean of {wanted} is not within {from}..{to}"),
-                            "write a mean between the two",
-                        ));
-                    }
-                    shift = ps(wanted) - scale * mean.ok_or_else(|| no_moment("mean"))?;
-                    low = (limits.0 - shift) / scale;
-                    high = (limits.1 - shift) / scale;
-                } else {
-                    shift = ps(from) - scale * ends.0;
-                    (low, high) = ends;
+                let (limits, scale) = ((ps(from), ps(to)), (ps(to) - ps(from)) / (ends.1 - ends.0));
+                let Some(wanted) = wanted else {
+                    return Ok(Place { shift: ps(from) - scale * ends.0, scale, low: ends.0, high: ends.1, limits });
+                };
+                if wanted <= from || wanted >= to {
+                    return Err(ParseError::new(
+                        format!("a mean of {wanted} is not within {from}..{to}"),
+                        "write a mean between the two",
+                    ));
                 }
+                let shift = ps(wanted) - scale * mean.ok_or_else(|| no_moment(gap, "mean"))?;
+                Ok(Place { shift, scale, low: (limits.0 - shift) / scale, high: (limits.1 - shift) / scale, limits })
             }
             (Some(wanted), Some(sd), None) => {
-                let deviation = deviation.ok_or_else(|| no_moment("standard deviation"))?;
+                let deviation = deviation.ok_or_else(|| no_moment(gap, "standard deviation"))?;
                 if deviation <= 0.0 {
                     return Err(one_value());
                 }
-                scale = ps(sd) / deviation;
-                shift = ps(wanted) - scale * mean.ok_or_else(|| no_moment("mean"))?;
+                let scale = ps(sd) / deviation;
+                let shift = ps(wanted) - scale * mean.ok_or_else(|| no_moment(gap, "mean"))?;
+                Ok(Place { shift, scale, ..whole })
             }
-            (Some(wanted), None, None) => (shift, scale) = (0.0, ps(wanted)),
-            _ => (shift, scale) = (0.0, 1.0),
+            (Some(wanted), None, None) => Ok(Place { scale: ps(wanted), ..whole }),
+            _ => Ok(whole),
         }
+    }
+
+    /// What `edges` leave of it.
+    fn cut(self, edges: Option<Edges>) -> Place {
+        let Place { shift, scale, low, high, limits } = self;
+        let within = |from, to| (limits.0.max(ps(from)), limits.1.min(ps(to)));
+        match edges {
+            Some(Edges::Clip(from, to)) => Place {
+                low: low.max((ps(from) - shift) / scale),
+                high: high.min((ps(to) - shift) / scale),
+                limits: within(from, to),
+                ..self
+            },
+            Some(Edges::Saturate(from, to)) => Place { limits: within(from, to), ..self },
+            None => self,
+        }
+    }
+}
+
+fn ps(span: Span) -> f64 {
+    span.as_ps() as f64
+}
+
+fn no_moment(gap: &GapLaw, what: &str) -> ParseError {
+    ParseError::new(format!("'{}' has no {what}", gap.law), "write in 80us..120us, or a greater shape")
+}
+
+impl Placed {
+    pub(super) fn new(gap: &GapLaw) -> Result<Self, ParseError> {
+        let shape = gap.law.shape();
+        let Place { shift, scale, mut low, high, limits } = Place::asked(gap)?.cut(gap.edges);
         let saturates = matches!(gap.edges, Some(Edges::Saturate(..)));
-        match gap.edges {
-            Some(Edges::Clip(from, to)) => {
-                limits = (limits.0.max(ps(from)), limits.1.min(ps(to)));
-                low = low.max((ps(from) - shift) / scale);
-                high = high.min((ps(to) - shift) / scale);
-            }
-            Some(Edges::Saturate(from, to)) => limits = (limits.0.max(ps(from)), limits.1.min(ps(to))),
-            None => {}
-        }
         let zero = -shift / scale;
         if !saturates && low < zero {
             let negative = shape.strictly(zero).below;
@@ -132,11 +156,12 @@ impl Placed {
             strata: None,
         };
         if gap.within.is_none() || gap.mean.is_some() || gap.edges.is_some() {
+            let tail = gap.tail.as_f64();
             placed.bins = (placed.quantile(Probability::below(tail)), placed.quantile(Probability::above(tail)));
         }
         if let Some(correlation) = gap.correlation {
-            if deviation.is_none() && limits.1.is_infinite() {
-                return Err(no_moment("standard deviation, and so no correlation"));
+            if shape.moments().1.is_none() && limits.1.is_infinite() {
+                return Err(no_moment(gap, "standard deviation, and so no correlation"));
             }
             placed.persistence = copula::persistence(&placed, correlation.as_f64())?;
         }
@@ -146,16 +171,16 @@ impl Placed {
     /// `shift` + `scale` × X with X of a table, not standardised and not below zero, as netem has it.
     pub(super) fn of_table(
         table: super::Table,
-        shift: units::Span,
-        scale: units::Span,
+        shift: Span,
+        scale: Span,
         correlation: Option<super::Correlation>,
     ) -> Result<Self, ParseError> {
         let limits = (0.0, f64::INFINITY);
         let mut placed = Placed {
             text: table.to_string(),
             law: Law::Table(table),
-            shift: shift.as_ps() as f64,
-            scale: scale.as_ps() as f64,
+            shift: ps(shift),
+            scale: ps(scale),
             low: f64::NEG_INFINITY,
             high: f64::INFINITY,
             from: Probability::NONE,
