@@ -107,6 +107,16 @@ fn devices_that_take_all_and_delays_are_told() {
     assert_eq!((verdict(0), verdict(1)), ("below-least".into(), "not-limited".into()));
 }
 
+/// The most load is what the line carries of the mean size: more could not be offered.
+#[test]
+fn sizes_that_change_are_searched_up_to_the_line_rate() {
+    let report = search(&Bench::new(), "--dut 'delay 5us' --trial 300ms --confirm 0 --size 64B-1518B --size imix");
+    for (i, fps) in [10e9_f64 / (8.0 * 811.0), 10e9 / (8.0 * 389.76)].into_iter().enumerate() {
+        let goal = &report["searches"][i]["goals"][0];
+        assert_eq!((goal["verdict"].as_str(), figure(goal, "/lower_fps").round()), (Some("not-limited"), fps.round()));
+    }
+}
+
 #[test]
 fn copies_and_devices_that_pass_nothing_are_told() {
     let bench = Bench::new();
@@ -282,6 +292,8 @@ fn what_cannot_be_searched_is_said_first() {
         ("search --dut 'delay 5us' --size 64", "no unit"),
         ("search --dut 'delay 5us' --stream 'tcp 10.0.0.1:1 > 10.0.0.2:2'", "stamp"),
         ("search --dut 'delay 5us' --max 1pps", "--min"),
+        // Before 64 B are searched, which a line carries so many of.
+        ("search --dut 'delay 5us' --size rfc2544 --line-rate 1Gbps --min 90kpps", "81.274382kpps of 1518B"),
         ("search --dut 'delay 5us' --loss 2", "no unit"),
         ("search --dut 'delay 5us' --sum 3s", "mlrsearch"),
         ("search --dut 'delay 5us' --exceed 10%", "mlrsearch"),

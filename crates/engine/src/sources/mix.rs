@@ -1,7 +1,8 @@
+use crate::Line;
 use crate::random::Random;
 use crate::schedules::laws::{Edges, GapLaw, Law, Sampler};
 use std::fmt;
-use units::{FrameLen, PS_PER_NS, ParseError, Span};
+use units::{FrameLen, FrameRate, PS_PER_NS, ParseError, Span, WireLen};
 
 /// A named mix of frame sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +137,31 @@ impl SizeSpec {
             SizeSpec::Genome(genome) => genome.sizes.iter().copied().max().unwrap_or(FrameLen::MIN),
             SizeSpec::Law(law) => law.bounds.1,
         }
+    }
+
+    /// How many of its frames a line carries on average. Exact, but for a law's: that is of so many draws from `random`.
+    #[must_use]
+    pub fn line_rate(&self, line: Line, random: Random) -> FrameRate {
+        const DRAWS: u64 = 100_000;
+        let weighed = |parts: &[(u32, u32)]| {
+            let bytes = parts.iter().map(|(size, weight)| u64::from(*size) * u64::from(*weight)).sum();
+            (bytes, parts.iter().map(|(_, weight)| u64::from(*weight)).sum())
+        };
+        let (bytes, frames): (u64, u64) = match self {
+            SizeSpec::Fixed(length) => (length.bytes().into(), 1),
+            SizeSpec::Walk(low, high) | SizeSpec::Uniform(low, high) => (u64::from(low.bytes() + high.bytes()), 2),
+            SizeSpec::Mix(Mix { parts, .. }) => weighed(parts),
+            SizeSpec::Parts(parts) => weighed(parts),
+            SizeSpec::Genome(Genome { sizes, .. }) => {
+                (sizes.iter().map(|length| u64::from(length.bytes())).sum(), sizes.len() as u64)
+            }
+            SizeSpec::Law(_) => {
+                let mut sizes = Sizes::new(self.clone(), random);
+                ((0..DRAWS).map(|_| u64::from(sizes.draw().bytes())).sum(), DRAWS)
+            }
+        };
+        let bits = 8 * (u128::from(bytes) + u128::from(frames) * u128::from(WireLen::OVERHEAD));
+        FrameRate::from_millis((u128::from(line.rate().bps()) * 1_000 * u128::from(frames) / bits) as u64)
     }
 }
 
@@ -384,6 +410,29 @@ mod tests {
         assert_eq!(used, words.len());
         let mut sizes = Sizes::new(spec, Random::stream(1, "sizes"));
         (0..n).map(|_| sizes.draw().bytes()).collect()
+    }
+
+    /// 10 Gbit/s by the mean length with the 20 bytes between frames.
+    #[test]
+    fn a_line_carries_as_many_as_their_mean_length_says() {
+        let line = Line::new("10Gbps".parse().expect("a rate"));
+        let carried = |text: &str| {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let (spec, _) = SizeSpec::parse(&words).expect(text);
+            spec.line_rate(line, Random::stream(1, "sizes")).millis()
+        };
+        for (text, bytes, frames) in [
+            ("64B", 84, 1),
+            ("64B-1518B", 811, 1),
+            ("random 64B-1518B", 811, 1),
+            ("imix", 38_976, 100),
+            ("64B:70000,1518B:1", 84 * 70_000 + 1_538, 70_001),
+            ("genome abcdg", 64 + 128 + 256 + 512 + 1_518 + 100, 5),
+        ] {
+            assert_eq!(carried(text), 10_000_000_000_000 * frames / (8 * bytes), "{text}");
+        }
+        let law = carried("(normal mean 500B sd 100B clip 100B..900B)") as f64;
+        assert!((law / (10e12 / (8.0 * 520.0)) - 1.0).abs() < 0.002, "{law}");
     }
 
     #[test]

@@ -1,25 +1,24 @@
-//! `netlathe search`: its options, and the order of its trials. What is said of them is in `report`.
+//! `netlathe search`: its options, and the order of its trials. What is said of them is in `report`, and how
+//! options are read together in `asked`.
 
+mod asked;
 mod report;
 
 use super::parse;
-use crate::files::{self, OnDisk};
 use crate::output::{self, Failure};
-use crate::page_folder::{FILES, PageFolder};
+use crate::page_folder::PageFolder;
 use crate::ready;
 use crate::stop::Stop;
 use crate::table::Table;
-use crate::trials::{Device, Journal, Measured, read_stage};
-use engine::Line;
-use engine::schedules::Files as _;
+use crate::trials::{Device, Journal, Measured};
+use asked::ToSearch;
 use engine::search::{BurstSettings, Bursts, Found, Goal, Search as Machine, Settings, Trial};
-use engine::sources::{SizeSpec, Sizes, Stack, StreamSpec};
-use scenario::{PortSpec, Problems, Text, parse_stream};
+use engine::sources::StreamSpec;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use units::{BitRate, FrameRate, PS_PER_S, Share, Span, WireLen};
+use units::{BitRate, FrameRate, PS_PER_S, Share, Span};
 
 /// Find the highest rate without more loss than a goal
 #[derive(clap::Args)]
@@ -134,16 +133,6 @@ pub(crate) struct Search {
     quiet: bool,
 }
 
-/// A size that is to be searched.
-struct ToSearch {
-    /// As it was written.
-    size: String,
-    /// The streams with it.
-    specs: Vec<StreamSpec>,
-    /// Mean length of their frames on the line, in bytes.
-    mean_wire: u64,
-}
-
 /// One size of a search, found or not.
 struct Searched {
     size: String,
@@ -195,9 +184,6 @@ impl Lab<'_> {
     }
 }
 
-/// The sizes of frames on Ethernet (RFC 2544, 9.1).
-const RFC_2544: [&str; 7] = ["64B", "128B", "256B", "512B", "1024B", "1280B", "1518B"];
-
 /// A burst may take so many times more than a trial, as a share: its last frame alone decides.
 const BURST_TOLERANCE: u32 = 10;
 
@@ -219,45 +205,7 @@ impl Search {
             untold: true.into(),
             verbose: self.verbose,
         };
-        let mut searched = Vec::new();
-        let mut failure = None;
-        for ToSearch { size, specs, mean_wire } in sized {
-            let line =
-                FrameRate::from_millis((u128::from(self.line_rate.bps()) * 1_000 / (u128::from(mean_wire) * 8)) as u64);
-            let most = self.max.unwrap_or(line);
-            if most < self.min {
-                return Err(Failure::new(format!("--max: {most} is below --min {}: write more", self.min)));
-            }
-            let settings = Settings {
-                goals: goals.clone(),
-                least: self.min,
-                most,
-                tolerance: self.tolerance,
-                late: self.late,
-                confirm: self.confirm,
-            };
-            let machine = Machine::new(settings);
-            let mut one =
-                Searched { size, machine, measured: Vec::new(), found: Vec::new(), latency: Vec::new(), bursts: None };
-            let whole = self.settle(&mut one, &specs, most, &mut lab);
-            one.found = one.machine.found();
-            let tried = !one.measured.is_empty();
-            searched.push(one);
-            match whole {
-                Ok(true) => continue,
-                Ok(false) => {}
-                // Before the first trial there is nothing to report.
-                Err(error) if searched.len() == 1 && !tried => return Err(error),
-                Err(error) => failure = Some(error),
-            }
-            if self.trials.is_none() {
-                output::note("ended before all was found; --trials FILE would keep the trials to go on from");
-            }
-            break;
-        }
-        for one in &searched {
-            report::remarks(one).iter().for_each(|remark| output::note(format!("{}: {remark}", one.size)));
-        }
+        let (searched, failure) = self.search(sized, &goals, &mut lab)?;
         let report = report::json(&self, &searched, &goals);
         let printed = match self.json {
             true => output::print(&(report.to_string() + "\n")),
@@ -271,6 +219,49 @@ impl Search {
         let lines = csv.map_or(Ok(()), |csv| csv.finish(&report::csv(&searched, &goals)));
         output::all([failure.map_or(Ok(()), Err), printed, page, lines])?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Searches one size after the other. Gives what was found, and what broke it off, unless that was before there was
+    /// anything to report.
+    fn search(
+        &self,
+        sized: Vec<ToSearch>,
+        goals: &[Goal],
+        lab: &mut Lab<'_>,
+    ) -> Result<(Vec<Searched>, Option<Failure>), Failure> {
+        let mut searched: Vec<Searched> = Vec::new();
+        let mut failure = None;
+        for ToSearch { size, specs, most } in sized {
+            let settings = Settings {
+                goals: goals.to_vec(),
+                least: self.min,
+                most,
+                tolerance: self.tolerance,
+                late: self.late,
+                confirm: self.confirm,
+            };
+            let machine = Machine::new(settings);
+            let mut one =
+                Searched { size, machine, measured: Vec::new(), found: Vec::new(), latency: Vec::new(), bursts: None };
+            let whole = self.settle(&mut one, &specs, most, lab);
+            one.found = one.machine.found();
+            let tried = !one.measured.is_empty();
+            searched.push(one);
+            match whole {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) if searched.len() == 1 && !tried => return Err(error),
+                Err(error) => failure = Some(error),
+            }
+            if self.trials.is_none() {
+                output::note("ended before all was found; --trials FILE would keep the trials to go on from");
+            }
+            break;
+        }
+        for one in &searched {
+            report::remarks(one).iter().for_each(|remark| output::note(format!("{}: {remark}", one.size)));
+        }
+        Ok((searched, failure))
     }
 
     /// Finds all there is to be found of a size. False if the user wanted the end before.
@@ -339,143 +330,6 @@ impl Search {
             }
         }
         Ok(true)
-    }
-
-    /// Reads what is not read by its option alone.
-    fn read(&self) -> Result<(Device, Vec<ToSearch>), Failure> {
-        let mut problems = Problems::default();
-        let device = self.read_device(&mut problems);
-        let sized = self.read_sizes(&mut problems);
-        problems.unless_any(Some((device, sized))).map_err(Failure::new)
-    }
-
-    fn read_device(&self, problems: &mut Problems) -> Device {
-        match (&self.output, &self.input) {
-            (Some(out), Some(input)) => {
-                for (option, port) in [("--out", out), ("--in", input)] {
-                    let read = problems.read(&Text::option(option, port.clone()), PortSpec::parse);
-                    if let Some(port) = read.filter(|port| port.is_virtual() || *port == PortSpec::Null) {
-                        let text = Text::option(option, "");
-                        problems
-                            .add(&text.origin, format!("'{port}' is no live port: name an interface, or use --dut"));
-                    }
-                }
-                let mut options = vec!["--wait".to_owned(), self.wait.to_string()];
-                for gateway in &self.gateways {
-                    problems.read(&Text::option("--gateway", gateway.clone()), |text| {
-                        text.parse::<std::net::IpAddr>().map_err(|_| {
-                            units::ParseError::new(format!("'{text}' is no IP address"), "write 10.0.0.1 or fd00::1")
-                        })
-                    });
-                    options.extend(["--gateway".to_owned(), gateway.clone()]);
-                }
-                Device::Ports { out: out.clone(), input: input.clone(), streams: self.streams.clone(), options }
-            }
-            _ => {
-                for stage in &self.dut {
-                    problems.read(&Text::option("--dut", stage.clone()), |text| {
-                        read_stage(text, Line::new(self.line_rate))
-                    });
-                }
-                Device::Stages { stages: self.dut.clone(), line: self.line_rate }
-            }
-        }
-    }
-
-    /// No file is written by two options.
-    fn check_files(&self) -> Result<(), Failure> {
-        let pages = self.folder.iter().flat_map(|folder| FILES.map(|file| folder.join(file)));
-        let pages: Vec<PathBuf> = pages.collect();
-        let used = |option: &str, by: &str| Failure::new(format!("{option}: it is a file of {by}: name another"));
-        for (option, path) in [("--csv", &self.csv), ("--trials", &self.trials)] {
-            let Some(path) = path else { continue };
-            if pages.iter().any(|page| files::same(page, path)) {
-                return Err(used(option, "--report"));
-            }
-        }
-        match (&self.csv, &self.trials) {
-            (Some(csv), Some(trials)) if files::same(csv, trials) => Err(used("--csv", "--trials")),
-            _ => Ok(()),
-        }
-    }
-
-    fn read_sizes(&self, problems: &mut Problems) -> Vec<ToSearch> {
-        let mut sized = Vec::new();
-        let named = |size: &String| match size.as_str() {
-            "rfc2544" => RFC_2544.map(str::to_owned).to_vec(),
-            _ => vec![size.clone()],
-        };
-        for size in &self.sizes.iter().flat_map(named).collect::<Vec<_>>() {
-            let words: Vec<&str> = size.split_whitespace().collect();
-            let read = problems.read(&Text::option("--size", size.clone()), |_| {
-                let (size, used) = SizeSpec::parse(&words)?;
-                if used < words.len() {
-                    return Err(units::ParseError::new(format!("'{}' follows the size", words[used]), "leave it out"));
-                }
-                Ok(size)
-            });
-            let Some(sizes) = read else { continue };
-            let mut specs = Vec::new();
-            for stream in &self.streams {
-                let text = Text::option("--stream", stream.clone());
-                // With its size from the start: what a stream needs depends on it.
-                let mut spec = problems.read(&text, |text| parse_stream(&format!("{text} size {size}")));
-                if let Some(StreamSpec { stack: Stack::Captured { path, frame, bytes }, .. }) = &mut spec {
-                    *bytes = problems.read(&text, |_| OnDisk.frame(path, *frame));
-                }
-                if spec.as_ref().is_some_and(|spec| spec.is_stamped().is_ok_and(|stamped| !stamped)) {
-                    problems.add(&text.origin, format!("frames of {size} have no room for the stamp, so nobody knows them again: write larger sizes"));
-                }
-                specs.extend(spec);
-            }
-            let random = engine::random::Random::stream(self.seed, "search/size");
-            let mut sizes = Sizes::new(sizes, random);
-            // The mean of a whole cycle of any named mix, and near that of a law.
-            const DRAWS: u64 = 14_400;
-            let bytes: u64 = (0..DRAWS).map(|_| u64::from(sizes.draw().bytes() + WireLen::OVERHEAD)).sum();
-            sized.push(ToSearch { size: size.clone(), specs, mean_wire: bytes.div_ceil(DRAWS) });
-        }
-        sized
-    }
-
-    fn goals(&self) -> Result<Vec<Goal>, Failure> {
-        let sum = self.sum.unwrap_or(self.trial * 21);
-        let exceed = self.exceed.unwrap_or(Share::from_ppb(Share::ONE.ppb() / 2));
-        if self.method == "rfc2544" {
-            let other = [("--sum", self.sum.is_some()), ("--exceed", self.exceed.is_some())];
-            if let Some((option, _)) = other.into_iter().find(|(_, said)| *said) {
-                return Err(Failure::new(format!(
-                    "{option}: by rfc2544 a single trial decides: add --method mlrsearch, or leave it out"
-                )));
-            }
-        }
-        if self.width == Share::default() || self.trial == Span::ZERO {
-            return Err(Failure::new(
-                "--width: bounds of no width and trials of no length never end: write 0.5% and 1s",
-            ));
-        }
-        for (option, length) in [("--latency", self.latency), ("--longest-burst", Some(self.longest_burst))] {
-            if length == Some(Span::ZERO) {
-                return Err(Failure::new(format!("{option}: nothing is sent in no time: write 1s, or leave it out")));
-            }
-        }
-        if sum < self.trial || exceed >= Share::ONE {
-            return Err(Failure::new(
-                "--sum: it is shorter than a trial, or all may be bad: write --sum 21s --exceed 50%",
-            ));
-        }
-        let goal = |loss: &Share| match self.method.as_str() {
-            "rfc2544" => Goal::rfc2544(*loss, self.trial, self.width),
-            _ => Goal {
-                loss: *loss,
-                exceed,
-                trial: self.trial,
-                sum,
-                width: self.width,
-                initial: Span::from_ps(self.trial.as_ps() / 8),
-            },
-        };
-        Ok(self.loss.iter().map(goal).collect())
     }
 
     /// What trials depend on: those of another search are not gone on from.

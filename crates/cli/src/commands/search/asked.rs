@@ -1,0 +1,179 @@
+//! What a search is asked: options that are not read by themselves alone.
+
+use super::Search;
+use crate::files::{self, OnDisk};
+use crate::output::Failure;
+use crate::page_folder::FILES;
+use crate::trials::{Device, read_stage};
+use engine::Line;
+use engine::random::Random;
+use engine::schedules::Files as _;
+use engine::search::Goal;
+use engine::sources::{SizeSpec, Stack, StreamSpec};
+use scenario::{PortSpec, Problems, Text, parse_stream};
+use std::path::PathBuf;
+use units::{FrameRate, Share, Span};
+
+/// A size that is to be searched.
+pub(super) struct ToSearch {
+    /// As it was written.
+    pub(super) size: String,
+    /// The streams with it.
+    pub(super) specs: Vec<StreamSpec>,
+    /// The most load that is tried.
+    pub(super) most: FrameRate,
+}
+
+/// The sizes of frames on Ethernet (RFC 2544, 9.1).
+const RFC_2544: [&str; 7] = ["64B", "128B", "256B", "512B", "1024B", "1280B", "1518B"];
+
+impl Search {
+    /// Reads what is not read by its option alone.
+    pub(super) fn read(&self) -> Result<(Device, Vec<ToSearch>), Failure> {
+        let mut problems = Problems::default();
+        let device = self.read_device(&mut problems);
+        let sized = self.read_sizes(&mut problems);
+        if let Some(max) = self.max.filter(|max| *max < self.min) {
+            let origin = Text::option("--max", max.to_string()).origin;
+            problems.add(&origin, format!("{max} is below --min {}: write more", self.min));
+        }
+        problems.unless_any(Some((device, sized))).map_err(Failure::new)
+    }
+
+    fn read_device(&self, problems: &mut Problems) -> Device {
+        match (&self.output, &self.input) {
+            (Some(out), Some(input)) => {
+                for (option, port) in [("--out", out), ("--in", input)] {
+                    let read = problems.read(&Text::option(option, port.clone()), PortSpec::parse);
+                    if let Some(port) = read.filter(|port| port.is_virtual() || *port == PortSpec::Null) {
+                        let text = Text::option(option, "");
+                        problems
+                            .add(&text.origin, format!("'{port}' is no live port: name an interface, or use --dut"));
+                    }
+                }
+                let mut options = vec!["--wait".to_owned(), self.wait.to_string()];
+                for gateway in &self.gateways {
+                    problems.read(&Text::option("--gateway", gateway.clone()), |text| {
+                        text.parse::<std::net::IpAddr>().map_err(|_| {
+                            units::ParseError::new(format!("'{text}' is no IP address"), "write 10.0.0.1 or fd00::1")
+                        })
+                    });
+                    options.extend(["--gateway".to_owned(), gateway.clone()]);
+                }
+                Device::Ports { out: out.clone(), input: input.clone(), streams: self.streams.clone(), options }
+            }
+            _ => {
+                for stage in &self.dut {
+                    problems.read(&Text::option("--dut", stage.clone()), |text| {
+                        read_stage(text, Line::new(self.line_rate))
+                    });
+                }
+                Device::Stages { stages: self.dut.clone(), line: self.line_rate }
+            }
+        }
+    }
+
+    fn read_sizes(&self, problems: &mut Problems) -> Vec<ToSearch> {
+        let mut sized = Vec::new();
+        let named = |size: &String| match size.as_str() {
+            "rfc2544" => RFC_2544.map(str::to_owned).to_vec(),
+            _ => vec![size.clone()],
+        };
+        for size in &self.sizes.iter().flat_map(named).collect::<Vec<_>>() {
+            let words: Vec<&str> = size.split_whitespace().collect();
+            let read = problems.read(&Text::option("--size", size.clone()), |_| {
+                let (size, used) = SizeSpec::parse(&words)?;
+                if used < words.len() {
+                    return Err(units::ParseError::new(format!("'{}' follows the size", words[used]), "leave it out"));
+                }
+                Ok(size)
+            });
+            let Some(sizes) = read else { continue };
+            let mut specs = Vec::new();
+            for stream in &self.streams {
+                let text = Text::option("--stream", stream.clone());
+                // With its size from the start: what a stream needs depends on it.
+                let mut spec = problems.read(&text, |text| parse_stream(&format!("{text} size {size}")));
+                if let Some(StreamSpec { stack: Stack::Captured { path, frame, bytes }, .. }) = &mut spec {
+                    *bytes = problems.read(&text, |_| OnDisk.frame(path, *frame));
+                }
+                if spec.as_ref().is_some_and(|spec| spec.is_stamped().is_ok_and(|stamped| !stamped)) {
+                    problems.add(&text.origin, format!("frames of {size} have no room for the stamp, so nobody knows them again: write larger sizes"));
+                }
+                specs.extend(spec);
+            }
+            let random = Random::stream(self.seed, "search/size");
+            let line = sizes.line_rate(Line::new(self.line_rate), random);
+            let most = self.max.unwrap_or(line);
+            if self.max.is_none() && most < self.min {
+                let origin = Text::option("--min", self.min.to_string()).origin;
+                problems.add(
+                    &origin,
+                    format!(
+                        "a line of {} carries {most} of {size}: write less, or a higher --line-rate",
+                        self.line_rate
+                    ),
+                );
+            }
+            sized.push(ToSearch { size: size.clone(), specs, most });
+        }
+        sized
+    }
+
+    pub(super) fn goals(&self) -> Result<Vec<Goal>, Failure> {
+        let sum = self.sum.unwrap_or(self.trial * 21);
+        let exceed = self.exceed.unwrap_or(Share::from_ppb(Share::ONE.ppb() / 2));
+        if self.method == "rfc2544" {
+            let other = [("--sum", self.sum.is_some()), ("--exceed", self.exceed.is_some())];
+            if let Some((option, _)) = other.into_iter().find(|(_, said)| *said) {
+                return Err(Failure::new(format!(
+                    "{option}: by rfc2544 a single trial decides: add --method mlrsearch, or leave it out"
+                )));
+            }
+        }
+        if self.width == Share::default() || self.trial == Span::ZERO {
+            return Err(Failure::new(
+                "--width: bounds of no width and trials of no length never end: write 0.5% and 1s",
+            ));
+        }
+        for (option, length) in [("--latency", self.latency), ("--longest-burst", Some(self.longest_burst))] {
+            if length == Some(Span::ZERO) {
+                return Err(Failure::new(format!("{option}: nothing is sent in no time: write 1s, or leave it out")));
+            }
+        }
+        if sum < self.trial || exceed >= Share::ONE {
+            return Err(Failure::new(
+                "--sum: it is shorter than a trial, or all may be bad: write --sum 21s --exceed 50%",
+            ));
+        }
+        let goal = |loss: &Share| match self.method.as_str() {
+            "rfc2544" => Goal::rfc2544(*loss, self.trial, self.width),
+            _ => Goal {
+                loss: *loss,
+                exceed,
+                trial: self.trial,
+                sum,
+                width: self.width,
+                initial: Span::from_ps(self.trial.as_ps() / 8),
+            },
+        };
+        Ok(self.loss.iter().map(goal).collect())
+    }
+
+    /// No file is written by two options.
+    pub(super) fn check_files(&self) -> Result<(), Failure> {
+        let pages = self.folder.iter().flat_map(|folder| FILES.map(|file| folder.join(file)));
+        let pages: Vec<PathBuf> = pages.collect();
+        let used = |option: &str, by: &str| Failure::new(format!("{option}: it is a file of {by}: name another"));
+        for (option, path) in [("--csv", &self.csv), ("--trials", &self.trials)] {
+            let Some(path) = path else { continue };
+            if pages.iter().any(|page| files::same(page, path)) {
+                return Err(used(option, "--report"));
+            }
+        }
+        match (&self.csv, &self.trials) {
+            (Some(csv), Some(trials)) if files::same(csv, trials) => Err(used("--csv", "--trials")),
+            _ => Ok(()),
+        }
+    }
+}
