@@ -334,3 +334,19 @@ fn reports_count_one_as_one_and_keep_numbers_apart() {
     let text = bench.run(words("measure --pcap many.pcap --count 1")).stdout;
     assert!(text.contains("  in        1 frame, 64 B with FCS"), "{text}");
 }
+
+#[test]
+fn streams_depart_at_rates_of_their_own() {
+    let bench = Bench::new();
+    let dns = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53 size 100B' --class 'dns = dport 53' --rate dns=1kpps";
+    let web = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:80 size 200B weight 7' --gap 142857ns";
+    let report = generate(&bench, "a.pcap", &format!("--count 800 {dns} {web}"));
+    assert_eq!(report["classes"][0]["name"], "dns");
+    let records = bench.records("a.pcap");
+    for (port, gap, count) in [(53, 1_000_000, 100), (80, 142_857, 700)] {
+        let starts: Vec<u64> =
+            records.iter().filter(|record| u16_at(record, 36) == port).map(|record| record.ns).collect();
+        assert_eq!(starts.len(), count, "port {port}");
+        assert!(starts.iter().enumerate().all(|(k, ns)| ns - starts[0] == k as u64 * gap), "port {port}: {starts:?}");
+    }
+}

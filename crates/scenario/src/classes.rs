@@ -275,8 +275,6 @@ pub struct ClassOptions {
     pub syncs: Vec<String>,
     /// `TIME`, or `NAME=TIME`.
     pub buffers: Vec<String>,
-    /// The command has classes in scenarios only.
-    pub no_classes: bool,
 }
 
 impl ClassOptions {
@@ -305,11 +303,11 @@ impl ClassOptions {
             ("--buffer", &self.buffers),
         ] {
             for text in texts {
-                put(pipeline, (option, ""), text, self.no_classes, problems);
+                put(pipeline, (option, ""), text, problems);
             }
         }
         for (option, stage, text) in &self.named_stages {
-            put(pipeline, (option, stage), text, self.no_classes, problems);
+            put(pipeline, (option, stage), text, problems);
         }
     }
 }
@@ -345,7 +343,6 @@ fn put(
     pipeline: &mut PipelineText,
     (option, stage): (&'static str, &'static str),
     text: &str,
-    no_classes: bool,
     problems: &mut Problems,
 ) {
     let (name, value) = assignment(text).map_or((None, text), |(name, value)| (Some(name), value));
@@ -367,11 +364,6 @@ fn put(
                     let names: Vec<&str> = names.map(|name| name.value.as_str()).collect();
                     let remedy = match nearest(name, &names) {
                         Some(meant) => format!("did you mean {meant}?"),
-                        None if no_classes => {
-                            format!(
-                                "leave '{name}=' out; streams have classes in a scenario only, see netlathe run --help"
-                            )
-                        }
                         None if names.is_empty() => format!("add --class '{name} = RULE', or leave '{name}=' out"),
                         None => format!("write one of {}", names.join(", ")),
                     };

@@ -13,8 +13,6 @@ queue of its own; otherwise one keeps the pipeline there, and with two the last 
 #[command(override_usage = "\
 netlathe gen --out <PORT> --stream <SPEC> [OPTIONS]
        netlathe gen --out <PORT> --pcap <FILE> [OPTIONS]")]
-// Streams have classes in scenarios only.
-#[command(mut_arg("rates", |rate| rate.value_name("WAVE")), mut_arg("gaps", |gap| gap.value_name("GAP")))]
 #[command(mut_arg("cores", |cores| cores.help(CORES)))]
 #[command(after_help = "\
 Examples:
@@ -22,6 +20,8 @@ Examples:
   netlathe gen --out eth0 --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000 size imix' --rate 50kpps --duration 10s
   netlathe gen --out eth0 --stream 'tcp random 10.1.0.0/16:1024-65535 > 10.2.0.1:80,443 flags S vlan 5 weight 3' \\
       --stream 'udp [2001:db8::1]:1 > [2001:db8::2]:53 size 100B dscp ef' --rate 1Gbps --duration 10s
+  netlathe gen --out eth0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80 weight 100' \\
+      --class 'dns = dport 53' --rate dns=1kpps --rate 100kpps --duration 10s
   netlathe gen --out eth0 --gateway 10.0.0.254 --stream 'udp 10.0.0.1-10.0.0.9:1000 > 10.9.0.1:9' --rate 10kpps --duration 10s
   netlathe gen --out eth0 --pcap day.pcap --speed 2 --rewrite 'dst 48.0.0.0/8 > 10.99.204.8, dmac 44:ec:ce:c1:a8:20'
 
@@ -50,6 +50,10 @@ pub(crate) struct Generate {
     /// neighbour discovery; once for each version of IP
     #[arg(long = "gateway", value_name = "IP", conflicts_with = "pcap")]
     gateways: Vec<String>,
+    /// A class of frames by a name and a rule, 'dns = udp dport 53', which then has a schedule of its own:
+    /// --rate dns=1kpps, --gap dns=1ms. Streams of classes want weights in proportion to their rates
+    #[arg(long = "class", value_name = "NAME = RULE")]
+    classes: Vec<String>,
     /// How many frames, of all streams together, or of the capture at most
     #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
@@ -84,7 +88,7 @@ impl Generate {
             times: self.times,
             rewrite: self.rewrite.into_iter().map(|rule| Text::option("--rewrite", rule)).collect(),
             output: Some(Text::option("--out", self.output)),
-            options: ClassOptions { no_classes: true, ..departures.options },
+            options: ClassOptions { classes: self.classes, ..departures.options },
             ..departures
         };
         let request = Request::of_pipeline("gen", &pipeline, self.common)?;
