@@ -13,6 +13,7 @@ use crate::table::Table;
 use crate::verdicts;
 use crate::virtual_time;
 use engine::Pipeline;
+use engine::schedules::Ask;
 use engine::stages::StageConfig;
 use measure::{PipelineReport, Report};
 use packet::Frame;
@@ -252,12 +253,15 @@ fn is_virtual(plan: &PipelinePlan) -> bool {
     }
 }
 
-/// A stream into virtual time that nothing ends would fill the disk.
+/// A stream into virtual time that nothing ends would fill the disk. A waveform that is over ends it, where each
+/// frame comes to it.
 fn check_ends(request: &Request) -> Result<(), Failure> {
-    let endless = request
-        .pipelines
-        .iter()
-        .find(|plan| matches!(plan.source, SourcePlan::Streams { count: None, .. }) && plan.output.is_virtual());
+    let is_endless = |plan: &&PipelinePlan| {
+        let alone = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
+        let ends = alone && matches!(&plan.ask, Ask::Wave(wave) if wave.ends());
+        matches!(plan.source, SourcePlan::Streams { count: None, .. }) && plan.output.is_virtual() && !ends
+    };
+    let endless = request.pipelines.iter().find(is_endless);
     match endless {
         Some(plan) if request.common.duration.is_none() => {
             Err(Failure::new(format!("{}: the stream has no end: give --count or --duration", plan.name)))

@@ -350,3 +350,23 @@ fn streams_depart_at_rates_of_their_own() {
         assert!(starts.iter().enumerate().all(|(k, ns)| ns - starts[0] == k as u64 * gap), "port {port}: {starts:?}");
     }
 }
+
+#[test]
+fn bursts_that_are_counted_end_streams() {
+    let bench = Bench::new();
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 512B'";
+    generate(&bench, "a.pcap", &format!("{stream} --rate 'burst 1Mpps for 100us every 10ms count 3'"));
+    let starts: Vec<u64> = bench.records("a.pcap").iter().map(|record| record.ns).collect();
+    assert_eq!(starts.len(), 300);
+    let first = starts[0];
+    assert!(starts.iter().zip(0..).all(|(ns, k)| ns - first == k / 100 * 10_000_000 + k % 100 * 1_000));
+    // Those that go on are still refused, and so are those that a class has to itself.
+    for rate in [
+        "--rate 'burst 1Mpps for 100us every 10ms'",
+        "--rate 'ramp 1kpps..2kpps over 10ms'",
+        "--class 'a = dport 9' --rate 'a=burst 1Mpps for 100us every 10ms count 3' --rate 'burst 1Mpps for 1us every 2us count 1'",
+    ] {
+        let said = bench.run(words(&format!("gen --out pcap:b.pcap {stream} {rate}")));
+        assert!(said.status == Some(2) && said.stderr.contains("no end"), "{rate}: {}", said.stderr);
+    }
+}

@@ -219,6 +219,13 @@ impl Wave {
         Ok(self)
     }
 
+    /// True if nothing departs any more from some instant on, as behind bursts that were counted.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        let silent = |piece: Option<&Stretch>| matches!(piece, Some(Stretch::Rates(_, _, None)));
+        self.shape().is_some_and(|shape| !shape.repeats && silent(shape.pieces.last()))
+    }
+
     /// False as long as its file was not read.
     #[must_use]
     pub fn is_ready(&self) -> bool {
