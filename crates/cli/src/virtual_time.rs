@@ -15,7 +15,10 @@ use engine::stages::StageConfig;
 use measure::PipelineReport;
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, Speed, WireSpec};
 use serde_json::{Map, json};
-use sim::{Limits, MANY, NullSink, Oddities, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
+use sim::{
+    Limits, MANY, MOST_OF_BACKLOG, NullSink, Oddities, PcapSink, PcapSource, Sink, Source, StreamSource, Watch,
+    WireSink,
+};
 use units::{BitRate, Rate, Share, Time};
 
 /// Runs one pipeline after the other.
@@ -34,6 +37,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         oddities.disordered += disordered;
         oddities.made_headers += made_headers;
         say_what_did_not_fit(&report);
+        say_who_fills_what_is_read_ahead(plan, &report);
         outcome.reports.push(report);
         outcome.failure = failure;
         if outcome.failure.is_some() {
@@ -118,6 +122,22 @@ fn say_what_did_not_fit(report: &PipelineReport) {
         output::note(format!(
             "{name}: {:.4} % of the waveform was forfeited, since no frame was ready for it",
             share * 100.0
+        ));
+    }
+}
+
+/// Streams are read ahead so far and no farther: where one class has all of that, the others wait for it.
+fn say_who_fills_what_is_read_ahead(plan: &PipelinePlan, report: &PipelineReport) {
+    let depth = |class: &PipelineReport| class.depth.as_ref().map_or(0, |depth| depth.max);
+    let slowest = report.classes.iter().max_by_key(|class| depth(class));
+    let full = report.classes.iter().map(depth).sum::<u64>() >= MOST_OF_BACKLOG;
+    if let (SourcePlan::Streams { .. }, true, Some(slowest)) = (&plan.source, full, slowest) {
+        output::note(format!(
+            "{}: class '{}' had {} frames of streams waiting, so that others fell to its pace or went ahead of it: give streams \
+             weights in proportion to the rates of their classes",
+            report.name,
+            slowest.name,
+            output::thousands(depth(slowest))
         ));
     }
 }

@@ -352,6 +352,18 @@ fn streams_depart_at_rates_of_their_own() {
 }
 
 #[test]
+fn weights_that_do_not_suit_the_rates_of_classes_are_told() {
+    let bench = Bench::new();
+    let dns = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --class 'dns = dport 53' --rate dns=1kpps --rate 100kpps";
+    let said = |weight: u32| {
+        let web = format!("--stream 'udp 10.0.0.1:1 > 10.0.0.2:80 weight {weight}'");
+        bench.run(words(&format!("gen --out null --duration 1s {dns} {web}"))).stderr
+    };
+    assert!(said(1).contains("class 'dns' had 65 536 frames of streams waiting"), "{}", said(1));
+    assert_eq!(said(100), "");
+}
+
+#[test]
 fn bursts_that_are_counted_end_streams() {
     let bench = Bench::new();
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 512B'";

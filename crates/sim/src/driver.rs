@@ -41,7 +41,7 @@ pub struct Run {
 const WATCH_EVERY: u64 = 4_096;
 
 /// Frames of a backlog that stages hold at one time: as many as there are would be too many.
-const MOST_OF_BACKLOG: u64 = 65_536;
+pub const MOST_OF_BACKLOG: u64 = 65_536;
 
 /// No frame departs later: an hour before instants end, so that sums of what is due stay within them.
 const LAST: Time = Time::from_ps(u64::MAX - 3_600 * units::PS_PER_S);
