@@ -91,7 +91,8 @@ fn run_one(
         }
     }
     // A model has crowded lines, but no hiccups.
-    if let Some(lateness) = &mut report.lateness {
+    let classes = report.classes.iter_mut().filter_map(|class| class.lateness.as_mut());
+    for lateness in classes.chain(&mut report.lateness) {
         lateness.hiccups = None;
     }
     Ok((report, failure.or(run.failure.map(Failure::new))))

@@ -302,3 +302,16 @@ fn tables_of_many_limits_are_bounded_together() {
     bench.write("many.toml", many(200, "stages = [\"limit key dst-ip rate 10Mbps users 500000\"]"));
     assert_eq!(bench.run(words("check many.toml")).status, Some(0), "as many as are possible");
 }
+
+#[test]
+fn a_model_line_has_no_hiccups_in_any_class() {
+    // Frames of 1518 B wait 12 us for each other, which live would be a hiccup.
+    let report = Bench::new().report(words(
+        "gen --out wire:1G --count 2000 --stream 'udp 10.0.0.1:1 > 10.0.0.2:53-54 size 1518B' --class 'dns = dport 53' \
+         --gap dns=100us --gap 100us",
+    ));
+    for part in report["classes"].as_array().expect("classes").iter().chain([&report]) {
+        assert!(part["lateness"].is_object() && part["lateness"]["hiccups"].is_null(), "{}", part["lateness"]);
+    }
+    assert!(report["classes"][1]["lateness"]["max"].as_f64().expect("ns") > 5_000.0);
+}
