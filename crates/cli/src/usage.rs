@@ -43,8 +43,11 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     }
 }
 
-/// What to write here for an option that another tool has.
+/// What to write for a command or an option that another tool has.
 fn elsewhere(error: &clap::Error) -> Option<String> {
+    if let Some(ContextValue::String(taken)) = error.get(ContextKind::InvalidSubcommand) {
+        return remedy(&COMMANDS, taken);
+    }
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(taken))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
     else {
@@ -52,8 +55,10 @@ fn elsewhere(error: &clap::Error) -> Option<String> {
     };
     let command = std::env::args().nth(1)?;
     let words: &[(&[&str], &str)] = match command.as_str() {
+        "emulate" => &EMULATE,
         "gen" => &GEN,
         "limit" => &LIMIT,
+        "measure" => &MEASURE,
         "search" => &SEARCH,
         _ => return None,
     };
@@ -65,11 +70,61 @@ fn elsewhere(error: &clap::Error) -> Option<String> {
             format!("write --out {taken} for a port")
         });
     }
-    words.iter().find(|(names, _)| names.contains(&taken.as_str())).map(|(_, how)| (*how).to_owned())
+    remedy(words, taken)
 }
 
+/// What is written for a word.
+fn remedy(words: &[(&[&str], &str)], taken: &str) -> Option<String> {
+    words.iter().find(|(names, _)| names.contains(&taken)).map(|(_, how)| (*how).to_owned())
+}
+
+/// Commands by what others call them.
+const COMMANDS: [(&[&str], &str); 6] = [
+    (&["capture", "dump", "record", "sniff"], "write netlathe measure --in eth0 --write FILE"),
+    (&["replay", "tcpreplay", "play"], "write netlathe gen --out eth0 --pcap FILE"),
+    (
+        &["generate", "send", "start", "pktgen"],
+        "write netlathe gen --out eth0 --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000'",
+    ),
+    (&["rfc2544", "throughput", "ndr", "pdr"], "write netlathe search --out eth0 --in eth1 --size rfc2544"),
+    (&["netem", "impair", "tc", "qdisc"], "write netlathe emulate --between eth0 eth1 --forward 'delay 50ms loss 1%'"),
+    (&["police", "policer"], "write netlathe limit --in eth0 --out eth1 --key dst-ip --rate 1Mbps"),
+];
+
+/// Options of comcast, wondershaper and other emulators.
+const EMULATE: [(&[&str], &str); 6] = [
+    (&["--latency", "--delay", "--jitter"], "write --forward 'delay 50ms 5ms', or --backward, or --both"),
+    (&["--packet-loss", "--loss"], "write --forward 'loss 1%', or --backward, or --both"),
+    (
+        &["--target-bw", "--default-bw", "--bandwidth", "--rate"],
+        "write --forward 'rate 10mbit', or --backward, or --both",
+    ),
+    (
+        &["--uplink", "--downlink", "--upload", "--download"],
+        "with --on, up is --forward 'rate 10mbit' and down --backward",
+    ),
+    (
+        &["--device", "--interface", "-i", "-a"],
+        "write --on eth0 for an interface of this host, --between eth0 eth1 for two",
+    ),
+    (
+        &["--match", "--filter", "--target-port", "--target-addr", "--target-proto"],
+        "write --class 'web = tcp dport 80', then --forward web='loss 1%'",
+    ),
+];
+
+/// Words of those who capture.
+const MEASURE: [(&[&str], &str); 2] = [
+    (
+        &["--filter", "-f"],
+        "all that arrives is measured: take a part of what --write FILE keeps, as by tshark -r FILE -Y udp -w PART",
+    ),
+    (&["--out", "-w"], "write --write FILE"),
+];
+
 /// Options of tcpreplay, tcprewrite, TRex and generators of packets.
-const GEN: [(&[&str], &str); 17] = [
+const GEN: [(&[&str], &str); 18] = [
+    (&["--burst", "--bursts"], "write --rate 'burst 1Mpps for 100us every 10ms', 100 frames each time"),
     (&["--mbps", "-M", "--bandwidth", "-b"], "write --rate 10Mbps"),
     (&["--pps", "-p"], "write --rate 10kpps"),
     (&["--multiplier", "-x", "--mult"], "write --speed 2 for a capture, --rate 2Mpps for streams"),

@@ -315,6 +315,20 @@ fn words_of_other_tools_are_told_what_to_write() {
     }
     refused_in_a_line(&bench, "limit --in pcap:in.pcap --out null --key dst-ip --cir 1Mbps", &["write --rate"]);
     refused_in_a_line(&bench, "search --dut 'loss 1%' --precision 1%", &["write --width"]);
+    for (line, wanted) in [
+        ("capture --in eth0", "write netlathe measure --in eth0 --write FILE"),
+        ("replay in.pcap", "write netlathe gen --out eth0 --pcap FILE"),
+        ("rfc2544", "--size rfc2544"),
+        (
+            "gen --out null --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --burst 32",
+            "write --rate 'burst 1Mpps for 100us every 10ms'",
+        ),
+        ("emulate --in pcap:in.pcap --out null --latency=50", "write --forward 'delay 50ms 5ms'"),
+        ("emulate --in pcap:in.pcap --out null --match udp", "write --class 'web = tcp dport 80'"),
+        ("measure --pcap in.pcap --filter udp", "tshark -r FILE -Y udp"),
+    ] {
+        refused_in_a_line(&bench, line, &[wanted]);
+    }
 }
 
 #[test]

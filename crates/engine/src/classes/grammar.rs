@@ -145,9 +145,10 @@ impl<'a> Reader<'a> {
             )),
             word => Err(ParseError::new(
                 format!("'{word}' is no condition"),
-                match nearest(word) {
-                    Some(meant) => format!("did you mean {meant}?"),
-                    None => format!("write one of {WORDS}"),
+                match (meant_by(word), nearest(word)) {
+                    (Some(remedy), _) => remedy.to_owned(),
+                    (None, Some(meant)) => format!("did you mean {meant}?"),
+                    (None, None) => format!("write one of {WORDS}"),
                 },
             )),
         }
@@ -398,6 +399,26 @@ fn quotation(text: &str) -> Result<(Vec<u8>, &str), ParseError> {
         }
     }
     Err(ParseError::new("a text in quotes has no end", "write \" behind it"))
+}
+
+/// What a rule has for a word of other filters.
+fn meant_by(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "&&" | "&" => "leave it out: conditions that stand side by side hold together",
+        "||" | "|" => "write or",
+        "tos" | "tclass" => "write dscp 46, the upper six bits",
+        "ether" | "eth" | "mac" | "dmac" | "smac" => {
+            "write bytes 020000000002 at 0 for a destination's hardware address, at 6 for a source's"
+        }
+        "broadcast" => "write bytes ffffffffffff at 0",
+        "multicast" => "write bytes 01/01 at 0",
+        "ethertype" => "write bytes 88b5 at 12, of frames without a tag",
+        "ttl" => "write bytes 40 at 22 for IPv4 with a TTL of 64, of frames without a tag",
+        "len" | "length" | "size" | "greater" | "less" => {
+            "a length has no range here: write bytes 05dc at 16 for IPv4 packets of 1500 B, of frames without a tag"
+        }
+        _ => return None,
+    })
 }
 
 /// The condition that starts like this one.

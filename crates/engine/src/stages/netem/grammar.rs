@@ -1,12 +1,13 @@
 //! The grammar of SPEC: what tc's `q_netem.c` takes, and the words that netem does not have.
 
+use super::hints::{LAW, is_law, meant_by, model_meant_by};
 use super::units_of_tc::{self as tc, Wrong};
 use super::{
     Bottleneck, Chance, DelayStep, Delayed, LossModel, Mode, Netem, Opportunities, Pattern, Profile, QueueLimit, Slot,
     SlotTimes,
 };
 use crate::random::Random;
-use crate::schedules::laws::{Distribution, Law, Values};
+use crate::schedules::laws::{Distribution, Values};
 use crate::stages::nearest;
 use units::{ParseError, Share, Span};
 
@@ -32,31 +33,6 @@ const OURS: [&str; 4] = ["keep-order", "down", "mtu", "profile"];
 
 /// Words that stand behind another one.
 const INNER: [&str; 4] = ["icmp", "mode", "checksum-valid", "then"];
-
-/// What a SPEC has for a word of tbf, htb, mininet or comcast, or of tc's line before the one of netem.
-fn meant_by(word: &str) -> Option<&'static str> {
-    Some(match word {
-        "tc" | "qdisc" | "root" | "netem" | "handle" | "parent" => "leave it out: a SPEC is what tc has behind netem",
-        "tbf" | "htb" | "burst" | "buffer" | "maxburst" | "ceil" | "peakrate" | "max_queue_size" => {
-            "a rate has no bucket here, but a queue of frames, bytes or time: write rate 10mbit limit 50ms"
-        }
-        "bw" | "bandwidth" | "target-bw" => "write rate 10mbit",
-        "jitter" | "±" | "+-" | "+/-" => "jitter stands behind the delay: write delay 100ms 10ms",
-        "packet-loss" => "write loss 1%",
-        _ if Distribution::NAMES.contains(&word) => "write delay 100ms 10ms distribution normal",
-        _ if is_law(word) => LAW,
-        _ => return None,
-    })
-}
-
-/// What to write for a law of gaps that is no distribution of tc.
-const LAW: &str = "a law is for shape, --delay 'exp mean 5ms', and for stages of a scenario; here write delay 100ms 10ms \
-                   distribution normal, pareto, paretonormal or FILE.dist";
-
-fn is_law(word: &str) -> bool {
-    let names: Vec<&str> = Law::KINDS.iter().map(|kind| kind.name).collect();
-    names.contains(&word) || word == "exponential"
-}
 
 /// The words of a SPEC, and where each is.
 struct Cursor<'a> {
@@ -225,7 +201,7 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
                 let named = |word: &str| {
                     let meant = nearest(word, &known).map(|name| format!(", perhaps {name}")).unwrap_or_default();
                     Profile::named(word)
-                        .ok_or_else(|| (format!("is no profile{meant}"), format!("write one of {}", known.join(", "))))
+                        .ok_or_else(|| (format!("is no profile{meant}"), format!("write one of {}, or delay, rate and loss yourself", known.join(", "))))
                 };
                 let profile = cursor.value(named, "the name of a profile")?;
                 if seen.len() > 1 {
@@ -384,7 +360,7 @@ fn loss(cursor: &mut Cursor<'_>) -> Result<LossModel, ParseError> {
         model.ok_or_else(|| {
             (
                 format!("is no share and no model of loss{meant}"),
-                "write loss 1%, or random, state, gemodel, pattern".to_owned(),
+                model_meant_by(word).unwrap_or("write loss 1%, or random, state, gemodel, pattern").to_owned(),
             )
         })
     };

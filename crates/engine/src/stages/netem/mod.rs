@@ -9,6 +9,7 @@ mod chance;
 mod change;
 mod delayed;
 mod grammar;
+mod hints;
 mod kernel;
 mod loss;
 mod profiles;

@@ -1,0 +1,41 @@
+//! What to write for words that other tools have, and a SPEC has not.
+
+use crate::schedules::laws::{Distribution, Law};
+
+/// What a SPEC has for a word of tbf, htb, mininet or comcast, or of tc's line before the one of netem.
+pub(super) fn meant_by(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "tc" | "qdisc" | "root" | "netem" | "handle" | "parent" => "leave it out: a SPEC is what tc has behind netem",
+        "tbf" | "htb" | "burst" | "buffer" | "maxburst" | "ceil" | "peakrate" | "max_queue_size" => {
+            "a rate has no bucket here, but a queue of frames, bytes or time: write rate 10mbit limit 50ms"
+        }
+        "bw" | "bandwidth" | "target-bw" => "write rate 10mbit",
+        "jitter" | "±" | "+-" | "+/-" => "jitter stands behind the delay: write delay 100ms 10ms",
+        "packet-loss" => "write loss 1%",
+        "ber" | "bit-error" | "biterror" => "write corrupt 0.1%, the share of frames in which a bit is turned over",
+        "flap" | "unplug" | "blackout" | "outage" | "disconnect" => "write down 1s every 10s",
+        "police" | "policer" => "netlathe limit polices; a rate here has a queue: write rate 10mbit limit 50ms",
+        "codel" | "fq_codel" | "pie" | "fq_pie" | "cake" | "red" | "sfq" => {
+            "there is no such queue here, but one that drops at its tail: write rate 10mbit limit 50ms"
+        }
+        _ if Distribution::NAMES.contains(&word) => "write delay 100ms 10ms distribution normal",
+        _ if is_law(word) => LAW,
+        _ => return None,
+    })
+}
+
+/// What to write for a law of gaps that is no distribution of tc.
+pub(super) const LAW: &str = "a law is for shape, --delay 'exp mean 5ms', and for stages of a scenario; here write delay 100ms 10ms \
+                   distribution normal, pareto, paretonormal or FILE.dist";
+
+pub(super) fn is_law(word: &str) -> bool {
+    let names: Vec<&str> = Law::KINDS.iter().map(|kind| kind.name).collect();
+    names.contains(&word) || word == "exponential"
+}
+
+/// The model of loss for a word of other tools.
+pub(super) fn model_meant_by(word: &str) -> Option<&'static str> {
+    // In the bad state each frame is lost, and a fifth of them is the last there: 0.2 in 20.2.
+    let runs = ["burst", "bursts", "bursty", "gilbert", "gilbert-elliott", "markov"];
+    runs.contains(&word).then_some("write loss gemodel 0.2% 20%: 1 % in all, in runs of 5 frames on average")
+}
