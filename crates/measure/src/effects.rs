@@ -272,7 +272,7 @@ impl Order {
             self.records.push_back((place, number));
         } else if self.records.back().is_some_and(|(_, largest)| number < *largest) {
             self.reordered += 1;
-            let first = self.records.partition_point(|(_, record)| *record < number);
+            let first = self.records.partition_point(|(_, record)| *record <= number);
             self.max_extent = self.max_extent.max(place - self.records[first].0);
         }
     }
@@ -317,6 +317,14 @@ mod tests {
         let mut effects = Effects::default();
         [1, 1, 2, 2, 3].into_iter().for_each(|number| effects.leaves(number));
         assert_eq!(effects.reorder().map(|report| report.reordered), Some(0));
+    }
+
+    #[test]
+    fn a_copy_is_not_overtaken_by_its_original() {
+        let mut effects = Effects::default();
+        // The copy of 1 is late by the places since 2, not by those since its original.
+        [1, 2, 3, 1].into_iter().for_each(|number| effects.leaves(number));
+        assert_eq!(effects.reorder().map(|report| (report.reordered, report.max_extent)), Some((1, 2)));
     }
 
     #[test]

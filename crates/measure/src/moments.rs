@@ -1,13 +1,16 @@
 /// Exact count, mean, deviation, least and largest of integers.
 ///
 /// Values are summed relative to the first one, so that a long run of similar values neither
-/// overflows nor loses digits: 10⁹ values that spread over 10¹³ ps still fit.
+/// overflows nor loses digits. Of squares 128 bits are too few where the first value is a day's pause and 50 000
+/// short gaps follow: they have 192.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moments {
     count: u64,
     origin: i64,
     sum: i128,
     squares: u128,
+    /// How often the squares went beyond 2¹²⁸.
+    beyond: u64,
     min: i64,
     max: i64,
 }
@@ -32,8 +35,14 @@ impl Moments {
         }
         let shifted = i128::from(value) - i128::from(self.origin);
         self.sum += shifted * i128::from(n);
-        let squares = (shifted.unsigned_abs() * shifted.unsigned_abs()).saturating_mul(n.into());
-        self.squares = self.squares.saturating_add(squares);
+        let square = shifted.unsigned_abs() * shifted.unsigned_abs();
+        let (low, high) = ((square & u128::from(u64::MAX)) * u128::from(n), (square >> 64) * u128::from(n));
+        for squares in [low, high << 64] {
+            let (sum, over) = self.squares.overflowing_add(squares);
+            self.squares = sum;
+            self.beyond += u64::from(over);
+        }
+        self.beyond += (high >> 64) as u64;
         self.min = self.min.min(value);
         self.max = self.max.max(value);
     }
@@ -63,9 +72,10 @@ impl Moments {
         }
         let n = self.count as f64;
         let mean = self.sum as f64 / n;
+        let squares = self.beyond as f64 * 2_f64.powi(128) + self.squares as f64;
         // Both terms are exact integers until here; their difference is not negative but for the
         // rounding of the conversion.
-        (self.squares as f64 / n - mean * mean).max(0.0).sqrt()
+        (squares / n - mean * mean).max(0.0).sqrt()
     }
 
     /// The least value; zero of no values.
@@ -105,6 +115,23 @@ mod tests {
         }
         assert!((moments.deviation() - 0.5).abs() < 1e-9);
         assert!((moments.mean() - 1_000_000_000_000_000.5).abs() < 0.2);
+    }
+
+    #[test]
+    fn many_values_far_from_the_first_have_a_deviation() {
+        let mut moments = Moments::default();
+        let day = 86_400_000_000_000_000_i64;
+        moments.add(day);
+        for _ in 0..100_000 {
+            moments.add(1_000_000);
+        }
+        let mut at_once = Moments::default();
+        at_once.add(day);
+        at_once.add_many(1_000_000, 100_000);
+        let expected = (day - 1_000_000) as f64 * 100_000_f64.sqrt() / 100_001.0;
+        for moments in [moments, at_once] {
+            assert!((moments.deviation() / expected - 1.0).abs() < 1e-9, "{}", moments.deviation());
+        }
     }
 
     #[test]
