@@ -167,12 +167,12 @@ impl Effects {
         self.order().leaves(number);
     }
 
-    /// A frame leaves, of whose flow `after` later frames have left before it.
-    pub fn leaves_after(&mut self, after: u64) {
+    /// A frame leaves, so many places of its flow behind the first later frame that left before it; 0 if none did.
+    pub fn leaves_behind(&mut self, extent: u64) {
         let order = self.order();
         order.frames += 1;
-        order.reordered += u64::from(after > 0);
-        order.max_extent = order.max_extent.max(after);
+        order.reordered += u64::from(extent > 0);
+        order.max_extent = order.max_extent.max(extent);
     }
 
     /// How often each effect was.
@@ -306,7 +306,7 @@ mod tests {
             effects.told_by(0);
             effects.leaves(number + 1_000);
             effects.told_by(1);
-            effects.leaves_after(u64::from(number == 5));
+            effects.leaves_behind(u64::from(number == 5));
         }
         let report = effects.reorder().expect("an order");
         assert_eq!((report.frames, report.reordered, report.max_extent), (10, 1, 1));

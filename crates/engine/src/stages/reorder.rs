@@ -110,9 +110,11 @@ impl fmt::Display for Reorder {
     }
 }
 
-/// The frames of a flow that wait, and how many others of it have left since the first of them came.
+/// The frames of a flow that wait, and how many of it have left since the first of them came: those that did not wait,
+/// and all.
 struct Flow<F> {
     passed: u64,
+    left: u64,
     waiting: VecDeque<Waiting<F>>,
 }
 
@@ -120,8 +122,30 @@ struct Waiting<F> {
     frame: F,
     /// When it stops waiting.
     end: Time,
-    /// How many others had left when it came.
+    /// How many others had passed when it came.
     before: u64,
+    /// How many had left before the first that overtook it.
+    overtaken: Option<u64>,
+}
+
+impl<F> Flow<F> {
+    /// A frame passes those that wait.
+    fn pass(&mut self) {
+        // Those in front were overtaken before.
+        for waiting in self.waiting.iter_mut().rev().take_while(|waiting| waiting.overtaken.is_none()) {
+            waiting.overtaken = Some(self.left);
+        }
+        self.passed += 1;
+        self.left += 1;
+    }
+
+    /// The first of those that wait leaves, so many places behind the first that overtook it.
+    fn leave(&mut self) -> Option<(F, u64)> {
+        let first = self.waiting.pop_front()?;
+        let extent = first.overtaken.map_or(0, |overtaken| self.left - overtaken);
+        self.left += 1;
+        Some((first.frame, extent))
+    }
 }
 
 struct Reordering<F> {
@@ -143,14 +167,13 @@ impl<F: Frame> Reordering<F> {
             self.ends.pop_front();
             let Some(flow) = self.flows.get_mut(&key) else { continue };
             while flow.waiting.front().is_some_and(|first| first.end <= end) {
-                let Some(first) = flow.waiting.pop_front() else { break };
+                let Some((frame, extent)) = flow.leave() else { break };
                 self.held -= 1;
-                let after = flow.passed - first.before;
-                if after == 0 {
+                if extent == 0 {
                     out.effects.count(Effect::Missed);
                 }
-                out.effects.leaves_after(after);
-                out.release(Item { frame: first.frame, at: end });
+                out.effects.leaves_behind(extent);
+                out.release(Item { frame, at: end });
             }
             if flow.waiting.is_empty() {
                 self.flows.remove(&key);
@@ -178,25 +201,25 @@ impl<F: Frame + Send> Stage<F> for Reordering<F> {
             let key = packet::flow_hash(frame.bytes());
             if self.random.chance(self.share) {
                 out.effects.count(Effect::Chosen);
-                let flow = self.flows.entry(key).or_insert_with(|| Flow { passed: 0, waiting: VecDeque::new() });
+                let flow = self.flows.entry(key).or_insert_with(|| Flow { passed: 0, left: 0, waiting: VecDeque::new() });
                 // From the look, not from the arrival: those that came right behind it are looked at after it, one by one,
                 // and could not overtake what a late look finds due already.
                 let end = at + self.wait;
                 frame.forget_wait();
-                flow.waiting.push_back(Waiting { frame, end, before: flow.passed });
+                flow.waiting.push_back(Waiting { frame, end, before: flow.passed, overtaken: None });
                 self.ends.push_back((end, key));
                 self.held += 1;
                 continue;
             }
-            out.effects.leaves_after(0);
+            out.effects.leaves_behind(0);
             out.release(Item { frame, at });
             let Some(flow) = self.flows.get_mut(&key) else { continue };
-            flow.passed += 1;
+            flow.pass();
             while flow.waiting.front().is_some_and(|first| flow.passed - first.before >= self.extent) {
-                let Some(first) = flow.waiting.pop_front() else { break };
+                let Some((frame, extent)) = flow.leave() else { break };
                 self.held -= 1;
-                out.effects.leaves_after(flow.passed - first.before);
-                out.release(Item { frame: first.frame, at });
+                out.effects.leaves_behind(extent);
+                out.release(Item { frame, at });
             }
             if flow.waiting.is_empty() {
                 self.flows.remove(&key);
@@ -240,8 +263,8 @@ mod tests {
         Reorder::parse(&words).expect(text).build(Random::stream(3, "test"))
     }
 
-    /// The share of reordered frames of each flow, counted apart from the stage.
-    fn ratios(text: &str, flows: u8, each: u32) -> (Vec<f64>, Outlet<HeapFrame>) {
+    /// The share of reordered frames of each flow and the largest extent (RFC 4737, 4.2.2), counted apart from the stage.
+    fn reordered(text: &str, flows: u8, each: u32) -> (Vec<f64>, u64, Outlet<HeapFrame>) {
         let mut stage = stage(text);
         let mut out = Outlet::default();
         for i in 0..each {
@@ -254,25 +277,31 @@ mod tests {
             stage.wake(deadline, &mut out);
         }
         assert_eq!((stage.held(), out.released.len()), (0, usize::from(flows) * each as usize));
-        let ratio = |flow: u8| {
-            let (mut next, mut reordered) = (0, 0);
-            for item in out.released.iter().filter(|item| item.frame.bytes()[0] == flow) {
+        let mut largest = 0;
+        let mut ratio = |flow: u8| {
+            let (mut reordered, mut ahead) = (0, Vec::<(usize, u32)>::new());
+            for (place, item) in out.released.iter().filter(|item| item.frame.bytes()[0] == flow).enumerate() {
                 let number = number(&item.frame);
-                if number < next { reordered += 1 } else { next = number + 1 }
+                let first = ahead.partition_point(|(_, ahead)| *ahead < number);
+                match ahead.get(first) {
+                    Some((overtook, _)) => (reordered, largest) = (reordered + 1, largest.max(place - overtook)),
+                    None => ahead.push((place, number)),
+                }
             }
             f64::from(reordered) / f64::from(each)
         };
-        ((0..flows).map(ratio).collect(), out)
+        ((0..flows).map(&mut ratio).collect(), largest as u64, out)
     }
 
     #[test]
-    fn effect_is_the_ratio_of_rfc_4737_in_each_flow() {
+    fn effect_is_that_of_rfc_4737_in_each_flow() {
         for text in ["25%", "25% extent 3", "25% hold 55us"] {
-            let (ratios, out) = ratios(text, 3, 20_000);
+            let (ratios, extent, out) = reordered(text, 3, 20_000);
             // Four deviations of a binomial with n = 20 000, p = 0.25: 0.0123.
             assert!(ratios.iter().all(|ratio| (ratio - 0.25).abs() < 0.0123), "{text}: {ratios:?}");
             let report = out.effects.reorder().expect("an order");
             assert!((report.ratio - ratios.iter().sum::<f64>() / 3.0).abs() < 1e-9, "{text}: {report:?}");
+            assert_eq!(report.max_extent, extent, "{text}: chosen frames that leave together are places apart");
         }
     }
 
