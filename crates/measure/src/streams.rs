@@ -353,13 +353,16 @@ impl Delays {
     fn quantile(&self, share: f64) -> f64 {
         let (below, above) = (self.below.len(), self.above.len());
         let rank = ((below + above) as f64 * share).ceil().max(1.0) as u64;
+        // Half a rank less, since k ÷ n × n may come out above k, which is the next value.
+        let at =
+            |side: &Histogram<u64>, rank: u64| side.value_at_quantile((rank as f64 - 0.5) / side.len() as f64) as f64;
         let off = if rank <= below {
             // The lowest is the farthest below.
-            -(self.below.value_at_quantile((below - rank + 1) as f64 / below as f64) as f64)
+            -at(&self.below, below - rank + 1)
         } else if above == 0 {
             0.0
         } else {
-            self.above.value_at_quantile((rank - below) as f64 / above as f64) as f64
+            at(&self.above, rank - below)
         };
         (self.first as f64 + off).clamp(self.moments.min() as f64, self.moments.max() as f64)
     }
@@ -410,6 +413,17 @@ mod tests {
         assert_eq!(of(&[0, 1, 2], Some(5)).lost, 2, "the tail is known to the sender");
         assert_eq!(of(&[10, 11], None).lost, 0, "what was before the capture is not lost");
         assert_eq!(of(&[], Some(3)).lost, 3);
+    }
+
+    #[test]
+    fn a_median_on_either_side_of_the_first_delay_is_its_rank() {
+        // 7 ÷ 50 × 50 is more than 7, as floating point has it.
+        for side in [1_i64, -1] {
+            let mut delays = Delays::around(0);
+            (0..50).chain(-36..0).for_each(|ms: i64| delays.record(side * ms * 1_000_000));
+            let median = delays.quantile(0.5) / 1e6;
+            assert!((median - if side > 0 { 6.0 } else { -7.0 }).abs() < 0.01, "{median}");
+        }
     }
 
     #[test]
