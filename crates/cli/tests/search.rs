@@ -182,6 +182,35 @@ fn a_burst_that_a_policer_takes_is_found() {
     assert_eq!((bursts["verdict"].as_str(), figure(bursts, "/frames")), (Some("not-limited"), 50_000.0));
 }
 
+/// A policer without a burst takes every other frame of up to twice its rate, every third of up to three times.
+#[test]
+fn the_loss_at_each_load_goes_down_from_the_most() {
+    let bench = Bench::new();
+    let policer = "limit key dst-ip rate 179200000bps burst 64B users 16"; // 350 000 frames/s
+    let options = "--trial 20ms --max 1Mpps --frame-loss 20% --trials t.jsonl";
+    let line = format!("--dut '{policer}' {options}");
+    let report = search(&bench, &format!("{line} --report page"));
+    let loads = report["searches"][0]["frame_loss"].as_array().expect("loads");
+    let got: Vec<[f64; 3]> =
+        loads.iter().map(|load| ["/load_share", "/load_fps", "/loss"].map(|field| figure(load, field))).collect();
+    for (n, loss) in [2.0 / 3.0, 2.0 / 3.0, 0.5, 0.5, 0.0].into_iter().enumerate() {
+        let share = 1.0 - 0.2 * n as f64;
+        let [at, fps, got] = got[n];
+        assert!((at - share).abs() < 1e-9 && (fps - share * 1e6).abs() < 1e-3, "{n}: {at} {fps}");
+        assert!((got - loss).abs() < 0.001, "{share}: {got} instead of {loss}");
+    }
+    assert_eq!(got.len(), 5, "20 % is the last: nothing is less by 20 %");
+    let page = String::from_utf8(bench.read("page/report.html")).expect("UTF-8");
+    assert!(page.contains("Loss at each load") && page.contains("<td>200000.000</td>"));
+    // Trials that were kept are taken as they are.
+    let kept = bench.read("t.jsonl");
+    assert_eq!(search(&bench, &line)["searches"], report["searches"]);
+    assert_eq!(bench.read("t.jsonl"), kept);
+    let whole = search(&bench, "--dut 'delay 5us' --trial 10ms --max 1Mpps --frame-loss 10%");
+    assert_eq!(whole["searches"][0]["frame_loss"].as_array().map(Vec::len), Some(2), "two loads that lose nothing");
+    assert_eq!(search(&bench, "--dut 'delay 5us' --trial 10ms --max 1Mpps")["searches"][0]["frame_loss"], Value::Null);
+}
+
 #[test]
 fn a_line_that_cannot_carry_the_load_limits_the_tester() {
     let bench = Bench::new();
@@ -300,6 +329,7 @@ fn what_cannot_be_searched_is_said_first() {
         ("search --dut 'delay 5us' --longest-burst 1s", "--back-to-back"),
         ("search --dut 'delay 5us' --width 0%", "--width"),
         ("search --dut 'delay 5us' --latency 0s", "--latency"),
+        ("search --dut 'delay 5us' --frame-loss 0%", "--frame-loss"),
         ("search --dut 'delay 5us' --back-to-back 1 --longest-burst 0s", "--longest-burst"),
         ("search --dut 'limit key dst-ip rate 1Mbps rates nowhere'", "nowhere"),
         ("search --dut 'delay 5us' --gateway 10.0.0.1", "--gateway"),

@@ -26,6 +26,9 @@ pub struct SearchedSize {
     pub goals: Vec<FoundGoal>,
     /// All trials in order.
     pub trials: Vec<DrawnTrial>,
+    /// The loss at each load of a row of them: the load as a share of the most and in frames/s, frames sent and lost, and
+    /// their share.
+    pub losses: Vec<[String; 5]>,
     /// The longest burst without loss, in words, if it was searched.
     pub burst: Option<String>,
     /// What the trials show that no figure says.
@@ -77,6 +80,11 @@ pub fn search(search: &Search, about: &About) -> String {
             escape(&size.name),
             losses(size, i)
         ));
+        if !size.losses.is_empty() {
+            let rows: Vec<Vec<String>> = size.losses.iter().map(|row| row.to_vec()).collect();
+            let head = ["of the most load", "frames/s", "sent", "lost", "loss"];
+            main.push_str(&format!("<div class=\"card\">{}</div>\n", table("Loss at each load", &head, &rows)));
+        }
         for words in size.remarks.iter().chain(&size.burst) {
             main.push_str(&format!("<p class=\"note\">{}</p>\n", escape(words)));
         }
@@ -305,6 +313,7 @@ mod tests {
                 trial(123_400.0, 0, None),
                 trial(300_000.0, 5, Some("shortfall")),
             ],
+            losses: vec![["100 %", "200000.000", "200 000", "76 544", "38.27 %"].map(str::to_owned)],
             burst: Some("1 234 frames".into()),
             remarks: vec!["nothing <came> back".into()],
         };
@@ -317,6 +326,7 @@ mod tests {
             "<td>124000.500</td>",
             "DUT-limited",
             "38.27 %",
+            "<td>76 544</td>",
             "does not count: shortfall",
             "1 234 frames",
             "<p class=\"note\">nothing &lt;came&gt; back</p>",

@@ -10,9 +10,11 @@
 //! load is reported that was not really offered.
 
 mod bursts;
+mod curve;
 mod goal;
 
 pub use bursts::{BurstRun, BurstSettings, Bursts};
+pub use curve::{Curve, CurveSettings};
 pub use goal::{Bound, Goal};
 
 use units::{FrameRate, Share, Span};
@@ -188,6 +190,45 @@ const CLEAR: f64 = 2.0;
 /// More trials than any search needs: bounds halve, and each load is settled by a sum of durations.
 const MOST_TRIALS: usize = 10_000;
 
+/// Why a trial says nothing of the device, if it does not: what it did too little or too slowly by `tolerance`, and what
+/// was lost only because departures were later than `late`, if that is `decisive`: told what would have been lost else.
+fn flaw(
+    trial: &Trial,
+    outcome: &Outcome,
+    tolerance: Share,
+    late: Span,
+    decisive: impl FnOnce(&Outcome) -> bool,
+) -> Option<Flaw> {
+    let tolerance = tolerance.as_f64();
+    let wanted = trial.load.millis() as f64 / 1_000.0 * trial.duration.as_secs_f64();
+    let took = outcome.took.as_secs_f64();
+    let asked = trial.duration.as_secs_f64();
+    // One frame is what rounding a duration to whole frames makes.
+    let frame = 1.0 / wanted.max(1.0);
+    if outcome.missed > 0 && outcome.lost > 0 {
+        return Some(Flaw::Receiver);
+    }
+    if (outcome.sent as f64) < wanted * (1.0 - tolerance - frame) {
+        return Some(Flaw::Shortfall);
+    }
+    if took > asked * (1.0 + tolerance + frame) {
+        // All were sent, but slower than asked: the load was not offered.
+        return Some(if took > asked * 1.5 { Flaw::Overrun } else { Flaw::Shortfall });
+    }
+    // Two hiccups of the longest one's length, at most: those that are short delay many frames and hurt none.
+    let at_once = (2.0 * outcome.late.as_secs_f64() * trial.load.millis() as f64 / 1_000.0) as u64;
+    let at_once = outcome.late_frames.min(at_once);
+    let by_itself = Outcome { lost: outcome.lost.saturating_sub(at_once), ..*outcome };
+    (outcome.late > late && decisive(&by_itself)).then_some(Flaw::Hiccup)
+}
+
+/// Whether the tester did the last trial, of `load`, badly so often that it is not tried again.
+fn failed(runs: &[Run], load: FrameRate) -> bool {
+    let failed = runs.iter().rev().take_while(|run| run.flaw.is_some() && run.trial.load == load).take(ATTEMPTS);
+    let (all, far) = failed.fold((0, 0), |(all, far), run| (all + 1, far + usize::from(run.is_far_below())));
+    all == ATTEMPTS || far == FAR_ATTEMPTS
+}
+
 impl Search {
     /// A search that begins.
     ///
@@ -229,14 +270,7 @@ impl Search {
         let flaw = self.flaw(&trial, &outcome);
         self.runs.push(Run { trial, outcome, flaw });
         if flaw.is_some() {
-            let failed = self
-                .runs
-                .iter()
-                .rev()
-                .take_while(|run| run.flaw.is_some() && run.trial.load == trial.load)
-                .take(ATTEMPTS);
-            let (all, far) = failed.fold((0, 0), |(all, far), run| (all + 1, far + usize::from(run.is_far_below())));
-            if all == ATTEMPTS || far == FAR_ATTEMPTS {
+            if failed(&self.runs, trial.load) {
                 self.beyond = Some(self.beyond.map_or(trial.load, |beyond| beyond.min(trial.load)));
             }
             return;
@@ -251,34 +285,12 @@ impl Search {
     }
 
     fn flaw(&self, trial: &Trial, outcome: &Outcome) -> Option<Flaw> {
-        let tolerance = self.settings.tolerance.as_f64();
-        let wanted = trial.load.millis() as f64 / 1_000.0 * trial.duration.as_secs_f64();
-        let took = outcome.took.as_secs_f64();
-        let asked = trial.duration.as_secs_f64();
-        // One frame is what rounding a duration to whole frames makes.
-        let frame = 1.0 / wanted.max(1.0);
+        let Settings { goals, tolerance, late, .. } = &self.settings;
+        let within = |outcome: &Outcome, goal| Run { trial: *trial, outcome: *outcome, flaw: None }.within(goal);
         // A goal that is missed, and would not be if what was sent late had come.
-        // Two hiccups of the longest one's length, at most: those that are short delay many frames and hurt none.
-        let at_once = (2.0 * outcome.late.as_secs_f64() * trial.load.millis() as f64 / 1_000.0) as u64;
-        let late = outcome.late_frames.min(at_once);
-        let hiccup = outcome.late > self.settings.late
-            && self.settings.goals.iter().any(|goal| {
-                let by_itself = Outcome { lost: outcome.lost.saturating_sub(late), ..*outcome };
-                let within = |outcome| Run { trial: *trial, outcome, flaw: None }.within(goal);
-                !within(*outcome) && within(by_itself)
-            });
-        if outcome.missed > 0 && outcome.lost > 0 {
-            Some(Flaw::Receiver)
-        } else if (outcome.sent as f64) < wanted * (1.0 - tolerance - frame) {
-            Some(Flaw::Shortfall)
-        } else if took > asked * (1.0 + tolerance + frame) {
-            // All were sent, but slower than asked: the load was not offered.
-            Some(if took > asked * 1.5 { Flaw::Overrun } else { Flaw::Shortfall })
-        } else if hiccup {
-            Some(Flaw::Hiccup)
-        } else {
-            None
-        }
+        flaw(trial, outcome, *tolerance, *late, |by_itself| {
+            goals.iter().any(|goal| !within(outcome, goal) && within(by_itself, goal))
+        })
     }
 
     /// Trials of a load that count.

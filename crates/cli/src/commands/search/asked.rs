@@ -141,6 +141,9 @@ impl Search {
                 return Err(Failure::new(format!("{option}: nothing is sent in no time: write 1s, or leave it out")));
             }
         }
+        if self.frame_loss == Some(Share::default()) || self.frame_loss.is_some_and(|step| step > Share::ONE) {
+            return Err(Failure::new("--frame-loss: loads that are less by nothing never end: write 10%"));
+        }
         if sum < self.trial || exceed >= Share::ONE {
             return Err(Failure::new(
                 "--sum: it is shorter than a trial, or all may be bad: write --sum 21s --exceed 50%",

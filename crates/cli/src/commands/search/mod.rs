@@ -12,7 +12,7 @@ use crate::stop::Stop;
 use crate::table::Table;
 use crate::trials::{Device, Journal, Measured};
 use asked::ToSearch;
-use engine::search::{BurstSettings, Bursts, Found, Goal, Search as Machine, Settings, Trial};
+use engine::search::{BurstSettings, Bursts, Curve, CurveSettings, Found, Goal, Search as Machine, Settings, Trial};
 use engine::sources::StreamSpec;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -31,14 +31,15 @@ Examples:
   netlathe search --out eth1 --in eth2 --size rfc2544 --trial 60s --csv throughput.csv
   netlathe search --out eth1 --in eth2 --size 64B --size imix --loss 0% --loss 0.5% --trial 10s --max 1Mpps
   netlathe search --out eth1 --in eth2 --method mlrsearch --loss 0% --loss 0.5% --trial 1s --sum 21s --json
-  netlathe search --out eth1 --in eth2 --trial 60s --latency 120s --back-to-back 50 --trials t.jsonl --report results
+  netlathe search --out eth1 --in eth2 --trial 60s --latency 120s --frame-loss 10% --back-to-back 50 --report results
 
 Each trial sends a constant load for --trial and counts what comes back. rfc2544 halves the interval
 by single trials; mlrsearch (RFC 9971) settles a load by trials of --sum together, of which a share
 --exceed may be bad, and begins with short ones. A trial at which the load was not really offered does
 not count; if that does not change, the verdict is tester-limited. --latency sends the found rate once
-more; --back-to-back looks for the longest burst without loss (RFC 2544, 26.4). --dut names stages that
-are tried in virtual time.")]
+more; --frame-loss sends the most load, and less and less, for the loss at each (RFC 2544, 26.3);
+--back-to-back looks for the longest burst without loss (26.4). --dut names stages that are tried in
+virtual time.")]
 pub(crate) struct Search {
     /// Interface that frames leave by
     #[arg(long = "out", value_name = "PORT", required_unless_present = "dut", requires = "input")]
@@ -95,6 +96,10 @@ pub(crate) struct Search {
     /// Send the found rate once more for so long, for its latency (RFC 2544 says 120s)
     #[arg(long, value_name = "TIME", value_parser = parse::<Span>)]
     latency: Option<Span>,
+    /// Send --max or the line rate, and less by this share of it each time, until two loads lose nothing, for the loss
+    /// at each (RFC 2544 says 10% or finer)
+    #[arg(long, value_name = "SHARE", value_parser = parse::<Share>)]
+    frame_loss: Option<Share>,
     /// Find the longest burst without loss, N times, at --max or the line rate (RFC 2544 says 50)
     #[arg(long, value_name = "N", default_value_t = 0)]
     back_to_back: u32,
@@ -141,6 +146,7 @@ struct Searched {
     found: Vec<Found>,
     /// Of each goal: the found rate once more, for its latency.
     latency: Vec<Option<(Trial, Measured)>>,
+    curve: Option<Curve>,
     bursts: Option<Bursts>,
 }
 
@@ -241,8 +247,15 @@ impl Search {
                 confirm: self.confirm,
             };
             let machine = Machine::new(settings);
-            let mut one =
-                Searched { size, machine, measured: Vec::new(), found: Vec::new(), latency: Vec::new(), bursts: None };
+            let mut one = Searched {
+                size,
+                machine,
+                measured: Vec::new(),
+                found: Vec::new(),
+                latency: Vec::new(),
+                curve: None,
+                bursts: None,
+            };
             let whole = self.settle(&mut one, &specs, most, lab);
             one.found = one.machine.found();
             let tried = !one.measured.is_empty();
@@ -277,9 +290,11 @@ impl Search {
             let Some(measured) = lab.run(&one.size, specs, &trial)? else { return Ok(false) };
             one.machine.tell(trial, measured.outcome);
             one.measured.push(measured);
-            self.say(one, &trial);
+            self.say(one);
         }
-        Ok(self.measure_latency(one, specs, lab)? && self.find_bursts(one, specs, most, lab)?)
+        Ok(self.measure_latency(one, specs, lab)?
+            && self.measure_loss(one, specs, most, lab)?
+            && self.find_bursts(one, specs, most, lab)?)
     }
 
     /// Sends each rate that was found once more, if that is wanted. False if the user wanted the end before.
@@ -294,6 +309,35 @@ impl Search {
             let trial = Trial { load, duration };
             let Some(measured) = lab.run(&name, specs, &trial)? else { return Ok(false) };
             one.latency.push(Some((trial, measured)));
+        }
+        Ok(true)
+    }
+
+    /// Looks how much is lost of less and less load, if that is wanted. False if the user wanted the end before.
+    fn measure_loss(
+        &self,
+        one: &mut Searched,
+        specs: &[StreamSpec],
+        most: FrameRate,
+        lab: &mut Lab<'_>,
+    ) -> Result<bool, Failure> {
+        let Some(step) = self.frame_loss else { return Ok(true) };
+        let settings = CurveSettings {
+            most,
+            least: self.min,
+            step,
+            duration: self.trial,
+            tolerance: self.tolerance,
+            late: self.late,
+        };
+        let name = format!("{} frame loss", one.size);
+        let curve = one.curve.insert(Curve::new(settings));
+        while let Some(trial) = curve.next_trial() {
+            let Some(measured) = lab.run(&name, specs, &trial)? else { return Ok(false) };
+            curve.tell(measured.outcome);
+            if let Some(run) = curve.runs().last().filter(|_| self.tells()) {
+                output::note(format!("{name}: {}", report::trial_words(run)));
+            }
         }
         Ok(true)
     }
@@ -343,20 +387,12 @@ impl Search {
     }
 
     /// Says what came of a trial, and what is known by now.
-    fn say(&self, one: &Searched, trial: &Trial) {
+    fn say(&self, one: &Searched) {
         let Some(run) = one.machine.runs().last().filter(|_| self.tells()) else { return };
-        let flaw = run.flaw.map_or(String::new(), |flaw| format!(", does not count: {}", flaw.name()));
         let bound = |rate: Option<FrameRate>| rate.map_or("?".to_owned(), |rate| rate.to_string());
         let known =
             one.machine.found().into_iter().map(|found| format!("{} to {}", bound(found.lower), bound(found.upper)));
-        output::note(format!(
-            "{}: {} for {}: {} sent, {} lost{flaw}; {}",
-            one.size,
-            trial.load,
-            trial.duration,
-            output::thousands(run.outcome.sent),
-            output::thousands(run.outcome.lost),
-            known.collect::<Vec<_>>().join(", ")
-        ));
+        let known = known.collect::<Vec<_>>().join(", ");
+        output::note(format!("{}: {}; {known}", one.size, report::trial_words(run)));
     }
 }

@@ -3,7 +3,8 @@
 use super::{Search, Searched};
 use crate::output;
 use crate::trials::Measured;
-use engine::search::{Bursts, Flaw, Goal, Run, Trial};
+use engine::search::{Bursts, Curve, Flaw, Goal, Run, Trial};
+use measure::figures::digits;
 use page::{DrawnTrial, FoundGoal, SearchedSize};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -31,6 +32,7 @@ pub(super) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
         json!({
             "size": one.size,
             "goals": found.collect::<Vec<_>>(),
+            "frame_loss": one.curve.as_ref().map(curve_json),
             "back_to_back": one.bursts.as_ref().map(|bursts| bursts_json(bursts, one)),
             "trials": trials.collect::<Vec<_>>(),
         })
@@ -54,6 +56,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ),
     ("delay", "one-way, ns, of the longest trial at that load"),
     ("latency", "one-way, ns, of a run of its own at the lower bound (RFC 2544, 26.2)"),
+    ("frame_loss", "share of the frames that were lost at each load, from the most down (RFC 2544, 26.3)"),
     (
         "back_to_back",
         "frames of the longest burst that came whole (RFC 2544, 26.4); buffer_ns is the corrected DUT buffer time of RFC 9004: mean length / burst rate * (1 - throughput / burst rate)",
@@ -133,6 +136,20 @@ fn latency_json(trial: &Trial, measured: &Measured) -> Value {
     })
 }
 
+fn curve_json(curve: &Curve) -> Value {
+    let load = |run: &Run| {
+        json!({
+            "load_fps": fps(run.trial.load),
+            "load_share": curve.share(run.trial.load),
+            "sent": run.outcome.sent,
+            "lost": run.outcome.lost,
+            "loss": run.loss(),
+            "flaw": run.flaw.map(Flaw::name),
+        })
+    };
+    curve.runs().iter().map(load).collect()
+}
+
 fn bursts_json(bursts: &Bursts, one: &Searched) -> Value {
     let runs = bursts.runs().iter().map(|run| {
         json!({
@@ -166,6 +183,34 @@ fn summary(bursts: &Bursts) -> Option<(f64, f64, u64, u64)> {
     let mean = found.iter().map(|frames| *frames as f64).sum::<f64>() / count;
     let squares = found.iter().map(|frames| (*frames as f64 - mean).powi(2)).sum::<f64>();
     Some((mean, (squares / (count - 1.0).max(1.0)).sqrt(), min, max))
+}
+
+/// What came of a trial.
+pub(super) fn trial_words(run: &Run) -> String {
+    let flaw = run.flaw.map_or(String::new(), |flaw| format!(", does not count: {}", flaw.name()));
+    let (sent, lost) = (output::thousands(run.outcome.sent), output::thousands(run.outcome.lost));
+    format!("{} for {}: {sent} sent, {lost} lost{flaw}", run.trial.load, run.trial.duration)
+}
+
+/// Of each load of a curve: the load as a share of the most, in frames/s, frames sent, and those lost; or why the tester
+/// could not tell.
+fn losses(curve: &Curve) -> Vec<[String; 5]> {
+    let runs = curve.runs();
+    // Of a load that was tried several times the last trial decides.
+    let last = |n: &usize| runs.get(n + 1).is_none_or(|next| next.trial.load != runs[*n].trial.load);
+    let row = |run: &Run| {
+        [
+            format!("{} %", digits(curve.share(run.trial.load) * 100.0, 4)),
+            format!("{:.3}", fps(run.trial.load)),
+            output::thousands(run.outcome.sent),
+            output::thousands(run.outcome.lost),
+            match run.flaw {
+                Some(flaw) => format!("? ({})", flaw.name()),
+                None => format!("{} %", digits(run.loss() * 100.0, 4)),
+            },
+        ]
+    };
+    (0..runs.len()).filter(last).map(|n| row(&runs[n])).collect()
 }
 
 /// The delay of the last of the longest trials at a load.
@@ -206,6 +251,9 @@ pub(super) fn table(searched: &[Searched], goals: &[Goal]) -> String {
                 found.verdict.name(),
                 one.machine.runs().len()
             );
+        }
+        for [share, load, sent, lost, loss] in one.curve.iter().flat_map(losses) {
+            let _ = writeln!(text, "{:<14}{loss:>9}{load:>18}  lost at {share}: {lost} of {sent}", one.size);
         }
         if let Some(burst) = one.bursts.as_ref().map(burst_words) {
             let _ = writeln!(text, "{:<14}{burst}", one.size);
@@ -288,6 +336,7 @@ pub(super) fn page(search: &Search, searched: &[Searched], goals: &[Goal]) -> pa
                 flaw: run.flaw.map(|flaw| flaw.name().to_owned()),
             })
             .collect(),
+        losses: one.curve.as_ref().map(losses).unwrap_or_default(),
         burst: one.bursts.as_ref().map(burst_words),
         remarks: remarks(one),
     };

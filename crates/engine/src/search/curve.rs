@@ -1,0 +1,127 @@
+//! How much a device loses of loads beyond what it takes (RFC 2544 section 26.3).
+
+use super::{Outcome, Run, Trial, failed, flaw};
+use units::{FrameRate, Share, Span};
+
+/// Which loads are tried, and how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurveSettings {
+    /// The first load: the most that the line carries.
+    pub most: FrameRate,
+    /// Not less than this.
+    pub least: FrameRate,
+    /// Each load is less than the one before by this share of `most`: 10 % at most, as the RFC wants it.
+    pub step: Share,
+    /// How long a trial is.
+    pub duration: Span,
+    /// How far the rate or the duration of a trial may be off.
+    pub tolerance: Share,
+    /// How late a departure may be in a trial with losses, if what was late could be what was lost.
+    pub late: Span,
+}
+
+/// Trials of less and less load, until nothing is lost at two in a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    settings: CurveSettings,
+    runs: Vec<Run>,
+    /// So many steps below the most, and how many loads in a row lost nothing.
+    steps: u32,
+    clean: u32,
+}
+
+/// After so many loads without loss the rest is known.
+const CLEAN: u32 = 2;
+
+impl Curve {
+    /// A curve that begins.
+    #[must_use]
+    pub fn new(settings: CurveSettings) -> Self {
+        Curve { settings, runs: Vec::new(), steps: 0, clean: 0 }
+    }
+
+    /// All trials so far; those with a flaw say nothing of the device.
+    #[must_use]
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// The load as a share of the most.
+    #[must_use]
+    pub fn share(&self, load: FrameRate) -> f64 {
+        load.millis() as f64 / self.settings.most.millis() as f64
+    }
+
+    /// The next trial; `None` when nothing was lost at two loads in a row, or the next is less than the least.
+    #[must_use]
+    pub fn next_trial(&self) -> Option<Trial> {
+        let CurveSettings { most, least, step, duration, .. } = self.settings;
+        let off = step.ppb().checked_mul(self.steps).filter(|off| *off < Share::ONE.ppb())?;
+        let load = u128::from(most.millis()) * u128::from(Share::ONE.ppb() - off) / u128::from(Share::ONE.ppb());
+        let load = FrameRate::from_millis(load as u64);
+        (self.clean < CLEAN && load >= least).then_some(Trial { load, duration })
+    }
+
+    /// Takes what came of the trial that was asked for. One that the tester did badly is run again, some times.
+    pub fn tell(&mut self, outcome: Outcome) {
+        let Some(trial) = self.next_trial() else { return };
+        let CurveSettings { tolerance, late, .. } = self.settings;
+        let flaw = flaw(&trial, &outcome, tolerance, late, |by_itself| outcome.lost > 0 && by_itself.lost == 0);
+        self.runs.push(Run { trial, outcome, flaw });
+        match flaw {
+            None => self.clean = if outcome.lost == 0 { self.clean + 1 } else { 0 },
+            Some(_) if failed(&self.runs, trial.load) => self.clean = 0,
+            Some(_) => return,
+        }
+        self.steps += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: u64 = 1_000_000;
+
+    /// The curve of a device that takes `rate` frames/s, tried by one that sends up to `tester`.
+    fn curve(step: u32, least: u64, rate: u64, tester: u64) -> Vec<(u64, u64, bool)> {
+        let mut curve = Curve::new(CurveSettings {
+            most: FrameRate::from_millis(MOST * 1_000),
+            least: FrameRate::from_millis(least * 1_000),
+            step: Share::from_ppb(step * 10_000_000),
+            duration: Span::from_ms(1_000),
+            tolerance: Share::from_ppb(1_000_000),
+            late: Span::from_ms(5),
+        });
+        while let Some(trial) = curve.next_trial() {
+            let sent = (trial.load.millis() / 1_000).min(tester);
+            let lost = sent.saturating_sub(rate);
+            let took = trial.duration;
+            curve.tell(Outcome { sent, lost, took, missed: 0, late: Span::ZERO, late_frames: 0 });
+        }
+        curve.runs().iter().map(|run| (run.trial.load.millis() / 1_000, run.outcome.lost, run.flaw.is_none())).collect()
+    }
+
+    #[test]
+    fn loads_go_down_by_steps_of_the_most_until_two_lose_nothing() {
+        let expected: Vec<_> = (0..6).map(|n| (MOST - n * 100_000, 400_000 - n.min(4) * 100_000, true)).collect();
+        assert_eq!(curve(10, 100, 600_000, MOST), expected);
+        assert_eq!(curve(25, 100, MOST, MOST).len(), 2, "nothing is lost at all");
+    }
+
+    #[test]
+    fn a_device_that_loses_at_every_load_ends_at_the_least() {
+        assert_eq!(curve(10, 100, 0, MOST).len(), 10, "from 100 % to 10 %");
+        assert_eq!(curve(10, 500_000, 0, MOST).len(), 6, "from 100 % to 50 %");
+        assert_eq!(curve(40, 100, 0, MOST).iter().map(|run| run.0).collect::<Vec<_>>(), [MOST, 600_000, 200_000]);
+    }
+
+    #[test]
+    fn what_the_tester_cannot_send_is_tried_again_and_counts_for_nothing() {
+        // 100 % is far beyond it: twice; 90 % to 70 % not so far: five times each.
+        let runs = curve(10, 100, 650_000, 660_000);
+        let flawed = |load: u64| runs.iter().filter(|run| run.0 == load && !run.2).count();
+        assert_eq!([flawed(MOST), flawed(900_000), flawed(700_000), flawed(600_000)], [2, 5, 5, 0]);
+        assert_eq!(&runs[runs.len() - 2..], [(600_000, 0, true), (500_000, 0, true)]);
+    }
+}
