@@ -7,6 +7,7 @@
 mod books;
 mod buckets;
 mod conformance;
+mod delays;
 mod departures;
 mod effects;
 pub mod figures;

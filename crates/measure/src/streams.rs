@@ -1,3 +1,4 @@
+use crate::delays::{Delays, histogram};
 use crate::moments::Moments;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -324,72 +325,6 @@ impl Recent {
     }
 }
 
-/// Delays, of which each quantile is as good as 0.1 % of its distance to the first delay: clocks may be
-/// far apart, and delays below zero.
-#[derive(Debug)]
-struct Delays {
-    first: i64,
-    below: Histogram<u64>,
-    above: Histogram<u64>,
-    moments: Moments,
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("one to five digits are possible")
-}
-
-impl Delays {
-    fn around(first: i64) -> Self {
-        Delays { first, below: histogram(), above: histogram(), moments: Moments::default() }
-    }
-
-    fn record(&mut self, delay: i64) {
-        self.moments.add(delay);
-        let off = delay.saturating_sub(self.first);
-        let side = if off < 0 { &mut self.below } else { &mut self.above };
-        side.record(off.unsigned_abs()).expect("the histogram grows to any value");
-    }
-
-    fn quantile(&self, share: f64) -> f64 {
-        let (below, above) = (self.below.len(), self.above.len());
-        let rank = ((below + above) as f64 * share).ceil().max(1.0) as u64;
-        // Half a rank less, since k ÷ n × n may come out above k, which is the next value.
-        let at =
-            |side: &Histogram<u64>, rank: u64| side.value_at_quantile((rank as f64 - 0.5) / side.len() as f64) as f64;
-        let off = if rank <= below {
-            // The lowest is the farthest below.
-            -at(&self.below, below - rank + 1)
-        } else if above == 0 {
-            0.0
-        } else {
-            at(&self.above, rank - below)
-        };
-        (self.first as f64 + off).clamp(self.moments.min() as f64, self.moments.max() as f64)
-    }
-
-    fn report(&self) -> OneWayDelay {
-        OneWayDelay {
-            mean_ns: self.moments.mean(),
-            std_ns: self.moments.deviation(),
-            min_ns: self.moments.min() as f64,
-            max_ns: self.moments.max() as f64,
-            p50: self.quantile(0.5),
-            p99: self.quantile(0.99),
-            p999: self.quantile(0.999),
-        }
-    }
-
-    fn variation(&self) -> Quantiles {
-        let least = self.moments.min() as f64;
-        Quantiles {
-            p50: self.quantile(0.5) - least,
-            p99: self.quantile(0.99) - least,
-            p999: self.quantile(0.999) - least,
-            max_ns: self.moments.max() as f64 - least,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,17 +348,6 @@ mod tests {
         assert_eq!(of(&[0, 1, 2], Some(5)).lost, 2, "the tail is known to the sender");
         assert_eq!(of(&[10, 11], None).lost, 0, "what was before the capture is not lost");
         assert_eq!(of(&[], Some(3)).lost, 3);
-    }
-
-    #[test]
-    fn a_median_on_either_side_of_the_first_delay_is_its_rank() {
-        // 7 ÷ 50 × 50 is more than 7, as floating point has it.
-        for side in [1_i64, -1] {
-            let mut delays = Delays::around(0);
-            (0..50).chain(-36..0).for_each(|ms: i64| delays.record(side * ms * 1_000_000));
-            let median = delays.quantile(0.5) / 1e6;
-            assert!((median - if side > 0 { 6.0 } else { -7.0 }).abs() < 0.01, "{median}");
-        }
     }
 
     #[test]
