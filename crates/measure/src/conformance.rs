@@ -186,16 +186,16 @@ mod tests {
 
     #[test]
     fn back_to_back_is_a_tenth_of_the_ask_where_there_is_no_line() {
-        let report = measured(None, &[(10_000, 999), (10_000, 1_000), (0, 0), (50_000, 4_999)]);
-        assert!((report.back_to_back - 0.5).abs() < 1e-12, "0 where 0 was asked is what was asked");
+        let report = measured(None, &[(10_000, 999), (10_000, 1_000), (0, 0), (50_000, 4_999), (50_000, 1)]);
+        assert!((report.back_to_back - 0.6).abs() < 1e-12, "0 where 0 was asked is what was asked");
     }
 
     #[test]
     fn back_to_back_is_the_frame_before_and_a_byte_where_there_is_one() {
         // 84 byte times of 1 ns and one more, whatever was asked.
-        let report = measured(Some(Span::from_ns(1)), &[(84, 84), (100, 85), (100, 86), (5_000, 5_000)]);
-        assert!((report.back_to_back - 0.5).abs() < 1e-12);
-        assert!((report.within_1_byte_time.expect("a line") - 0.5).abs() < 1e-12);
+        let report = measured(Some(Span::from_ns(1)), &[(84, 84), (100, 85), (100, 86), (5_000, 5_000), (90, 80)]);
+        assert!((report.back_to_back - 0.6).abs() < 1e-12);
+        assert!((report.within_1_byte_time.expect("a line") - 0.4).abs() < 1e-12);
     }
 
     #[test]
@@ -204,6 +204,23 @@ mod tests {
         assert!(meter.report().is_none());
         meter.record(Time::ZERO, Time::ZERO, FrameLen::MIN);
         assert!(meter.report().is_none());
+    }
+
+    /// As `measure --expect` has it, which knows gaps and no instants.
+    #[test]
+    fn a_gap_after_the_frame_before_is_like_one_between_instants() {
+        let (mut instants, mut gaps) = (ConformanceMeter::new(None), ConformanceMeter::new(None));
+        let (mut asked, mut start) = (Time::ZERO, Time::from_ps(5_000_000));
+        for (ask, got) in [(10, 0), (10, 12), (30, 30), (20, 1), (10, 19)] {
+            asked += Span::from_us(ask);
+            start += Span::from_us(got);
+            instants.record(asked, start, FrameLen::MIN);
+            gaps.record_after(Span::from_us(ask), start, FrameLen::MIN);
+        }
+        let text = |meter: &ConformanceMeter| serde_json::to_string(&meter.report()).expect("JSON");
+        assert_eq!(text(&gaps), text(&instants));
+        assert_eq!(gaps.errors().iter().map(|bucket| bucket.1).sum::<u64>(), 4);
+        assert_eq!(gaps.report().map(|report| report.count), Some(4));
     }
 
     #[test]

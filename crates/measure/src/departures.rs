@@ -349,7 +349,7 @@ mod tests {
         let mut timeline = Timeline::default();
         let mut gaps = GapMeter::new(Some(Span::from_us(1)), Some(Span::from_ps(800)));
         let (mut asked, mut start) = (Time::from_ps(5_000), Time::from_ps(12_000));
-        for i in 0..3_000_u64 {
+        for i in 0..12_000_u64 {
             let length = FrameLen::new(if i % 100 < 80 { 64 } else { 64 + (i % 7) as u32 });
             meter.record(asked, start, length);
             rate.record(start, length);
@@ -358,13 +358,17 @@ mod tests {
             timeline.got(start, length);
             gaps.record(start);
             asked += Span::from_us(1);
+            // Late by a part of a window or not at all, and at last by windows: only the former are in runs.
             start += match i % 500 {
                 37 => Span::from_ns(1_200),
                 38 => Span::from_ns(800),
+                498 => Span::from_ns(1_700),
+                499 if i < 9_000 => Span::from_ns(300),
                 499 => Span::from_us(30),
                 _ => Span::from_us(1),
             };
-            if i % 1_000 == 600 {
+            if i % 1_000 == 651 {
+                assert_eq!(meter.run.times > 0, i < 9_000, "{i}");
                 assert_eq!(meter.report(&Books::default(), 0).gap.map(|gap| gap.count), Some(i));
             }
         }
