@@ -107,4 +107,18 @@ mod tests {
         let report = meter.report().expect("two frames");
         assert_eq!((report.windows, report.min_bps.map(f64::round)), (3, Some(0.0)));
     }
+
+    #[test]
+    fn uneven_windows_have_a_range_and_a_deviation() {
+        let mut meter = RateMeter::new(Span::from_us(10));
+        for (us, bytes) in [(0, 1_000), (10, 1_000), (15, 1_000), (20, 1_000), (22, 500), (31, 1_000)] {
+            meter.record(Time::from_ps(us * 1_000_000), FrameLen::new(bytes));
+        }
+        // Windows of 1000, 2000 and 1500 B; 1 B in 10 us is 800 kbit/s.
+        let report = meter.report().expect("six frames");
+        let of = |figure: Option<f64>| figure.expect("whole windows").round() as u64;
+        assert_eq!((report.windows, of(report.min_bps), of(report.max_bps)), (3, 800_000_000, 1_600_000_000));
+        assert_eq!(of(report.range_bytes_per_second), 100_000_000);
+        assert_eq!(of(report.std_bps), (f64::sqrt(500_000.0 / 3.0) * 8e5).round() as u64);
+    }
 }

@@ -420,6 +420,7 @@ mod tests {
         let near = |value: f64, expected: f64| (value - expected).abs() <= expected.abs() * 1e-3;
         assert!(near(got.delay.min_ns, -999_995_000.0) && near(got.delay.mean_ns, -999_994_000.0), "{got:?}");
         assert!(near(got.pdv.p50, 0.0) && near(got.pdv.p99, 10_000.0) && near(got.pdv.max_ns, 10_000.0), "{got:?}");
+        assert!(near(got.pdv.p999, 10_000.0), "{got:?}");
         let ipdv = got.ipdv.expect("pairs");
         assert_eq!(ipdv.count, 999);
         assert!(

@@ -182,6 +182,37 @@ fn effect_of_duplicate_is_a_copy_in_the_books() {
     assert_eq!(numbers.len(), 50_000, "a copy is beside its frame");
 }
 
+/// One more and one less are one, as in the kernel: the frame itself, of which no copy is made.
+#[test]
+fn effect_of_a_loss_of_what_is_duplicated_is_nothing() {
+    let out = run("duplicate 100% loss 100%", 1_000, 60);
+    assert_eq!((out.released.len(), out.dropped.len(), out.copies), (1_000, 0, 0));
+}
+
+#[test]
+fn effect_of_ecn_is_a_mark_instead_of_a_loss_and_only_where_it_is_asked() {
+    let passed = |spec: &str| {
+        let mut bytes = vec![0; 60];
+        bytes[12..16].copy_from_slice(&[8, 0, 0x45, 1]);
+        bytes[16..18].copy_from_slice(&46_u16.to_be_bytes());
+        let mut stage = Netem::parse_spec(spec).expect(spec).build::<HeapFrame>(Random::stream(1, "test"));
+        let mut out = Outlet::default();
+        let item = || Item { frame: HeapFrame::new(bytes.clone()), at: Time::ZERO };
+        stage.push(Time::ZERO, &mut (0..1_000).map(|_| item()).collect(), &mut out);
+        let marked = out.released.iter().filter(|item| item.frame.bytes()[15] & 3 == 3).count();
+        // A copy of a marked frame has its mark without having been chosen.
+        assert!(marked as u64 >= out.effects.counted(Effect::Marked), "{spec}");
+        assert_eq!(marked > 0, out.effects.counted(Effect::Marked) > 0, "{spec}");
+        (out.released.len(), marked, dropped(&out, DropReason::Loss))
+    };
+    assert_eq!(passed("loss 100%"), (0, 0, 1_000));
+    assert_eq!(passed("loss 100% ecn"), (1_000, 1_000, 0));
+    let (_, marked, lost) = passed("loss 50% duplicate 50%");
+    assert!(marked == 0 && lost > 0);
+    let (left, marked, lost) = passed("loss 50% ecn duplicate 50%");
+    assert!(left > 1_000 && marked > 0 && lost == 0);
+}
+
 #[test]
 fn effect_of_reorder_with_a_gap() {
     let out = run("delay 1ms reorder 25% 50% gap 5", 100_000, 60);
@@ -223,6 +254,9 @@ fn effect_of_limits() {
     assert_eq!(held("rate 10mbit limit 10ms"), 14, "the 14th comes when 13 take 10.4 ms less 0.4 ms");
     assert_eq!(run("rate 10mbit limit 10", 500, 1_000).dropped.len(), 490);
     assert_eq!(run("delay 1s", 2_000, 60).dropped.len(), 0, "no silent limit of 1000");
+    let left = |spec: &str| run(spec, 3_000, 1_000).released.iter().map(number).collect::<Vec<_>>();
+    assert_eq!(left("rate 10mbit limit 1500B"), [0, 800, 1_600, 2_400], "who leaves makes room for his bytes");
+    assert_eq!(left("rate 10mbit limit 800us"), [0, 1, 800, 1_600, 2_400], "a wait of just the limit is within it");
 }
 
 #[test]
