@@ -201,7 +201,8 @@ impl<F: Frame + Send> Stage<F> for Reordering<F> {
             let key = packet::flow_hash(frame.bytes());
             if self.random.chance(self.share) {
                 out.effects.count(Effect::Chosen);
-                let flow = self.flows.entry(key).or_insert_with(|| Flow { passed: 0, left: 0, waiting: VecDeque::new() });
+                let flow =
+                    self.flows.entry(key).or_insert_with(|| Flow { passed: 0, left: 0, waiting: VecDeque::new() });
                 // From the look, not from the arrival: those that came right behind it are looked at after it, one by one,
                 // and could not overtake what a late look finds due already.
                 let end = at + self.wait;
