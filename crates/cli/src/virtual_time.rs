@@ -134,8 +134,8 @@ fn say_who_fills_what_is_read_ahead(plan: &PipelinePlan, report: &PipelineReport
     let full = report.classes.iter().map(depth).sum::<u64>() >= MOST_OF_BACKLOG;
     if let (SourcePlan::Streams { .. }, true, Some(slowest)) = (&plan.source, full, slowest) {
         output::note(format!(
-            "{}: class '{}' had {} frames of streams waiting, so that others fell to its pace or went ahead of it: give streams \
-             weights in proportion to the rates of their classes",
+            "{}: class '{}' had {} frames of streams waiting, so that others fell to its pace: give streams weights \
+             in proportion to the rates of their classes",
             report.name,
             slowest.name,
             output::thousands(depth(slowest))
