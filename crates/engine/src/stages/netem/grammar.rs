@@ -200,8 +200,12 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
                 let known: Vec<&str> = super::PROFILES.iter().map(|profile| profile.name).collect();
                 let named = |word: &str| {
                     let meant = nearest(word, &known).map(|name| format!(", perhaps {name}")).unwrap_or_default();
-                    Profile::named(word)
-                        .ok_or_else(|| (format!("is no profile{meant}"), format!("write one of {}, or delay, rate and loss yourself", known.join(", "))))
+                    Profile::named(word).ok_or_else(|| {
+                        (
+                            format!("is no profile{meant}"),
+                            format!("write one of {}, or delay, rate and loss yourself", known.join(", ")),
+                        )
+                    })
                 };
                 let profile = cursor.value(named, "the name of a profile")?;
                 if seen.len() > 1 {
