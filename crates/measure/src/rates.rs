@@ -100,6 +100,19 @@ mod tests {
     }
 
     #[test]
+    fn before_the_first_window_is_whole_only_the_mean_is_known() {
+        let mut meter = RateMeter::new(Span::from_us(10));
+        meter.record(Time::ZERO, FrameLen::new(1_000));
+        meter.record(Time::from_ps(5_000_000), FrameLen::new(1_000));
+        let report = meter.report().expect("two frames");
+        assert_eq!((report.windows, report.mean_bps.round() as u64), (0, 1_600_000_000));
+        assert_eq!(
+            (report.min_bps, report.max_bps, report.range_bytes_per_second, report.std_bps),
+            (None, None, None, None)
+        );
+    }
+
+    #[test]
     fn silent_windows_count_as_zero() {
         let mut meter = RateMeter::new(Span::from_us(10));
         meter.record(Time::ZERO, FrameLen::new(1_000));
