@@ -10,6 +10,8 @@ pub struct CurveSettings {
     pub most: FrameRate,
     /// Not less than this.
     pub least: FrameRate,
+    /// The tester cannot offer this, nor more: it is not tried.
+    pub beyond: Option<FrameRate>,
     /// Each load is less than the one before by this share of `most`: 10 % at most, as the RFC wants it.
     pub step: Share,
     /// How long a trial is.
@@ -37,7 +39,11 @@ impl Curve {
     /// A curve that begins.
     #[must_use]
     pub fn new(settings: CurveSettings) -> Self {
-        Curve { settings, runs: Vec::new(), steps: 0, clean: 0 }
+        let mut curve = Curve { settings, runs: Vec::new(), steps: 0, clean: 0 };
+        while settings.beyond.zip(curve.load()).is_some_and(|(beyond, load)| load >= beyond) {
+            curve.steps += 1;
+        }
+        curve
     }
 
     /// All trials so far; those with a flaw say nothing of the device.
@@ -55,11 +61,17 @@ impl Curve {
     /// The next trial; `None` when nothing was lost at two loads in a row, or the next is less than the least.
     #[must_use]
     pub fn next_trial(&self) -> Option<Trial> {
-        let CurveSettings { most, least, step, duration, .. } = self.settings;
+        let CurveSettings { least, duration, .. } = self.settings;
+        let load = self.load().filter(|load| *load >= least && self.clean < CLEAN)?;
+        Some(Trial { load, duration })
+    }
+
+    /// So many steps below the most; `None` of nothing.
+    fn load(&self) -> Option<FrameRate> {
+        let CurveSettings { most, step, .. } = self.settings;
         let off = step.ppb().checked_mul(self.steps).filter(|off| *off < Share::ONE.ppb())?;
         let load = u128::from(most.millis()) * u128::from(Share::ONE.ppb() - off) / u128::from(Share::ONE.ppb());
-        let load = FrameRate::from_millis(load as u64);
-        (self.clean < CLEAN && load >= least).then_some(Trial { load, duration })
+        Some(FrameRate::from_millis(load as u64))
     }
 
     /// Takes what came of the trial that was asked for. One that the tester did badly is run again, some times.
@@ -86,6 +98,7 @@ mod tests {
     /// The curve of a device that takes `rate` frames/s, tried by one that sends up to `tester`.
     fn curve(step: u32, least: u64, rate: u64, tester: u64) -> Vec<(u64, u64, bool)> {
         let mut curve = Curve::new(CurveSettings {
+            beyond: None,
             most: FrameRate::from_millis(MOST * 1_000),
             least: FrameRate::from_millis(least * 1_000),
             step: Share::from_ppb(step * 10_000_000),
@@ -114,6 +127,26 @@ mod tests {
         assert_eq!(curve(10, 100, 0, MOST).len(), 10, "from 100 % to 10 %");
         assert_eq!(curve(10, 500_000, 0, MOST).len(), 6, "from 100 % to 50 %");
         assert_eq!(curve(40, 100, 0, MOST).iter().map(|run| run.0).collect::<Vec<_>>(), [MOST, 600_000, 200_000]);
+    }
+
+    #[test]
+    fn what_the_tester_is_known_not_to_send_is_left_out() {
+        let first = |beyond: u64| {
+            let settings = CurveSettings {
+                most: FrameRate::from_millis(MOST),
+                least: FrameRate::from_millis(1),
+                beyond: Some(FrameRate::from_millis(beyond)),
+                step: Share::from_ppb(100_000_000),
+                duration: Span::from_ms(1),
+                tolerance: Share::default(),
+                late: Span::ZERO,
+            };
+            Curve::new(settings).next_trial().map(|trial| trial.load.millis())
+        };
+        assert_eq!(
+            [MOST + 1, MOST, 650_000, 600_000, 50_000].map(first),
+            [Some(MOST), Some(900_000), Some(600_000), Some(500_000), None]
+        );
     }
 
     #[test]

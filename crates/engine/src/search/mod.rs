@@ -247,6 +247,12 @@ impl Search {
         &self.runs
     }
 
+    /// The lowest load that the tester could not do.
+    #[must_use]
+    pub fn beyond(&self) -> Option<FrameRate> {
+        self.beyond
+    }
+
     /// The next trial, or `None` when all goals are found.
     #[must_use]
     pub fn next_trial(&self) -> Option<Trial> {

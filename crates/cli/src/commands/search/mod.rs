@@ -325,6 +325,7 @@ impl Search {
         let settings = CurveSettings {
             most,
             least: self.min,
+            beyond: one.machine.beyond(),
             step,
             duration: self.trial,
             tolerance: self.tolerance,
