@@ -15,10 +15,7 @@ use engine::stages::StageConfig;
 use measure::PipelineReport;
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, Speed, WireSpec};
 use serde_json::{Map, json};
-use sim::{
-    Limits, MANY, MOST_OF_BACKLOG, NullSink, Oddities, PcapSink, PcapSource, Sink, Source, StreamSource, Watch,
-    WireSink,
-};
+use sim::{Limits, MANY, NullSink, Oddities, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
 use units::{BitRate, Rate, Share, Time};
 
 /// Runs one pipeline after the other.
@@ -37,7 +34,6 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         oddities.disordered += disordered;
         oddities.made_headers += made_headers;
         say_what_did_not_fit(&report);
-        say_who_fills_what_is_read_ahead(plan, &report);
         outcome.reports.push(report);
         outcome.failure = failure;
         if outcome.failure.is_some() {
@@ -80,6 +76,13 @@ fn run_one(
         failure = failure.or(log.finish().err());
     }
     let mut report = run.report;
+    if let Some(class) = run.outpaced.and_then(|class| report.classes.get(class as usize)) {
+        output::note(format!(
+            "{}: class '{}' had to wait for its frames, since those of another are all that is read ahead of the streams: give \
+             streams weights in proportion to the rates of their classes",
+            plan.name, class.name
+        ));
+    }
     report.name.clone_from(&plan.name);
     limits::report(plan, &mut report);
     report.set_pacer(plan.pacer.name());
@@ -123,22 +126,6 @@ fn say_what_did_not_fit(report: &PipelineReport) {
         output::note(format!(
             "{name}: {:.4} % of the waveform was forfeited, since no frame was ready for it",
             share * 100.0
-        ));
-    }
-}
-
-/// Streams are read ahead so far and no farther: where one class has all of that, the others wait for it.
-fn say_who_fills_what_is_read_ahead(plan: &PipelinePlan, report: &PipelineReport) {
-    let depth = |class: &PipelineReport| class.depth.as_ref().map_or(0, |depth| depth.max);
-    let slowest = report.classes.iter().max_by_key(|class| depth(class));
-    let full = report.classes.iter().map(depth).sum::<u64>() >= MOST_OF_BACKLOG;
-    if let (SourcePlan::Streams { .. }, true, Some(slowest)) = (&plan.source, full, slowest) {
-        output::note(format!(
-            "{}: class '{}' had {} frames of streams waiting, so that others fell to its pace: give streams weights \
-             in proportion to the rates of their classes",
-            report.name,
-            slowest.name,
-            output::thousands(depth(slowest))
         ));
     }
 }

@@ -325,12 +325,13 @@ fn a_class_that_falls_to_the_pace_of_another_is_late_and_time_goes_on() {
          --class 'dns = dport 53' --rate dns=1kpps --rate 100kpps --duration 3s --json",
     ));
     let report = &finished.report()["pipelines"][0];
-    assert!(finished.stderr.contains("fell to its pace: give streams weights"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("class 'default' had to wait for its frames"), "{}", finished.stderr);
     let stamps: Vec<u64> = bench.records("out.pcap").iter().map(|record| record.ns).collect();
     assert!(stamps.len() > 66_000 && stamps.is_sorted(), "{}", stamps.len());
     assert!(report["gap"]["min_ns"].as_f64() >= Some(0.0), "{}", report["gap"]);
     // It is as late at the end as it fell behind: it is read to 66 000 frames in 0.66 s, and by 1000 a second from there on.
     let late = report["classes"][1]["lateness"]["max"].as_f64().expect("ns") / 1e9;
     assert!((late - 2.33).abs() < 0.05, "{late} s");
-    assert!(report["classes"][0]["lateness"]["max"].as_f64() < Some(1.0), "dns keeps its pace");
+    let late = report["classes"][0]["lateness"]["max"].as_f64().expect("ns");
+    assert!(late < 1.0, "dns keeps its pace: {late}");
 }

@@ -35,13 +35,15 @@ pub struct Run {
     pub report: PipelineReport,
     /// What ended it early, if anything did; outputs are whole up to there.
     pub failure: Option<SimError>,
+    /// A class that departed later than it was to, since frames of others were all that a backlog had read of it.
+    pub outpaced: Option<u32>,
 }
 
 /// Arrivals and departures between two looks of the watch.
 const WATCH_EVERY: u64 = 4_096;
 
 /// Frames of a backlog that stages hold at one time: as many as there are would be too many.
-pub const MOST_OF_BACKLOG: u64 = 65_536;
+const MOST_OF_BACKLOG: u64 = 65_536;
 
 /// No frame departs later: an hour before instants end, so that sums of what is due stay within them.
 const LAST: Time = Time::from_ps(u64::MAX - 3_600 * units::PS_PER_S);
@@ -76,7 +78,9 @@ pub fn run(
         stamped,
         sent: SentStreams::default(),
         clock: Time::ZERO,
-        last: Time::ZERO,
+        last: (Time::ZERO, 0),
+        unread: false,
+        outpaced: None,
         spare: Vec::new(),
         looks: Looks { watch, left: 0, until: WATCH_EVERY, many: false },
     };
@@ -116,8 +120,11 @@ struct Driver<'a> {
     sent: SentStreams,
     /// Of the stages.
     clock: Time,
-    /// When the last frame started.
-    last: Time,
+    /// When the last frame started, and of which class it was.
+    last: (Time, u32),
+    /// A class had no frame to depart, and no more of the backlog was read.
+    unread: bool,
+    outpaced: Option<u32>,
     /// Buffers of frames that have departed.
     spare: Vec<HeapFrame>,
     looks: Looks<'a>,
@@ -163,7 +170,7 @@ impl Driver<'_> {
 
     /// What comes by the next departure may be due earlier, unless every class has one.
     fn next(&mut self) -> Next {
-        let Driver { source, pipeline, end, .. } = self;
+        let Driver { source, pipeline, end, unread, .. } = self;
         let due = pipeline.due();
         if due.is_some() && pipeline.is_settled() {
             return Next::Departure;
@@ -179,7 +186,10 @@ impl Driver<'_> {
         match (arrival, deadline.filter(in_time)) {
             (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => Next::Arrival(arrival),
             (_, Some(deadline)) if deadline < *end => Next::Wake(deadline),
-            (None, None) if due.is_some() => Next::Departure,
+            (None, None) if due.is_some() => {
+                *unread |= full;
+                Next::Departure
+            }
             (_, Some(_)) if *end == LAST => Next::TooLong,
             // Nothing waits: what is left of the input comes after the end.
             (None, None) if *end == LAST && source.arrival().is_some() => Next::TooLong,
@@ -196,10 +206,13 @@ impl Driver<'_> {
         }
         let at = departure.at;
         // A class that the others' backlog kept from being read is late, as live: time does not go back for it.
-        departure.at = at.max(self.last);
+        departure.at = at.max(self.last.0);
+        if self.unread && at < departure.at && departure.class != self.last.1 {
+            self.outpaced.get_or_insert(departure.class);
+        }
         let sent = self.sink.send(&mut departure);
         let start = sent.map_err(|failure| Ended { failure: Some(failure), undeparted: 1 })?;
-        self.last = start;
+        self.last = (start, departure.class);
         let Departure { frame, class, source, length, tag, .. } = departure;
         if let Some(stamp) = self.stamped.then(|| Stamp::of(frame.bytes())).flatten() {
             self.sent.add(stamp.stream);
@@ -216,7 +229,7 @@ impl Driver<'_> {
     }
 
     fn finish(self, Ended { failure, undeparted }: Ended) -> Run {
-        let Driver { source, pipeline, sink, meter, sent, .. } = self;
+        let Driver { source, pipeline, sink, meter, sent, outpaced, .. } = self;
         let mut failure = failure.or_else(|| source.failure());
         if let Err(error) = sink.finish() {
             failure.get_or_insert(error);
@@ -232,7 +245,7 @@ impl Driver<'_> {
         let excused = sink.line().map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));
         report.shortfall = excused.and_then(|excused| meter.shortfall(excused));
         sink.report(&mut report);
-        Run { report, failure }
+        Run { report, failure, outpaced }
     }
 }
 

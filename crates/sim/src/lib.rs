@@ -16,7 +16,7 @@ mod source;
 mod wire;
 
 pub use capture::{CaptureReader, CaptureWriter, Record};
-pub use driver::{Limits, MANY, MOST_OF_BACKLOG, Run, Watch, run};
+pub use driver::{Limits, MANY, Run, Watch, run};
 pub use error::SimError;
 pub use offered::{CountingSink, OfferedSource};
 pub use replay::ReplaySource;
