@@ -73,19 +73,21 @@ impl Worker {
     ///
     /// # Errors
     /// The thread cannot be registered with DPDK.
-    pub fn run(mut self, eal: &'static Eal, stop: &AtomicBool, counters: &Counters) -> Result<Finished, Error> {
+    pub fn run(self, eal: &'static Eal, stop: &AtomicBool, counters: &Counters) -> Result<Finished, Error> {
         let _registered = eal.register_thread()?;
+        // Its ports are closed, also where it fails, by a thread that DPDK knows.
+        let mut worker = self;
         let clock = TscClock::new(eal);
-        let (cpus, line_cpu) = self.config.cpus_of_parts();
+        let (cpus, line_cpu) = worker.config.cpus_of_parts();
         pin(cpus.first())?;
-        self.slice_by(clock);
-        let run = Run { clock, duration: self.config.duration, stop, counters };
-        let floods = self.config.pacing == Pacing::AsReady && self.pipeline.is_straight();
-        match self.own(eal, floods)? {
-            Own::Made(maker) if floods && self.takes(maker.streams().longest()) => self.flood(eal, run, maker),
-            Own::Kept(frames, count) => Ok(self.flood_kept(run, &frames, count)),
-            Own::Made(maker) => self.pace(eal, run, (&cpus, line_cpu), Some(maker)),
-            Own::None => self.pace(eal, run, (&cpus, line_cpu), None),
+        worker.slice_by(clock);
+        let run = Run { clock, duration: worker.config.duration, stop, counters };
+        let floods = worker.config.pacing == Pacing::AsReady && worker.pipeline.is_straight();
+        match worker.own(eal, floods)? {
+            Own::Made(maker) if floods && worker.takes(maker.streams().longest()) => worker.flood(eal, run, maker),
+            Own::Kept(frames, count) => Ok(worker.flood_kept(run, &frames, count)),
+            Own::Made(maker) => worker.pace(eal, run, (&cpus, line_cpu), Some(maker)),
+            Own::None => worker.pace(eal, run, (&cpus, line_cpu), None),
         }
     }
 
