@@ -93,11 +93,17 @@ const COMMANDS: [(&[&str], &str); 6] = [
 
 /// Options of comcast, wondershaper and other emulators.
 const EMULATE: [(&[&str], &str); 6] = [
-    (&["--latency", "--delay", "--jitter"], "write --forward 'delay 50ms 5ms', or --backward, or --both"),
-    (&["--packet-loss", "--loss"], "write --forward 'loss 1%', or --backward, or --both"),
+    (
+        &["--latency", "--delay", "--jitter"],
+        "write --forward 'delay 50ms 5ms'; with --between or --on there are --backward and --both, too",
+    ),
+    (
+        &["--packet-loss", "--loss"],
+        "write --forward 'loss 1%'; with --between or --on there are --backward and --both, too",
+    ),
     (
         &["--target-bw", "--default-bw", "--bandwidth", "--rate"],
-        "write --forward 'rate 10mbit', or --backward, or --both",
+        "write --forward 'rate 10mbit'; with --between or --on there are --backward and --both, too",
     ),
     (
         &["--uplink", "--downlink", "--upload", "--download"],

@@ -5,8 +5,8 @@ use scenario::{ClassOptions, PipelineText, PortSpec, Problems, SourcePlan, Text}
 use std::process::ExitCode;
 
 /// Help of `--cores` here, where streams may be made on several.
-const CORES: &str = "CPUs for live ports, as 2,3 or 2-5. Streams without --rate and --gap are made on all of them, each with a \
-queue of its own; otherwise one keeps the pipeline there, and with two the last makes departures";
+const CORES: &str = "CPUs for live ports, as 2,3 or 2-5. Streams without --rate, --gap and --class are made on all of them, \
+each with a queue of its own; otherwise one keeps the pipeline there, and with two the last makes departures";
 
 /// Make traffic from a description, or send a capture again
 #[derive(clap::Args)]

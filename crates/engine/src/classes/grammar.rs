@@ -408,14 +408,14 @@ fn meant_by(word: &str) -> Option<&'static str> {
         "||" | "|" => "write or",
         "tos" | "tclass" => "write dscp 46, the upper six bits",
         "ether" | "eth" | "mac" | "dmac" | "smac" => {
-            "write bytes 020000000002 at 0 for a destination's hardware address, at 6 for a source's"
+            "write bytes 020000000002 at 0 for a destination's hardware address, at 6 for a source's, 88b5 at 12 for a protocol"
         }
         "broadcast" => "write bytes ffffffffffff at 0",
         "multicast" => "write bytes 01/01 at 0",
         "ethertype" => "write bytes 88b5 at 12, of frames without a tag",
-        "ttl" => "write bytes 40 at 22 for IPv4 with a TTL of 64, of frames without a tag",
+        "ttl" => "write ip bytes 40 at 22 for a TTL of 64, of frames without a tag",
         "len" | "length" | "size" | "greater" | "less" => {
-            "a length has no range here: write bytes 05dc at 16 for IPv4 packets of 1500 B, of frames without a tag"
+            "a length has no range here: write ip bytes 05dc at 16 for packets of 1500 B, of frames without a tag"
         }
         _ => return None,
     })

@@ -430,13 +430,21 @@ fn words_of_other_filters_are_told_what_to_write() {
         ("udp || tcp", "write or"),
         ("tos 184", "write dscp 46"),
         ("ether src 02:00:00:00:00:01", "write bytes 020000000002 at 0"),
-        ("ttl 64", "write bytes 40 at 22"),
-        ("greater 100", "write bytes 05dc at 16"),
+        ("ttl 64", "write ip bytes 40 at 22"),
+        ("greater 100", "write ip bytes 05dc at 16"),
     ] {
         let error = text.parse::<Rule>().expect_err(text).to_string();
         assert!(error.contains(remedy), "{text}: {error}");
     }
-    for rule in ["bytes 020000000002 at 0", "bytes ffffffffffff at 0", "bytes 01/01 at 0", "bytes 40 at 22"] {
+    for rule in [
+        "bytes 020000000002 at 6",
+        "bytes ffffffffffff at 0",
+        "bytes 01/01 at 0",
+        "bytes 88b5 at 12",
+        "ip bytes 40 at 22",
+        "ip bytes 05dc at 16",
+        "dscp 46",
+    ] {
         assert!(rule.parse::<Rule>().is_ok(), "{rule}, as the remedies write it");
     }
 }
