@@ -190,7 +190,8 @@ fn the_loss_at_each_load_goes_down_from_the_most() {
     let options = "--trial 20ms --max 1Mpps --frame-loss 20% --trials t.jsonl";
     let line = format!("--dut '{policer}' {options}");
     let report = search(&bench, &format!("{line} --report page"));
-    let loads = report["searches"][0]["frame_loss"].as_array().expect("loads");
+    let loads = report["searches"][0]["frame_loss"]["loads"].as_array().expect("loads");
+    assert_eq!(report["searches"][0]["frame_loss"]["verdict"], "DUT-limited");
     let got: Vec<[f64; 3]> =
         loads.iter().map(|load| ["/load_share", "/load_fps", "/loss"].map(|field| figure(load, field))).collect();
     for (n, loss) in [2.0 / 3.0, 2.0 / 3.0, 0.5, 0.5, 0.0].into_iter().enumerate() {
@@ -207,7 +208,9 @@ fn the_loss_at_each_load_goes_down_from_the_most() {
     assert_eq!(search(&bench, &line)["searches"], report["searches"]);
     assert_eq!(bench.read("t.jsonl"), kept);
     let whole = search(&bench, "--dut 'delay 5us' --trial 10ms --max 1Mpps --frame-loss 10%");
-    assert_eq!(whole["searches"][0]["frame_loss"].as_array().map(Vec::len), Some(2), "two loads that lose nothing");
+    let curve = &whole["searches"][0]["frame_loss"];
+    assert_eq!(curve["loads"].as_array().map(Vec::len), Some(2), "two loads that lose nothing");
+    assert_eq!(curve["verdict"], "not-limited");
     assert_eq!(search(&bench, "--dut 'delay 5us' --trial 10ms --max 1Mpps")["searches"][0]["frame_loss"], Value::Null);
 }
 

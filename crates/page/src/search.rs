@@ -26,9 +26,9 @@ pub struct SearchedSize {
     pub goals: Vec<FoundGoal>,
     /// All trials in order.
     pub trials: Vec<DrawnTrial>,
-    /// The loss at each load of a row of them: the load as a share of the most and in frames/s, frames sent and lost, and
-    /// their share.
-    pub losses: Vec<[String; 5]>,
+    /// The loss at each load of a row of them, if it was searched: what limits it, and of each load its share of the most,
+    /// frames/s, frames sent and lost, and their share.
+    pub losses: Option<(&'static str, Vec<[String; 5]>)>,
     /// The longest burst without loss, in words, if it was searched.
     pub burst: Option<String>,
     /// What the trials show that no figure says.
@@ -80,10 +80,13 @@ pub fn search(search: &Search, about: &About) -> String {
             escape(&size.name),
             losses(size, i)
         ));
-        if !size.losses.is_empty() {
-            let rows: Vec<Vec<String>> = size.losses.iter().map(|row| row.to_vec()).collect();
+        if let Some((verdict, losses)) = &size.losses {
+            let rows: Vec<Vec<String>> = losses.iter().map(|row| row.to_vec()).collect();
             let head = ["of the most load", "frames/s", "sent", "lost", "loss"];
-            main.push_str(&format!("<div class=\"card\">{}</div>\n", table("Loss at each load", &head, &rows)));
+            main.push_str(&format!(
+                "<div class=\"card\">{}</div>\n",
+                table(&format!("Loss at each load: {verdict}"), &head, &rows)
+            ));
         }
         for words in size.remarks.iter().chain(&size.burst) {
             main.push_str(&format!("<p class=\"note\">{}</p>\n", escape(words)));
@@ -313,7 +316,10 @@ mod tests {
                 trial(123_400.0, 0, None),
                 trial(300_000.0, 5, Some("shortfall")),
             ],
-            losses: vec![["100 %", "200000.000", "200 000", "76 544", "38.27 %"].map(str::to_owned)],
+            losses: Some((
+                "DUT-limited",
+                vec![["100 %", "200000.000", "200 000", "76 544", "38.27 %"].map(str::to_owned)],
+            )),
             burst: Some("1 234 frames".into()),
             remarks: vec!["nothing <came> back".into()],
         };

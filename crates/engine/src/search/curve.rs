@@ -1,6 +1,6 @@
 //! How much a device loses of loads beyond what it takes (RFC 2544 section 26.3).
 
-use super::{Outcome, Run, Trial, failed, flaw};
+use super::{Outcome, Run, Trial, Verdict, failed, flaw};
 use units::{FrameRate, Share, Span};
 
 /// Which loads are tried, and how.
@@ -40,8 +40,13 @@ impl Curve {
     #[must_use]
     pub fn new(settings: CurveSettings) -> Self {
         let mut curve = Curve { settings, runs: Vec::new(), steps: 0, clean: 0 };
-        while settings.beyond.zip(curve.load()).is_some_and(|(beyond, load)| load >= beyond) {
-            curve.steps += 1;
+        if let Some(beyond) = settings.beyond {
+            let one = u128::from(Share::ONE.ppb());
+            let share = (u128::from(beyond.millis()) * one / u128::from(settings.most.millis().max(1))).min(one);
+            curve.steps = (one - share) as u32 / settings.step.ppb().max(1);
+            while curve.load().is_some_and(|load| load >= beyond) {
+                curve.steps += 1;
+            }
         }
         curve
     }
@@ -50,6 +55,21 @@ impl Curve {
     #[must_use]
     pub fn runs(&self) -> &[Run] {
         &self.runs
+    }
+
+    /// What limits it: the tester, if it did not offer the most load.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let offered = |run: &&Run| run.flaw.is_none();
+        if self.next_trial().is_some() {
+            Verdict::Unfinished
+        } else if !self.runs.iter().filter(offered).any(|run| run.trial.load == self.settings.most) {
+            Verdict::TesterLimited
+        } else if self.runs.iter().filter(offered).all(|run| run.outcome.lost == 0) {
+            Verdict::NotLimited
+        } else {
+            Verdict::DutLimited
+        }
     }
 
     /// The load as a share of the most.
@@ -96,7 +116,7 @@ mod tests {
     const MOST: u64 = 1_000_000;
 
     /// The curve of a device that takes `rate` frames/s, tried by one that sends up to `tester`.
-    fn curve(step: u32, least: u64, rate: u64, tester: u64) -> Vec<(u64, u64, bool)> {
+    fn curve(step: u32, least: u64, rate: u64, tester: u64) -> (Verdict, Vec<(u64, u64, bool)>) {
         let mut curve = Curve::new(CurveSettings {
             beyond: None,
             most: FrameRate::from_millis(MOST * 1_000),
@@ -107,26 +127,29 @@ mod tests {
             late: Span::from_ms(5),
         });
         while let Some(trial) = curve.next_trial() {
+            assert_eq!(curve.verdict(), Verdict::Unfinished);
             let sent = (trial.load.millis() / 1_000).min(tester);
             let lost = sent.saturating_sub(rate);
             let took = trial.duration;
             curve.tell(Outcome { sent, lost, took, missed: 0, late: Span::ZERO, late_frames: 0 });
         }
-        curve.runs().iter().map(|run| (run.trial.load.millis() / 1_000, run.outcome.lost, run.flaw.is_none())).collect()
+        let run = |run: &Run| (run.trial.load.millis() / 1_000, run.outcome.lost, run.flaw.is_none());
+        (curve.verdict(), curve.runs().iter().map(run).collect())
     }
 
     #[test]
     fn loads_go_down_by_steps_of_the_most_until_two_lose_nothing() {
         let expected: Vec<_> = (0..6).map(|n| (MOST - n * 100_000, 400_000 - n.min(4) * 100_000, true)).collect();
-        assert_eq!(curve(10, 100, 600_000, MOST), expected);
-        assert_eq!(curve(25, 100, MOST, MOST).len(), 2, "nothing is lost at all");
+        assert_eq!(curve(10, 100, 600_000, MOST), (Verdict::DutLimited, expected));
+        let (verdict, runs) = curve(25, 100, MOST, MOST);
+        assert_eq!((verdict, runs.len()), (Verdict::NotLimited, 2), "nothing is lost at all");
     }
 
     #[test]
     fn a_device_that_loses_at_every_load_ends_at_the_least() {
-        assert_eq!(curve(10, 100, 0, MOST).len(), 10, "from 100 % to 10 %");
-        assert_eq!(curve(10, 500_000, 0, MOST).len(), 6, "from 100 % to 50 %");
-        assert_eq!(curve(40, 100, 0, MOST).iter().map(|run| run.0).collect::<Vec<_>>(), [MOST, 600_000, 200_000]);
+        assert_eq!(curve(10, 100, 0, MOST).1.len(), 10, "from 100 % to 10 %");
+        assert_eq!(curve(10, 500_000, 0, MOST).1.len(), 6, "from 100 % to 50 %");
+        assert_eq!(curve(40, 100, 0, MOST).1.iter().map(|run| run.0).collect::<Vec<_>>(), [MOST, 600_000, 200_000]);
     }
 
     #[test]
@@ -152,7 +175,8 @@ mod tests {
     #[test]
     fn what_the_tester_cannot_send_is_tried_again_and_counts_for_nothing() {
         // 100 % is far beyond it: twice; 90 % to 70 % not so far: five times each.
-        let runs = curve(10, 100, 650_000, 660_000);
+        let (verdict, runs) = curve(10, 100, 650_000, 660_000);
+        assert_eq!(verdict, Verdict::TesterLimited);
         let flawed = |load: u64| runs.iter().filter(|run| run.0 == load && !run.2).count();
         assert_eq!([flawed(MOST), flawed(900_000), flawed(700_000), flawed(600_000)], [2, 5, 5, 0]);
         assert_eq!(&runs[runs.len() - 2..], [(600_000, 0, true), (500_000, 0, true)]);

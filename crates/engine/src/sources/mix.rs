@@ -161,7 +161,8 @@ impl SizeSpec {
             }
         };
         let bits = 8 * (u128::from(bytes) + u128::from(frames) * u128::from(WireLen::OVERHEAD));
-        FrameRate::from_millis((u128::from(line.rate().bps()) * 1_000 * u128::from(frames) / bits) as u64)
+        let millis = u128::from(line.rate().bps()) * 1_000 * u128::from(frames) / bits;
+        FrameRate::from_millis(millis.try_into().unwrap_or(u64::MAX))
     }
 }
 

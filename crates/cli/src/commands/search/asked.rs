@@ -141,7 +141,7 @@ impl Search {
                 return Err(Failure::new(format!("{option}: nothing is sent in no time: write 1s, or leave it out")));
             }
         }
-        if self.frame_loss == Some(Share::default()) || self.frame_loss.is_some_and(|step| step > Share::ONE) {
+        if self.frame_loss == Some(Share::default()) {
             return Err(Failure::new("--frame-loss: loads that are less by nothing never end: write 10%"));
         }
         if sum < self.trial || exceed >= Share::ONE {

@@ -147,7 +147,7 @@ fn curve_json(curve: &Curve) -> Value {
             "flaw": run.flaw.map(Flaw::name),
         })
     };
-    curve.runs().iter().map(load).collect()
+    json!({"verdict": curve.verdict().name(), "loads": curve.runs().iter().map(load).collect::<Vec<_>>()})
 }
 
 fn bursts_json(bursts: &Bursts, one: &Searched) -> Value {
@@ -255,6 +255,9 @@ pub(super) fn table(searched: &[Searched], goals: &[Goal]) -> String {
         for [share, load, sent, lost, loss] in one.curve.iter().flat_map(losses) {
             let _ = writeln!(text, "{:<14}{loss:>9}{load:>18}  lost at {share}: {lost} of {sent}", one.size);
         }
+        if let Some(curve) = &one.curve {
+            let _ = writeln!(text, "{:<14}loss at each load: {}", one.size, curve.verdict().name());
+        }
         if let Some(burst) = one.bursts.as_ref().map(burst_words) {
             let _ = writeln!(text, "{:<14}{burst}", one.size);
         }
@@ -336,7 +339,7 @@ pub(super) fn page(search: &Search, searched: &[Searched], goals: &[Goal]) -> pa
                 flaw: run.flaw.map(|flaw| flaw.name().to_owned()),
             })
             .collect(),
-        losses: one.curve.as_ref().map(losses).unwrap_or_default(),
+        losses: one.curve.as_ref().map(|curve| (curve.verdict().name(), losses(curve))),
         burst: one.bursts.as_ref().map(burst_words),
         remarks: remarks(one),
     };
