@@ -47,6 +47,7 @@ kinds! {
     Unknown  "unknown-user" "its user has no rate, and such users are to be dropped";
     Overrun  "worker"    "the workers of limit had no time for it";
     Queue    "queue"     "the emulated queue was full: its limit of frames, bytes or time";
+    Early    "aqm"       "the emulated queue dropped it before it was full, as asked";
     Outage   "outage"    "the emulated link was down, as asked";
     Mtu      "mtu"       "longer than the emulated link's MTU, which tells its sender with icmp only";
     Ended    "ended"     "the waveform of its class had ended";

@@ -19,8 +19,8 @@ use units::{BitRate, ParseError, Span, Time};
 pub use {
     delay::Amount,
     netem::{
-        Bottleneck, Chance, DelayStep, Delayed, LossModel, Mode, Opportunities, PROFILES, Pattern, Profile, QueueLimit,
-        Slot, SlotTimes,
+        Aqm, Bottleneck, Chance, DelayStep, Delayed, LossModel, Mode, Opportunities, PROFILES, Pattern, Profile,
+        QueueLimit, Slot, SlotTimes,
     },
     reorder::Until,
 };

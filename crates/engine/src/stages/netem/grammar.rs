@@ -3,7 +3,7 @@
 use super::hints::{LAW, is_law, meant_by, model_meant_by};
 use super::units_of_tc::{self as tc, Wrong};
 use super::{
-    Bottleneck, Chance, DelayStep, Delayed, LossModel, Mode, Netem, Opportunities, Pattern, Profile, QueueLimit, Slot,
+    Aqm, Bottleneck, Chance, DelayStep, Delayed, LossModel, Mode, Netem, Opportunities, Pattern, Profile, QueueLimit, Slot,
     SlotTimes,
 };
 use crate::random::Random;
@@ -29,26 +29,26 @@ const OF_TC: [&str; 14] = [
     "seed",
 ];
 /// Ours, which must be written out.
-const OURS: [&str; 4] = ["keep-order", "down", "mtu", "profile"];
+const OURS: [&str; 5] = ["queue", "keep-order", "down", "mtu", "profile"];
 
 /// Words that stand behind another one.
-const INNER: [&str; 4] = ["icmp", "mode", "checksum-valid", "then"];
+const INNER: [&str; 8] = ["icmp", "mode", "checksum-valid", "then", "target", "interval", "probability", "above"];
 
 /// The words of a SPEC, and where each is.
-struct Cursor<'a> {
+pub(super) struct Cursor<'a> {
     text: &'a str,
     words: Vec<&'a str>,
     at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    fn next(&mut self) -> Option<&'a str> {
+    pub(super) fn next(&mut self) -> Option<&'a str> {
         let word = self.words.get(self.at).copied()?;
         self.at += 1;
         Some(word)
     }
 
-    fn peek(&self) -> Option<&'a str> {
+    pub(super) fn peek(&self) -> Option<&'a str> {
         self.words.get(self.at).copied()
     }
 
@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// An error at the word that was taken last.
-    fn error(&self, what: impl std::fmt::Display, remedy: impl Into<String>) -> ParseError {
+    pub(super) fn error(&self, what: impl std::fmt::Display, remedy: impl Into<String>) -> ParseError {
         let word = self.words[self.at.saturating_sub(1).min(self.words.len() - 1)];
         // Words are parts of the text.
         let character = self.text[..word.as_ptr() as usize - self.text.as_ptr() as usize].chars().count() + 1;
@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The value that must follow the last word.
-    fn value<T>(&mut self, read: impl FnOnce(&str) -> Result<T, Wrong>, expected: &str) -> Result<T, ParseError> {
+    pub(super) fn value<T>(&mut self, read: impl FnOnce(&str) -> Result<T, Wrong>, expected: &str) -> Result<T, ParseError> {
         let Some(word) = self.next() else {
             return Err(
                 self.error(format_args!("has no value, {expected} is expected"), format!("write {expected} behind it"))
@@ -83,7 +83,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The word that must follow, as in `example`.
-    fn exactly(&mut self, word: &str, example: &str) -> Result<(), ParseError> {
+    pub(super) fn exactly(&mut self, word: &str, example: &str) -> Result<(), ParseError> {
         let read = |other: &str| {
             if other == word {
                 Ok(())
@@ -96,6 +96,15 @@ impl<'a> Cursor<'a> {
 
     fn time(&mut self) -> Result<Span, ParseError> {
         self.value(tc::time, "a time such as 10ms")
+    }
+
+    /// A time that is not zero.
+    pub(super) fn some_time(&mut self) -> Result<Span, ParseError> {
+        let time = self.time()?;
+        if time == Span::ZERO {
+            return Err(self.error("is no time at all", "write 5ms, or leave it and its word out"));
+        }
+        Ok(time)
     }
 
     fn share(&mut self) -> Result<Share, ParseError> {
@@ -156,6 +165,7 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
         match word {
             "limit" => netem.limit = Some(limit(&mut cursor)?),
             "delay" => netem.delay = Some(delay(&mut cursor)?),
+            "queue" => netem.aqm = Some(Aqm::parse(&mut cursor)?),
             "keep-order" => netem.keep_order = true,
             "distribution" => distribution = Some(name_of_distribution(&mut cursor)?),
             "loss" => netem.loss = loss(&mut cursor)?,
@@ -254,14 +264,36 @@ fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<
     if netem.reorder.is_some() && netem.keep_order {
         return impossible("reorder changes the order and keep-order keeps it", "leave one out");
     }
-    if netem.ecn && netem.loss == LossModel::None {
-        return impossible("ecn marks frames that loss has chosen, but there is no loss", "add loss 1%");
+    if netem.ecn && netem.loss == LossModel::None && netem.aqm.is_none() {
+        return impossible(
+            "ecn marks frames that loss or a queue has chosen, but there is neither",
+            "add loss 1%, or rate 10mbit queue codel",
+        );
     }
     if matches!(netem.limit, Some(QueueLimit::Wait(_))) && netem.rate.is_none() {
         return impossible("a limit of time bounds the wait for a rate, but there is no rate", "add rate 10mbit");
     }
+    if let Some((what, remedy)) = netem.aqm.as_ref().and_then(|aqm| beside_queue(&netem, aqm)) {
+        return impossible(&what, remedy);
+    }
     check_delay(&netem)?;
     Ok(netem)
+}
+
+/// What does not go with a queue, if something is there that does not.
+fn beside_queue(netem: &Netem, aqm: &Aqm) -> Option<(String, &'static str)> {
+    let (what, remedy) = match (aqm, &netem.rate, netem.limit) {
+        (_, None, _) => ("nobody waits where there is no rate", "add rate 10mbit"),
+        (_, _, Some(QueueLimit::Wait(_))) => {
+            ("the queue itself bounds the wait, and a limit only its memory", "write the limit in frames or bytes, limit 1000")
+        }
+        _ if netem.slot.is_some() => ("frames wait for their slot behind it, of which it would not know", "leave one out"),
+        (Aqm::FqCodel(_), ..) if netem.keep_order => {
+            ("flows take turns, and keep-order has all frames leave as they came", "leave one out")
+        }
+        _ => return None,
+    };
+    Some((format!("queue {aqm}: {what}"), remedy))
 }
 
 /// Whether the delays can be drawn.
@@ -277,7 +309,7 @@ pub(super) fn check_delay(netem: &Netem) -> Result<(), ParseError> {
     })
 }
 
-fn limit(cursor: &mut Cursor<'_>) -> Result<QueueLimit, ParseError> {
+pub(super) fn limit(cursor: &mut Cursor<'_>) -> Result<QueueLimit, ParseError> {
     let read = |word: &str| {
         let none = || ("lets nothing pass".to_owned(), "write 1 at least".to_owned());
         if word.ends_with('B') {

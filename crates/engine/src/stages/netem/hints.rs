@@ -15,9 +15,11 @@ pub(super) fn meant_by(word: &str) -> Option<&'static str> {
         "ber" | "bit-error" | "biterror" => "write corrupt 0.1%, the share of frames in which a bit is turned over",
         "flap" | "unplug" | "blackout" | "outage" | "disconnect" => "write down 1s every 10s",
         "police" | "policer" => "netlathe limit polices; a rate here has a queue: write rate 10mbit limit 50ms",
-        "codel" | "fq_codel" | "pie" | "fq_pie" | "cake" | "red" | "sfq" => {
-            "there is no such queue here, but one that drops at its tail: write rate 10mbit limit 50ms"
-        }
+        "codel" => "it stands behind queue: write rate 10mbit queue codel",
+        "fq_codel" | "sfq" | "fq_pie" | "cake" | "fq" => "write rate 10mbit queue fq_codel: each flow has a queue of its own",
+        "pie" => "it stands behind queue: write rate 10mbit queue pie",
+        "red" => "it stands behind queue: write rate 10mbit queue red min 30KiB max 90KiB",
+        "aqm" => "write rate 10mbit queue codel",
         _ if Distribution::NAMES.contains(&word) => "write delay 100ms 10ms distribution normal",
         _ if is_law(word) => LAW,
         _ => return None,

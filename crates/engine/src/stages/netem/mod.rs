@@ -5,6 +5,7 @@
 //! change of one changes no decision of another. Where netem's behaviour is a defect this does what
 //! the words say; `docs/reference/emulate.md` has the table.
 
+mod aqm;
 mod chance;
 mod change;
 mod delayed;
@@ -21,6 +22,7 @@ use super::{Configuration, Kind, Stage};
 use crate::random::Random;
 use crate::schedules::Files;
 use crate::schedules::laws::Correlation;
+pub use aqm::Aqm;
 pub use chance::Chance;
 pub use change::Mode;
 pub use delayed::{DelayStep, Delayed};
@@ -42,7 +44,7 @@ pub struct Netem {
     pub keep_order: bool,
     /// Which frames are lost.
     pub loss: LossModel,
-    /// Frames that can carry the mark are marked instead of being lost.
+    /// Frames that can carry the mark are marked instead of being lost, or dropped by the queue before it is full.
     pub ecn: bool,
     /// Which frames are corrupted.
     pub corrupt: Option<Chance>,
@@ -56,6 +58,8 @@ pub struct Netem {
     pub gap: u32,
     /// The bottleneck.
     pub rate: Option<Bottleneck>,
+    /// What is before it, if it does more than drop at its tail.
+    pub aqm: Option<Aqm>,
     /// Frames leave in slots.
     pub slot: Option<Slot>,
     /// The link is down for the first time, at the end of every second one.
@@ -95,7 +99,9 @@ impl Netem {
     fn long_queue(&self) -> Option<String> {
         const FULL_BITS: u64 = 1_514 * 8;
         const PATIENCE_S: u64 = 30;
-        let (Some(Bottleneck::Rate { rate, .. }), Some(QueueLimit::Frames(frames))) = (&self.rate, self.limit) else {
+        let (Some(Bottleneck::Rate { rate, .. }), Some(QueueLimit::Frames(frames)), None) =
+            (&self.rate, self.limit, &self.aqm)
+        else {
             return None;
         };
         let seconds = frames.saturating_mul(FULL_BITS) / rate.bps().max(1);
@@ -221,6 +227,9 @@ impl fmt::Display for Netem {
         }
         if let Some(rate) = &self.rate {
             write!(f, " rate {rate}")?;
+        }
+        if let Some(aqm) = &self.aqm {
+            write!(f, " queue {aqm}")?;
         }
         if let Some(slot) = &self.slot {
             write!(f, " slot {slot}")?;

@@ -46,6 +46,17 @@ pub enum Bottleneck {
 }
 
 impl Bottleneck {
+    /// Bits a second, on the mean.
+    pub(super) fn mean_bps(&self) -> f64 {
+        match self {
+            Bottleneck::Rate { rate, .. } => rate.bps() as f64,
+            Bottleneck::Trace(trace) => {
+                let last_ms = trace.times.last().map_or(1, |last| (*last).max(1));
+                trace.times.len() as f64 * (OPPORTUNITY * 8 * 1_000) as f64 / last_ms as f64
+            }
+        }
+    }
+
     /// Bytes that a frame of `length` B without FCS takes, by tc's formula.
     pub(super) fn bytes(overhead: i32, cell: u32, cell_overhead: i32, length: u32) -> u64 {
         let length = (i64::from(length) + i64::from(overhead)).max(0).cast_unsigned();

@@ -1,3 +1,4 @@
+use super::aqm::Line;
 use super::chance::Decisions;
 use super::delayed::{Delayed, Delays};
 use super::loss::{Losing, LossModel};
@@ -32,6 +33,8 @@ pub(super) struct Emulation<F> {
     asked: Vec<u64>,
     keep_order: bool,
     serving: Serving,
+    /// The rate, where a queue before it does more than drop at its tail; those that wait are there.
+    line: Option<Line<F>>,
     slots: Option<Slots>,
     /// When the last frame of the queue leaves.
     last: Time,
@@ -47,7 +50,7 @@ fn length<F: Frame>(frame: &F) -> u32 {
     frame.length().bytes() - 4
 }
 
-impl<F: Frame> Emulation<F> {
+impl<F: Frame + Send + 'static> Emulation<F> {
     pub(super) fn new(config: &Netem, random: &Random) -> Self {
         let decisions = |chance, name| Decisions::new(chance, random.child(name));
         let even = config.delay.as_ref().is_none_or(|delay| delay.jitter == Span::ZERO && delay.steps.is_empty());
@@ -70,6 +73,7 @@ impl<F: Frame> Emulation<F> {
             asked: config.delay.as_ref().map(Delayed::evenly).unwrap_or_default(),
             keep_order: config.keep_order,
             serving: Serving::new(config.rate.as_ref()),
+            line: config.aqm.as_ref().zip(config.rate.as_ref()).map(|(aqm, rate)| Line::new(aqm, rate, config.ecn, random.child("queue"))),
             slots: config.slot.as_ref().map(|slot| Slots::new(slot, random.child("slot"))),
             last: Time::ZERO,
             bytes: 0,
@@ -78,6 +82,9 @@ impl<F: Frame> Emulation<F> {
         }
     }
 
+}
+
+impl<F: Frame> Emulation<F> {
     /// A frame came. What is before the queue, in the kernel's order.
     fn arrive(&mut self, mut frame: F, at: Time, out: &mut Outlet<F>) {
         let number = self.number;
@@ -154,13 +161,10 @@ impl<F: Frame> Emulation<F> {
         out: &mut Outlet<F>,
     ) {
         let bytes = length(&frame);
-        let full = match self.limit {
-            Some(QueueLimit::Frames(frames)) => self.queue.len() as u64 >= frames,
-            Some(QueueLimit::Bytes(most)) => self.bytes + u64::from(bytes) > most,
-            Some(QueueLimit::Wait(_)) | None => false,
-        };
-        if full {
-            return drop_it(frame, number, copy, DropReason::Queue, out);
+        while self.is_full(bytes) {
+            if !self.line.as_mut().is_some_and(|line| line.makes_room(out)) {
+                return drop_it(frame, number, copy, DropReason::Queue, out);
+            }
         }
         let told = |delay| move || Decision { frame: number, copy, fate, delay, change };
         if let Some(reorder) = &mut self.reorder
@@ -179,6 +183,10 @@ impl<F: Frame> Emulation<F> {
             frame.forget_wait();
         }
         let ready = at + self.delays.draw(at);
+        if let Some(line) = &mut self.line {
+            self.delayed = self.delayed.saturating_add(1);
+            return line.push(frame, bytes, told(Span::ZERO)(), (at, ready));
+        }
         if let Some(QueueLimit::Wait(most)) = self.limit
             && self.last.since(ready) > most
         {
@@ -198,6 +206,16 @@ impl<F: Frame> Emulation<F> {
         self.queue.push(leaves, (number, frame));
     }
 
+    /// Whether there is no room for a frame of so many bytes.
+    fn is_full(&self, bytes: u32) -> bool {
+        let held = || self.line.as_ref().map_or((self.queue.len(), self.bytes), |line| (line.len(), line.bytes()));
+        match self.limit {
+            Some(QueueLimit::Frames(frames)) => held().0 as u64 >= frames,
+            Some(QueueLimit::Bytes(most)) => held().1 + u64::from(bytes) > most,
+            Some(QueueLimit::Wait(_)) | None => false,
+        }
+    }
+
     /// When a frame came that was seen at `seen`: it is held from then on, if frames are held at all.
     fn came(&self, frame: &F, seen: Time) -> Time {
         if self.holds { arrived(frame, seen) } else { seen }
@@ -205,6 +223,9 @@ impl<F: Frame> Emulation<F> {
 
     /// Lets those leave that may by `now`.
     fn release(&mut self, now: Time, out: &mut Outlet<F>) {
+        if let Some(line) = &mut self.line {
+            line.run(now, out);
+        }
         while let Some(due) = self.queue.first() {
             let opens = self.slots.as_mut().map_or(due, |slots| slots.opens(due, now));
             if due > now || opens > now {
@@ -261,11 +282,14 @@ impl<F: Frame + Send> Stage<F> for Emulation<F> {
     }
 
     fn deadline(&self) -> Option<Time> {
+        if let Some(line) = &self.line {
+            return line.deadline();
+        }
         let due = self.queue.first()?;
         Some(self.slots.as_ref().map_or(due, |slots| due.max(slots.next)))
     }
 
     fn held(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.line.as_ref().map_or(0, Line::len)
     }
 }

@@ -1,0 +1,136 @@
+use super::super::grammar::Cursor;
+use super::super::queue::Bottleneck;
+use super::{Backlog, Configuration, Fifo, Manager, Queue};
+use crate::random::Random;
+use packet::Frame;
+use std::fmt;
+use units::{ParseError, Span, Time};
+
+/// CoDel (RFC 8289): chooses frames at the head once all have waited longer than `target` for an `interval`, at first
+/// one in an interval and then ever more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Codel {
+    /// A wait that is good enough.
+    pub target: Span,
+    /// About the longest round trip.
+    pub interval: Span,
+}
+
+impl Default for Codel {
+    fn default() -> Self {
+        Codel { target: Span::from_ms(5), interval: Span::from_ms(100) }
+    }
+}
+
+impl Codel {
+    /// Reads `word` and its value, if it is one of CoDel's.
+    pub(super) fn reads(&mut self, word: &str, cursor: &mut Cursor<'_>) -> Result<bool, ParseError> {
+        let value = match word {
+            "target" => &mut self.target,
+            "interval" => &mut self.interval,
+            _ => return Ok(false),
+        };
+        cursor.next();
+        *value = cursor.some_time()?;
+        Ok(true)
+    }
+}
+
+impl Configuration for Codel {
+    const NAME: &'static str = "codel";
+
+    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
+        let mut codel = Codel::default();
+        while let Some(word) = cursor.peek()
+            && codel.reads(word, cursor)?
+        {}
+        Ok(codel)
+    }
+
+    fn build<F: Frame + Send + 'static>(&self, _: &Bottleneck, _: Random) -> Box<dyn Queue<F>> {
+        Box::new(Fifo::new(Control::new(self)))
+    }
+}
+
+impl fmt::Display for Codel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} target {} interval {}", Self::NAME, self.target, self.interval)
+    }
+}
+
+/// The state of RFC 8289, section 5, by its names.
+pub(super) struct Control {
+    target: Span,
+    interval: Span,
+    /// The longest frame seen: as long as no more than one is left, the wait is the link's own.
+    max_packet: u32,
+    first_above: Option<Time>,
+    dropping: bool,
+    drop_next: Time,
+    count: u32,
+    last_count: u32,
+    /// The frame before was chosen: the next choice is put off if the wait is still too long.
+    chose: bool,
+}
+
+/// Of dropping that ended no longer ago than so many intervals the rate is taken up again.
+const RECENT: u64 = 16;
+
+impl Control {
+    pub(super) fn new(config: &Codel) -> Self {
+        Control {
+            target: config.target,
+            interval: config.interval,
+            max_packet: 0,
+            first_above: None,
+            dropping: false,
+            drop_next: Time::ZERO,
+            count: 0,
+            last_count: 0,
+            chose: false,
+        }
+    }
+
+    /// Whether all frames for an interval have waited too long.
+    fn is_above(&mut self, now: Time, waited: Span, left: u64) -> bool {
+        if waited < self.target || left <= u64::from(self.max_packet) {
+            self.first_above = None;
+            return false;
+        }
+        now >= *self.first_above.get_or_insert(now + self.interval)
+    }
+
+    /// Ever sooner, so that TCP, whose rate falls with the root of its losses, slows down evenly.
+    fn after(&self, time: Time) -> Time {
+        time + Span::from_ps((self.interval.as_ps() as f64 / f64::from(self.count).sqrt()).round() as u64)
+    }
+}
+
+impl Manager for Control {
+    fn goes(&mut self, now: Time, waited: Span, bytes: u32, backlog: Backlog) -> bool {
+        self.max_packet = self.max_packet.max(bytes);
+        if !self.is_above(now, waited, backlog.bytes) {
+            self.dropping = false;
+            return false;
+        }
+        if self.dropping {
+            if std::mem::take(&mut self.chose) {
+                self.drop_next = self.after(self.drop_next);
+            }
+            if now < self.drop_next {
+                return false;
+            }
+            self.count = self.count.saturating_add(1);
+            self.chose = true;
+            return true;
+        }
+        self.dropping = true;
+        let recent = now.since(self.drop_next) < self.interval * RECENT;
+        let more = self.count.saturating_sub(self.last_count);
+        self.count = if more > 1 && recent { more } else { 1 };
+        self.last_count = self.count;
+        self.drop_next = self.after(now);
+        self.chose = false;
+        true
+    }
+}

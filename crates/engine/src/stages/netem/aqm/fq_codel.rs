@@ -1,0 +1,147 @@
+use super::super::grammar::Cursor;
+use super::super::queue::Bottleneck;
+use super::super::units_of_tc as tc;
+use super::codel::{Codel, Control};
+use super::{Backlog, Configuration, Fifo, Hits, Queue, Waiting};
+use crate::random::Random;
+use packet::{Frame, flow_hash};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use units::{ParseError, Time};
+
+/// `FQ-CoDel` (RFC 8290): a queue with CoDel for each flow, which take turns; a flow that has just begun goes first. A flow is
+/// what its 5-tuple is, and shares its queue with no other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FqCodel {
+    /// Of each flow.
+    pub codel: Codel,
+    /// Bytes without FCS that a flow may send in a turn.
+    pub quantum: u64,
+}
+
+impl Configuration for FqCodel {
+    const NAME: &'static str = "fq_codel";
+
+    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
+        let (mut codel, mut quantum) = (Codel::default(), 1_514);
+        while let Some(word) = cursor.peek() {
+            if word == "quantum" {
+                cursor.next();
+                quantum = cursor.value(tc::count, "bytes such as 300")?;
+                if quantum == 0 {
+                    return Err(cursor.error("lets no flow have a turn", "write 1514, or 300 to favour short frames"));
+                }
+            } else if !codel.reads(word, cursor)? {
+                break;
+            }
+        }
+        Ok(FqCodel { codel, quantum })
+    }
+
+    fn build<F: Frame + Send + 'static>(&self, _: &Bottleneck, _: Random) -> Box<dyn Queue<F>> {
+        Box::new(Fair {
+            config: self.clone(),
+            flows: HashMap::new(),
+            new: VecDeque::new(),
+            old: VecDeque::new(),
+            all: Backlog::default(),
+        })
+    }
+}
+
+impl fmt::Display for FqCodel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FqCodel { codel, quantum } = self;
+        write!(f, "{} target {} interval {} quantum {quantum}", Self::NAME, codel.target, codel.interval)
+    }
+}
+
+/// The state of RFC 8290, section 4.
+struct Fair<F> {
+    config: FqCodel,
+    /// By the hash of their 5-tuple.
+    flows: HashMap<u32, Flow<F>>,
+    /// Those that just began, and the others, in the order of their turns.
+    new: VecDeque<u32>,
+    old: VecDeque<u32>,
+    all: Backlog,
+}
+
+struct Flow<F> {
+    queue: Fifo<F, Control>,
+    /// Bytes that it may still send in this turn; below zero of the next.
+    credit: i64,
+}
+
+impl<F: Frame + Send> Fair<F> {
+    /// What one flow has, before and after what `change` does to it, is what all have.
+    fn of<T>(&mut self, flow: u32, change: impl FnOnce(&mut Flow<F>) -> T) -> Option<T> {
+        let flow = self.flows.get_mut(&flow)?;
+        let before = flow.queue.backlog();
+        let done = change(flow);
+        let after = flow.queue.backlog();
+        self.all.frames = self.all.frames + after.frames - before.frames;
+        self.all.bytes = self.all.bytes + after.bytes - before.bytes;
+        Some(done)
+    }
+
+    /// Whose turn it is, and whether it has just begun.
+    fn first(&mut self) -> Option<(u32, bool)> {
+        loop {
+            let begins = !self.new.is_empty();
+            let id = *if begins { &self.new } else { &self.old }.front()?;
+            let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.credit <= 0) else { return Some((id, begins)) };
+            flow.credit += self.config.quantum.cast_signed();
+            self.rests(begins);
+        }
+    }
+
+    /// The first one goes behind the old ones.
+    fn rests(&mut self, begins: bool) {
+        let first = if begins { self.new.pop_front() } else { self.old.pop_front() };
+        self.old.extend(first);
+    }
+}
+
+impl<F: Frame + Send> Queue<F> for Fair<F> {
+    fn backlog(&self) -> Backlog {
+        self.all
+    }
+
+    fn push(&mut self, now: Time, frame: Waiting<F>, hits: &mut Hits<'_, F>) {
+        let id = flow_hash(frame.frame.bytes());
+        self.flows.entry(id).or_insert_with(|| {
+            self.new.push_back(id);
+            let control = Control::new(&self.config.codel);
+            Flow { queue: Fifo::new(control), credit: self.config.quantum.cast_signed() }
+        });
+        self.of(id, |flow| flow.queue.push(now, frame, hits));
+    }
+
+    fn pop(&mut self, now: Time, hits: &mut Hits<'_, F>) -> Option<Waiting<F>> {
+        while let Some((id, begins)) = self.first() {
+            let next = self.of(id, |flow| {
+                let next = flow.queue.pop(now, hits);
+                flow.credit -= next.as_ref().map_or(0, |next| i64::from(next.bytes));
+                next
+            });
+            if let Some(Some(next)) = next {
+                return Some(next);
+            }
+            if begins {
+                // Behind the others once: it would come first again and again else.
+                self.rests(begins);
+            } else {
+                self.old.pop_front();
+                self.flows.remove(&id);
+            }
+        }
+        None
+    }
+
+    /// The first frame of the flow that has most.
+    fn makes_room(&mut self) -> Option<Waiting<F>> {
+        let most = self.flows.iter().max_by_key(|(id, flow)| (flow.queue.bytes, **id)).map(|(id, _)| *id)?;
+        self.of(most, |flow| flow.queue.take())?
+    }
+}

@@ -1,0 +1,122 @@
+use super::super::queue::{Bottleneck, Serving};
+use super::{Aqm, Hits, Queue, Waiting};
+use crate::random::Random;
+use crate::stages::{Decision, Item, Outlet, Timed};
+use measure::DropReason;
+use packet::Frame;
+use units::Time;
+
+/// A link of some rate with a queue before it, and the delay before that.
+///
+/// What the queue does depends on who waits when the link is free, so that frames are followed from event to event;
+/// where a queue only drops at its tail, each frame's departure is known when it comes.
+pub(in crate::stages::netem) struct Line<F> {
+    /// Those that are still delayed.
+    delayed: Timed<Waiting<F>>,
+    queue: Box<dyn Queue<F>>,
+    ecn: bool,
+    serving: Serving,
+    /// The frame on the link, and when it has passed.
+    passing: Option<(Time, Waiting<F>)>,
+    /// When the last one had passed.
+    last: Time,
+    /// When the last frame was to be ready. None is ready before it: a jitter does not reorder before a rate.
+    ready: Time,
+    delayed_bytes: u64,
+}
+
+impl<F: Frame + Send + 'static> Line<F> {
+    pub(in crate::stages::netem) fn new(aqm: &Aqm, rate: &Bottleneck, ecn: bool, random: Random) -> Self {
+        Line {
+            delayed: Timed::default(),
+            queue: aqm.build(rate, random),
+            ecn,
+            serving: Serving::new(Some(rate)),
+            passing: None,
+            last: Time::ZERO,
+            ready: Time::ZERO,
+            delayed_bytes: 0,
+        }
+    }
+}
+
+impl<F: Frame> Line<F> {
+    /// Frames in it, wherever.
+    pub(in crate::stages::netem) fn len(&self) -> usize {
+        self.delayed.len() + self.queue.backlog().frames as usize + usize::from(self.passing.is_some())
+    }
+
+    /// Their bytes without FCS.
+    pub(in crate::stages::netem) fn bytes(&self) -> u64 {
+        let passing = self.passing.as_ref().map_or(0, |(_, frame)| u64::from(frame.bytes));
+        self.delayed_bytes + self.queue.backlog().bytes + passing
+    }
+
+    /// When something happens next.
+    pub(in crate::stages::netem) fn deadline(&self) -> Option<Time> {
+        let passed = self.passing.as_ref().map(|(at, _)| *at);
+        passed.into_iter().chain(self.delayed.first()).min()
+    }
+
+    /// A frame that came at `came` waits for the rate from `ready` on.
+    pub(in crate::stages::netem) fn push(
+        &mut self,
+        frame: F,
+        bytes: u32,
+        decision: Decision,
+        (came, ready): (Time, Time),
+    ) {
+        self.ready = self.ready.max(ready);
+        self.delayed_bytes += u64::from(bytes);
+        self.delayed.push(self.ready, Waiting { frame, decision, came, since: self.ready, bytes });
+    }
+
+    /// It is full: drops one frame for another that comes, if the queue has a better one to drop.
+    pub(in crate::stages::netem) fn makes_room(&mut self, out: &mut Outlet<F>) -> bool {
+        let Some(other) = self.queue.makes_room() else { return false };
+        Hits { out, ecn: self.ecn }.drop(other, DropReason::Queue);
+        true
+    }
+
+    /// All that happens up to `now`, in the order of time.
+    pub(in crate::stages::netem) fn run(&mut self, now: Time, out: &mut Outlet<F>) {
+        loop {
+            let passed = self.passing.as_ref().map(|(at, _)| *at).filter(|at| *at <= now);
+            let ready = self.delayed.first().filter(|at| *at <= now);
+            // Who leaves first makes room.
+            if passed.is_some_and(|passed| ready.is_none_or(|ready| passed <= ready)) {
+                self.passes(out);
+            } else if ready.is_some() {
+                self.comes(now, out);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn passes(&mut self, out: &mut Outlet<F>) {
+        let Some((at, Waiting { frame, decision, .. })) = self.passing.take() else { return };
+        out.effects.leaves(decision.frame);
+        out.release(Item { frame, at });
+        self.next(at, out);
+    }
+
+    fn comes(&mut self, now: Time, out: &mut Outlet<F>) {
+        let Some((at, waiting)) = self.delayed.pop(now) else { return };
+        self.delayed_bytes -= u64::from(waiting.bytes);
+        self.queue.push(at, waiting, &mut Hits { out, ecn: self.ecn });
+        if self.passing.is_none() {
+            self.next(at, out);
+        }
+    }
+
+    /// The link is free at `at`.
+    fn next(&mut self, at: Time, out: &mut Outlet<F>) {
+        let Some(mut next) = self.queue.pop(at, &mut Hits { out, ecn: self.ecn }) else { return };
+        self.last = self.serving.pass(at, self.last, next.bytes);
+        next.decision.delay = self.last.since(next.came);
+        out.effects.delayed(next.decision.delay);
+        out.decided(|| next.decision.clone());
+        self.passing = Some((self.last, next));
+    }
+}

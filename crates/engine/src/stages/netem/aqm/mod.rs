@@ -1,0 +1,209 @@
+//! Queues before a rate that drop or mark frames before they are full: active queue management (RFC 7567).
+//!
+//! Each is one file, with its words, its defaults and its source, and one line in the list below.
+
+mod line;
+
+use super::grammar::Cursor;
+use super::queue::Bottleneck;
+use super::units_of_tc::Wrong;
+use crate::random::Random;
+use crate::stages::decision::mark;
+use crate::stages::{Decision, Fate, Outlet, nearest};
+pub(super) use line::Line;
+use measure::{DropReason, Effect};
+use packet::Frame;
+use std::collections::VecDeque;
+use std::fmt;
+use units::{ParseError, Span, Time};
+
+/// From the list of queues: modules, the enum of them, and its grammar.
+macro_rules! queues {
+    ($($module:ident :: $config:ident,)*) => {
+        $(mod $module;)*
+        $(pub(in crate::stages) use $module::$config;)*
+
+        /// Which queue is before the rate.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Aqm {
+            $(#[expect(missing_docs, reason = "each documents itself")] $config($config),)*
+        }
+
+        impl Aqm {
+            /// What each is called.
+            pub const NAMES: &'static [&'static str] = &[$($config::NAME),*];
+
+            /// Reads the name of a queue and its words.
+            pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
+                type Read = fn(&mut Cursor<'_>) -> Result<Aqm, ParseError>;
+                let named = |word: &str| -> Result<Read, Wrong> {
+                    $(if word == $config::NAME {
+                        return Ok(|cursor| $config::parse(cursor).map(Aqm::$config));
+                    })*
+                    let meant = nearest(word, Self::NAMES).map(|name| format!(", perhaps {name}")).unwrap_or_default();
+                    let known = Self::NAMES.join(", ");
+                    Err((
+                        format!("is no queue{meant}"),
+                        format!("write one of {known}, or limit 50ms for one that drops at its tail"),
+                    ))
+                };
+                cursor.value(named, "the name of a queue")?(cursor)
+            }
+
+            fn build<F: Frame + Send + 'static>(&self, rate: &Bottleneck, random: Random) -> Box<dyn Queue<F>> {
+                match self {
+                    $(Aqm::$config(config) => config.build(rate, random),)*
+                }
+            }
+        }
+
+        impl fmt::Display for Aqm {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Aqm::$config(config) => config.fmt(f),)*
+                }
+            }
+        }
+    };
+}
+
+queues! {
+    codel::Codel,
+    fq_codel::FqCodel,
+    pie::Pie,
+    red::Red,
+    step::Step,
+}
+
+/// How a queue is written and made. Implemented by each one's configuration.
+trait Configuration: Sized + fmt::Display {
+    const NAME: &'static str;
+    /// Reads what follows the name.
+    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError>;
+    fn build<F: Frame + Send + 'static>(&self, rate: &Bottleneck, random: Random) -> Box<dyn Queue<F>>;
+}
+
+/// A frame in the queue.
+struct Waiting<F> {
+    frame: F,
+    /// What is decided about it so far.
+    decision: Decision,
+    /// When it came to the stage.
+    came: Time,
+    /// Since when it waits for the rate.
+    since: Time,
+    /// Its bytes without FCS.
+    bytes: u32,
+}
+
+/// Frames that wait for the rate.
+trait Queue<F>: Send {
+    /// A frame comes.
+    fn push(&mut self, now: Time, frame: Waiting<F>, hits: &mut Hits<'_, F>);
+    /// The link is free: gives the frame that goes on it.
+    fn pop(&mut self, now: Time, hits: &mut Hits<'_, F>) -> Option<Waiting<F>>;
+    /// What waits.
+    fn backlog(&self) -> Backlog;
+    /// The queue is full. Gives one of its frames that is to be dropped instead of the one that comes, if there is such.
+    fn makes_room(&mut self) -> Option<Waiting<F>> {
+        None
+    }
+}
+
+/// Ends the ways of frames, or marks them.
+struct Hits<'a, F> {
+    out: &'a mut Outlet<F>,
+    ecn: bool,
+}
+
+impl<F: Frame> Hits<'_, F> {
+    /// A frame is chosen. It is marked where it may be; else it is gone.
+    fn hit(&mut self, mut waiting: Waiting<F>) -> Option<Waiting<F>> {
+        if self.ecn && mark(&mut waiting.frame) {
+            self.out.effects.count(Effect::Marked);
+            waiting.decision.fate = Fate::Mark;
+            return Some(waiting);
+        }
+        self.drop(waiting, DropReason::Early);
+        None
+    }
+
+    fn drop(&mut self, Waiting { frame, mut decision, .. }: Waiting<F>, reason: DropReason) {
+        decision.fate = Fate::Drop(reason);
+        self.out.decided(|| decision);
+        self.out.discard(frame, reason);
+    }
+}
+
+/// What waits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Backlog {
+    frames: u64,
+    bytes: u64,
+}
+
+/// Chooses frames of one queue.
+trait Manager: Send {
+    /// Whether to choose a frame that finds `backlog` waiting.
+    fn comes(&mut self, _now: Time, _backlog: Backlog) -> bool {
+        false
+    }
+    /// Whether to choose a frame of so many bytes that has `waited` and may go, and leaves `backlog` behind.
+    fn goes(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> bool {
+        false
+    }
+}
+
+/// Frames that go in the order in which they came, but for those that `manager` chooses.
+struct Fifo<F, M> {
+    frames: VecDeque<Waiting<F>>,
+    bytes: u64,
+    manager: M,
+}
+
+impl<F: Frame, M: Manager> Fifo<F, M> {
+    fn new(manager: M) -> Self {
+        Fifo { frames: VecDeque::new(), bytes: 0, manager }
+    }
+
+    fn take(&mut self) -> Option<Waiting<F>> {
+        let first = self.frames.pop_front()?;
+        self.bytes -= u64::from(first.bytes);
+        Some(first)
+    }
+}
+
+impl<F: Frame + Send, M: Manager> Queue<F> for Fifo<F, M> {
+    fn backlog(&self) -> Backlog {
+        Backlog { frames: self.frames.len() as u64, bytes: self.bytes }
+    }
+
+    fn push(&mut self, now: Time, frame: Waiting<F>, hits: &mut Hits<'_, F>) {
+        let stays = if self.manager.comes(now, self.backlog()) { hits.hit(frame) } else { Some(frame) };
+        if let Some(frame) = stays {
+            self.bytes += u64::from(frame.bytes);
+            self.frames.push_back(frame);
+        }
+    }
+
+    fn pop(&mut self, now: Time, hits: &mut Hits<'_, F>) -> Option<Waiting<F>> {
+        while let Some(first) = self.take() {
+            if !self.manager.goes(now, now.since(first.since), first.bytes, self.backlog()) {
+                return Some(first);
+            }
+            if let Some(marked) = hits.hit(first) {
+                return Some(marked);
+            }
+        }
+        None
+    }
+}
+
+/// True with this probability.
+fn happens(random: &mut Random, probability: f64) -> bool {
+    const ONE: u64 = 1 << 53;
+    (random.below(ONE) as f64) < probability * ONE as f64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use super::super::grammar::Cursor;
+use super::super::queue::Bottleneck;
+use super::{Backlog, Configuration, Fifo, Manager, Queue, happens};
+use crate::random::Random;
+use packet::Frame;
+use std::fmt;
+use units::{ParseError, Span, Time};
+
+/// PIE (RFC 8033): chooses arriving frames with a probability that a controller moves so that frames wait for `target`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pie {
+    /// The wait that it aims at.
+    pub target: Span,
+    /// How often the probability is moved.
+    pub tupdate: Span,
+}
+
+impl Configuration for Pie {
+    const NAME: &'static str = "pie";
+
+    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
+        let mut pie = Pie { target: Span::from_ms(15), tupdate: Span::from_ms(15) };
+        while let Some(word) = cursor.peek() {
+            let value = match word {
+                "target" => &mut pie.target,
+                "tupdate" => &mut pie.tupdate,
+                _ => break,
+            };
+            cursor.next();
+            *value = cursor.some_time()?;
+        }
+        Ok(pie)
+    }
+
+    fn build<F: Frame + Send + 'static>(&self, _: &Bottleneck, random: Random) -> Box<dyn Queue<F>> {
+        Box::new(Fifo::new(Controller {
+            config: self.clone(),
+            updates: Time::ZERO + self.tupdate,
+            probability: 0.0,
+            accumulated: 0.0,
+            delay: Span::ZERO,
+            delay_before: Span::ZERO,
+            burst: MAX_BURST,
+            random,
+        }))
+    }
+}
+
+impl fmt::Display for Pie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} target {} tupdate {}", Self::NAME, self.target, self.tupdate)
+    }
+}
+
+/// After a pause none is chosen for so long.
+const MAX_BURST: Span = Span::from_ms(150);
+/// In a queue of less than two of these none is chosen.
+const MEAN_PACKET: u64 = 1_024;
+/// Weights of the controller, in 1/s: of the wait beyond the target, and of how much the wait has grown.
+const ALPHA: f64 = 0.125;
+const BETA: f64 = 1.25;
+/// A small probability is moved in small steps: below the first of each, by so much less.
+const STEPS: [(f64, f64); 6] =
+    [(0.000_001, 2_048.0), (0.000_01, 512.0), (0.000_1, 128.0), (0.001, 32.0), (0.01, 8.0), (0.1, 2.0)];
+
+/// The state of RFC 8033, appendix A; the wait is measured by the time that the last frame to go had waited.
+struct Controller {
+    config: Pie,
+    /// When the probability is moved next.
+    updates: Time,
+    probability: f64,
+    accumulated: f64,
+    delay: Span,
+    /// At the last update.
+    delay_before: Span,
+    /// Allowance.
+    burst: Span,
+    random: Random,
+}
+
+impl Controller {
+    fn is_idle(&self) -> bool {
+        self.probability <= 0.0 && self.delay == Span::ZERO && self.delay_before == Span::ZERO && self.burst == MAX_BURST
+    }
+
+    fn update_until(&mut self, now: Time) {
+        while self.updates <= now {
+            self.update();
+            self.updates += self.config.tupdate;
+            if self.is_idle() {
+                // Nothing changes any more.
+                let rest = now.since(self.updates).as_ps() / self.config.tupdate.as_ps();
+                self.updates += self.config.tupdate * rest;
+            }
+        }
+    }
+
+    fn update(&mut self) {
+        let (now, before) = (self.delay.as_secs_f64(), self.delay_before.as_secs_f64());
+        let mut change = ALPHA * (now - self.config.target.as_secs_f64()) + BETA * (now - before);
+        if let Some((_, less)) = STEPS.iter().find(|(below, _)| self.probability < *below) {
+            change /= less;
+        }
+        if self.probability >= 0.1 {
+            change = change.min(0.02);
+        }
+        self.probability += change;
+        if self.delay == Span::ZERO && self.delay_before == Span::ZERO {
+            self.probability *= 0.98;
+        }
+        self.probability = self.probability.clamp(0.0, 1.0);
+        let half = self.config.target.as_ps() / 2;
+        let short = self.delay.as_ps() < half && self.delay_before.as_ps() < half;
+        self.delay_before = self.delay;
+        self.burst = self.burst - self.config.tupdate.min(self.burst);
+        if self.probability <= 0.0 && short {
+            self.burst = MAX_BURST;
+        }
+    }
+}
+
+impl Manager for Controller {
+    fn comes(&mut self, now: Time, backlog: Backlog) -> bool {
+        self.update_until(now);
+        let short = self.delay_before.as_ps() < self.config.target.as_ps() / 2 && self.probability < 0.2;
+        if self.burst > Span::ZERO || short || backlog.bytes <= 2 * MEAN_PACKET {
+            return false;
+        }
+        // Neither two at once nor none for long, RFC 8033, section 5.4.
+        self.accumulated = if self.probability <= 0.0 { 0.0 } else { self.accumulated + self.probability };
+        let chosen = self.accumulated >= 0.85
+            && (self.accumulated >= 8.5 || happens(&mut self.random, self.probability));
+        if chosen {
+            self.accumulated = 0.0;
+        }
+        chosen
+    }
+
+    fn goes(&mut self, now: Time, waited: Span, _: u32, backlog: Backlog) -> bool {
+        self.update_until(now);
+        self.delay = if backlog.frames == 0 { Span::ZERO } else { waited };
+        false
+    }
+}

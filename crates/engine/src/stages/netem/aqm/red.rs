@@ -1,0 +1,132 @@
+use super::super::grammar::Cursor;
+use super::super::queue::Bottleneck;
+use super::super::units_of_tc as tc;
+use super::{Backlog, Configuration, Fifo, Manager, Queue, happens};
+use crate::random::Random;
+use packet::Frame;
+use std::fmt;
+use units::{PS_PER_S, ParseError, Share, Time};
+
+/// RED (Floyd and Jacobson 1993): chooses arriving frames with a probability that grows with the mean length of the queue,
+/// and drops all above `max`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Red {
+    /// Up to this mean, in bytes without FCS, none is chosen.
+    pub min: u64,
+    /// From this mean on all are.
+    pub max: u64,
+    /// The probability just below `max`.
+    pub probability: Share,
+    /// What each frame's look at the queue counts for in the mean.
+    pub weight: Share,
+}
+
+impl Configuration for Red {
+    const NAME: &'static str = "red";
+
+    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
+        const HOW: &str = "write queue red min 30KiB max 90KiB";
+        let (mut min, mut max) = (None, None);
+        let (mut probability, mut weight) = (Share::from_ppb(20_000_000), Share::from_ppb(2_000_000));
+        while let Some(word) = cursor.peek() {
+            let end = match word {
+                "min" => &mut min,
+                "max" => &mut max,
+                "probability" | "weight" => {
+                    cursor.next();
+                    let share = cursor.value(tc::share, "a share such as 2%")?;
+                    if share == Share::default() {
+                        return Err(cursor.error("chooses no frame ever", "write more than 0%"));
+                    }
+                    *if word == "weight" { &mut weight } else { &mut probability } = share;
+                    continue;
+                }
+                _ => break,
+            };
+            cursor.next();
+            let size = |word: &str| units::parse_size(word).map_err(|error| ("is no size".into(), error.to_string()));
+            *end = Some(cursor.value(size, "a size such as 30KiB")?);
+        }
+        let (Some(min), Some(max)) = (min, max) else {
+            return Err(cursor.error("ends a queue that has to say between which lengths it chooses", HOW));
+        };
+        if min >= max {
+            return Err(cursor.error("ends a queue whose max is not above its min", HOW));
+        }
+        Ok(Red { min, max, probability, weight })
+    }
+
+    fn build<F: Frame + Send + 'static>(&self, rate: &Bottleneck, random: Random) -> Box<dyn Queue<F>> {
+        Box::new(Fifo::new(self.early(rate.mean_bps(), random)))
+    }
+}
+
+impl Red {
+    pub(super) fn early(&self, bps: f64, random: Random) -> Early {
+        Early {
+            config: self.clone(),
+            mean: 0.0,
+            since_last: None,
+            idle: Some(Time::ZERO),
+            typical_ps: (TYPICAL * 8 * PS_PER_S) as f64 / bps,
+            random,
+        }
+    }
+}
+
+impl fmt::Display for Red {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Red { min, max, probability, weight } = self;
+        write!(f, "{} min {min}B max {max}B probability {probability} weight {weight}", Self::NAME)
+    }
+}
+
+/// Bytes of a typical frame: while the link is idle the mean falls as if such frames found nobody waiting.
+const TYPICAL: u64 = 1_000;
+
+/// The state of section 4 of the paper.
+pub(super) struct Early {
+    config: Red,
+    /// Of the queue, in bytes.
+    mean: f64,
+    /// Frames since the last that was chosen; `None` below `min`.
+    since_last: Option<u64>,
+    /// Since when nobody waits.
+    idle: Option<Time>,
+    /// How long a typical frame is on the link.
+    typical_ps: f64,
+    random: Random,
+}
+
+impl Manager for Early {
+    fn comes(&mut self, now: Time, backlog: Backlog) -> bool {
+        let weight = self.config.weight.as_f64();
+        match self.idle.take() {
+            Some(since) => self.mean *= (1.0 - weight).powf(now.since(since).as_ps() as f64 / self.typical_ps),
+            None => self.mean += weight * (backlog.bytes as f64 - self.mean),
+        }
+        let (min, max) = (self.config.min as f64, self.config.max as f64);
+        if self.mean < min {
+            self.since_last = None;
+            return false;
+        }
+        if self.mean >= max {
+            self.since_last = Some(0);
+            return true;
+        }
+        let since = self.since_last.map_or(0, |since| since + 1);
+        let share = self.config.probability.as_f64() * (self.mean - min) / (max - min);
+        // Spread evenly instead of by chance alone: the next choice comes after 1 to 1 ÷ share frames.
+        let left = 1.0 - since as f64 * share;
+        let chosen = left <= share || happens(&mut self.random, share / left);
+        self.since_last = Some(if chosen { 0 } else { since });
+        chosen
+    }
+
+    fn goes(&mut self, now: Time, _: units::Span, _: u32, backlog: Backlog) -> bool {
+        if backlog.frames == 0 {
+            self.idle = Some(now);
+        }
+        false
+    }
+}

@@ -1,0 +1,48 @@
+use super::super::grammar::{self, Cursor};
+use super::super::queue::{Bottleneck, QueueLimit};
+use super::{Backlog, Configuration, Fifo, Manager, Queue};
+use crate::random::Random;
+use packet::Frame;
+use std::fmt;
+use units::{ParseError, Span, Time};
+
+/// Chooses each frame that finds more than so much in the queue, or has waited for longer: the marking of DCTCP (RFC 8257,
+/// section 3.1) and of a shallow queue for L4S (RFC 9332).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// More than this.
+    pub above: QueueLimit,
+}
+
+impl Configuration for Step {
+    const NAME: &'static str = "step";
+
+    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
+        cursor.exactly("above", "queue step above 65")?;
+        Ok(Step { above: grammar::limit(cursor)? })
+    }
+
+    fn build<F: Frame + Send + 'static>(&self, _: &Bottleneck, _: Random) -> Box<dyn Queue<F>> {
+        Box::new(Fifo::new(self.above))
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} above {}", Self::NAME, self.above)
+    }
+}
+
+impl Manager for QueueLimit {
+    fn comes(&mut self, _: Time, backlog: Backlog) -> bool {
+        match *self {
+            QueueLimit::Frames(most) => backlog.frames > most,
+            QueueLimit::Bytes(most) => backlog.bytes > most,
+            QueueLimit::Wait(_) => false,
+        }
+    }
+
+    fn goes(&mut self, _: Time, waited: Span, _: u32, _: Backlog) -> bool {
+        matches!(*self, QueueLimit::Wait(most) if waited > most)
+    }
+}

@@ -1,0 +1,246 @@
+//! Effects of queues on a link, in time without a clock.
+
+use super::super::Netem;
+use crate::random::Random;
+use crate::stages::{Configuration, Item, Outlet};
+use measure::{DropReason, Effect};
+use packet::{Frame, HeapFrame};
+use units::{Span, Time};
+
+/// A frame of `bytes` without FCS: UDP over IPv4 from a port, able to carry the mark.
+fn frame(port: u16, bytes: usize) -> HeapFrame {
+    let mut frame = vec![0; bytes];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..16].copy_from_slice(&[0x45, 0x02]);
+    frame[16..18].copy_from_slice(&(bytes as u16 - 14).to_be_bytes());
+    frame[23] = 17;
+    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[34..36].copy_from_slice(&port.to_be_bytes());
+    HeapFrame::new(frame)
+}
+
+fn port(frame: &HeapFrame) -> u16 {
+    u16::from_be_bytes([frame.bytes()[34], frame.bytes()[35]])
+}
+
+/// Sends frames, each at its time, through a SPEC; those that left with their waits, in ms.
+fn run(spec: &str, frames: impl IntoIterator<Item = (Time, HeapFrame)>) -> (Outlet<HeapFrame>, Vec<f64>) {
+    let mut stage = Netem::parse_spec(spec).expect(spec).build::<HeapFrame>(Random::stream(1, "test"));
+    let mut out = Outlet::default();
+    let mut came = std::collections::HashMap::new();
+    let mut count = 0;
+    for (number, (at, mut frame)) in frames.into_iter().enumerate() {
+        while let Some(deadline) = stage.deadline().filter(|deadline| *deadline < at) {
+            stage.wake(deadline, &mut out);
+        }
+        frame.set_tag(number as u32);
+        came.insert(number as u32, at);
+        stage.push(at, &mut vec![Item { frame, at }], &mut out);
+        count += 1;
+    }
+    while let Some(deadline) = stage.deadline() {
+        stage.wake(deadline, &mut out);
+    }
+    assert_eq!((stage.held(), out.released.len() + out.dropped.len()), (0, count), "{spec}: the books balance");
+    let wait = |item: &Item<HeapFrame>| item.at.since(came[&item.frame.tag()]).as_secs_f64() * 1e3;
+    let waits = out.released.iter().map(wait).collect();
+    (out, waits)
+}
+
+/// Frames of 1 500 B every `gap`, for `s` seconds.
+fn every(gap: Span, s: u64) -> impl Iterator<Item = (Time, HeapFrame)> {
+    (0..s * 1_000_000_000_000 / gap.as_ps()).map(move |n| (Time::ZERO + gap * n, frame(1, 1_500)))
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn early(out: &Outlet<HeapFrame>) -> usize {
+    out.dropped.iter().filter(|(_, reason)| *reason == DropReason::Early).count()
+}
+
+/// At 12 Mbit/s a frame of 1 500 B takes 1 ms.
+const MS: fn(u64) -> Span = Span::from_ms;
+
+#[test]
+fn every_queue_reads_back() {
+    for (spec, name) in [
+        ("queue codel", "codel target 5ms interval 100ms"),
+        ("queue codel interval 20ms target 1ms", "codel target 1ms interval 20ms"),
+        ("queue pie", "pie target 15ms tupdate 15ms"),
+        ("queue red max 90KiB min 30KiB", "red min 30720B max 92160B probability 2% weight 0.2%"),
+        ("queue step above 1ms", "step above 1ms"),
+        ("queue step above 65", "step above 65"),
+        ("queue fq_codel quantum 300 target 1ms", "fq_codel target 1ms interval 100ms quantum 300"),
+    ] {
+        let netem = Netem::parse_spec(&format!("rate 10mbit {spec} ecn")).expect(spec);
+        assert_eq!(netem.aqm.as_ref().map(ToString::to_string).as_deref(), Some(name));
+        let text = netem.to_string();
+        assert_eq!(Netem::parse(&text.split(' ').skip(1).collect::<Vec<_>>()).as_ref(), Ok(&netem), "{text}");
+    }
+}
+
+#[test]
+fn what_does_not_go_with_a_queue_is_refused() {
+    for (spec, why) in [
+        ("queue codel", "add rate"),
+        ("rate 10mbit queue codl", "perhaps codel"),
+        ("rate 10mbit queue", "has no value"),
+        ("rate 10mbit queue codel target 0ms", "no time at all"),
+        ("rate 10mbit queue red", "between which lengths"),
+        ("rate 10mbit queue red min 30KiB max 30KiB", "not above its min"),
+        ("rate 10mbit queue red min 30KiB max 90KiB probability 0%", "chooses no frame"),
+        ("rate 10mbit queue step 65", "queue step above 65"),
+        ("rate 10mbit queue fq_codel quantum 0", "no flow"),
+        ("rate 10mbit queue fq_codel keep-order", "take turns"),
+        ("rate 10mbit queue codel limit 50ms", "bounds the wait"),
+        ("rate 10mbit queue codel slot 1ms", "slot"),
+        ("rate 10mbit codel", "write rate 10mbit queue codel"),
+    ] {
+        let error = Netem::parse_spec(spec).expect_err(spec).to_string();
+        assert!(error.contains(why), "{spec}: {error}");
+    }
+}
+
+#[test]
+fn a_queue_that_chooses_nobody_is_one_that_drops_at_its_tail() {
+    // In bursts, of any size, with a jitter: the same departures to the ps.
+    let mut random = Random::stream(3, "sizes");
+    let frames: Vec<_> =
+        (0..3_000_u64).map(|n| (Time::ZERO + MS(1) * (n / 7 * 3), frame(1, 60 + random.below(1_440) as usize))).collect();
+    for spec in ["rate 12mbit limit 20", "delay 10ms 3ms rate 7mbit limit 30KiB", "delay 2ms rate 9mbit 20 48 5 limit 40"] {
+        let (plain, waits) = run(spec, frames.clone());
+        for queue in ["codel target 10s", "step above 1000", "red min 1GiB max 2GiB", "pie target 10s"] {
+            let (queued, others) = run(&format!("{spec} queue {queue}"), frames.clone());
+            assert!(!plain.dropped.is_empty() && early(&queued) == 0);
+            assert_eq!((waits.len(), plain.dropped.len()), (others.len(), queued.dropped.len()), "{spec} {queue}");
+            assert!(plain.released.iter().zip(&queued.released).all(|(a, b)| a.at == b.at), "{spec} {queue}");
+        }
+    }
+}
+
+#[test]
+fn codel_chooses_when_rfc_8289_says() {
+    // 2 ms of frames in each ms: the queue grows by 1 ms in each. Frame n comes at n/2 ms and would go at n ms.
+    let (out, _) = run("rate 12mbit queue codel limit 100000", every(Span::from_us(500), 1));
+    let mut dropped: Vec<u32> = out.dropped.iter().map(|(frame, _)| frame.tag()).collect();
+    dropped.sort_unstable();
+    // At 10 ms frame 10 has waited for 5 ms. 100 ms later the first one is dropped, and the next 100 ms after it, then
+    // 100 ÷ √2 and 100 ÷ √3 ms later. One that is dropped takes no time of the link.
+    assert_eq!(dropped[..4], [110, 211, 283, 342], "{:?}", &dropped[..8]);
+}
+
+#[test]
+fn codel_bounds_the_wait_that_a_tail_does_not() {
+    // A sender that sends 5 % more than the link takes; TCP would slow down.
+    let load = || every(Span::from_us(952), 60);
+    let (tail, waits) = run("rate 12mbit limit 1000", load());
+    assert!(early(&tail) == 0 && median(&waits[30_000..]) > 900.0, "{}", median(&waits[30_000..]));
+    let (codel, waits) = run("rate 12mbit limit 1000 queue codel", load());
+    let (late, share) = (median(&waits[30_000..]), early(&codel) as f64 / 63_000.0);
+    assert!(late < 40.0 && (0.03..0.07).contains(&share), "{late} ms, {share} dropped");
+}
+
+#[test]
+fn pie_holds_the_wait_near_its_target() {
+    for (target, over) in [(15.0, 952), (40.0, 833)] {
+        let (out, waits) = run(&format!("rate 12mbit limit 1000 queue pie target {target}ms"), every(Span::from_us(over), 120));
+        let late = &waits[waits.len() / 2..];
+        let mean = late.iter().sum::<f64>() / late.len() as f64;
+        // A frame is a ms on the link itself.
+        assert!((mean - 1.0 - target).abs() < 0.2 * target, "{mean} ms for {target}");
+        let share = early(&out) as f64 / (waits.len() + out.dropped.len()) as f64;
+        assert!((share - (1.0 - over as f64 / 1_000.0)).abs() < 0.02, "{share} dropped");
+    }
+    // For the first 150 ms none is chosen.
+    let (out, _) = run("rate 12mbit limit 10000 queue pie", every(Span::from_us(100), 1));
+    let first = out.dropped.iter().map(|(frame, _)| frame.tag()).min().expect("some are dropped");
+    assert!(first > 1_500, "frame {first} came at {} ms", first / 10);
+}
+
+#[test]
+fn red_chooses_by_the_mean_length() {
+    // The queue stays where it was filled to: 40 frames of 1 500 B = 60 000 B, half of the way from min to max.
+    let full = (0..40).map(|_| (Time::ZERO, frame(1, 1_500)));
+    let steady = every(MS(1), 200).map(|(at, frame)| (at + Span::from_us(1), frame));
+    let spec = "rate 12mbit limit 10000 queue red min 30kB max 90kB probability 10% weight 1%";
+    let (out, waits) = run(spec, full.chain(steady));
+    // 5 % there; what is dropped makes the queue shorter, so that it ends where none is: 20 wait and one is on the link.
+    let last = &waits[waits.len() - 1_000..];
+    assert!(early(&out) >= 15 && median(last) < 22.5, "{} dropped, {} ms", early(&out), median(last));
+    // Above max all are, whoever may carry the mark or not.
+    let (out, waits) = run("rate 12mbit limit 10000 queue red min 15kB max 30kB weight 10%", every(Span::from_us(500), 10));
+    let most = waits.iter().copied().fold(0.0, f64::max);
+    assert!(most < 60.0, "{most} ms");
+    assert!((early(&out) as f64 / 20_000.0 - 0.5).abs() < 0.02, "{}", early(&out));
+}
+
+#[test]
+fn red_spreads_its_choices() {
+    // A mean that stays: 60 000 B, a share of 5 %. Evenly spread over 1 to 19 frames between two (mean 10), where chance alone
+    // would have gaps beyond 40 in each eighth.
+    let mut red = match Netem::parse_spec("rate 12mbit queue red min 30kB max 90kB probability 10%").expect("a SPEC").aqm {
+        Some(super::Aqm::Red(red)) => red.early(12e6, Random::stream(1, "test")),
+        other => panic!("{other:?}"),
+    };
+    let backlog = super::Backlog { frames: 40, bytes: 60_000 };
+    let chosen: Vec<usize> =
+        (0..200_000).filter(|_| super::Manager::comes(&mut red, Time::ZERO, backlog)).skip(500).collect();
+    let gaps: Vec<usize> = chosen.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let mean = gaps.iter().sum::<usize>() as f64 / gaps.len() as f64;
+    assert!((mean - 10.0).abs() < 0.2 && gaps.iter().max() <= Some(&20), "{mean}, {:?}", gaps.iter().max());
+}
+
+#[test]
+fn a_step_marks_what_finds_more_than_so_much() {
+    // Twenty at once: one goes, and 19 wait.
+    let burst = || (0..20).map(|_| (Time::ZERO, frame(1, 1_500)));
+    let marked = |out: &Outlet<HeapFrame>| -> Vec<u32> {
+        let ce = out.released.iter().filter(|item| item.frame.bytes()[15] & 3 == 3);
+        ce.map(|item| item.frame.tag()).collect()
+    };
+    let from = |first: u32| (first..20).collect::<Vec<_>>();
+    // The frame that finds six waiting is the eighth; 1 500 B × 5 are no more than 7 500 B; at 5 ms the sixth has waited.
+    for (above, first) in [("5", 7), ("7500B", 7), ("5ms", 6)] {
+        let (out, _) = run(&format!("rate 12mbit queue step above {above} ecn"), burst());
+        assert_eq!((marked(&out), early(&out)), (from(first), 0), "above {above}");
+        assert_eq!(out.effects.counted(Effect::Marked), 20 - u64::from(first));
+        let (out, _) = run(&format!("rate 12mbit queue step above {above}"), burst());
+        assert!(marked(&out).is_empty() && early(&out) > 0, "above {above}: dropped where no mark is asked");
+    }
+}
+
+#[test]
+fn flows_take_turns_and_who_begins_goes_first() {
+    // One flow fills the queue; another sends a frame of 100 B every 10 ms.
+    let bulk = every(Span::from_us(500), 10);
+    let sparse = (0..1_000).map(|n| (Time::ZERO + MS(10) * n + Span::from_us(3), frame(2, 100)));
+    let mut frames: Vec<_> = bulk.chain(sparse).collect();
+    frames.sort_by_key(|(at, _)| *at);
+    let waits_of = |spec: &str, of: u16| {
+        let (out, waits) = run(spec, frames.clone());
+        let waits = out.released.iter().zip(waits).filter(|(item, _)| port(&item.frame) == of).map(|(_, wait)| wait);
+        waits.collect::<Vec<_>>()
+    };
+    // Behind one frame of the other at most, and its own 67 us; the first behind two, since both begin.
+    let sparse = waits_of("rate 12mbit limit 500 queue fq_codel", 2);
+    assert!(sparse.len() == 1_000 && sparse[1..].iter().all(|wait| *wait < 1.07), "{sparse:?}");
+    assert!(waits_of("rate 12mbit limit 500", 2).len() < 100, "a tail that is full has no room for it");
+
+    // Three that send as much as they can have the same share, whatever their frames' lengths.
+    let greedy = (0..30_000_u64).flat_map(|n| {
+        let at = Time::ZERO + Span::from_us(300) * n;
+        [(at, frame(1, 1_500)), (at, frame(2, 300)), (at, frame(2, 300)), (at, frame(3, 700))]
+    });
+    let (out, _) = run("rate 12mbit limit 300 queue fq_codel", greedy);
+    let mut bytes = [0_u64; 3];
+    out.released.iter().for_each(|item| bytes[usize::from(port(&item.frame)) - 1] += item.frame.bytes().len() as u64);
+    let total: u64 = bytes.iter().sum();
+    // The second sends 16 Mbit/s, the third 18.7, the first 40: each may have 4.
+    assert!(bytes.iter().all(|bytes| (*bytes as f64 / total as f64 - 1.0 / 3.0).abs() < 0.01), "{bytes:?}");
+    let full = out.dropped.iter().filter(|(_, reason)| *reason == DropReason::Queue).count();
+    assert!(full > 0, "what is beyond the limit is dropped at the head of who has most");
+}
