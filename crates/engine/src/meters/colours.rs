@@ -1,7 +1,7 @@
 use super::gcra::{SIDE, Word};
 use super::{Bucket, Key, Moment, Users, parse_depth, value};
 use std::fmt;
-use units::{BitRate, ParseError};
+use units::{BitRate, ParseError, Span, Time};
 
 /// A three-colour marker of the RFCs. The committed rate and burst are the limiter's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +54,9 @@ pub(crate) struct Seconds {
     bucket: Option<Bucket>,
     /// For RFC 2697 what the excess bucket lacks, else its theoretical arrival time; in ticks.
     words: Vec<u64>,
-    /// Who has the slot: a new user starts with full buckets.
-    owners: Vec<u64>,
+    /// The words of the first buckets as they were left: one that is another is of a new user in that slot, who starts
+    /// with full buckets.
+    left: Vec<u64>,
 }
 
 impl Colours {
@@ -101,6 +102,16 @@ impl Colours {
             | Marker::Rfc4115 { excess: rate, excess_burst: burst } => Bucket::new(rate, burst).map(Some),
         }
     }
+
+    /// How long the second bucket takes at most to be full, once the first one is and no frame takes from either.
+    pub(crate) fn fills_in(&self, committed: &Bucket) -> Span {
+        let full = match (self.marker, self.check(committed)) {
+            (Marker::Rfc2697 { excess_burst }, _) => committed.when(committed.cost(excess_burst * 8)),
+            (_, Ok(Some(second))) => second.when(second.depth()),
+            _ => Time::ZERO,
+        };
+        full.since(Time::ZERO)
+    }
 }
 
 impl fmt::Display for Colours {
@@ -117,7 +128,7 @@ impl fmt::Display for Colours {
 impl Seconds {
     /// Full second buckets for a table of `capacity` users; `bucket` as [`Colours::check`] gave it.
     pub(crate) fn new(colours: Colours, bucket: Option<Bucket>, capacity: usize) -> Self {
-        Seconds { colours, bucket, words: vec![0; capacity], owners: vec![0; capacity] }
+        Seconds { colours, bucket, words: vec![0; capacity], left: vec![0; capacity] }
     }
 
     /// Whether the colour that frames come with counts.
@@ -137,24 +148,24 @@ impl Seconds {
     ) -> Option<Colour> {
         let word = users.word(slot);
         let number = slot as usize;
-        if self.owners[number] != key.mixed() {
-            self.owners[number] = key.mixed();
-            self.words[number] = 0;
-        }
         loop {
             let seen = word.read();
             let bucket = users.bucket_of(slot, key, seen)?;
+            if self.left[number] != seen {
+                self.words[number] = 0;
+            }
             let (side, tat) = (seen & SIDE, seen & !SIDE);
             let clock = bucket.clock(at);
             let cost = bucket.cost(bits);
             let committed =
                 came == Colour::Green && cost <= bucket.depth() && tat.max(clock) + cost <= clock + bucket.depth();
             let charged = side | tat.max(clock).saturating_add(cost);
+            // The same bucket, and it tells that the user is there: none makes room whose second bucket is not full.
+            let full = side | tat.max(clock);
             let (colour, first, second) = match self.colours.marker {
                 Marker::Rfc2697 { excess_burst } => {
                     // What the first bucket could not hold since it was full went to the second.
                     let lacks = self.words[number].saturating_sub(clock.saturating_sub(tat));
-                    let full = side | tat.max(clock);
                     if committed {
                         (Colour::Green, charged, lacks)
                     } else if came != Colour::Red && lacks.saturating_add(cost) <= bucket.cost(excess_burst * 8) {
@@ -175,13 +186,14 @@ impl Seconds {
                     match (committed, conforms) {
                         (true, true) if peak => (Colour::Green, charged, after),
                         (true, _) if !peak => (Colour::Green, charged, tat),
-                        (false, true) => (Colour::Yellow, seen, after),
+                        (false, true) => (Colour::Yellow, full, after),
                         _ => (Colour::Red, seen, tat),
                     }
                 }
             };
-            // Only a change of rates can come between.
+            // Only its making room can come between.
             if first == seen || word.replace(seen, first).is_ok() {
+                self.left[number] = first;
                 self.words[number] = second;
                 return Some(colour);
             }
@@ -192,7 +204,6 @@ impl Seconds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use units::{Span, Time};
 
     /// Colours of frames of these bytes at these milliseconds: committed 1 Mbit/s (125 B/ms), 1 000 B.
     fn colours(text: &str, frames: &[(u64, u64)]) -> String {

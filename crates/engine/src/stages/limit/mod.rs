@@ -323,7 +323,9 @@ impl Limit {
         let bucket = self.bucket().expect("a bucket that was checked");
         let default = (self.unknown == Unknown::Default).then_some(bucket);
         let meter = self.algorithm.meter(workers.max(self.workers), self.users);
-        let users = Users::in_memory(self.users, self.idle, default, seed, self.shared.advise);
+        // Who makes room before the second bucket is full would have a full one on coming back.
+        let idle = self.colours.map_or(self.idle, |colours| self.idle.max(colours.fills_in(&bucket)));
+        let users = Users::in_memory(self.users, idle, default, seed, self.shared.advise);
         let limiter = Limiter::new(users, meter, self.key, self.mode == Mode::Shape);
         if let Some(rates) = &self.shared.loaded {
             limiter.users.give(rates).expect("a new table has room for as many as were counted");

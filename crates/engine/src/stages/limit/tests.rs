@@ -62,6 +62,43 @@ fn police_drops_what_exceeds_and_users_do_not_share() {
 }
 
 #[test]
+fn who_makes_room_for_others_has_no_fuller_second_bucket_afterwards() {
+    let colours = |text: &str, users: usize, frames: &[(u64, u16, usize)]| {
+        let config = config(&format!("limit key dst-ip rate 1Mbps burst 1000B users {users} idle 1ms colours {text}"));
+        let (_, out) = run(&config, frames);
+        let report = report(&config);
+        let yellow = report.yellow.expect("a marker").frames;
+        assert!(!out.dropped.iter().any(|(_, reason)| *reason == DropReason::NoRoom));
+        (report.conforming.frames, yellow, report.exceeding.frames - yellow, report.users.reclaimed)
+    };
+    // Users 2 to 5 come to a table of five. The bucket of the first is full after 8 ms, the excess after 2 s.
+    let frames: Vec<_> = [(0, 1, 1_000); 4].into_iter().chain((2..6).map(|user| (100, user, 64))).collect();
+    for text in ["rfc4115 eir 8kbps ebs 2000B", "rfc2698 pir 1Mbps pbs 3000B", "rfc2697 ebs 2000B"] {
+        for back in [110, 1_200, 5_000] {
+            let came = [(back, 1, 1_000); 4];
+            let frames: Vec<_> = frames.iter().copied().chain(came).collect();
+            let (room, none) = (colours(text, 5, &frames), colours(text, 100, &frames));
+            assert_eq!((room.0, room.1, room.2), (none.0, none.1, none.2), "{text}, back after {back} ms");
+        }
+    }
+    // A user none of whose frames is green is there all the same.
+    let frames: Vec<_> = (0..400).map(|i| (i, 1 + u16::from(i % 100 == 50) * (1 + i as u16 / 100), 1_001)).collect();
+    let (room, none) = ((colours("rfc4115 eir 8kbps ebs 2002B", 5, &frames)), colours("rfc4115 eir 8kbps ebs 2002B", 100, &frames));
+    assert_eq!(room, none);
+}
+
+#[test]
+fn who_comes_back_to_the_same_place_has_a_full_second_bucket() {
+    let config = config("limit key dst-ip rate 1Mbps burst 1000B users 4 idle 1ms colours rfc2697 ebs 2000B");
+    // The fourth user has the first two make room and takes the place of the second; the first gets its own again.
+    let frames = [(0, 1, 1_000), (0, 1, 2_000), (0, 2, 64), (99, 3, 1_000), (100, 4, 64), (100, 1, 1_000), (100, 1, 2_000)];
+    run(&config, &frames);
+    let report = report(&config);
+    assert_eq!(report.users.reclaimed, 2);
+    assert_eq!((report.conforming.frames, report.yellow.map(|frames| frames.frames)), (5, Some(2)));
+}
+
+#[test]
 fn shape_asks_for_buffers_for_a_line_and_for_one_user() {
     let room = |text: &str| config(text).room();
     // 100 ms of full frames at 10 Gbit/s, and of 64 B at the user's rate.
