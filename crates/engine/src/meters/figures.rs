@@ -9,10 +9,11 @@ const WINDOWS: [(&str, Span); 3] =
 const IN_LONGER: u32 = 10;
 /// Steps of a histogram in a whole.
 const STEPS: f64 = 10_000.0;
-/// The largest ratio that has a step of its own.
-const MOST: usize = 5;
-/// The last step, and how many steps a table has.
-const LAST: usize = MOST * STEPS as usize;
+/// From this ratio on steps widen with it: they are the upper bits of its number, as many as tell 1/10 000 of it.
+const WIDER_FROM: f64 = 5.0;
+const LOWER_BITS: u32 = f64::MANTISSA_DIGITS - 1 - 14;
+/// The last step before, and how many steps a table has.
+const LAST: usize = WIDER_FROM as usize * STEPS as usize;
 const TABLE: usize = 512;
 
 /// How near users come to their rates: obtained ÷ asked over windows of 10 ms, 100 ms and 1 s.
@@ -65,7 +66,7 @@ struct State {
     limited_before: bool,
 }
 
-/// Ratios that were obtained, to 1/10 000, and the least and largest exactly.
+/// Ratios that were obtained, to 1/10 000, above 5 of themselves, and the least and largest exactly.
 #[derive(Debug)]
 struct Ratios {
     /// How often each step came, in tables that are found when their first one comes: all together take 0.4 MB, of
@@ -207,7 +208,7 @@ impl Figures {
 
 impl Ratios {
     fn add(&mut self, ratio: f64) {
-        let step = ((ratio * STEPS + 0.5) as usize).min(LAST);
+        let step = step(ratio);
         if self.counts.len() <= step / TABLE {
             self.counts.resize_with(step / TABLE + 1, Vec::new);
         }
@@ -228,24 +229,25 @@ impl Ratios {
     }
 
     fn obtained(&self, window: &'static str) -> Obtained {
-        let ratio = |step: usize| step as f64 / STEPS;
-        let mut median = 0;
+        let mut median = 0.0;
         let mut below = 0;
-        let mut errors = vec![0_u64; LAST + 1];
+        let mut errors = Vec::new();
         for (step, count) in self.steps() {
+            let ratio = ratio(step);
             if below * 2 < self.windows {
-                median = step;
+                median = ratio;
             }
             below += count;
-            errors[step.abs_diff(STEPS as usize)] += count;
+            errors.push(((ratio - 1.0).abs(), count));
         }
-        let mut p99 = 0;
+        errors.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let mut p99 = 0.0;
         below = 0;
-        for (step, count) in errors.iter().enumerate() {
+        for (error, count) in errors {
             if below * 100 >= self.windows * 99 {
                 break;
             }
-            p99 = step;
+            p99 = error;
             below += count;
         }
         let worst_error = (self.largest - 1.0).abs().max((self.least - 1.0).abs());
@@ -253,10 +255,27 @@ impl Ratios {
             window,
             windows: self.windows,
             least: self.least,
-            median: ratio(median),
+            median: median.clamp(self.least, self.largest),
             largest: self.largest,
-            p99_error: ratio(p99).min(worst_error),
+            p99_error: p99.min(worst_error),
             worst_error,
+        }
+    }
+}
+
+/// The step of a ratio.
+fn step(ratio: f64) -> usize {
+    let upper = |ratio: f64| (ratio.to_bits() >> LOWER_BITS) as usize;
+    if ratio < WIDER_FROM { (ratio * STEPS + 0.5) as usize } else { LAST + upper(ratio) - upper(WIDER_FROM) }
+}
+
+/// The ratio that a step stands for: its middle.
+fn ratio(step: usize) -> f64 {
+    match step.checked_sub(LAST) {
+        None | Some(0) => step as f64 / STEPS,
+        Some(wider) => {
+            let upper = (WIDER_FROM.to_bits() >> LOWER_BITS) + wider as u64;
+            f64::from_bits(upper << LOWER_BITS | 1 << (LOWER_BITS - 1))
         }
     }
 }
@@ -284,6 +303,32 @@ mod tests {
         assert!((short.median - 0.8).abs() < 1e-9 && (short.largest - 1.2).abs() < 1e-9);
         assert!((short.worst_error - 0.2).abs() < 1e-9 && (short.p99_error - 0.2).abs() < 1e-9);
         assert!((short.least - 0.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn users_who_get_a_multiple_of_their_rate_have_its_median() {
+        // 1 kbit/s is 1.25 B in 10 ms: yellow frames, or a bucket that lets one long frame pass now and then.
+        for got in [7, 64, 1_518, 9_018, u32::MAX] {
+            let mut figures = Figures::new(1, false);
+            for window in 0..200_u64 {
+                let at = Time::ZERO + Span::from_ms(window * 10);
+                figures.record(0, at, (got, got), || Some(1_000), true);
+            }
+            let short = figures.obtained()[0];
+            let asked = f64::from(got) / 1.25;
+            assert_eq!((short.windows, short.largest), (198, asked));
+            assert!((short.median / asked - 1.0).abs() < 1e-4, "{short:?}");
+            assert!((short.p99_error / (asked - 1.0) - 1.0).abs() < 1e-4, "{short:?}");
+        }
+    }
+
+    #[test]
+    fn steps_are_as_fine_as_told() {
+        let ratios = (0..2_000_000).map(|i| f64::from(i) * 0.000_007).chain((0..40).map(|i| 3.7_f64.powi(i)));
+        for exact in ratios {
+            let off = (ratio(step(exact)) - exact).abs();
+            assert!(off < 0.51e-4 * exact.max(1.0), "{exact} is off by {off}");
+        }
     }
 
     #[test]
