@@ -252,6 +252,19 @@ impl Template {
     /// Stamps the frames as those of this stream.
     pub fn stamp(&mut self, stream: u16) {
         self.stream = Some(stream);
+        self.make_up_for_stamp();
+    }
+
+    /// What is carried by a frame that stays as it was given may have checksums of its own, as the packet in a tunnel has.
+    /// A stamp adds nothing to a sum; what it will replace goes into the two bytes before it.
+    fn make_up_for_stamp(&mut self) {
+        let Some(end) = self.end else { return };
+        let Some(at) = end.checked_sub(2 + Stamp::LENGTH).filter(|at| *at >= self.payload) else { return };
+        let bytes = &mut self.image[at..end];
+        let sum = fold(sum_of(bytes));
+        bytes.fill(0);
+        bytes[..2].copy_from_slice(&sum.to_be_bytes());
+        self.sum_payload();
     }
 
     /// Adds to the number of the stream in its stamps, if it has any; none if there is no such number.
@@ -598,6 +611,35 @@ mod tests {
             let mut got = vec![0; template.given_length()];
             template.write(template.sums(), 0, &mut got);
             assert_eq!(got, frame);
+        }
+    }
+
+    #[test]
+    fn what_a_stamped_frame_carries_keeps_its_checksums() {
+        for inner in [udp(77), udp(90), udp(101)] {
+            // UDP in IPv4 behind the Ethernet header, in IPv4 or in UDP without a checksum, at even and odd offsets.
+            for (protocol, tunnel) in
+                [(4, &[][..]), (47, &[0, 0, 8, 0]), (253, &[1]), (UDP, &[9, 9, 9, 9, 0, 0, 0, 0, 7, 7, 7])]
+            {
+                let packet = [tunnel, &inner[14..]].concat();
+                let mut frame = inner[..34].to_vec();
+                frame.extend(&packet);
+                frame[16..18].copy_from_slice(&(20 + packet.len() as u16).to_be_bytes());
+                (frame[23], frame[24], frame[25]) = (protocol, 0, 0);
+                if protocol == UDP {
+                    frame[38..40].copy_from_slice(&(packet.len() as u16).to_be_bytes());
+                }
+                let sum = internet_checksum(&[&frame[14..34]]);
+                frame[24..26].copy_from_slice(&sum.to_be_bytes());
+                let mut template = Template::given(&frame, None, None).expect("a frame");
+                template.stamp(3);
+                let mut got = vec![0; template.given_length()];
+                template.write(template.sums(), 5, &mut got);
+                assert_eq!(got[..got.len() - 20], frame[..frame.len() - 20], "the rest stays");
+                assert_eq!(Stamp::of(&got).map(|stamp| stamp.sequence), Some(5));
+                let carried = [&inner[..14], &got[34 + tunnel.len()..]].concat();
+                assert!(are_valid(&carried), "{protocol}: {carried:02x?}");
+            }
         }
     }
 
