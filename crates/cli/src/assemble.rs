@@ -3,10 +3,11 @@
 use crate::commands::Every;
 use crate::execute::Request;
 use crate::output::Failure;
-use engine::classes::{Classifier, Rule};
+use engine::classes::{Classifier, Rule, classes_of_streams};
 use engine::schedules::laws::Sampling as LawSampling;
 use engine::schedules::{Ask, Schedule};
 use engine::slices::Sampling;
+use engine::sources::{StreamSpec, Streams};
 use engine::stages::StageConfig;
 use engine::{Class, ClassName, Pipeline, Stage};
 use packet::{Frame, HeapFrame};
@@ -80,6 +81,25 @@ pub(crate) fn stage_names(plan: &PipelinePlan) -> Vec<Vec<String>> {
 pub(crate) fn names(stages: &[StageConfig]) -> Vec<String> {
     let kind = |stage: &StageConfig| stage.to_string().split(' ').next().unwrap_or_default().to_owned();
     stages.iter().map(kind).collect()
+}
+
+/// The streams of a plan, numbered from `first` on. Where the classes that they are of have rates or gaps, those say which
+/// stream has its turn, if each is of one class, and if frames wait for nothing but their schedules.
+pub(crate) fn streams(plan: &PipelinePlan, specs: &[StreamSpec], seed: u64, first: u16) -> Result<Streams, Failure> {
+    let streams = Streams::new(specs, seed, first).map_err(Failure::new)?;
+    let asks: Vec<&Ask> = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]).collect();
+    let bare = |class: &ClassPlan| class.stages.is_empty() && class.sync.is_none();
+    let waits = !plan.stages.is_empty() || plan.sync.is_some() || !plan.classes.iter().all(bare);
+    if specs.len() == 1 || plan.classes.is_empty() || waits {
+        return Ok(streams);
+    }
+    let rules: Vec<&Rule> = plan.classes.iter().map(|class| &class.rule).collect();
+    let classes = classes_of_streams(specs, &rules);
+    let asked = classes.filter(|classes| classes.iter().all(|class| *asks[*class] != Ask::Nothing));
+    Ok(match asked {
+        Some(classes) => streams.paced_by(classes),
+        None => streams,
+    })
 }
 
 /// Tells the classes of a plan apart.

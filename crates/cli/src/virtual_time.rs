@@ -10,7 +10,6 @@ use crate::resolution;
 use crate::stop::Stop;
 use engine::Line;
 use engine::schedules::{Ask, Draw, Schedule};
-use engine::sources::Streams;
 use engine::stages::StageConfig;
 use measure::PipelineReport;
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, Speed, WireSpec};
@@ -79,7 +78,7 @@ fn run_one(
     if let Some(class) = run.outpaced.and_then(|class| report.classes.get(class as usize)) {
         output::note(format!(
             "{}: class '{}' had to wait for its frames, since those of another are all that is read ahead of the streams: give \
-             streams weights in proportion to the rates of their classes",
+             each class streams of its own, or streams weights in proportion to the rates of their classes",
             plan.name, class.name
         ));
     }
@@ -135,7 +134,7 @@ fn open_source(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Source>, Failur
         SourcePlan::Port(PortSpec::Pcap(path)) => Ok(Box::new(PcapSource::open(path).map_err(Failure::new)?)),
         SourcePlan::Port(port) => Err(Failure::new(format!("{port} is no input of a virtual run"))),
         SourcePlan::Streams { specs, first, count, .. } => {
-            let streams = Streams::new(specs, seed, *first).map_err(Failure::new)?;
+            let streams = assemble::streams(plan, specs, seed, *first)?;
             Ok(Box::new(StreamSource::new(streams, count.unwrap_or(u64::MAX))))
         }
         SourcePlan::Replay(replay) => Ok(Box::new(assemble::open_replay(replay).map_err(Failure::new)?)),

@@ -318,10 +318,10 @@ fn a_model_line_has_no_hiccups_in_any_class() {
 
 #[test]
 fn a_class_that_falls_to_the_pace_of_another_is_late_and_time_goes_on() {
-    // As many frames of each, at rates of 1 to 100: those of the slow class fill what is read ahead.
+    // As many frames of each in one stream, at rates of 1 to 100: those of the slow class fill what is read ahead.
     let bench = Bench::new();
     let finished = bench.run(words(
-        "gen --out pcap:out.pcap --count 140000 --stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80' \
+        "gen --out pcap:out.pcap --count 140000 --stream 'udp 10.0.0.1:1 > 10.0.0.2:53,80' \
          --class 'dns = dport 53' --rate dns=1kpps --rate 100kpps --duration 3s --json",
     ));
     let report = &finished.report()["pipelines"][0];

@@ -29,6 +29,22 @@ fn a_generator_counts_what_arrives() {
 }
 
 #[test]
+fn streams_of_classes_keep_their_rates_on_a_port() {
+    let Some(bed) = Bed::paired("rates") else { return };
+    let line = "gen --out a0 --duration 3s --json --stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80-89' \
+                --class 'dns = dport 53' --rate dns=50pps --rate 50kpps";
+    let report = bed.run(Node::Box, line).report();
+    for (class, gap, frames) in [(0, 20e6, 150), (1, 20e3, 150_000)] {
+        let of =
+            |figure: &str| report.pointer(&format!("/classes/{class}/{figure}")).and_then(serde_json::Value::as_f64);
+        let median = of("gap/p50").expect("a median");
+        assert!((median / gap - 1.0).abs() < 0.25, "class {class}: {median} ns instead of {gap}");
+        let sent = number(&report, &format!("/classes/{class}/out/frames"));
+        assert!((frames * 9 / 10..=frames + 1).contains(&sent), "class {class}: {sent} frames instead of {frames}");
+    }
+}
+
+#[test]
 fn frames_that_are_lost_on_the_way_are_counted_and_change_the_status() {
     let Some(bed) = Bed::paired("loses") else { return };
     let shape = bed.start(Node::Box, "shape --in a1 --out b0 --one-way --stage 'loss 10%' --json --duration 30s");

@@ -352,15 +352,40 @@ fn streams_depart_at_rates_of_their_own() {
 }
 
 #[test]
-fn weights_that_do_not_suit_the_rates_of_classes_are_told() {
+fn streams_of_classes_need_no_weights_to_keep_their_rates() {
+    // A class that no stream is of waits for none, and one that a stream walks through is its only one.
     let bench = Bench::new();
-    let dns = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --class 'dns = dport 53' --rate dns=1kpps --rate 100kpps";
-    let said = |weight: u32| {
-        let web = format!("--stream 'udp 10.0.0.1:1 > 10.0.0.2:80 weight {weight}'");
-        bench.run(words(&format!("gen --out null --duration 1s {dns} {web}"))).stderr
-    };
-    assert!(said(1).contains("class 'default' had to wait for its frames"), "{}", said(1));
-    assert_eq!(said(100), "");
+    let streams =
+        "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53 size 100B' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80-89 size 64B..200B'";
+    let dns = "--class 'dns = dport 53' --rate dns=1kpps";
+    for fast in ["--rate 1Mpps", "--class 'web = dport 80-99' --rate web=1Mpps --rate 7pps"] {
+        let line = format!("--duration 200ms {streams} {dns} {fast}");
+        let report = generate(&bench, "a.pcap", &line);
+        assert_eq!(report["lateness"]["max"], 0.0, "{fast}: {report}");
+        let records = bench.records("a.pcap");
+        for (dns, gap, count) in [(true, 1_000_000, 200), (false, 1_000, 200_000)] {
+            let of_class = |record: &&Record| (u16_at(record, 36) == 53) == dns;
+            let starts: Vec<u64> = records.iter().filter(of_class).map(|record| record.ns).collect();
+            assert_eq!(starts.len(), count, "{fast}: dns {dns}");
+            assert!(starts.iter().zip(0..).all(|(ns, k)| ns - starts[0] == k * gap), "{fast}: dns {dns}");
+        }
+        generate(&bench, "b.pcap", &line);
+        assert_eq!(records, bench.records("b.pcap"), "the same seed gives the same bytes");
+    }
+}
+
+#[test]
+fn weights_that_do_not_suit_the_rates_of_classes_are_told() {
+    // A stream that is of several classes cannot be passed over.
+    let bench = Bench::new();
+    let dns = "--class 'dns = dport 53' --rate dns=1kpps --rate 100kpps";
+    let said = |streams: &str| bench.run(words(&format!("gen --out null --duration 1s {dns} {streams}"))).stderr;
+    let both = said("--stream 'udp 10.0.0.1:1 > 10.0.0.2:53,80' --stream 'udp 10.0.0.1:1 > 10.0.0.2:53'");
+    assert!(both.contains("class 'default' had to wait for its frames"), "{both}");
+    for weight in [1, 100] {
+        let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80";
+        assert_eq!(said(&format!("{streams} weight {weight}'")), "");
+    }
     // Where nobody else has frames, nobody waits for them.
     for one in [
         "--class 'dns = dport 53' --rate 1kpps",

@@ -132,7 +132,12 @@ impl Intake {
                 // A class whose frames are rare needs a longer look ahead than one whose frames are all there is.
                 let settled = pipeline.due().is_some() && pipeline.is_settled();
                 let ahead = if settled { 0 } else { self.limit.saturating_sub(pipeline.held()) as usize };
-                let wanted = AHEAD.saturating_sub(pipeline.ready()).max(ahead.min(AHEAD));
+                let wanted = match maker.wanted(|class| pipeline.is_full(class)) {
+                    // What is ready of one class says nothing of the others.
+                    Some(true) if settled || ahead > 0 => AHEAD,
+                    Some(_) => 0,
+                    None => AHEAD.saturating_sub(pipeline.ready()).max(ahead.min(AHEAD)),
+                };
                 let wanted = if settled { wanted.min(most) } else { wanted };
                 for length in maker.make(&mut self.received, wanted) {
                     pipeline.refuse(length, DropReason::TooLong);

@@ -59,6 +59,11 @@ impl Maker {
         self.left
     }
 
+    /// Whether classes decide which stream has its turn, and if so whether one has that is not of a `full` class.
+    pub(crate) fn wanted(&mut self, full: impl Fn(usize) -> bool) -> Option<bool> {
+        self.stream.is_paced().then(|| self.stream.wanted(full))
+    }
+
     /// The streams, which know how many frames of each were made.
     pub(crate) fn streams(&self) -> &Streams {
         &self.stream

@@ -301,6 +301,11 @@ impl<F: Frame> Lane<F> {
         self.ready.len() + usize::from(self.head.is_some())
     }
 
+    /// So many frames wait, or no more will depart. Who goes by how many wait has never enough.
+    pub(crate) fn is_full(&self, most: usize) -> bool {
+        self.over || self.waiting() >= most && !self.schedule.watches_depth()
+    }
+
     /// The departure that comes next is settled.
     pub(crate) fn is_settled(&self) -> bool {
         self.head.is_some()

@@ -11,6 +11,11 @@ use measure::{Books, DepartureMeter, DropReason, PipelineReport, PipelineSlices,
 use packet::Frame;
 use units::{FrameLen, Span, Time};
 
+/// Frames of a class that wait, at which a source makes none of it: so many are made at once.
+const AHEAD: usize = 32;
+/// Of all classes together: no more than a live pipeline has buffers for.
+const MOST_AHEAD: usize = 1 << 15;
+
 /// Classes of frames, each a chain of stages, a queue of frames that are ready, and the schedule of their
 /// departure; mostly one class only.
 ///
@@ -545,6 +550,13 @@ impl<F: Frame> Pipeline<F> {
     /// Frames that passed have left.
     pub fn passed_on(&mut self, frames: Tally) {
         self.books.left.add_all(frames);
+    }
+
+    /// Enough frames of a class wait, or no more of them will depart: a source that can choose makes those of others.
+    #[must_use]
+    pub fn is_full(&self, class: usize) -> bool {
+        let most = (MOST_AHEAD / self.lanes.len()).clamp(1, AHEAD);
+        self.lanes[class].is_full(most)
     }
 
     /// Frames that are ready, settled or not.

@@ -181,8 +181,9 @@ impl Driver<'_> {
         let deadline = pipeline.deadline();
         let waits = deadline.is_some() || due.is_some();
         let full = source.is_backlog() && waits && pipeline.held() >= MOST_OF_BACKLOG;
+        let enough = full || waits && !source.wanted(&|class| pipeline.is_full(class));
         let in_time = |at: &Time| due.is_none_or(|due| *at <= due);
-        let arrival = source.arrival().filter(|arrival| arrival < end && !full).filter(in_time);
+        let arrival = source.arrival().filter(|arrival| arrival < end && !enough).filter(in_time);
         match (arrival, deadline.filter(in_time)) {
             (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => Next::Arrival(arrival),
             (_, Some(deadline)) if deadline < *end => Next::Wake(deadline),

@@ -13,6 +13,12 @@ pub trait Source {
     /// Moves the next frame into `frame` and looks for the one after.
     fn take(&mut self, frame: &mut HeapFrame);
 
+    /// Whether it has a frame of a class that is not `full`, to be taken next; a source that cannot choose has.
+    fn wanted(&mut self, full: &dyn Fn(usize) -> bool) -> bool {
+        let _ = full;
+        true
+    }
+
     /// What ended the input before its end, if anything did.
     fn failure(&mut self) -> Option<SimError> {
         None
@@ -167,6 +173,10 @@ impl Source for StreamSource {
 
     fn is_backlog(&self) -> bool {
         true
+    }
+
+    fn wanted(&mut self, full: &dyn Fn(usize) -> bool) -> bool {
+        self.streams.wanted(full)
     }
 
     fn stamped(&self) -> bool {

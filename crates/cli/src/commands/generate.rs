@@ -20,7 +20,7 @@ Examples:
   netlathe gen --out eth0 --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000 size imix' --rate 50kpps --duration 10s
   netlathe gen --out eth0 --stream 'tcp random 10.1.0.0/16:1024-65535 > 10.2.0.1:80,443 flags S vlan 5 weight 3' \\
       --stream 'udp [2001:db8::1]:1 > [2001:db8::2]:53 size 100B dscp ef' --rate 1Gbps --duration 10s
-  netlathe gen --out eth0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80 weight 100' \\
+  netlathe gen --out eth0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80' \\
       --class 'dns = dport 53' --rate dns=1kpps --rate 100kpps --duration 10s
   netlathe gen --out eth0 --gateway 10.0.0.254 --stream 'udp 10.0.0.1-10.0.0.9:1000 > 10.9.0.1:9' --rate 10kpps --duration 10s
   netlathe gen --out eth0 --pcap day.pcap --speed 2 --rewrite 'dst 48.0.0.0/8 > 10.99.204.8, dmac 44:ec:ce:c1:a8:20'
@@ -51,7 +51,7 @@ pub(crate) struct Generate {
     #[arg(long = "gateway", value_name = "IP", conflicts_with = "pcap")]
     gateways: Vec<String>,
     /// A class of frames by a name and a rule, 'dns = udp dport 53', which then has a schedule of its own:
-    /// --rate dns=1kpps, --gap dns=1ms. Streams of classes want weights in proportion to their rates
+    /// --rate dns=1kpps, --gap dns=1ms
     #[arg(long = "class", value_name = "NAME = RULE")]
     classes: Vec<String>,
     /// How many frames, of all streams together, or of the capture at most

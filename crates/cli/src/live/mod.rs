@@ -25,7 +25,6 @@ use dataplane::{has_threads, limit_stage};
 use dpdk::{Eal, EalConfig, LogLevel, Mbuf, TscClock};
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
-use engine::sources::Streams;
 use engine::stages::StageConfig;
 use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use std::sync::Arc;
@@ -201,7 +200,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
     let feed = match &plan.source {
         SourcePlan::Port(port) => Feed::Device(device(port)?),
         SourcePlan::Streams { specs, first, count, .. } => {
-            let streams = Streams::new(specs, request.seed(), *first).map_err(Failure::new)?;
+            let streams = assemble::streams(plan, specs, request.seed(), *first)?;
             // Parts of streams on several cores have numbers of their own, which no other stream has.
             let all = request.pipelines.iter().map(|plan| match &plan.source {
                 SourcePlan::Streams { specs, .. } => specs.len(),

@@ -9,7 +9,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// Alternatives of all rules together, each address family and each end of `host` and `port` counted
 /// apart.
-const MOST_TERMS: usize = 16_384;
+pub(super) const MOST_TERMS: usize = 16_384;
 
 /// Tells of each frame which class it is of: the first whose rule it meets, else the last, which has
 /// none.
@@ -120,6 +120,11 @@ impl Classifier {
         })
     }
 
+    /// Whether any rule asks for this field.
+    pub(super) fn asks(&self, field: Field) -> bool {
+        self.fields.iter().any(|(asked, _)| *asked == field)
+    }
+
     /// The class of a frame: the number of the rule, or how many rules there are.
     pub fn class(&mut self, frame: &[u8]) -> usize {
         let headers = Headers::of(frame);
@@ -166,14 +171,14 @@ impl Classifier {
 }
 
 /// The fields of a frame.
-struct Values<'h> {
+pub(super) struct Values<'h> {
     headers: Option<&'h Headers>,
     ip: Option<IpHeader>,
     ports: Option<(u16, u16)>,
 }
 
 impl<'h> Values<'h> {
-    fn of(frame: &[u8], headers: Option<&'h Headers>) -> Self {
+    pub(super) fn of(frame: &[u8], headers: Option<&'h Headers>) -> Self {
         Values {
             headers,
             ip: headers.and_then(|headers| headers.ip),
@@ -181,7 +186,7 @@ impl<'h> Values<'h> {
         }
     }
 
-    fn of_field(&self, field: Field, frame: &[u8]) -> Option<u128> {
+    pub(super) fn of_field(&self, field: Field, frame: &[u8]) -> Option<u128> {
         let address = |version, source: bool| {
             let ip = self.ip.filter(|ip| ip.version == version)?;
             let (from, to) = ip.addresses(frame)?;

@@ -6,6 +6,7 @@
 
 mod classifier;
 mod grammar;
+mod of_streams;
 mod reach;
 mod rule;
 mod search;
@@ -14,6 +15,7 @@ mod term;
 
 pub use classifier::{Classifier, Unusable};
 pub(crate) use grammar::code_point;
+pub use of_streams::classes_of_streams;
 pub use rule::{Condition, Prefix, Rule, Side, Test};
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::term::Term;
 
 /// Parts of a rule that are kept while the rules before it are taken away; with more, the rule counts
 /// as reachable.
-const PARTS: usize = 4_096;
+pub(super) const PARTS: usize = 4_096;
 
 /// Why no frame reaches a rule.
 #[derive(Debug, PartialEq, Eq)]

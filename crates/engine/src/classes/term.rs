@@ -157,7 +157,7 @@ pub(super) struct Term {
 }
 
 impl Term {
-    fn everything() -> Self {
+    pub(super) fn everything() -> Self {
         Term { sets: Field::ALL.map(|field| Set::all(field.most())), bytes: BTreeMap::new(), texts: BTreeMap::new() }
     }
 
@@ -165,7 +165,12 @@ impl Term {
         &self.sets[field as usize]
     }
 
-    fn limit(&mut self, field: Field, to: &Set) {
+    /// The field is of this set, whatever was said of it.
+    pub(super) fn replace(&mut self, field: Field, to: Set) {
+        self.sets[field as usize] = to;
+    }
+
+    pub(super) fn limit(&mut self, field: Field, to: &Set) {
         let set = &mut self.sets[field as usize];
         *set = set.and(to);
     }

@@ -110,6 +110,10 @@ pub struct Streams {
     weights: Vec<i64>,
     /// Of each stream: how far it is behind its share.
     credit: Vec<i64>,
+    /// Of each stream: the class of its frames, where classes have rates of their own; else none.
+    classes: Vec<usize>,
+    /// Of each stream that has a class: enough of its frames wait, and it has no turn.
+    passed: Vec<bool>,
     first: u16,
     /// How far the numbers of the parts are apart.
     apart: u16,
@@ -129,7 +133,30 @@ impl Streams {
         let numbered = specs.iter().zip(first..);
         let streams = numbered.map(|(spec, number)| Stream::new(spec, seed, number)).collect::<Result<Vec<_>, _>>()?;
         let weights = specs.iter().map(|spec| i64::from(spec.weight)).collect();
-        Ok(Streams { credit: vec![0; streams.len()], apart: streams.len() as u16, streams, weights, first })
+        let apart = streams.len() as u16;
+        let credit = vec![0; streams.len()];
+        Ok(Streams { credit, apart, streams, weights, classes: Vec::new(), passed: Vec::new(), first })
+    }
+
+    /// Frames of each stream are of one class, the one given here. From now on a stream has no turn while its class has
+    /// frames enough: see [`wanted`](Streams::wanted).
+    #[must_use]
+    pub fn paced_by(self, classes: Vec<usize>) -> Self {
+        Streams { passed: vec![false; classes.len()], classes, ..self }
+    }
+
+    /// Passes over the streams of classes that are `full`, until it is asked again. False if that are all.
+    pub fn wanted(&mut self, full: impl Fn(usize) -> bool) -> bool {
+        for (passed, class) in self.passed.iter_mut().zip(&self.classes) {
+            *passed = full(*class);
+        }
+        self.classes.is_empty() || self.passed.contains(&false)
+    }
+
+    /// Classes decide which stream has its turn.
+    #[must_use]
+    pub fn is_paced(&self) -> bool {
+        !self.classes.is_empty()
     }
 
     /// Makes the next frame: of its length, without FCS, `room` gives the place it is written to.
@@ -209,6 +236,8 @@ impl Streams {
                 streams,
                 weights: self.weights.clone(),
                 credit: self.credit.clone(),
+                classes: self.classes.clone(),
+                passed: self.passed.clone(),
                 first,
                 apart: self.apart,
             })
@@ -252,17 +281,22 @@ impl Streams {
         }
     }
 
-    /// Smooth weighted round robin, as [`Sizes`] mixes sizes.
+    /// Smooth weighted round robin, as [`Sizes`] mixes sizes, among those that are not passed over. Those keep the credit
+    /// that they have.
     fn turn(&mut self) -> usize {
-        let mut best = 0;
+        let mut best = None;
         let mut total = 0;
         for (i, weight) in self.weights.iter().enumerate() {
+            if self.passed.get(i) == Some(&true) {
+                continue;
+            }
             total += weight;
             self.credit[i] += weight;
-            if self.credit[i] > self.credit[best] {
-                best = i;
+            if best.is_none_or(|best: usize| self.credit[i] > self.credit[best]) {
+                best = Some(i);
             }
         }
+        let best = best.unwrap_or(0);
         self.credit[best] -= total;
         best
     }
