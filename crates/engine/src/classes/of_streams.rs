@@ -101,3 +101,58 @@ fn only_class(term: &Term, rules: &[Vec<Term>]) -> Option<usize> {
         None => Some(rules.len()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::{Payload, StreamSpec};
+    use packet::Protocol;
+
+    /// UDP from port 1 to port 53, with these fields instead or beside.
+    fn udp(fields: &[(Key, &[(u128, u128)])]) -> StreamSpec {
+        let values = |parts: &[(u128, u128)]| Values { parts: parts.to_vec(), step: 1, random: false };
+        let mut spec = StreamSpec::made(Protocol::Udp, false);
+        let mut all: Vec<(Key, &[(u128, u128)])> = vec![(Key::Sport, &[(1, 1)]), (Key::Dport, &[(53, 53)])];
+        all.retain(|(key, _)| fields.iter().all(|(other, _)| other != key));
+        spec.fields = all.iter().chain(fields).map(|(key, parts)| (*key, values(parts))).collect();
+        spec
+    }
+
+    #[test]
+    fn a_stream_is_of_the_class_that_all_its_frames_are_of() {
+        type Fields = &'static [(Key, &'static [(u128, u128)])];
+        let rules = ["dport 53", "udp dport 80-99 sport 1-9", "src 10.0.0.0/8", "vlan 5"];
+        let rules = rules.map(|rule| rule.parse::<Rule>().expect(rule));
+        let rules: Vec<&Rule> = rules.iter().collect();
+        let cases: &[(Fields, Option<usize>)] = &[
+            (&[], Some(0)),
+            (&[(Key::Ttl, &[(1, 9)]), (Key::Dmac, &[(0, 99)])], Some(0)),
+            (&[(Key::Dport, &[(80, 85), (90, 90)])], Some(1)),
+            (&[(Key::Dport, &[(53, 53), (80, 80)])], None),
+            (&[(Key::Dport, &[(80, 100)])], None),
+            (&[(Key::Dport, &[(80, 90)]), (Key::Sport, &[(5, 20)])], None),
+            (&[(Key::Dport, &[(80, 90)]), (Key::Sport, &[(10, 20)])], Some(4)),
+            (&[(Key::Dport, &[(100, 200)])], Some(4)),
+            (&[(Key::Dport, &[(100, 200)]), (Key::Source, &[(0x0a00_0000, 0x0a00_ffff)])], Some(2)),
+            (&[(Key::Dport, &[(7, 7)]), (Key::Source, &[(0x0a00_0000, 0x0b00_0000)])], None),
+            (&[(Key::Dport, &[(7, 7)]), (Key::Vlan, &[(5, 6)])], None),
+            (&[(Key::Dport, &[(7, 7)]), (Key::Vlan, &[(6, 9)])], Some(4)),
+            // The outer of two tags is what a rule sees: which of them walks is not looked at.
+            (&[(Key::Dport, &[(7, 7)]), (Key::Vlan, &[(6, 9)]), (Key::Svlan, &[(5, 5)])], None),
+        ];
+        for (fields, class) in cases {
+            let found = classes_of_streams(&[udp(fields)], &rules);
+            assert_eq!(found, class.map(|class| vec![class]), "{fields:?}");
+        }
+        let all = [udp(&[]), udp(&[(Key::Dport, &[(53, 80)])])];
+        assert_eq!(classes_of_streams(&all, &rules), None, "one of several is enough");
+    }
+
+    #[test]
+    fn what_is_carried_is_not_looked_at() {
+        let mut spec = udp(&[]);
+        spec.payload = Some(Payload::Bytes(b"GET".to_vec()));
+        let rule: Rule = "payload \"GET\"".parse().expect("a rule");
+        assert_eq!(classes_of_streams(&[spec], &[&rule]), None);
+    }
+}

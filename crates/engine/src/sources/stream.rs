@@ -397,6 +397,29 @@ mod tests {
     }
 
     #[test]
+    fn streams_whose_class_is_full_have_no_turn_and_lose_none() {
+        let mut streams = Streams::new(&[spec(true, 0), spec(true, 0), spec(true, 0)], 7, 0).expect("streams");
+        assert!(streams.wanted(|_| true), "without classes weights alone decide");
+        streams = streams.paced_by(vec![0, 1, 0]);
+        let mut frame = HeapFrame::default();
+        let mut turns = |streams: &mut Streams, full: &[usize]| {
+            let wanted = streams.wanted(|class| full.contains(&class));
+            let mut next = || {
+                streams.fill(&mut frame);
+                Stamp::of(frame.bytes()).map(|stamp| (stamp.stream, stamp.sequence)).expect("a stamp")
+            };
+            (wanted, if wanted { vec![next(), next(), next()] } else { Vec::new() })
+        };
+        assert_eq!(turns(&mut streams, &[]), (true, vec![(0, 0), (1, 0), (2, 0)]));
+        assert_eq!(turns(&mut streams, &[0]), (true, vec![(1, 1), (1, 2), (1, 3)]));
+        assert_eq!(turns(&mut streams, &[1]), (true, vec![(0, 1), (2, 1), (0, 2)]));
+        assert_eq!(turns(&mut streams, &[0, 1]), (false, vec![]));
+        let (wanted, mut next) = turns(&mut streams, &[]);
+        next.sort_unstable();
+        assert_eq!((wanted, next), (true, vec![(0, 3), (1, 4), (2, 2)]));
+    }
+
+    #[test]
     fn parts_make_what_one_would_in_turn() {
         for laid in [false, true] {
             let mut walked = spec(true, 2);
