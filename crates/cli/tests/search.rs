@@ -95,6 +95,39 @@ fn the_sizes_of_rfc_2544_and_a_table_of_what_was_found() {
 }
 
 #[test]
+fn the_table_has_losses_and_bursts_where_they_were_asked_for() {
+    let bench = Bench::new();
+    // 350 000 frames/s.
+    let stage = "--dut 'limit key dst-ip rate 179200000bps burst 64B users 16'";
+    let more = "--frame-loss 50% --back-to-back 2 --longest-burst 1ms";
+    let report = search(&bench, &format!("{stage} --trial 20ms --max 1Mpps {more} --csv found.csv"));
+    let table = std::fs::read_to_string(bench.path("found.csv")).expect("the table");
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+    assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{table}");
+    let of = |kind: &'static str, column: &str| {
+        let column = lines[0].iter().position(|name| *name == column).expect("a column");
+        let kind = lines.iter().filter(move |line| line[10] == kind);
+        kind.map(|line| line[column].parse().unwrap_or(f64::NAN)).collect::<Vec<f64>>()
+    };
+    let one = &report["searches"][0];
+    assert_eq!(of("goal", "lower_fps"), [figure(one, "/goals/0/lower_fps")]);
+    let loads = one["frame_loss"]["loads"].as_array().expect("loads");
+    for (column, field) in [("load_fps", "/load_fps"), ("sent", "/sent"), ("lost", "/lost"), ("loss", "/loss")] {
+        let told: Vec<f64> = loads.iter().map(|load| figure(load, field)).collect();
+        assert!(told.len() == 2 && of("frame_loss", column) == told, "{column}: {table}");
+    }
+    for (column, field) in
+        [("load_fps", "rate_fps"), ("frames", "frames"), ("trials", "repeats"), ("buffer_ns", "buffer_ns")]
+    {
+        assert_eq!(
+            of("back_to_back", column),
+            [figure(&one["back_to_back"], &format!("/{field}"))],
+            "{column}: {table}"
+        );
+    }
+}
+
+#[test]
 fn devices_that_take_all_and_delays_are_told() {
     let bench = Bench::new();
     let report = search(&bench, "--dut 'delay 5us' --trial 10ms --max 1Mpps");

@@ -124,7 +124,7 @@ pub(crate) struct Search {
     /// Write the report as a page, DIR/report.html, with all trials in DIR/report.json
     #[arg(long = "report", value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Write what was found to this file, a line for each size and goal
+    /// Write what was found to this file, a line for each size and goal, and each load of --frame-loss and --back-to-back
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Say what came of each trial, on stderr; with --json only if that is a terminal
@@ -237,18 +237,18 @@ impl Search {
     ) -> Result<(Vec<Searched>, Option<Failure>), Failure> {
         let mut searched: Vec<Searched> = Vec::new();
         let mut failure = None;
-        for ToSearch { size, specs, most } in sized {
+        for sized in sized {
             let settings = Settings {
                 goals: goals.to_vec(),
                 least: self.min,
-                most,
+                most: sized.most,
                 tolerance: self.tolerance,
                 late: self.late,
                 confirm: self.confirm,
             };
             let machine = Machine::new(settings);
             let mut one = Searched {
-                size,
+                size: sized.size.clone(),
                 machine,
                 measured: Vec::new(),
                 found: Vec::new(),
@@ -256,7 +256,7 @@ impl Search {
                 curve: None,
                 bursts: None,
             };
-            let whole = self.settle(&mut one, &specs, most, lab);
+            let whole = self.settle(&mut one, &sized, lab);
             one.found = one.machine.found();
             let tried = !one.measured.is_empty();
             searched.push(one);
@@ -278,27 +278,21 @@ impl Search {
     }
 
     /// Finds all there is to be found of a size. False if the user wanted the end before.
-    fn settle(
-        &self,
-        one: &mut Searched,
-        specs: &[StreamSpec],
-        most: FrameRate,
-        lab: &mut Lab<'_>,
-    ) -> Result<bool, Failure> {
+    fn settle(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         lab.number = 0;
         while let Some(trial) = one.machine.next_trial() {
-            let Some(measured) = lab.run(&one.size, specs, &trial)? else { return Ok(false) };
+            let Some(measured) = lab.run(&one.size, &sized.specs, &trial)? else { return Ok(false) };
             one.machine.tell(trial, measured.outcome);
             one.measured.push(measured);
             self.say(one);
         }
-        Ok(self.measure_latency(one, specs, lab)?
-            && self.measure_loss(one, specs, most, lab)?
-            && self.find_bursts(one, specs, most, lab)?)
+        Ok(self.measure_latency(one, sized, lab)?
+            && self.measure_loss(one, sized, lab)?
+            && self.find_bursts(one, sized, lab)?)
     }
 
     /// Sends each rate that was found once more, if that is wanted. False if the user wanted the end before.
-    fn measure_latency(&self, one: &mut Searched, specs: &[StreamSpec], lab: &mut Lab<'_>) -> Result<bool, Failure> {
+    fn measure_latency(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         let Some(duration) = self.latency else { return Ok(true) };
         let name = format!("{} latency", one.size);
         for found in one.machine.found() {
@@ -307,23 +301,17 @@ impl Search {
                 continue;
             };
             let trial = Trial { load, duration };
-            let Some(measured) = lab.run(&name, specs, &trial)? else { return Ok(false) };
+            let Some(measured) = lab.run(&name, &sized.specs, &trial)? else { return Ok(false) };
             one.latency.push(Some((trial, measured)));
         }
         Ok(true)
     }
 
     /// Looks how much is lost of less and less load, if that is wanted. False if the user wanted the end before.
-    fn measure_loss(
-        &self,
-        one: &mut Searched,
-        specs: &[StreamSpec],
-        most: FrameRate,
-        lab: &mut Lab<'_>,
-    ) -> Result<bool, Failure> {
+    fn measure_loss(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         let Some(step) = self.frame_loss else { return Ok(true) };
         let settings = CurveSettings {
-            most,
+            most: sized.most,
             least: self.min,
             beyond: one.machine.beyond(),
             step,
@@ -334,7 +322,7 @@ impl Search {
         let name = format!("{} frame loss", one.size);
         let curve = one.curve.insert(Curve::new(settings));
         while let Some(trial) = curve.next_trial() {
-            let Some(measured) = lab.run(&name, specs, &trial)? else { return Ok(false) };
+            let Some(measured) = lab.run(&name, &sized.specs, &trial)? else { return Ok(false) };
             curve.tell(measured.outcome);
             if let Some(run) = curve.runs().last().filter(|_| self.tells()) {
                 output::note(format!("{name}: {}", report::trial_words(run)));
@@ -344,20 +332,14 @@ impl Search {
     }
 
     /// Looks for the longest burst without loss, if that is wanted. False if the user wanted the end before.
-    fn find_bursts(
-        &self,
-        one: &mut Searched,
-        specs: &[StreamSpec],
-        rate: FrameRate,
-        lab: &mut Lab<'_>,
-    ) -> Result<bool, Failure> {
+    fn find_bursts(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         if self.back_to_back == 0 {
             return Ok(true);
         }
         let longest =
-            u128::from(rate.millis()) * u128::from(self.longest_burst.as_ps()) / (1_000 * u128::from(PS_PER_S));
+            u128::from(sized.most.millis()) * u128::from(self.longest_burst.as_ps()) / (1_000 * u128::from(PS_PER_S));
         let settings = BurstSettings {
-            rate,
+            rate: sized.most,
             longest: (longest as u64).max(1),
             width: self.width,
             repeats: self.back_to_back,
@@ -366,7 +348,7 @@ impl Search {
         let name = format!("{} burst", one.size);
         let bursts = one.bursts.insert(Bursts::new(settings));
         while let Some(trial) = bursts.next_trial() {
-            let Some(measured) = lab.run(&name, specs, &trial)? else { return Ok(false) };
+            let Some(measured) = lab.run(&name, &sized.specs, &trial)? else { return Ok(false) };
             bursts.tell(measured.outcome);
             if let Some(run) = bursts.runs().last().filter(|_| self.tells()) {
                 let flaw = run.flaw.map_or(String::new(), |flaw| format!(", does not count: {}", flaw.name()));

@@ -265,33 +265,66 @@ pub(super) fn table(searched: &[Searched], goals: &[Goal]) -> String {
     text
 }
 
-/// What was found, a line for each size and goal; what was not found is empty.
+/// What was found, a line for each size and goal; what was not found is empty. Where losses at loads or bursts were asked
+/// for, each has a line, too, and all lines have the columns of those behind their own.
 pub(super) fn csv(searched: &[Searched], goals: &[Goal]) -> String {
-    let mut text =
-        "size,loss,lower_fps,upper_fps,verdict,trials,delay_min_ns,delay_p50_ns,delay_p99_ns,delay_max_ns\n".to_owned();
+    let more = searched.iter().any(|one| one.curve.is_some() || one.bursts.is_some());
+    let mut lines = vec![(
+        FOUND.split(',').map(str::to_owned).collect::<Vec<_>>(),
+        MEASURED.split(',').map(str::to_owned).collect(),
+    )];
     for one in searched {
+        // A mix has commas.
+        let size = format!("\"{}\"", one.size);
         for (number, (goal, found)) in goals.iter().zip(&one.found).enumerate() {
             let rate = |rate: Option<FrameRate>| rate.map_or(String::new(), |rate| fps(rate).to_string());
-            let delays = ["min_ns", "p50", "p99", "max_ns"].map(|figure| {
-                let ns = delay_of(one, number).and_then(|delay| delay.get(figure)?.as_f64());
-                ns.map_or(String::new(), |ns| ns.to_string())
-            });
-            // Writing to a string cannot fail. A mix has commas.
-            let _ = writeln!(
-                text,
-                "\"{}\",{},{},{},{},{},{}",
-                one.size,
-                goal.loss.as_f64(),
+            let mut line = vec![
+                size.clone(),
+                goal.loss.as_f64().to_string(),
                 rate(found.lower),
                 rate(found.upper),
-                found.verdict.name(),
-                one.machine.runs().len(),
-                delays.join(",")
-            );
+                found.verdict.name().to_owned(),
+                one.machine.runs().len().to_string(),
+            ];
+            line.extend(["min_ns", "p50", "p99", "max_ns"].map(|figure| {
+                let ns = delay_of(one, number).and_then(|delay| delay.get(figure)?.as_f64());
+                ns.map_or(String::new(), |ns| ns.to_string())
+            }));
+            lines.push((line, vec!["goal".to_owned()]));
         }
+        for run in one.curve.iter().flat_map(Curve::runs) {
+            let Run { trial, outcome, flaw } = run;
+            let flaw = flaw.map_or("", Flaw::name).to_owned();
+            let (sent, lost) = (outcome.sent.to_string(), outcome.lost.to_string());
+            let measured = vec!["frame_loss".to_owned(), fps(trial.load).to_string(), sent, lost, flaw];
+            lines.push((vec![size.clone(), run.loss().to_string()], measured));
+        }
+        if let Some(bursts) = &one.bursts {
+            let figures = bursts_json(bursts, one);
+            let figure = |name: &str| figures[name].as_number().map_or(String::new(), ToString::to_string);
+            let empty = String::new;
+            let found = vec![size, empty(), empty(), empty(), bursts.verdict().name().to_owned(), figure("repeats")];
+            let mut measured = vec!["back_to_back".to_owned(), figure("rate_fps"), empty(), empty(), empty()];
+            measured.extend(["frames", "frames_std", "frames_min", "frames_max", "buffer_ns"].map(figure));
+            lines.push((found, measured));
+        }
+    }
+    let columns = (FOUND.split(',').count(), MEASURED.split(',').count());
+    let mut text = String::new();
+    for (mut line, mut measured) in lines {
+        line.resize(columns.0, String::new());
+        if more {
+            measured.resize(columns.1, String::new());
+            line.append(&mut measured);
+        }
+        text += &(line.join(",") + "\n");
     }
     text
 }
+
+/// Columns of what was found for a goal, and of what was measured at a load or by a burst.
+const FOUND: &str = "size,loss,lower_fps,upper_fps,verdict,trials,delay_min_ns,delay_p50_ns,delay_p99_ns,delay_max_ns";
+const MEASURED: &str = "of,load_fps,sent,lost,flaw,frames,frames_std,frames_min,frames_max,buffer_ns";
 
 fn burst_words(bursts: &Bursts) -> String {
     let rate = bursts.rate();
