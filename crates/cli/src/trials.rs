@@ -19,7 +19,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use units::{BitRate, PS_PER_S, ParseError, Rate, Span, Time};
+use units::{BitRate, FrameRate, PS_PER_S, ParseError, Rate, Span, Time};
 
 /// What is tried.
 #[derive(Debug)]
@@ -248,6 +248,16 @@ fn whole(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// What says which trials there are of a size, or beside them.
+fn options(name: &str) -> &'static str {
+    match name {
+        name if name.ends_with(" latency") => "--latency",
+        name if name.ends_with(" frame loss") => "--frame-loss, --trial, --min and --max",
+        name if name.ends_with(" burst") => "--back-to-back, --longest-burst, --width and --max",
+        _ => "--size, --method, --loss, --trial, --width, --min, --max and --confirm",
+    }
+}
+
 /// The file of trials: a line of JSON each, after one that says what they are trials of.
 pub(crate) struct Journal {
     path: PathBuf,
@@ -309,10 +319,24 @@ impl Journal {
                 let count = |name: &str| number(name).unwrap_or(0);
                 Ok(Some(Measured { outcome, delay, duplicates: count("duplicates"), earlier: count("earlier") }))
             }
-            None => Err(Failure::new(format!(
-                "--trials: {} goes on otherwise than this search, whose goals differ: name another file",
-                self.path.display()
-            ))),
+            None => {
+                let kept = Trial {
+                    load: FrameRate::from_millis(number("load_mfps").unwrap_or(0)),
+                    duration: Span::from_ps(number("duration_ps").unwrap_or(0)),
+                };
+                let of = line["size"].as_str().unwrap_or("nothing");
+                let words = |of: &str, trial: &Trial| format!("{of} at {} for {}", trial.load, trial.duration);
+                let (kept, wanted) = (words(of, &kept), words(size, trial));
+                let (mut options, others) = (options(size).to_owned(), options(of));
+                if options != others {
+                    options += &format!(" and {others}");
+                }
+                Err(Failure::new(format!(
+                    "--trials: {} goes on with a trial of {kept}, where this search has one of {wanted}: give {options} as when \
+                     it was made, or name another file",
+                    self.path.display()
+                )))
+            }
         }
     }
 

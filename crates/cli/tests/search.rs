@@ -236,6 +236,11 @@ fn the_loss_at_each_load_goes_down_from_the_most() {
     assert_eq!(got.len(), 5, "20 % is the last: nothing is less by 20 %");
     let page = String::from_utf8(bench.read("page/report.html")).expect("UTF-8");
     assert!(page.contains("Loss at each load") && page.contains("<td>200000.000</td>"));
+    // A curve with other steps is none to go on from: said is which trial, and by which option.
+    let other = bench.run(words(&format!("search {}", line.replace("--frame-loss 20%", "--frame-loss 25%"))));
+    let said = "of 64B frame loss at 800kpps for 20ms, where this search has one of 64B frame loss at 750kpps for 20ms: \
+                give --frame-loss";
+    assert!(other.status == Some(2) && other.stderr.contains(said), "{}", other.stderr);
     // Trials that were kept are taken as they are.
     let kept = bench.read("t.jsonl");
     assert_eq!(search(&bench, &line)["searches"], report["searches"]);
