@@ -302,6 +302,9 @@ fn words_of_other_tools_are_told_what_to_write() {
         ("in.pcap", "write --pcap in.pcap"),
         ("eth0 --pcap in.pcap", "write --out eth0"),
         ("--pcap in.pcap -l 3", "write --loop N"),
+        ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --loops 3", "for --count N frames"),
+        ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' -m 50%", "--line-rate 10Gbps --rate 50%"),
+        ("--pcap in.pcap -m 2", "for a capture also --speed 2"),
         ("--pcap in.pcap --fixcsum", "'checksums right'"),
         ("--pcap in.pcap --rewrite 'dport 80:8080'", "write 'dport 80 > 8080'"),
         ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --size 64B", "write it in the stream"),
@@ -325,6 +328,8 @@ fn words_of_other_tools_are_told_what_to_write() {
         ),
         ("emulate --in pcap:in.pcap --out null --latency=50", "write --forward 'delay 50ms 5ms'"),
         ("emulate --in pcap:in.pcap --out null --match udp", "write --class 'web = tcp dport 80'"),
+        ("emulate --in pcap:in.pcap --out null --forward 'loss 1% burst 5'", "write loss gemodel 0.2% 20%"),
+        ("shape --in pcap:in.pcap --out null --stage 'loss 1% burst 5'", "netem loss gemodel 0.2% 20%"),
         ("measure --pcap in.pcap --filter udp", "tshark -r FILE -Y udp"),
     ] {
         refused_in_a_line(&bench, line, &[wanted]);

@@ -388,7 +388,13 @@ fn mode(cursor: &mut Cursor<'_>) -> Result<Mode, ParseError> {
 fn loss(cursor: &mut Cursor<'_>) -> Result<LossModel, ParseError> {
     const MODELS: [&str; 4] = ["random", "state", "gemodel", "pattern"];
     if cursor.number_follows() {
-        return cursor.chance().map(LossModel::Random);
+        let chance = cursor.chance()?;
+        // Behind a rate the same word is a bucket.
+        if let Some(remedy) = cursor.peek().and_then(model_meant_by) {
+            cursor.next();
+            return Err(cursor.error("is no part of a loss by single frames", remedy));
+        }
+        return Ok(LossModel::Random(chance));
     }
     let model = |word: &str| {
         let meant = nearest(word, &MODELS).map(|name| format!(", perhaps {name}")).unwrap_or_default();

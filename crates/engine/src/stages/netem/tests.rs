@@ -132,6 +132,8 @@ fn bad_specs_say_where_what_and_how() {
         ("policer 10mbit", "netlathe limit polices"),
         ("ber 1%", "write corrupt 0.1%"),
         ("loss burst 5", "write loss gemodel 0.2% 20%"),
+        ("loss 1% burst 5", "write loss gemodel 0.2% 20%"),
+        ("loss 1% 25% bursty", "write loss gemodel 0.2% 20%"),
         ("loss 1% profile lte", "profile first"),
         ("loss 1% 100%", "correlation"),
         ("slot 2ms 1ms", "smaller time first"),
