@@ -386,6 +386,11 @@ fn weights_that_do_not_suit_the_rates_of_classes_are_told() {
         let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80";
         assert_eq!(said(&format!("{streams} weight {weight}'")), "");
     }
+    // Those that suit them share a count as they should, but for a frame that was made ahead of its turn.
+    let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80 weight 100'";
+    let report = generate(&bench, "a.pcap", &format!("--count 10100 {dns} {streams}"));
+    let sent = report["classes"][0]["out"]["frames"].as_u64();
+    assert!(sent.is_some_and(|sent| (100..=101).contains(&sent)), "{sent:?}");
     // Where nobody else has frames, nobody waits for them.
     for one in [
         "--class 'dns = dport 53' --rate 1kpps",
