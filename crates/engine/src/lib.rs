@@ -13,6 +13,7 @@
 mod catch_up;
 pub mod classes;
 pub mod filler;
+mod kind;
 mod lane;
 mod line;
 mod merge;
@@ -27,6 +28,7 @@ pub mod stages;
 pub mod sync;
 
 pub use catch_up::CatchUp;
+pub use kind::Kind;
 pub use line::Line;
 pub use pipeline::{Class, ClassName, Departure, Pipeline};
 pub use schedules::{Lengths, Schedule};

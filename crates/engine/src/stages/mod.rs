@@ -7,6 +7,7 @@
 mod decision;
 mod timed;
 
+use crate::Kind;
 use crate::random::Random;
 use crate::schedules::Files;
 pub use decision::{Change, Decision, Fate, Log};
@@ -271,19 +272,6 @@ fn frames_of_10g(time: Span) -> u64 {
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known.iter().map(|name| (strsim::jaro_winkler(word, name), *name));
     scored.filter(|(score, _)| *score > 0.75).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
-}
-
-/// What people may know of a kind of stage.
-#[derive(Clone, Copy, Debug)]
-pub struct Kind {
-    /// The word that names it.
-    pub name: &'static str,
-    /// What follows the name.
-    pub grammar: &'static str,
-    /// One line of help.
-    pub summary: &'static str,
-    /// A valid text.
-    pub example: &'static str,
 }
 
 /// How a stage is written, read and made. Implemented by each stage's configuration.

@@ -1,4 +1,4 @@
-use super::{Grammar, LawKind, Probability, Shape, Words};
+use super::{Grammar, Kind, Probability, Shape, Words};
 use measure::special::{gamma_cdf, gamma_quantile};
 use std::fmt;
 use units::ParseError;
@@ -11,7 +11,7 @@ pub struct Chi2 {
 }
 
 impl Grammar for Chi2 {
-    const KIND: LawKind = LawKind {
+    const KIND: Kind = Kind {
         name: "chi2",
         grammar: "chi2 df N",
         summary: "the chi-square law of N degrees of freedom",

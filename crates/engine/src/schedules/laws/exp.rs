@@ -1,4 +1,4 @@
-use super::{Grammar, LawKind, Probability, Shape, Words};
+use super::{Grammar, Kind, Probability, Shape, Words};
 use std::fmt;
 use units::ParseError;
 
@@ -7,7 +7,7 @@ use units::ParseError;
 pub struct Exponential;
 
 impl Grammar for Exponential {
-    const KIND: LawKind = LawKind {
+    const KIND: Kind = Kind {
         name: "exp",
         grammar: "exp",
         summary: "the exponential law, the gaps of a Poisson process",

@@ -1,4 +1,4 @@
-use super::{Grammar, LawKind, Probability, Shape, Words};
+use super::{Grammar, Kind, Probability, Shape, Words};
 use measure::special::{gamma_cdf, gamma_quantile};
 use std::fmt;
 use units::{ParseError, Span};
@@ -13,7 +13,7 @@ pub struct Gamma {
 }
 
 impl Grammar for Gamma {
-    const KIND: LawKind = LawKind {
+    const KIND: Kind = Kind {
         name: "gamma",
         grammar: "gamma shape A [scale T]",
         summary: "the gamma law; its mean is A × T",

@@ -1,4 +1,4 @@
-use super::{Grammar, LawKind, Probability, Shape, Words};
+use super::{Grammar, Kind, Probability, Shape, Words};
 use measure::special::{normal_cdf, normal_quantile};
 use std::fmt;
 use units::{ParseError, Span};
@@ -13,7 +13,7 @@ pub struct LogNormal {
 }
 
 impl Grammar for LogNormal {
-    const KIND: LawKind = LawKind {
+    const KIND: Kind = Kind {
         name: "lognormal",
         grammar: "lognormal mean T sd T",
         summary: "the lognormal law, by mean and deviation of the gaps themselves",

@@ -22,27 +22,15 @@ pub use schedule::LawSchedule;
 pub use table::TableFile;
 pub use values::{Distribution, Values};
 
+use crate::Kind;
 use measure::special::Probability;
 use std::fmt;
 use units::ParseError;
 pub(crate) use words::{Words, as_word};
 
-/// What people may know of a law.
-#[derive(Clone, Copy, Debug)]
-pub struct LawKind {
-    /// The word that names it.
-    pub name: &'static str,
-    /// How it is written, without the options that all laws have.
-    pub grammar: &'static str,
-    /// One line of help.
-    pub summary: &'static str,
-    /// A valid text.
-    pub example: &'static str,
-}
-
 /// How a law is written. Implemented by each law.
 trait Grammar: Shape + Sized {
-    const KIND: LawKind;
+    const KIND: Kind;
 
     /// Reads its parameters, which follow the name.
     fn parse(words: &mut Words<'_>) -> Result<Self, ParseError>;
@@ -99,7 +87,7 @@ macro_rules! laws {
 
         impl Law {
             /// Every kind of law.
-            pub const KINDS: &'static [LawKind] = &[$($law::KIND),*];
+            pub const KINDS: &'static [Kind] = &[$($law::KIND),*];
 
             /// Reads a law's name and parameters; `None` if the first word names none.
             fn parse(words: &mut Words<'_>) -> Option<Result<Self, ParseError>> {
@@ -111,7 +99,7 @@ macro_rules! laws {
 
             /// What it is called, and how it is written.
             #[must_use]
-            pub fn kind(&self) -> LawKind {
+            pub fn kind(&self) -> Kind {
                 match self {
                     $(Law::$law(_) => $law::KIND,)*
                 }

@@ -1,4 +1,4 @@
-use super::{Grammar, LawKind, Probability, Shape, Words};
+use super::{Grammar, Kind, Probability, Shape, Words};
 use measure::special::{normal_cdf, normal_quantile};
 use std::fmt;
 use units::ParseError;
@@ -8,8 +8,8 @@ use units::ParseError;
 pub struct Normal;
 
 impl Grammar for Normal {
-    const KIND: LawKind =
-        LawKind { name: "normal", grammar: "normal", summary: "the normal law", example: "normal mean 100us sd 5us" };
+    const KIND: Kind =
+        Kind { name: "normal", grammar: "normal", summary: "the normal law", example: "normal mean 100us sd 5us" };
 
     fn parse(_: &mut Words<'_>) -> Result<Self, ParseError> {
         Ok(Normal)

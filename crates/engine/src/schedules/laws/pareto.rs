@@ -1,4 +1,4 @@
-use super::{Grammar, LawKind, Probability, Shape, Words};
+use super::{Grammar, Kind, Probability, Shape, Words};
 use std::fmt;
 use units::{ParseError, Span};
 
@@ -12,7 +12,7 @@ pub struct Pareto {
 }
 
 impl Grammar for Pareto {
-    const KIND: LawKind = LawKind {
+    const KIND: Kind = Kind {
         name: "pareto",
         grammar: "pareto shape A [scale T]",
         summary: "the Pareto law: P(gap > t) = (T ÷ t)^A from T on",

@@ -1,4 +1,4 @@
-use super::{Grammar, LawKind, Probability, Shape, Words};
+use super::{Grammar, Kind, Probability, Shape, Words};
 use measure::special::gamma_cdf;
 use std::fmt;
 use units::ParseError;
@@ -11,7 +11,7 @@ pub struct Poisson {
 }
 
 impl Grammar for Poisson {
-    const KIND: LawKind = LawKind {
+    const KIND: Kind = Kind {
         name: "poisson",
         grammar: "poisson lambda L",
         summary: "the Poisson law of a count; the gaps are evenly spaced values",

@@ -1,4 +1,4 @@
-use super::{Grammar, LawKind, Probability, Shape, Words, as_word};
+use super::{Grammar, Kind, Probability, Shape, Words, as_word};
 use crate::schedules::Files;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -188,7 +188,7 @@ impl PartialEq for Table {
 }
 
 impl Grammar for Table {
-    const KIND: LawKind = LawKind {
+    const KIND: Kind = Kind {
         name: "table",
         grammar: "table FILE | table pcap:FILE",
         summary: "the law of a file: a .dist table, a list of times, the gaps of a capture",

@@ -1,4 +1,4 @@
-use super::{Grammar, LawKind, Probability, Shape, Words};
+use super::{Grammar, Kind, Probability, Shape, Words};
 use std::fmt;
 use units::{ParseError, Span};
 
@@ -10,7 +10,7 @@ pub struct Uniform {
 }
 
 impl Grammar for Uniform {
-    const KIND: LawKind = LawKind {
+    const KIND: Kind = Kind {
         name: "uniform",
         grammar: "uniform A..B",
         summary: "every time from A to B is equally likely",

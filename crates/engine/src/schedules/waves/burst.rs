@@ -1,4 +1,4 @@
-use super::{Shape, Stretch, WaveKind, Waveform, Words, profile, rate};
+use super::{Kind, Shape, Stretch, Waveform, Words, profile, rate};
 use std::fmt;
 use units::{ParseError, Rate, Span};
 
@@ -27,7 +27,7 @@ const EXAMPLE: &str = "burst 8Gbps for 2ms every 10ms";
 const MOST: u32 = 100_000;
 
 impl Waveform for Burst {
-    const KIND: WaveKind = WaveKind {
+    const KIND: Kind = Kind {
         name: "burst",
         grammar: "burst RATE for TIME every TIME [count N] [+ burst …]",
         summary: "bursts with silence between them",

@@ -12,26 +12,13 @@ pub use schedule::WaveSchedule;
 
 use super::laws::Words;
 use super::{Files, Impossible};
-use crate::Line;
+use crate::{Kind, Line};
 use std::fmt;
 use units::{Layer, ParseError, Rate, Share};
 
-/// What people may know of a waveform.
-#[derive(Clone, Copy, Debug)]
-pub struct WaveKind {
-    /// The word that names it.
-    pub name: &'static str,
-    /// How it is written.
-    pub grammar: &'static str,
-    /// One line of help.
-    pub summary: &'static str,
-    /// A valid text.
-    pub example: &'static str,
-}
-
 /// How a waveform is written, and what it is. Implemented by each waveform.
 trait Waveform: Sized + Clone + fmt::Display {
-    const KIND: WaveKind;
+    const KIND: Kind;
 
     /// Reads all of it, its name included.
     fn parse(words: &mut Words<'_>) -> Result<Self, ParseError>;
@@ -76,7 +63,7 @@ macro_rules! waves {
 
         impl Wave {
             /// Every kind of waveform.
-            pub const KINDS: &'static [WaveKind] = &[$($wave::KIND),*];
+            pub const KINDS: &'static [Kind] = &[$($wave::KIND),*];
 
             /// Reads a waveform as people write it; `None` if the first word names none.
             ///
@@ -99,7 +86,7 @@ macro_rules! waves {
 
             /// What it is called, and how it is written.
             #[must_use]
-            pub fn kind(&self) -> WaveKind {
+            pub fn kind(&self) -> Kind {
                 match self {
                     $(Wave::$wave(_) => $wave::KIND,)*
                 }

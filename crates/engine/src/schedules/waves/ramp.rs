@@ -1,4 +1,4 @@
-use super::{Shape, Stretch, WaveKind, Waveform, Words, profile, range};
+use super::{Kind, Shape, Stretch, Waveform, Words, profile, range};
 use std::fmt;
 use units::{ParseError, Rate, Span};
 
@@ -16,7 +16,7 @@ pub struct Ramp {
 const EXAMPLE: &str = "ramp 1Gbps..9Gbps over 1s";
 
 impl Waveform for Ramp {
-    const KIND: WaveKind = WaveKind {
+    const KIND: Kind = Kind {
         name: "ramp",
         grammar: "ramp RATE..RATE over TIME [repeat|hold]",
         summary: "the rate goes evenly from one value to another, then holds or starts again",

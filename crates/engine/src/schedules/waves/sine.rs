@@ -1,4 +1,4 @@
-use super::{Shape, Stretch, WaveKind, Waveform, Words, counts, profile, range};
+use super::{Kind, Shape, Stretch, Waveform, Words, counts, profile, range};
 use std::f64::consts::PI;
 use std::fmt;
 use units::{BitRate, FrameRate, ParseError, Rate, Share, Span};
@@ -18,7 +18,7 @@ const EXAMPLE: &str = "sine 1Gbps..9Gbps every 1s";
 const PIECES: u64 = 512;
 
 impl Waveform for Sine {
-    const KIND: WaveKind = WaveKind {
+    const KIND: Kind = Kind {
         name: "sine",
         grammar: "sine RATE..RATE every TIME",
         summary: "the rate swings between two values as a sine does, from the middle upwards",

@@ -1,6 +1,6 @@
 use super::super::Files;
 use super::super::laws::as_word;
-use super::{Shape, Stretch, WaveKind, Waveform, Words, profile, rate};
+use super::{Kind, Shape, Stretch, Waveform, Words, profile, rate};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl PartialEq for Steps {
 impl Eq for Steps {}
 
 impl Waveform for Steps {
-    const KIND: WaveKind = WaveKind {
+    const KIND: Kind = Kind {
         name: "steps",
         grammar: "steps FILE [every TIME]",
         summary: "constant rates by time, each line of FILE a time and the rate from then on",

@@ -1,6 +1,6 @@
 use super::super::laws::as_word;
 use super::super::{Files, delivery_opportunities};
-use super::{Shape, Stretch, WaveKind, Waveform, Words};
+use super::{Kind, Shape, Stretch, Waveform, Words};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Eq for Trace {}
 const OPPORTUNITY: u64 = 1_500 * 8;
 
 impl Waveform for Trace {
-    const KIND: WaveKind = WaveKind {
+    const KIND: Kind = Kind {
         name: "trace",
         grammar: "trace FILE",
         summary: "a trace of Mahimahi: each line a millisecond at which 1500 bytes may go",
