@@ -25,7 +25,7 @@ impl Grammar for Gamma {
             return Err(ParseError::new("gamma has no shape", "write gamma shape 2 scale 5us"));
         }
         let shape = words.number("shape", 0.1, 100_000.0)?;
-        let scale = if words.take("scale") { Some(words.time("scale")?) } else { None };
+        let scale = words.time_after("scale")?;
         Ok(Gamma { shape, scale })
     }
 }

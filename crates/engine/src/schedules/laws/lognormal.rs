@@ -24,8 +24,8 @@ impl Grammar for LogNormal {
         let missing = |what: &str| {
             ParseError::new(format!("lognormal has no {what} of the gaps"), "write lognormal mean 100us sd 30us")
         };
-        let mean = if words.take("mean") { words.time("mean")? } else { return Err(missing("mean")) };
-        let sd = if words.take("sd") { words.time("sd")? } else { return Err(missing("sd")) };
+        let mean = words.time_after("mean")?.ok_or_else(|| missing("mean"))?;
+        let sd = words.time_after("sd")?.ok_or_else(|| missing("sd"))?;
         Ok(LogNormal { mean, sd })
     }
 }

@@ -24,7 +24,7 @@ impl Grammar for Pareto {
             return Err(ParseError::new("pareto has no shape", "write pareto shape 2.5 scale 10us"));
         }
         let shape = words.number("shape", 0.1, 1_000.0)?;
-        let scale = if words.take("scale") { Some(words.time("scale")?) } else { None };
+        let scale = words.time_after("scale")?;
         Ok(Pareto { shape, scale })
     }
 }

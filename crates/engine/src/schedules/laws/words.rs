@@ -77,6 +77,11 @@ impl<'a> Words<'a> {
         Ok(span)
     }
 
+    /// The time behind `key`, if that comes next.
+    pub(crate) fn time_after(&mut self, key: &str) -> Result<Option<Span>, ParseError> {
+        if self.take(key) { self.time(key).map(Some) } else { Ok(None) }
+    }
+
     /// Two times `A..B`, the first below the second.
     pub(crate) fn range(&mut self, key: &str) -> Result<(Span, Span), ParseError> {
         let word = self.value(key, "80us..120us")?;

@@ -67,8 +67,8 @@ impl Waveform for Burst {
 fn term(words: &mut Words<'_>) -> Result<Term, ParseError> {
     let rate = rate(words, EXAMPLE)?;
     let missing = |what: &str| ParseError::new(format!("a burst does not say {what}"), format!("write {EXAMPLE}"));
-    let lasts = if words.take("for") { words.time("for")? } else { return Err(missing("how long it lasts")) };
-    let every = if words.take("every") { words.time("every")? } else { return Err(missing("how often it comes")) };
+    let lasts = words.time_after("for")?.ok_or_else(|| missing("how long it lasts"))?;
+    let every = words.time_after("every")?.ok_or_else(|| missing("how often it comes"))?;
     if lasts > every || !profile::is_short_enough(every) {
         return Err(ParseError::new(
             format!("bursts of {lasts} do not fit in {every}"),

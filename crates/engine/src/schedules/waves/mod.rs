@@ -147,29 +147,26 @@ fn counts(rate: Rate) -> Counts {
 /// Reads the rate that comes next, with its layer if one follows.
 fn rate(words: &mut Words<'_>, example: &str) -> Result<Rate, ParseError> {
     let word = words.next().ok_or_else(|| ParseError::new("a rate is missing", format!("write it like {example}")))?;
-    let layer = words.peek().filter(|layer| ["wire", "ip"].contains(layer));
-    match layer {
-        Some(layer) => {
-            words.next();
-            format!("{word} {layer}").parse()
-        }
-        None => word.parse(),
-    }
+    of_layer(word, layer(words))
 }
 
 /// Reads `RATE..RATE`, with the layer of both behind them if one follows.
 fn range(words: &mut Words<'_>, wrong: impl Fn() -> ParseError) -> Result<(Rate, Rate), ParseError> {
     let (from, to) = words.next().and_then(|word| word.split_once("..")).ok_or_else(wrong)?;
-    let layer = words.peek().filter(|layer| ["wire", "ip"].contains(layer));
-    let read = |rate: &str| match layer {
-        Some(layer) => format!("{rate} {layer}").parse::<Rate>(),
+    let layer = layer(words);
+    Ok((of_layer(from, layer)?, of_layer(to, layer)?))
+}
+
+/// Takes the name of a layer if it comes next.
+fn layer(words: &mut Words<'_>) -> Option<&'static str> {
+    ["wire", "ip"].into_iter().find(|layer| words.take(layer))
+}
+
+fn of_layer(rate: &str, layer: Option<&str>) -> Result<Rate, ParseError> {
+    match layer {
+        Some(layer) => format!("{rate} {layer}").parse(),
         None => rate.parse(),
-    };
-    let rates = (read(from)?, read(to)?);
-    if layer.is_some() {
-        words.next();
     }
-    Ok(rates)
 }
 
 /// Writes what [`range`] reads: the layer is said once, behind both.

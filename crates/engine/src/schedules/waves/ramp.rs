@@ -27,10 +27,7 @@ impl Waveform for Ramp {
         words.take("ramp");
         let wrong = || ParseError::new("a ramp goes from one rate to another over a time", format!("write {EXAMPLE}"));
         let rates = range(words, wrong)?;
-        if !words.take("over") {
-            return Err(wrong());
-        }
-        let over = words.time("over")?;
+        let over = words.time_after("over")?.ok_or_else(wrong)?;
         if !profile::is_short_enough(over) {
             return Err(ParseError::new(format!("a ramp of {over} is longer than a day"), "write at most 86400s"));
         }

@@ -29,10 +29,7 @@ impl Waveform for Sine {
         words.take("sine");
         let wrong = || ParseError::new("a sine swings between two rates", format!("write {EXAMPLE}"));
         let rates = range(words, wrong)?;
-        if !words.take("every") {
-            return Err(wrong());
-        }
-        let every = words.time("every")?;
+        let every = words.time_after("every")?.ok_or_else(wrong)?;
         if every < Span::from_us(1) || !profile::is_short_enough(every) {
             let what = format!("a swing of {every} is shorter than 1us or longer than a day");
             return Err(ParseError::new(what, "write every 1us to every 86400s"));

@@ -39,7 +39,7 @@ impl Waveform for Steps {
     fn parse(words: &mut Words<'_>) -> Result<Self, ParseError> {
         words.take("steps");
         let path = words.file("steps", "steps rates.txt")?;
-        let every = if words.take("every") { Some(words.time("every")?) } else { None };
+        let every = words.time_after("every")?;
         Ok(Steps { path: path.into(), every, steps: None })
     }
 
