@@ -1,10 +1,12 @@
+mod parts;
+
 use crate::Line;
 use crate::catch_up::{CatchUp, Forgiveness};
 use crate::classes::Classifier;
 use crate::lane::Lane;
 use crate::merge::Merge;
-use crate::schedules::{AsReady, Due, Schedule};
-use crate::slices::{Passing, Reading, Sampling, Slices, Way};
+use crate::schedules::{Due, Schedule};
+use crate::slices::{Passing, Reading, Sampling, Slices};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
 use measure::{Books, DepartureMeter, DropReason, PipelineReport, PipelineSlices, Tally};
@@ -80,13 +82,7 @@ impl<F: Frame> Pipeline<F> {
     /// A pipeline of one class: `stages`, first to last, then `schedule`.
     #[must_use]
     pub fn new(stages: Vec<Box<dyn Stage<F>>>, schedule: Box<dyn Schedule>) -> Self {
-        Pipeline {
-            lanes: vec![Lane::new(0, stages, schedule)],
-            classifier: None,
-            classes: Vec::new(),
-            merge: Merge::new(1, None),
-            books: Books::default(),
-        }
+        Pipeline::of_lanes(vec![Lane::new(0, stages, schedule)], None, Vec::new(), None)
     }
 
     /// A pipeline of several classes, of which `classifier` tells; `line` is that of the output, if it has
@@ -97,7 +93,6 @@ impl<F: Frame> Pipeline<F> {
     #[must_use]
     pub fn of_classes(classifier: Classifier, classes: Vec<Class<F>>, line: Option<Line>) -> Self {
         assert!(!classes.is_empty(), "a frame is of some class");
-        let merge = Merge::new(classes.len(), line);
         let mut lanes = Vec::new();
         let mut names = Vec::new();
         for (i, class) in classes.into_iter().enumerate() {
@@ -109,7 +104,16 @@ impl<F: Frame> Pipeline<F> {
             lanes.push(lane);
             names.push(class.name);
         }
-        Pipeline { lanes, classifier: Some(classifier), classes: names, merge, books: Books::default() }
+        Pipeline::of_lanes(lanes, Some(classifier), names, line)
+    }
+
+    fn of_lanes(
+        lanes: Vec<Lane<F>>,
+        classifier: Option<Classifier>,
+        classes: Vec<ClassName>,
+        line: Option<Line>,
+    ) -> Self {
+        Pipeline { merge: Merge::new(lanes.len(), line), lanes, classifier, classes, books: Books::default() }
     }
 
     /// The schedule starts so long after the first frame is ready; with one class.
@@ -170,92 +174,6 @@ impl<F: Frame> Pipeline<F> {
         self
     }
 
-    /// The most parts that [`Pipeline::parts`] makes of it: receiving, which every pipeline has, classes and
-    /// stages if there are any, and the schedules.
-    ///
-    /// Stages that send answers back stay with receiving, where the way back is. Frames are followed from
-    /// where their class is found, so that this stays with receiving, too; and they are followed from part
-    /// to part by a clock only.
-    #[must_use]
-    pub fn most_parts(&self) -> usize {
-        if self.is_slicing() && self.slice_clock().is_none() {
-            return 1;
-        }
-        if self.lanes.iter().any(|lane| lane.outlet.answers.is_some()) {
-            return 2;
-        }
-        let classes = self.classifier.is_some() && !self.is_slicing();
-        2 + usize::from(classes) + usize::from(self.lanes.iter().any(Lane::has_stages))
-    }
-
-    /// Parts it in `count`, to be run by as many threads, first to last: every part but the last gives what
-    /// is ready at once, and the next takes it by [`Pipeline::hand`]. The last one has the schedules, the one
-    /// before it the stages, then the classes; the first has what is left. Each keeps books of its own.
-    ///
-    /// # Panics
-    /// If `count` is zero, or more than [`Pipeline::most_parts`].
-    #[must_use]
-    pub fn parts(self, count: usize) -> Vec<Self> {
-        assert!((1..=self.most_parts()).contains(&count), "there are {} parts at most", self.most_parts());
-        let mut parts = vec![self];
-        while parts.len() < count {
-            let rest = parts.remove(0);
-            let (front, back) = match parts.len() {
-                0 => rest.without_schedules(),
-                _ if rest.lanes.iter().any(Lane::has_stages) => rest.without_stages(),
-                _ => (Pipeline::new(Vec::new(), Box::new(AsReady)), rest),
-            };
-            parts.splice(0..0, [front, back]);
-        }
-        parts
-    }
-
-    fn without_schedules(self) -> (Self, Self) {
-        let (stages, schedules): (Vec<_>, Vec<_>) = self.lanes.into_iter().map(Lane::split).unzip();
-        let count = stages.len();
-        let stages = Pipeline {
-            lanes: stages,
-            classifier: self.classifier,
-            classes: self.classes.clone(),
-            merge: Merge::new(count, None),
-            books: Books::default(),
-        };
-        let schedules = Pipeline {
-            lanes: schedules,
-            classifier: None,
-            classes: self.classes,
-            merge: self.merge,
-            books: Books::default(),
-        };
-        (stages, schedules)
-    }
-
-    fn without_stages(self) -> (Self, Self) {
-        let count = self.lanes.len();
-        let (front, lanes): (Vec<_>, Vec<_>) = self.lanes.into_iter().map(Lane::split_before_stages).unzip();
-        let front = Pipeline {
-            lanes: front,
-            classifier: self.classifier,
-            classes: self.classes.clone(),
-            merge: Merge::new(count, None),
-            books: Books::default(),
-        };
-        (front, Pipeline { lanes, classifier: None, ..self })
-    }
-
-    /// A frame came from the part before, which put it in `class`, with its way so far if it is followed; as
-    /// [`Pipeline::push`], where that part knew no classes yet.
-    ///
-    /// # Panics
-    /// If there is no such class.
-    pub fn hand(&mut self, class: usize, now: Time, at: Time, mut frame: F, way: Option<Box<Way>>) {
-        if self.classifier.is_some() {
-            return self.push(now, at, frame);
-        }
-        self.lanes[class].slices.put(&mut frame, way);
-        self.push_to(class, now, at, frame);
-    }
-
     /// A frame came in at `at`; the clock reads `now`, which is not earlier.
     pub fn push(&mut self, now: Time, at: Time, frame: F) {
         let class = self.classifier.as_mut().map_or(0, |classifier| classifier.class(frame.bytes()));
@@ -271,11 +189,6 @@ impl<F: Frame> Pipeline<F> {
         let lane = &mut self.lanes[class];
         lane.push(now, at, frame, &mut self.books);
         self.merge.touched(lane);
-    }
-
-    /// The way of a frame that goes on to another thread, if it is followed.
-    pub fn way_of(&mut self, class: u32, frame: &F) -> Option<Box<Way>> {
-        self.lanes[class as usize].slices.take(frame.tag())
     }
 
     /// A frame that is followed departed at `start` instead of `ask`, and is now handed over.
