@@ -1,6 +1,8 @@
+mod given;
+
 use super::gcra::{SIDE, VACANT, Word};
 use super::index::{Index, Place};
-use super::{Bucket, Key, Moment, Rates};
+use super::{Bucket, Key, Moment};
 use crate::schedules::Advise;
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -68,6 +70,7 @@ pub struct Sought {
 const NONE: u32 = u32::MAX;
 
 /// What only the holder of the lock may look at.
+#[derive(Default)]
 struct Room {
     free: Vec<u32>,
     unused: u32,
@@ -114,14 +117,7 @@ impl Users {
             index: Index::new(capacity, seed, advise),
             slots: vacant(capacity, advise),
             sets: (0..SETS).map(|_| OnceLock::new()).collect(),
-            room: Mutex::new(Room {
-                free: Vec::new(),
-                unused: 0,
-                hand: 0,
-                names: HashMap::new(),
-                sets: 0,
-                default: None,
-            }),
+            room: Mutex::default(),
             idle,
             created: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
@@ -174,7 +170,7 @@ impl Users {
 
     #[inline]
     fn bucket(&self, slot: &Slot, word: u64) -> Option<&Bucket> {
-        let name = slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & !PINNED;
+        let name = slot.name(word) & !PINNED;
         self.sets[(name >> SET) as usize].get()?.get((name & ((1 << SET) - 1)) as usize)
     }
 
@@ -328,8 +324,7 @@ impl Users {
     /// Takes a user out whose slot has just become vacant. The caller holds the lock.
     fn vacated(&self, number: u32) {
         let slot = &self.slots[number as usize];
-        let key = Key::new(slot.high.load(Ordering::Relaxed), slot.low.load(Ordering::Relaxed));
-        self.index.remove(self.index.place(key), number);
+        self.index.remove(self.index.place(slot.key()), number);
         slot.passed.store(0, Ordering::Relaxed);
         slot.refused.store(0, Ordering::Relaxed);
         self.reclaimed.fetch_add(1, Ordering::Relaxed);
@@ -369,98 +364,11 @@ impl Users {
         self.latest.fetch_max(now.as_ps(), Ordering::Relaxed);
     }
 
-    /// Gives users their rates: at once, under traffic, and each keeps what it owes. Users that had a rate of
-    /// their own and are not in `rates` get the default one; without one they go, as unknown as any other.
-    ///
-    /// # Errors
-    /// There is no room for so many users, or rates have changed too often: all keep the rates that they have.
-    pub fn give(&self, rates: &Rates) -> Result<(), String> {
-        let users = rates.users();
-        let at = Moment::of(Time::from_ps(self.latest.load(Ordering::Relaxed)));
-        let mut room = self.room();
-        let find = || users.iter().map(|user| self.find(user.key)).collect::<Vec<_>>();
-        let mut known = find();
-        let mut given = vec![false; self.slots.len()];
-        for number in known.iter().flatten() {
-            given[*number as usize] = true;
-        }
-        let leaves = |number: &u32| !given[*number as usize] && self.is_pinned(*number);
-        let leaving: Vec<u32> = (0..room.unused).filter(leaves).collect();
-        let fits = |room: &Room, known: &[Option<u32>]| {
-            let leaving = if room.default.is_none() { leaving.len() } else { 0 };
-            let places = room.free.len() + (self.slots.len() - room.unused as usize) + leaving;
-            known.iter().filter(|number| number.is_none()).count() <= places
-        };
-        if !fits(&room, &known) {
-            self.sweep(&mut room, self.capacity(), at.time());
-            // Some of the idle may be among those who are given a rate.
-            known = find();
-        }
-        if !fits(&room, &known) {
-            let (users, capacity) = (users.len(), self.capacity());
-            return Err(format!("there is no room for {users} users in a table of {capacity}: give it more"));
-        }
-        self.name(&mut room, rates.buckets())?;
-        let names: Vec<u32> = rates.buckets().iter().map(|bucket| room.names[bucket] | PINNED).collect();
-        for number in leaving {
-            match room.default {
-                Some(name) => self.change(number, name, &at),
-                // Whatever is charged meanwhile: a worker that comes late finds that the user is gone.
-                None => {
-                    self.slots[number as usize].word.swap(VACANT, Ordering::AcqRel);
-                    self.vacated(number);
-                    room.free.push(number);
-                }
-            }
-        }
-        for (user, known) in users.iter().zip(known) {
-            let name = names[user.bucket as usize];
-            match known {
-                Some(number) => self.change(number, name, &at),
-                None => {
-                    self.place(&mut room, user.key, name, &at).map_err(|_| {
-                        "the rows of the table are crowded, and some users have their new rates, others not: give it \
-                         room for more users"
-                    })?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Whether the slot is that of a user whose rate was given. The caller holds the lock.
     fn is_pinned(&self, number: u32) -> bool {
         let slot = &self.slots[number as usize];
         let word = slot.word.read();
-        word != VACANT && slot.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed) & PINNED != 0
-    }
-
-    /// Moves a user to another bucket. The caller holds the lock.
-    fn change(&self, number: u32, name: u32, at: &Moment) {
-        let slot = &self.slots[number as usize];
-        let mut word = slot.word.read();
-        loop {
-            let side = usize::from(word & SIDE != 0);
-            if word == VACANT || slot.buckets[side].load(Ordering::Relaxed) == name {
-                return;
-            }
-            slot.buckets[1 - side].store(name, Ordering::Release);
-            let (Some(old), Some(new)) = (self.bucket(slot, word), self.bucket(slot, word ^ SIDE)) else { return };
-            let owed = (word & !SIDE).saturating_sub(old.clock(at));
-            let mut full = new.clock(at).saturating_add(new.convert(old, owed));
-            // Frames that wait keep their departures, and those that come now leave behind the last of them.
-            let last = (word & !SIDE).saturating_sub(old.depth());
-            if last > old.clock(at) {
-                full = full.max(new.clock(&Moment::of(old.when(last))) + new.depth());
-            }
-            // What would take more than a year is owed for ever; no debt looks like a vacant slot.
-            let full = full.min(SIDE - 2);
-            let next = (word & SIDE ^ SIDE) | full;
-            match slot.word.replace(word, next) {
-                Ok(_) => return,
-                Err(other) => word = other,
-            }
-        }
+        word != VACANT && slot.name(word) & PINNED != 0
     }
 
     /// Every user that there is: key, bucket, bytes passed and bytes refused.
@@ -468,8 +376,7 @@ impl Users {
         self.slots.iter().filter_map(|slot| {
             let word = slot.word.read();
             let bucket = if word == VACANT { None } else { self.bucket(slot, word) }?;
-            let key = Key::new(slot.high.load(Ordering::Relaxed), slot.low.load(Ordering::Relaxed));
-            Some((key, *bucket, slot.passed.load(Ordering::Relaxed), slot.refused.load(Ordering::Relaxed)))
+            Some((slot.key(), *bucket, slot.passed.load(Ordering::Relaxed), slot.refused.load(Ordering::Relaxed)))
         })
     }
 }
@@ -503,193 +410,18 @@ impl Slot {
     fn is(&self, key: Key) -> bool {
         self.high.load(Ordering::Relaxed) == key.high && self.low.load(Ordering::Relaxed) == key.low
     }
+
+    #[inline]
+    fn key(&self) -> Key {
+        Key::new(self.high.load(Ordering::Relaxed), self.low.load(Ordering::Relaxed))
+    }
+
+    /// What names the bucket of this word.
+    #[inline]
+    fn name(&self, word: u64) -> u32 {
+        self.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed)
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::meters::{Answer, Gcra, KeyKind, Meter};
-    use units::BitRate;
-
-    fn bucket(bps: u64) -> Bucket {
-        Bucket::new(BitRate::from_bps(bps), 3_000).expect("a bucket")
-    }
-
-    fn at(ms: u64) -> Moment {
-        Moment::of(Time::ZERO + Span::from_ms(ms))
-    }
-
-    // What is promised.
-    const _: () = assert!(Users::BYTES_PER_USER <= 64);
-
-    #[test]
-    fn it_takes_as_many_as_it_says_and_finds_each() {
-        for capacity in [1, 7, 20_481, 200_000] {
-            let users = Users::new(capacity, Span::from_ms(1_000), Some(bucket(1_000_000)), 3);
-            // Addresses in a row, as they come in practice.
-            let key = |i: usize| Key::new(0, 0xffff_c0a8_0000 + i as u64);
-            let slots: Vec<u32> =
-                (0..capacity).map(|i| users.find_or_add(key(i), &at(0)).expect("room for all")).collect();
-            assert_eq!(users.find_or_add(key(capacity), &at(0)), Err(Full::NoRoom));
-            assert!((0..capacity).all(|i| users.find(key(i)) == Some(slots[i])));
-            assert_eq!(users.totals(), (capacity as u64, 0, 1));
-        }
-    }
-
-    #[test]
-    fn idle_users_make_room_and_busy_ones_do_not() {
-        let users = Users::new(4, Span::from_ms(100), Some(bucket(1_000_000)), 1);
-        let key = |i: u64| Key::new(1, i);
-        for i in 0..4 {
-            let slot = users.find_or_add(key(i), &at(0)).expect("room");
-            assert_eq!(Gcra.charge(&users, 0, slot, key(i), &at(0), 8_000), Answer::Conforms);
-        }
-        // 1 000 B at 1 Mbit/s are made good after 8 ms, and idle 100 ms later.
-        assert_eq!(users.find_or_add(key(9), &at(107)), Err(Full::NoRoom));
-        let busy = users.find(key(2)).expect("there");
-        assert_eq!(Gcra.charge(&users, 0, busy, key(2), &at(50), 8_000), Answer::Conforms);
-        assert!(users.find_or_add(key(9), &at(109)).is_ok());
-        assert_eq!(users.find(key(2)), Some(busy), "not idle");
-        assert!((0..4).filter(|i| users.find(key(*i)).is_some()).count() < 4);
-        let (_, reclaimed, _) = users.totals();
-        assert!(reclaimed >= 1);
-    }
-
-    #[test]
-    fn whoever_looks_at_a_slot_that_changed_hands_is_told() {
-        let users = Users::new(1, Span::from_ms(10), Some(bucket(1_000_000)), 1);
-        let (old, new) = (Key::new(0, 1), Key::new(0, 2));
-        let slot = users.find_or_add(old, &at(0)).expect("room");
-        assert_eq!(users.find_or_add(new, &at(1_000)), Ok(slot));
-        assert_eq!(users.find(old), None);
-        assert_eq!(Gcra.charge(&users, 0, slot, old, &at(1_000), 800), Answer::Gone);
-        assert_eq!(Gcra.charge(&users, 0, slot, new, &at(1_000), 800), Answer::Conforms);
-    }
-
-    #[test]
-    fn rates_change_and_what_is_owed_stays() {
-        let users = Users::new(8, Span::from_ms(100), Some(bucket(1_000_000)), 1);
-        let key = KeyKind::DstIp.parse("10.0.0.1").expect("an address");
-        let slot = users.find_or_add(key, &at(0)).expect("room");
-        let charge = |ms, bytes: u64| Gcra.charge(&users, 0, slot, key, &at(ms), bytes * 8);
-        assert_eq!(charge(0, 3_000), Answer::Conforms, "the bucket is empty now");
-        users.seen(at(0).time());
-        let rates = Rates::parse(KeyKind::DstIp, "10.0.0.1 8Mbps burst 3000B\n", &|_| 3_000).expect("rates");
-        users.give(&rates).expect("room");
-        assert_eq!(charge(0, 64), Answer::Exceeds, "still empty");
-        assert_eq!(charge(1, 1_001), Answer::Exceeds);
-        assert_eq!(charge(1, 1_000), Answer::Conforms, "8 Mbit/s are 1 000 B in a ms");
-        users.seen(at(1).time());
-        users.give(&Rates::default()).expect("room");
-        assert_eq!(charge(9, 1_000), Answer::Conforms, "back to 1 Mbit/s");
-        assert_eq!(charge(9, 64), Answer::Exceeds);
-        assert_eq!(users.all().map(|(_, bucket, ..)| bucket.rate().bps()).collect::<Vec<_>>(), [1_000_000]);
-    }
-
-    #[test]
-    fn a_debt_of_the_fastest_rate_is_not_forgotten_at_the_slowest() {
-        let text = |rate: &str| Rates::parse(KeyKind::DstIp, &format!("10.0.0.1 {rate} burst 3000B\n"), &|_| 3_000);
-        let fast = Bucket::new(BitRate::from_gbps(400), 1 << 29).expect("a bucket");
-        for turns in [0, 1] {
-            let users = Users::new(8, Span::from_ms(100), Some(fast), 1);
-            let key = KeyKind::DstIp.parse("10.0.0.1").expect("an address");
-            let slot = users.find_or_add(key, &at(0)).expect("room");
-            for _ in 0..turns {
-                users.give(&text("1Mbps").expect("rates")).expect("room");
-                users.give(&Rates::default()).expect("room");
-            }
-            let charge = |ms, bytes: u64| Gcra.charge(&users, 0, slot, key, &at(ms), bytes * 8);
-            assert_eq!(charge(0, 1 << 29), Answer::Conforms, "4.3 Gbit are owed");
-            users.seen(at(0).time());
-            users.give(&text("10bps").expect("rates")).expect("room");
-            assert_eq!(users.find(key), Some(slot));
-            for ms in [0, 1, 1_000_000] {
-                assert_eq!(charge(ms, 64), Answer::Exceeds, "4.3 Gbit at 10 bit/s take 13 years");
-            }
-        }
-    }
-
-    #[test]
-    fn given_users_stay_and_others_may_be_refused() {
-        let rates = Rates::parse(KeyKind::DstIp, "10.0.0.1 8Mbps\n10.0.0.2 1Mbps\n", &|_| 3_000).expect("rates");
-        let users = Users::new(2, Span::from_ms(1), None, 1);
-        users.give(&rates).expect("room");
-        let other = KeyKind::DstIp.parse("10.0.0.3").expect("an address");
-        assert_eq!(users.find_or_add(other, &at(10_000)), Err(Full::Unknown));
-        assert!(users.find(KeyKind::DstIp.parse("10.0.0.2").expect("an address")).is_some());
-        let rate = |user: &str| {
-            let key = KeyKind::DstIp.parse(user).expect("an address");
-            users.all().find(|(of, ..)| *of == key).map(|(_, bucket, ..)| bucket.rate().bps())
-        };
-        let parse = |text: &str| Rates::parse(KeyKind::DstIp, text, &|_| 3_000).expect("rates");
-        let more = users.give(&parse("10.0.0.1 1Mbps\n10.0.0.2 2Mbps\n10.0.0.3 1Mbps"));
-        assert!(more.expect_err("too many").contains("no room for 3 users in a table of 2"));
-        let rates = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(rate);
-        assert_eq!(rates, [Some(8_000_000), Some(1_000_000), None], "all or none");
-        // Who goes makes room.
-        users.give(&parse("10.0.0.3 3Mbps\n10.0.0.2 2Mbps")).expect("room for two");
-        let rates = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(rate);
-        assert_eq!(rates, [None, Some(2_000_000), Some(3_000_000)]);
-    }
-
-    #[test]
-    fn idle_users_make_room_for_given_ones_and_may_be_among_them() {
-        let users = Users::new(2, Span::from_us(1), Some(bucket(1_000_000)), 1);
-        let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|user| KeyKind::DstIp.parse(user).expect("an address"));
-        users.find_or_add(a, &at(1)).expect("room");
-        users.find_or_add(b, &at(1)).expect("room");
-        users.seen(at(1_000).time());
-        let rates = Rates::parse(KeyKind::DstIp, "10.0.0.2 2Mbps\n10.0.0.3 3Mbps", &|_| 3_000).expect("rates");
-        users.give(&rates).expect("room, once the idle have gone");
-        let mut rates: Vec<u64> = users.all().map(|(_, bucket, ..)| bucket.rate().bps()).collect();
-        rates.sort_unstable();
-        assert_eq!(rates, [2_000_000, 3_000_000]);
-    }
-
-    #[test]
-    fn who_is_no_longer_given_a_rate_goes_where_there_is_none_for_others() {
-        let parse = |text: &str| Rates::parse(KeyKind::DstIp, text, &|_| 3_000).expect("rates");
-        let users = Users::new(2, Span::from_ms(60_000), None, 1);
-        users.give(&parse("10.0.0.1 8Mbps\n10.0.0.2 1Mbps\n")).expect("room");
-        let [kept, gone, new] =
-            ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|user| KeyKind::DstIp.parse(user).expect("an address"));
-        let slot = users.find(gone).expect("it is there");
-        assert_eq!(Gcra.charge(&users, 0, slot, gone, &at(1), 800), Answer::Conforms);
-        users.give(&parse("10.0.0.1 8Mbps\n")).expect("room");
-        assert_eq!(Gcra.charge(&users, 0, slot, gone, &at(1), 800), Answer::Gone, "though it was looked up before");
-        assert_eq!(users.find_or_add(gone, &at(1)), Err(Full::Unknown));
-        assert!(users.find(kept).is_some());
-        // There is room for another one, and for itself again.
-        users.give(&parse("10.0.0.1 8Mbps\n10.0.0.3 1Mbps")).expect("room");
-        assert_eq!(users.find(new), Some(slot));
-        assert_eq!(users.all().count(), 2);
-    }
-
-    #[test]
-    fn users_come_and_go_on_two_threads_while_rates_change() {
-        let users = Users::new(64, Span::from_us(50), Some(bucket(1_000_000_000)), 1);
-        let text: String = (0..16).map(|i| format!("10.0.0.{i} 2Gbps\n")).collect();
-        let rates = Rates::parse(KeyKind::DstIp, &text, &|_| 3_000).expect("rates");
-        let worker = |start: u64| {
-            let mut answered = 0;
-            for i in 0..60_000_u64 {
-                let now = Moment::of(Time::from_ps(i * 2_000_000));
-                let key = Key::new(0, 0xffff_0a00_0000 + (i * 7 + start) % 200);
-                let Ok(slot) = users.find_or_add(key, &now) else { continue };
-                answered += u64::from(Gcra.charge(&users, 0, slot, key, &now, 512) != Answer::Gone);
-            }
-            answered
-        };
-        std::thread::scope(|scope| {
-            let threads = [scope.spawn(|| worker(0)), scope.spawn(|| worker(3))];
-            for _ in 0..50 {
-                users.give(&rates).expect("room");
-                users.give(&Rates::default()).expect("nothing new");
-            }
-            assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") > 0));
-        });
-        let live = users.all().count() as u64;
-        let (created, reclaimed, _) = users.totals();
-        assert_eq!(created - reclaimed, live, "none was lost or is there twice");
-    }
-}
+mod tests;
