@@ -10,7 +10,7 @@ pub fn internet_checksum(pieces: &[&[u8]]) -> u16 {
 
 /// The sum of a piece, two words at a time, which folding adds up (RFC 1071 §2(C)).
 #[inline]
-fn sum(piece: &[u8]) -> u64 {
+pub(crate) fn sum(piece: &[u8]) -> u64 {
     let mut words = piece.chunks_exact(4);
     let mut sum = 0;
     for word in &mut words {
@@ -24,11 +24,12 @@ fn sum(piece: &[u8]) -> u64 {
     }
 }
 
+/// A sum below 2⁴⁸, as that of any frame is, in ones' complement of 16 bits.
 #[inline]
-fn folded(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
+pub(crate) fn folded(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
     sum as u16
 }
 
@@ -101,15 +102,17 @@ impl Summed<'_> {
     }
 }
 
-/// For UDP, 0 says that there is no checksum (RFC 768).
-fn unlike_none(ip: &IpHeader, sum: u16) -> u16 {
+/// For UDP, 0 says that there is no checksum, and a computed zero is sent as all ones (RFC 768).
+#[inline]
+pub(crate) fn unlike_none(ip: &IpHeader, sum: u16) -> u16 {
     if sum == 0 && ip.protocol == UDP { 0xffff } else { sum }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::{Protocol, Template};
+    use crate::protocol::Protocol;
+    use crate::template::Template;
     use proptest::prelude::*;
 
     /// A frame with a right checksum, where that is, and the sum of its pseudo header.

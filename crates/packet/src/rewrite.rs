@@ -316,7 +316,8 @@ pub(crate) fn transport_checksum(ip: &IpHeader, frame: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::{Protocol, Template};
+    use crate::protocol::Protocol;
+    use crate::template::Template;
 
     fn made(protocol: Protocol, v6: bool, tags: usize) -> Vec<u8> {
         let mut template = Template::made(protocol.headers(v6, tags), b"hello", 101);

@@ -1,3 +1,4 @@
+use crate::checksum::folded;
 use crate::headers::Headers;
 
 /// What a frame of a generator says of itself: 18 bytes that a receiver finds again.
@@ -103,11 +104,6 @@ fn content_end(frame: &[u8]) -> Option<usize> {
 /// The sum of the 16-bit words of a number.
 fn halves(number: u64) -> u64 {
     (number >> 48) + (number >> 32 & 0xffff) + (number >> 16 & 0xffff) + (number & 0xffff)
-}
-
-fn folded(sum: u64) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 #[cfg(test)]
