@@ -315,7 +315,7 @@ fn conclude(turns: &[Turn], last: (f64, f64)) -> Costs {
         call: of(&|n| turns[n].mute.1 - (off(n).1 + off(n + 1).1) / 2.0),
     };
     let at_usual = |counters: &Counters, k: usize| {
-        let spent = counters.spent.iter().map(|&ns| (ns as f64 / pace(k)).round() as u64).collect();
+        let spent = counters.spent.map(|ns| (ns as f64 / pace(k)).round() as u64);
         Counters { spent, ..counters.clone() }
     };
     let rounds: Vec<Counters> = counting.iter().enumerate().map(|(k, &n)| at_usual(&turns[n].rounds, k)).collect();
@@ -338,8 +338,8 @@ fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
     // Medians of the turns: an interrupt within a program is not its cost.
     let body = |turns: &[Counters], probe: Probe| {
         let of = |turn: &Counters| {
-            let timed = turn.timed_of(probe);
-            (timed > 0).then(|| turn.spent_of(probe) as f64 / timed as f64)
+            let timed = turn.timed[probe as usize];
+            (timed > 0).then(|| turn.spent[probe as usize] as f64 / timed as f64)
         };
         let mut bodies: Vec<f64> = turns.iter().filter_map(of).collect();
         if bodies.is_empty() { 0.0 } else { median(&mut bodies) }
@@ -389,11 +389,6 @@ fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
 mod tests {
     use super::*;
 
-    fn none() -> Counters {
-        let zeros = vec![0; Probe::ALL.len()];
-        Counters { hits: zeros.clone(), spent: zeros.clone(), timed: zeros, ..Counters::default() }
-    }
-
     /// `per_round` runs of a probe, of which each fifth was timed.
     fn set(counters: &mut Counters, probe: Probe, per_round: u64, body: u64) {
         let hits = per_round * ROUNDS as u64;
@@ -435,7 +430,7 @@ mod tests {
     #[test]
     fn the_pace_of_the_machine_does_not_change_what_comes_out() {
         let turn = |off: u64, mute: u64, body: u64| {
-            let (mut rounds, mut calls) = (none(), none());
+            let (mut rounds, mut calls) = (Counters::default(), Counters::default());
             for probe in [Probe::Queue, Probe::Transmit, Probe::Copy] {
                 set(&mut rounds, probe, 2, body);
             }
@@ -463,14 +458,14 @@ mod tests {
         assert!((one.overhead.gamma - 40.0).abs() < 1e-9 && (all.overhead.gamma - 40.0).abs() < 0.1, "{all:?}");
         assert!((one.pace(&turns[4].rounds).expect("enough runs") - 1.5).abs() < 1e-9, "what it is in the slow turn");
         assert!((one.at_pace(1.5).probe(Probe::Copy) / one.probe(Probe::Copy) - 1.5).abs() < 1e-9);
-        assert!(one.pace(&none()).is_none());
+        assert!(one.pace(&Counters::default()).is_none());
     }
 
     /// A machine of which all is known gives its own figures back.
     #[test]
     fn known_costs_come_out() {
-        let mut rounds = none();
-        let mut calls = none();
+        let mut rounds = Counters::default();
+        let mut calls = Counters::default();
         let (way, call_way, gamma) = (15.0, 40.0, 180.0);
         for (probe, body) in [(Probe::Queue, 120), (Probe::Transmit, 30), (Probe::NetifRx, 35), (Probe::Copy, 60)] {
             set(&mut rounds, probe, 2, body);

@@ -64,9 +64,9 @@ impl Costs {
     pub fn pace(&self, runs: &Counters) -> Option<f64> {
         let (mut timed, mut spent, mut expected) = (0, 0.0, 0.0);
         for probe in PACERS {
-            let n = runs.timed_of(probe);
+            let n = runs.timed[probe as usize];
             timed += n;
-            spent += runs.spent_of(probe) as f64;
+            spent += runs.spent[probe as usize] as f64;
             expected += n as f64 * self.body(probe);
         }
         (timed >= ENOUGH && expected > 0.0).then(|| spent / expected)

@@ -2,6 +2,11 @@
 //!
 //! Nothing is pinned: programs and maps live as long as this process holds them, however it ends.
 
+mod counters;
+mod object;
+
+pub use counters::Counters;
+
 use crate::costs::Costs;
 use crate::error::{Error, few_files, maps, not_allowed, reason, refused};
 use crate::events::{Event, EventCounters, EventTotal, Filled, MOST_EVENTS};
@@ -10,139 +15,11 @@ use crate::settings::{self, Direction, Filter, Settings, Words};
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::fentry::FEntryLinkId;
 use aya::programs::tp_btf::BtfTracePointLinkId;
-use aya::programs::{BtfTracePoint, FEntry, ProgramError};
-use aya::{Btf, Ebpf, EbpfLoader};
-use serde::Serialize;
+use aya::programs::{BtfTracePoint, FEntry};
+use aya::{Btf, Ebpf};
+use object::{FORK, Program, function, open, tracepoint};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
-
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slice.bpf.o"));
-
-/// `FRAMES` of `bpf/maps.h`.
-const FRAMES: u32 = 65_536;
-/// `PROBES` of `bpf/maps.h`.
-const PROBES: usize = Probe::ALL.len();
-/// Words of `struct cpu`.
-const CPU_WORDS: usize = 3 * PROBES + 9;
-/// System call numbers that are looked at.
-const CALLS: usize = 512;
-const SENDS: u8 = 1;
-const RECEIVES: u8 = 2;
-
-/// A program of the object, and where it goes.
-struct Program {
-    name: &'static str,
-    probe: Probe,
-    /// Without it there are no slices.
-    needed: bool,
-    /// It is one of [`Points::Few`].
-    few: bool,
-}
-
-const fn program(name: &'static str, probe: Probe) -> Program {
-    Program { name, probe, needed: false, few: false }
-}
-
-impl Program {
-    const fn needed(self) -> Program {
-        Program { needed: true, ..self }
-    }
-
-    const fn few(self) -> Program {
-        Program { few: true, ..self }
-    }
-
-    /// Those that stamp at `points`.
-    fn at(points: Points) -> impl Iterator<Item = &'static Program> {
-        PROGRAMS.iter().filter(move |program| program.few || points == Points::All)
-    }
-}
-
-const PROGRAMS: &[Program] = &[
-    program("on_sys_enter", Probe::SysEnter).needed(),
-    program("on_sys_exit", Probe::SysExit).needed(),
-    program("on_tcp_send", Probe::TcpSend).few(),
-    program("on_queue", Probe::Queue).needed().few(),
-    program("on_qdisc_in", Probe::QdiscIn),
-    program("on_qdisc_out", Probe::QdiscOut),
-    program("on_xmit", Probe::Transmit).needed(),
-    program("on_xmit_done", Probe::TransmitDone),
-    program("on_netif_rx", Probe::NetifRx).needed(),
-    program("on_gro", Probe::Gro),
-    program("on_receive", Probe::Receive).needed().few(),
-    program("on_tcp_receive", Probe::TcpReceive),
-    program("on_ready", Probe::Ready).few(),
-    program("on_copy", Probe::Copy).needed().few(),
-    program("on_copied", Probe::Copied),
-    program("on_recv_length", Probe::ReceiveLength).few(),
-    program("on_fork", Probe::Fork).needed().few(),
-];
-
-/// Of [`PROGRAMS`], the one that tells whose child a process is: it stays while the others rest.
-const FORK: &str = "on_fork";
-
-/// What the probes counted, on all CPUs together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counters {
-    /// Runs of each probe, in the order of [`Probe::ALL`].
-    #[serde(skip)]
-    pub hits: Vec<u64>,
-    /// Nanoseconds in each probe's runs that were timed, one in sixteen by chance.
-    #[serde(skip)]
-    pub(crate) spent: Vec<u64>,
-    /// How many were.
-    #[serde(skip)]
-    pub(crate) timed: Vec<u64>,
-    /// Records handed over.
-    pub handed: u64,
-    /// Records that did not fit into the ring.
-    pub full: u64,
-    /// Frames that were given up because another needed the place.
-    pub evicted: u64,
-    /// Frames whose receive call copied so many that its return was not waited for.
-    pub crowded: u64,
-    /// Frames that turned out to be asked for.
-    pub(crate) asked: u64,
-    /// Runs that the kernel left out, since a thread was preempted within the same program on that CPU.
-    pub missed: u64,
-}
-
-impl Counters {
-    /// What came since.
-    #[must_use]
-    pub fn since(&self, before: &Counters) -> Counters {
-        let less = |a: &[u64], b: &[u64]| a.iter().zip(b).map(|(a, b)| a.saturating_sub(*b)).collect();
-        Counters {
-            hits: less(&self.hits, &before.hits),
-            spent: less(&self.spent, &before.spent),
-            timed: less(&self.timed, &before.timed),
-            handed: self.handed - before.handed,
-            full: self.full - before.full,
-            evicted: self.evicted - before.evicted,
-            crowded: self.crowded - before.crowded,
-            asked: self.asked - before.asked,
-            missed: self.missed.saturating_sub(before.missed),
-        }
-    }
-
-    /// Runs of a probe that were timed, and their ns.
-    pub(crate) fn timed_of(&self, probe: Probe) -> u64 {
-        self.timed.get(probe as usize).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn spent_of(&self, probe: Probe) -> u64 {
-        self.spent.get(probe as usize).copied().unwrap_or(0)
-    }
-
-    /// Runs of a probe.
-    #[must_use]
-    pub fn hits_of(&self, probe: Probe) -> u64 {
-        self.hits.get(probe as usize).copied().unwrap_or(0)
-    }
-}
-
-/// Bytes of `struct waiting`.
-const WAITING: usize = 8 * 512 + 24;
 
 /// At how many points a packet is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,13 +30,16 @@ pub enum Points {
     Few,
 }
 
+/// Bytes of `struct waiting`.
+const WAITING: usize = 8 * 512 + 24;
+
 /// The probes, attached.
 pub struct Kernel {
     // The programs are detached when this goes.
     programs: Option<Ebpf>,
     records: RingBuf<MapData>,
     frames: Array<MapData, [u8; SIZE]>,
-    cpus: PerCpuArray<MapData, [u64; CPU_WORDS]>,
+    cpus: PerCpuArray<MapData, [u64; counters::WORDS]>,
     settings: Array<MapData, Words>,
     family: HashMap<MapData, u32, u32>,
     sockets: HashMap<MapData, u64, [u8; WAITING]>,
@@ -201,7 +81,11 @@ impl Kernel {
         };
         let (mut missing, mut links) = (Vec::new(), Vec::new());
         for &Program { name, probe, needed, .. } in Program::at(points) {
-            match load(&mut programs, name, probe.name(), &btf).and_then(|()| attach(&mut programs, name)) {
+            let tried = tracepoint(&mut programs, name).and_then(|program| {
+                program.load(probe.name(), &btf)?;
+                program.attach()
+            });
+            match tried {
                 Ok(link) => links.push((name, link)),
                 // One that could be had with more files is not left out without a word.
                 Err(cause) if needed || few_files(&cause).is_some() => return Err(refused(probe.name(), &cause)),
@@ -210,12 +94,16 @@ impl Kernel {
         }
         let function = match points {
             Points::Few => Err("few points are asked for".to_owned()),
-            Points::All => match load_function(&mut programs, Probe::IpSend.name(), &btf)
-                .and_then(|()| attach_function(&mut programs))
-            {
-                Err(cause) if few_files(&cause).is_some() => return Err(refused(Probe::IpSend.name(), &cause)),
-                tried => tried.map_err(|cause| reason(&cause)),
-            },
+            Points::All => {
+                let tried = function(&mut programs).and_then(|program| {
+                    program.load(Probe::IpSend.name(), &btf)?;
+                    program.attach()
+                });
+                match tried {
+                    Err(cause) if few_files(&cause).is_some() => return Err(refused(Probe::IpSend.name(), &cause)),
+                    tried => tried.map_err(|cause| reason(&cause)),
+                }
+            }
         };
         let (function, functions) = match function {
             Ok(link) => (Some(link), Ok(())),
@@ -284,12 +172,15 @@ impl Kernel {
         for &Program { name, probe, .. } in Program::at(self.points) {
             let there = self.links.iter().any(|(attached, _)| *attached == name);
             if !there && !self.missing.iter().any(|(missing, _)| *missing == probe.name()) {
-                let link = attach(programs, name).map_err(|cause| refused(probe.name(), &cause))?;
+                let link = tracepoint(programs, name)
+                    .and_then(BtfTracePoint::attach)
+                    .map_err(|cause| refused(probe.name(), &cause))?;
                 self.links.push((name, link));
             }
         }
         if self.functions.is_ok() {
-            let link = attach_function(programs).map_err(|cause| refused(Probe::IpSend.name(), &cause))?;
+            let link =
+                function(programs).and_then(FEntry::attach).map_err(|cause| refused(Probe::IpSend.name(), &cause))?;
             self.function = Some(link);
         }
         Ok(())
@@ -500,99 +391,7 @@ impl Kernel {
     /// Of all CPUs or one, without what the kernel left out.
     fn tallies(&self, cpu: Option<usize>) -> Result<Counters, Error> {
         let values = self.cpus.get(&0, 0).map_err(maps)?;
-        let mut sum = [0_u64; CPU_WORDS];
-        for (_, words) in values.iter().enumerate().filter(|(number, _)| cpu.is_none_or(|cpu| cpu == *number)) {
-            for (sum, word) in sum.iter_mut().zip(words) {
-                *sum = sum.wrapping_add(*word);
-            }
-        }
-        Ok(Counters {
-            hits: sum[..PROBES].to_vec(),
-            spent: sum[PROBES..2 * PROBES].to_vec(),
-            timed: sum[2 * PROBES..3 * PROBES].to_vec(),
-            handed: sum[3 * PROBES],
-            full: sum[3 * PROBES + 1],
-            evicted: sum[3 * PROBES + 2],
-            crowded: sum[3 * PROBES + 3],
-            asked: sum[3 * PROBES + 4],
-            missed: 0,
-        })
-    }
-}
-
-/// The programs and their maps, not loaded yet, with room for that many events.
-fn open(btf: &Btf, buffer: u32, events: usize) -> Result<Ebpf, Error> {
-    let calls = calls();
-    let counted = u32::try_from(events).unwrap_or(0);
-    let mut loader = EbpfLoader::new();
-    loader
-        .btf(Some(btf))
-        .override_global("CALL", &calls, true)
-        .override_global("COUNTED", &counted, true)
-        .map_max_entries("records", buffer);
-    if counted > 0 {
-        loader.map_max_entries("counts", FRAMES);
-    }
-    loader.load(OBJECT).map_err(|cause| not_allowed(&cause))
-}
-
-/// What each system call does for us.
-fn calls() -> [u8; CALLS] {
-    let mut calls = [0; CALLS];
-    let sends = [
-        libc::SYS_sendto,
-        libc::SYS_sendmsg,
-        libc::SYS_sendmmsg,
-        libc::SYS_write,
-        libc::SYS_writev,
-        libc::SYS_sendfile,
-        libc::SYS_splice,
-    ];
-    let receives = [libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_recvmmsg, libc::SYS_read, libc::SYS_readv];
-    let numbers = sends.iter().map(|n| (n, SENDS)).chain(receives.iter().map(|n| (n, RECEIVES)));
-    for (number, call) in numbers {
-        if let Some(place) = usize::try_from(*number).ok().and_then(|n| calls.get_mut(n)) {
-            *place = call;
-        }
-    }
-    calls
-}
-
-fn tracepoint<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut BtfTracePoint, ProgramError> {
-    programs.program_mut(name).expect("it is in the object that we compiled").try_into()
-}
-
-fn function(programs: &mut Ebpf) -> Result<&mut FEntry, ProgramError> {
-    programs.program_mut("on_ip_send").expect("it is in the object that we compiled").try_into()
-}
-
-fn load(programs: &mut Ebpf, name: &str, at: &str, btf: &Btf) -> Result<(), ProgramError> {
-    tracepoint(programs, name)?.load(at, btf)
-}
-
-fn attach(programs: &mut Ebpf, name: &str) -> Result<BtfTracePointLinkId, ProgramError> {
-    tracepoint(programs, name)?.attach()
-}
-
-fn load_function(programs: &mut Ebpf, at: &str, btf: &Btf) -> Result<(), ProgramError> {
-    function(programs)?.load(at, btf)
-}
-
-fn attach_function(programs: &mut Ebpf) -> Result<FEntryLinkId, ProgramError> {
-    function(programs)?.attach()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_probe_has_a_program() {
-        for probe in Probe::ALL.iter().filter(|probe| **probe != Probe::IpSend) {
-            assert!(PROGRAMS.iter().any(|program| program.probe == *probe), "{probe:?}");
-        }
-        let calls = calls();
-        assert_eq!(calls[usize::try_from(libc::SYS_sendto).expect("small")], SENDS);
-        assert_eq!(calls[usize::try_from(libc::SYS_read).expect("small")], RECEIVES);
+        let asked = values.iter().enumerate().filter(|(number, _)| cpu.is_none_or(|cpu| cpu == *number));
+        Ok(Counters::of(asked.map(|(_, words)| words)))
     }
 }
