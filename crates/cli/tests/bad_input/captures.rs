@@ -1,0 +1,155 @@
+//! Captures that are none, are cut or span too much, and files that cannot be written.
+
+use super::common::{Bench, Dialect, Record, words};
+use super::{bench, refused_in_a_line};
+use std::os::unix::fs::symlink;
+
+#[test]
+fn inputs_that_are_no_captures() {
+    let bench = bench();
+    bench.write("empty", "");
+    bench.write("text", "this is no capture, but a text that is longer than the header of one\n");
+    bench.write("header", &bench.read("in.pcap")[..10]);
+    bench.capture("wifi.pcap", Dialect { link_type: 105, ..Dialect::USUAL }, &[Record::new(0, 64, 0)]);
+    std::fs::create_dir(bench.path("folder")).expect("a folder");
+    for (input, wanted) in [
+        ("missing", "No such file"),
+        ("folder", "directory"),
+        ("empty", "shorter"),
+        ("text", "capture"),
+        ("header", "shorter"),
+        ("wifi.pcap", "105"),
+    ] {
+        for command in
+            ["shape --out wire:10G,pcap=out.pcap,frames=out.csv --in", "shape --out null --in", "measure --in"]
+        {
+            refused_in_a_line(&bench, &format!("{command} pcap:{input}"), &[input, wanted]);
+        }
+        refused_in_a_line(&bench, &format!("measure --write out.pcap --pcap {input}"), &[input, wanted]);
+        for key in ["in", "replay"] {
+            let pipeline = format!("schema = 1\n[[pipeline]]\n{key} = \"pcap:{input}\"\nout = \"null\"\n");
+            bench.write("a.toml", &pipeline);
+            let place = format!("a.toml:3:{}: ", key.len() + 4);
+            refused_in_a_line(&bench, "check a.toml", &[&place, input, wanted]);
+            refused_in_a_line(&bench, "run a.toml", &[&place, input, wanted]);
+        }
+    }
+}
+
+#[test]
+fn outputs_that_cannot_be_written_or_are_in_use() {
+    let bench = bench();
+    std::fs::create_dir(bench.path("folder")).expect("a folder");
+    symlink(bench.path("in.pcap"), bench.path("link.pcap")).expect("a link");
+    std::fs::hard_link(bench.path("in.pcap"), bench.path("same.pcap")).expect("a link");
+    let before = bench.read("in.pcap");
+    let table = b"10us 20us 25us";
+    bench.write("gaps", table);
+    for (line, wanted) in [
+        ("shape --in pcap:in.pcap --out pcap:folder", "directory"),
+        ("shape --in pcap:in.pcap --out pcap:nowhere/out.pcap", "nowhere/out.pcap"),
+        ("shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap,frames=nowhere/out.csv", "nowhere/out.csv"),
+        ("shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap,frames=folder", "directory"),
+        ("shape --in pcap:in.pcap --out pcap:in.pcap", "another output"),
+        ("shape --in pcap:in.pcap --out pcap:./in.pcap", "another output"),
+        ("shape --in pcap:in.pcap --out pcap:folder/../in.pcap", "another output"),
+        ("shape --in pcap:in.pcap --out pcap:link.pcap", "another output"),
+        ("shape --in pcap:link.pcap --out wire:10G,frames=in.pcap", "another output"),
+        ("shape --in pcap:in.pcap --out pcap:same.pcap", "another output"),
+        ("shape --in pcap:in.pcap --out wire:10G,pcap=out,frames=out", "another output"),
+        ("shape --in pcap:in.pcap --out wire:10G,pcap=out,frames=./out", "another output"),
+        ("shape --in pcap:in.pcap --out wire:10G,pcap=out,frames=folder/../out", "another output"),
+        ("measure --pcap in.pcap --write in.pcap", "another output"),
+        ("measure --pcap in.pcap --write ./link.pcap", "another output"),
+        ("measure --pcap in.pcap --write nowhere/out.pcap", "nowhere"),
+        ("measure --pcap in.pcap --write gaps --expect 'table gaps'", "another output"),
+        ("gen --out pcap:in.pcap --count 5 --stream 'pcap in.pcap frame 1'", "another output"),
+        ("gen --out wire:10G,frames=gaps --count 5 --gap 'table gaps' --stream 'eth'", "another output"),
+        ("gen --out line:10G,frames=in.pcap --pcap in.pcap --gap 10us", "another output"),
+        ("gen --out pcap:nowhere/out.pcap --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1", "nowhere"),
+    ] {
+        refused_in_a_line(&bench, line, &[wanted]);
+        assert!(bench.read("in.pcap") == before && bench.read("gaps") == table, "{line} spoils its input");
+    }
+    for pair in ["wire:10G,pcap=/dev/null,frames=/dev/null", "pcap:/dev/null"] {
+        assert_eq!(bench.run(["shape", "--in", "pcap:in.pcap", "--out", pair, "-q"]).status, Some(0), "{pair}");
+    }
+    if std::path::Path::new("/dev/full").exists() {
+        refused_in_a_line_but_reported(&bench);
+    }
+}
+
+/// A full disk is found out when the run is under way, so that there is a report.
+fn refused_in_a_line_but_reported(bench: &Bench) {
+    let finished = bench.run(words("shape --in pcap:in.pcap --out pcap:/dev/full --json"));
+    assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
+    assert!(finished.stderr.contains("/dev/full") && finished.stderr.contains("free space"));
+    // Where stdout takes no report there is still the page.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+    let mut command = bench.command(words("shape --in pcap:in.pcap --out null --json --report page"));
+    let output = command.stdout(full).output().expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("stdout"), "{stderr}");
+    assert!(bench.read("page/report.html").ends_with(b"</html>\n"));
+}
+
+#[test]
+fn a_cut_capture_gives_what_was_whole() {
+    let bench = bench();
+    let whole = bench.read("in.pcap");
+    let records = bench.records("in.pcap");
+    for (cut, left) in [(whole.len() - 1, 99), (whole.len() - 180, 98), (24 + 76 + 7, 1), (24 + 76 + 16 + 61 + 1, 2)] {
+        bench.write("cut.pcap", &whole[..cut]);
+        let offset: usize = 24 + records[..left].iter().map(|record| 16 + record.bytes.len()).sum::<usize>();
+        let finished =
+            bench.run(words("shape --in pcap:cut.pcap --out wire:10G,pcap=out.pcap,frames=out.csv --gap 10us --json"));
+        assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
+        for word in ["cut.pcap", &format!("record {left}"), &format!("byte {offset}")] {
+            assert!(finished.stderr.contains(word), "{word} in {}", finished.stderr);
+        }
+        assert_eq!(finished.report()["pipelines"][0]["out"]["frames"], left);
+        assert_eq!((bench.records("out.pcap").len(), bench.listed("out.csv").len()), (left, left));
+        let measured = bench.run(words("measure --pcap cut.pcap --write kept.pcap --json"));
+        assert_eq!((measured.status, &measured.report()["pipelines"][0]["in"]["frames"]), (Some(2), &left.into()));
+        assert!(bench.records("kept.pcap") == records[..left]);
+    }
+    // A record of 4 GB of which nothing is there.
+    let mut huge = whole[..24 + 76].to_vec();
+    huge.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3]);
+    bench.write("cut.pcap", huge);
+    let finished = bench.run(words("shape --in pcap:cut.pcap --out pcap:out.pcap --json"));
+    assert_eq!((finished.status, bench.records("out.pcap").len()), (Some(2), 1), "{}", finished.stderr);
+}
+
+#[test]
+fn a_capture_that_spans_more_than_time_reaches_is_told_with_its_record() {
+    let bench = bench();
+    let records = |last_days: u64| [0, 1_000, last_days * 86_400_000_000_000].map(|ns| Record::new(7 + ns, 64, 0));
+    bench.capture("wide.pcap", Dialect::USUAL, &records(213));
+    bench.capture("wider.pcap", Dialect::USUAL, &records(214));
+    for command in ["measure --pcap", "shape --out null --in pcap:", "gen --out null --pcap"] {
+        let said = |capture: &str, wanted: &str| {
+            let line = format!("{command} {capture} --json").replace(": ", ":");
+            let finished = bench.run(words(&line));
+            assert_eq!((finished.status, finished.complaints().len()), (Some(2), 1), "{line}: {}", finished.stderr);
+            assert!(finished.stderr.contains(wanted), "{line}: {}", finished.stderr);
+            assert_eq!(finished.report()["pipelines"][0]["in"]["frames"], 2, "{line}");
+        };
+        bench.report(words(&format!("{command} wide.pcap").replace(": ", ":")));
+        said("wider.pcap", "spans more than the 213 days (18 446 744 s) that virtual time reaches: record 3 is");
+        if command.starts_with("gen") {
+            // Its records are not too far apart: when they are to be sent is too far.
+            said("wide.pcap --speed 0.5", "the run is longer than the 213 days");
+            said("wide.pcap --loop 2 --speed 0.9", "the run is longer than the 213 days");
+        }
+    }
+    let again = bench.run(words("gen --pcap wide.pcap --out null --loop 2 --json"));
+    assert_eq!(again.status, Some(2), "{}", again.stderr);
+    assert!(again.stderr.contains("the run is longer than the 213 days"), "{}", again.stderr);
+    // Back to back no stamp matters.
+    for (capture, rounds) in [("wide.pcap", 5), ("wider.pcap", 5)] {
+        let report = bench.report(words(&format!("gen --pcap {capture} --speed max --loop {rounds} --out null")));
+        assert_eq!(report["out"]["frames"], 3 * rounds, "{capture}");
+    }
+}
