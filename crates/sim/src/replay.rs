@@ -69,60 +69,49 @@ impl ReplaySource {
     }
 
     fn look_ahead(&mut self) {
-        self.arrival = None;
+        self.arrival = self.next_arrival().unwrap_or_else(|error| {
+            self.failed = Some(error);
+            None
+        });
+    }
+
+    /// Reads the next frame.
+    fn next_arrival(&mut self) -> Result<Option<Time>, SimError> {
         if self.left == 0 {
-            return;
+            return Ok(None);
         }
-        loop {
-            match self.reader.read(&mut self.next) {
-                Ok(Some(record)) => {
-                    if self.records == 0 {
-                        self.first_ns = record.time_ns;
-                    }
-                    self.records += 1;
-                    self.left -= 1;
-                    self.oddities.made_headers += u64::from(record.made_header);
-                    let since = record.time_ns.saturating_sub(self.first_ns).checked_mul(PS_PER_NS);
-                    let at = match since.map(|since| since.checked_add(self.began.as_ps())) {
-                        Some(Some(at)) => Span::from_ps(at),
-                        // Nobody waits for a stamp.
-                        _ if self.backlog => self.last,
-                        Some(None) => {
-                            self.failed = Some(SimError::TooLong);
-                            return;
-                        }
-                        None => {
-                            self.failed = Some(self.reader.too_wide());
-                            return;
-                        }
-                    };
-                    if at < self.last || record.time_ns < self.first_ns {
-                        self.oddities.disordered += 1;
-                    }
-                    self.last = at.max(self.last);
-                    self.arrival = Some(Time::ZERO + (self.scale)(self.last));
-                    return;
-                }
-                Ok(None) if self.again > 0 && self.records > 0 => {
+        let record = loop {
+            match self.reader.read(&mut self.next)? {
+                Some(record) => break record,
+                None if self.again > 0 && self.records > 0 => {
                     self.again -= 1;
-                    match CaptureReader::open(&self.path) {
-                        Ok(reader) => self.reader = reader,
-                        Err(error) => {
-                            self.failed = Some(error);
-                            return;
-                        }
-                    }
+                    self.reader = CaptureReader::open(&self.path)?;
                     let round = self.last.as_ps() - self.began.as_ps();
                     self.began = Span::from_ps(self.last.as_ps().saturating_add(round / (self.records - 1).max(1)));
                     self.records = 0;
                 }
-                Ok(None) => return,
-                Err(error) => {
-                    self.failed = Some(error);
-                    return;
-                }
+                None => return Ok(None),
             }
+        };
+        if self.records == 0 {
+            self.first_ns = record.time_ns;
         }
+        self.records += 1;
+        self.left -= 1;
+        self.oddities.made_headers += u64::from(record.made_header);
+        let since = record.time_ns.saturating_sub(self.first_ns).checked_mul(PS_PER_NS);
+        let at = match since.map(|since| since.checked_add(self.began.as_ps())) {
+            Some(Some(at)) => Span::from_ps(at),
+            // Nobody waits for a stamp.
+            _ if self.backlog => self.last,
+            Some(None) => return Err(SimError::TooLong),
+            None => return Err(self.reader.too_wide()),
+        };
+        if at < self.last || record.time_ns < self.first_ns {
+            self.oddities.disordered += 1;
+        }
+        self.last = at.max(self.last);
+        Ok(Some(Time::ZERO + (self.scale)(self.last)))
     }
 }
 

@@ -97,29 +97,16 @@ impl PcapSource {
         self.reader.step_ns()
     }
 
-    fn look_ahead(&mut self, before: Time) {
-        self.arrival = match self.reader.read(&mut self.next) {
-            Ok(None) => None,
-            Ok(Some(record)) => {
-                self.oddities.made_headers += u64::from(record.made_header);
-                let since = record.time_ns.saturating_sub(self.epoch_ns);
-                match since.checked_mul(PS_PER_NS).map(Time::from_ps) {
-                    Some(arrival) if arrival < before || record.time_ns < self.epoch_ns => {
-                        self.oddities.disordered += 1;
-                        Some(before)
-                    }
-                    Some(arrival) => Some(arrival),
-                    None => {
-                        self.failed = Some(self.reader.too_wide());
-                        None
-                    }
-                }
-            }
-            Err(error) => {
-                self.failed = Some(error);
-                None
-            }
-        };
+    /// Reads the next frame, which does not come earlier than `before`.
+    fn next_arrival(&mut self, before: Time) -> Result<Option<Time>, SimError> {
+        let Some(record) = self.reader.read(&mut self.next)? else { return Ok(None) };
+        self.oddities.made_headers += u64::from(record.made_header);
+        let since = record.time_ns.saturating_sub(self.epoch_ns).checked_mul(PS_PER_NS);
+        let arrival = since.map(Time::from_ps).ok_or_else(|| self.reader.too_wide())?;
+        if arrival < before || record.time_ns < self.epoch_ns {
+            self.oddities.disordered += 1;
+        }
+        Ok(Some(arrival.max(before)))
     }
 }
 
@@ -131,7 +118,10 @@ impl Source for PcapSource {
     fn take(&mut self, frame: &mut HeapFrame) {
         let before = self.arrival.unwrap_or_default();
         std::mem::swap(frame, &mut self.next);
-        self.look_ahead(before);
+        self.arrival = self.next_arrival(before).unwrap_or_else(|error| {
+            self.failed = Some(error);
+            None
+        });
     }
 
     fn failure(&mut self) -> Option<SimError> {
