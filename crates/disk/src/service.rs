@@ -1,10 +1,12 @@
 //! What the kernel asks, passed on: each operation through the gate to the backing directory.
 
-use crate::backing::{Attribute, Backing, Caller, Changes, OpenFile, kind};
+mod answers;
+
+use crate::backing::{Backing, Caller, Changes, OpenFile, kind};
 use crate::gate::Gate;
 use crate::operations::Operation;
 use fuser::{
-    FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
+    FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
     RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
@@ -13,7 +15,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The file system.
 pub(crate) struct Service {
@@ -29,124 +31,9 @@ pub(crate) struct Service {
 const LONGEST: u32 = 1 << 20;
 /// Operations that programs do not wait for, such as reading ahead, before the kernel holds more back.
 const BACKGROUND: u16 = 1_024;
-/// How long the kernel may believe names and attributes without asking, with `cached`.
-const CACHED_FOR: Duration = Duration::from_secs(1);
-/// And without: for as long as one call takes, which may ask for the same several times.
-const ONE_CALL: Duration = Duration::from_millis(10);
-
-/// A reply that can say what went wrong.
-trait Refuse: Send + 'static {
-    fn refuse(self, error: fuser::Errno);
-}
-
-macro_rules! refuse {
-    ($($reply:ident)*) => {
-        $(impl Refuse for $reply {
-            fn refuse(self, error: fuser::Errno) {
-                self.error(error);
-            }
-        })*
-    };
-}
-
-refuse! {
-    ReplyAttr ReplyCreate ReplyData ReplyDirectory ReplyDirectoryPlus ReplyEmpty ReplyEntry ReplyLseek ReplyOpen
-    ReplyStatfs ReplyWrite ReplyXattr
-}
-
-fn by_fuse(error: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(error.raw_os_error())
-}
 
 fn caller(request: &Request, umask: u32) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), umask }
-}
-
-impl Service {
-    /// Does an operation, which says how many bytes it moved and may fill its reply by and by, and answers when it is
-    /// time.
-    fn serve_bytes<R: Refuse, T: Send + 'static>(
-        &self,
-        operation: Operation,
-        mut reply: R,
-        work: impl FnOnce(&Backing, &mut R) -> Result<(T, u64), Errno>,
-        answer: impl FnOnce(R, T) + Send + 'static,
-    ) {
-        let turn = self.gate.arrive(operation);
-        let done = match turn.error {
-            Some(error) => Err(error),
-            None => work(&self.backing, &mut reply),
-        };
-        let bytes = done.as_ref().map_or(0, |(_, bytes)| *bytes);
-        let failed = done.is_err() && turn.error.is_none();
-        self.gate.finish(&turn, bytes, failed, move || match done {
-            Ok((result, _)) => answer(reply, result),
-            Err(error) => reply.refuse(by_fuse(error)),
-        });
-    }
-
-    fn serve<R: Refuse, T: Send + 'static>(
-        &self,
-        operation: Operation,
-        reply: R,
-        work: impl FnOnce(&Backing) -> Result<T, Errno>,
-        answer: impl FnOnce(R, T) + Send + 'static,
-    ) {
-        self.serve_bytes(operation, reply, |backing, _| work(backing).map(|result| (result, 0)), answer);
-    }
-
-    fn serve_empty(&self, operation: Operation, reply: ReplyEmpty, work: impl FnOnce(&Backing) -> Result<(), Errno>) {
-        self.serve(operation, reply, work, |reply, ()| reply.ok());
-    }
-
-    fn serve_entry(
-        &self,
-        operation: Operation,
-        reply: ReplyEntry,
-        work: impl FnOnce(&Backing) -> Result<FileAttr, Errno>,
-    ) {
-        let ttl = self.believed();
-        self.serve(operation, reply, work, move |reply, attributes| {
-            reply.entry(&ttl, &attributes, Generation(0));
-        });
-    }
-
-    fn serve_attribute(
-        &self,
-        operation: Operation,
-        reply: ReplyXattr,
-        room: u32,
-        work: impl FnOnce(&Backing, usize) -> Result<Attribute, Errno>,
-    ) {
-        self.serve(
-            operation,
-            reply,
-            |backing| work(backing, room as usize),
-            |reply, attribute| match attribute {
-                Attribute::Length(length) => reply.size(u32::try_from(length).unwrap_or(u32::MAX)),
-                Attribute::Value(value) => reply.data(&value),
-            },
-        );
-    }
-
-    /// How long the kernel may believe what it is told.
-    fn believed(&self) -> Duration {
-        if self.cached {
-            CACHED_FOR
-        } else if self.gate.concerns(Operation::Lookup) || self.gate.concerns(Operation::Getattr) {
-            Duration::ZERO
-        } else {
-            ONE_CALL
-        }
-    }
-
-    fn opened(&self) -> FopenFlags {
-        if self.cached {
-            FopenFlags::FOPEN_KEEP_CACHE
-        } else {
-            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
-        }
-    }
 }
 
 /// Reads entries of an open directory for as long as `take` has room.
@@ -196,16 +83,8 @@ impl Filesystem for Service {
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        let ttl = self.believed();
         let handle = handle.map(|handle| handle.0);
-        self.serve(
-            Operation::Getattr,
-            reply,
-            |backing| backing.getattr(number.0, handle),
-            move |reply, attributes| {
-                reply.attr(&ttl, &attributes);
-            },
-        );
+        self.serve_attributes(Operation::Getattr, reply, |backing| backing.getattr(number.0, handle));
     }
 
     fn setattr(
@@ -226,15 +105,11 @@ impl Filesystem for Service {
         _flags: Option<fuser::BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let ttl = self.believed();
         let changes = Changes { mode, uid, gid, size, atime, mtime };
         let handle = handle.map(|handle| handle.0);
-        self.serve(
-            Operation::Setattr,
-            reply,
-            |backing| backing.setattr(number.0, handle, caller(request, 0), &changes),
-            move |reply, attributes| reply.attr(&ttl, &attributes),
-        );
+        self.serve_attributes(Operation::Setattr, reply, |backing| {
+            backing.setattr(number.0, handle, caller(request, 0), &changes)
+        });
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
@@ -491,11 +366,11 @@ impl Filesystem for Service {
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.serve_attribute(Operation::Getxattr, reply, size, |backing, room| backing.getxattr(number.0, name, room));
+        self.serve_extended(Operation::Getxattr, reply, size, |backing, room| backing.getxattr(number.0, name, room));
     }
 
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        self.serve_attribute(Operation::Listxattr, reply, size, |backing, room| backing.listxattr(number.0, room));
+        self.serve_extended(Operation::Listxattr, reply, size, |backing, room| backing.listxattr(number.0, room));
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
