@@ -152,15 +152,15 @@ fn gap_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     }
     if let Some(conformance) = &report.conformance {
         write!(out, "  kept      within")?;
-        if let Some(within) = conformance.within_1_byte_time {
+        if let Some(within) = conformance.shares.within_1_byte_time {
             write!(out, " 1 byte time {},", share(within))?;
         }
         writeln!(
             out,
             " 64 ns {}, 256 ns {}, 1 µs {}; back to back {}",
-            share(conformance.within_64ns),
-            share(conformance.within_256ns),
-            share(conformance.within_1us),
+            share(conformance.shares.within_64ns),
+            share(conformance.shares.within_256ns),
+            share(conformance.shares.within_1us),
             share(conformance.back_to_back)
         )?;
     }

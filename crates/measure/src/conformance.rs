@@ -2,7 +2,7 @@ use crate::buckets::{Buckets, steps};
 use crate::histogram::Tallies;
 use crate::moments::Moments;
 use crate::ns;
-use crate::report::ConformanceReport;
+use crate::report::{ConformanceReport, SharesWithin};
 use hdrhistogram::Histogram;
 use units::{FrameLen, PS_PER_NS, Span, Time};
 
@@ -21,17 +21,19 @@ pub struct ConformanceMeter {
     back_to_back: u64,
 }
 
-/// How many errors are within bounds that reports name: a byte time of the line (0 without one), 64 ns, 256 ns, 1 µs.
+/// How many errors are within bounds that reports name: 64 ns, 256 ns, 1 µs, and a byte time of the line, if it has one.
 #[derive(Clone)]
 pub(crate) struct Within {
     bounds_ps: [u64; 4],
-    pub(crate) counts: [u64; 4],
+    counts: [u64; 4],
+    has_line: bool,
 }
 
 impl Within {
     pub(crate) fn new(byte_time: Option<Span>) -> Self {
-        let byte_time = byte_time.map_or(0, Span::as_ps);
-        Within { bounds_ps: [byte_time, 64 * PS_PER_NS, 256 * PS_PER_NS, 1_000 * PS_PER_NS], counts: [0; 4] }
+        let [near, far, farthest] = [64, 256, 1_000].map(|ns| ns * PS_PER_NS);
+        let bounds_ps = [near, far, farthest, byte_time.map_or(0, Span::as_ps)];
+        Within { bounds_ps, counts: [0; 4], has_line: byte_time.is_some() }
     }
 
     /// Counts an error of so many ps that came `times` times.
@@ -39,6 +41,12 @@ impl Within {
         for (count, bound) in self.counts.iter_mut().zip(self.bounds_ps) {
             *count += if error <= bound { times } else { 0 };
         }
+    }
+
+    /// Of so many errors, at least one.
+    pub(crate) fn shares(&self, all: u64) -> SharesWithin {
+        let [within_64ns, within_256ns, within_1us, byte_time] = self.counts.map(|n| n as f64 / all as f64);
+        SharesWithin { within_1_byte_time: self.has_line.then_some(byte_time), within_64ns, within_256ns, within_1us }
     }
 }
 
@@ -118,7 +126,6 @@ impl ConformanceMeter {
             return None;
         }
         let gaps = self.errors.len();
-        let share = |of: u64| of as f64 / gaps as f64;
         let errors = self.errors.all();
         let quantile = |q| ns(errors.value_at_quantile(q).min(self.largest) as f64);
         Some(ConformanceReport {
@@ -129,11 +136,8 @@ impl ConformanceMeter {
             p50: quantile(0.50),
             p99: quantile(0.99),
             max_ns: ns(self.largest as f64),
-            within_1_byte_time: self.byte_time.map(|_| share(self.within.counts[0])),
-            within_64ns: share(self.within.counts[1]),
-            within_256ns: share(self.within.counts[2]),
-            within_1us: share(self.within.counts[3]),
-            back_to_back: share(self.back_to_back),
+            shares: self.within.shares(gaps),
+            back_to_back: self.back_to_back as f64 / gaps as f64,
         })
     }
 
@@ -171,17 +175,17 @@ mod tests {
         assert_eq!(report.count, 4);
         assert!((report.asked_mean_ns - 25_000.0).abs() < 1e-9);
         assert!((report.asked_min_ns - 10_000.0).abs() < 1e-9 && (report.asked_max_ns - 40_000.0).abs() < 1e-9);
-        assert!((report.within_64ns - 0.5).abs() < 1e-12, "64 is within, 65 is not");
-        assert!((report.within_256ns - 0.75).abs() < 1e-12);
-        assert!((report.within_1us - 0.75).abs() < 1e-12, "1001 is not within");
+        assert!((report.shares.within_64ns - 0.5).abs() < 1e-12, "64 is within, 65 is not");
+        assert!((report.shares.within_256ns - 0.75).abs() < 1e-12);
+        assert!((report.shares.within_1us - 0.75).abs() < 1e-12, "1001 is not within");
         assert!((report.max_ns - 1_001.0).abs() < 1e-9);
-        assert!(report.within_1_byte_time.is_none());
+        assert!(report.shares.within_1_byte_time.is_none());
     }
 
     #[test]
     fn late_from_the_start_is_no_gap_error() {
         let report = measured(None, &[(10_000, 10_000); 3]);
-        assert!(report.max_ns < 1e-9 && (report.within_64ns - 1.0).abs() < 1e-12);
+        assert!(report.max_ns < 1e-9 && (report.shares.within_64ns - 1.0).abs() < 1e-12);
     }
 
     #[test]
@@ -195,7 +199,7 @@ mod tests {
         // 84 byte times of 1 ns and one more, whatever was asked.
         let report = measured(Some(Span::from_ns(1)), &[(84, 84), (100, 85), (100, 86), (5_000, 5_000), (90, 80)]);
         assert!((report.back_to_back - 0.6).abs() < 1e-12);
-        assert!((report.within_1_byte_time.expect("a line") - 0.4).abs() < 1e-12);
+        assert!((report.shares.within_1_byte_time.expect("a line") - 0.4).abs() < 1e-12);
     }
 
     #[test]

@@ -19,7 +19,6 @@ pub struct GapMeter {
 #[derive(Clone)]
 struct Against {
     ask: Span,
-    byte_time: Option<Span>,
     errors: Moments,
     sizes: Tallies,
     within: Within,
@@ -31,7 +30,6 @@ impl GapMeter {
     pub fn new(ask: Option<Span>, byte_time: Option<Span>) -> Self {
         let against = ask.map(|ask| Against {
             ask,
-            byte_time,
             errors: Moments::default(),
             sizes: Tallies::default(),
             within: Within::new(byte_time),
@@ -106,8 +104,6 @@ impl Against {
 
     fn report(&self) -> GapError {
         let sizes = self.sizes.all();
-        let count = self.errors.count().max(1) as f64;
-        let share = |i: usize| self.within.counts[i] as f64 / count;
         let largest = self.errors.max().unsigned_abs().max(self.errors.min().unsigned_abs()) as f64;
         GapError {
             ask_ns: self.ask.as_ns_f64(),
@@ -115,10 +111,7 @@ impl Against {
             max_ns: ns(largest),
             p50: ns((sizes.value_at_quantile(0.50) as f64).min(largest)),
             p99: ns((sizes.value_at_quantile(0.99) as f64).min(largest)),
-            within_1_byte_time: self.byte_time.map(|_| share(0)),
-            within_64ns: share(1),
-            within_256ns: share(2),
-            within_1us: share(3),
+            shares: self.within.shares(self.errors.count()),
         }
     }
 }
@@ -138,7 +131,7 @@ mod tests {
         assert!((report.mean_ns - 10_000.0).abs() < 1e-9 && report.std_ns < 1e-9);
         let error = report.error.expect("a gap was asked");
         assert!(error.max_ns < 1e-9 && error.p99 < 1e-9);
-        assert!((error.within_1us - 1.0).abs() < 1e-12);
+        assert!((error.shares.within_1us - 1.0).abs() < 1e-12);
         assert!((report.p50 - 10_000.0).abs() < 1e-9, "quantiles stay within least and largest");
     }
 
@@ -166,9 +159,9 @@ mod tests {
         }
         meter.record(Time::from_ps(at));
         let error = meter.report().and_then(|report| report.error).expect("a gap was asked");
-        assert!((error.within_64ns - 3.0 / 8.0).abs() < 1e-12);
-        assert!((error.within_256ns - 5.0 / 8.0).abs() < 1e-12);
-        assert!((error.within_1us - 7.0 / 8.0).abs() < 1e-12);
-        assert!(error.within_1_byte_time.is_none());
+        assert!((error.shares.within_64ns - 3.0 / 8.0).abs() < 1e-12);
+        assert!((error.shares.within_256ns - 5.0 / 8.0).abs() < 1e-12);
+        assert!((error.shares.within_1us - 7.0 / 8.0).abs() < 1e-12);
+        assert!(error.shares.within_1_byte_time.is_none());
     }
 }

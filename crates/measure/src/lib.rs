@@ -42,7 +42,7 @@ pub use rates::RateMeter;
 pub use report::{
     AnsweredTally, AnswersReport, BufferReport, ConformanceReport, Contended, DepthReport, Flow, Forgiven, GapError,
     GapReport, Hiccups, LatenessReport, LineReport, Overlap, PaceReport, PipelineReport, RateReport, Report,
-    ReturnReport, Shortfall, Skew, SourceReport,
+    ReturnReport, SharesWithin, Shortfall, Skew, SourceReport,
 };
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter};
 pub use streams::{IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};

@@ -270,14 +270,19 @@ pub struct GapError {
     pub p50: f64,
     /// 99th percentile of the absolute error.
     pub p99: f64,
-    /// Share of gaps within one byte time of the line.
+    /// By the size of the error.
+    #[serde(flatten)]
+    pub shares: SharesWithin,
+}
+
+/// Shares of gaps whose absolute error is up to a bound.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names are the documentation; a byte time is that of the line, if there is one")]
+pub struct SharesWithin {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_1_byte_time: Option<f64>,
-    /// Share of gaps within ±64 ns.
     pub within_64ns: f64,
-    /// Share of gaps within ±256 ns.
     pub within_256ns: f64,
-    /// Share of gaps within ±1 µs.
     pub within_1us: f64,
 }
 
@@ -298,15 +303,9 @@ pub struct ConformanceReport {
     pub p99: f64,
     /// Largest \|e\|.
     pub max_ns: f64,
-    /// Share of gaps with \|e\| up to one byte time of the line.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub within_1_byte_time: Option<f64>,
-    /// Share of gaps with \|e\| ≤ 64 ns.
-    pub within_64ns: f64,
-    /// Share of gaps with \|e\| ≤ 256 ns.
-    pub within_256ns: f64,
-    /// Share of gaps with \|e\| ≤ 1 µs.
-    pub within_1us: f64,
+    /// By \|e\|.
+    #[serde(flatten)]
+    pub shares: SharesWithin,
     /// Share of gaps without an idle line: on a line, up to the time of the frame before and one byte
     /// time; elsewhere, less than a tenth of the gap asked.
     pub back_to_back: f64,

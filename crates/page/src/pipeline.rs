@@ -111,7 +111,11 @@ fn tiles(report: &PipelineReport) -> String {
         tile("Mean gap", time(digits(gap.mean_ns, 6)), asked);
     }
     if let Some(conformance) = &report.conformance {
-        tile("Gaps within 1 µs", share(conformance.within_1us), format!("median error {}", brief(conformance.p50)));
+        tile(
+            "Gaps within 1 µs",
+            share(conformance.shares.within_1us),
+            format!("median error {}", brief(conformance.p50)),
+        );
     }
     if let Some(late) = report.lateness.as_ref().filter(|_| report.says_when()) {
         tile("Median lateness", brief(late.p50), format!("p99 {}, max {}", brief(late.p99), brief(late.max)));
@@ -137,12 +141,12 @@ fn conformance(report: &PipelineReport) -> String {
     let Some(conformance) = &report.conformance else { return String::new() };
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
-    if let Some(within) = conformance.within_1_byte_time {
+    if let Some(within) = conformance.shares.within_1_byte_time {
         row("within 1 byte time", share(within));
     }
-    row("within 64 ns", share(conformance.within_64ns));
-    row("within 256 ns", share(conformance.within_256ns));
-    row("within 1 µs", share(conformance.within_1us));
+    row("within 64 ns", share(conformance.shares.within_64ns));
+    row("within 256 ns", share(conformance.shares.within_256ns));
+    row("within 1 µs", share(conformance.shares.within_1us));
     row("back to back", share(conformance.back_to_back));
     row("median error", time(conformance.p50));
     row("99 % of errors up to", time(conformance.p99));
