@@ -184,7 +184,7 @@ impl<F: Frame> Pipeline<F> {
     ///
     /// # Panics
     /// If there is no such class.
-    pub fn push_to(&mut self, class: usize, now: Time, at: Time, frame: F) {
+    pub(crate) fn push_to(&mut self, class: usize, now: Time, at: Time, frame: F) {
         self.books.came.add(frame.length());
         let lane = &mut self.lanes[class];
         lane.push(now, at, frame, &mut self.books);

@@ -56,7 +56,7 @@ impl Random {
     ///
     /// # Panics
     /// If `bound` is zero.
-    pub fn below_wide(&mut self, bound: u128) -> u128 {
+    pub(crate) fn below_wide(&mut self, bound: u128) -> u128 {
         if let Ok(bound) = u64::try_from(bound) {
             return self.below(bound).into();
         }

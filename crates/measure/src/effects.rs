@@ -150,7 +150,7 @@ impl Effects {
 
     /// Delays had and asked, to be drawn.
     #[must_use]
-    pub fn delay_plot(&self) -> Option<GapPlot> {
+    pub(crate) fn delay_plot(&self) -> Option<GapPlot> {
         let delays = self.delays.as_ref()?;
         GapPlot::of(&delays.tallies.all(), delays.asked.as_ref().map(Tallies::all).as_ref())
     }

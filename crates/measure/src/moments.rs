@@ -22,7 +22,7 @@ impl Moments {
     }
 
     /// Counts the same value `n` times.
-    pub fn add_many(&mut self, value: i64, n: u64) {
+    pub(crate) fn add_many(&mut self, value: i64, n: u64) {
         if n == 0 {
             return;
         }

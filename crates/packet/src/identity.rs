@@ -24,7 +24,7 @@ pub struct Identity {
 
 /// The number of a datagram: `crates/slice/bpf/frames.h` has the same one.
 #[must_use]
-pub fn digest(id: u16, payload: &[u8]) -> u32 {
+pub(crate) fn digest(id: u16, payload: &[u8]) -> u32 {
     let mut first = [0; 8];
     let length = payload.len().min(8);
     first[..length].copy_from_slice(&payload[..length]);

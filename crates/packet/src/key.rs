@@ -84,7 +84,7 @@ keys! {
 /// Protocol number of ICMP (RFC 792).
 pub const ICMP: u8 = 1;
 /// Protocol number of ICMPv6 (RFC 4443).
-pub const ICMPV6: u8 = 58;
+pub(crate) const ICMPV6: u8 = 58;
 
 /// Where a field is in a frame, and which checksums cover it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

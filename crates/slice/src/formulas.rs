@@ -34,7 +34,7 @@ impl Overhead {
 
     /// A section that holds `pairs` other pairs of start and stop: formulas (3) and (4).
     #[must_use]
-    pub fn enclosing(&self, measured: f64, pairs: u32) -> f64 {
+    pub(crate) fn enclosing(&self, measured: f64, pairs: u32) -> f64 {
         measured - self.inside - f64::from(pairs) * self.beta
     }
 

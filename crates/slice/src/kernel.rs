@@ -191,7 +191,7 @@ impl Kernel {
     ///
     /// # Errors
     /// When a map cannot be written.
-    pub fn open_for(&mut self, time: Duration) -> Result<(), Error> {
+    pub(crate) fn open_for(&mut self, time: Duration) -> Result<(), Error> {
         self.set(Settings { until: settings::monotonic_in(time), ..self.now.clone() })
     }
 

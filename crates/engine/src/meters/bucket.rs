@@ -46,7 +46,7 @@ impl Moment {
 
 impl Bucket {
     /// The highest rate: what the fastest Ethernet carries.
-    pub const FASTEST: BitRate = BitRate::from_gbps(400);
+    pub(crate) const FASTEST: BitRate = BitRate::from_gbps(400);
     /// The longest time that a bucket may take to fill.
     const SLOWEST: Span = Span::from_ms(86_400_000);
 

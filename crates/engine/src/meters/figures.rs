@@ -127,7 +127,7 @@ impl Figures {
     /// Asks memory for what [`Figures::record`] will need. Gives a number that means nothing but must be used.
     #[must_use]
     #[inline]
-    pub fn touch(&self, slot: u32) -> u32 {
+    pub(crate) fn touch(&self, slot: u32) -> u32 {
         self.cells.get(slot as usize).map_or(0, |cell| cell.number)
     }
 

@@ -163,7 +163,7 @@ pub(crate) fn value<'w>(words: &mut &[&'w str], what: &str, example: &str) -> Re
 ///
 /// # Errors
 /// No size, or none that a bucket can have.
-pub fn parse_depth(text: &str) -> Result<u64, ParseError> {
+pub(crate) fn parse_depth(text: &str) -> Result<u64, ParseError> {
     let bytes = parse_size(text)?;
     if (1..=1 << 50).contains(&bytes) {
         return Ok(bytes);

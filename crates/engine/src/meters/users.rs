@@ -111,7 +111,13 @@ impl Users {
     /// # Panics
     /// As [`Users::new`].
     #[must_use]
-    pub fn in_memory(capacity: usize, idle: Span, default: Option<Bucket>, seed: u64, advise: Option<Advise>) -> Self {
+    pub(crate) fn in_memory(
+        capacity: usize,
+        idle: Span,
+        default: Option<Bucket>,
+        seed: u64,
+        advise: Option<Advise>,
+    ) -> Self {
         assert!((1..=1 << 31).contains(&capacity), "a table has room for 1 to 2^31 users");
         let users = Users {
             index: Index::new(capacity, seed, advise),
@@ -163,7 +169,7 @@ impl Users {
     /// changes hands is vacant in between, and starts at another instant.
     #[must_use]
     #[inline]
-    pub fn bucket_of(&self, slot: u32, key: Key, word: u64) -> Option<&Bucket> {
+    pub(crate) fn bucket_of(&self, slot: u32, key: Key, word: u64) -> Option<&Bucket> {
         let slot = &self.slots[slot as usize];
         if word == VACANT || !slot.is(key) { None } else { self.bucket(slot, word) }
     }

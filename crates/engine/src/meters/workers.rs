@@ -103,7 +103,7 @@ impl Workers {
 
     /// It matters which flow a frame is of.
     #[must_use]
-    pub fn ask_for_flows(&self) -> bool {
+    pub(crate) fn ask_for_flows(&self) -> bool {
         self.dispatch == Dispatch::Flow && self.loads.len() > 1
     }
 

@@ -23,8 +23,6 @@ const FULL: u64 = 1_000;
 impl FollowDepth {
     /// The word that names it.
     pub const NAME: &'static str = "follow-depth";
-    /// How it is written.
-    pub const GRAMMAR: &'static str = "follow-depth RATE..RATE [wire|ip] [over N frames]";
 
     /// Whether both rates can be had on `line`.
     ///

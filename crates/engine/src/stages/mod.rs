@@ -228,7 +228,7 @@ impl<F> Outlet<F> {
     }
 
     /// Tells whoever listens what was decided about a frame.
-    pub fn decided(&mut self, decision: impl FnOnce() -> Decision) {
+    pub(crate) fn decided(&mut self, decision: impl FnOnce() -> Decision) {
         if let Some(log) = &mut self.log {
             log(&decision());
         }

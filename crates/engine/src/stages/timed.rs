@@ -92,7 +92,7 @@ impl<T> Timed<T> {
     /// A queue of what will be out of order: its 80 kB of slots are at hand from the start. By default they are found when
     /// they are needed, as never behind a fixed delay.
     #[must_use]
-    pub fn sorting() -> Self {
+    pub(crate) fn sorting() -> Self {
         let mut timed = Timed::default();
         timed.find_slots();
         timed

@@ -30,9 +30,9 @@ pub enum How {
 
 impl SyncSpec {
     /// How long a round waits if that is not said.
-    pub const WAIT: Span = Span::from_ms(1_000);
+    pub(crate) const WAIT: Span = Span::from_ms(1_000);
     /// What ends a crest if that is not said.
-    pub const SILENCE: Span = Span::from_ms(1);
+    pub(crate) const SILENCE: Span = Span::from_ms(1);
 }
 
 const EXAMPLE: &str = "order 10.0.0.1,10.0.0.2 gap 5ms";

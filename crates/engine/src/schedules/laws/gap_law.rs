@@ -175,7 +175,7 @@ impl GapLaw {
 
     /// False as long as its table was not read.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         !matches!(&self.law, Law::Table(table) if !table.is_read())
     }
 

@@ -256,7 +256,7 @@ impl Placed {
 
     /// True if the gaps are single values with probabilities of their own.
     #[must_use]
-    pub fn is_discrete(&self) -> bool {
+    pub(crate) fn is_discrete(&self) -> bool {
         self.law.shape().is_discrete()
     }
 

@@ -210,12 +210,6 @@ impl Wave {
         self.shape().is_some_and(|shape| !shape.repeats && silent(shape.pieces.last()))
     }
 
-    /// False as long as its file was not read.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.shape().is_some()
-    }
-
     /// Whether the waveform can be had on `line`.
     ///
     /// # Errors

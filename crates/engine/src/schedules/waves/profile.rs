@@ -190,7 +190,7 @@ impl Profile {
     }
 
     /// Moves the place forward by an amount.
-    pub fn advance(&mut self, amount: u128) {
+    pub(crate) fn advance(&mut self, amount: u128) {
         self.done += amount;
     }
 
@@ -232,14 +232,14 @@ impl Profile {
 
     /// True if the place is never reached: all bursts that were counted are over.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         let silent = matches!(self.pieces.last(), Some(Piece::Rates { to: 0, .. }) | None);
         self.piece == self.pieces.len() && silent
     }
 
     /// Moves the place forward to where the integral is `ps` after the start, if it is not there yet.
     /// Gives the amount that was skipped.
-    pub fn skip_to(&mut self, ps: u64) -> u128 {
+    pub(crate) fn skip_to(&mut self, ps: u64) -> u128 {
         let from = self.amount();
         while let Some(piece) = self.pieces.get(self.piece) {
             let end = self.start.saturating_add(piece.ps());

@@ -114,7 +114,7 @@ impl<F: Frame> Settling<F> {
     }
 
     /// Lets go what has waited until `now`.
-    pub fn release_due(&mut self, now: Time, out: &mut Outlet<F>) {
+    pub(crate) fn release_due(&mut self, now: Time, out: &mut Outlet<F>) {
         while self.held.peek().is_some_and(|Reverse(due)| due.item.at <= now) {
             if let Some(Reverse(due)) = self.held.pop() {
                 out.release(due.item);
