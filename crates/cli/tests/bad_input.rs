@@ -32,21 +32,8 @@ fn refused(bench: &Bench, line: &str, wanted: &[&str]) -> Finished {
     assert!(wanted.iter().all(|word| said.contains(word)), "{line}: {wanted:?} in {said}");
     assert!(said.lines().all(|line| line.starts_with("netlathe: ") && line.len() > 30), "{line}: {said}");
     let remedies = [
-        "write",
-        "give",
-        "check",
-        "name",
-        "leave",
-        "add",
-        "use",
-        "at most",
-        "correct",
-        "did you mean",
-        "read from",
-        "capture on",
-        "--help",
-        "tip",
-        "similar",
+        "write", "give", "check", "name", "leave", "add", "use", "at most", "correct", "did you mean", "read from",
+        "capture on", "--help", "tip", "similar",
     ];
     let helps = |line: &str| remedies.iter().any(|remedy| line.contains(remedy));
     assert!(said.lines().all(helps), "{line} gets no remedy: {said}");

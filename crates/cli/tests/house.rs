@@ -26,19 +26,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "units",
-            "packet",
-            "measure",
-            "engine",
-            "scenario",
-            "sim",
-            "page",
-            "dpdk",
-            "dataplane",
-            "slice",
-            "probe",
-            "lab",
-            "disk",
+            "units", "packet", "measure", "engine", "scenario", "sim", "page", "dpdk", "dataplane", "slice", "probe",
+            "lab", "disk",
         ],
     ),
 ];

@@ -115,12 +115,8 @@ fn tshark_finds_every_checksum_valid() {
     );
     for (file, tagged) in [("a.pcap", 1000), ("b.pcap", 7000)] {
         let fields = [
-            "ip.checksum.status",
-            "udp.checksum.status",
-            "tcp.checksum.status",
-            "icmp.checksum.status",
-            "icmpv6.checksum.status",
-            "vlan.id",
+            "ip.checksum.status", "udp.checksum.status", "tcp.checksum.status", "icmp.checksum.status",
+            "icmpv6.checksum.status", "vlan.id",
         ];
         let mut tshark = Command::new("tshark");
         tshark.arg("-r").arg(bench.path(file)).args(["-T", "fields", "-E", "separator=;", "-n"]);

@@ -100,15 +100,8 @@ mod tests {
     #[test]
     fn what_alters_frames_is_told_from_what_does_not() {
         for name in [
-            "rx-checksumming",
-            "tx-udp-segmentation",
-            "tx-gso-list",
-            "rx-gro-list",
-            "rx-udp-gro-forwarding",
-            "generic-receive-offload",
-            "large-receive-offload",
-            "rx-vlan-offload",
-            "tx-vlan-stag-hw-insert",
+            "rx-checksumming", "tx-udp-segmentation", "tx-gso-list", "rx-gro-list", "rx-udp-gro-forwarding",
+            "generic-receive-offload", "large-receive-offload", "rx-vlan-offload", "tx-vlan-stag-hw-insert",
             "tx-scatter-gather-fraglist",
         ] {
             assert!(alters_frames(name), "{name} would be left on");

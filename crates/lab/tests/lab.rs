@@ -185,14 +185,8 @@ fn offloads_are_off_at_every_end() {
     for (node, interface) in ends {
         let features = stdout(&lab, node, &["ethtool", "-k", interface]);
         for feature in [
-            "rx-checksumming",
-            "tx-checksumming",
-            "scatter-gather",
-            "tcp-segmentation-offload",
-            "generic-segmentation-offload",
-            "generic-receive-offload",
-            "tx-udp-segmentation",
-            "rx-gro-list",
+            "rx-checksumming", "tx-checksumming", "scatter-gather", "tcp-segmentation-offload",
+            "generic-segmentation-offload", "generic-receive-offload", "tx-udp-segmentation", "rx-gro-list",
         ] {
             assert!(features.contains(&format!("{feature}: off")), "{node}/{interface}: {feature} is on");
         }

@@ -446,16 +446,8 @@ mod tests {
             assert_eq!(text.parse::<Rewrite>().map(|rule| rule.to_string()).as_deref(), Ok(text));
         }
         for text in [
-            "",
-            "src",
-            "src 10.0.0.0/33",
-            "dst 10.0.0.1/8",
-            "src 10.0.0.0/8 > ::/0",
-            "mac x",
-            "vlan 5000",
-            "dport 1 2",
-            "ttl 5 > 6",
-            "checksums 0",
+            "", "src", "src 10.0.0.0/33", "dst 10.0.0.1/8", "src 10.0.0.0/8 > ::/0", "mac x", "vlan 5000", "dport 1 2",
+            "ttl 5 > 6", "checksums 0",
         ] {
             let error = text.parse::<Rewrite>().expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");

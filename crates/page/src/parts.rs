@@ -40,17 +40,7 @@ pub(crate) fn streams(report: &PipelineReport) -> String {
         return String::new();
     }
     let head = [
-        "stream",
-        "sent",
-        "came",
-        "lost",
-        "again",
-        "reordered",
-        "extent",
-        "median delay",
-        "p99",
-        "max",
-        "PDV p99",
+        "stream", "sent", "came", "lost", "again", "reordered", "extent", "median delay", "p99", "max", "PDV p99",
         "mean IPDV",
     ];
     let first = if received.count() > LISTED { format!(", the first {LISTED}") } else { String::new() };
@@ -162,18 +152,8 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
         ]
     };
     let head = [
-        "class",
-        "rule",
-        "in",
-        "out",
-        "dropped",
-        "held",
-        "mean rate",
-        "mean gap",
-        "most waiting",
-        "starved",
-        "wave width",
-        "waited for others",
+        "class", "rule", "in", "out", "dropped", "held", "mean rate", "mean gap", "most waiting", "starved",
+        "wave width", "waited for others",
     ];
     let rows: Vec<Vec<String>> = report.classes.iter().map(row).collect();
     let mut out = format!(
@@ -224,14 +204,7 @@ fn table_of_sources(report: &PipelineReport, caption: &str) -> String {
         return String::new();
     }
     let head = [
-        "source",
-        "in",
-        "out",
-        "crests",
-        "missed",
-        "mean skew",
-        "largest skew",
-        "overlap as they came",
+        "source", "in", "out", "crests", "missed", "mean skew", "largest skew", "overlap as they came",
         "overlap as they left",
     ];
     let rows: Vec<Vec<String>> = report

@@ -256,12 +256,7 @@ fn accounting(report: &PipelineReport) -> String {
         out.push_str("</p>\n");
     }
     out.push_str(&balance(
-        "From the input to the output",
-        &report.came,
-        report.copies,
-        &report.left,
-        &report.drops,
-        report.held,
+        "From the input to the output", &report.came, report.copies, &report.left, &report.drops, report.held,
     ));
     if let Some(back) = &report.back {
         out.push_str(&balance("The way back", &back.came, 0, &back.left, &back.drops, back.held));

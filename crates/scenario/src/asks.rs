@@ -131,16 +131,7 @@ mod tests {
             assert!(error.ends_with(told), "{text}: {error}");
         }
         for text in [
-            "",
-            "const",
-            "10",
-            "10mbps",
-            "-5Gbps",
-            "5Gbps fast",
-            "bursts 1Gbps",
-            "burst",
-            "burst 8Gbps",
-            "ramp 1Gbps",
+            "", "const", "10", "10mbps", "-5Gbps", "5Gbps fast", "bursts 1Gbps", "burst", "burst 8Gbps", "ramp 1Gbps",
             "follow-depth 2Gbps..1Gbps",
         ] {
             let error = parse_wave(text).expect_err(text).to_string();

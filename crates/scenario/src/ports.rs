@@ -372,26 +372,9 @@ mod tests {
     #[test]
     fn bad_ports_say_what_is_possible() {
         for text in [
-            "",
-            "if:",
-            "pcap:",
-            "pci:",
-            "dpdk:",
-            "tap:",
-            "wire:",
-            "wire:0G",
-            "wire:10",
-            "wire:10G,foo=bar",
-            "wire:9999G",
-            "wire:10G,fillers=keep",
-            "line:10",
-            "line:10G,slots=1",
-            "line:10G,fillers=keep",
-            "line:10G,pcap=a.pcap",
-            "eth0,queues=0",
-            "ether:eth0",
-            "if:eth0,driver=foo",
-            "a_very_long_interface",
+            "", "if:", "pcap:", "pci:", "dpdk:", "tap:", "wire:", "wire:0G", "wire:10", "wire:10G,foo=bar",
+            "wire:9999G", "wire:10G,fillers=keep", "line:10", "line:10G,slots=1", "line:10G,fillers=keep",
+            "line:10G,pcap=a.pcap", "eth0,queues=0", "ether:eth0", "if:eth0,driver=foo", "a_very_long_interface",
             "in.pcap/..",
         ] {
             let error = PortSpec::parse(text).expect_err(text).to_string();

@@ -150,16 +150,8 @@ mod tests {
         assert_eq!(
             names(&record),
             [
-                "syscall",
-                "tcp-ip",
-                "link",
-                "driver",
-                "receive-softirq",
-                "ip-tcp-receive",
-                "ip-tcp-receive",
-                "wake-up",
-                "copy",
-                "syscall-exit"
+                "syscall", "tcp-ip", "link", "driver", "receive-softirq", "ip-tcp-receive", "ip-tcp-receive",
+                "wake-up", "copy", "syscall-exit"
             ]
         );
         let all = parts(&record, &Costs::default());
@@ -196,21 +188,8 @@ mod tests {
         assert_eq!(
             names(&udp),
             [
-                "syscall-udp-ip",
-                "link",
-                "link",
-                "link",
-                "driver",
-                "receive-softirq",
-                "forward",
-                "link",
-                "driver",
-                "receive-softirq",
-                "receive-softirq",
-                "ip-udp-receive",
-                "wake-up",
-                "receive-call",
-                "copy"
+                "syscall-udp-ip", "link", "link", "link", "driver", "receive-softirq", "forward", "link", "driver",
+                "receive-softirq", "receive-softirq", "ip-udp-receive", "wake-up", "receive-call", "copy"
             ]
         );
         let fine = details(&udp, &Costs::default());

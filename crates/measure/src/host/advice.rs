@@ -350,11 +350,7 @@ fn protocol(report: &HostReport) -> Vec<Advice> {
         (
             "unwanted",
             &[
-                "Ip.InHdrErrors",
-                "Ip.InUnknownProtos",
-                "Ip.InDiscards",
-                "IpExt.InTruncatedPkts",
-                "Ip6InHdrErrors",
+                "Ip.InHdrErrors", "Ip.InUnknownProtos", "Ip.InDiscards", "IpExt.InTruncatedPkts", "Ip6InHdrErrors",
                 "Ip6InDiscards",
             ],
             "that IP cannot read or has no memory for",

@@ -379,20 +379,9 @@ fn sockets(before: &Snapshot, after: &Snapshot, settings: &Settings) -> Option<V
 
 /// What IP and UDP throw away. Broken headers hold wrong IP checksums; what found no room in a socket is not here.
 pub(super) const UNWANTED: [&str; 14] = [
-    "Ip.InHdrErrors",
-    "Ip.InAddrErrors",
-    "Ip.InUnknownProtos",
-    "Ip.InDiscards",
-    "IpExt.InNoRoutes",
-    "IpExt.InTruncatedPkts",
-    "TcpExt.IPReversePathFilter",
-    "Udp.NoPorts",
-    "Udp.InCsumErrors",
-    "Ip6InHdrErrors",
-    "Ip6InAddrErrors",
-    "Ip6InDiscards",
-    "Udp6NoPorts",
-    "Udp6InCsumErrors",
+    "Ip.InHdrErrors", "Ip.InAddrErrors", "Ip.InUnknownProtos", "Ip.InDiscards", "IpExt.InNoRoutes",
+    "IpExt.InTruncatedPkts", "TcpExt.IPReversePathFilter", "Udp.NoPorts", "Udp.InCsumErrors", "Ip6InHdrErrors",
+    "Ip6InAddrErrors", "Ip6InDiscards", "Udp6NoPorts", "Udp6InCsumErrors",
 ];
 
 /// What finds no room at a UDP socket, or in all sockets' memory.
@@ -400,10 +389,7 @@ pub(super) const UDP_FULL: [&str; 4] = ["Udp.RcvbufErrors", "Udp.MemErrors", "Ud
 
 /// What finds no room at a TCP socket.
 pub(super) const TCP_FULL: [&str; 5] = [
-    "TcpExt.TCPBacklogDrop",
-    "TcpExt.TCPRcvQDrop",
-    "TcpExt.TCPOFODrop",
-    "TcpExt.TCPZeroWindowDrop",
+    "TcpExt.TCPBacklogDrop", "TcpExt.TCPRcvQDrop", "TcpExt.TCPOFODrop", "TcpExt.TCPZeroWindowDrop",
     "TcpExt.ListenDrops",
 ];
 

@@ -49,20 +49,8 @@ fn drivers(loaded: &[String]) -> Finding {
     const OURS: [&str; 3] = ["af_packet", "af_xdp", "tap"];
     /// Those of no hardware.
     const SOFTWARE: [&str; 14] = [
-        "af_packet",
-        "af_xdp",
-        "bond",
-        "failsafe",
-        "memif",
-        "null",
-        "pcap",
-        "ring",
-        "softnic",
-        "tap",
-        "vdev_netvsc",
-        "vhost",
-        "virtio",
-        "netvsc",
+        "af_packet", "af_xdp", "bond", "failsafe", "memif", "null", "pcap", "ring", "softnic", "tap", "vdev_netvsc",
+        "vhost", "virtio", "netvsc",
     ];
     let missing: Vec<&str> = OURS.into_iter().filter(|name| !loaded.iter().any(|driver| driver == name)).collect();
     if !missing.is_empty() {

@@ -13,20 +13,8 @@ use units::{ParseError, Share, Span};
 
 /// tc's keywords, in the order in which it looks for them: it takes any beginning of one.
 const OF_TC: [&str; 14] = [
-    "limit",
-    "latency",
-    "delay",
-    "loss",
-    "drop",
-    "ecn",
-    "corrupt",
-    "gap",
-    "duplicate",
-    "reorder",
-    "distribution",
-    "rate",
-    "slot",
-    "seed",
+    "limit", "latency", "delay", "loss", "drop", "ecn", "corrupt", "gap", "duplicate", "reorder", "distribution",
+    "rate", "slot", "seed",
 ];
 /// Ours, which must be written out.
 const OURS: [&str; 5] = ["queue", "keep-order", "down", "mtu", "profile"];
