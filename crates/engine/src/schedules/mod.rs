@@ -153,6 +153,25 @@ pub trait Files {
     }
 }
 
+/// The same text in every file.
+#[cfg(test)]
+pub(crate) struct Text(pub(crate) &'static str);
+
+#[cfg(test)]
+impl Files for Text {
+    fn text(&self, _: &Path) -> Result<String, ParseError> {
+        Ok(self.0.to_owned())
+    }
+
+    fn capture_gaps(&self, _: &Path) -> Result<Vec<u64>, ParseError> {
+        Ok(Vec::new())
+    }
+
+    fn frame(&self, _: &Path, _: u64) -> Result<Vec<u8>, ParseError> {
+        Ok(Vec::new())
+    }
+}
+
 /// The lines of a trace of Mahimahi (Netravali et al. 2015): each is a millisecond at which 1500 bytes may go, and
 /// after the last one the trace starts again.
 ///

@@ -203,6 +203,7 @@ impl<F: Frame + Send> Stage<F> for Holding<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedules::Text;
     use packet::HeapFrame;
 
     fn stage(text: &str) -> Box<dyn Stage<HeapFrame>> {
@@ -251,28 +252,12 @@ mod tests {
         assert!(times[0] >= Time::from_ps(80_000_000) && times[9_999] <= Time::from_ps(10_119_000_000));
     }
 
-    struct Shelf;
-
-    impl Files for Shelf {
-        fn text(&self, _: &std::path::Path) -> Result<String, ParseError> {
-            Ok("10us\n20us\n30us\n".to_owned())
-        }
-
-        fn capture_gaps(&self, _: &std::path::Path) -> Result<Vec<u64>, ParseError> {
-            Ok(Vec::new())
-        }
-
-        fn frame(&self, path: &std::path::Path, _: u64) -> Result<Vec<u8>, ParseError> {
-            Err(ParseError::new(format!("no {}", path.display()), "write another"))
-        }
-    }
-
     #[test]
     fn laws_that_no_delay_has_are_refused_before_it_is_made() {
         let load = |text: &str| {
             let words: Vec<&str> = text.split_whitespace().collect();
             let mut delay = Delay::parse(&words)?;
-            delay.load(&Shelf)?;
+            delay.load(&Text("10us\n20us\n30us\n"))?;
             drop(delay.build::<HeapFrame>(Random::stream(1, "test")));
             Ok::<(), ParseError>(())
         };

@@ -156,25 +156,9 @@ impl<F: Frame + Send> Stage<F> for Replaying<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedules::Text;
     use crate::stages::StageConfig;
     use packet::HeapFrame;
-    use std::path::Path;
-
-    struct Text(&'static str);
-
-    impl Files for Text {
-        fn text(&self, _: &Path) -> Result<String, ParseError> {
-            Ok(self.0.to_owned())
-        }
-
-        fn capture_gaps(&self, _: &Path) -> Result<Vec<u64>, ParseError> {
-            Ok(Vec::new())
-        }
-
-        fn frame(&self, _: &Path, _: u64) -> Result<Vec<u8>, ParseError> {
-            Ok(Vec::new())
-        }
-    }
 
     #[test]
     fn effect_what_was_logged_is_done() {

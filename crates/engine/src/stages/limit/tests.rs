@@ -1,11 +1,10 @@
 use crate::pipeline::Pipeline;
-use crate::schedules::{Ask, Draw, Files};
+use crate::schedules::{Ask, Draw, Text};
 use crate::stages::{Item, Outlet, StageConfig};
 use measure::{DropReason, LimitReport};
 use packet::{Frame, HeapFrame};
 use proptest::prelude::*;
-use std::path::Path;
-use units::{ParseError, Span, Time};
+use units::{Span, Time};
 
 /// UDP over IPv4 to 10.0.`to`, `length` bytes with FCS.
 fn frame(to: u16, length: usize, class: u8) -> HeapFrame {
@@ -198,29 +197,13 @@ fn frames_without_a_user_pass_and_a_full_table_is_told() {
     }
 }
 
-struct Given(&'static str);
-
-impl Files for Given {
-    fn text(&self, _: &Path) -> Result<String, ParseError> {
-        Ok(self.0.to_owned())
-    }
-
-    fn capture_gaps(&self, _: &Path) -> Result<Vec<u64>, ParseError> {
-        Ok(Vec::new())
-    }
-
-    fn frame(&self, _: &Path, _: u64) -> Result<Vec<u8>, ParseError> {
-        Ok(Vec::new())
-    }
-}
-
 #[test]
 fn a_slow_user_of_a_file_waits_as_long_as_its_own_frames_take() {
     // Four full frames take 4.9 s at 10 kbit/s, of which the bucket holds two.
     let StageConfig::Limit(mut limit) = config("limit key dst-ip rate 1Gbps mode shape users 10 rates f") else {
         panic!("a limit")
     };
-    limit.load(&Given("10.0.0.1 10kbps burst 3036B\n")).expect("rates");
+    limit.load(&Text("10.0.0.1 10kbps burst 3036B\n")).expect("rates");
     let (left, out) = run(&StageConfig::Limit(limit), &[(0, 1, 1_518); 7]);
     let ms: Vec<u64> = left.iter().map(|(ms, _)| *ms).collect();
     assert_eq!(ms, [0, 0, 1_214, 2_428, 3_643, 4_857]);
@@ -234,7 +217,7 @@ fn frames_that_wait_are_not_overtaken_when_rates_change() {
         let StageConfig::Limit(mut limit) = config("limit key dst-ip rate 1Mbps mode shape users 10 rates f") else {
             panic!("a limit")
         };
-        limit.load(&Given("10.0.0.1 1Mbps burst 1500B\n")).expect("rates");
+        limit.load(&Text("10.0.0.1 1Mbps burst 1500B\n")).expect("rates");
         let config = StageConfig::Limit(limit);
         let mut stage = config.build::<HeapFrame>(1, "test");
         let mut out = Outlet::default();
@@ -244,7 +227,7 @@ fn frames_that_wait_are_not_overtaken_when_rates_change() {
         // They leave at 0, 12, 24, 36, 48 and 60 ms.
         (0..6).for_each(|_| push(1_500, &mut out));
         let StageConfig::Limit(limit) = &config else { panic!("a limit") };
-        assert_eq!(limit.reload(&Given(rates)), Ok(1));
+        assert_eq!(limit.reload(&Text(rates)), Ok(1));
         push(1_000, &mut out);
         while let Some(due) = stage.deadline() {
             stage.wake(due, &mut out);
@@ -263,15 +246,15 @@ fn rates_of_a_file_and_what_becomes_of_others() {
     {
         let text = format!("limit key dst-ip rate 1Mbps burst 100B users 10 rates f unknown {unknown}");
         let StageConfig::Limit(mut limit) = config(&text) else { panic!("a limit") };
-        limit.load(&Given("10.0.0.1 1Mbps burst 1500B\n")).expect("rates");
+        limit.load(&Text("10.0.0.1 1Mbps burst 1500B\n")).expect("rates");
         let config = StageConfig::Limit(limit);
         let (left, _) = run(&config, &[(0, 1, 1_500), (0, 2, 64), (0, 2, 64), (0, 3, 64)]);
         let mut lengths: Vec<u32> = left.iter().map(|(_, bytes)| *bytes).collect();
         lengths.sort_unstable_by(|a, b| b.cmp(a));
         assert_eq!(lengths, passed, "{unknown}");
         let StageConfig::Limit(limit) = &config else { panic!("a limit") };
-        assert_eq!(limit.reload(&Given("10.0.0.1 2Mbps\n10.0.0.2 3Mbps\n")), Ok(2));
-        assert!(limit.reload(&Given("10.0.0.1 2")).expect_err("no unit").to_string().contains("line 1"));
+        assert_eq!(limit.reload(&Text("10.0.0.1 2Mbps\n10.0.0.2 3Mbps\n")), Ok(2));
+        assert!(limit.reload(&Text("10.0.0.1 2")).expect_err("no unit").to_string().contains("line 1"));
         assert_eq!(report(&config).users.reloads, 1);
         assert!(report(&config).talkers.iter().any(|user| user.rate_bps == 2_000_000));
     }
