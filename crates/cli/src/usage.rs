@@ -48,11 +48,7 @@ fn elsewhere(error: &clap::Error) -> Option<String> {
     if let Some(ContextValue::String(taken)) = error.get(ContextKind::InvalidSubcommand) {
         return remedy(&COMMANDS, taken);
     }
-    let (ErrorKind::UnknownArgument, Some(ContextValue::String(taken))) =
-        (error.kind(), error.get(ContextKind::InvalidArg))
-    else {
-        return None;
-    };
+    let taken = unknown_option(error)?;
     let command = std::env::args().nth(1)?;
     let words: &[(&[&str], &str)] = match command.as_str() {
         "emulate" => &EMULATE,
@@ -71,6 +67,13 @@ fn elsewhere(error: &clap::Error) -> Option<String> {
         });
     }
     remedy(words, taken)
+}
+
+fn unknown_option(error: &clap::Error) -> Option<&str> {
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(taken))) => Some(taken),
+        _ => None,
+    }
 }
 
 /// What is written for a word.
@@ -178,12 +181,7 @@ const SEARCH: [(&[&str], &str); 6] = [
 
 /// The commands that have the option which another one was given.
 fn owners(error: &clap::Error) -> Option<String> {
-    let (ErrorKind::UnknownArgument, Some(ContextValue::String(taken))) =
-        (error.kind(), error.get(ContextKind::InvalidArg))
-    else {
-        return None;
-    };
-    let name = taken.strip_prefix("--")?;
+    let name = unknown_option(error)?.strip_prefix("--")?;
     let commands = Arguments::command();
     let has = |command: &&clap::Command| command.get_arguments().any(|argument| argument.get_long() == Some(name));
     let owners: Vec<&str> = commands.get_subcommands().filter(has).map(clap::Command::get_name).collect();
