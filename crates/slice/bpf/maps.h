@@ -135,7 +135,7 @@ const volatile __u8 CALL[CALLS] = {};       /* what each system call does: NO_CA
 const volatile __u32 COUNTED = 0;           /* events that are counted; `counts` has room for them */
 
 _Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
-_Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 9), "src/kernel.rs reads it");
+_Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 9), "src/kernel/counters.rs reads it");
 _Static_assert(sizeof(struct settings) == 56, "src/settings.rs writes it");
 _Static_assert(sizeof(struct frame) == 8 + 11 * POINTS + 56 + 32, "src/record.rs reads it");
 _Static_assert(sizeof(struct counted_frame) == sizeof(struct frame) + 8 * POINTS * EVENTS, "src/record.rs reads it");
