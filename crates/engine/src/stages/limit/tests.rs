@@ -82,7 +82,8 @@ fn who_makes_room_for_others_has_no_fuller_second_bucket_afterwards() {
     }
     // A user none of whose frames is green is there all the same.
     let frames: Vec<_> = (0..400).map(|i| (i, 1 + u16::from(i % 100 == 50) * (1 + i as u16 / 100), 1_001)).collect();
-    let (room, none) = ((colours("rfc4115 eir 8kbps ebs 2002B", 5, &frames)), colours("rfc4115 eir 8kbps ebs 2002B", 100, &frames));
+    let (room, none) =
+        ((colours("rfc4115 eir 8kbps ebs 2002B", 5, &frames)), colours("rfc4115 eir 8kbps ebs 2002B", 100, &frames));
     assert_eq!(room, none);
 }
 
@@ -90,7 +91,8 @@ fn who_makes_room_for_others_has_no_fuller_second_bucket_afterwards() {
 fn who_comes_back_to_the_same_place_has_a_full_second_bucket() {
     let config = config("limit key dst-ip rate 1Mbps burst 1000B users 4 idle 1ms colours rfc2697 ebs 2000B");
     // The fourth user has the first two make room and takes the place of the second; the first gets its own again.
-    let frames = [(0, 1, 1_000), (0, 1, 2_000), (0, 2, 64), (99, 3, 1_000), (100, 4, 64), (100, 1, 1_000), (100, 1, 2_000)];
+    let frames =
+        [(0, 1, 1_000), (0, 1, 2_000), (0, 2, 64), (99, 3, 1_000), (100, 4, 64), (100, 1, 1_000), (100, 1, 2_000)];
     run(&config, &frames);
     let report = report(&config);
     assert_eq!(report.users.reclaimed, 2);

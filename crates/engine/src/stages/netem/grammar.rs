@@ -3,8 +3,8 @@
 use super::hints::{LAW, is_law, meant_by, model_meant_by};
 use super::units_of_tc::{self as tc, Wrong};
 use super::{
-    Aqm, Bottleneck, Chance, DelayStep, Delayed, LossModel, Mode, Netem, Opportunities, Pattern, Profile, QueueLimit, Slot,
-    SlotTimes,
+    Aqm, Bottleneck, Chance, DelayStep, Delayed, LossModel, Mode, Netem, Opportunities, Pattern, Profile, QueueLimit,
+    Slot, SlotTimes,
 };
 use crate::random::Random;
 use crate::schedules::laws::{Distribution, Values};
@@ -58,7 +58,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// The value that must follow the last word.
-    pub(super) fn value<T>(&mut self, read: impl FnOnce(&str) -> Result<T, Wrong>, expected: &str) -> Result<T, ParseError> {
+    pub(super) fn value<T>(
+        &mut self,
+        read: impl FnOnce(&str) -> Result<T, Wrong>,
+        expected: &str,
+    ) -> Result<T, ParseError> {
         let Some(word) = self.next() else {
             return Err(
                 self.error(format_args!("has no value, {expected} is expected"), format!("write {expected} behind it"))
@@ -272,10 +276,13 @@ fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<
 fn beside_queue(netem: &Netem, aqm: &Aqm) -> Option<(String, &'static str)> {
     let (what, remedy) = match (aqm, &netem.rate, netem.limit) {
         (_, None, _) => ("nobody waits where there is no rate", "add rate 10mbit"),
-        (_, _, Some(QueueLimit::Wait(_))) => {
-            ("the queue itself bounds the wait, and a limit only its memory", "write the limit in frames or bytes, limit 1000")
+        (_, _, Some(QueueLimit::Wait(_))) => (
+            "the queue itself bounds the wait, and a limit only its memory",
+            "write the limit in frames or bytes, limit 1000",
+        ),
+        _ if netem.slot.is_some() => {
+            ("frames wait for their slot behind it, of which it would not know", "leave one out")
         }
-        _ if netem.slot.is_some() => ("frames wait for their slot behind it, of which it would not know", "leave one out"),
         (Aqm::FqCodel(_), ..) if netem.keep_order => {
             ("flows take turns, and keep-order has all frames leave as they came", "leave one out")
         }

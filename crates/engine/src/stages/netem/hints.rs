@@ -16,7 +16,9 @@ pub(super) fn meant_by(word: &str) -> Option<&'static str> {
         "flap" | "unplug" | "blackout" | "outage" | "disconnect" => "write down 1s every 10s",
         "police" | "policer" => "netlathe limit polices; a rate here has a queue: write rate 10mbit limit 50ms",
         "codel" => "it stands behind queue: write rate 10mbit queue codel",
-        "fq_codel" | "sfq" | "fq_pie" | "cake" | "fq" => "write rate 10mbit queue fq_codel: each flow has a queue of its own",
+        "fq_codel" | "sfq" | "fq_pie" | "cake" | "fq" => {
+            "write rate 10mbit queue fq_codel: each flow has a queue of its own"
+        }
         "pie" => "it stands behind queue: write rate 10mbit queue pie",
         "red" => "it stands behind queue: write rate 10mbit queue red min 30KiB max 90KiB",
         "aqm" => "write rate 10mbit queue codel",

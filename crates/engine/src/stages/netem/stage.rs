@@ -73,7 +73,11 @@ impl<F: Frame + Send + 'static> Emulation<F> {
             asked: config.delay.as_ref().map(Delayed::evenly).unwrap_or_default(),
             keep_order: config.keep_order,
             serving: Serving::new(config.rate.as_ref()),
-            line: config.aqm.as_ref().zip(config.rate.as_ref()).map(|(aqm, rate)| Line::new(aqm, rate, config.ecn, random.child("queue"))),
+            line: config
+                .aqm
+                .as_ref()
+                .zip(config.rate.as_ref())
+                .map(|(aqm, rate)| Line::new(aqm, rate, config.ecn, random.child("queue"))),
             slots: config.slot.as_ref().map(|slot| Slots::new(slot, random.child("slot"))),
             last: Time::ZERO,
             bytes: 0,
@@ -81,7 +85,6 @@ impl<F: Frame + Send + 'static> Emulation<F> {
             holds: config.delay.is_some() || config.rate.is_some(),
         }
     }
-
 }
 
 impl<F: Frame> Emulation<F> {

@@ -80,7 +80,10 @@ struct Controller {
 
 impl Controller {
     fn is_idle(&self) -> bool {
-        self.probability <= 0.0 && self.delay == Span::ZERO && self.delay_before == Span::ZERO && self.burst == MAX_BURST
+        self.probability <= 0.0
+            && self.delay == Span::ZERO
+            && self.delay_before == Span::ZERO
+            && self.burst == MAX_BURST
     }
 
     fn update_until(&mut self, now: Time) {
@@ -128,8 +131,8 @@ impl Manager for Controller {
         }
         // Neither two at once nor none for long, RFC 8033, section 5.4.
         self.accumulated = if self.probability <= 0.0 { 0.0 } else { self.accumulated + self.probability };
-        let chosen = self.accumulated >= 0.85
-            && (self.accumulated >= 8.5 || happens(&mut self.random, self.probability));
+        let chosen =
+            self.accumulated >= 0.85 && (self.accumulated >= 8.5 || happens(&mut self.random, self.probability));
         if chosen {
             self.accumulated = 0.0;
         }

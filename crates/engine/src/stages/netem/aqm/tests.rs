@@ -109,9 +109,12 @@ fn what_does_not_go_with_a_queue_is_refused() {
 fn a_queue_that_chooses_nobody_is_one_that_drops_at_its_tail() {
     // In bursts, of any size, with a jitter: the same departures to the ps.
     let mut random = Random::stream(3, "sizes");
-    let frames: Vec<_> =
-        (0..3_000_u64).map(|n| (Time::ZERO + MS(1) * (n / 7 * 3), frame(1, 60 + random.below(1_440) as usize))).collect();
-    for spec in ["rate 12mbit limit 20", "delay 10ms 3ms rate 7mbit limit 30KiB", "delay 2ms rate 9mbit 20 48 5 limit 40"] {
+    let frames: Vec<_> = (0..3_000_u64)
+        .map(|n| (Time::ZERO + MS(1) * (n / 7 * 3), frame(1, 60 + random.below(1_440) as usize)))
+        .collect();
+    for spec in
+        ["rate 12mbit limit 20", "delay 10ms 3ms rate 7mbit limit 30KiB", "delay 2ms rate 9mbit 20 48 5 limit 40"]
+    {
         let (plain, waits) = run(spec, frames.clone());
         for queue in ["codel target 10s", "step above 1000", "red min 1GiB max 2GiB", "pie target 10s"] {
             let (queued, others) = run(&format!("{spec} queue {queue}"), frames.clone());
@@ -147,7 +150,8 @@ fn codel_bounds_the_wait_that_a_tail_does_not() {
 #[test]
 fn pie_holds_the_wait_near_its_target() {
     for (target, over) in [(15.0, 952), (40.0, 833)] {
-        let (out, waits) = run(&format!("rate 12mbit limit 1000 queue pie target {target}ms"), every(Span::from_us(over), 120));
+        let (out, waits) =
+            run(&format!("rate 12mbit limit 1000 queue pie target {target}ms"), every(Span::from_us(over), 120));
         let late = &waits[waits.len() / 2..];
         let mean = late.iter().sum::<f64>() / late.len() as f64;
         // A frame is a ms on the link itself.
@@ -172,7 +176,8 @@ fn red_chooses_by_the_mean_length() {
     let last = &waits[waits.len() - 1_000..];
     assert!(early(&out) >= 15 && median(last) < 22.5, "{} dropped, {} ms", early(&out), median(last));
     // Above max all are, whoever may carry the mark or not.
-    let (out, waits) = run("rate 12mbit limit 10000 queue red min 15kB max 30kB weight 10%", every(Span::from_us(500), 10));
+    let (out, waits) =
+        run("rate 12mbit limit 10000 queue red min 15kB max 30kB weight 10%", every(Span::from_us(500), 10));
     let most = waits.iter().copied().fold(0.0, f64::max);
     assert!(most < 60.0, "{most} ms");
     assert!((early(&out) as f64 / 20_000.0 - 0.5).abs() < 0.02, "{}", early(&out));
@@ -182,10 +187,11 @@ fn red_chooses_by_the_mean_length() {
 fn red_spreads_its_choices() {
     // A mean that stays: 60 000 B, a share of 5 %. Evenly spread over 1 to 19 frames between two (mean 10), where chance alone
     // would have gaps beyond 40 in each eighth.
-    let mut red = match Netem::parse_spec("rate 12mbit queue red min 30kB max 90kB probability 10%").expect("a SPEC").aqm {
-        Some(super::Aqm::Red(red)) => red.early(12e6, Random::stream(1, "test")),
-        other => panic!("{other:?}"),
-    };
+    let mut red =
+        match Netem::parse_spec("rate 12mbit queue red min 30kB max 90kB probability 10%").expect("a SPEC").aqm {
+            Some(super::Aqm::Red(red)) => red.early(12e6, Random::stream(1, "test")),
+            other => panic!("{other:?}"),
+        };
     let backlog = super::Backlog { frames: 40, bytes: 60_000 };
     let chosen: Vec<usize> =
         (0..200_000).filter(|_| super::Manager::comes(&mut red, Time::ZERO, backlog)).skip(500).collect();
