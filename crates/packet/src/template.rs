@@ -176,7 +176,7 @@ impl Template {
         let Some(end) = self.end else { return };
         let Some(at) = end.checked_sub(2 + Stamp::LENGTH).filter(|at| *at >= self.payload) else { return };
         let bytes = &mut self.image[at..end];
-        let sum = fold(sum_of(bytes));
+        let sum = folded(sum(bytes));
         bytes.fill(0);
         bytes[..2].copy_from_slice(&sum.to_be_bytes());
         self.sum_payload();
