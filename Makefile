@@ -9,7 +9,7 @@ test: setup   ## every test; labs say SKIP where the machine does not permit the
 demo: setup   ## unmodified programs through netlathe, asked against got, in under a minute
 	cargo build --release -p netlathe-cli && python3 scripts/demo.py
 
-weak-network: setup  ## ping, iperf3 and downloads over bad networks in a lab, and a slow disk, four minutes
+weak-network: setup  ## ping, iperf3 and downloads over bad networks in a lab, and a slow disk, five minutes
 	cargo build --release -p netlathe-cli && python3 scripts/weak_network.py
 
 pictures: setup  ## the pictures of pages in docs/images; wants Chromium and pngquant besides

@@ -3,7 +3,7 @@
 disk to dd and cp.
 
 Runs itself inside a lab of its own (`netlathe lab run`), which is taken down however this ends. The client is behind c0,
-the server behind s0, so that forward is client to server and backward is server to client. Takes about four minutes;
+the server behind s0, so that forward is client to server and backward is server to client. Takes about five minutes;
 `--short` leaves out half of each flow.
 """
 
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from inlab import Failed, await_way, binary, run, serve, start, stop, text, within
+from inlab import Failed, await_way, binary, finish, run, serve, start, stop, text, within
 
 SERVER = "10.77.0.100"
 FILE_BYTES = 8 * 1024 * 1024
@@ -70,6 +70,16 @@ def iperf(*words, seconds=None, udp=False):
         return f"iperf3 {' '.join(words)}{' ' if words else ''}{rate:.3f} Mbit/s, {again} retransmissions"
     except (KeyError, ValueError):
         return "iperf3 " + (json.loads(out).get("error", "failed") if out.strip().startswith("{") else "failed")
+
+
+def beside(*words):
+    """iperf3, and pings while it sends."""
+    pings = start(["ping", "-c", str(10 * FLOW_S - 20), "-i", "0.1", "-q", SERVER], "client", stdout=subprocess.PIPE)
+    said = iperf(*words, seconds=FLOW_S)
+    out, _ = finish(pings, 30)
+    client("ping", "-c", 1, "-W", 5, "-q", SERVER)  # behind all that waits: then the server is free for the next flow
+    times = re.search(r"= ([\d.]+)/([\d.]+)/([\d.]+)/", out.decode(errors="replace"))
+    return f"{said}; ping beside it {' / '.join(times.groups()) if times else '-'} ms (min/mean/max)"
 
 
 def sent_again():
@@ -176,6 +186,9 @@ def inside():
         experiment("10 Mbit/s", ("--forward", "rate 10mbit limit 100"), lambda: iperf(*cubic, seconds=2 * FLOW_S))
         experiment("1 Mbit/s", ("--forward", "rate 1mbit limit 50"), lambda: iperf(*cubic, seconds=2 * FLOW_S))
         experiment("a short queue", ("--forward", "rate 10mbit limit 5"), lambda: iperf(*cubic))
+        for title, queue in [("a long queue", "limit 1000"), ("one that drops in time", "queue codel"),
+                             ("one for each flow", "queue fq_codel")]:
+            experiment(title, ("--forward", f"delay 10ms rate 20mbit {queue}"), lambda: beside(*cubic))
         experiment("10 kbit/s", ("--forward", "rate 10kbit limit 20"), lambda: iperf(*cubic, seconds=4 * FLOW_S))
         slow_disk(folder)
 

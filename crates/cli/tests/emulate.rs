@@ -76,14 +76,21 @@ fn duplicates_are_copies_in_the_books() {
 fn what_was_decided_is_logged_and_done_again() {
     let bench = Bench::new();
     capture(&bench, 128);
-    let spec = "delay 10ms 2ms 25% distribution normal loss gemodel 2% 20% duplicate 2% corrupt 3% reorder 10%";
-    let (_, out) = emulate(&bench, spec, &["--decisions", "log.csv"]);
-    let arguments = ["emulate", "--in", "pcap:in.pcap", "--out", "pcap:again.pcap", "--replay", "log.csv"];
-    let report = bench.report(arguments);
-    assert!(bench.records("again.pcap") == out, "the same frames at the same instants");
-    assert!(report["effects"]["corrupted"].as_u64().is_some_and(|n| n > 0));
-    let log = std::fs::read_to_string(bench.path("log.csv")).expect("a log");
-    assert_eq!(log.lines().count() as u64, 1 + u64::from(FRAMES) + report["copies"].as_u64().expect("copies"));
+    for spec in [
+        "delay 10ms 2ms 25% distribution normal loss gemodel 2% 20% duplicate 2% corrupt 3% reorder 10%",
+        "delay 2ms 1ms duplicate 2% corrupt 3% rate 90mbit limit 800 queue fq_codel target 2ms interval 10ms",
+        "delay 2ms loss 1% corrupt 3% rate 90mbit queue red min 10kB max 40kB",
+    ] {
+        let (first, out) = emulate(&bench, spec, &["--decisions", "log.csv"]);
+        let arguments = ["emulate", "--in", "pcap:in.pcap", "--out", "pcap:again.pcap", "--replay", "log.csv"];
+        let report = bench.report(arguments);
+        assert!(bench.records("again.pcap") == out, "{spec}: the same frames at the same instants");
+        assert_eq!((&report["drops"], &report["delay"]["p99"]), (&first["drops"], &first["delay"]["p99"]), "{spec}");
+        assert!(report["effects"]["corrupted"].as_u64().is_some_and(|n| n > 0));
+        assert_eq!(spec.contains("queue"), report["drops"]["aqm"].as_u64().is_some_and(|n| n > 100), "{spec}");
+        let log = std::fs::read_to_string(bench.path("log.csv")).expect("a log");
+        assert_eq!(log.lines().count() as u64, 1 + u64::from(FRAMES) + report["copies"].as_u64().expect("copies"));
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ Examples:
   netlathe emulate --in pcap:in.pcap --out pcap:out.pcap --forward 'delay 10ms 2ms distribution normal loss 1%'
   netlathe emulate --between eth0 eth1 --forward 'rate 10mbit' --backward 'loss 20%' --duration 60s
   netlathe emulate --between eth0 eth1 --class 'web = tcp dport 80' --forward web='loss 5%' --forward 'delay 20ms'
+  netlathe emulate --between eth0 eth1 --forward 'delay 20ms rate 20mbit queue fq_codel ecn' --duration 60s
   netlathe emulate --on eth0 --forward 'rate 2mbit' --backward 'delay 40ms loss 1%' --duration 60s
   netlathe emulate --between eth0 eth1 --both 'delay 150ms 25ms 25% corrupt 0.1% mode checksum-valid'
   netlathe emulate --between eth0 eth1 --forward 'delay 20ms then 80ms at 10s then 20ms at 20s' --duration 30s
@@ -29,6 +30,7 @@ SPEC is tc-netem's grammar, with tc's units and tc's lengths (a frame without it
   loss P% [CORR%] | loss state P13 [P31 [P32 [P23 [P14]]]] | loss gemodel P [R [1-H [1-K]]] | loss pattern 0b1011|FILE
   ecn                            corrupt P% [CORR%] [mode bit|byte|checksum-valid]              duplicate P% [CORR%]
   reorder P% [CORR%] [gap N]     rate RATE [OVERHEAD [CELL [CELLOVERHEAD]]] | rate trace FILE   mtu BYTES [icmp]
+  queue codel|fq_codel [target TIME] [interval TIME] | pie [target TIME] | red min BYTES max BYTES | step above LIMIT
   slot MIN [MAX] [packets N] [bytes N]   down TIME every TIME      keep-order                    seed N   profile NAME
 Profiles: geo-satellite, 3g-down, 3g-up, 4g, lte, dsl-down, dsl-up, cable-down, cable-up.")]
 pub(crate) struct Emulate {

@@ -1,6 +1,6 @@
 use super::super::grammar::Cursor;
 use super::super::queue::Bottleneck;
-use super::{Backlog, Configuration, Fifo, Manager, Queue};
+use super::{Backlog, Configuration, Fifo, Manager, Queue, Verdict};
 use crate::random::Random;
 use packet::Frame;
 use std::fmt;
@@ -107,22 +107,22 @@ impl Control {
 }
 
 impl Manager for Control {
-    fn goes(&mut self, now: Time, waited: Span, bytes: u32, backlog: Backlog) -> bool {
+    fn goes(&mut self, now: Time, waited: Span, bytes: u32, backlog: Backlog) -> Verdict {
         self.max_packet = self.max_packet.max(bytes);
         if !self.is_above(now, waited, backlog.bytes) {
             self.dropping = false;
-            return false;
+            return Verdict::Stays;
         }
         if self.dropping {
             if std::mem::take(&mut self.chose) {
                 self.drop_next = self.after(self.drop_next);
             }
             if now < self.drop_next {
-                return false;
+                return Verdict::Stays;
             }
             self.count = self.count.saturating_add(1);
             self.chose = true;
-            return true;
+            return Verdict::Chosen;
         }
         self.dropping = true;
         let recent = now.since(self.drop_next) < self.interval * RECENT;
@@ -131,6 +131,6 @@ impl Manager for Control {
         self.last_count = self.count;
         self.drop_next = self.after(now);
         self.chose = false;
-        true
+        Verdict::Chosen
     }
 }

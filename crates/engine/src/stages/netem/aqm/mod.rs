@@ -117,9 +117,12 @@ struct Hits<'a, F> {
 }
 
 impl<F: Frame> Hits<'_, F> {
-    /// A frame is chosen. It is marked where it may be; else it is gone.
-    fn hit(&mut self, mut waiting: Waiting<F>) -> Option<Waiting<F>> {
-        if self.ecn && mark(&mut waiting.frame) {
+    /// Carries out what is decided about a frame, and gives it back if it is still there.
+    fn carry_out(&mut self, verdict: Verdict, mut waiting: Waiting<F>) -> Option<Waiting<F>> {
+        if verdict == Verdict::Stays {
+            return Some(waiting);
+        }
+        if verdict == Verdict::Chosen && self.ecn && mark(&mut waiting.frame) {
             self.out.effects.count(Effect::Marked);
             waiting.decision.fate = Fate::Mark;
             return Some(waiting);
@@ -142,15 +145,31 @@ struct Backlog {
     bytes: u64,
 }
 
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Stays,
+    /// It is dropped, or marked where that is asked and it can be.
+    Chosen,
+    /// It is dropped in any case: marks alone are too little.
+    Dropped,
+}
+
+impl Verdict {
+    fn chosen_if(is: bool) -> Self {
+        if is { Verdict::Chosen } else { Verdict::Stays }
+    }
+}
+
 /// Chooses frames of one queue.
 trait Manager: Send {
-    /// Whether to choose a frame that finds `backlog` waiting.
-    fn comes(&mut self, _now: Time, _backlog: Backlog) -> bool {
-        false
+    /// What to do to a frame that finds `backlog` waiting.
+    fn comes(&mut self, _now: Time, _backlog: Backlog) -> Verdict {
+        Verdict::Stays
     }
-    /// Whether to choose a frame of so many bytes that has `waited` and may go, and leaves `backlog` behind.
-    fn goes(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> bool {
-        false
+    /// What to do to a frame of so many bytes that has `waited` and may go, and leaves `backlog` behind.
+    fn goes(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> Verdict {
+        Verdict::Stays
     }
 }
 
@@ -179,8 +198,8 @@ impl<F: Frame + Send, M: Manager> Queue<F> for Fifo<F, M> {
     }
 
     fn push(&mut self, now: Time, frame: Waiting<F>, hits: &mut Hits<'_, F>) {
-        let stays = if self.manager.comes(now, self.backlog()) { hits.hit(frame) } else { Some(frame) };
-        if let Some(frame) = stays {
+        let verdict = self.manager.comes(now, self.backlog());
+        if let Some(frame) = hits.carry_out(verdict, frame) {
             self.bytes += u64::from(frame.bytes);
             self.frames.push_back(frame);
         }
@@ -188,11 +207,10 @@ impl<F: Frame + Send, M: Manager> Queue<F> for Fifo<F, M> {
 
     fn pop(&mut self, now: Time, hits: &mut Hits<'_, F>) -> Option<Waiting<F>> {
         while let Some(first) = self.take() {
-            if !self.manager.goes(now, now.since(first.since), first.bytes, self.backlog()) {
-                return Some(first);
-            }
-            if let Some(marked) = hits.hit(first) {
-                return Some(marked);
+            let verdict = self.manager.goes(now, now.since(first.since), first.bytes, self.backlog());
+            let left = hits.carry_out(verdict, first);
+            if left.is_some() {
+                return left;
             }
         }
         None

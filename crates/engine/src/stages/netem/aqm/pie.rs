@@ -1,6 +1,6 @@
 use super::super::grammar::Cursor;
 use super::super::queue::Bottleneck;
-use super::{Backlog, Configuration, Fifo, Manager, Queue, happens};
+use super::{Backlog, Configuration, Fifo, Manager, Queue, Verdict, happens};
 use crate::random::Random;
 use packet::Frame;
 use std::fmt;
@@ -56,6 +56,8 @@ impl fmt::Display for Pie {
 const MAX_BURST: Span = Span::from_ms(150);
 /// In a queue of less than two of these none is chosen.
 const MEAN_PACKET: u64 = 1_024;
+/// Up to this probability frames are marked rather than dropped, section 5.1.
+const MARKS: f64 = 0.1;
 /// Weights of the controller, in 1/s: of the wait beyond the target, and of how much the wait has grown.
 const ALPHA: f64 = 0.125;
 const BETA: f64 = 1.25;
@@ -123,11 +125,11 @@ impl Controller {
 }
 
 impl Manager for Controller {
-    fn comes(&mut self, now: Time, backlog: Backlog) -> bool {
+    fn comes(&mut self, now: Time, backlog: Backlog) -> Verdict {
         self.update_until(now);
         let short = self.delay_before.as_ps() < self.config.target.as_ps() / 2 && self.probability < 0.2;
         if self.burst > Span::ZERO || short || backlog.bytes <= 2 * MEAN_PACKET {
-            return false;
+            return Verdict::Stays;
         }
         // Neither two at once nor none for long, RFC 8033, section 5.4.
         self.accumulated = if self.probability <= 0.0 { 0.0 } else { self.accumulated + self.probability };
@@ -136,12 +138,12 @@ impl Manager for Controller {
         if chosen {
             self.accumulated = 0.0;
         }
-        chosen
+        if chosen && self.probability > MARKS { Verdict::Dropped } else { Verdict::chosen_if(chosen) }
     }
 
-    fn goes(&mut self, now: Time, waited: Span, _: u32, backlog: Backlog) -> bool {
+    fn goes(&mut self, now: Time, waited: Span, _: u32, backlog: Backlog) -> Verdict {
         self.update_until(now);
         self.delay = if backlog.frames == 0 { Span::ZERO } else { waited };
-        false
+        Verdict::Stays
     }
 }

@@ -1,14 +1,14 @@
 use super::super::grammar::Cursor;
 use super::super::queue::Bottleneck;
 use super::super::units_of_tc as tc;
-use super::{Backlog, Configuration, Fifo, Manager, Queue, happens};
+use super::{Backlog, Configuration, Fifo, Manager, Queue, Verdict, happens};
 use crate::random::Random;
 use packet::Frame;
 use std::fmt;
 use units::{PS_PER_S, ParseError, Share, Time};
 
 /// RED (Floyd and Jacobson 1993): chooses arriving frames with a probability that grows with the mean length of the queue,
-/// and drops all above `max`.
+/// and drops all above `max` (with marks, too: RFC 3168, section 7).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Red {
     /// Up to this mean, in bytes without FCS, none is chosen.
@@ -99,7 +99,7 @@ pub(super) struct Early {
 }
 
 impl Manager for Early {
-    fn comes(&mut self, now: Time, backlog: Backlog) -> bool {
+    fn comes(&mut self, now: Time, backlog: Backlog) -> Verdict {
         let weight = self.config.weight.as_f64();
         match self.idle.take() {
             Some(since) => self.mean *= (1.0 - weight).powf(now.since(since).as_ps() as f64 / self.typical_ps),
@@ -108,11 +108,11 @@ impl Manager for Early {
         let (min, max) = (self.config.min as f64, self.config.max as f64);
         if self.mean < min {
             self.since_last = None;
-            return false;
+            return Verdict::Stays;
         }
         if self.mean >= max {
             self.since_last = Some(0);
-            return true;
+            return Verdict::Dropped;
         }
         let since = self.since_last.map_or(0, |since| since + 1);
         let share = self.config.probability.as_f64() * (self.mean - min) / (max - min);
@@ -120,13 +120,13 @@ impl Manager for Early {
         let left = 1.0 - since as f64 * share;
         let chosen = left <= share || happens(&mut self.random, share / left);
         self.since_last = Some(if chosen { 0 } else { since });
-        chosen
+        Verdict::chosen_if(chosen)
     }
 
-    fn goes(&mut self, now: Time, _: units::Span, _: u32, backlog: Backlog) -> bool {
+    fn goes(&mut self, now: Time, _: units::Span, _: u32, backlog: Backlog) -> Verdict {
         if backlog.frames == 0 {
             self.idle = Some(now);
         }
-        false
+        Verdict::Stays
     }
 }

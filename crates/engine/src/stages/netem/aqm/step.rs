@@ -1,6 +1,6 @@
 use super::super::grammar::{self, Cursor};
 use super::super::queue::{Bottleneck, QueueLimit};
-use super::{Backlog, Configuration, Fifo, Manager, Queue};
+use super::{Backlog, Configuration, Fifo, Manager, Queue, Verdict};
 use crate::random::Random;
 use packet::Frame;
 use std::fmt;
@@ -34,15 +34,15 @@ impl fmt::Display for Step {
 }
 
 impl Manager for QueueLimit {
-    fn comes(&mut self, _: Time, backlog: Backlog) -> bool {
-        match *self {
+    fn comes(&mut self, _: Time, backlog: Backlog) -> Verdict {
+        Verdict::chosen_if(match *self {
             QueueLimit::Frames(most) => backlog.frames > most,
             QueueLimit::Bytes(most) => backlog.bytes > most,
             QueueLimit::Wait(_) => false,
-        }
+        })
     }
 
-    fn goes(&mut self, _: Time, waited: Span, _: u32, _: Backlog) -> bool {
-        matches!(*self, QueueLimit::Wait(most) if waited > most)
+    fn goes(&mut self, _: Time, waited: Span, _: u32, _: Backlog) -> Verdict {
+        Verdict::chosen_if(matches!(*self, QueueLimit::Wait(most) if waited > most))
     }
 }

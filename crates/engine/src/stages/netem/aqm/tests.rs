@@ -184,6 +184,22 @@ fn red_chooses_by_the_mean_length() {
 }
 
 #[test]
+fn marks_alone_are_too_little_where_the_load_is_too_much() {
+    // Twice as much as the link takes, from a sender that does not listen.
+    for (queue, marked) in [("red min 15kB max 60kB probability 10%", 30..3_000), ("pie", 1..100)] {
+        let (out, _) = run(&format!("rate 12mbit limit 200 queue {queue} ecn"), every(Span::from_us(500), 10));
+        assert!(early(&out) > 4_000, "{queue}: {} dropped", early(&out));
+        assert!(
+            marked.contains(&out.effects.counted(Effect::Marked)),
+            "{queue}: {}",
+            out.effects.counted(Effect::Marked)
+        );
+    }
+    let (codel, _) = run("rate 12mbit limit 200 queue codel ecn", every(Span::from_us(500), 10));
+    assert_eq!(early(&codel), 0, "CoDel leaves that to the limit");
+}
+
+#[test]
 fn red_spreads_its_choices() {
     // A mean that stays: 60 000 B, a share of 5 %. Evenly spread over 1 to 19 frames between two (mean 10), where chance alone
     // would have gaps beyond 40 in each eighth.
@@ -193,8 +209,8 @@ fn red_spreads_its_choices() {
             other => panic!("{other:?}"),
         };
     let backlog = super::Backlog { frames: 40, bytes: 60_000 };
-    let chosen: Vec<usize> =
-        (0..200_000).filter(|_| super::Manager::comes(&mut red, Time::ZERO, backlog)).skip(500).collect();
+    let is_chosen = |_: &usize| super::Manager::comes(&mut red, Time::ZERO, backlog) == super::Verdict::Chosen;
+    let chosen: Vec<usize> = (0..200_000).filter(is_chosen).skip(500).collect();
     let gaps: Vec<usize> = chosen.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let mean = gaps.iter().sum::<usize>() as f64 / gaps.len() as f64;
     assert!((mean - 10.0).abs() < 0.2 && gaps.iter().max() <= Some(&20), "{mean}, {:?}", gaps.iter().max());
