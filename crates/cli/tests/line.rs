@@ -203,6 +203,25 @@ fn the_line_takes_its_time() {
 }
 
 #[test]
+fn the_time_of_a_run_is_the_lines() {
+    let (bench, _turn) = alone();
+    // Up to 20 ms of frames are in the queue when the time is up.
+    for (line, gap, streams, count) in [
+        ("line:10G", "10us", &[STREAM][..], 20_000),
+        ("line:1G", "30ms", &[STREAM], 7),
+        ("line:1G", "10us", &[STREAM, STREAM], 20_000),
+    ] {
+        let options = ["gen", "--out", line, "--gap", gap, "--duration", "200ms"];
+        let begin = std::time::Instant::now();
+        let streams = streams.iter().flat_map(|stream| ["--stream", stream]);
+        let report = bench.report(options.into_iter().chain(streams).chain(["--class", "other = dport 9"]));
+        // The first may have been ready before the line began; where this program is held up, the line idles meanwhile.
+        assert!((count * 9 / 10..=count + 1).contains(&number(&report, "/out/frames")), "{line} {gap}: {report}");
+        assert!(begin.elapsed() >= std::time::Duration::from_millis(195), "{line} {gap}");
+    }
+}
+
+#[test]
 fn any_port_can_be_filled_when_its_line_rate_is_said() {
     let (bench, _turn) = alone();
     let words = ["gen", "--out", "dpdk:net_null0", "--line-rate", "10G", "--pacer", "filler", "--gap", "10us"];

@@ -40,8 +40,11 @@ pub(crate) struct FillerPacer {
     fillers: Fillers,
     /// The next data frame, where a burst was full before it.
     pending: Option<Placed>,
-    /// The first frame that a schedule which has ended lets depart no more.
-    never: Option<Mbuf>,
+    /// The first frame that may depart no more, and when it would have: `MAX` if its schedule has ended.
+    never: Option<(Time, Mbuf)>,
+    /// From this time of the line on there are no data, but fillers: the time of a run is the line's, where data are there
+    /// whenever they are asked for, and not the clock's, which the queue is ahead of.
+    ends: Time,
     fresh: Fresh,
     /// Frames that the port has not taken yet, and those behind them that were made before the line began.
     under_way: UnderWay,
@@ -97,6 +100,7 @@ impl FillerPacer {
             fillers,
             pending: None,
             never: None,
+            ends: Time::MAX,
             fresh: Fresh::default(),
             under_way: UnderWay::default(),
             ahead: VecDeque::new(),
@@ -172,6 +176,8 @@ impl FillerPacer {
     fn begin<const DIRECT: bool>(&mut self, rounds: &mut Rounds<'_>) {
         let bursts = self.queue.slots() / BURST;
         let start = (rounds.clock.now() + MAKING * self.queue.slots() as u64).min(rounds.end);
+        rounds.begins(start);
+        self.ends = rounds.end;
         while self.ahead.len() < bursts && !self.has_all::<DIRECT>(rounds) {
             self.take_in::<DIRECT>(start, rounds);
             // What is read, or made by another thread, may not have come yet.
@@ -221,7 +227,8 @@ impl FillerPacer {
 
     /// Nothing is to be placed any more, or nothing may.
     fn has_all<const DIRECT: bool>(&self, rounds: &mut Rounds<'_>) -> bool {
-        let over = self.never.is_some() || !DIRECT && rounds.pipeline.ended();
+        let never = self.never.as_ref().is_some_and(|(at, _)| *at == Time::MAX);
+        let over = never || !DIRECT && rounds.pipeline.ended();
         let mut all = || {
             let done = self.fresh.is_empty() && (DIRECT || rounds.pipeline.due().is_none());
             done && rounds.intake.ended() && rounds.pipeline.deadline().is_none()
@@ -332,7 +339,8 @@ impl FillerPacer {
             let Some(placed) = placed else {
                 if self.under_way.out.is_empty() && self.planner.begun() {
                     let pipeline = &mut rounds.pipeline;
-                    self.idle(pipeline.due().into_iter().chain(pipeline.deadline()).min());
+                    let wakes = pipeline.due().into_iter().chain(pipeline.deadline()).min();
+                    self.idle(wakes.filter(|_| self.never.is_none()));
                 }
                 break;
             };
@@ -393,8 +401,8 @@ impl FillerPacer {
         }
         let (departure, position) = self.fresh.next((&self.tx, &self.planner), rounds)?;
         came.add(departure.length);
-        if departure.at == Time::MAX {
-            self.never = Some(departure.frame);
+        if departure.at >= self.ends {
+            self.never = Some((departure.at, departure.frame));
             return None;
         }
         Some(self.place(departure, position))
@@ -413,8 +421,8 @@ impl FillerPacer {
         while self.never.is_none()
             && let Some(departure) = pipeline.next_departure()
         {
-            if departure.at == Time::MAX {
-                self.never = Some(departure.frame);
+            if departure.at >= self.ends {
+                self.never = Some((departure.at, departure.frame));
                 break;
             }
             if !self.tx.carries(&departure.frame) {

@@ -55,7 +55,7 @@ impl<'a> Flood<'a> {
         Flood {
             tx,
             clock: run.clock,
-            end: run.end(),
+            end: run.end(run.clock.now()),
             run,
             meter,
             books,

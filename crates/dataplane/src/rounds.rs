@@ -19,7 +19,12 @@ pub(crate) struct Rounds<'a> {
 
 impl<'a> Rounds<'a> {
     pub(crate) fn new(run: Run<'a>, pipeline: Pipeline<Mbuf>, intake: Intake, meter: DepartureMeter) -> Self {
-        Rounds { clock: run.clock, pipeline, intake, meter, end: run.end(), run, round: 0 }
+        Rounds { clock: run.clock, pipeline, intake, meter, end: run.end(run.clock.now()), run, round: 0 }
+    }
+
+    /// The run begins at `start` only.
+    pub(crate) fn begins(&mut self, start: Time) {
+        self.end = self.run.end(start);
     }
 
     /// Begins another round: what the clock reads, or `None` when the run is to end.

@@ -58,9 +58,9 @@ enum Own {
 }
 
 impl Run<'_> {
-    /// When it ends, if it begins now.
-    pub(crate) fn end(&self) -> Time {
-        self.duration.and_then(|duration| self.clock.now().checked_add(duration)).unwrap_or(Time::MAX)
+    /// When it ends, if it begins at `start`.
+    pub(crate) fn end(&self, start: Time) -> Time {
+        self.duration.and_then(|duration| start.checked_add(duration)).unwrap_or(Time::MAX)
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
