@@ -67,7 +67,7 @@ impl Red {
             config: self.clone(),
             mean: 0.0,
             since_last: None,
-            idle: Some(Time::ZERO),
+            idle: Time::ZERO,
             typical_ps: (TYPICAL * 8 * PS_PER_S) as f64 / bps,
             random,
         }
@@ -91,8 +91,8 @@ pub(super) struct Early {
     mean: f64,
     /// Frames since the last that was chosen; `None` below `min`.
     since_last: Option<u64>,
-    /// Since when nobody waits.
-    idle: Option<Time>,
+    /// Since when nobody waits, or until when the mean has fallen for it.
+    idle: Time,
     /// How long a typical frame is on the link.
     typical_ps: f64,
     random: Random,
@@ -101,9 +101,11 @@ pub(super) struct Early {
 impl Manager for Early {
     fn comes(&mut self, now: Time, backlog: Backlog) -> Verdict {
         let weight = self.config.weight.as_f64();
-        match self.idle.take() {
-            Some(since) => self.mean *= (1.0 - weight).powf(now.since(since).as_ps() as f64 / self.typical_ps),
-            None => self.mean += weight * (backlog.bytes as f64 - self.mean),
+        if backlog.frames == 0 {
+            self.mean *= (1.0 - weight).powf(now.since(self.idle).as_ps() as f64 / self.typical_ps);
+            self.idle = now;
+        } else {
+            self.mean += weight * (backlog.bytes as f64 - self.mean);
         }
         let (min, max) = (self.config.min as f64, self.config.max as f64);
         if self.mean < min {
@@ -125,7 +127,7 @@ impl Manager for Early {
 
     fn goes(&mut self, now: Time, _: units::Span, _: u32, backlog: Backlog) -> Verdict {
         if backlog.frames == 0 {
-            self.idle = Some(now);
+            self.idle = now;
         }
         Verdict::Stays
     }

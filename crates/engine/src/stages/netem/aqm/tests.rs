@@ -266,3 +266,13 @@ fn flows_take_turns_and_who_begins_goes_first() {
     let full = out.dropped.iter().filter(|(_, reason)| *reason == DropReason::Queue).count();
     assert!(full > 0, "what is beyond the limit is dropped at the head of who has most");
 }
+
+#[test]
+fn red_lets_traffic_begin_again_after_a_pause() {
+    // The mean is far above max when the link falls idle. The first that comes finds it so and is dropped; it still falls.
+    let full = (0..400).map(|_| (Time::ZERO, frame(1, 1_500)));
+    let later = (0..20).map(|n| (Time::ZERO + MS(430) + MS(2_000) * n, frame(1, 1_500)));
+    let (out, _) = run("rate 12mbit limit 10000 queue red min 15kB max 30kB weight 0.1%", full.chain(later));
+    let late: Vec<u32> = out.dropped.iter().map(|(frame, _)| frame.tag()).filter(|tag| *tag >= 400).collect();
+    assert_eq!(late, [400], "the mean of an empty queue falls with time, not with those who come");
+}
