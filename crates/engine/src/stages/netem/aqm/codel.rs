@@ -100,6 +100,11 @@ impl Control {
         now >= *self.first_above.get_or_insert(now + self.interval)
     }
 
+    /// Whether dropping that begins at `now` would take up the rate of the last one.
+    pub(super) fn resumes(&self, now: Time) -> bool {
+        self.count.saturating_sub(self.last_count) > 1 && now.since(self.drop_next) < self.interval * RECENT
+    }
+
     /// Ever sooner, so that TCP, whose rate falls with the root of its losses, slows down evenly.
     fn after(&self, time: Time) -> Time {
         time + Span::from_ps((self.interval.as_ps() as f64 / f64::from(self.count).sqrt()).round() as u64)
@@ -125,9 +130,7 @@ impl Manager for Control {
             return Verdict::Chosen;
         }
         self.dropping = true;
-        let recent = now.since(self.drop_next) < self.interval * RECENT;
-        let more = self.count.saturating_sub(self.last_count);
-        self.count = if more > 1 && recent { more } else { 1 };
+        self.count = if self.resumes(now) { self.count - self.last_count } else { 1 };
         self.last_count = self.count;
         self.drop_next = self.after(now);
         self.chose = false;

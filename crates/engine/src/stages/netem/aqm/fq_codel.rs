@@ -42,6 +42,8 @@ impl Configuration for FqCodel {
         Box::new(Fair {
             config: self.clone(),
             flows: HashMap::new(),
+            ended: HashMap::new(),
+            crowd: CROWD,
             new: VecDeque::new(),
             old: VecDeque::new(),
             all: Backlog::default(),
@@ -56,11 +58,18 @@ impl fmt::Display for FqCodel {
     }
 }
 
+/// So few flows that ended are not worth a look.
+const CROWD: usize = 1_024;
+
 /// The state of RFC 8290, section 4.
 struct Fair<F> {
     config: FqCodel,
     /// By the hash of their 5-tuple.
     flows: HashMap<u32, Flow<F>>,
+    /// What flows that ended of late take up again when they return.
+    ended: HashMap<u32, Control>,
+    /// From so many on, those of them that no longer matter are let go.
+    crowd: usize,
     /// Those that just began, and the others, in the order of their turns.
     new: VecDeque<u32>,
     old: VecDeque<u32>,
@@ -101,6 +110,18 @@ impl<F: Frame + Send> Fair<F> {
         let first = if begins { self.new.pop_front() } else { self.old.pop_front() };
         self.old.extend(first);
     }
+
+    /// A flow has no frames any more. Its queue is gone, but not what CoDel has learned of it.
+    fn ends(&mut self, id: u32, now: Time) {
+        let Some(Flow { queue, .. }) = self.flows.remove(&id) else { return };
+        if queue.manager.resumes(now) {
+            self.ended.insert(id, queue.manager);
+        }
+        if self.ended.len() >= self.crowd {
+            self.ended.retain(|_, control| control.resumes(now));
+            self.crowd = CROWD.max(2 * self.ended.len());
+        }
+    }
 }
 
 impl<F: Frame + Send> Queue<F> for Fair<F> {
@@ -112,7 +133,7 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
         let id = flow_hash(frame.frame.bytes());
         self.flows.entry(id).or_insert_with(|| {
             self.new.push_back(id);
-            let control = Control::new(&self.config.codel);
+            let control = self.ended.remove(&id).unwrap_or_else(|| Control::new(&self.config.codel));
             Flow { queue: Fifo::new(control), credit: self.config.quantum.cast_signed() }
         });
         self.of(id, |flow| flow.queue.push(now, frame, hits));
@@ -133,7 +154,7 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
                 self.rests(begins);
             } else {
                 self.old.pop_front();
-                self.flows.remove(&id);
+                self.ends(id, now);
             }
         }
         None

@@ -276,3 +276,32 @@ fn red_lets_traffic_begin_again_after_a_pause() {
     let late: Vec<u32> = out.dropped.iter().map(|(frame, _)| frame.tag()).filter(|tag| *tag >= 400).collect();
     assert_eq!(late, [400], "the mean of an empty queue falls with time, not with those who come");
 }
+
+#[test]
+fn pie_drops_what_does_not_heed_marks() {
+    // Twice the rate, and none slows down: beyond a probability of 10 % frames are dropped that could be marked.
+    let (out, waits) = run("rate 12mbit limit 10000 queue pie ecn", every(Span::from_us(500), 60));
+    let marked = out.effects.counted(Effect::Marked);
+    assert!(marked > 0 && early(&out) > 40_000, "{marked} marked, {} dropped", early(&out));
+    assert!(median(&waits[waits.len() / 2..]) < 25.0, "the wait is bounded");
+}
+
+#[test]
+fn a_flow_that_returns_is_dropped_at_the_rate_that_it_left_with() {
+    // Twice the link's rate for 2 s, a pause in which all goes, and again: with the pause short CoDel goes on as it did, as
+    // one queue of all does, with a long one it begins anew.
+    let twice = |pause: u64| {
+        let from = MS(2_000 + pause);
+        every(Span::from_us(500), 2).chain(every(Span::from_us(500), 1).map(move |(at, frame)| (at + from, frame)))
+    };
+    let drops = |queue: &str, pause: u64| {
+        let (out, _) = run(&format!("rate 12mbit limit 10000 queue {queue}"), twice(pause));
+        let mut tags: Vec<u32> = out.dropped.iter().map(|(frame, _)| frame.tag()).collect();
+        tags.sort_unstable();
+        tags
+    };
+    for pause in [2_500, 10_000] {
+        assert_eq!(drops("fq_codel", pause), drops("codel", pause), "after {pause} ms");
+    }
+    assert!(drops("codel", 2_500).len() > drops("codel", 10_000).len() + 10, "and the pauses differ");
+}
