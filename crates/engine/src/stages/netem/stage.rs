@@ -165,7 +165,7 @@ impl<F: Frame> Emulation<F> {
     ) {
         let bytes = length(&frame);
         while self.is_full(bytes) {
-            if !self.line.as_mut().is_some_and(|line| line.makes_room(out)) {
+            if !self.line.as_mut().is_some_and(|line| line.makes_room(&frame, bytes, out)) {
                 return drop_it(frame, number, copy, DropReason::Queue, out);
             }
         }

@@ -160,9 +160,14 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
         None
     }
 
-    /// The first frame of the flow that has most.
-    fn makes_room(&mut self) -> Option<Waiting<F>> {
-        let most = self.flows.iter().max_by_key(|(id, flow)| (flow.queue.bytes, **id)).map(|(id, _)| *id)?;
-        self.of(most, |flow| flow.queue.take())?
+    /// The first frame of the flow that has most, the one that comes included.
+    fn makes_room(&mut self, comes: &F, bytes: u32) -> Option<Waiting<F>> {
+        let own = flow_hash(comes.bytes());
+        let has = |id: u32, flow: &Flow<F>| flow.queue.bytes + if id == own { u64::from(bytes) } else { 0 };
+        let (most, first) = self.flows.iter().map(|(id, flow)| (has(*id, flow), *id)).max()?;
+        if !self.flows.contains_key(&own) && u64::from(bytes) > most {
+            return None;
+        }
+        self.of(first, |flow| flow.queue.take())?
     }
 }

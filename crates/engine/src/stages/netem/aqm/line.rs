@@ -72,8 +72,8 @@ impl<F: Frame> Line<F> {
     }
 
     /// It is full: drops one frame for another that comes, if the queue has a better one to drop.
-    pub(in crate::stages::netem) fn makes_room(&mut self, out: &mut Outlet<F>) -> bool {
-        let Some(other) = self.queue.makes_room() else { return false };
+    pub(in crate::stages::netem) fn makes_room(&mut self, comes: &F, bytes: u32, out: &mut Outlet<F>) -> bool {
+        let Some(other) = self.queue.makes_room(comes, bytes) else { return false };
         Hits { out, ecn: self.ecn }.drop(other, DropReason::Queue);
         true
     }

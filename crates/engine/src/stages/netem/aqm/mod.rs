@@ -105,7 +105,7 @@ trait Queue<F>: Send {
     /// What waits.
     fn backlog(&self) -> Backlog;
     /// The queue is full. Gives one of its frames that is to be dropped instead of the one that comes, if there is such.
-    fn makes_room(&mut self) -> Option<Waiting<F>> {
+    fn makes_room(&mut self, _comes: &F, _bytes: u32) -> Option<Waiting<F>> {
         None
     }
 }

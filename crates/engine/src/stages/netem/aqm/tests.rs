@@ -305,3 +305,16 @@ fn a_flow_that_returns_is_dropped_at_the_rate_that_it_left_with() {
     }
     assert!(drops("codel", 2_500).len() > drops("codel", 10_000).len() + 10, "and the pauses differ");
 }
+
+#[test]
+fn who_has_most_with_the_frame_that_comes_makes_room() {
+    // One on the link; then 100 B + 900 B of one flow against 950 B of another: the first of the former is dropped.
+    let frames = [(9, 60), (1, 100), (2, 950), (1, 900)].map(|(port, bytes)| (Time::ZERO, frame(port, bytes)));
+    let (out, _) = run("rate 12mbit limit 3 queue fq_codel", frames);
+    let dropped: Vec<u32> = out.dropped.iter().map(|(frame, _)| frame.tag()).collect();
+    assert_eq!(dropped, [1]);
+    // A flow of one frame, which is longer than what any other has: it is that frame.
+    let frames = [(9, 60), (1, 100), (2, 950), (3, 1_500)].map(|(port, bytes)| (Time::ZERO, frame(port, bytes)));
+    let (out, _) = run("rate 12mbit limit 3 queue fq_codel", frames);
+    assert_eq!(out.dropped.iter().map(|(frame, _)| frame.tag()).collect::<Vec<_>>(), [3]);
+}
