@@ -62,7 +62,7 @@ impl fmt::Display for Codel {
 pub(super) struct Control {
     target: Span,
     interval: Span,
-    /// The longest frame seen: as long as no more than one is left, the wait is the link's own.
+    /// The longest frame, of an Ethernet at least: as long as no more than one is left, the wait is the link's own.
     max_packet: u32,
     first_above: Option<Time>,
     dropping: bool,
@@ -73,6 +73,8 @@ pub(super) struct Control {
     chose: bool,
 }
 
+/// The longest frame of an Ethernet, without FCS.
+const ETHERNET: u32 = 1_514;
 /// Of dropping that ended no longer ago than so many intervals the rate is taken up again.
 const RECENT: u64 = 16;
 
@@ -81,7 +83,7 @@ impl Control {
         Control {
             target: config.target,
             interval: config.interval,
-            max_packet: 0,
+            max_packet: ETHERNET,
             first_above: None,
             dropping: false,
             drop_next: Time::ZERO,

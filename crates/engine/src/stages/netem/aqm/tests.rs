@@ -318,3 +318,14 @@ fn who_has_most_with_the_frame_that_comes_makes_room() {
     let (out, _) = run("rate 12mbit limit 3 queue fq_codel", frames);
     assert_eq!(out.dropped.iter().map(|(frame, _)| frame.tag()).collect::<Vec<_>>(), [3]);
 }
+
+#[test]
+fn codel_leaves_short_frames_of_no_more_than_a_long_one() {
+    // 60 B at 64 kbit/s take 7.5 ms. Twenty wait for longer than the target and are 1 200 B, less than one long frame.
+    let at = |n: u64| Time::ZERO + Span::from_us(7_500) * n.saturating_sub(20);
+    let (out, _) = run("rate 64kbit queue codel", (0..400).map(|n| (at(n), frame(1, 60))));
+    assert_eq!(early(&out), 0);
+    let at = |n: u64| Time::ZERO + Span::from_us(7_500) * n.saturating_sub(60);
+    let (out, _) = run("rate 64kbit queue codel", (0..400).map(|n| (at(n), frame(1, 60))));
+    assert!(early(&out) > 10, "{}", early(&out));
+}
