@@ -5,7 +5,7 @@ use super::codel::{Codel, Control};
 use super::{Backlog, Configuration, Fifo, Hits, Queue, Waiting};
 use crate::random::Random;
 use packet::{Frame, flow_hash};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use units::{ParseError, Time};
 
@@ -42,6 +42,7 @@ impl Configuration for FqCodel {
         Box::new(Fair {
             config: self.clone(),
             flows: HashMap::new(),
+            lengths: BTreeSet::new(),
             ended: HashMap::new(),
             crowd: CROWD,
             new: VecDeque::new(),
@@ -66,6 +67,8 @@ struct Fair<F> {
     config: FqCodel,
     /// By the hash of their 5-tuple.
     flows: HashMap<u32, Flow<F>>,
+    /// The bytes of each that has any.
+    lengths: BTreeSet<(u64, u32)>,
     /// What flows that ended of late take up again when they return.
     ended: HashMap<u32, Control>,
     /// From so many on, those of them that no longer matter are let go.
@@ -84,13 +87,19 @@ struct Flow<F> {
 
 impl<F: Frame + Send> Fair<F> {
     /// What one flow has, before and after what `change` does to it, is what all have.
-    fn of<T>(&mut self, flow: u32, change: impl FnOnce(&mut Flow<F>) -> T) -> Option<T> {
-        let flow = self.flows.get_mut(&flow)?;
+    fn of<T>(&mut self, id: u32, change: impl FnOnce(&mut Flow<F>) -> T) -> Option<T> {
+        let flow = self.flows.get_mut(&id)?;
         let before = flow.queue.backlog();
         let done = change(flow);
         let after = flow.queue.backlog();
         self.all.frames = self.all.frames + after.frames - before.frames;
         self.all.bytes = self.all.bytes + after.bytes - before.bytes;
+        if before.bytes != after.bytes {
+            self.lengths.remove(&(before.bytes, id));
+        }
+        if after.bytes > 0 {
+            self.lengths.insert((after.bytes, id));
+        }
         Some(done)
     }
 
@@ -163,9 +172,10 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
     /// The first frame of the flow that has most, the one that comes included.
     fn makes_room(&mut self, comes: &F, bytes: u32) -> Option<Waiting<F>> {
         let own = flow_hash(comes.bytes());
-        let has = |id: u32, flow: &Flow<F>| flow.queue.bytes + if id == own { u64::from(bytes) } else { 0 };
-        let (most, first) = self.flows.iter().map(|(id, flow)| (has(*id, flow), *id)).max()?;
-        if !self.flows.contains_key(&own) && u64::from(bytes) > most {
+        let with_it = u64::from(bytes) + self.flows.get(&own).map_or(0, |flow| flow.queue.bytes);
+        let longest = *self.lengths.last()?;
+        let (_, first) = longest.max((with_it, own));
+        if !self.flows.contains_key(&first) {
             return None;
         }
         self.of(first, |flow| flow.queue.take())?

@@ -110,12 +110,12 @@ impl Controller {
             change = change.min(0.02);
         }
         self.probability += change;
-        if self.delay == Span::ZERO && self.delay_before == Span::ZERO {
+        let half = self.config.target.as_ps() / 2;
+        let short = self.delay.as_ps() < half && self.delay_before.as_ps() < half;
+        if short {
             self.probability *= 0.98;
         }
         self.probability = self.probability.clamp(0.0, 1.0);
-        let half = self.config.target.as_ps() / 2;
-        let short = self.delay.as_ps() < half && self.delay_before.as_ps() < half;
         self.delay_before = self.delay;
         self.burst = self.burst - self.config.tupdate.min(self.burst);
         if self.probability <= 0.0 && short {
