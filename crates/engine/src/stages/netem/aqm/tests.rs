@@ -94,6 +94,7 @@ fn what_does_not_go_with_a_queue_is_refused() {
         ("rate 10mbit queue red min 30KiB max 30KiB", "not above its min"),
         ("rate 10mbit queue red min 30KiB max 90KiB probability 0%", "chooses no frame"),
         ("rate 10mbit queue step 65", "queue step above 65"),
+        ("rate 10mbit queue pie tupdate 999ns", "1us at least"),
         ("rate 10mbit queue fq_codel quantum 0", "no flow"),
         ("rate 10mbit queue fq_codel keep-order", "take turns"),
         ("rate 10mbit queue codel limit 50ms", "bounds the wait"),
