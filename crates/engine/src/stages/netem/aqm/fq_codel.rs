@@ -10,7 +10,7 @@ use std::fmt;
 use units::{ParseError, Time};
 
 /// `FQ-CoDel` (RFC 8290): a queue with CoDel for each flow, which take turns; a flow that has just begun goes first. A flow is
-/// what its 5-tuple is, and shares its queue with no other.
+/// what [`flow_hash`] tells apart: addresses and ports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FqCodel {
     /// Of each flow.
@@ -28,8 +28,8 @@ impl Configuration for FqCodel {
             if word == "quantum" {
                 cursor.next();
                 quantum = cursor.value(tc::count, "bytes such as 300")?;
-                if quantum == 0 {
-                    return Err(cursor.error("lets no flow have a turn", "write 1514, or 300 to favour short frames"));
+                if !(1..=u64::from(u32::MAX)).contains(&quantum) {
+                    return Err(cursor.error("is no turn of a flow", "write 1514, or 300 to favour short frames"));
                 }
             } else if !codel.reads(word, cursor)? {
                 break;
@@ -65,7 +65,7 @@ const CROWD: usize = 1_024;
 /// The state of RFC 8290, section 4.
 struct Fair<F> {
     config: FqCodel,
-    /// By the hash of their 5-tuple.
+    /// By the hash of their addresses and ports.
     flows: HashMap<u32, Flow<F>>,
     /// The bytes of each that has any.
     lengths: BTreeSet<(u64, u32)>,

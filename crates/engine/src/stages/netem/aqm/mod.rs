@@ -47,7 +47,7 @@ macro_rules! queues {
                         format!("write one of {known}, or limit 50ms for one that drops at its tail"),
                     ))
                 };
-                cursor.value(named, "the name of a queue")?(cursor)
+                cursor.value(named, "a queue such as codel")?(cursor)
             }
 
             fn build<F: Frame + Send + 'static>(&self, rate: &Bottleneck, random: Random) -> Box<dyn Queue<F>> {

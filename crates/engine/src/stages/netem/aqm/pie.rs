@@ -29,7 +29,7 @@ impl Configuration for Pie {
             cursor.next();
             *value = cursor.some_time()?;
             if pie.tupdate < OFTEN {
-                return Err(cursor.error("is too often", "write 15ms, or 1us at least"));
+                return Err(cursor.error("is too often", "write 15ms, or 100us at least"));
             }
         }
         Ok(pie)
@@ -55,8 +55,8 @@ impl fmt::Display for Pie {
     }
 }
 
-/// More often than this it would do nothing else.
-const OFTEN: Span = Span::from_us(1);
+/// More often than this, it would do nothing else while a slow link has a frame.
+const OFTEN: Span = Span::from_us(100);
 /// After a pause none is chosen for so long.
 const MAX_BURST: Span = Span::from_ms(150);
 /// In a queue of less than two of these none is chosen.

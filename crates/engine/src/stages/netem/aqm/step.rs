@@ -18,7 +18,11 @@ impl Configuration for Step {
     const NAME: &'static str = "step";
 
     fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
-        cursor.exactly("above", "queue step above 65")?;
+        let above = |word: &str| {
+            let is_not = || ("stands where 'above' should".to_owned(), "write queue step above 65".to_owned());
+            (word == "above").then_some(()).ok_or_else(is_not)
+        };
+        cursor.value(above, "above 65")?;
         Ok(Step { above: grammar::limit(cursor)? })
     }
 
