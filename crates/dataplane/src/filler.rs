@@ -4,21 +4,18 @@
 //! The clock of such a pipeline is the *head*: the place on the line up to which frames were handed
 //! over. What arrives is ready at the head, so nothing is asked of the line that has gone already.
 
-mod under_way;
-
 use crate::back::{Back, with_back};
 use crate::fillers::Fillers;
 use crate::fresh::Fresh;
 use crate::line::{NearEnd, Planned};
 use crate::queue::Queue;
 use crate::rounds::Rounds;
-use dpdk::{BURST, Mbuf, TxQueue};
+use dpdk::{BURST, Kept, Mbuf, Outgoing, TscClock, TxQueue};
 use engine::filler::{FillerPlanner, MANY_FROM, longest_in_a_row, next_filler};
 use engine::{Departure, Pipeline};
 use measure::{DepartureMeter, DropReason, PaceReport, PipelineReport, SentStreams, Tally};
 use packet::{Frame, Stamp};
 use std::collections::VecDeque;
-use under_way::UnderWay;
 use units::{FrameLen, PS_PER_NS, Span, Time, WireLen};
 
 /// Slots of the transmit queue that a NIC is asked for.
@@ -72,6 +69,102 @@ struct Placed {
     position: u64,
     /// Byte times that are still to be filled before it.
     fill: u64,
+}
+
+/// A data frame on its way to the port, by its number in the burst.
+struct Data {
+    number: usize,
+    length: FrameLen,
+    class: u32,
+    at: Time,
+    position: u64,
+}
+
+/// A burst, and what its frames are, in their order: each starts where the one before ends.
+struct UnderWay {
+    out: Outgoing,
+    /// Byte times of each.
+    lengths: [u32; BURST],
+    /// Those before it were taken.
+    first: usize,
+    /// Where the first that was not taken starts.
+    position: u64,
+    data: Vec<Data>,
+    /// Data frames before it were taken.
+    first_data: usize,
+}
+
+impl Default for UnderWay {
+    fn default() -> Self {
+        UnderWay {
+            out: Outgoing::new(),
+            lengths: [0; BURST],
+            first: 0,
+            position: 0,
+            data: Vec::with_capacity(BURST),
+            first_data: 0,
+        }
+    }
+}
+
+impl UnderWay {
+    /// Adds a frame that is given away.
+    #[inline]
+    fn add(&mut self, position: u64, length: WireLen, frame: Mbuf) {
+        self.describe(position, length, 1);
+        self.out.push(frame);
+    }
+
+    /// Adds a frame that is sent again later, so many times in a row. Gives the byte times that it takes.
+    #[inline]
+    fn add_kept(&mut self, position: u64, length: WireLen, frame: &Kept, times: usize) -> u64 {
+        self.describe(position, length, times);
+        self.out.push_kept(frame, times);
+        times as u64 * u64::from(length.bytes())
+    }
+
+    /// What the next `times` frames are.
+    #[inline]
+    fn describe(&mut self, position: u64, length: WireLen, times: usize) {
+        let number = self.number();
+        if number == 0 {
+            self.position = position;
+        }
+        self.lengths[number..number + times].fill(length.bytes());
+    }
+
+    /// The number of the next frame in the burst.
+    #[inline]
+    fn number(&self) -> usize {
+        BURST - self.out.room()
+    }
+
+    /// Hands over what was not taken yet, and gives how many frames the port has taken now.
+    fn hand_over(&mut self, tx: &mut TxQueue, queue: &mut Queue, clock: &TscClock) -> usize {
+        let taken = tx.send_out(&mut self.out);
+        // After the fact: a line that began cannot have begun later than this.
+        queue.took(self.position, &self.lengths[self.first..self.first + taken], clock.now());
+        taken
+    }
+
+    /// Data frames that were not taken.
+    fn rest(&self) -> usize {
+        self.data.len() - self.first_data
+    }
+
+    /// All that was not taken starts later.
+    fn slip(&mut self, bytes: u64) {
+        self.position += bytes;
+        for data in &mut self.data[self.first_data..] {
+            data.position += bytes;
+        }
+    }
+
+    /// Makes place once all were taken.
+    fn clear(&mut self) {
+        self.data.clear();
+        (self.first, self.first_data) = (0, 0);
+    }
 }
 
 #[inline]
@@ -306,17 +399,24 @@ impl FillerPacer {
 
     /// Books the first `taken` frames of those under way.
     fn book<const DIRECT: bool>(&mut self, taken: usize, rounds: &mut Rounds<'_>) {
-        let bytes = self.under_way.took(taken);
+        let under_way = &mut self.under_way;
+        let first = under_way.first;
+        let bytes: u64 = under_way.lengths[first..first + taken].iter().map(|length| u64::from(*length)).sum();
+        under_way.first += taken;
+        under_way.position += bytes;
         let line = self.planner.line();
         let mut left = Tally::default();
-        while let Some(data) = self.under_way.next_taken() {
+        while let Some(data) = under_way.data.get(under_way.first_data)
+            && data.number < under_way.first
+        {
+            under_way.first_data += 1;
             left.add(data.length);
             if !DIRECT {
                 rounds.pipeline.sent(data.class, data.length);
             }
             // The line tells itself where it was.
             if self.line.is_none() {
-                record(&mut rounds.meter, data, line.time(data.position));
+                rounds.meter.record_of(data.class, data.at, line.time(data.position), data.length);
             }
         }
         if DIRECT {
@@ -376,11 +476,12 @@ impl FillerPacer {
         if let Some(wall) = self.stamps {
             self.stamp(&mut frame, wall, position);
         }
-        let planned = Planned { at, class, length, position };
+        let number = self.under_way.number();
+        self.under_way.data.push(Data { number, length, class, at, position });
         if let Some(line) = &mut self.line {
-            line.plan(planned);
+            line.plan(Planned { at, class, length, position });
         }
-        self.under_way.add(planned, frame);
+        self.under_way.add(position, length.on_wire(), frame);
     }
 
     /// Writes into a frame when it starts, if it is one that says so.

@@ -35,7 +35,6 @@ const LOOK: Duration = Duration::from_micros(200);
 const MORE: usize = 256;
 
 /// A data frame that was planned.
-#[derive(Clone, Copy)]
 pub(crate) struct Planned {
     /// When it was asked to depart.
     pub(crate) at: Time,
