@@ -2,7 +2,8 @@
 
 use crate::output::Failure;
 use crate::table::cannot_write;
-use engine::stages::{Decision, Log};
+use engine::stages::{Decision, Fate, Log};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,19 @@ pub(crate) struct DecisionFile {
 
 struct State {
     out: BufWriter<File>,
+    /// Frames in queues, by their numbers and their copies': each has its line when it leaves, or when the run ends.
+    held: BTreeMap<(u64, u32), Decision>,
     failure: Option<io::Error>,
+}
+
+impl State {
+    fn write(&mut self, decision: &Decision) {
+        if self.failure.is_none()
+            && let Err(cause) = writeln!(self.out, "{decision}")
+        {
+            self.failure = Some(cause);
+        }
+    }
 }
 
 impl DecisionFile {
@@ -25,7 +38,8 @@ impl DecisionFile {
         let failed = |cause: io::Error| cannot_write(path, &cause);
         let mut out = BufWriter::with_capacity(1 << 20, File::create(path).map_err(failed)?);
         writeln!(out, "{}", Decision::HEADER).map_err(failed)?;
-        Ok(DecisionFile { path: path.to_owned(), state: Arc::new(Mutex::new(State { out, failure: None })) })
+        let state = State { out, held: BTreeMap::new(), failure: None };
+        Ok(DecisionFile { path: path.to_owned(), state: Arc::new(Mutex::new(state)) })
     }
 
     /// Who is to be told of decisions.
@@ -33,10 +47,11 @@ impl DecisionFile {
         let state = self.state.clone();
         Box::new(move |decision| {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.failure.is_none()
-                && let Err(cause) = writeln!(state.out, "{decision}")
-            {
-                state.failure = Some(cause);
+            if decision.fate == Fate::Held {
+                state.held.insert((decision.frame, decision.copy), decision.clone());
+            } else {
+                state.held.remove(&(decision.frame, decision.copy));
+                state.write(decision);
             }
         })
     }
@@ -44,6 +59,9 @@ impl DecisionFile {
     /// Writes what is left; says what went wrong, if anything did.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for decision in std::mem::take(&mut state.held).values() {
+            state.write(decision);
+        }
         let flushed = state.out.flush();
         match state.failure.take().or_else(|| flushed.err()) {
             Some(cause) => Err(cannot_write(&self.path, &cause)),

@@ -94,6 +94,41 @@ fn what_was_decided_is_logged_and_done_again() {
 }
 
 #[test]
+fn marks_and_changes_are_done_again_in_their_order() {
+    let bench = Bench::new();
+    let stream = "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B ecn 2 stamp off";
+    bench.report(["gen", "--out", "pcap:in.pcap", "--count", "20000", "--rate", "10kpps", "--stream", stream]);
+    // Of frames this short many a change is of the header.
+    for (spec, fates) in [
+        ("loss 30% ecn duplicate 30% corrupt 50%", "mark"),
+        ("corrupt 50% rate 4mbit queue codel target 1ms ecn", "mark-queue"),
+        ("loss 50% ecn corrupt 50% rate 4mbit queue codel target 1ms", "mark mark-queue mark-twice"),
+    ] {
+        let (_, out) = emulate(&bench, spec, &["--decisions", "log.csv"]);
+        bench.report(["emulate", "--in", "pcap:in.pcap", "--out", "pcap:again.pcap", "--replay", "log.csv"]);
+        assert!(bench.records("again.pcap") == out, "{spec}: the same frames at the same instants");
+        let log = std::fs::read_to_string(bench.path("log.csv")).expect("a log");
+        assert!(fates.split(' ').all(|fate| log.contains(&format!(",{fate},"))), "{spec}: {fates}");
+    }
+}
+
+#[test]
+fn what_a_queue_held_when_the_run_ended_is_held_again() {
+    let bench = Bench::new();
+    capture(&bench, 128);
+    for spec in ["rate 90mbit limit 800 queue fq_codel", "delay 2ms 1ms rate 50mbit duplicate 5% queue codel"] {
+        let (first, out) = emulate(&bench, spec, &["--decisions", "log.csv", "--duration", "100ms"]);
+        let words = ["emulate", "--in", "pcap:in.pcap", "--out", "pcap:again.pcap", "--replay", "log.csv"];
+        let again = bench.report(words.iter().chain(&["--duration", "100ms"]));
+        assert!(bench.records("again.pcap") == out, "{spec}: the same frames at the same instants");
+        assert!(first["held"].as_u64().is_some_and(|held| held > 100), "{spec}: {first}");
+        assert_eq!((&again["held"], &again["drops"]), (&first["held"], &first["drops"]), "{spec}");
+        let log = std::fs::read_to_string(bench.path("log.csv")).expect("a log");
+        assert!(log.contains(",held,0,"), "{spec}");
+    }
+}
+
+#[test]
 fn each_class_has_a_log_of_its_own_and_all_are_done_again() {
     let bench = Bench::new();
     capture(&bench, 128);

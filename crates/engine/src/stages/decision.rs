@@ -13,12 +13,14 @@ pub struct Decision {
     pub frame: u64,
     /// 0 for the frame itself, 1 for its copy.
     pub copy: u32,
+    /// It was marked with congestion experienced, before any change of its bytes.
+    pub marked: bool,
+    /// Which bytes were changed.
+    pub change: Option<Change>,
     /// What became of it.
     pub fate: Fate,
     /// For how long it is held.
     pub delay: Span,
-    /// Which bytes were changed.
-    pub change: Option<Change>,
 }
 
 /// What becomes of a frame.
@@ -26,10 +28,12 @@ pub struct Decision {
 pub enum Fate {
     /// It is passed on.
     Pass,
-    /// It is passed on, marked with congestion experienced.
+    /// It is passed on, marked with congestion experienced by a queue: behind any change of its bytes.
     Mark,
     /// It is dropped.
     Drop(DropReason),
+    /// A queue has it, which has not decided yet. Told of again when it has.
+    Held,
 }
 
 /// A change of a frame's bytes. Positions count from the first byte of the destination address.
@@ -84,12 +88,15 @@ impl Decision {
         let bad = |what: &str| ParseError::new(format!("{what} in '{line}'"), format!("write {}", Self::HEADER));
         let fields: Vec<&str> = line.split(',').collect();
         let [frame, copy, fate, delay, change] = fields[..] else { return Err(bad("there are not five fields")) };
-        let fate = match fate {
-            "pass" => Fate::Pass,
-            "mark" => Fate::Mark,
+        let (marked, fate) = match fate {
+            "pass" => (false, Fate::Pass),
+            "mark" => (true, Fate::Pass),
+            "mark-queue" => (false, Fate::Mark),
+            "mark-twice" => (true, Fate::Mark),
+            "held" => (false, Fate::Held),
             name => {
                 let reason = DropReason::ALL.iter().find(|reason| reason.name() == name);
-                Fate::Drop(*reason.ok_or_else(|| bad("there is no such fate"))?)
+                (false, Fate::Drop(*reason.ok_or_else(|| bad("there is no such fate"))?))
             }
         };
         let number = |text: &str| text.parse().map_err(|_| bad("there is no whole number"));
@@ -107,16 +114,20 @@ impl Decision {
             }
             _ => return Err(bad("there is no such change")),
         };
-        Ok(Decision { frame: number(frame)?, copy: small(copy)?, fate, delay: Span::from_ps(number(delay)?), change })
+        let (frame, copy, delay) = (number(frame)?, small(copy)?, Span::from_ps(number(delay)?));
+        Ok(Decision { frame, copy, marked, change, fate, delay })
     }
 }
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fate = match self.fate {
-            Fate::Pass => "pass",
-            Fate::Mark => "mark",
-            Fate::Drop(reason) => reason.name(),
+        let fate = match (self.marked, self.fate) {
+            (false, Fate::Pass) => "pass",
+            (true, Fate::Pass) => "mark",
+            (false, Fate::Mark) => "mark-queue",
+            (true, Fate::Mark) => "mark-twice",
+            (_, Fate::Drop(reason)) => reason.name(),
+            (_, Fate::Held) => "held",
         };
         write!(f, "{},{},{fate},{},", self.frame, self.copy, self.delay.as_ps())?;
         match self.change {
@@ -127,7 +138,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Marks a packet as having met congestion (RFC 3168, §5): what [`Fate::Mark`] is. False if it cannot carry the mark.
+/// Marks a packet as having met congestion (RFC 3168, §5): what [`Fate::Mark`] says. False if it cannot carry the mark.
 pub(super) fn mark<F: Frame>(frame: &mut F) -> bool {
     Headers::of(frame.bytes()).is_some_and(|headers| set_congestion(frame.bytes_mut(), &headers))
 }
@@ -144,6 +155,9 @@ mod tests {
             "18446744073709551615,0,mark,1,swap 42 60",
             "3,0,loss,0,",
             "3,0,queue,0,",
+            "4,0,mark-queue,5,",
+            "4,1,mark-twice,5,flip 15 0x01",
+            "5,0,held,0,",
         ] {
             assert_eq!(Decision::parse(line).expect(line).to_string(), line);
         }

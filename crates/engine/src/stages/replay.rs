@@ -64,7 +64,8 @@ impl Configuration for Replay {
     }
 
     fn build<F: Frame + Send + 'static>(&self, _: Random) -> Box<dyn Stage<F>> {
-        Box::new(Replaying { decisions: self.decisions.clone(), next: 0, number: 0, queue: Timed::sorting() })
+        let (decisions, queue) = (self.decisions.clone(), Timed::sorting());
+        Box::new(Replaying { decisions, next: 0, number: 0, queue, kept: Vec::new() })
     }
 }
 
@@ -79,20 +80,27 @@ struct Replaying<F> {
     next: usize,
     number: u64,
     queue: Timed<(u64, F)>,
+    /// Frames that were still held when the logged run ended.
+    kept: Vec<F>,
 }
 
 impl<F: Frame> Replaying<F> {
     fn follow(&mut self, decision: &Decision, at: Time, mut frame: F, out: &mut Outlet<F>) {
+        let mark = |frame: &mut F, out: &mut Outlet<F>| {
+            super::decision::mark(frame);
+            out.effects.count(Effect::Marked);
+        };
+        if decision.marked {
+            mark(&mut frame, out);
+        }
         if let Some(change) = decision.change {
             change.apply(&mut frame);
             out.effects.count(Effect::Corrupted);
         }
         match decision.fate {
             Fate::Drop(reason) => return out.discard(frame, reason),
-            Fate::Mark => {
-                super::decision::mark(&mut frame);
-                out.effects.count(Effect::Marked);
-            }
+            Fate::Held => return self.kept.push(frame),
+            Fate::Mark => mark(&mut frame, out),
             Fate::Pass => {}
         }
         out.effects.delayed(decision.delay);
@@ -149,7 +157,7 @@ impl<F: Frame + Send> Stage<F> for Replaying<F> {
     }
 
     fn held(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.kept.len()
     }
 }
 

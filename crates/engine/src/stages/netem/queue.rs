@@ -115,6 +115,12 @@ pub(super) enum Serving {
 /// Bytes of a delivery opportunity.
 const OPPORTUNITY: u64 = 1_500;
 
+/// When one of a trace's opportunities is, so many rounds on.
+fn opportunity(times: &[u64], round: u64, number: usize) -> Time {
+    let period = times.last().copied().unwrap_or_default();
+    Time::ZERO + Span::from_ms(1) * (round * period + times[number])
+}
+
 impl Serving {
     pub(super) fn new(rate: Option<&Bottleneck>) -> Self {
         match rate {
@@ -135,9 +141,30 @@ impl Serving {
         !matches!(self, Serving::Nothing)
     }
 
+    /// When the first byte of a frame goes that may start at `ready`; the one before it passed at `last`.
+    pub(super) fn opens(&mut self, ready: Time, last: Time) -> Time {
+        let Serving::Trace { times, round, next, left } = self else { return ready.max(last) };
+        let Some(period) = times.last() else { return ready };
+        if ready > last {
+            // Opportunities that nobody used are gone.
+            *left = 0;
+            // The last opportunity of a round may fall exactly at `ready`, and then is not.
+            let now = (ready.as_ps() - 1) / (period * Span::from_ms(1).as_ps());
+            if now > *round {
+                (*round, *next) = (now, 0);
+            }
+            while opportunity(times, *round, *next) < ready {
+                (*next, *round) = if *next + 1 == times.len() { (0, *round + 1) } else { (*next + 1, *round) };
+            }
+        }
+        let starts = ready.max(last);
+        if *left > 0 { starts } else { starts.max(opportunity(times, *round, *next)) }
+    }
+
     /// When a frame of `length` B without FCS has passed that may start at `ready`; the one before it
     /// passed at `last`.
     pub(super) fn pass(&mut self, ready: Time, last: Time, length: u32) -> Time {
+        let starts = self.opens(ready, last);
         match self {
             Serving::Nothing => ready,
             Serving::Rate { rate, overhead, cell, cell_overhead, rest } => {
@@ -149,28 +176,17 @@ impl Serving {
                 let units = bits * u128::from(PS_PER_S) + *rest;
                 *rest = units % *rate;
                 let took = u64::try_from(units / *rate).unwrap_or(u64::MAX);
-                ready.max(last) + Span::from_ps(took)
+                starts + Span::from_ps(took)
             }
             Serving::Trace { times, round, next, left } => {
-                let Some(period) = times.last().copied() else { return ready };
-                let at = |round: u64, next: usize| Time::ZERO + Span::from_ms(1) * (round * period + times[next]);
-                if ready > last {
-                    // Opportunities that nobody used are gone.
-                    *left = 0;
-                    // The last opportunity of a round may fall exactly at `ready`, and then is not.
-                    let now = (ready.as_ps() - 1) / (period * Span::from_ms(1).as_ps());
-                    if now > *round {
-                        (*round, *next) = (now, 0);
-                    }
-                    while at(*round, *next) < ready {
-                        (*next, *round) = if *next + 1 == times.len() { (0, *round + 1) } else { (*next + 1, *round) };
-                    }
+                if times.is_empty() {
+                    return ready;
                 }
                 let mut wanted = u64::from(length);
-                let mut passed = ready.max(last);
+                let mut passed = starts;
                 while wanted > *left {
                     wanted -= *left;
-                    passed = passed.max(at(*round, *next));
+                    passed = passed.max(opportunity(times, *round, *next));
                     *left = OPPORTUNITY;
                     (*next, *round) = if *next + 1 == times.len() { (0, *round + 1) } else { (*next + 1, *round) };
                 }

@@ -102,23 +102,23 @@ impl<F: Frame> Emulation<F> {
             return drop_it(frame, number, 0, DropReason::Mtu, out);
         }
         let twice = self.duplicate.as_mut().is_some_and(|chance| choose(chance, Choice::Duplicate, out));
-        let mut fate = Fate::Pass;
+        let mut marked = false;
         if self.loses(out) {
             if self.ecn && mark(&mut frame) {
                 out.effects.count(Effect::Marked);
-                fate = Fate::Mark;
+                marked = true;
             } else if twice {
                 // One more and one less.
-                return self.corrupt(frame, at, (number, 0, fate), out);
+                return self.corrupt(frame, at, (number, 0, marked), out);
             } else {
                 return drop_it(frame, number, 0, DropReason::Loss, out);
             }
         }
         if twice && let Some(copy) = out.copy(&frame) {
             out.effects.count(Effect::Duplicated);
-            self.arrive_copy(copy, at, number, out);
+            self.arrive_copy(copy, at, (number, marked), out);
         }
-        self.corrupt(frame, at, (number, 0, fate), out);
+        self.corrupt(frame, at, (number, 0, marked), out);
     }
 
     fn loses(&mut self, out: &mut Outlet<F>) -> bool {
@@ -129,20 +129,22 @@ impl<F: Frame> Emulation<F> {
         hit
     }
 
-    /// The copy enters where its frame did, ahead of it, but is not duplicated again.
-    fn arrive_copy(&mut self, mut copy: F, at: Time, number: u64, out: &mut Outlet<F>) {
-        let mut fate = Fate::Pass;
-        if self.loses(out) {
+    /// The copy enters where its frame did, ahead of it, but is not duplicated again. Of a frame that was marked it has
+    /// the mark.
+    fn arrive_copy(&mut self, mut copy: F, at: Time, (number, mut marked): (u64, bool), out: &mut Outlet<F>) {
+        if self.loses(out) && !marked {
             if !(self.ecn && mark(&mut copy)) {
                 return drop_it(copy, number, 1, DropReason::Loss, out);
             }
-            out.effects.count(Effect::Marked);
-            fate = Fate::Mark;
+            marked = true;
         }
-        self.corrupt(copy, at, (number, 1, fate), out);
+        if marked {
+            out.effects.count(Effect::Marked);
+        }
+        self.corrupt(copy, at, (number, 1, marked), out);
     }
 
-    fn corrupt(&mut self, mut frame: F, at: Time, (number, copy, fate): (u64, u32, Fate), out: &mut Outlet<F>) {
+    fn corrupt(&mut self, mut frame: F, at: Time, (number, copy, marked): (u64, u32, bool), out: &mut Outlet<F>) {
         let mut change = None;
         if let Some((decisions, mode, random)) = &mut self.corrupt
             && choose(decisions, Choice::Corrupt, out)
@@ -153,14 +155,14 @@ impl<F: Frame> Emulation<F> {
             }
             out.effects.count(if change.is_some() { Effect::Corrupted } else { Effect::Incorruptible });
         }
-        self.enqueue(frame, at, (number, copy, fate, change), out);
+        self.enqueue(frame, at, (number, copy, marked, change), out);
     }
 
     fn enqueue(
         &mut self,
         mut frame: F,
         seen: Time,
-        (number, copy, fate, change): (u64, u32, Fate, Option<Change>),
+        (number, copy, marked, change): (u64, u32, bool, Option<Change>),
         out: &mut Outlet<F>,
     ) {
         let bytes = length(&frame);
@@ -169,7 +171,7 @@ impl<F: Frame> Emulation<F> {
                 return drop_it(frame, number, copy, DropReason::Queue, out);
             }
         }
-        let told = |delay| move || Decision { frame: number, copy, fate, delay, change };
+        let told = |delay| move || Decision { frame: number, copy, marked, change, fate: Fate::Pass, delay };
         if let Some(reorder) = &mut self.reorder
             && self.delayed + 1 >= self.gap
             && choose(reorder, Choice::Reorder, out)
@@ -188,6 +190,7 @@ impl<F: Frame> Emulation<F> {
         let ready = at + self.delays.draw(at);
         if let Some(line) = &mut self.line {
             self.delayed = self.delayed.saturating_add(1);
+            out.decided(|| Decision { fate: Fate::Held, ..told(Span::ZERO)() });
             return line.push(frame, bytes, told(Span::ZERO)(), (at, ready));
         }
         if let Some(QueueLimit::Wait(most)) = self.limit
@@ -263,7 +266,8 @@ fn choose<F>(chance: &mut Decisions, choice: Choice, out: &mut Outlet<F>) -> boo
 }
 
 fn drop_it<F>(frame: F, number: u64, copy: u32, reason: DropReason, out: &mut Outlet<F>) {
-    out.decided(|| Decision { frame: number, copy, fate: Fate::Drop(reason), delay: Span::ZERO, change: None });
+    let fate = Fate::Drop(reason);
+    out.decided(|| Decision { frame: number, copy, marked: false, change: None, fate, delay: Span::ZERO });
     out.discard(frame, reason);
 }
 

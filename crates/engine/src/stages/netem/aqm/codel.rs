@@ -69,7 +69,7 @@ pub(super) struct Control {
     drop_next: Time,
     count: u32,
     last_count: u32,
-    /// The frame before was chosen: the next choice is put off if the wait is still too long.
+    /// The frame before was chosen: the next choice is put off, if that one is marked or the wait is still too long.
     chose: bool,
 }
 
@@ -107,6 +107,13 @@ impl Control {
         self.count.saturating_sub(self.last_count) > 1 && now.since(self.drop_next) < self.interval * RECENT
     }
 
+    /// The next choice is due some time after the last one.
+    fn put_off(&mut self) {
+        if std::mem::take(&mut self.chose) {
+            self.drop_next = self.after(self.drop_next);
+        }
+    }
+
     /// Ever sooner, so that TCP, whose rate falls with the root of its losses, slows down evenly.
     fn after(&self, time: Time) -> Time {
         time + Span::from_ps((self.interval.as_ps() as f64 / f64::from(self.count).sqrt()).round() as u64)
@@ -114,6 +121,16 @@ impl Control {
 }
 
 impl Manager for Control {
+    fn marked(&mut self) {
+        self.put_off();
+    }
+
+    fn empties(&mut self) {
+        // Those that went last may have made room for others, of which `goes` does not hear.
+        self.first_above = None;
+        self.dropping = false;
+    }
+
     fn goes(&mut self, now: Time, waited: Span, bytes: u32, backlog: Backlog) -> Verdict {
         self.max_packet = self.max_packet.max(bytes);
         if !self.is_above(now, waited, backlog.bytes) {
@@ -121,9 +138,7 @@ impl Manager for Control {
             return Verdict::Stays;
         }
         if self.dropping {
-            if std::mem::take(&mut self.chose) {
-                self.drop_next = self.after(self.drop_next);
-            }
+            self.put_off();
             if now < self.drop_next {
                 return Verdict::Stays;
             }

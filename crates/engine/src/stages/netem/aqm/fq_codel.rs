@@ -4,6 +4,7 @@ use super::super::units_of_tc as tc;
 use super::codel::{Codel, Control};
 use super::{Backlog, Configuration, Fifo, Hits, Queue, Waiting};
 use crate::random::Random;
+use measure::DropReason;
 use packet::{Frame, flow_hash};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -61,6 +62,8 @@ impl fmt::Display for FqCodel {
 
 /// So few flows that ended are not worth a look.
 const CROWD: usize = 1_024;
+/// Frames that go at once at most to make room, as in the RFC and in Linux.
+const BATCH: usize = 64;
 
 /// The state of RFC 8290, section 4.
 struct Fair<F> {
@@ -120,6 +123,14 @@ impl<F: Frame + Send> Fair<F> {
         self.old.extend(first);
     }
 
+    fn begins(&mut self, id: u32) {
+        self.flows.entry(id).or_insert_with(|| {
+            self.new.push_back(id);
+            let control = self.ended.remove(&id).unwrap_or_else(|| Control::new(&self.config.codel));
+            Flow { queue: Fifo::new(control), credit: self.config.quantum.cast_signed() }
+        });
+    }
+
     /// A flow has no frames any more. Its queue is gone, but not what CoDel has learned of it.
     fn ends(&mut self, id: u32, now: Time) {
         let Some(Flow { queue, .. }) = self.flows.remove(&id) else { return };
@@ -140,11 +151,7 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
 
     fn push(&mut self, now: Time, frame: Waiting<F>, hits: &mut Hits<'_, F>) {
         let id = flow_hash(frame.frame.bytes());
-        self.flows.entry(id).or_insert_with(|| {
-            self.new.push_back(id);
-            let control = self.ended.remove(&id).unwrap_or_else(|| Control::new(&self.config.codel));
-            Flow { queue: Fifo::new(control), credit: self.config.quantum.cast_signed() }
-        });
+        self.begins(id);
         self.of(id, |flow| flow.queue.push(now, frame, hits));
     }
 
@@ -169,15 +176,22 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
         None
     }
 
-    /// The first frame of the flow that has most, the one that comes included.
-    fn makes_room(&mut self, comes: &F, bytes: u32) -> Option<Waiting<F>> {
+    /// Of the flow that has most, the frame that comes included, half of the frames go, from the head: section 4.1.
+    fn makes_room(&mut self, comes: &F, bytes: u32, hits: &mut Hits<'_, F>) -> bool {
         let own = flow_hash(comes.bytes());
         let with_it = u64::from(bytes) + self.flows.get(&own).map_or(0, |flow| flow.queue.bytes);
-        let longest = *self.lengths.last()?;
-        let (_, first) = longest.max((with_it, own));
-        if !self.flows.contains_key(&first) {
-            return None;
-        }
-        self.of(first, |flow| flow.queue.take())?
+        let most = self.lengths.last().map_or(own, |longest| (*longest).max((with_it, own)).1);
+        // The frame that comes would be in its queue by now: the flow has begun even if that is all it had.
+        self.begins(most);
+        let drop_half = |flow: &mut Flow<F>| {
+            let frames = flow.queue.frames.len() + usize::from(own == most);
+            let half = frames.div_ceil(2).min(BATCH).min(flow.queue.frames.len());
+            flow.queue.frames.drain(..half).for_each(|first| {
+                flow.queue.bytes -= u64::from(first.bytes);
+                hits.drop(first, DropReason::Queue);
+            });
+            half > 0
+        };
+        self.of(most, drop_half).unwrap_or_default()
     }
 }

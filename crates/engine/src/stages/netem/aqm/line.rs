@@ -2,7 +2,6 @@ use super::super::queue::{Bottleneck, Serving};
 use super::{Aqm, Hits, Queue, Waiting};
 use crate::random::Random;
 use crate::stages::{Decision, Item, Outlet, Timed};
-use measure::DropReason;
 use packet::Frame;
 use units::Time;
 
@@ -16,6 +15,8 @@ pub(in crate::stages::netem) struct Line<F> {
     queue: Box<dyn Queue<F>>,
     ecn: bool,
     serving: Serving,
+    /// When the link takes the next frame: it is free, but a trace has no opportunity before.
+    opens: Option<Time>,
     /// The frame on the link, and when it has passed.
     passing: Option<(Time, Waiting<F>)>,
     /// When the last one had passed.
@@ -32,6 +33,7 @@ impl<F: Frame + Send + 'static> Line<F> {
             queue: aqm.build(rate, random),
             ecn,
             serving: Serving::new(Some(rate)),
+            opens: None,
             passing: None,
             last: Time::ZERO,
             ready: Time::ZERO,
@@ -55,7 +57,7 @@ impl<F: Frame> Line<F> {
     /// When something happens next.
     pub(in crate::stages::netem) fn deadline(&self) -> Option<Time> {
         let passed = self.passing.as_ref().map(|(at, _)| *at);
-        passed.into_iter().chain(self.delayed.first()).min()
+        passed.into_iter().chain(self.opens).chain(self.delayed.first()).min()
     }
 
     /// A frame that came at `came` waits for the rate from `ready` on.
@@ -71,21 +73,24 @@ impl<F: Frame> Line<F> {
         self.delayed.push(self.ready, Waiting { frame, decision, came, since: self.ready, bytes });
     }
 
-    /// It is full: drops one frame for another that comes, if the queue has a better one to drop.
+    /// It is full: drops frames for another that comes, if the queue has better ones to drop.
     pub(in crate::stages::netem) fn makes_room(&mut self, comes: &F, bytes: u32, out: &mut Outlet<F>) -> bool {
-        let Some(other) = self.queue.makes_room(comes, bytes) else { return false };
-        Hits { out, ecn: self.ecn }.drop(other, DropReason::Queue);
-        true
+        self.queue.makes_room(comes, bytes, &mut Hits { out, ecn: self.ecn })
     }
 
     /// All that happens up to `now`, in the order of time.
     pub(in crate::stages::netem) fn run(&mut self, now: Time, out: &mut Outlet<F>) {
         loop {
             let passed = self.passing.as_ref().map(|(at, _)| *at).filter(|at| *at <= now);
+            let opens = self.opens.filter(|at| *at <= now);
             let ready = self.delayed.first().filter(|at| *at <= now);
             // Who leaves first makes room.
-            if passed.is_some_and(|passed| ready.is_none_or(|ready| passed <= ready)) {
+            let is_first = |at: Time| ready.is_none_or(|ready| at <= ready);
+            if passed.is_some_and(is_first) {
                 self.passes(out);
+            } else if let Some(at) = opens.filter(|at| is_first(*at)) {
+                self.opens = None;
+                self.takes(at, out);
             } else if ready.is_some() {
                 self.comes(now, out);
             } else {
@@ -105,13 +110,23 @@ impl<F: Frame> Line<F> {
         let Some((at, waiting)) = self.delayed.pop(now) else { return };
         self.delayed_bytes -= u64::from(waiting.bytes);
         self.queue.push(at, waiting, &mut Hits { out, ecn: self.ecn });
-        if self.passing.is_none() {
+        if self.passing.is_none() && self.opens.is_none() {
             self.next(at, out);
         }
     }
 
     /// The link is free at `at`.
     fn next(&mut self, at: Time, out: &mut Outlet<F>) {
+        let opens = self.serving.opens(at, self.last);
+        if opens > at && self.queue.backlog().frames > 0 {
+            self.opens = Some(opens);
+        } else {
+            self.takes(at, out);
+        }
+    }
+
+    /// The link takes a frame, if the queue leaves any.
+    fn takes(&mut self, at: Time, out: &mut Outlet<F>) {
         let Some(mut next) = self.queue.pop(at, &mut Hits { out, ecn: self.ecn }) else { return };
         self.last = self.serving.pass(at, self.last, next.bytes);
         next.decision.delay = self.last.since(next.came);

@@ -104,9 +104,9 @@ trait Queue<F>: Send {
     fn pop(&mut self, now: Time, hits: &mut Hits<'_, F>) -> Option<Waiting<F>>;
     /// What waits.
     fn backlog(&self) -> Backlog;
-    /// The queue is full. Gives one of its frames that is to be dropped instead of the one that comes, if there is such.
-    fn makes_room(&mut self, _comes: &F, _bytes: u32) -> Option<Waiting<F>> {
-        None
+    /// The queue is full. Drops frames instead of the one that comes; tells whether it had any that it would.
+    fn makes_room(&mut self, _comes: &F, _bytes: u32, _hits: &mut Hits<'_, F>) -> bool {
+        false
     }
 }
 
@@ -167,6 +167,10 @@ trait Manager: Send {
     fn comes(&mut self, _now: Time, _backlog: Backlog) -> Verdict {
         Verdict::Stays
     }
+    /// The frame that was chosen as it went is marked, and not dropped.
+    fn marked(&mut self) {}
+    /// The link is free, and no frame is left for it.
+    fn empties(&mut self) {}
     /// What to do to a frame of so many bytes that has `waited` and may go, and leaves `backlog` behind.
     fn goes(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> Verdict {
         Verdict::Stays
@@ -210,9 +214,13 @@ impl<F: Frame + Send, M: Manager> Queue<F> for Fifo<F, M> {
             let verdict = self.manager.goes(now, now.since(first.since), first.bytes, self.backlog());
             let left = hits.carry_out(verdict, first);
             if left.is_some() {
+                if verdict == Verdict::Chosen {
+                    self.manager.marked();
+                }
                 return left;
             }
         }
+        self.manager.empties();
         None
     }
 }

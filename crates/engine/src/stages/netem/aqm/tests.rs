@@ -1,8 +1,11 @@
 //! Effects of queues on a link, in time without a clock.
 
 use super::super::Netem;
+use super::codel::{Codel, Control};
+use super::{Fifo, Hits, Manager, Queue, Waiting};
 use crate::random::Random;
-use crate::stages::{Configuration, Item, Outlet};
+use crate::schedules::Text;
+use crate::stages::{Configuration, Decision, Fate, Item, Outlet};
 use measure::{DropReason, Effect};
 use packet::{Frame, HeapFrame};
 use units::{Span, Time};
@@ -25,7 +28,11 @@ fn port(frame: &HeapFrame) -> u16 {
 
 /// Sends frames, each at its time, through a SPEC; those that left with their waits, in ms.
 fn run(spec: &str, frames: impl IntoIterator<Item = (Time, HeapFrame)>) -> (Outlet<HeapFrame>, Vec<f64>) {
-    let mut stage = Netem::parse_spec(spec).expect(spec).build::<HeapFrame>(Random::stream(1, "test"));
+    run_netem(&Netem::parse_spec(spec).expect(spec), frames)
+}
+
+fn run_netem(spec: &Netem, frames: impl IntoIterator<Item = (Time, HeapFrame)>) -> (Outlet<HeapFrame>, Vec<f64>) {
+    let mut stage = spec.build::<HeapFrame>(Random::stream(1, "test"));
     let mut out = Outlet::default();
     let mut came = std::collections::HashMap::new();
     let mut count = 0;
@@ -331,4 +338,99 @@ fn codel_leaves_short_frames_of_no_more_than_a_long_one() {
     let at = |n: u64| Time::ZERO + Span::from_us(7_500) * n.saturating_sub(60);
     let (out, _) = run("rate 64kbit queue codel", (0..400).map(|n| (at(n), frame(1, 60))));
     assert!(early(&out) > 10, "{}", early(&out));
+}
+
+fn dropped(out: &Outlet<HeapFrame>) -> Vec<u32> {
+    out.dropped.iter().map(|(frame, _)| frame.tag()).collect()
+}
+
+#[test]
+fn half_of_the_longest_flow_makes_room() {
+    let full = |sizes: [usize; 3], comes: u16| {
+        let of = |port: usize| (0..sizes[port]).map(move |_| frame(port as u16, 1_000));
+        (0..3).flat_map(of).chain([frame(comes, 1_000)]).map(|frame| (Time::ZERO, frame)).collect::<Vec<_>>()
+    };
+    // One on the link; seven wait, and four. Of the seven the first four go, whoever comes.
+    let (out, _) = run("rate 12mbit limit 12 queue fq_codel", full([1, 7, 4], 2));
+    assert_eq!(dropped(&out), [1, 2, 3, 4]);
+    // With the one that comes they are eight: four again.
+    let (out, _) = run("rate 12mbit limit 12 queue fq_codel", full([1, 7, 4], 1));
+    assert_eq!(dropped(&out), [1, 2, 3, 4]);
+    // But no more than 64.
+    let (out, _) = run("rate 12mbit limit 300 queue fq_codel target 10s", full([1, 299, 0], 1));
+    assert_eq!(dropped(&out), (1..65).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_flow_has_begun_even_if_all_of_it_makes_room() {
+    // The frame of flow 3 is the longest that there is, and goes. Its next one comes after that of flow 4, but its flow
+    // began before.
+    let first = [(9, 60), (1, 100), (2, 950), (3, 1_500)].map(|(port, bytes)| (Time::ZERO, frame(port, bytes)));
+    let later = [4, 3].map(|port| (Time::ZERO + Span::from_us(120), frame(port, 100)));
+    let (out, _) = run("rate 12mbit limit 3 queue fq_codel", first.into_iter().chain(later));
+    assert_eq!(dropped(&out), [3]);
+    let order: Vec<u16> = out.released.iter().map(|item| port(&item.frame)).collect();
+    assert_eq!(order, [9, 1, 2, 3, 4]);
+}
+
+#[test]
+fn codel_puts_off_its_next_choice_at_once_when_it_marks() {
+    let mut control = Control::new(&Codel::default());
+    let goes = |control: &mut Control, us: u64, waited: u64| {
+        let now = Time::ZERO + Span::from_us(us);
+        let verdict = control.goes(now, MS(waited), 1_500, super::Backlog { frames: 10, bytes: 15_000 });
+        if verdict == super::Verdict::Chosen {
+            control.marked();
+        }
+        verdict == super::Verdict::Chosen
+    };
+    let chosen: Vec<bool> =
+        [0, 100_000, 200_000, 270_800, 328_500].map(|us| goes(&mut control, us, 10)).into_iter().collect();
+    assert_eq!(chosen, [false, true, true, true, true]);
+    assert!(!goes(&mut control, 329_000, 0), "the wait is short again");
+    // The next one would have been due at 100 (2 + 1/√2 + 1/√3 + 1/√4) = 378 ms; so long is the rate remembered and 16
+    // intervals more.
+    assert!(control.resumes(Time::ZERO + MS(1_975)) && !control.resumes(Time::ZERO + MS(1_980)));
+}
+
+#[test]
+fn codel_begins_anew_once_its_queue_is_empty() {
+    let waiting = |at: Time| Waiting {
+        frame: frame(1, 1_500),
+        decision: Decision { frame: 0, copy: 0, marked: false, fate: Fate::Pass, delay: Span::ZERO, change: None },
+        came: at,
+        since: at,
+        bytes: 1_500,
+    };
+    let mut out = Outlet::default();
+    let mut hits = Hits { out: &mut out, ecn: false };
+    let mut queue = Fifo::new(Control::new(&Codel::default()));
+    (0..20).for_each(|_| queue.push(Time::ZERO, waiting(Time::ZERO), &mut hits));
+    queue.pop(Time::ZERO + MS(10), &mut hits);
+    queue.pop(Time::ZERO + MS(110), &mut hits);
+    // It drops; then the others make room for those of another flow.
+    while queue.take().is_some() {}
+    assert!(queue.pop(Time::ZERO + MS(120), &mut hits).is_none());
+    (0..20).for_each(|_| queue.push(Time::ZERO + MS(300), waiting(Time::ZERO + MS(300)), &mut hits));
+    queue.pop(Time::ZERO + MS(310), &mut hits);
+    assert_eq!(out.dropped.len(), 1, "not for an interval");
+}
+
+#[test]
+fn before_a_trace_frames_are_judged_at_their_opportunity() {
+    // Two come at 1 ms; at 10 ms there is room for one, and at 20 ms for the other.
+    let frames = || (0..2).map(|_| (Time::ZERO + MS(1), frame(1, 1_500)));
+    for (above, marked) in [("12ms", 1), ("8ms", 2), ("20ms", 0)] {
+        let mut netem = Netem::parse_spec(&format!("rate trace t queue step above {above} ecn")).expect("a SPEC");
+        netem.load(&Text("10\n")).expect("a trace");
+        let (out, _) = run_netem(&netem, frames());
+        let left: Vec<Time> = out.released.iter().map(|item| item.at).collect();
+        assert_eq!(left, [Time::ZERO + MS(10), Time::ZERO + MS(20)]);
+        assert_eq!(out.effects.counted(Effect::Marked), marked, "above {above}");
+    }
+    // One that comes meanwhile finds the other still waiting, not on its way.
+    let mut netem = Netem::parse_spec("rate trace t queue step above 1").expect("a SPEC");
+    netem.load(&Text("10\n")).expect("a trace");
+    let (out, _) = run_netem(&netem, frames().chain([(Time::ZERO + MS(2), frame(1, 1_500))]));
+    assert_eq!(dropped(&out), [2]);
 }
