@@ -131,6 +131,21 @@ impl Figures {
         self.cells.get(slot as usize).map_or(0, |cell| cell.number)
     }
 
+    /// A user comes at `at` to a slot that may have been another's: what that one did counts up to windows that are
+    /// over, and nothing of it for the new one. `bps` tells the rate of both.
+    #[cold]
+    pub fn begin(&mut self, slot: u32, at: Time, bps: impl FnOnce() -> Option<u64>) {
+        self.enter(slot, at, bps);
+        if let Some(cell) = self.cells.get_mut(slot as usize) {
+            *cell = Cell { number: self.number, ..Cell::default() };
+            let mut number = self.number;
+            for longer in &mut self.longer[slot as usize] {
+                number /= IN_LONGER;
+                *longer = Longer { number, ..Longer::default() };
+            }
+        }
+    }
+
     /// At `at` a frame of `asked` bytes of the user in `slot` left, or was refused, and the user `got` so many
     /// bytes of it; `held_back` if the frame was refused or had to wait. `bps` tells the user's rate. What comes
     /// with a time of a window that is over is counted in the present one.
@@ -143,6 +158,17 @@ impl Figures {
         bps: impl FnOnce() -> Option<u64>,
         held_back: bool,
     ) {
+        self.enter(slot, at, bps);
+        let Some(cell) = self.cells.get_mut(slot as usize) else { return };
+        cell.got = cell.got.saturating_add(got);
+        cell.asked = cell.asked.saturating_add(asked);
+        cell.state.held_back |= held_back;
+        cell.state.at_once |= !held_back;
+    }
+
+    /// Goes on to the window of `at`, if the slot's is over.
+    #[inline]
+    fn enter(&mut self, slot: u32, at: Time, bps: impl FnOnce() -> Option<u64>) {
         let Some(cell) = self.cells.get_mut(slot as usize) else { return };
         if at != self.at {
             self.at = at;
@@ -153,11 +179,6 @@ impl Figures {
             let limited_before = bps().is_some_and(|bps| self.over(slot as usize, &over, bps));
             self.cells[slot as usize].state.limited_before = limited_before;
         }
-        let cell = &mut self.cells[slot as usize];
-        cell.got = cell.got.saturating_add(got);
-        cell.asked = cell.asked.saturating_add(asked);
-        cell.state.held_back |= held_back;
-        cell.state.at_once |= !held_back;
     }
 
     /// Takes account of a window that is over, and of the longer ones that are over with it. True if it counts
@@ -386,6 +407,23 @@ mod tests {
             figures.record(0, at, (625, 625), || Some(1_000_000), window != 6);
         }
         assert_eq!(figures.obtained()[0].windows, 6);
+    }
+
+    #[test]
+    fn a_slot_that_is_used_again_begins_anew() {
+        let mut figures = Figures::new(1, false);
+        let rate = || Some(1_000_000);
+        // Four users take turns of 500 ms: 1 Mbit/s is 625 B in 5 ms, and each is held back at once.
+        for frame in 0..400_u64 {
+            let at = Time::ZERO + Span::from_ms(frame * 5);
+            if frame % 100 == 0 {
+                figures.begin(0, at, rate);
+            }
+            figures.record(0, at, (1_300, 600), rate, true);
+        }
+        let seen: Vec<_> = figures.obtained().iter().map(|window| (window.window, window.windows)).collect();
+        // Of each user the first window of a length has none before it; the last one's last is not over.
+        assert_eq!(seen, [("10ms", 4 * 49 - 1), ("100ms", 4 * 4 - 1)], "nobody was there for 1 s");
     }
 
     #[test]

@@ -182,11 +182,14 @@ impl Users {
 
     /// Counts what became of a frame: for one thread at a time, such as the one that holds the figures. Adding
     /// in one step, which several threads could do, would have each frame of a burst wait for memory in turn.
+    /// True if it is the first of a user in that slot.
     #[inline]
-    pub fn count(&self, slot: u32, bytes: u64, passed: bool) {
+    pub fn count(&self, slot: u32, bytes: u64, passed: bool) -> bool {
         let slot = &self.slots[slot as usize];
-        let counter = if passed { &slot.passed } else { &slot.refused };
-        counter.store(counter.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
+        let (counter, other) = if passed { (&slot.passed, &slot.refused) } else { (&slot.refused, &slot.passed) };
+        let before = counter.load(Ordering::Relaxed);
+        counter.store(before.wrapping_add(bytes), Ordering::Relaxed);
+        before == 0 && other.load(Ordering::Relaxed) == 0
     }
 
     /// A key that is to be looked up by [`Users::find_all`].

@@ -63,15 +63,18 @@ impl<F: Frame> Settling<F> {
             // What a mark does to a frame that exceeds is no matter of its rate.
             if let (Ok(slot), Some(key), false) = (look.slot, look.key, matches!(found, Found::Drop(_))) {
                 let got = matches!(found, Found::Conforms | Found::Waits(_) | Found::Yellow);
-                users.count(slot, look.bytes.into(), got);
+                let first = users.count(slot, look.bytes.into(), got);
+                let bps = || {
+                    let word = users.word(slot).load(std::sync::atomic::Ordering::Relaxed);
+                    users.bucket_of(slot, key, word).map(|bucket| bucket.rate().bps())
+                };
+                if first {
+                    ledger.figures.begin(slot, item.arrived(), bps);
+                }
                 // What was too impatient would have left after what waits: it is no part of a window.
                 if found != Found::Impatient {
                     let at = if let Found::Waits(departs) = found { departs } else { item.arrived() };
                     let bytes = (look.bytes, if got { look.bytes } else { 0 });
-                    let bps = || {
-                        let word = users.word(slot).load(std::sync::atomic::Ordering::Relaxed);
-                        users.bucket_of(slot, key, word).map(|bucket| bucket.rate().bps())
-                    };
                     ledger.figures.record(slot, at, bytes, bps, found != Found::Conforms);
                 }
             }

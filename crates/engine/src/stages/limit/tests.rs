@@ -100,6 +100,22 @@ fn who_comes_back_to_the_same_place_has_a_full_second_bucket() {
 }
 
 #[test]
+fn no_window_is_of_two_users_who_had_the_same_place() {
+    // 1 Mbit/s, 125 B a ms. Users take turns of 200 ms: 150 ms with a frame of 1000 B every 5 ms, and then none.
+    let came: Vec<_> = (0..25 * 30).map(|i: u64| (i / 30 * 200 + i % 30 * 5, (i / 30 % 5) as u16, 1_000)).collect();
+    let windows = |users: usize| {
+        let config = config(&format!("limit key dst-ip rate 1Mbps burst 2000B users {users} idle 20ms"));
+        run(&config, &came);
+        let report = report(&config);
+        assert_eq!((report.users.refused, report.users.reclaimed > 0), (0, users < 10), "{users} users");
+        report.error.iter().map(|(window, error)| (*window, error.windows, error.p50)).collect::<Vec<_>>()
+    };
+    // Nobody came for 100 ms, and those before, and after a while for 1 s.
+    assert_eq!(windows(1), windows(5));
+    assert_eq!(windows(1), windows(100));
+}
+
+#[test]
 fn shape_asks_for_buffers_for_a_line_and_for_one_user() {
     let room = |text: &str| config(text).room();
     // 100 ms of full frames at 10 Gbit/s, and of 64 B at the user's rate.
