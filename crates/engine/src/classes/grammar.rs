@@ -1,7 +1,8 @@
 //! What people write for a rule, near to what they write for pcap filters and iptables.
 
-use super::rule::{ETHER_TYPES, FLAGS, PROTOCOLS};
+use super::rule::{DMAC_AT, ETHER_TYPES, FLAGS, PROTOCOLS, SMAC_AT};
 use super::{Condition, Prefix, Rule, Side, Test};
+use packet::MacAddr;
 use std::net::IpAddr;
 use std::str::FromStr;
 use units::ParseError;
@@ -12,7 +13,7 @@ const LONGEST: usize = 64;
 const FARTHEST: u32 = 16_383;
 
 const WORDS: &str = "ip, ip6, arp, tcp, udp, icmp, icmp6, sctp, proto N, src, dst, host, sport, dport, port, vlan, \
-                     dscp, flags, bytes HEX at N, payload \"TEXT\"";
+                     dscp, flags, dmac, smac, bytes HEX at N, payload \"TEXT\"";
 
 /// A word of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +138,8 @@ impl<'a> Reader<'a> {
                 Ok(Test::Dscp(ranges(&number, 63, "a DSCP", "dscp 46, dscp ef or dscp af41")?))
             }
             "flags" => flags(self.value("flags", "syn,!ack")?),
+            "dmac" => self.hardware_address("dmac", DMAC_AT),
+            "smac" => self.hardware_address("smac", SMAC_AT),
             "bytes" => self.bytes(),
             "payload" => self.payload(),
             word if word.starts_with(['(', ')']) => Err(ParseError::new(
@@ -152,6 +155,12 @@ impl<'a> Reader<'a> {
                 },
             )),
         }
+    }
+
+    /// Bytes that streams and rules have a word for.
+    fn hardware_address(&mut self, key: &str, at: u32) -> Result<Test, ParseError> {
+        let MacAddr(value) = self.value(key, "02:00:00:00:00:02")?.parse()?;
+        Ok(Test::Bytes { value: value.to_vec(), mask: vec![0xff; value.len()], at })
     }
 
     /// What follows `src` or `dst`: an address, or pcap's `src port`.
@@ -407,10 +416,10 @@ fn meant_by(word: &str) -> Option<&'static str> {
         "&&" | "&" => "leave it out: conditions that stand side by side hold together",
         "||" | "|" => "write or",
         "tos" | "tclass" => "write dscp 46, the upper six bits",
-        "ether" | "eth" | "mac" | "dmac" | "smac" => {
-            "write bytes 020000000002 at 0 for a destination's hardware address, at 6 for a source's, 88b5 at 12 for a protocol"
+        "ether" | "eth" | "mac" => {
+            "write dmac 02:00:00:00:00:02 for a destination, smac for a source, bytes 88b5 at 12 for a protocol"
         }
-        "broadcast" => "write bytes ffffffffffff at 0",
+        "broadcast" => "write dmac ff:ff:ff:ff:ff:ff",
         "multicast" => "write bytes 01/01 at 0",
         "ethertype" => "write bytes 88b5 at 12, of frames without a tag",
         "ttl" => "write ip bytes 40 at 22 for a TTL of 64, of frames without a tag",

@@ -1,3 +1,4 @@
+use packet::MacAddr;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -83,6 +84,10 @@ pub(super) const FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "
 /// Protocols with a word of their own.
 pub(super) const PROTOCOLS: [(&str, u8); 5] = [("tcp", 6), ("udp", 17), ("icmp", 1), ("icmp6", 58), ("sctp", 132)];
 
+/// Where a frame has its hardware addresses.
+pub(super) const DMAC_AT: u32 = 0;
+pub(super) const SMAC_AT: u32 = 6;
+
 /// EtherTypes with a word of their own.
 pub(super) const ETHER_TYPES: [(&str, u16); 3] = [("ip", 0x0800), ("ip6", 0x86dd), ("arp", 0x0806)];
 
@@ -142,6 +147,12 @@ impl fmt::Display for Test {
                 };
                 f.write_str("flags ")?;
                 list(f, named(*set, "").chain(named(*clear, "!")))
+            }
+            Test::Bytes { value, mask, at: at @ (DMAC_AT | SMAC_AT) }
+                if value.len() == 6 && mask.iter().all(|byte| *byte == 0xff) =>
+            {
+                let word = if *at == DMAC_AT { "dmac" } else { "smac" };
+                write!(f, "{word} {}", MacAddr(std::array::from_fn(|i| value[i])))
             }
             Test::Bytes { value, mask, at } => {
                 write!(f, "bytes {}", Hex(value))?;

@@ -384,12 +384,34 @@ fn texts_that_are_no_rules_say_how_to_write_them() {
 }
 
 #[test]
+fn hardware_addresses_have_the_words_that_streams_have() {
+    let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x06][..], &[0; 50]].concat();
+    for (text, meets) in [
+        ("dmac 02:00:00:00:00:02", true),
+        ("smac 02:00:00:00:00:01 arp", true),
+        ("smac 02:00:00:00:00:02", false),
+        ("not dmac ff:ff:ff:ff:ff:ff", true),
+    ] {
+        let rule: Rule = text.parse().expect(text);
+        assert_eq!(rule.to_string(), text);
+        assert_eq!(Classifier::new(&[&rule]).expect("it can be met").class(&frame) == 0, meets, "{text}");
+    }
+    let as_bytes: Rule = "bytes 020000000002 at 0".parse().expect("a rule");
+    assert_eq!("dmac 02:00:00:00:00:02".parse(), Ok(as_bytes));
+    for text in ["dmac", "dmac 02:00", "smac 020000000002"] {
+        assert!(text.parse::<Rule>().is_err(), "{text}");
+    }
+}
+
+#[test]
 fn words_of_other_filters_are_told_what_to_write() {
     for (text, remedy) in [
         ("udp && port 2", "leave it out"),
         ("udp || tcp", "write or"),
         ("tos 184", "write dscp 46"),
-        ("ether src 02:00:00:00:00:01", "write bytes 020000000002 at 0"),
+        ("ether dst 02:00:00:00:00:01", "write dmac 02:00:00:00:00:02 for a destination"),
+        ("ether host 02:00:00:00:00:01", "smac for a source"),
+        ("broadcast", "write dmac ff:ff:ff:ff:ff:ff"),
         ("ttl 64", "write ip bytes 40 at 22"),
         ("greater 100", "write ip bytes 05dc at 16"),
     ] {
