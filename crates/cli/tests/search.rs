@@ -235,7 +235,7 @@ fn the_loss_at_each_load_goes_down_from_the_most() {
     }
     assert_eq!(got.len(), 5, "20 % is the last: nothing is less by 20 %");
     let page = String::from_utf8(bench.read("page/report.html")).expect("UTF-8");
-    assert!(page.contains("Loss at each load") && page.contains("<td>200000.000</td>"));
+    assert!(page.contains("Loss at each load") && page.contains("<td>200\u{a0}000.000</td>"));
     // A curve with other steps is none to go on from: said is which trial, and by which option.
     let other = bench.run(words(&format!("search {}", line.replace("--frame-loss 20%", "--frame-loss 25%"))));
     let said = "of 64B frame loss at 800kpps for 20ms, where this search has one of 64B frame loss at 750kpps for 20ms: \
@@ -307,12 +307,15 @@ fn a_page_shows_trials_bounds_and_delays() {
     let policer = POLICER.replace("burst 64B", "burst 128B");
     let report = search(&bench, &format!("--dut '{policer}' {options}"));
     let page = String::from_utf8(bench.read("page/report.html")).expect("UTF-8");
+    // Spaces between groups of digits do not break a line.
+    let in_one = page.replace('\u{a0}', "");
     let written: Value = serde_json::from_slice(&bench.read("page/report.json")).expect("JSON");
     assert_eq!(written, report, "all trials are beside the page");
     for (size, name) in ["64B", "128B"].iter().enumerate() {
         let goal = &report["searches"][size]["goals"][0];
         let lower = format!("{:.3}", figure(goal, "/lower_fps"));
-        assert!(page.contains(&format!("<h2>{name}</h2>")) && page.contains(&lower), "{name} {lower}");
+        assert!(page.contains(&format!("<h2>{name}</h2>")) && in_one.contains(&lower), "{name} {lower}");
+        assert!(!page.contains(&lower), "in groups");
         assert!((figure(goal, "/latency/duration_ns") - 2e8).abs() < 0.5);
         assert!(figure(goal, "/latency/delay/p99") >= 0.0);
         assert!(figure(&report, &format!("/searches/{size}/back_to_back/frames")) >= 1.0);

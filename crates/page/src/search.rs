@@ -4,7 +4,7 @@
 use crate::chart::{Axis, Chart, Mark};
 use crate::text::{details, escape, figures, notes, table};
 use crate::{About, document};
-use measure::figures::{digits, thousands, time};
+use measure::figures::{digits, frame_rate, thousands, time};
 
 /// What is drawn of a search.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +99,7 @@ pub fn search(search: &Search, about: &About) -> String {
 }
 
 fn fps(rate: Option<f64>) -> String {
-    rate.map_or("–".to_owned(), |rate| format!("{rate:.3}"))
+    rate.map_or("–".to_owned(), frame_rate)
 }
 
 /// A loss in four digits: goals are far below the hundredth of a percent at which other shares end.
@@ -248,7 +248,7 @@ fn trials(size: &SearchedSize) -> String {
             let counts = trial.flaw.as_ref().map_or("counts".to_owned(), |flaw| format!("does not count: {flaw}"));
             vec![
                 (number + 1).to_string(),
-                format!("{:.3}", trial.load),
+                frame_rate(trial.load),
                 time(trial.duration_ns),
                 thousands(trial.sent),
                 thousands(trial.lost),
@@ -281,6 +281,7 @@ mod tests {
         for text in [
             "loss up to 0.0001 %",
             "<td>0.00008 %</td>",
+            "<td>2 500 000.000</td>",
             "of one size, from 0 ns to 0 ns",
             "below 1 ns are drawn at 1 ns",
             ">2.5</text>",
@@ -318,7 +319,7 @@ mod tests {
             ],
             losses: Some((
                 "DUT-limited",
-                vec![["100 %", "200000.000", "200 000", "76 544", "38.27 %"].map(str::to_owned)],
+                vec![["100 %", "200 000.000", "200 000", "76 544", "38.27 %"].map(str::to_owned)],
             )),
             burst: Some("1 234 frames".into()),
             remarks: vec!["nothing <came> back".into()],
@@ -328,8 +329,8 @@ mod tests {
             .replace('\u{a0}', " ");
         for text in [
             "64B &lt;b&gt;",
-            "<td>123400.000</td>",
-            "<td>124000.500</td>",
+            "<td>123 400.000</td>",
+            "<td>124 000.500</td>",
             "DUT-limited",
             "38.27 %",
             "<td>76 544</td>",

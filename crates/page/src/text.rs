@@ -24,7 +24,8 @@ pub(crate) fn figures(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     for (i, word) in text.split(' ').enumerate() {
         let bare = word.trim_end_matches([',', ';', '.', ':', ')']);
-        let goes_on = UNITS.contains(&bare) || bare.len() == 3 && bare.bytes().all(|byte| byte.is_ascii_digit());
+        let group = bare.split('.').next().unwrap_or_default();
+        let goes_on = UNITS.contains(&bare) || group.len() == 3 && group.bytes().all(|byte| byte.is_ascii_digit());
         if i > 0 {
             kept.push(if goes_on && kept.ends_with(|c: char| c.is_ascii_digit()) { '\u{a0}' } else { ' ' });
         }
@@ -80,6 +81,7 @@ mod tests {
             ("99 806 of 100 972", "99\u{a0}806 of 100\u{a0}972"),
             ("3.2 ms to 3.5 ms, 1 063 (0.01 %)", "3.2\u{a0}ms to 3.5\u{a0}ms, 1\u{a0}063 (0.01\u{a0}%)"),
             ("5 Gbit/s in 7 windows", "5\u{a0}Gbit/s in 7 windows"),
+            ("123 430.584 at 10.584", "123\u{a0}430.584 at 10.584"),
             ("1 byte time", "1 byte time"),
             ("tcp dport 8080 payload \"<i>\"", "tcp dport 8080 payload &quot;&lt;i&gt;&quot;"),
         ] {

@@ -4,7 +4,7 @@ use super::{Search, Searched};
 use crate::output;
 use crate::trials::Measured;
 use engine::search::{Bursts, Curve, Flaw, Goal, Run, Trial};
-use measure::figures::digits;
+use measure::figures::{digits, frame_rate};
 use page::{DrawnTrial, FoundGoal, SearchedSize};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -194,14 +194,14 @@ pub(super) fn trial_words(run: &Run) -> String {
 
 /// Of each load of a curve: the load as a share of the most, in frames/s, frames sent, and those lost; or why the tester
 /// could not tell.
-fn losses(curve: &Curve) -> Vec<[String; 5]> {
+fn losses(curve: &Curve, load: fn(f64) -> String) -> Vec<[String; 5]> {
     let runs = curve.runs();
     // Of a load that was tried several times the last trial decides.
     let last = |n: &usize| runs.get(n + 1).is_none_or(|next| next.trial.load != runs[*n].trial.load);
     let row = |run: &Run| {
         [
             format!("{} %", digits(curve.share(run.trial.load) * 100.0, 4)),
-            format!("{:.3}", fps(run.trial.load)),
+            load(fps(run.trial.load)),
             output::thousands(run.outcome.sent),
             output::thousands(run.outcome.lost),
             match run.flaw {
@@ -252,7 +252,9 @@ pub(super) fn table(searched: &[Searched], goals: &[Goal]) -> String {
                 one.machine.runs().len()
             );
         }
-        for [share, load, sent, lost, loss] in one.curve.iter().flat_map(losses) {
+        for [share, load, sent, lost, loss] in
+            one.curve.iter().flat_map(|curve| losses(curve, |load| format!("{load:.3}")))
+        {
             let _ = writeln!(text, "{:<14}{loss:>9}{load:>18}  lost at {share}: {lost} of {sent}", one.size);
         }
         if let Some(curve) = &one.curve {
@@ -372,7 +374,7 @@ pub(super) fn page(search: &Search, searched: &[Searched], goals: &[Goal]) -> pa
                 flaw: run.flaw.map(|flaw| flaw.name().to_owned()),
             })
             .collect(),
-        losses: one.curve.as_ref().map(|curve| (curve.verdict().name(), losses(curve))),
+        losses: one.curve.as_ref().map(|curve| (curve.verdict().name(), losses(curve, frame_rate))),
         burst: one.bursts.as_ref().map(burst_words),
         remarks: remarks(one),
     };
