@@ -141,7 +141,10 @@ impl DeadlinePacer {
             {
                 answers.hand_over(&mut self.outlet, false);
             }
-            self.outlet.warm();
+            // What was made a moment ago is close to the CPU.
+            if now + Cost::READY < handed {
+                self.outlet.warm();
+            }
         }
         let now = rounds.clock.spin_until(handed.min(rounds.end));
         if now >= handed && self.outlet.waiting() > 0 {

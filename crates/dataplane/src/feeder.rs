@@ -49,6 +49,9 @@ impl<'a> Feeder<'a> {
                 if let Some(departing) = others.last() {
                     shown.publish_split(&rounds.pipeline, elsewhere, departing);
                 }
+                if rounds.tells() {
+                    shown.publish_books(rounds.pipeline.books(), others);
+                }
             }
             rounds.intake.take(now, BURST, elsewhere, &mut rounds.pipeline);
             while !self.ready.is_full()

@@ -73,7 +73,9 @@ struct Placed {
 
 /// A data frame on its way to the port, by its number in the burst.
 struct Data {
-    number: usize,
+    number: u16,
+    /// The stream that its stamp names.
+    stream: Option<u16>,
     length: FrameLen,
     class: u32,
     at: Time,
@@ -269,7 +271,8 @@ impl FillerPacer {
     fn begin<const DIRECT: bool>(&mut self, rounds: &mut Rounds<'_>) {
         let bursts = self.queue.slots() / BURST;
         let start = (rounds.clock.now() + MAKING * self.queue.slots() as u64).min(rounds.end);
-        rounds.begins(start);
+        // The first frame starts at a byte time, which may be the one before: so the time of a run begins there.
+        rounds.begins(self.head(start));
         self.ends = rounds.end;
         while self.ahead.len() < bursts && !self.has_all::<DIRECT>(rounds) {
             self.take_in::<DIRECT>(start, rounds);
@@ -407,9 +410,12 @@ impl FillerPacer {
         let line = self.planner.line();
         let mut left = Tally::default();
         while let Some(data) = under_way.data.get(under_way.first_data)
-            && data.number < under_way.first
+            && usize::from(data.number) < under_way.first
         {
             under_way.first_data += 1;
+            if let Some(stream) = data.stream {
+                self.sent.add(stream);
+            }
             left.add(data.length);
             if !DIRECT {
                 rounds.pipeline.sent(data.class, data.length);
@@ -473,25 +479,22 @@ impl FillerPacer {
     #[inline(always)]
     fn push_data(&mut self, placed: Placed) {
         let Placed { mut frame, length, class, at, position, .. } = placed;
-        if let Some(wall) = self.stamps {
-            self.stamp(&mut frame, wall, position);
-        }
-        let number = self.under_way.number();
-        self.under_way.data.push(Data { number, length, class, at, position });
+        let stream = self.stamps.and_then(|wall| self.stamp(&mut frame, wall, position));
+        let number = self.under_way.number() as u16;
+        self.under_way.data.push(Data { number, stream, length, class, at, position });
         if let Some(line) = &mut self.line {
             line.plan(Planned { at, class, length, position });
         }
         self.under_way.add(position, length.on_wire(), frame);
     }
 
-    /// Writes into a frame when it starts, if it is one that says so.
+    /// Writes into a frame when it starts, if it is one that says so, and gives its stream.
     #[inline(never)]
-    fn stamp(&mut self, frame: &mut Mbuf, wall: u64, position: u64) {
-        if let Some(stamp) = Stamp::of(frame.bytes()) {
-            let start = self.planner.line().time(position);
-            Stamp::set_time(frame.bytes_mut(), wall + start.as_ps() / PS_PER_NS);
-            self.sent.add(stamp.stream);
-        }
+    fn stamp(&self, frame: &mut Mbuf, wall: u64, position: u64) -> Option<u16> {
+        let (stamp, end) = Stamp::find(frame.bytes())?;
+        let time_ns = wall + self.planner.line().time(position).as_ps() / PS_PER_NS;
+        Stamp { time_ns, ..stamp }.write(&mut frame.bytes_mut()[..end]);
+        Some(stamp.stream)
     }
 
     /// Gives the next frame that is made its place.

@@ -257,9 +257,11 @@ impl<'a> Flood<'a> {
 
     /// Tells those who look on; several queues tell the same ones.
     fn tell(&mut self) {
+        self.run.counters.add_drops(&self.books.drops(), &self.told.drops());
         let (came, left) = (self.books.came.since(self.told.came), self.books.left.since(self.told.left));
         self.run.counters.running.store(true, Ordering::Relaxed);
         self.run.counters.came.fetch_add(came.frames, Ordering::Relaxed);
+        self.run.counters.came_bytes.fetch_add(came.bytes, Ordering::Relaxed);
         self.run.counters.left.fetch_add(left.frames, Ordering::Relaxed);
         self.run.counters.left_bytes.fetch_add(left.bytes, Ordering::Relaxed);
         self.told = self.books.clone();

@@ -5,7 +5,6 @@ use engine::slices::Reading;
 use engine::{Departure, Pipeline};
 use measure::{AnsweredTally, DepartureMeter, DropReason, SentStreams, StreamReport};
 use packet::{Answered, Frame, Stamp};
-use std::collections::VecDeque;
 use units::{FrameLen, PS_PER_NS, Span, Time};
 
 /// Bytes that a cache holds together, on most CPUs.
@@ -36,7 +35,7 @@ struct Lane {
     tx: TxQueue,
     /// Frames whose time has come, and what was asked of them.
     burst: Burst,
-    asks: VecDeque<What>,
+    asks: Vec<What>,
 }
 
 /// What a frame is that is handed over.
@@ -51,7 +50,8 @@ struct Ask {
     length: FrameLen,
     class: u32,
     source: Option<u32>,
-    stream: Option<u16>,
+    /// Its stamp, and where that ends.
+    stamp: Option<(Stamp, usize)>,
     /// Of a frame that is followed.
     tag: u32,
     /// When it departed.
@@ -62,7 +62,7 @@ struct Ask {
 
 impl Outlet {
     pub(crate) fn new(queues: Vec<TxQueue>, launch: Option<Launch>) -> Self {
-        let lane = |tx| Lane { tx, burst: Burst::new(), asks: VecDeque::new() };
+        let lane = |tx| Lane { tx, burst: Burst::new(), asks: Vec::with_capacity(BURST) };
         let lanes = queues.into_iter().map(lane).collect();
         Outlet {
             lanes,
@@ -137,18 +137,9 @@ impl Outlet {
             launch.stamp(&mut frame, at, now);
             self.last = self.last.max(at);
         }
-        let stream = self.stamps.and_then(|_| Stamp::of(frame.bytes())).map(|stamp| stamp.stream);
+        let stamp = self.stamps.and_then(|_| Stamp::find(frame.bytes()));
         lane.burst.push(frame).expect("frames are added while there is room");
-        lane.asks.push_back(What::Departure(Ask {
-            at,
-            length,
-            class,
-            source,
-            stream,
-            tag,
-            start: Time::ZERO,
-            handed: None,
-        }));
+        lane.asks.push(What::Departure(Ask { at, length, class, source, stamp, tag, start: Time::ZERO, handed: None }));
         self.waiting += 1;
     }
 
@@ -156,7 +147,7 @@ impl Outlet {
     pub(crate) fn add_answer(&mut self, answered: Answered, frame: Mbuf) {
         let lane = &mut self.lanes[0];
         lane.burst.push(frame).expect("answers are added while there is room");
-        lane.asks.push_back(What::Answer(answered));
+        lane.asks.push(What::Answer(answered));
         self.answers_waiting += 1;
     }
 
@@ -192,7 +183,7 @@ impl Outlet {
         for lane in self.lanes.iter_mut().filter(|lane| !lane.burst.is_empty()) {
             let sent = lane.hand_over(&now, self.launch.is_some(), self.stamps, self.clock.as_ref());
             for what in lane.asks.drain(..sent) {
-                let Ask { at: ask, length, class, source, stream, tag, start, handed } = match what {
+                let Ask { at: ask, length, class, source, stamp, tag, start, handed } = match what {
                     What::Departure(ask) => ask,
                     What::Answer(answered) => {
                         neighbour::count(&mut self.answered, answered);
@@ -202,7 +193,7 @@ impl Outlet {
                 };
                 taken += 1;
                 pipeline.sent(class, length);
-                stream.into_iter().for_each(|stream| self.sent.add(stream));
+                stamp.into_iter().for_each(|(stamp, _)| self.sent.add(stamp.stream));
                 pipeline.departed(class, source, length, ask, start);
                 if tag != 0 {
                     pipeline.sliced(class, tag, ask, handed.map_or(start, |handed| start.max(handed)));
@@ -256,17 +247,18 @@ impl Lane {
         let mut sent = 0;
         while !burst.is_empty() {
             let at = now();
-            for (frame, what) in burst.iter_mut().zip(asks.iter_mut().skip(sent)).take(most) {
+            for (frame, what) in burst.iter_mut().zip(&mut asks[sent..]).take(most) {
                 let What::Departure(ask) = what else { continue };
                 // What a NIC was given in time departs when it was asked to, by all that can be seen here.
                 ask.start = if launched { at.max(ask.at) } else { at };
-                if let (Some(wall), Some(_)) = (wall, ask.stream) {
-                    Stamp::set_time(frame.bytes_mut(), wall + ask.start.as_ps() / PS_PER_NS);
+                if let (Some(wall), Some((stamp, end))) = (wall, ask.stamp) {
+                    let time_ns = wall + ask.start.as_ps() / PS_PER_NS;
+                    Stamp { time_ns, ..stamp }.write(&mut frame.bytes_mut()[..end]);
                 }
             }
             let handed = clock.map(|clock| clock());
             let taken = tx.send_up_to(burst, most);
-            for what in asks.iter_mut().skip(sent).take(taken) {
+            for what in &mut asks[sent..sent + taken] {
                 if let What::Departure(ask) = what {
                     ask.handed = handed;
                 }

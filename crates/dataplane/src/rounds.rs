@@ -43,6 +43,11 @@ impl<'a> Rounds<'a> {
         (now < self.end).then_some(now)
     }
 
+    /// Whether this is one of the few rounds in which those who look on are told.
+    pub(crate) fn tells(&self) -> bool {
+        self.round % 64 == 1
+    }
+
     /// Lets the stages release what is due by `now`. True if there was anything.
     pub(crate) fn wake(&mut self, now: Time) -> bool {
         let due = self.pipeline.deadline().is_some_and(|deadline| deadline <= now);

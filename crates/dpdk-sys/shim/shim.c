@@ -274,7 +274,11 @@ uint32_t shim_pool_in_use(struct rte_mempool *pool) { return rte_mempool_in_use_
 
 int shim_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t count)
 {
-	int rc = rte_pktmbuf_alloc_bulk(pool, into, count);
+	int rc = 0;
+	if (count == 1) /* inlined for one */
+		rc = (into[0] = rte_pktmbuf_alloc(pool)) == NULL ? -ENOENT : 0;
+	else
+		rc = rte_pktmbuf_alloc_bulk(pool, into, count);
 	for (uint32_t i = 0; rc == 0 && i < count; i++)
 		into[i]->hash.fdir.hi = 0; /* SHIM_MBUF_WAITED: DPDK leaves it as it was */
 	return rc;

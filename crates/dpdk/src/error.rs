@@ -204,7 +204,10 @@ impl Error {
 
     /// The last system call's error, with permission told apart.
     pub(crate) fn system(what: impl Into<String>) -> Self {
-        let source = io::Error::last_os_error();
+        Error::of_system(what, io::Error::last_os_error())
+    }
+
+    pub(crate) fn of_system(what: impl Into<String>, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Error::Permission { what: what.into() },
             _ => Error::System { what: what.into(), source },

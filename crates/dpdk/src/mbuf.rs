@@ -134,16 +134,16 @@ impl Mbuf {
 
     /// The frame behind so many zeros, which are written ahead of it. None if there is no room for them, or the frame is
     /// kept elsewhere.
-    pub(crate) fn behind_zeros(&mut self, zeros: usize) -> Option<&[u8]> {
-        if usize::from(self.head().data_off) < zeros || self.is_kept() {
+    pub(crate) fn behind_zeros<const ZEROS: usize>(&mut self) -> Option<&[u8]> {
+        if usize::from(self.head().data_off) < ZEROS || self.is_kept() {
             return None;
         }
         // SAFETY: `data_off` bytes of the buffer are ahead of the frame, and the zeros are no more.
-        let first = unsafe { self.data().sub(zeros) };
+        let first = unsafe { self.data().sub(ZEROS) };
         // SAFETY: they are the frame's owner's alone, to whom we have the only way.
-        unsafe { first.write_bytes(0, zeros) };
+        unsafe { first.cast::<[u8; ZEROS]>().write([0; ZEROS]) };
         // SAFETY: from there to the frame's end all is initialised, see `bytes`.
-        Some(unsafe { std::slice::from_raw_parts(first, zeros + self.len()) })
+        Some(unsafe { std::slice::from_raw_parts(first, ZEROS + self.len()) })
     }
 
     fn data(&self) -> *mut u8 {

@@ -2,8 +2,9 @@ use crate::Result;
 use crate::error::Error;
 use crate::interface::{Interface, set_option, socket};
 use crate::packet_ring::bind_to;
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use std::os::fd::OwnedFd;
 
 /// Sends single frames on a Linux interface, each by one system call that goes past the queueing
 /// discipline: nothing in software on that path does less, so it is the floor to measure others by.
@@ -36,14 +37,10 @@ impl PacketSender {
     /// # Errors
     /// [`Error::System`] for anything but a full queue, as an interface that is down.
     pub fn send(&self, frame: &[u8]) -> Result<bool> {
-        // SAFETY: the kernel reads `len` bytes of the frame.
-        let rc = unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT) };
-        if rc >= 0 {
-            return Ok(true);
-        }
-        match io::Error::last_os_error().raw_os_error() {
-            Some(libc::ENOBUFS | libc::EAGAIN) => Ok(false),
-            _ => Err(Error::system(format!("sending on {}", self.interface))),
+        match send(&self.socket, frame, SendFlags::DONTWAIT) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOBUFS | Errno::AGAIN) => Ok(false),
+            Err(errno) => Err(Error::of_system(format!("sending on {}", self.interface), errno.into())),
         }
     }
 }

@@ -203,7 +203,7 @@ impl TxQueue {
     #[must_use = "frames that were not taken are still in the burst"]
     pub fn send_up_to(&mut self, burst: &mut Burst, most: usize) -> usize {
         let longest = self.max_frame;
-        if longest < usize::from(u16::MAX) && burst.iter().any(|frame| too_long(frame, longest)) {
+        if longest < usize::from(u16::MAX) && burst.iter().take(most).any(|frame| too_long(frame, longest)) {
             self.oversize += burst.retain(|frame| !too_long(frame, longest)) as u64;
         }
         if let Some(calls) = &mut self.calls
@@ -211,18 +211,20 @@ impl TxQueue {
         {
             // What is refused, for want of room or because the interface is down, is tried again; what is too long for
             // its MTU now, the caller leaves out.
-            let mut taken = 0;
-            let refused = burst.iter_mut().take(most).find_map(|frame| match calls.send(frame) {
-                Ok(true) => {
-                    taken += 1;
-                    None
+            let (mut taken, mut refused) = (0, None);
+            for frame in burst.iter_mut().take(most) {
+                match calls.send(frame) {
+                    Ok(true) => taken += 1,
+                    other => {
+                        refused = other.err();
+                        break;
+                    }
                 }
-                refused => Some(refused),
-            });
+            }
             self.refusals = if taken == 0 { self.refusals.wrapping_add(1) } else { 0 };
             // Nobody says when the other end of a veth pair gets a smaller MTU: it looks like a full queue, for ever.
             let stuck = self.refusals > 0 && self.refusals.is_multiple_of(LOOK_AT_LINK);
-            if (stuck || refused.is_some_and(|refused| refused.is_err_and(|error| error.is_too_long())))
+            if (stuck || refused.is_some_and(|error| error.is_too_long()))
                 && let Some(interface) = &self.port.interface
             {
                 self.port.max_frame.follow(interface.index);

@@ -1,9 +1,10 @@
 use crate::error::Error;
 use crate::{Mbuf, Result};
 use packet::Frame;
+use rustix::io::Errno;
 use std::ffi::CStr;
 use std::fs::{self, File};
-use std::io::{ErrorKind, IoSlice, Write};
+use std::io::IoSlice;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Sends single frames into a TAP device that DPDK has made, each by one `write`. DPDK's driver has the kernel gather
@@ -13,8 +14,8 @@ pub(crate) struct TapSender {
     /// A queue of the device, which is the driver's too.
     queue: File,
     interface: String,
-    /// So many bytes go ahead of a frame.
-    header: usize,
+    /// The device takes a header ahead of each frame.
+    has_header: bool,
 }
 
 /// Flags, and the EtherType, which a TAP takes from the frame.
@@ -24,7 +25,7 @@ impl TapSender {
     /// A sender by a queue of the device that this process has under that name. `None` where there is none whose frames
     /// may be written as they are.
     pub(crate) fn open(interface: &str) -> Result<Option<TapSender>> {
-        let Some(header) = header_of(interface) else { return Ok(None) };
+        let Some(has_header) = has_header(interface) else { return Ok(None) };
         let failed = || Error::system("looking for the queues of a TAP device");
         for entry in fs::read_dir("/proc/self/fd").map_err(|_| failed())? {
             let entry = entry.map_err(|_| failed())?;
@@ -38,7 +39,7 @@ impl TapSender {
             // The driver has one that is detached besides, to keep the device.
             let Some((name, false)) = device_of(&queue) else { continue };
             if name == interface {
-                return Ok(Some(TapSender { queue, interface: name, header }));
+                return Ok(Some(TapSender { queue, interface: name, has_header }));
             }
         }
         Ok(None)
@@ -49,28 +50,30 @@ impl TapSender {
     /// # Errors
     /// [`Error::System`] for what trying again does not mend.
     pub(crate) fn send(&mut self, frame: &mut Mbuf) -> Result<bool> {
-        let written = match frame.behind_zeros(self.header) {
-            Some(bytes) => self.queue.write(bytes),
-            None => {
-                let header = IoSlice::new(&[0; PACKET_INFORMATION][..self.header]);
-                self.queue.write_vectored(&[header, IoSlice::new(frame.bytes())])
-            }
+        // Past libc, in whose calls other threads may cancel this one: two locked operations each.
+        let written = if !self.has_header {
+            rustix::io::write(&self.queue, frame.bytes())
+        } else if let Some(bytes) = frame.behind_zeros::<PACKET_INFORMATION>() {
+            rustix::io::write(&self.queue, bytes)
+        } else {
+            let header = IoSlice::new(&[0; PACKET_INFORMATION]);
+            rustix::io::writev(&self.queue, &[header, IoSlice::new(frame.bytes())])
         };
         match written {
             Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::EIO) => Ok(false),
-            Err(_) => Err(Error::system(format!("sending to {}", self.interface))),
+            Err(Errno::AGAIN | Errno::IO) => Ok(false),
+            Err(error) => Err(Error::of_system(format!("sending to {}", self.interface), error.into())),
         }
     }
 }
 
-/// How many bytes go ahead of a frame to a TAP device, by the namespace that /sys shows; `None` where frames need more
-/// than zeros there, or the device is not to be seen.
-fn header_of(interface: &str) -> Option<usize> {
+/// Whether a header goes ahead of each frame to a TAP device, by the namespace that /sys shows; `None` where it is not one
+/// of zeros, or the device is not to be seen.
+fn has_header(interface: &str) -> Option<bool> {
     let flags = fs::read_to_string(format!("/sys/class/net/{interface}/tun_flags")).ok()?;
     let flags = i32::from_str_radix(flags.trim().strip_prefix("0x")?, 16).ok()?;
     let plain = flags & libc::IFF_VNET_HDR == 0;
-    plain.then_some(if flags & libc::IFF_NO_PI == 0 { PACKET_INFORMATION } else { 0 })
+    plain.then_some(flags & libc::IFF_NO_PI == 0)
 }
 
 /// The TAP device that an open queue is of, and whether the queue is detached from it.

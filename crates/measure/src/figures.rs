@@ -45,6 +45,13 @@ pub fn thousands(n: u64) -> String {
     grouped
 }
 
+/// Frames a second to a thousandth, as rates are set.
+#[must_use]
+pub fn frame_rate(rate: f64) -> String {
+    let millis = (rate * 1e3).round() as u64;
+    format!("{}.{:03}", thousands(millis / 1_000), millis % 1_000)
+}
+
 /// So many of what has this name, which takes an s: 1 frame, 2 frames.
 #[must_use]
 pub fn counted(n: u64, one: &str) -> String {

@@ -33,6 +33,17 @@ impl Moments {
         if value == self.origin {
             return;
         }
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        // Most values come alone and are close to the first one: its square has 64 bits.
+        if let (1, Some(shifted)) = (n, value.checked_sub(self.origin).and_then(|shifted| i32::try_from(shifted).ok()))
+        {
+            let square = i64::from(shifted) * i64::from(shifted);
+            let (squares, over) = self.squares.overflowing_add(square.unsigned_abs().into());
+            (self.squares, self.beyond) = (squares, self.beyond + u64::from(over));
+            self.sum += i128::from(shifted);
+            return;
+        }
         let shifted = i128::from(value) - i128::from(self.origin);
         self.sum += shifted * i128::from(n);
         let square = shifted.unsigned_abs() * shifted.unsigned_abs();
@@ -43,8 +54,6 @@ impl Moments {
             self.beyond += u64::from(over);
         }
         self.beyond += (high >> 64) as u64;
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
     }
 
     /// How many values.
@@ -132,6 +141,23 @@ mod tests {
         for moments in [moments, at_once] {
             assert!((moments.deviation() / expected - 1.0).abs() < 1e-9, "{}", moments.deviation());
         }
+    }
+
+    #[test]
+    fn what_is_close_and_what_is_far_are_summed_alike() {
+        let edge = 1_i64 << 31;
+        let offs = [0, 1, -1, edge - 1, edge, edge + 1, -edge, -edge - 1, i64::MAX / 2, i64::MIN / 2];
+        let (mut one_by_one, mut in_pairs) = (Moments::default(), Moments::default());
+        for off in offs {
+            for _ in 0..2 {
+                one_by_one.add(7 + off);
+            }
+            in_pairs.add_many(7 + off, 2);
+        }
+        let figures = |of: &Moments| (of.count, of.sum, of.squares, of.beyond, of.min, of.max);
+        assert_eq!(figures(&one_by_one), figures(&in_pairs));
+        let sum: i128 = offs.iter().map(|off| 2 * i128::from(*off)).sum();
+        assert_eq!((one_by_one.sum, one_by_one.count), (sum, 20));
     }
 
     #[test]

@@ -81,22 +81,29 @@ pub struct IpdvReport {
 
 /// Frames sent of each stream.
 #[derive(Clone, Debug, Default)]
-pub struct SentStreams(BTreeMap<u16, u64>);
+pub struct SentStreams(Vec<u64>);
 
 impl SentStreams {
     /// A frame of `stream` was sent.
     #[inline]
     pub fn add(&mut self, stream: u16) {
-        *self.0.entry(stream).or_default() += 1;
+        let stream = usize::from(stream);
+        if stream >= self.0.len() {
+            self.0.resize(stream + 1, 0);
+        }
+        self.0[stream] += 1;
     }
 
     /// A report that says how many were sent, and no more.
     #[must_use]
     pub fn report(&self) -> Vec<StreamReport> {
-        self.0
-            .iter()
-            .map(|(stream, sent)| StreamReport { stream: *stream, sent: Some(*sent), received: None })
-            .collect()
+        let sent = self.0.iter().enumerate().filter(|(_, sent)| **sent > 0);
+        let report = |(stream, sent): (usize, &u64)| StreamReport {
+            stream: stream as u16, // as it was when it was added
+            sent: Some(*sent),
+            received: None,
+        };
+        sent.map(report).collect()
     }
 }
 

@@ -47,17 +47,20 @@ impl Stamp {
     /// padding or a trailer, does not hide it.
     #[must_use]
     pub fn of(frame: &[u8]) -> Option<Stamp> {
-        Stamp::at_end(frame).or_else(|| Stamp::at_end(&frame[..content_end(frame)?]))
+        Stamp::find(frame).map(|(stamp, _)| stamp)
     }
 
-    /// Sets the time of departure of a frame that is known to be stamped.
+    /// As [`of`](Stamp::of), with where the stamp ends.
+    #[must_use]
+    pub fn find(frame: &[u8]) -> Option<(Stamp, usize)> {
+        let behind = |end: usize| Stamp::at_end(&frame[..end]).map(|stamp| (stamp, end));
+        behind(frame.len()).or_else(|| behind(content_end(frame)?))
+    }
+
+    /// Sets the time of departure of a frame, if it is stamped.
     #[inline]
     pub fn set_time(frame: &mut [u8], time_ns: u64) {
-        let found = match Stamp::at_end(frame) {
-            Some(stamp) => Some((stamp, frame.len())),
-            None => content_end(frame).and_then(|end| Some((Stamp::at_end(&frame[..end])?, end))),
-        };
-        if let Some((stamp, end)) = found {
+        if let Some((stamp, end)) = Stamp::find(frame) {
             Stamp { time_ns, ..stamp }.write(&mut frame[..end]);
         }
     }

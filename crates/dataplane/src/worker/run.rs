@@ -250,7 +250,7 @@ impl Worker {
                     let tells = tell_waits(&mut output_rx);
                     stages.pipeline.slice_from_port(tells);
                 }
-                Some(Back::new(std::mem::take(&mut output_rx), tx, stages_back, run.clock))
+                Some(Back::new(std::mem::take(&mut output_rx), tx, stages_back, run.clock, run.counters.back.clone()))
             }
             _ => None,
         };
