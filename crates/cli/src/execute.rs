@@ -1,6 +1,6 @@
 //! Runs plans and ends with the report: virtual or live, one pipeline or several.
 
-use crate::commands::Common;
+use crate::commands::{Common, NO_STATS};
 use crate::decisions::{self, DecisionFile};
 use crate::files::{self, Listed};
 use crate::limits;
@@ -121,6 +121,9 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     let folder = request.common.page_folder()?;
     say_what_is_not_stamped(request)?;
     let virtual_clock = request.pipelines.iter().all(is_virtual);
+    if virtual_clock && request.common.stats.is_some() {
+        return Err(Failure::new(NO_STATS));
+    }
     let by_user = match &request.by_user {
         Some(path) => {
             // A file that is read must not be emptied before that is found out.

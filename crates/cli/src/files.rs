@@ -142,7 +142,10 @@ impl Files for Listed {
 /// Outputs have a place, and no file is written twice, or read and written.
 pub(crate) fn check(request: &Request) -> Result<(), Failure> {
     let mut inputs: Vec<&Path> = request.read.iter().map(PathBuf::as_path).collect();
-    let mut outputs: Vec<&Path> = request.decisions.iter().chain(&request.by_user).map(PathBuf::as_path).collect();
+    let mut outputs: Vec<&Path> = Vec::new();
+    outputs.extend(
+        [&request.decisions, &request.by_user, &request.common.stats].into_iter().flatten().map(PathBuf::as_path),
+    );
     for plan in &request.pipelines {
         match &plan.source {
             SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),

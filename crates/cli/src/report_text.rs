@@ -100,6 +100,9 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
 fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     let tally = |tally: &Tally| format!("{}, {} B with FCS", counted(tally.frames, "frame"), thousands(tally.bytes));
     writeln!(out, "  in        {}", tally(&report.came))?;
+    if let Some(left_out) = &report.left_out {
+        writeln!(out, "  left out  {}: in no other figure", tally(left_out))?;
+    }
     writeln!(out, "  out       {}", tally(&report.left))?;
     for (reason, frames) in report.drops.iter() {
         writeln!(out, "  dropped   {}: {} ({})", counted(frames, "frame"), reason.name(), reason.meaning())?;

@@ -66,6 +66,11 @@ fn elsewhere(error: &clap::Error) -> Option<String> {
             format!("write --out {taken} for a port")
         });
     }
+    if command == "measure" && !taken.starts_with('-') {
+        return Some(
+            "write --pcap FILE, --in PORT, or --only 'udp dport 53' for a filter, with the words of classes".into(),
+        );
+    }
     remedy(words, taken)
 }
 
@@ -123,12 +128,11 @@ const EMULATE: [(&[&str], &str); 6] = [
 ];
 
 /// Words of those who capture.
-const MEASURE: [(&[&str], &str); 2] = [
-    (
-        &["--filter", "-f"],
-        "all that arrives is measured: take a part of what --write FILE keeps, as by tshark -r FILE -Y udp -w PART",
-    ),
+const MEASURE: [(&[&str], &str); 4] = [
+    (&["--filter", "-f", "-Y", "--class", "--match"], "write --only 'udp dport 53', with the words of classes"),
     (&["--out", "-w"], "write --write FILE"),
+    (&["-r"], "write --pcap FILE"),
+    (&["-i"], "write --in eth0"),
 ];
 
 /// Options of tcpreplay, tcprewrite, TRex and generators of packets.
@@ -170,7 +174,8 @@ const LIMIT: [(&[&str], &str); 6] = [
 ];
 
 /// Words of other searches.
-const SEARCH: [(&[&str], &str); 6] = [
+const SEARCH: [(&[&str], &str); 7] = [
+    (&["--stats"], "write --trials FILE, which has a line of JSON for each trial as it ends"),
     (&["--duration", "--trial-duration", "-t"], "write --trial 10s"),
     (&["--rate", "--max-rate"], "write --max 1Mpps for the most load"),
     (&["--min-rate"], "write --min 1kpps"),

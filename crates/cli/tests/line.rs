@@ -8,6 +8,7 @@ mod common;
 
 use common::{Bench, Listed};
 use serde_json::Value;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A line takes two cores: one test at a time.
@@ -219,6 +220,37 @@ fn the_time_of_a_run_is_the_lines() {
         assert!((count * 9 / 10..=count + 1).contains(&number(&report, "/out/frames")), "{line} {gap}: {report}");
         assert!(begin.elapsed() >= std::time::Duration::from_millis(195), "{line} {gap}");
     }
+}
+
+/// Wherever between two byte times the clock was when the line began.
+#[test]
+fn a_frame_that_is_due_when_the_time_is_up_is_not_sent() {
+    let (bench, _turn) = alone();
+    for more in [&[][..], &["--class", "other = dport 9"]] {
+        for _ in 0..12 {
+            let words = ["gen", "--out", "line:1G", "--stream", STREAM, "--gap", "1ms", "--duration", "10ms"];
+            let report = bench.report(words.iter().chain(more));
+            assert!((1..=10).contains(&number(&report, "/out/frames")), "{report}");
+        }
+    }
+}
+
+#[test]
+fn what_was_stamped_and_did_not_leave_was_not_sent() {
+    let (bench, _turn) = alone();
+    // Data and a filler by turns, and half of the queue in a burst of which a part waits for room.
+    let words = ["gen", "--out", "line:10M,slots=64", "--stream", "udp 10.0.0.1:1 > 10.0.0.2:2 size 1518B"];
+    let output = Command::new("timeout")
+        .args(["--preserve-status", "-s", "INT", "1", env!("CARGO_BIN_EXE_netlathe")])
+        .args(words)
+        .args(["--rate", "9Mbps", "--json"])
+        .current_dir(bench.path(""))
+        .output()
+        .expect("timeout is there");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let report = &report["pipelines"][0];
+    assert!(number(report, "/out/frames") > 0);
+    assert_eq!(number(report, "/streams/0/sent"), number(report, "/out/frames"), "{report}");
 }
 
 #[test]

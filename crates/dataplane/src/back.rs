@@ -1,8 +1,10 @@
+use crate::counters::Counters;
 use dpdk::{Burst, Mbuf, RxQueue, TscClock, TxQueue};
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use measure::{DepartureMeter, DropReason, PipelineReport, ReturnReport};
 use packet::Frame;
+use std::sync::Arc;
 use units::{FrameLen, Span, Time};
 
 /// The way back: from the output port to the input port, at once and unchanged, or through stages of
@@ -21,6 +23,9 @@ pub(crate) struct Back {
     /// Frames that the input did not take yet, when they were due and how long they are.
     burst: Burst,
     asks: Vec<(Time, u32, FrameLen, u32)>,
+    /// Those who look on see it there, now and then.
+    shown: Option<Arc<Counters>>,
+    round: u64,
 }
 
 /// Stages of the way back.
@@ -32,7 +37,13 @@ pub(crate) struct BackStages {
 }
 
 impl Back {
-    pub(crate) fn new(queues: Vec<RxQueue>, tx: TxQueue, stages: Option<BackStages>, clock: TscClock) -> Self {
+    pub(crate) fn new(
+        queues: Vec<RxQueue>,
+        tx: TxQueue,
+        stages: Option<BackStages>,
+        clock: TscClock,
+        shown: Option<Arc<Counters>>,
+    ) -> Self {
         let (pipeline, direction, limit) = match stages {
             Some(BackStages { name, pipeline, window, limit }) => {
                 (pipeline, Some((name, DepartureMeter::new(None, None, window))), limit)
@@ -44,7 +55,20 @@ impl Back {
             }
         };
         let (received, burst) = (Burst::new(), Burst::new());
-        Back { queues, turn: 0, clock, tx, pipeline, direction, limit, received, burst, asks: Vec::new() }
+        Back {
+            queues,
+            turn: 0,
+            clock,
+            tx,
+            pipeline,
+            direction,
+            limit,
+            received,
+            burst,
+            asks: Vec::new(),
+            shown,
+            round: 0,
+        }
     }
 
     /// Gives each direction what stages of the other one answer with, as if it had come there; the forward
@@ -62,6 +86,12 @@ impl Back {
     /// nothing, nothing more is read: the driver's ring is the queue, and what it loses is in its own
     /// counters. Gives how many frames were touched.
     pub(crate) fn carry(&mut self, mut now: Time, most: usize) -> usize {
+        if self.round.is_multiple_of(64)
+            && let Some(shown) = &self.shown
+        {
+            shown.publish(&self.pipeline);
+        }
+        self.round += 1;
         let mut came = 0;
         if self.burst.is_empty() {
             let longest = self.queues[self.turn].longest_whole();

@@ -1,6 +1,7 @@
 use dpdk::Mbuf;
 use engine::Pipeline;
-use measure::DepartureMeter;
+use measure::{Books, DepartureMeter, DropReason, Drops};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What a run has done so far, for those who look on. Each figure is whole by itself; they are not of
@@ -11,6 +12,10 @@ pub struct Counters {
     pub running: AtomicBool,
     /// Frames that came in.
     pub came: AtomicU64,
+    /// Their bytes, FCS included.
+    pub came_bytes: AtomicU64,
+    /// Copies that were made of them.
+    pub copies: AtomicU64,
     /// Frames that left.
     pub left: AtomicU64,
     /// Their bytes, FCS included.
@@ -28,9 +33,51 @@ pub struct Counters {
     /// Frames that left or were dropped, less copies that were made: the part of a pipeline that counts
     /// here has so many fewer than it was given. Wraps below zero.
     pub gone: AtomicU64,
+    /// Frames that were dropped: by reason, and all together.
+    drops: [AtomicU64; DropReason::ALL.len()],
+    dropped: AtomicU64,
+    /// The same of the way back, if anybody wants to look at that; `running` once there is one.
+    pub back: Option<Arc<Counters>>,
 }
 
 impl Counters {
+    /// Counters that are told of the way back, too.
+    #[must_use]
+    pub fn of_both_ways() -> Self {
+        Counters { back: Some(Arc::default()), ..Counters::default() }
+    }
+
+    /// The reasons for which frames were dropped, and how many for each.
+    pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> {
+        let each = DropReason::ALL.iter().zip(&self.drops);
+        each.map(|(reason, frames)| (*reason, frames.load(Ordering::Relaxed))).filter(|(_, frames)| *frames > 0)
+    }
+
+    /// Tells what was copied and dropped here and in `parts` behind it. Drops are seldom: else one figure is looked at.
+    pub(crate) fn publish_books(&self, books: &Books, parts: &[Counters]) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let copies = books.copies + parts.iter().map(|part| load(&part.copies)).sum::<u64>();
+        self.copies.store(copies, Ordering::Relaxed);
+        let drops = books.drops();
+        let dropped = drops.total() + parts.iter().map(|part| load(&part.dropped)).sum::<u64>();
+        if dropped != load(&self.dropped) {
+            for (number, reason) in DropReason::ALL.iter().enumerate() {
+                let behind = parts.iter().map(|part| load(&part.drops[number])).sum::<u64>();
+                self.drops[number].store(drops.of(*reason) + behind, Ordering::Relaxed);
+            }
+            self.dropped.store(dropped, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells what one of several queues dropped since `earlier`.
+    pub(crate) fn add_drops(&self, drops: &Drops, earlier: &Drops) {
+        if drops.total() != earlier.total() {
+            for (counter, reason) in self.drops.iter().zip(DropReason::ALL) {
+                counter.fetch_add(drops.of(*reason) - earlier.of(*reason), Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Tells how late it was so far: takes too long to be done between any two departures.
     pub(crate) fn publish_lateness(&self, meter: &DepartureMeter) {
         let (median, max) = meter.lateness_so_far();
@@ -42,8 +89,10 @@ impl Counters {
     pub(crate) fn publish(&self, pipeline: &Pipeline<Mbuf>) {
         self.running.store(true, Ordering::Relaxed);
         let books = pipeline.books();
+        self.publish_books(books, &[]);
         for (counter, value) in [
             (&self.came, books.came.frames),
+            (&self.came_bytes, books.came.bytes),
             (&self.left, books.left.frames),
             (&self.left_bytes, books.left.bytes),
             (&self.depth, pipeline.held()),
@@ -58,7 +107,9 @@ impl Counters {
     /// Tells how far a run is whose frames are received here and depart on another thread, which tells
     /// of itself by `departing` and has `elsewhere` of them.
     pub(crate) fn publish_split(&self, receiving: &Pipeline<Mbuf>, elsewhere: u64, departing: &Counters) {
-        self.came.store(receiving.books().came.frames, Ordering::Relaxed);
+        let came = receiving.books().came;
+        self.came.store(came.frames, Ordering::Relaxed);
+        self.came_bytes.store(came.bytes, Ordering::Relaxed);
         self.depth.store(receiving.held() + elsewhere, Ordering::Relaxed);
         for (shown, told) in [
             (&self.left, &departing.left),

@@ -35,12 +35,15 @@ impl Report {
 pub struct PipelineReport {
     /// Its name.
     pub name: String,
-    /// Of a class: which frames are of it; absent for the default class.
+    /// Of a class: which frames are of it; absent for the default class. Of a receiver: which were to be measured.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// Frames that came in.
     #[serde(rename = "in")]
     pub came: Tally,
+    /// Frames that came to a receiver and were not to be measured: in no other figure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<Tally>,
     /// Frames that left, without fillers.
     #[serde(rename = "out")]
     pub left: Tally,

@@ -280,6 +280,13 @@ fn accounting(report: &PipelineReport) -> String {
             thousands(answers.held)
         ));
     }
+    if let Some((rule, left_out)) = report.rule.as_ref().zip(report.left_out) {
+        notes.push(format!(
+            "Measured were frames that meet “{rule}” only. Left out, and in no figure here: {}, {} B.",
+            counted(left_out.frames, "frame"),
+            thousands(left_out.bytes)
+        ));
+    }
     if let Some(flow) = &report.flow {
         notes.push(format!(
             "Lost by the kernel before they were counted: {}. With unfinished checksums: {}. Longer than the MTU: {}.",

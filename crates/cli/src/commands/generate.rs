@@ -22,6 +22,7 @@ Examples:
       --stream 'udp [2001:db8::1]:1 > [2001:db8::2]:53 size 100B dscp ef' --rate 1Gbps --duration 10s
   netlathe gen --out eth0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80' \\
       --class 'dns = dport 53' --rate dns=1kpps --rate 100kpps --duration 10s
+  netlathe gen --out eth0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --rate 100kpps --duration 1h --stats figures.jsonl
   netlathe gen --out eth0 --gateway 10.0.0.254 --stream 'udp 10.0.0.1-10.0.0.9:1000 > 10.9.0.1:9' --rate 10kpps --duration 10s
   netlathe gen --out eth0 --pcap day.pcap --speed 2 --rewrite 'dst 48.0.0.0/8 > 10.99.204.8, dmac 44:ec:ce:c1:a8:20'
 

@@ -1,4 +1,6 @@
-use super::Common;
+mod only;
+
+use super::{Common, NO_STATS};
 use crate::execute::{self, Outcome};
 use crate::files::{self, Listed};
 use crate::output::{self, Failure};
@@ -7,7 +9,10 @@ use crate::resolution;
 use crate::stop::Stop;
 use engine::schedules::Ask;
 use engine::schedules::laws::{Law, Placed};
-use measure::{Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, StreamMeter, Timeline};
+use measure::{
+    Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, StreamMeter, Tally, Timeline,
+};
+use only::Only;
 use packet::{Frame, HeapFrame, Stamp};
 use page::Verdict;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
@@ -31,12 +36,17 @@ netlathe measure --in <PORT> [OPTIONS]
 Examples:
   netlathe measure --pcap out.pcap --expect 'fixed 10us'
   netlathe measure --pcap out.pcap --expect 'chi2 df 6 in 80us..120us'
+  netlathe measure --pcap out.pcap --only 'udp dport 2000' --expect 'fixed 10us'
   netlathe measure --in if:eth0 --duration 10s --write seen.pcap --json
   netlathe measure --host eth0,eth1 --duration 10s
 
 --expect is missed (status 1) when the mean or the rate is off by more than --tolerance, when less
 than 90 % of the gaps are within 1 µs of a fixed gap, or when gaps of the law that is expected would
 be so far from it less than once in 10 000 times (p < 1e-4).
+
+--only takes the rules of classes: tcp udp icmp arp ip ip6 vlan, src A, dst A, host A, sport P, dport P,
+port P, dscp D, flags F, dmac MAC, smac MAC, bytes HEX at N. Side by side they hold together; or begins an
+alternative, not turns the next one round. The report says how many frames were left out.
 
 --host takes no frame: it reads the counters of this machine's kernel and drivers while another
 program receives, and says how many frames came, where some were lost (wire, ring, softnet,
@@ -50,11 +60,14 @@ pub(crate) struct Measure {
     pcap: Option<PathBuf>,
     /// Interfaces of this machine to watch by the kernel's counters, while something else receives
     #[arg(long, value_name = "INTERFACE,…", value_delimiter = ',', conflicts_with_all =
-        ["input", "pcap", "write", "count", "expect", "tolerance", "folder", "cores", "seed", "window"])]
+        ["input", "pcap", "only", "stats", "write", "count", "expect", "tolerance", "folder", "cores", "seed", "window"])]
     host: Option<Vec<String>>,
     /// With --host: how often to look, and to say a line on a terminal [default: 1s]
     #[arg(long, value_name = "TIME", conflicts_with_all = ["input", "pcap"], value_parser = parse_interval, allow_hyphen_values = true)]
     interval: Option<Span>,
+    /// Measure, count and write only frames that meet this rule, as a class has it: 'udp dport 53', 'src 10.0.0.0/8 not arp'
+    #[arg(long, value_name = "RULE")]
+    only: Option<String>,
     /// Write what arrives to a capture
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -127,6 +140,8 @@ fn gap_after(expected: &Ask, length: FrameLen) -> Option<Span> {
 
 /// Measures frames as they are given.
 pub(crate) struct Receiver {
+    /// Which frames are measured, if not all.
+    only: Option<Only>,
     expected: Option<Ask>,
     gaps: GapMeter,
     conformance: ConformanceMeter,
@@ -140,8 +155,9 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    fn new(expected: Option<Ask>, law: Option<Placed>, window: Span) -> Self {
+    fn new(only: Option<Only>, expected: Option<Ask>, law: Option<Placed>, window: Span) -> Self {
         Receiver {
+            only,
             gaps: GapMeter::new(expected.as_ref().and_then(Ask::fixed_gap), None).at_hand(),
             expected,
             conformance: ConformanceMeter::new(None).at_hand(),
@@ -152,6 +168,11 @@ impl Receiver {
             books: Books::default(),
             last: None,
         }
+    }
+
+    /// Whether a frame is to be measured, without FCS and with its tags; one that is not counts as left out.
+    pub(crate) fn takes(&mut self, frame: &[u8], length: FrameLen) -> bool {
+        self.only.as_mut().is_none_or(|only| only.takes(frame, length))
     }
 
     pub(crate) fn record(&mut self, start: Time, length: FrameLen) {
@@ -179,6 +200,17 @@ impl Receiver {
         true
     }
 
+    /// What came and was measured.
+    #[cfg(feature = "live")]
+    pub(crate) fn came(&self) -> Tally {
+        self.books.came
+    }
+
+    /// What came besides, if a rule says what is measured.
+    pub(crate) fn left_out(&self) -> Option<Tally> {
+        self.only.as_ref().map(Only::left_out)
+    }
+
     pub(crate) fn frames(&self) -> u64 {
         self.books.came.frames
     }
@@ -194,6 +226,8 @@ impl Receiver {
     fn report(&self) -> PipelineReport {
         PipelineReport {
             name: "measure".into(),
+            rule: self.only.as_ref().map(Only::rule),
+            left_out: self.left_out(),
             came: self.books.came,
             left: self.books.left,
             drops: self.books.drops(),
@@ -232,14 +266,14 @@ impl Measure {
         if self.common.cores.is_some() {
             return Err(Failure::new("--cores: measure receives on one thread: write taskset -c 2 netlathe measure …"));
         }
-        let (port, expected) = self.read()?;
+        let (port, expected, only) = self.read()?;
         let folder = self.common.page_folder()?;
         let stop = Stop::on_signals()?;
         let law = match &expected {
             Some(Ask::Law(law)) => Some(law.place().map_err(Failure::new)?),
             _ => None,
         };
-        let mut receiver = Receiver::new(expected.clone(), law, self.common.window);
+        let mut receiver = Receiver::new(only, expected.clone(), law, self.common.window);
         let reception = Reception {
             common: &self.common,
             write: self.write.as_deref(),
@@ -256,6 +290,7 @@ impl Measure {
             }
         };
         let mut report = receiver.report();
+        say_if_none_met(&report);
         report.flow = outcome.reports.pop().and_then(|partial| partial.flow);
         if let Some(Ask::Gap(gap)) = expected {
             resolution::warn(&mut outcome.limits, resolution::of_stamps(gap).as_slice());
@@ -270,7 +305,7 @@ impl Measure {
     }
 
     /// Reads where frames come from and what is expected of them; refuses to overwrite what is read.
-    fn read(&self) -> Result<(PortSpec, Option<Ask>), Failure> {
+    fn read(&self) -> Result<(PortSpec, Option<Ask>, Option<Only>), Failure> {
         let mut problems = Problems::default();
         let port = match (&self.input, &self.pcap) {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
@@ -287,10 +322,23 @@ impl Measure {
         if let Some(why) = expected.as_ref().and_then(not_comparable) {
             problems.add(&scenario::Origin::Option("--expect"), why);
         }
+        let only = self.only.as_ref().and_then(|rule| problems.read(&Text::option("--only", rule.clone()), str::parse));
         let port = problems.unless_any(port).map_err(Failure::new)?;
         let mut read = listed.into_paths();
         if let PortSpec::Pcap(path) = &port {
             read.push(path.clone());
+        }
+        if self.common.stats.is_some() && matches!(port, PortSpec::Pcap(_)) {
+            return Err(Failure::new(NO_STATS));
+        }
+        if let Some(stats) = &self.common.stats
+            && let Some(other) =
+                self.write.iter().chain(&self.common.report_files()).chain(&read).find(|path| files::same(path, stats))
+        {
+            return Err(Failure::new(format!(
+                "--stats: {} would be overwritten while it is in use: name another file",
+                other.display()
+            )));
         }
         if let Some(write) = self.write.as_ref().filter(|write| read.iter().any(|path| files::same(path, write))) {
             return Err(Failure::new(format!(
@@ -298,7 +346,7 @@ impl Measure {
                 write.display()
             )));
         }
-        Ok((port, expected))
+        Ok((port, expected, only))
     }
 
     /// Why the expectation is missed, if it is.
@@ -328,6 +376,15 @@ impl Measure {
         }
         let near = gap.error.as_ref().map(|error| error.shares.within_1us).filter(|share| *share < 0.9);
         near.map(|share| format!("{:.2} % of the gaps are within 1 µs, 90 % are wanted", share * 100.0))
+    }
+}
+
+/// A rule that no frame met is often another one than was meant.
+fn say_if_none_met(report: &PipelineReport) {
+    let Some((rule, left_out)) = report.rule.as_ref().zip(report.left_out) else { return };
+    if report.came.frames == 0 && left_out.frames > 0 {
+        let came = output::counted(left_out.frames, "frame");
+        output::note(format!("--only: {came} came, none of which meets '{rule}': all were left out"));
     }
 }
 
@@ -374,15 +431,18 @@ fn from_capture(
         if receiver.frames() >= reception.count || stop.asked() {
             break;
         }
+        if progress.is_due() {
+            progress.say(0, receiver.so_far(progress.passed()));
+        }
         source.take(&mut frame);
+        if !receiver.takes(frame.bytes(), frame.length()) {
+            continue;
+        }
         receiver.record(arrival, frame.length());
         uncut.add(frame.length());
         let arrived_ns = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
         let is_cut = (frame.bytes().len() as u32) < frame.original();
         cut += u64::from(!receiver.record_stamp(frame.bytes(), arrived_ns) && is_cut);
-        if progress.is_due() {
-            progress.say(0, receiver.so_far(progress.passed()));
-        }
         if let Some(writer) = &mut writer {
             failure = writer.write(arrived_ns, frame.bytes(), frame.original()).err().map(Failure::new);
             if failure.is_some() {

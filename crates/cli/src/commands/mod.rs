@@ -101,6 +101,12 @@ pub(crate) struct Common {
     /// Show progress on a terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
     pub(crate) progress: String,
+    /// Write how far a live run is to FILE, a JSON object on a line for each --stats-every; a named pipe goes, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<std::path::PathBuf>,
+    /// How often --stats writes a line
+    #[arg(long, value_name = "TIME", default_value = "1s", requires = "stats", value_parser = parse_every, allow_hyphen_values = true)]
+    pub(crate) stats_every: units::Span,
     /// CPUs for live pipelines, as 2,3 or 2-5. One for each keeps it there; with two, three or four each
     /// has a part: receiving, classes, stages, departures, the last of which are on the last CPU
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
@@ -130,6 +136,10 @@ impl Common {
         self.folder.iter().flat_map(|folder| crate::page_folder::FILES.map(|file| folder.join(file))).collect()
     }
 }
+
+/// Why there are no figures to look at while captures are read.
+pub(crate) const NO_STATS: &str = "--stats: files go through as fast as they can be read, with nothing to look on at: leave it out, the report \
+                                   has it all; it is for live ports";
 
 /// What is asked of departures.
 #[derive(clap::Args)]
@@ -235,6 +245,15 @@ pub(crate) fn parse_sampling(text: &str) -> Result<Every, units::ParseError> {
     every.map(Every).ok_or_else(|| {
         units::ParseError::new(format!("'{text}' is no share of frames to follow"), "write 1/64, or 1/1 for all")
     })
+}
+
+fn parse_every(text: &str) -> Result<units::Span, units::ParseError> {
+    let every: units::Span = text.parse()?;
+    if every < units::Span::from_ms(100) {
+        let what = format!("'{text}' is too often: to look takes a CPU from departures");
+        return Err(units::ParseError::new(what, "write 100ms or more"));
+    }
+    Ok(every)
 }
 
 fn parse_window(text: &str) -> Result<units::Span, units::ParseError> {

@@ -13,6 +13,7 @@ Examples:
   netlathe shape --in pcap:in.pcap --out wire:10G --rate 'burst 8Gbps for 2ms every 10ms' --report results
   netlathe shape --in pcap:in.pcap --out pcap:out.pcap --delay '20ms 2ms normal corr 25%' --reorder '25% extent 3'
   netlathe shape --in eth0 --out eth1 --rate 50Mbps --duration 10s --json
+  netlathe shape --in eth0 --out eth1 --rate 50Mbps --stats figures.jsonl --stats-every 500ms
   netlathe shape --in eth0 --out eth1 --class 'api = tcp dport 8080 payload \"GET\" at 0' --rate api=50Mbps \\
       --stage 'api=delay 20ms' --gap 'chi2 df 6 in 80us..120us'
   netlathe shape --in eth0 --out eth1 --sync 'order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms'")]

@@ -6,6 +6,7 @@ mod cores;
 mod progress;
 mod receive;
 mod round;
+mod stats;
 mod telling;
 
 use crate::assemble;
@@ -27,6 +28,7 @@ use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use engine::stages::StageConfig;
 use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
+use stats::Stats;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
@@ -42,6 +44,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     request.pipelines.iter().try_for_each(round::check)?;
     // Before anything takes time: until then the signal would end the program.
     let mut reload = Reload::new(request)?;
+    let mut stats = Stats::open(&request.common, request.command)?;
     let records: Vec<Arc<Records>> = request.pipelines.iter().map(|_| Arc::default()).collect();
     let plans = request.pipelines.iter().zip(&records);
     let mut configs = plans.map(|(plan, records)| config(plan, request, records)).collect::<Result<Vec<_>, _>>()?;
@@ -62,7 +65,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     }
     let far_end = receiver.map(|arrivals| FarEnd::open(&arrivals.port, arrivals.wait.to_std())).transpose()?;
     let mut watched = Watched::of(request, receiver, &workers, carriers);
-    let send = || work(eal, workers, request, &mut reload, &mut watched, stop);
+    let send = || work(eal, workers, request, &mut reload, &mut watched, stats.as_mut(), stop);
     let (ended, arrived) = match far_end {
         Some(far_end) => {
             let (ended, arrived) = far_end.during(send, |ended| sent(ended), stop);
@@ -81,7 +84,10 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     if let Some(arrived) = arrived {
         telling.arrived(arrived, request, receiver);
     }
-    Ok(telling.outcome(&records))
+    let mut outcome = telling.outcome(&records);
+    let told = stats.map_or(Ok(()), |stats| stats.finish(&outcome.reports));
+    outcome.failure = outcome.failure.or(told.err());
+    Ok(outcome)
 }
 
 /// Between two looks at a run, which take a CPU from departures for some microseconds; and until it is ready.
@@ -95,9 +101,12 @@ fn work(
     request: &Request,
     reload: &mut Reload,
     watched: &mut Watched,
+    stats: Option<&mut Stats>,
     stop: &Stop,
 ) -> Vec<Ended> {
-    let counters: Vec<Counters> = workers.iter().map(|_| Counters::default()).collect();
+    let both_ways = stats.is_some();
+    let counters = |_| if both_ways { Counters::of_both_ways() } else { Counters::default() };
+    let counters: Vec<Counters> = workers.iter().map(counters).collect();
     let flag = stop.flag();
     let at_work = AtWork { workers: AtomicUsize::new(workers.len()), looks_after: thread::current() };
     let mut told = false;
@@ -113,7 +122,7 @@ fn work(
                 })
             })
             .collect();
-        progress::show(request, &counters, || {
+        progress::show(request, &counters, stats, || {
             reload.if_asked(request);
             if watched.has_lost_one() {
                 stop.ask();

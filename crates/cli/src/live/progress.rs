@@ -1,5 +1,6 @@
-//! How far live pipelines are.
+//! How far live pipelines are, for people and for programs.
 
+use super::stats::{SoFar, Stats};
 use crate::execute::Request;
 use crate::output;
 use crate::progress::Progress;
@@ -9,26 +10,56 @@ use std::thread;
 use std::time::Duration;
 
 /// Shows how far the pipelines are as long as `look` says when it wants to be called again; it is earlier if this thread
-/// is unparked.
-pub(super) fn show(request: &Request, counters: &[Counters], mut look: impl FnMut() -> Option<Duration>) {
+/// is unparked, or `stats` want a line.
+pub(super) fn show(
+    request: &Request,
+    counters: &[Counters],
+    stats: Option<&mut Stats>,
+    mut look: impl FnMut() -> Option<Duration>,
+) {
+    let mut stats = stats;
+    if let Some(stats) = &mut stats {
+        stats.begins();
+    }
     let mut progress = Progress::new(&request.common, request.pipelines.iter().map(|plan| plan.name.as_str()));
     let mut before: Vec<(Duration, u64)> = counters.iter().map(|_| (Duration::ZERO, 0)).collect();
     while let Some(nap) = look() {
-        thread::park_timeout(nap);
+        thread::park_timeout(stats.as_ref().map_or(nap, |stats| nap.min(stats.left())));
+        if let Some(stats) = &mut stats {
+            stats.tell(|| so_far_of_all(request, counters));
+        }
         if progress.is_due() {
             let now = progress.passed();
             for (i, (counters, plan)) in counters.iter().zip(&request.pipelines).enumerate() {
                 let bytes = counters.left_bytes.load(Ordering::Relaxed);
                 let (then, bytes_then) = std::mem::replace(&mut before[i], (now, bytes));
                 let rate = (bytes - bytes_then) as f64 * 8.0 / (now - then).as_secs_f64().max(1e-3);
-                progress.say(i, so_far(now, rate, counters, !plan.asks_nothing()));
+                progress.say(i, in_a_line(now, rate, counters, !plan.asks_nothing()));
             }
         }
     }
 }
 
+/// The figures of each pipeline, and of each direction that is one of its own.
+fn so_far_of_all(request: &Request, counters: &[Counters]) -> Vec<SoFar> {
+    let mut all = Vec::new();
+    for (plan, counters) in request.pipelines.iter().zip(counters) {
+        let so_far = SoFar::of_counters(&plan.name, !plan.asks_nothing(), counters);
+        let back = counters.back.as_deref().filter(|back| back.running.load(Ordering::Relaxed));
+        match (&plan.back, back) {
+            (Some(direction), back) => {
+                let none = Counters::default();
+                all.extend([so_far, SoFar::of_counters(&direction.name, false, back.unwrap_or(&none))]);
+            }
+            (None, Some(back)) => all.push(so_far.returning(SoFar::of_counters("", false, back))),
+            (None, None) => all.push(so_far),
+        }
+    }
+    all
+}
+
 /// A run in a line: its rate of late, and what waits, was starved and was late so far.
-fn so_far(passed: Duration, rate_bps: f64, counters: &Counters, asked: bool) -> String {
+fn in_a_line(passed: Duration, rate_bps: f64, counters: &Counters, asked: bool) -> String {
     let figure = |counter: &AtomicU64| output::thousands(counter.load(Ordering::Relaxed));
     let ns = |counter: &AtomicU64| output::brief(counter.load(Ordering::Relaxed) as f64);
     let rate = output::bits(output::digits(rate_bps, 4));

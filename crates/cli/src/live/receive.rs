@@ -1,5 +1,6 @@
 //! The receiver of `measure`.
 
+use super::stats::{SoFar, Stats};
 use crate::commands::measure::{Receiver, Reception};
 use crate::execute::Outcome;
 use crate::far_end;
@@ -26,6 +27,7 @@ pub(crate) fn receive(
     reception: &Reception<'_>,
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
+    let mut stats = Stats::open(reception.common, "measure")?;
     let mut ring = PacketRing::open(name, &RingConfig::default()).map_err(Failure::new)?;
     far_end::say_what_comes_before(name);
     let writer = reception.write.map(CaptureWriter::create).transpose().map_err(Failure::new)?;
@@ -44,6 +46,9 @@ pub(crate) fn receive(
     let mut failure = None;
     ready::tell(reception.common);
     let mut progress = Progress::new(reception.common, ["measure"]);
+    if let Some(stats) = &mut stats {
+        stats.begins();
+    }
     while failure.is_none() && !stop.asked() && !taker.has_all() {
         if progress.is_due() {
             progress.say(0, taker.receiver.so_far(progress.passed()));
@@ -52,6 +57,13 @@ pub(crate) fn receive(
         if left.is_zero() {
             break;
         }
+        if let Some(stats) = &mut stats {
+            stats.tell(|| {
+                let dropped = ring.counts().map_or(0, |counts| counts.dropped);
+                vec![SoFar::of_receiver(taker.receiver.came(), taker.receiver.left_out(), dropped)]
+            });
+        }
+        let left = stats.as_ref().map_or(left, |stats| left.min(stats.left()));
         failure = match ring.next(left) {
             Ok(Some(batch)) => taker.take(&batch).err(),
             Ok(None) => None,
@@ -68,6 +80,11 @@ pub(crate) fn receive(
     match ring.counts() {
         Ok(counts) => flow.kernel_drops = counts.dropped,
         Err(error) => failure = failure.or(Some(Failure::new(error))),
+    }
+    if let Some(stats) = &mut stats {
+        let told =
+            stats.end(|| vec![SoFar::of_receiver(taker.receiver.came(), taker.receiver.left_out(), flow.kernel_drops)]);
+        failure = failure.or(told.err());
     }
     if flow.super_frames + flow.partial_checksums > 0 {
         output::note(format!(
@@ -109,15 +126,26 @@ impl Taker<'_> {
                 break;
             }
             let epoch = *self.epoch_ns.get_or_insert(frame.time_ns);
+            let length = FrameLen::of_captured(frame.link_len());
+            // The kernel takes the outermost tag out of the frame.
+            let whole = match frame.vlan {
+                Some(_) => {
+                    self.bytes.clear();
+                    frame.write_to(&mut self.bytes);
+                    &self.bytes
+                }
+                None => frame.bytes,
+            };
+            if !self.receiver.takes(whole, length) {
+                continue;
+            }
             let start = Time::from_ps(frame.time_ns.saturating_sub(epoch) * units::PS_PER_NS);
-            self.receiver.record(start, FrameLen::of_captured(frame.link_len()));
+            self.receiver.record(start, length);
             self.receiver.record_stamp(frame.bytes, frame.time_ns);
             self.flow.partial_checksums += u64::from(frame.partial_checksum);
             self.flow.super_frames += u64::from(frame.original_len > self.longest);
             if let Some(writer) = &mut self.writer {
-                self.bytes.clear();
-                frame.write_to(&mut self.bytes);
-                writer.write(frame.time_ns, &self.bytes, frame.link_len()).map_err(Failure::new)?;
+                writer.write(frame.time_ns, whole, frame.link_len()).map_err(Failure::new)?;
             }
         }
         Ok(())

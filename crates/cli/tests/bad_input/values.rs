@@ -155,7 +155,7 @@ fn words_of_other_tools_are_told_what_to_write() {
         ("emulate --in pcap:in.pcap --out null --match udp", "write --class 'web = tcp dport 80'"),
         ("emulate --in pcap:in.pcap --out null --forward 'loss 1% burst 5'", "write loss gemodel 0.2% 20%"),
         ("shape --in pcap:in.pcap --out null --stage 'loss 1% burst 5'", "netem loss gemodel 0.2% 20%"),
-        ("measure --pcap in.pcap --filter udp", "tshark -r FILE -Y udp"),
+        ("measure --pcap in.pcap --filter udp", "write --only 'udp dport 53'"),
     ] {
         refused_in_a_line(&bench, line, &[wanted]);
     }
