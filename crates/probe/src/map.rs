@@ -7,7 +7,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// A mapped file; its words are atomic, since other processes write them too.
 #[derive(Debug)]
@@ -72,8 +73,117 @@ impl Map {
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: page-aligned, `words` of it are mapped as long as we live, and nobody has them as anything but
-        // atomics; the file is not made shorter by us (a program that does so ends itself by a signal).
+        // atomics; the file is not made shorter by us (where somebody does, whoever reads on is ended by a signal, or
+        // finds zeros if it is a `Kept`).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+/// A map that outlives its file: where somebody cuts that, reading on is no signal, but finds zeros.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    map: Map,
+    place: &'static Place,
+}
+
+/// Where the handler of the signal finds a map: one that starts at 0 is free.
+#[derive(Debug)]
+struct Place {
+    start: AtomicUsize,
+    bytes: AtomicUsize,
+    cut: AtomicBool,
+}
+
+/// Of each process, as its handlers of signals are.
+static PLACES: [Place; 64] =
+    [const { Place { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), cut: AtomicBool::new(false) } }; 64];
+
+/// What is done about SIGBUS elsewhere. `None`: our handler could not be set.
+static BEFORE: OnceLock<Option<libc::sigaction>> = OnceLock::new();
+
+impl Kept {
+    /// # Errors
+    /// When too many are kept already, or signals cannot be handled.
+    pub(crate) fn new(map: Map) -> io::Result<Kept> {
+        if BEFORE.get_or_init(handle).is_none() {
+            return Err(io::Error::other("its signal cannot be handled"));
+        }
+        let start = map.start.as_ptr() as usize;
+        let free = |place: &&Place| place.start.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let place = PLACES.iter().find(free).ok_or_else(|| io::Error::other("this process reads 64 rings already"))?;
+        place.cut.store(false, Ordering::Relaxed);
+        place.bytes.store(map.words * 8, Ordering::Relaxed);
+        place.start.store(start, Ordering::Release);
+        Ok(Kept { map, place })
+    }
+
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.map.words()
+    }
+
+    /// Whether a part was read that is no longer in the file: what was read since may be zeros.
+    #[inline]
+    pub(crate) fn is_cut(&self) -> bool {
+        self.place.cut.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.place.start.store(0, Ordering::Release);
+    }
+}
+
+fn handle() -> Option<libc::sigaction> {
+    // SAFETY: it is plain data, for which zeros are valid: no handler, no flags, no signals masked.
+    let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    ours.sa_sigaction = on_bus as *const () as usize;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: the handler does what a handler may: atomics, and two calls of the kernel.
+    let set = unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, &raw mut before) };
+    (set == 0).then_some(before)
+}
+
+/// Puts zeros in the place of a map of ours; what else the signal is about is left to whoever handled it before.
+extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel hands one over with SA_SIGINFO.
+    let info_of = unsafe { &*info };
+    // SAFETY: SIGBUS has an address, and of one that somebody sent the field is there, too.
+    let at = unsafe { info_of.si_addr() } as usize;
+    let ours = |place: &&Place| {
+        let start = place.start.load(Ordering::Acquire);
+        start > 1 && at.wrapping_sub(start) < place.bytes.load(Ordering::Relaxed)
+    };
+    if info_of.si_code > 0
+        && let Some(place) = PLACES.iter().find(ours)
+    {
+        let start = place.start.load(Ordering::Relaxed) as *mut libc::c_void;
+        let bytes = place.bytes.load(Ordering::Relaxed);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        place.cut.store(true, Ordering::Release);
+        // SAFETY: it takes the place of a mapping of ours, of the same length, which is only reached as atomics.
+        let zeros = unsafe { libc::mmap(start, bytes, protection, flags, -1, 0) };
+        if zeros != libc::MAP_FAILED {
+            return;
+        }
+    }
+    let handler = BEFORE.get().copied().flatten();
+    match handler.map_or(libc::SIG_DFL, |before| before.sa_sigaction) {
+        handler if handler == libc::SIG_DFL || handler == libc::SIG_IGN => {
+            // The access that failed is made again when we return, and ends the process.
+            // SAFETY: a call of the kernel.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        handler => {
+            // SAFETY: whoever set it said that it can be called so; one without SA_SIGINFO does not look at the rest.
+            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::layout::{
     AFTER_DROP, AT_COSTS, AT_DROPPED, AT_ENABLED, AT_LOOKED, AT_NAMES, AT_READ, AT_WRITTEN, FIRST_SLOT, HEADER_WORDS,
     IDS, NAME_WORDS, RECORD_MAGIC, SECTIONS, SLOT_WORDS,
 };
-use crate::map::{Map, lock, ticks};
+use crate::map::{Kept, Map, lock, ticks};
 use crate::ring::{Direction, check, open_or_make};
 use std::fs::File;
 use std::io;
@@ -71,7 +71,7 @@ pub struct Costs {
 /// Reads a ring. There is one reader of a ring; its probes are on as long as it lives.
 #[derive(Debug)]
 pub struct Reader {
-    map: Map,
+    map: Kept,
     slots: u64,
     /// The block that is waited for, though others came behind it, and since when.
     missing: Option<(u64, Instant)>,
@@ -98,7 +98,8 @@ impl Reader {
     }
 
     fn of((map, file): (Map, File)) -> io::Result<Reader> {
-        let slots = check(&map)?;
+        let map = Kept::new(map)?;
+        let slots = check(map.words())?;
         if !lock(&file)? {
             let what =
                 "another reads this ring, and each block is read once: end the other netlathe slice attach first";
@@ -107,13 +108,13 @@ impl Reader {
         Ok(Reader { map, slots, missing: None, lost: 0, file })
     }
 
-    /// Whether the file is as long as it was. Where somebody cut it, whoever comes by the part that is gone is ended by a
-    /// signal: look before a ring is read that was left alone for a while.
+    /// Whether the file is as long as it was. Where somebody cut it, what is gone reads as zeros: of figures that were read
+    /// before this says that it is whole, none is such.
     ///
     /// # Errors
-    /// When it is shorter.
+    /// When it is shorter, or was.
     pub fn whole(&self) -> io::Result<()> {
-        if self.file.metadata()?.len() >= 8 * self.map.words().len() as u64 {
+        if !self.map.is_cut() && self.file.metadata()?.len() >= 8 * self.map.words().len() as u64 {
             return Ok(());
         }
         let what = "the ring was cut while it was read: remove it, and start the program again, which makes a new one";
@@ -153,7 +154,7 @@ impl Reader {
         self.lost
     }
 
-    /// The next block, if one is there.
+    /// The next block, if one is there. In a ring that was cut there is none.
     pub fn next_block(&mut self) -> Option<Data> {
         let words = self.map.words();
         words[AT_LOOKED].store(ticks(), Ordering::Relaxed);
@@ -185,6 +186,9 @@ impl Reader {
             beyond: (thread >> 48) as u16,
             after_drop: header & AFTER_DROP != 0,
         };
+        if self.map.is_cut() {
+            return None;
+        }
         words[AT_READ].store(number + 1, Ordering::Release);
         Some(data)
     }
@@ -248,8 +252,6 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        if self.whole().is_ok() {
-            self.enable(false);
-        }
+        self.enable(false);
     }
 }

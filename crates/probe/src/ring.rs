@@ -88,8 +88,7 @@ fn forget_thread_in_children() -> io::Result<()> {
 }
 
 /// Whether it is a ring of this version, whole, and of how many slots.
-pub(crate) fn check(map: &Map) -> io::Result<u64> {
-    let words = map.words();
+pub(crate) fn check(words: &[AtomicU64]) -> io::Result<u64> {
     let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     if words.len() < FIRST_SLOT + SLOT_WORDS || words[AT_MAGIC].load(Ordering::Acquire) != MAGIC {
         return wrong("it is no ring of probes: name another file");
@@ -113,7 +112,7 @@ impl Ring {
     /// When the file cannot be opened or made, or is no ring.
     pub fn configure(path: impl AsRef<Path>, bytes: usize) -> io::Result<Ring> {
         let (map, _) = open_or_make(path.as_ref(), bytes)?;
-        let slots = check(&map)?;
+        let slots = check(map.words())?;
         forget_thread_in_children()?;
         let mut ring = Ring { map, slots, clock: 0 };
         ring.calibrate();

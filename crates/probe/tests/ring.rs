@@ -197,6 +197,37 @@ fn a_ring_has_one_reader() {
 }
 
 /// A reader that was killed did not turn the probes off: the program does, when its ring is full.
+/// Whatever is read at that moment: a map behind the end of its file is a signal to others.
+#[test]
+fn a_ring_that_is_cut_has_no_more_blocks() {
+    for round in 0..100_u32 {
+        let (folder, ring, mut reader) = ring(64 << 10);
+        reader.enable(true);
+        let mut block = ring.init(6, Direction::Send);
+        block.start(1);
+        block.stop(1);
+        ring.exit(block);
+        assert_eq!(reader.next_block().expect("one").protocol, 6);
+        let file = File::options().write(true).open(folder.path().join("ring")).expect("it is there");
+        // To nothing, and to a length whose pages are in part still there.
+        let length = if round % 2 == 0 { 0 } else { 4_096 + u64::from(round) };
+        let cutter = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(u64::from(round)));
+            file.set_len(length).expect("it is cut");
+        });
+        while reader.whole().is_ok() {
+            assert_eq!(reader.next_block(), None);
+            let _ = (reader.name(1), reader.costs(), reader.dropped());
+        }
+        cutter.join().expect("it ends");
+        reader.enable(true);
+        reader.forget();
+        assert_eq!((reader.next_block(), reader.waits()), (None, false));
+        assert!(reader.whole().expect_err("it was cut").to_string().contains("the ring was cut"));
+        drop(reader);
+    }
+}
+
 #[test]
 fn probes_go_off_when_their_reader_was_killed() {
     let folder = folder();

@@ -50,8 +50,6 @@ pub(crate) struct Attach {
 
 /// Between two looks at the ring.
 const LOOK: Duration = Duration::from_millis(10);
-/// Blocks between two looks whether the ring is whole: a look takes longer than to read a block.
-const LOOK_EVERY: u64 = 64;
 /// For the rate of the time-stamp counter: good to some ppm.
 const CLOCK: Duration = Duration::from_millis(100);
 
@@ -73,9 +71,9 @@ struct Head {
 
 impl Head {
     fn of(reader: &probe::Reader) -> std::io::Result<Head> {
-        reader.whole()?;
         let names = (0..=u8::MAX).take(probe::layout::IDS).map(|id| reader.name(id)).collect();
-        Ok(Head { costs: reader.costs(), dropped: reader.dropped(), names })
+        let head = Head { costs: reader.costs(), dropped: reader.dropped(), names };
+        reader.whole().map(|()| head)
     }
 }
 
@@ -157,19 +155,18 @@ impl Attach {
         let mut left = self.count.unwrap_or(u64::MAX);
         loop {
             let last = stop.asked() || end.is_some_and(|end| Instant::now() >= end);
-            reader.whole().map_err(|cause| self.problem(&cause))?;
             reader.enable(!last);
             if let Some(book) = book {
-                book.learn(reader.costs());
+                book.learn(self.costs(reader)?);
             }
             // No more than there may be, or a program that writes faster than is printed would have no end.
-            for n in 0..reader.slots().min(left) {
-                if n % LOOK_EVERY == 0 || self.each.is_some() {
-                    reader.whole().map_err(|cause| self.problem(&cause))?;
-                }
+            for _ in 0..reader.slots().min(left) {
                 let Some(block) = reader.next_block() else { break };
-                // A program that came after us has measured its costs by its first block; it learns more by the way.
-                let book = book.get_or_insert_with(|| ProgramBook::new(reader.costs(), ns_per_tick));
+                let book = match book {
+                    Some(book) => book,
+                    // A program that came after us has measured its costs by its first block; it learns more by the way.
+                    None => book.insert(ProgramBook::new(self.costs(reader)?, ns_per_tick)),
+                };
                 book.lost(reader.lost());
                 book.add(&block);
                 left -= 1;
@@ -185,6 +182,12 @@ impl Attach {
             }
             thread::sleep(LOOK);
         }
+    }
+
+    fn costs(&self, reader: &probe::Reader) -> Result<probe::Costs, Failure> {
+        let costs = reader.costs();
+        reader.whole().map_err(|cause| self.problem(&cause))?;
+        Ok(costs)
     }
 
     fn problem(&self, cause: &std::io::Error) -> Failure {
