@@ -230,9 +230,14 @@ fn what_cannot_be_is_refused() {
         bed.run(Node::Box, &line).assert_refused(&[wanted]);
         assert!(!bed.path("lines").exists(), "{line}");
     }
-    // What is refused leaves what another run wrote; what runs does not.
+    // What is refused leaves what another run wrote, and else nothing; what runs does not.
+    let refused = || {
+        bed.run(Node::Box, &format!("gen --out nosuch0 --count 1 {STREAM} --stats lines")).assert_refused(&["nosuch0"]);
+    };
+    refused();
+    assert!(!bed.path("lines").exists());
     std::fs::write(bed.path("lines"), "of another run\n").expect("a file");
-    bed.run(Node::Box, &format!("gen --out nosuch0 --count 1 {STREAM} --stats lines")).assert_refused(&["nosuch0"]);
+    refused();
     assert_eq!(std::fs::read_to_string(bed.path("lines")).expect("it is there"), "of another run\n");
     bed.run(Node::Box, &format!("{null} --json --stats lines")).report();
     assert!(!lines(&bed.path("lines")).is_empty());

@@ -168,6 +168,8 @@ pub(super) struct Stats {
     file: Option<File>,
     /// A file that nobody writes besides, and whose lines of another run are in the way.
     is_ours: bool,
+    /// The file was not there, and the run has not begun.
+    is_new: bool,
     /// What a pipe did not take yet of a line that it took the first bytes of.
     rest: Vec<u8>,
     every: Duration,
@@ -196,6 +198,7 @@ impl Stats {
         }
         let now = Instant::now();
         let every = common.stats_every.to_std();
+        let is_new = path.symlink_metadata().is_err();
         let file = open(&path, true).map_err(|cause| cannot_write(&path, &cause))?;
         let is_ours = path.metadata().is_ok_and(|file| file.is_file()) && !is("/dev/stdout") && !is("/dev/stderr");
         Ok(Some(Stats {
@@ -203,6 +206,7 @@ impl Stats {
             path,
             file,
             is_ours,
+            is_new,
             rest: Vec::new(),
             every,
             begin: now,
@@ -222,6 +226,7 @@ impl Stats {
         {
             self.failure = Some(cannot_write(&self.path, &cause));
         }
+        self.is_new = false;
         self.begin = Instant::now();
         (self.told, self.due) = (self.begin, self.begin + self.every);
     }
@@ -331,6 +336,15 @@ impl Stats {
             }
         }
         taken
+    }
+}
+
+impl Drop for Stats {
+    fn drop(&mut self) {
+        // What is refused leaves nothing; why it was is said by whoever refused it.
+        if self.is_new {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
