@@ -206,7 +206,7 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// A stage has released and dropped frames. False if none of them is followed.
+    /// A stage has released and dropped frames. True if one that it released is followed.
     #[inline]
     fn follow(&mut self) -> bool {
         slices::COMPILED && self.slices.passed(&self.outlet.released, &self.outlet.dropped)

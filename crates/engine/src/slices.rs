@@ -7,12 +7,14 @@
 
 mod drawing;
 mod passing;
+mod table;
 
 use crate::stages::{Item, arrived};
 use drawing::Drawing;
 use measure::{DropReason, Mark, PipelineSlices, SliceMeter};
 use packet::{Frame, Identity};
 use std::sync::Arc;
+use table::Table;
 use units::{Span, Time};
 
 pub use passing::{Passage, Passing};
@@ -85,8 +87,7 @@ struct Ways {
     /// So many marks, and a frame is behind the stages.
     behind: usize,
     drawing: Drawing,
-    table: Vec<Way>,
-    free: Vec<u32>,
+    table: Table,
     meter: SliceMeter,
 }
 
@@ -103,6 +104,7 @@ impl Slices {
         }
         names.extend(["queueing", "pacer", "tx"].map(str::to_owned));
         let ways = Ways {
+            table: Table::new(names.len() + 1),
             meter: SliceMeter::new(names, sampling.every),
             clock: None,
             handed_on: false,
@@ -111,8 +113,6 @@ impl Slices {
             behind: ARRIVAL + stages.len(),
             drawing: Drawing::new(sampling.every, sampling.seed),
             sampling,
-            table: Vec::new(),
-            free: Vec::new(),
         };
         Slices { next: Some(1), ways: Some(Box::new(ways)), ..Slices::default() }
     }
@@ -141,6 +141,7 @@ impl Slices {
             ways.meter.come_from_port(tells);
             ways.behind += usize::from(tells);
             ways.ring = tells;
+            ways.table = Table::new(ways.meter.names().len() + 1);
         }
     }
 
@@ -156,8 +157,7 @@ impl Slices {
             ring: ways.ring,
             behind: ways.behind,
             drawing: ways.drawing.clone(),
-            table: Vec::new(),
-            free: Vec::new(),
+            table: Table::new(ways.meter.names().len() + 1),
             meter: ways.meter.another(),
         };
         ways.handed_on = true;
@@ -200,17 +200,17 @@ impl Slices {
                 (from, from)
             }
         };
-        let identity = ways.sampling.listener.is_some().then(|| Identity::of(frame.bytes())).flatten();
-        let length = frame.length().bytes();
-        let came = ways.ring.then(|| arrived(frame, from));
-        let way = ways.place(frame);
-        way.marks.clear();
-        if let Some(came) = came {
-            way.marks.push(Mark { at: came, intended: came });
+        let (place, tag) = ways.table.begin();
+        if ways.sampling.listener.is_some() {
+            ways.table.name(place, Identity::of(frame.bytes()), frame.length().bytes());
         }
-        way.marks.extend([Mark { at: from, intended: from }, Mark { at: entered, intended: from }]);
-        (way.identity, way.length) = (identity, length);
-        let marks = way.marks.len();
+        if ways.ring {
+            let came = arrived(frame, from);
+            ways.table.mark(place, Mark { at: came, intended: came });
+        }
+        ways.table.mark(place, Mark { at: from, intended: from });
+        let marks = ways.table.mark(place, Mark { at: entered, intended: from });
+        frame.set_tag(tag);
         *self.beside(marks) += 1;
     }
 
@@ -220,15 +220,17 @@ impl Slices {
         if staged { &mut self.staged } else { &mut self.queued }
     }
 
-    /// Frames have left a stage, and others were dropped there. False if none of them is followed.
+    /// Frames have left a stage, and others were dropped there. True if one that left is followed.
     #[inline(always)]
     pub(crate) fn passed<F: Frame>(&mut self, items: &[Item<F>], dropped: &[(F, DropReason)]) -> bool {
+        let mut followed = false;
         if self.staged == 0 {
-            return false;
+            return followed;
         }
         for item in items {
             if item.frame.tag() != 0 {
                 self.behind_stage(item.frame.tag(), item.at, item.frame.waited());
+                followed = true;
             }
         }
         for (frame, _) in dropped {
@@ -236,7 +238,7 @@ impl Slices {
                 self.lost(frame.tag());
             }
         }
-        true
+        followed
     }
 
     #[cold]
@@ -258,11 +260,10 @@ impl Slices {
         if ways.handed_on || ways.taken_over {
             return;
         }
-        let Some(slot) = ways.slot(frame.tag()) else { return };
-        let marks = &mut ways.table[slot].marks;
-        if let Some(Mark { at, intended }) = marks.last().copied() {
+        let Some(place) = ways.table.place(frame.tag()) else { return };
+        if let Some(Mark { at, intended }) = ways.table.marks(place).last().copied() {
             // It has not waited for anybody, so the clock need not be asked again.
-            marks.push(Mark { at, intended: intended.max(ready).max(self.last) });
+            ways.table.mark(place, Mark { at, intended: intended.max(ready).max(self.last) });
         }
     }
 
@@ -283,7 +284,8 @@ impl Slices {
     fn first(&mut self, tag: u32, ready: Time) {
         // Handed on, it is in no queue yet.
         let Some(ways) = self.ways.as_mut().filter(|ways| !ways.handed_on) else { return };
-        if ways.slot(tag).is_some_and(|slot| ways.table[slot].marks.len() == ways.behind) {
+        let behind = ways.behind;
+        if ways.table.place(tag).is_some_and(|place| ways.table.marks(place).len() == behind) {
             ways.mark(tag, ready.max(self.last));
         }
     }
@@ -291,20 +293,21 @@ impl Slices {
     /// A frame that is followed departed at `start` instead of `ask`, and is handed over.
     pub(crate) fn departed(&mut self, tag: u32, ask: Time, start: Time) {
         let Some(ways) = self.ways.as_deref_mut() else { return };
-        let Some(slot) = ways.release(tag) else { return };
-        let way = &mut ways.table[slot];
-        let before = way.marks.last().copied().unwrap_or_default();
+        let Some(place) = ways.table.place(tag) else { return };
+        let before = ways.table.marks(place).last().copied().unwrap_or_default();
         let intended = before.intended.max(ask);
         let (start, end) = match &ways.clock {
             // The driver's look at the clock may be older than ours.
             Some(clock) => (start.max(before.at), clock().max(start)),
             None => (start, start),
         };
-        way.marks.extend([Mark { at: start, intended }, Mark { at: end.max(start), intended }]);
-        ways.meter.record(&way.marks);
+        ways.table.mark(place, Mark { at: start, intended });
+        ways.table.mark(place, Mark { at: end.max(start), intended });
+        ways.meter.record(ways.table.marks(place));
         if let Some(listener) = &ways.sampling.listener {
-            listener(way, &ways.meter, end);
+            listener(&ways.table.way(place), &ways.meter, end);
         }
+        ways.table.release(place);
         self.queued -= 1;
     }
 
@@ -313,16 +316,18 @@ impl Slices {
     #[inline(never)]
     pub(crate) fn lost(&mut self, tag: u32) {
         let Some(ways) = &mut self.ways else { return };
-        let Some(slot) = ways.release(tag) else { return };
-        let marks = ways.table[slot].marks.len();
+        let Some(place) = ways.table.place(tag) else { return };
+        ways.table.release(place);
+        let marks = ways.table.marks(place).len();
         *self.beside(marks) -= 1;
     }
 
     /// Takes out the way of a frame that goes on to another thread, if it is followed.
     pub(crate) fn take(&mut self, tag: u32) -> Option<Box<Way>> {
         let ways = self.ways.as_mut()?;
-        let slot = ways.release(tag)?;
-        let way = std::mem::take(&mut ways.table[slot]);
+        let place = ways.table.place(tag)?;
+        let way = ways.table.way(place);
+        ways.table.release(place);
         *self.beside(way.marks.len()) -= 1;
         Some(Box::new(way))
     }
@@ -331,9 +336,15 @@ impl Slices {
     pub(crate) fn put<F: Frame>(&mut self, frame: &mut F, way: Option<Box<Way>>) {
         let Some(ways) = &mut self.ways else { return };
         let Some(way) = way else { return frame.set_tag(0) };
-        let marks = way.marks.len();
-        *ways.place(frame) = *way;
-        *self.beside(marks) += 1;
+        let (place, tag) = ways.table.begin();
+        if ways.sampling.listener.is_some() {
+            ways.table.name(place, way.identity, way.length);
+        }
+        for mark in &way.marks {
+            ways.table.mark(place, *mark);
+        }
+        frame.set_tag(tag);
+        *self.beside(way.marks.len()) += 1;
     }
 
     /// The clock, if there is one.
@@ -348,30 +359,14 @@ impl Slices {
 }
 
 impl Ways {
-    /// A place in the table, which the frame's tag says from now on.
-    fn place<F: Frame>(&mut self, frame: &mut F) -> &mut Way {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.table.push(Way::default());
-            self.table.len() as u32 - 1
-        });
-        frame.set_tag(slot + 1);
-        &mut self.table[slot as usize]
-    }
-
-    fn slot(&self, tag: u32) -> Option<usize> {
-        (tag as usize).checked_sub(1).filter(|slot| *slot < self.table.len())
-    }
-
     /// The frame with `tag` is at the end of a slice, where it should have been at `intended`. Gives how many marks it has.
     fn mark(&mut self, tag: u32, intended: Time) -> Option<usize> {
-        let slot = self.slot(tag)?;
-        let marks = &mut self.table[slot].marks;
-        let before = marks.last().map_or(Time::ZERO, |mark| mark.intended);
+        let place = self.table.place(tag)?;
+        let before = self.table.marks(place).last().map_or(Time::ZERO, |mark| mark.intended);
         // What should have been before the frame came is due at once.
         let intended = intended.max(before);
         let at = self.clock.as_ref().map_or(intended, |clock| clock());
-        marks.push(Mark { at, intended });
-        Some(marks.len())
+        Some(self.table.mark(place, Mark { at, intended }))
     }
 
     /// A stage gave the frame with `tag` a time that it reckoned from when the frame came, and so made up for the wait in
@@ -379,20 +374,15 @@ impl Ways {
     #[cold]
     #[inline(never)]
     fn reckoned_from_arrival(&mut self, tag: u32) {
-        let Some(slot) = self.slot(tag) else { return };
-        if let [came, look, ..] = self.table[slot].marks[..] {
+        let Some(place) = self.table.place(tag) else { return };
+        if let [came, rest @ ..] = self.table.marks(place)
+            && let [look, ..] = *rest
+        {
             let waited = look.intended.since(came.intended);
-            for mark in &mut self.table[slot].marks[1..] {
+            for mark in rest {
                 mark.intended = Time::ZERO + mark.intended.since(Time::ZERO + waited);
             }
         }
-    }
-
-    /// The frame with `tag` is gone. Gives where its way is until another frame begins to be followed.
-    fn release(&mut self, tag: u32) -> Option<usize> {
-        let slot = self.slot(tag)?;
-        self.free.push(tag - 1);
-        Some(slot)
     }
 }
 

@@ -1,0 +1,80 @@
+use super::Way;
+use measure::Mark;
+use packet::Identity;
+
+/// The ways of the frames that are under way, each in a place, whose number is its frame's tag less 1.
+///
+/// What lies in a row comes to the CPU in a row: followed seldom, frames find nothing of this near it.
+pub(super) struct Table {
+    /// So many marks has a whole way.
+    whole: usize,
+    /// Those of each place, one place after the other.
+    marks: Vec<Mark>,
+    /// How many of them are made, by place.
+    made: Vec<u32>,
+    /// Where somebody hears of frames.
+    named: Vec<(Option<Identity>, u32)>,
+    free: Vec<u32>,
+}
+
+impl Table {
+    /// Of ways with so many marks at most.
+    pub(super) fn new(whole: usize) -> Table {
+        Table { whole, marks: Vec::new(), made: Vec::new(), named: Vec::new(), free: Vec::new() }
+    }
+
+    /// A place for a frame, which has its tag from now on.
+    pub(super) fn begin(&mut self) -> (usize, u32) {
+        let place = self.free.pop().map_or(self.made.len(), |place| place as usize);
+        if place == self.made.len() {
+            self.made.push(0);
+            self.marks.resize((place + 1) * self.whole, Mark::default());
+        }
+        self.made[place] = 0;
+        (place, place as u32 + 1)
+    }
+
+    /// Where the frame with this tag is, if it is followed.
+    #[inline]
+    pub(super) fn place(&self, tag: u32) -> Option<usize> {
+        (tag as usize).checked_sub(1).filter(|place| *place < self.made.len())
+    }
+
+    /// The marks that are made.
+    #[inline]
+    pub(super) fn marks(&mut self, place: usize) -> &mut [Mark] {
+        &mut self.marks[place * self.whole..][..self.made[place] as usize]
+    }
+
+    /// Makes another. Gives how many there are.
+    ///
+    /// # Panics
+    /// If the way is whole.
+    #[inline]
+    pub(super) fn mark(&mut self, place: usize, mark: Mark) -> usize {
+        let made = &mut self.made[place];
+        self.marks[place * self.whole..][..self.whole][*made as usize] = mark;
+        *made += 1;
+        *made as usize
+    }
+
+    /// Says which packet the frame is, and how long.
+    pub(super) fn name(&mut self, place: usize, identity: Option<Identity>, length: u32) {
+        if self.named.len() <= place {
+            self.named.resize(place + 1, (None, 0));
+        }
+        self.named[place] = (identity, length);
+    }
+
+    /// The frame is gone: its way stays until another one begins.
+    #[inline]
+    pub(super) fn release(&mut self, place: usize) {
+        self.free.push(place as u32);
+    }
+
+    /// A way by itself.
+    pub(super) fn way(&mut self, place: usize) -> Way {
+        let (identity, length) = self.named.get(place).copied().unwrap_or_default();
+        Way { marks: self.marks(place).to_vec(), identity, length }
+    }
+}
