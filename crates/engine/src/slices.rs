@@ -204,12 +204,13 @@ impl Slices {
         if ways.sampling.listener.is_some() {
             ways.table.name(place, Identity::of(frame.bytes()), frame.length().bytes());
         }
+        let mut marks = ways.table.marks(place);
         if ways.ring {
             let came = arrived(frame, from);
-            ways.table.mark(place, Mark { at: came, intended: came });
+            marks.make(Mark { at: came, intended: came });
         }
-        ways.table.mark(place, Mark { at: from, intended: from });
-        let marks = ways.table.mark(place, Mark { at: entered, intended: from });
+        marks.make(Mark { at: from, intended: from });
+        let marks = marks.make(Mark { at: entered, intended: from });
         frame.set_tag(tag);
         *self.beside(marks) += 1;
     }
@@ -261,10 +262,10 @@ impl Slices {
             return;
         }
         let Some(place) = ways.table.place(frame.tag()) else { return };
-        if let Some(Mark { at, intended }) = ways.table.marks(place).last().copied() {
-            // It has not waited for anybody, so the clock need not be asked again.
-            ways.table.mark(place, Mark { at, intended: intended.max(ready).max(self.last) });
-        }
+        let mut marks = ways.table.marks(place);
+        let Mark { at, intended } = marks.last();
+        // It has not waited for anybody, so the clock need not be asked again.
+        marks.make(Mark { at, intended: intended.max(ready).max(self.last) });
     }
 
     /// A frame that was ready at `ready` is the next of its class to depart, at `ask`. Gives its number, 0 if it is not
@@ -285,7 +286,7 @@ impl Slices {
         // Handed on, it is in no queue yet.
         let Some(ways) = self.ways.as_mut().filter(|ways| !ways.handed_on) else { return };
         let behind = ways.behind;
-        if ways.table.place(tag).is_some_and(|place| ways.table.marks(place).len() == behind) {
+        if ways.table.place(tag).is_some_and(|place| ways.table.marks(place).made().len() == behind) {
             ways.mark(tag, ready.max(self.last));
         }
     }
@@ -294,16 +295,17 @@ impl Slices {
     pub(crate) fn departed(&mut self, tag: u32, ask: Time, start: Time) {
         let Some(ways) = self.ways.as_deref_mut() else { return };
         let Some(place) = ways.table.place(tag) else { return };
-        let before = ways.table.marks(place).last().copied().unwrap_or_default();
+        let mut marks = ways.table.marks(place);
+        let before = marks.last();
         let intended = before.intended.max(ask);
         let (start, end) = match &ways.clock {
             // The driver's look at the clock may be older than ours.
             Some(clock) => (start.max(before.at), clock().max(start)),
             None => (start, start),
         };
-        ways.table.mark(place, Mark { at: start, intended });
-        ways.table.mark(place, Mark { at: end.max(start), intended });
-        ways.meter.record(ways.table.marks(place));
+        marks.make(Mark { at: start, intended });
+        marks.make(Mark { at: end.max(start), intended });
+        ways.meter.record(marks.made());
         if let Some(listener) = &ways.sampling.listener {
             listener(&ways.table.way(place), &ways.meter, end);
         }
@@ -318,7 +320,7 @@ impl Slices {
         let Some(ways) = &mut self.ways else { return };
         let Some(place) = ways.table.place(tag) else { return };
         ways.table.release(place);
-        let marks = ways.table.marks(place).len();
+        let marks = ways.table.marks(place).made().len();
         *self.beside(marks) -= 1;
     }
 
@@ -340,8 +342,9 @@ impl Slices {
         if ways.sampling.listener.is_some() {
             ways.table.name(place, way.identity, way.length);
         }
+        let mut marks = ways.table.marks(place);
         for mark in &way.marks {
-            ways.table.mark(place, *mark);
+            marks.make(*mark);
         }
         frame.set_tag(tag);
         *self.beside(way.marks.len()) += 1;
@@ -362,11 +365,11 @@ impl Ways {
     /// The frame with `tag` is at the end of a slice, where it should have been at `intended`. Gives how many marks it has.
     fn mark(&mut self, tag: u32, intended: Time) -> Option<usize> {
         let place = self.table.place(tag)?;
-        let before = self.table.marks(place).last().map_or(Time::ZERO, |mark| mark.intended);
+        let mut marks = self.table.marks(place);
         // What should have been before the frame came is due at once.
-        let intended = intended.max(before);
+        let intended = intended.max(marks.last().intended);
         let at = self.clock.as_ref().map_or(intended, |clock| clock());
-        Some(self.table.mark(place, Mark { at, intended }))
+        Some(marks.make(Mark { at, intended }))
     }
 
     /// A stage gave the frame with `tag` a time that it reckoned from when the frame came, and so made up for the wait in
@@ -375,7 +378,7 @@ impl Ways {
     #[inline(never)]
     fn reckoned_from_arrival(&mut self, tag: u32) {
         let Some(place) = self.table.place(tag) else { return };
-        if let [came, rest @ ..] = self.table.marks(place)
+        if let [came, rest @ ..] = self.table.marks(place).made()
             && let [look, ..] = *rest
         {
             let waited = look.intended.since(came.intended);

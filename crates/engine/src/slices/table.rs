@@ -40,22 +40,10 @@ impl Table {
         (tag as usize).checked_sub(1).filter(|place| *place < self.made.len())
     }
 
-    /// The marks that are made.
+    /// The marks of a frame so far.
     #[inline]
-    pub(super) fn marks(&mut self, place: usize) -> &mut [Mark] {
-        &mut self.marks[place * self.whole..][..self.made[place] as usize]
-    }
-
-    /// Makes another. Gives how many there are.
-    ///
-    /// # Panics
-    /// If the way is whole.
-    #[inline]
-    pub(super) fn mark(&mut self, place: usize, mark: Mark) -> usize {
-        let made = &mut self.made[place];
-        self.marks[place * self.whole..][..self.whole][*made as usize] = mark;
-        *made += 1;
-        *made as usize
+    pub(super) fn marks(&mut self, place: usize) -> Marks<'_> {
+        Marks { all: &mut self.marks[place * self.whole..][..self.whole], made: &mut self.made[place] }
     }
 
     /// Says which packet the frame is, and how long.
@@ -75,6 +63,37 @@ impl Table {
     /// A way by itself.
     pub(super) fn way(&mut self, place: usize) -> Way {
         let (identity, length) = self.named.get(place).copied().unwrap_or_default();
-        Way { marks: self.marks(place).to_vec(), identity, length }
+        Way { marks: self.marks(place).made().to_vec(), identity, length }
+    }
+}
+
+/// The marks of one frame.
+pub(super) struct Marks<'a> {
+    all: &'a mut [Mark],
+    made: &'a mut u32,
+}
+
+impl Marks<'_> {
+    /// Those that are made.
+    #[inline]
+    pub(super) fn made(&mut self) -> &mut [Mark] {
+        &mut self.all[..*self.made as usize]
+    }
+
+    /// The last of them.
+    #[inline]
+    pub(super) fn last(&mut self) -> Mark {
+        self.made().last().copied().unwrap_or_default()
+    }
+
+    /// Makes another. Gives how many there are.
+    ///
+    /// # Panics
+    /// If the way is whole.
+    #[inline]
+    pub(super) fn make(&mut self, mark: Mark) -> usize {
+        self.all[*self.made as usize] = mark;
+        *self.made += 1;
+        *self.made as usize
     }
 }

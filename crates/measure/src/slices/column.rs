@@ -58,12 +58,19 @@ impl Times {
     /// would have to be read again.
     #[inline]
     pub(super) fn count(&mut self, parts: &[Part]) {
+        self.count_beside(parts, |_| ());
+    }
+
+    /// The same, with something else done for each.
+    #[inline(always)]
+    fn count_beside(&mut self, parts: &[Part], mut beside: impl FnMut(&Part)) {
         let Times { mut raw, mut net, mut squares, .. } = *self;
         for part in parts {
             raw += i128::from(part.raw);
             net += i128::from(part.net);
             squares += part.net as f64 * part.net as f64;
             self.all.count(part.net.max(0).unsigned_abs(), 1);
+            beside(part);
         }
         (self.raw, self.net, self.squares) = (raw, net, squares);
         self.count += parts.len() as u64;
@@ -115,13 +122,14 @@ impl Column {
             self.worst = self.worst.max(first.error());
             return self.errors.count(first.error(), parts.len() as u64);
         }
-        self.times.count(parts);
         let Column { mut intended, mut worst, .. } = *self;
-        for part in parts {
+        let errors = &mut self.errors;
+        // Both tables by turns: two of the same bucket in a row would wait for each other.
+        self.times.count_beside(parts, |part| {
             intended += i128::from(part.intended);
             worst = worst.max(part.error());
-            self.errors.count(part.error(), 1);
-        }
+            errors.count(part.error(), 1);
+        });
         (self.intended, self.worst) = (intended, worst);
     }
 
