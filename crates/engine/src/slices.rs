@@ -305,11 +305,12 @@ impl Slices {
         };
         marks.make(Mark { at: start, intended });
         marks.make(Mark { at: end.max(start), intended });
-        ways.meter.record(marks.made());
         if let Some(listener) = &ways.sampling.listener {
             listener(&ways.table.way(place), &ways.meter, end);
         }
-        ways.table.release(place);
+        if ways.table.depart(place) {
+            ways.table.count(&mut ways.meter);
+        }
         self.queued -= 1;
     }
 
@@ -357,7 +358,11 @@ impl Slices {
 
     /// The figures, if frames are followed.
     pub(crate) fn report(&self) -> Option<PipelineSlices> {
-        self.ways.as_ref().map(|ways| ways.meter.report())
+        self.ways.as_ref().map(|ways| {
+            let mut meter = ways.meter.clone();
+            ways.table.tell(&mut meter);
+            meter.report()
+        })
     }
 }
 

@@ -44,7 +44,7 @@ pub use report::{
     GapReport, Hiccups, LatenessReport, LineReport, Overlap, PaceReport, PipelineReport, RateReport, Report,
     ReturnReport, SharesWithin, Shortfall, Skew, SourceReport,
 };
-pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter};
+pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGETHER};
 pub use streams::{IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};
 pub use timeline::Timeline;
 

@@ -1,5 +1,5 @@
 use super::Slices;
-use measure::{Mark, PipelineSlices};
+use measure::{Mark, PipelineSlices, TOGETHER};
 use units::Time;
 
 /// Follows frames of a pipeline that is [straight](crate::Pipeline::is_straight), which its driver makes and hands over by the
@@ -47,15 +47,23 @@ impl Passing {
     #[cold]
     #[inline(never)]
     fn record(&mut self, frames: usize, Passage { began, ready, handed, gone }: Passage) {
+        let mut followed = 0;
         while self.is_among(frames)
             && let (Some(number), Some(ways)) = (self.slices.next, &mut self.slices.ways)
         {
             self.slices.next = Some(ways.drawing.after(number));
-            // Asked for nothing, they should go as soon as they begin. None is behind another in a queue of ours: it
-            // waits for the port to take it.
-            let at = [began, ready, ready, handed, gone];
             ways.meter.seen();
-            ways.meter.record(&at.map(|at| Mark { at, intended: began }));
+            followed += 1;
+        }
+        // Asked for nothing, they should go as soon as they begin. None is behind another in a queue of ours: it
+        // waits for the port to take it.
+        let at = [began, ready, ready, handed, gone];
+        let way = at.map(|at| Mark { at, intended: began });
+        let alike = [&way[..]; TOGETHER];
+        while let Some(ways) = self.slices.ways.as_mut().filter(|_| followed > 0) {
+            let some = followed.min(TOGETHER);
+            ways.meter.record(&alike[..some]);
+            followed -= some;
         }
     }
 

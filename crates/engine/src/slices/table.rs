@@ -1,5 +1,5 @@
 use super::Way;
-use measure::Mark;
+use measure::{Mark, SliceMeter, TOGETHER};
 use packet::Identity;
 
 /// The ways of the frames that are under way, each in a place, whose number is its frame's tag less 1.
@@ -14,13 +14,15 @@ pub(super) struct Table {
     made: Vec<u32>,
     /// Where somebody hears of frames.
     named: Vec<(Option<Identity>, u32)>,
+    /// Places of frames that have departed and are not counted yet.
+    done: Vec<u32>,
     free: Vec<u32>,
 }
 
 impl Table {
     /// Of ways with so many marks at most.
     pub(super) fn new(whole: usize) -> Table {
-        Table { whole, marks: Vec::new(), made: Vec::new(), named: Vec::new(), free: Vec::new() }
+        Table { whole, marks: Vec::new(), made: Vec::new(), named: Vec::new(), done: Vec::new(), free: Vec::new() }
     }
 
     /// A place for a frame, which has its tag from now on.
@@ -54,10 +56,32 @@ impl Table {
         self.named[place] = (identity, length);
     }
 
-    /// The frame is gone: its way stays until another one begins.
-    #[inline]
+    /// The frame will not depart from here: its place is another's.
     pub(super) fn release(&mut self, place: usize) {
         self.free.push(place as u32);
+    }
+
+    /// The frame has departed. True if it is time to have those counted that have.
+    #[inline]
+    pub(super) fn depart(&mut self, place: usize) -> bool {
+        self.done.push(place as u32);
+        self.done.len() == TOGETHER
+    }
+
+    /// Has those counted that have departed, whose places are then others'.
+    pub(super) fn count(&mut self, meter: &mut SliceMeter) {
+        self.tell(meter);
+        self.free.append(&mut self.done);
+    }
+
+    /// Tells `meter` of those that have departed and are not counted yet.
+    pub(super) fn tell(&self, meter: &mut SliceMeter) {
+        let mut ways: [&[Mark]; TOGETHER] = [&[]; TOGETHER];
+        for (way, place) in ways.iter_mut().zip(&self.done) {
+            let place = *place as usize;
+            *way = &self.marks[place * self.whole..][..self.made[place] as usize];
+        }
+        meter.record(&ways[..self.done.len()]);
     }
 
     /// A way by itself.

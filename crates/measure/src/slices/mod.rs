@@ -176,9 +176,9 @@ pub const RING: &str = "ring";
 /// Frames of which one is shown.
 const FIRST: usize = 1_000;
 
-/// Ways that are counted together. Each touches some 50 lines of memory, which are far from the CPU when frames are
-/// followed seldom; more at a time would keep the frames behind them waiting for more than about 1 µs.
-const TOGETHER: usize = 32;
+/// So many ways are counted together at most. Counting touches some 50 lines of memory, which are far from the CPU when
+/// frames are followed seldom; more at a time would keep the frames behind them waiting for more than about 1 µs.
+pub const TOGETHER: usize = 32;
 
 /// Gathers the ways of frames.
 #[derive(Clone)]
@@ -190,8 +190,6 @@ pub struct SliceMeter {
     /// Whether the port of the frames tells how long they were in its ring, if they come from a port.
     ring: Option<bool>,
     seen: u64,
-    /// Marks of ways that are not counted yet, one after the other.
-    waiting: Vec<Mark>,
     slices: Vec<Column>,
     total: Times,
     /// Marks of the first ways, one after the other.
@@ -209,7 +207,6 @@ impl SliceMeter {
             reading: Span::ZERO,
             ring: None,
             seen: 0,
-            waiting: Vec::with_capacity(TOGETHER * marks),
             slices,
             total: Times::default(),
             first: Vec::with_capacity(FIRST * marks),
@@ -271,41 +268,31 @@ impl SliceMeter {
         if n <= rx { 0 } else { self.reading.as_ps().cast_signed() }
     }
 
-    /// A frame departed.
+    /// Frames departed; the marks of each. Counted slice by slice, several take less time than one by one.
     ///
     /// # Panics
-    /// When the marks are not one more than the names.
-    #[inline]
-    pub fn record(&mut self, marks: &[Mark]) {
-        assert_eq!(marks.len(), self.names.len() + 1, "a mark between any two slices");
-        self.waiting.extend_from_slice(marks);
-        if self.waiting.len() >= TOGETHER * marks.len() {
-            self.count();
-        }
-    }
-
-    /// Counts the ways that wait for it, slice by slice.
+    /// When the marks of one are not one more than the names, or there are more than [`TOGETHER`].
     #[inline(never)]
-    fn count(&mut self) {
-        let marks = self.names.len() + 1;
+    pub fn record(&mut self, ways: &[&[Mark]]) {
+        let last = self.names.len();
+        assert!(ways.iter().all(|way| way.len() == last + 1), "a mark between any two slices");
         let none = Part { raw: 0, net: 0, intended: 0 };
         let (mut parts, mut wholes) = ([none; TOGETHER], [none; TOGETHER]);
-        let ways = self.waiting.len() / marks;
-        for n in 0..self.names.len() {
+        let (parts, wholes) = (&mut parts[..ways.len()], &mut wholes[..ways.len()]);
+        for n in 0..last {
             let reading = self.reading_in(n);
-            for ((way, part), whole) in self.waiting.chunks_exact(marks).zip(&mut parts).zip(&mut wholes) {
+            for ((way, part), whole) in ways.iter().zip(&mut *parts).zip(&mut *wholes) {
                 *part = Part::between(way[n], way[n + 1], reading);
                 whole.net = whole.net.saturating_add(part.net);
             }
-            self.slices[n].count(&parts[..ways]);
+            self.slices[n].count(parts);
         }
-        for (way, whole) in self.waiting.chunks_exact(marks).zip(&mut wholes) {
-            *whole = Part { net: whole.net, ..Part::between(way[0], way[marks - 1], 0) };
+        for (way, whole) in ways.iter().zip(&mut *wholes) {
+            *whole = Part { net: whole.net, ..Part::between(way[0], way[last], 0) };
         }
-        self.total.count(&wholes[..ways]);
-        let wanted = FIRST * marks - self.first.len();
-        self.first.extend(self.waiting.iter().take(wanted));
-        self.waiting.clear();
+        self.total.count(wholes);
+        let wanted = FIRST - self.first.len() / (last + 1);
+        self.first.extend(ways.iter().take(wanted).copied().flatten());
     }
 
     /// Slice `n` of one frame.
@@ -334,13 +321,6 @@ impl SliceMeter {
     /// The figures.
     #[must_use]
     pub fn report(&self) -> PipelineSlices {
-        let mut all = self.clone();
-        all.count();
-        all.figures()
-    }
-
-    /// The figures of what is counted.
-    fn figures(&self) -> PipelineSlices {
         let total = self.total.figures();
         let slice = |(name, column): (&String, &Column)| {
             let all = column.times();
@@ -403,12 +383,12 @@ mod tests {
         for n in 0..100 {
             meter.seen();
             let at = n * 1_000_000_000;
-            meter.record(&marks(&[
+            meter.record(&[&marks(&[
                 (at, at),
                 (at + 2_000, at),
                 (at + 203_000_000, at + 200_000_000),
                 (at + 203_005_000, at + 200_000_000),
-            ]));
+            ])]);
         }
         meter.seen();
         let report = meter.report();
@@ -437,7 +417,7 @@ mod tests {
         meter.come_from_port(true);
         let mut meter = meter.another();
         meter.seen();
-        meter.record(&marks(&[(0, 0), (5_000_000, 0), (5_100_000, 0), (5_400_000, 0), (5_410_000, 0)]));
+        meter.record(&[&marks(&[(0, 0), (5_000_000, 0), (5_100_000, 0), (5_400_000, 0), (5_410_000, 0)])]);
         let report = meter.report();
         let figures: Vec<_> =
             report.slices.iter().map(|slice| (&slice.figures.name[..], slice.figures.mean_ns)).collect();
@@ -459,7 +439,7 @@ mod tests {
         let mut meter = SliceMeter::new(names, 1);
         meter.in_real_time(Span::from_ns(20));
         meter.seen();
-        meter.record(&marks(&[(0, 0), (100_000, 0), (400_000, 0), (410_000, 0)]));
+        meter.record(&[&marks(&[(0, 0), (100_000, 0), (400_000, 0), (410_000, 0)])]);
         let report = meter.report();
         let means: Vec<f64> = report.slices.iter().map(|slice| slice.figures.mean_ns).collect();
         assert_eq!(means, [100.0, 280.0, 0.0], "what is shorter than a reading is none");
