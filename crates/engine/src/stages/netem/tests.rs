@@ -103,6 +103,8 @@ fn bad_specs_say_where_what_and_how() {
         ("loss 1% 25% 3%", "character 13"),
         ("loss randon 1%", "perhaps random"),
         ("loss 101%", "at most 100%"),
+        ("loss 2%;", "'2%;' ends in '%;', which is no unit of a share"),
+        ("duplicate 5ms", "ends in 'ms'"),
         ("loss 1% loss 2%", "twice"),
         ("reorder 25%", "nothing is delayed"),
         ("gap 5 delay 10ms", "no reorder"),

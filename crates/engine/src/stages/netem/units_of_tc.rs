@@ -39,7 +39,13 @@ pub(super) fn time(word: &str) -> Result<Span, Wrong> {
 /// A share; tc needs no `%`.
 pub(super) fn share(word: &str) -> Result<Share, Wrong> {
     let text = word.strip_suffix('%').unwrap_or(word);
-    format!("{text}%").parse().map_err(|error: units::ParseError| wrong("is no share", error.to_string()))
+    format!("{text}%").parse().map_err(|error: units::ParseError| {
+        let (number, unit) = split(word);
+        if number.is_empty() || ["", "%"].contains(&unit.as_str()) {
+            return wrong("is no share", error.to_string());
+        }
+        wrong(format!("ends in '{unit}', which is no unit of a share"), "write 1% or 0.3%")
+    })
 }
 
 /// A rate; true if it was written in bytes as bits are written elsewhere (`mbps`).
