@@ -152,6 +152,20 @@ fn who_finds_nobody_in_the_queue_does_not_queue() {
     assert_eq!(queueing(2), (2_000 + 3_000) / 2);
 }
 
+/// A stage gives them at once, or when it is woken; another follows it, or none.
+#[test]
+fn who_finds_nobody_behind_stages_does_not_queue_either() {
+    let stages: [&[&str]; 4] = [&["loss 0%"], &["delay 2ms"], &["loss 0%", "delay 2ms"], &["delay 2ms", "loss 0%"]];
+    for stages in stages {
+        let slices = slices_of_late(stages, Span::ZERO, false, 1);
+        let queueing = slices.slices.iter().find(|slice| slice.figures.name == "queueing").expect("a slice");
+        assert_eq!(
+            queueing.raw_mean_ns as u64, 0,
+            "the clock, which moves by 1 µs with each reading, is not asked: {stages:?}"
+        );
+    }
+}
+
 #[test]
 fn one_frame_in_a_burst_is_not_always_the_same() {
     let all = bursts(20_000, 1, 1);
