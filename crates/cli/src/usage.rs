@@ -38,7 +38,10 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
             Some(option) => {
                 format!("{what} behind {option}, which takes nothing below zero: write it without the sign")
             }
-            None => format!("{what}: --help tells what can be written"),
+            None => {
+                let how = unquoted(error).unwrap_or_else(|| "--help tells what can be written".to_owned());
+                format!("{what}: {how}")
+            }
         },
     }
 }
@@ -208,6 +211,15 @@ fn of_number(what: &str) -> Option<String> {
         ("number too large to fit in target type", "that is too large: write a smaller number"),
     ];
     remedies.into_iter().find_map(|(said, remedy)| Some(format!("{}{remedy}", what.strip_suffix(said)?)))
+}
+
+/// A value of several words that the shell has parted: its option, the first word, and then one that belongs nowhere.
+fn unquoted(error: &clap::Error) -> Option<String> {
+    let ContextValue::String(taken) = error.get(ContextKind::InvalidArg)? else { return None };
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let parted = |three: &&[String]| three[0].starts_with("--") && !three[1].starts_with('-') && three[2] == *taken;
+    let three = words.windows(3).find(parted).filter(|_| !taken.starts_with('-'))?;
+    Some(format!("write a value of several words in quotes, as {} '{} {taken}'", three[0], three[1]))
 }
 
 /// The option before a number with a sign that was taken for an option of its own.

@@ -92,6 +92,7 @@ fn values_that_mean_nothing() {
         ("measure --pcap in.pcap --expect 10", &["--expect", "no unit"]),
         ("measure --pcap in.pcap --expect 'follow-depth 1Gbps..9Gbps'", &["--expect", "follow-depth", "5Gbps"]),
         ("measure --pcap in.pcap --expect -5us", &["--expect", "without the sign"]),
+        ("shape --in pcap:in.pcap --out null --gap fixed 10us", &["'10us'", "quotes, as --gap 'fixed 10us'"]),
         ("shape --in pcap:in.pcap --out null --seed -1", &["'-1'", "--seed", "without the sign"]),
         ("shape --in pcap:in.pcap --out null --seed abc", &["'abc'", "--seed", "write a whole number"]),
         ("shape --in pcap:in.pcap --out null --seed 99999999999999999999", &["--seed", "write a smaller number"]),
