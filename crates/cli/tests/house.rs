@@ -279,3 +279,32 @@ fn comments_and_literals_are_told_from_code() {
     }
     assert_eq!(code_only("a /* \n\n */ b\n").lines().count(), 3, "lines must keep their numbers");
 }
+
+#[test]
+fn every_decision_has_a_date_and_a_status_and_is_listed() {
+    let folder = root().join("docs/adr");
+    let list = fs::read_to_string(folder.join("README.md")).expect("the list of decisions is text");
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for entry in fs::read_dir(&folder).expect("a folder can be read") {
+        let path = entry.expect("it can be read").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if name == "README.md" {
+            continue;
+        }
+        seen += 1;
+        if !list.contains(&format!("({name})")) {
+            wrong.push(format!("{name} is not in docs/adr/README.md"));
+        }
+        let text = fs::read_to_string(&path).expect("a decision is text");
+        let line = text.lines().nth(2).unwrap_or_default();
+        let status = line.strip_prefix('*').and_then(|line| line.strip_suffix('*')).and_then(|l| l.split_once(", "));
+        let is_date = |date: &str| date.len() == 10 && date.split('-').all(|part| part.parse::<u16>().is_ok());
+        let is_status = |status: &str| status == "accepted" || status.starts_with("superseded by ");
+        if !status.is_some_and(|(date, status)| is_date(date) && is_status(status)) {
+            wrong.push(format!("{name}: the third line must be like *2026-11-21, accepted*; it is {line:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen > 0, "there are no decisions");
+}
