@@ -202,8 +202,7 @@ impl Guard {
         Ok(Guard { lab: Some(Lab::build(topology, Some(Owner::this()?))?) })
     }
 
-    /// Takes the lab down and says how that went, which a drop cannot. That somebody else already took it down is no
-    /// failure.
+    /// Takes the lab down and returns the outcome, which a drop cannot. It is no failure if the lab is already gone.
     ///
     /// # Errors
     /// As [`down`].
@@ -227,7 +226,7 @@ impl Deref for Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(lab) = self.lab.take() {
-            // A drop has nobody to tell; what is left is found by `lab list` and `lab down`.
+            // A drop cannot report; `lab list` and `lab down` find what is left.
             let _unreported = lab.down();
         }
     }
@@ -261,7 +260,7 @@ fn assemble(topology: &Topology) -> Result<()> {
         tool::batch("ip", Some(&topology.namespace(host)), &address(topology, host))?;
     }
     if topology.has_switch() {
-        // The bridge is told who is where: learning would flood every first frame to every client.
+        // Static entries: learning would flood the first frame for each client to all of them.
         let mut lines: Vec<String> = (1..=topology.clients)
             .filter_map(|n| Some((n, topology.mac(Node::Client(n))?)))
             .map(|(n, mac)| format!("fdb replace {mac} dev p{n} master static"))
@@ -322,7 +321,7 @@ fn set_kernel(node: Node, namespace: &str) -> Result<()> {
             ("ipv4/ip_forward", "0"),
             ("ipv6/conf/all/disable_ipv6", "1"),
             ("ipv6/conf/default/disable_ipv6", "1"),
-            // Should somebody turn IPv6 on again, no address appears by itself.
+            // If IPv6 is turned on again, no address appears by itself.
             ("ipv6/conf/default/addr_gen_mode", "1"),
         ],
         Node::Client(_) | Node::Server => &[

@@ -84,7 +84,7 @@ pub fn reexec_in_user_namespace() -> Result<Infallible> {
     if tool::which("unshare").is_none() {
         return Err(Error::MissingTool { program: "unshare", package: "util-linux" });
     }
-    // Tried with a program that does nothing first: after the exec below there is nobody left to explain a failure.
+    // Tried with a program that does nothing first: after the exec below a failure cannot be explained any more.
     let trial = enter().arg("true").stdin(Stdio::null()).output().map_err(Error::io("cannot run `unshare`"))?;
     if !trial.status.success() {
         let said = String::from_utf8_lossy(&trial.stderr);
