@@ -7,8 +7,12 @@
 mod bed;
 #[path = "disk/ends.rs"]
 mod ends;
+#[path = "disk/limits.rs"]
+mod limits;
 #[path = "disk/mirror.rs"]
 mod mirror;
+#[path = "disk/rights.rs"]
+mod rights;
 
 use bed::{Disk, can_mount, figure, has, netlathe};
 use mirror::Pair;
@@ -197,6 +201,40 @@ fn errors_come_as_often_as_asked() {
     let report = disk.report();
     let injected = figure(&report, "/total/errors_injected");
     assert_eq!(injected.to_bits(), f64::from(seen[0] + seen[1]).to_bits());
+}
+
+#[test]
+fn synchronous_writes_are_synced_and_take_the_time_and_errors_of_fsync() {
+    if !can_mount() || !has("python3") {
+        return;
+    }
+    const SCRIPT: &str = include_str!("disk/synchronous.py");
+    const SYNCHRONOUS: f64 = 21.0;
+    let script = |folder: &Path| {
+        let output = Command::new("python3").args(["-c", SCRIPT]).arg(folder).output().expect("python runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    for cached in [&[][..], &["--cached"]] {
+        // What reaches the backing directory is seen where that is a disk, too.
+        let below = Disk::mounted(&[]);
+        let disk = Disk::mounted_on(&below, &[&["--delay", "fsync 20ms"], cached].concat());
+        let start = Instant::now();
+        let said = script(&disk.path());
+        assert!(start.elapsed() >= Duration::from_millis(21 * 20), "{cached:?}: {:?}", start.elapsed());
+        let report = disk.report();
+        assert_eq!(figure(&report, "/operations/fsync/count").to_bits(), SYNCHRONOUS.to_bits(), "{cached:?}: {report}");
+        assert!(figure(&report, "/operations/fsync/delay_obtained_ns/min") >= 20e6, "{cached:?}: {report}");
+        assert!(figure(&report, "/operations/write/delay_obtained_ns/p50") < 15e6, "{cached:?}: {report}");
+        let report = below.report();
+        assert_eq!(figure(&report, "/operations/fsync/count").to_bits(), SYNCHRONOUS.to_bits(), "{cached:?}: {report}");
+        assert!(said.starts_with("0 0 True"), "{cached:?}: {said}");
+
+        let disk = Disk::mounted(&[&["--error", "fsync", "eio", "100%"], cached].concat());
+        assert_eq!(script(&disk.path()), said.replacen('0', "21", 1), "{cached:?}: what failed is there all the same");
+        let report = disk.report();
+        assert_eq!(figure(&report, "/total/errors_injected").to_bits(), SYNCHRONOUS.to_bits(), "{cached:?}: {report}");
+    }
 }
 
 #[test]

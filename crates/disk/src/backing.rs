@@ -1,17 +1,21 @@
 //! The operations as they are done on the backing directory.
 
+use crate::callers::Caller;
+use crate::limits::Limits;
 use crate::nodes::Nodes;
 use crate::reading::Reading;
 use fuser::{FileAttr, FileType, INodeNo};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, StatVfs, Timespec, Timestamps, Uid,
-    XattrFlags,
+    Advice, AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, StatVfs, Timespec,
+    Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,14 +40,6 @@ pub(crate) struct OpenFile {
     pub(crate) reading: Mutex<Reading>,
 }
 
-/// Whose doing an operation is.
-#[derive(Clone, Copy)]
-pub(crate) struct Caller {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) umask: u32,
-}
-
 /// What shall change of a file.
 pub(crate) struct Changes {
     pub(crate) mode: Option<u32>,
@@ -56,15 +52,15 @@ pub(crate) struct Changes {
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// Flags that programs open files with and that matter to the backing file. Not O_APPEND: each write
-/// says itself whether it appends. Not O_DIRECT, which asks for aligned memory.
-const PASSED_ON: OFlags = OFlags::RWMODE.union(OFlags::SYNC).union(OFlags::NOATIME);
+/// Flags that programs open files with and that matter to the backing file. Not O_APPEND and O_SYNC: each write
+/// says itself whether it appends and is synchronous. Not O_DIRECT, which asks for aligned memory.
+const PASSED_ON: OFlags = OFlags::RWMODE.union(OFlags::NOATIME);
 
 impl Backing {
-    pub(crate) fn new(root: OwnedFd, handles: usize) -> Result<Self> {
+    pub(crate) fn new(root: OwnedFd, handles: usize, limits: Limits) -> Result<Self> {
         let stat = rustix::fs::fstat(&root)?;
         Ok(Backing {
-            nodes: Nodes::new(root, &stat, handles),
+            nodes: Nodes::new(root, &stat, handles, limits),
             files: Mutex::default(),
             handles: AtomicU64::new(1),
             privileged: rustix::process::geteuid().is_root(),
@@ -119,6 +115,9 @@ impl Backing {
     ) -> Result<FileAttr> {
         let node = self.target(number, handle)?;
         let here = path_of(&node);
+        if changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some() {
+            self.take_setid_away(&node, caller, false)?;
+        }
         // The owner first, since a change of it takes set-user-ID away; times last, since all else changes them.
         if changes.uid.is_some() || changes.gid.is_some() {
             let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
@@ -135,9 +134,6 @@ impl Backing {
                     let fd = rustix::fs::open(&here, flags, Mode::empty())?;
                     rustix::fs::ftruncate(&fd, size)?;
                 }
-            }
-            if caller.uid != 0 {
-                take_setid_away(&node)?;
             }
         }
         if changes.atime.is_some() || changes.mtime.is_some() {
@@ -225,11 +221,16 @@ impl Backing {
         let directory = self.nodes.get(parent)?;
         let wanted = OFlags::from_bits_retain(flags.cast_unsigned());
         let mode = masked(&directory, mode, caller);
-        let opened = wanted & PASSED_ON.union(OFlags::TRUNC) | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = wanted & PASSED_ON | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match rustix::fs::openat(&directory, name, opened | OFlags::CREATE | OFlags::EXCL, mode) {
             // Somebody was faster behind our back.
             Err(Errno::EXIST) if !wanted.contains(OFlags::EXCL) => {
-                rustix::fs::openat(&directory, name, opened, Mode::empty())?
+                let fd = rustix::fs::openat(&directory, name, opened, Mode::empty())?;
+                if wanted.contains(OFlags::TRUNC) {
+                    self.take_setid_away(&fd, caller, false)?;
+                    rustix::fs::ftruncate(&fd, 0)?;
+                }
+                fd
             }
             Err(error) => return Err(error),
             Ok(fd) => {
@@ -263,25 +264,88 @@ impl Backing {
         rustix::fs::fstatvfs(self.nodes.get(number)?)
     }
 
+    /// Writes, at `offset` or at the end of the file. `kill` is set where the kernel says that the caller lacks
+    /// `CAP_FSETID`.
+    pub(crate) fn write(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        append: bool,
+        kill: Option<Caller>,
+    ) -> Result<usize> {
+        let file = self.file(handle)?;
+        if let Some(caller) = kill {
+            self.take_setid_away(&file.fd, caller, true)?;
+        }
+        file.write(offset, data, append)
+    }
+
+    pub(crate) fn fallocate(&self, handle: u64, mode: i32, offset: u64, length: u64, caller: Caller) -> Result<()> {
+        let file = self.file(handle)?;
+        self.take_setid_away(&file.fd, caller, false)?;
+        file.fallocate(mode, offset, length)
+    }
+
+    /// Takes set-user-ID and set-group-ID away, as Linux does before a program without `CAP_FSETID` changes a file
+    /// (`setattr_should_drop_suidgid`). First, so that no moment has both the bits and the new content.
+    ///
+    /// `lacks` says that the caller is known to lack it. Without privilege the backing file system does it, for us as for any program. It takes file capabilities
+    /// away in either case.
+    fn take_setid_away(&self, fd: &OwnedFd, caller: Caller, lacks: bool) -> Result<()> {
+        if !self.privileged {
+            return Ok(());
+        }
+        let stat = rustix::fs::fstat(fd)?;
+        if !has_setid(&stat) || (!lacks && caller.has(CapabilitySet::FSETID)) {
+            return Ok(());
+        }
+        let mode = stat.st_mode & 0o7777;
+        let group = mode & 0o010 != 0 || !caller.is_in_group(stat.st_gid);
+        let left = mode & !(if group { 0o6000 } else { 0o4000 });
+        rustix::fs::chmodat(CWD, path_of(fd), Mode::from_raw_mode(left), AtFlags::empty())
+    }
+
     /// An attribute's value, or its length where there is no `room` for it.
     pub(crate) fn getxattr(&self, number: u64, name: &OsStr, room: usize) -> Result<Attribute> {
         let node = self.nodes.get(number)?;
         let mut value = Vec::with_capacity(if room == 0 { LARGEST_ATTRIBUTE } else { room });
         rustix::fs::getxattr(path_of(&node), name, spare_capacity(&mut value))?;
+        value.shrink_to_fit();
         Ok(if room == 0 { Attribute::Length(value.len()) } else { Attribute::Value(value) })
     }
 
-    /// The names of the attributes, each with a zero byte behind it.
-    pub(crate) fn listxattr(&self, number: u64, room: usize) -> Result<Attribute> {
+    /// The names of the attributes, each with a zero byte behind it. As on Linux's own file systems, those that begin
+    /// with `trusted.` are listed only for a caller with `CAP_SYS_ADMIN`.
+    pub(crate) fn listxattr(&self, number: u64, room: usize, caller: Caller) -> Result<Attribute> {
+        const TRUSTED: &[u8] = b"trusted.";
         let node = self.nodes.get(number)?;
-        let mut names = Vec::with_capacity(if room == 0 { LARGEST_ATTRIBUTE } else { room });
+        let mut names = Vec::with_capacity(LARGEST_ATTRIBUTE);
         rustix::fs::listxattr(path_of(&node), spare_capacity(&mut names))?;
-        Ok(if room == 0 { Attribute::Length(names.len()) } else { Attribute::Value(names) })
+        let each = || names.split_inclusive(|byte| *byte == 0);
+        if each().any(|name| name.starts_with(TRUSTED)) && !caller.has(CapabilitySet::SYS_ADMIN) {
+            names = each().filter(|name| !name.starts_with(TRUSTED)).flatten().copied().collect();
+        }
+        names.shrink_to_fit();
+        match room {
+            0 => Ok(Attribute::Length(names.len())),
+            room if room < names.len() => Err(Errno::RANGE),
+            _ => Ok(Attribute::Value(names)),
+        }
     }
 
-    pub(crate) fn setxattr(&self, number: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
+    pub(crate) fn setxattr(&self, number: u64, name: &OsStr, value: &[u8], flags: i32, caller: Caller) -> Result<()> {
         let node = self.nodes.get(number)?;
-        rustix::fs::setxattr(path_of(&node), name, value, XattrFlags::from_bits_retain(flags.cast_unsigned()))
+        rustix::fs::setxattr(path_of(&node), name, value, XattrFlags::from_bits_retain(flags.cast_unsigned()))?;
+        // As chmod does, an ACL takes set-group-ID away if it is not set by a member of the group.
+        if self.privileged && name == "system.posix_acl_access" {
+            let stat = rustix::fs::fstat(&node)?;
+            let mode = stat.st_mode & 0o7777;
+            if mode & 0o2000 != 0 && !caller.is_in_group(stat.st_gid) && !caller.has(CapabilitySet::FSETID) {
+                rustix::fs::chmodat(CWD, path_of(&node), Mode::from_raw_mode(mode & !0o2000), AtFlags::empty())?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn removexattr(&self, number: u64, name: &OsStr) -> Result<()> {
@@ -319,24 +383,28 @@ impl OpenFile {
     }
 
     /// Writes at `offset`, or at the end of the file, wherever that is by now.
-    pub(crate) fn write(&self, offset: u64, data: &[u8], append: bool, take_setid: bool) -> Result<usize> {
-        let written = if append {
+    fn write(&self, offset: u64, data: &[u8], append: bool) -> Result<usize> {
+        if append {
             let data = [std::io::IoSlice::new(data)];
-            rustix::io::pwritev2(&self.fd, &data, offset, rustix::io::ReadWriteFlags::APPEND)?
+            rustix::io::pwritev2(&self.fd, &data, offset, rustix::io::ReadWriteFlags::APPEND)
         } else {
-            rustix::io::pwrite(&self.fd, data, offset)?
-        };
-        if take_setid {
-            take_setid_away(&self.fd)?;
+            rustix::io::pwrite(&self.fd, data, offset)
         }
-        Ok(written)
+    }
+
+    /// How many bytes a read finds, as far as the file's length says; the kernel begins to fetch them.
+    pub(crate) fn prepare_read(&self, offset: u64, size: usize) -> u64 {
+        // That it is fetched early is of use, not needed.
+        let _ = rustix::fs::fadvise(&self.fd, offset, NonZeroU64::new(size as u64), Advice::WillNeed);
+        let length = rustix::fs::fstat(&self.fd).map_or(0, |stat| stat.st_size.cast_unsigned());
+        length.saturating_sub(offset).min(size as u64)
     }
 
     pub(crate) fn sync(&self, data_only: bool) -> Result<()> {
         if data_only { rustix::fs::fdatasync(&self.fd) } else { rustix::fs::fsync(&self.fd) }
     }
 
-    pub(crate) fn fallocate(&self, mode: i32, offset: u64, length: u64) -> Result<()> {
+    fn fallocate(&self, mode: i32, offset: u64, length: u64) -> Result<()> {
         rustix::fs::fallocate(&self.fd, FallocateFlags::from_bits_retain(mode.cast_unsigned()), offset, length)
     }
 
@@ -380,15 +448,9 @@ fn masked(parent: &OwnedFd, mode: u32, caller: Caller) -> Mode {
     Mode::from_raw_mode(mode & 0o7777 & !mask)
 }
 
-/// Takes set-user-ID and set-group-ID away, as a write by somebody without privilege does.
-fn take_setid_away(fd: &OwnedFd) -> Result<()> {
-    let mode = rustix::fs::fstat(fd)?.st_mode & 0o7777;
-    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
-    let left = mode & !(0o4000 | group);
-    if left == mode {
-        return Ok(());
-    }
-    rustix::fs::chmodat(CWD, path_of(fd), Mode::from_raw_mode(left), AtFlags::empty())
+/// Whether a file has set-user-ID or set-group-ID, which give rights to whoever runs it.
+fn has_setid(stat: &Stat) -> bool {
+    rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_mode & 0o6000 != 0
 }
 
 /// What the kernel is told of a file.

@@ -77,6 +77,9 @@ pub enum Error {
         /// What is said.
         cause: String,
     },
+    /// Only root's mounts can have set-user-ID files.
+    #[error("--allow-suid needs root: in a user's own mount set-user-ID files never have an effect; leave it out")]
+    AllowSuid,
     /// The list of mounts cannot be read.
     #[error("cannot read /proc/self/mountinfo: {0}: mount /proc")]
     Mounts(std::io::Error),

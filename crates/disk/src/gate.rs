@@ -7,7 +7,7 @@ use crate::operations::{Operation, Operations};
 use crate::report::{Answered, Tallies};
 use engine::random::Random;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use units::{BitRate, ParseError, Share, Span};
@@ -22,6 +22,10 @@ pub(crate) struct Gate {
     decisions: Mutex<Decisions>,
     bucket: Option<Arc<Mutex<Bucket>>>,
     later: Later,
+    /// Does what is done only when it is due, in threads of its own: it may take long.
+    late: Later,
+    /// Bytes of memory in replies that wait.
+    held: Arc<AtomicUsize>,
     tallies: Arc<Mutex<Tallies>>,
     hurry: AtomicBool,
     written_back: AtomicU64,
@@ -75,6 +79,8 @@ impl Gate {
             decisions: Mutex::new(decisions),
             bucket: ask.rate.map(|rate| Arc::new(Mutex::new(Bucket::new(rate)))),
             later: Later::start().map_err(crate::Error::Threads)?,
+            late: Later::start().map_err(crate::Error::Threads)?,
+            held: Arc::default(),
             tallies: Arc::default(),
             hurry: AtomicBool::new(false),
             written_back: AtomicU64::new(0),
@@ -88,7 +94,11 @@ impl Gate {
 
     /// An operation comes.
     pub(crate) fn arrive(&self, operation: Operation) -> Turn {
-        let arrived = Instant::now();
+        self.arrive_at(operation, Instant::now())
+    }
+
+    /// An operation comes, or will at the instant when the one before it is over.
+    pub(crate) fn arrive_at(&self, operation: Operation, arrived: Instant) -> Turn {
         let afterwards = self.hurry.load(Ordering::Relaxed);
         let mut turn = Turn { operation, arrived, asked: None, afterwards, error: None };
         if self.operations.contains(operation) && !afterwards {
@@ -109,6 +119,79 @@ impl Gate {
         turn
     }
 
+    /// Memory for a reply, if all that wait leave room for it. One that need not wait always has it.
+    pub(crate) fn room(&self, turn: &Turn, bytes: usize) -> Option<Room> {
+        let waits = !turn.afterwards && (self.bucket.is_some() || turn.asked.is_some_and(|asked| asked > Span::ZERO));
+        let bytes = if waits { bytes } else { 0 };
+        let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+            held.checked_add(bytes).filter(|sum| *sum <= MOST_HELD)
+        });
+        taken.ok().map(|_| Room { held: Arc::clone(&self.held), bytes })
+    }
+
+    /// When an operation is due that came and moves so many bytes.
+    fn due(&self, turn: &Turn, bytes: u64) -> Instant {
+        let due = turn.arrived + turn.asked.unwrap_or_default().to_std();
+        match self.bucket.as_ref().filter(|_| bytes > 0) {
+            Some(bucket) => due.max(bucket.lock().unwrap_or_else(PoisonError::into_inner).take(turn.arrived, bytes)),
+            None => due,
+        }
+    }
+
+    /// What to do when an operation is over that was `due`: it goes into the figures.
+    fn tallying(&self, turn: &Turn, due: Instant) -> impl FnOnce(u64, bool) + Send + 'static + use<> {
+        let Turn { operation, arrived, asked, error, .. } = *turn;
+        let (tallies, bucket) = (Arc::clone(&self.tallies), self.bucket.as_ref().map(Arc::clone));
+        move |bytes, failed| {
+            let now = Instant::now();
+            if let Some(bucket) = bucket.filter(|_| bytes > 0) {
+                bucket.lock().unwrap_or_else(PoisonError::into_inner).was_late(now.saturating_duration_since(due));
+            }
+            let answered =
+                Answered { bytes, asked, arrived, now, injected: error.is_some(), failed, cut_short: now < due };
+            tallies.lock().unwrap_or_else(PoisonError::into_inner).of(operation).count(&answered);
+        }
+    }
+
+    /// Does an operation when its time is over, and answers then. `bytes` is how many it will move. `work` says how many
+    /// it moved, whether it failed, and how to tell the kernel; it learns whether the disk ends before its time is over.
+    pub(crate) fn finish_late<A: FnOnce()>(
+        &self,
+        turn: &Turn,
+        bytes: u64,
+        work: impl FnOnce(bool) -> (u64, bool, A) + Send + 'static,
+    ) {
+        let due = self.due(turn, bytes);
+        let tally = self.tallying(turn, due);
+        self.late.at(
+            due,
+            Box::new(move || {
+                let (bytes, failed, answer) = work(Instant::now() < due);
+                tally(bytes, failed);
+                answer();
+            }),
+        );
+    }
+
+    /// An operation was done of which the kernel learns together with another: says when its time is over.
+    pub(crate) fn finish_part(&self, turn: &Turn, bytes: u64) -> Instant {
+        if turn.afterwards {
+            return Instant::now();
+        }
+        let due = self.due(turn, bytes);
+        let tally = self.tallying(turn, due);
+        self.at(due, move || tally(bytes, false));
+        due.max(Instant::now())
+    }
+
+    fn at(&self, due: Instant, run: impl FnOnce() + Send + 'static) {
+        if due <= Instant::now() || self.hurry.load(Ordering::Relaxed) {
+            run();
+        } else {
+            self.later.at(due, Box::new(run));
+        }
+    }
+
     /// It was done, with so many bytes, or it `failed` without having been told to; `answer` tells the
     /// kernel once it is time.
     pub(crate) fn finish(&self, turn: &Turn, bytes: u64, failed: bool, answer: impl FnOnce() + Send + 'static) {
@@ -116,34 +199,25 @@ impl Gate {
         if turn.afterwards {
             return answer();
         }
-        let mut due = turn.arrived + turn.asked.unwrap_or_default().to_std();
-        let bucket = self.bucket.as_ref().filter(|_| bytes > 0).map(Arc::clone);
-        if let Some(bucket) = &bucket {
-            due = due.max(bucket.lock().unwrap_or_else(PoisonError::into_inner).take(turn.arrived, bytes));
-        }
-        let Turn { operation, arrived, asked, error, .. } = *turn;
-        let tallies = Arc::clone(&self.tallies);
-        let end = move || {
-            let now = Instant::now();
-            if let Some(bucket) = bucket {
-                bucket.lock().unwrap_or_else(PoisonError::into_inner).was_late(now.saturating_duration_since(due));
-            }
-            let answered =
-                Answered { bytes, asked, arrived, now, injected: error.is_some(), failed, cut_short: now < due };
-            tallies.lock().unwrap_or_else(PoisonError::into_inner).of(operation).count(&answered);
+        let due = self.due(turn, bytes);
+        let tally = self.tallying(turn, due);
+        self.at(due, move || {
+            tally(bytes, failed);
             answer();
-        };
-        if due <= Instant::now() || self.hurry.load(Ordering::Relaxed) {
-            end();
-        } else {
-            self.later.at(due, Box::new(end));
-        }
+        });
     }
 
     /// Nothing waits from now on, so that the file system can be unmounted, and nothing that comes is counted.
     pub(crate) fn hurry(&self) {
         self.hurry.store(true, Ordering::Relaxed);
         self.later.hurry();
+        self.late.hurry();
+    }
+
+    /// Waits until what was hurried is answered and counted, or for so long.
+    pub(crate) fn settle(&self, patience: Duration) {
+        self.late.settle(patience);
+        self.later.settle(patience);
     }
 
     /// The kernel wrote what programs had changed in mapped files.
@@ -159,6 +233,21 @@ impl Gate {
     /// What came so far.
     pub(crate) fn tallies(&self) -> Tallies {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The most memory, in bytes, that replies take while they wait. What comes beyond it is read when it is due.
+const MOST_HELD: usize = 64 << 20;
+
+/// Memory that a reply takes until this is dropped.
+pub(crate) struct Room {
+    held: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Does things at the instant they are due, in threads of its own.
 ///
@@ -18,11 +18,15 @@ pub(crate) struct Later {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Nothing waits and nothing is being done.
+    idle: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     jobs: BinaryHeap<Job>,
+    /// Threads that are at one.
+    busy: usize,
     /// For the order of those that are due at the same instant.
     count: u64,
     /// Nothing waits any more.
@@ -63,7 +67,8 @@ impl Later {
 
     /// Starts the threads.
     pub(crate) fn start() -> std::io::Result<Self> {
-        let shared = Arc::new(Shared { state: Mutex::new(State::default()), changed: Condvar::new() });
+        let (changed, idle) = (Condvar::new(), Condvar::new());
+        let shared = Arc::new(Shared { state: Mutex::default(), changed, idle });
         let mut later = Later { shared, threads: Vec::new() };
         for _ in 0..Self::THREADS {
             let shared = Arc::clone(&later.shared);
@@ -88,6 +93,14 @@ impl Later {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).hurry = true;
         self.shared.changed.notify_all();
     }
+
+    /// Waits until all that was to be done is done, or for so long.
+    pub(crate) fn settle(&self, patience: Duration) {
+        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let under_way = |state: &mut State| state.busy > 0 || !state.jobs.is_empty();
+        // Either outcome is as good: who calls goes on.
+        drop(self.shared.idle.wait_timeout_while(state, patience, under_way));
+    }
 }
 
 /// This thread runs before those of other programs, and threads that it starts do: what they have to do
@@ -108,9 +121,14 @@ impl Shared {
             match state.jobs.peek().map(|job| job.due) {
                 Some(due) if due <= now || state.hurry || state.ended => {
                     if let Some(job) = state.jobs.pop() {
+                        state.busy += 1;
                         drop(state);
                         (job.run)();
                         state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                        state.busy -= 1;
+                        if state.busy == 0 && state.jobs.is_empty() {
+                            self.idle.notify_all();
+                        }
                     }
                 }
                 Some(due) => {
@@ -140,7 +158,6 @@ impl Drop for Later {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
-    use std::time::Duration;
 
     #[test]
     fn jobs_are_done_in_order_and_never_early() {
@@ -154,6 +171,25 @@ mod tests {
         }
         let got: Vec<(u64, bool)> = (0..4).map(|_| order.recv().expect("it was done")).collect();
         assert_eq!(got, [(10, true), (10, true), (20, true), (30, true)]);
+    }
+
+    #[test]
+    fn hurried_jobs_are_done_before_it_has_settled() {
+        let later = Later::start().expect("threads");
+        let done = Arc::new(Mutex::new(0));
+        for _ in 0..50 {
+            let done = Arc::clone(&done);
+            let slow = move || {
+                std::thread::sleep(Duration::from_millis(1));
+                *done.lock().expect("nobody panics") += 1;
+            };
+            later.at(Instant::now() + Duration::from_secs(3_600), Box::new(slow));
+        }
+        later.settle(Duration::from_millis(5));
+        assert_eq!(*done.lock().expect("nobody panics"), 0, "patience has an end");
+        later.hurry();
+        later.settle(Duration::from_secs(60));
+        assert_eq!(*done.lock().expect("nobody panics"), 50);
     }
 
     #[test]

@@ -16,11 +16,13 @@
 //! the same delays and errors in the order in which operations come.
 
 mod backing;
+mod callers;
 mod delay;
 mod error;
 mod fault;
 mod gate;
 mod later;
+mod limits;
 mod mount;
 mod mounts;
 mod nodes;
@@ -32,6 +34,7 @@ mod service;
 pub use delay::Delay;
 pub use error::Error;
 pub use fault::Fault;
+pub use limits::Limits;
 pub use mount::{Ended, Mounted, mount, permitted, unmount};
 pub use operations::{Operation, Operations};
 pub use report::{Tallies, Tally, Times};
@@ -56,6 +59,9 @@ pub struct Ask {
     pub operations: Operations,
     /// The page cache is used.
     pub cached: bool,
+    /// Set-user-ID files and file capabilities work at the mount point even where the mount of the backing directory
+    /// is `nosuid`. Needs root.
+    pub allow_suid: bool,
     /// Seed of delays and errors.
     pub seed: u64,
 }
@@ -65,6 +71,16 @@ impl Ask {
     #[must_use]
     pub fn new(backing: PathBuf, mount: PathBuf) -> Self {
         let operations = Operations::default();
-        Ask { backing, mount, delays: Vec::new(), rate: None, errors: Vec::new(), operations, cached: false, seed: 1 }
+        Ask {
+            backing,
+            mount,
+            delays: Vec::new(),
+            rate: None,
+            errors: Vec::new(),
+            operations,
+            cached: false,
+            allow_suid: false,
+            seed: 1,
+        }
     }
 }

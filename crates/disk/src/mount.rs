@@ -3,11 +3,13 @@
 use crate::backing::Backing;
 use crate::gate::Gate;
 use crate::later::before_others;
+use crate::limits::Limits;
 use crate::mounts::{self, Mount};
 use crate::report::Tallies;
 use crate::service::Service;
 use crate::{Ask, Error};
 use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -36,6 +38,7 @@ pub struct Mounted {
     session: JoinHandle<std::io::Result<()>>,
     shared_maps: bool,
     covers: bool,
+    limits: Limits,
 }
 
 /// How a mount ended.
@@ -54,6 +57,9 @@ pub struct Ended {
 /// # Errors
 /// Directories that cannot be used for this, a kernel without FUSE, missing rights.
 pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
+    if ask.allow_suid && !geteuid().is_root() {
+        return Err(Error::AllowSuid);
+    }
     let backing = directory(&ask.backing)?;
     let target = mounts::absolute(&ask.mount);
     if let Some(mount) = mounts::at(&target)? {
@@ -76,19 +82,25 @@ pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
     let gate = Arc::new(Gate::new(ask)?);
     let root = openat(CWD, &backing, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?;
+    let limits = forbidden(&root, ask)?;
+    // What is mounted below may be `nosuid` if set-user-ID files are to work all the same.
+    let tolerated = Limits { nosuid: limits.nosuid || ask.allow_suid, ..limits };
     // One half for what the kernel knows, one for what programs have open.
     let handles = (raise_open_files() / 2).clamp(16, MOST_HANDLES);
     // Each operation brings the umask of its program.
     rustix::process::umask(Mode::empty());
     let shared_maps = Arc::new(OnceLock::new());
     let service = Service {
-        backing: Backing::new(root, handles)
-            .map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?,
+        backing: Arc::new(
+            Backing::new(root, handles, tolerated)
+                .map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?,
+        ),
         gate: Arc::clone(&gate),
         cached: ask.cached,
         shared_maps: Arc::clone(&shared_maps),
     };
-    let session = Session::new(service, &target, &options(&backing)).map_err(|cause| refused(&target, &cause))?;
+    let session =
+        Session::new(service, &target, &options(&backing, limits)).map_err(|cause| refused(&target, &cause))?;
     let session = std::thread::Builder::new()
         .name("disk".into())
         .spawn(move || {
@@ -97,7 +109,7 @@ pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
         })
         .map_err(Error::Threads)?;
     let shared_maps = ask.cached || shared_maps.get().copied().unwrap_or(false);
-    Ok(Mounted { mount: target, gate, session, shared_maps, covers })
+    Ok(Mounted { mount: target, gate, session, shared_maps, covers, limits })
 }
 
 impl Mounted {
@@ -111,6 +123,13 @@ impl Mounted {
     #[must_use]
     pub fn has_shared_maps(&self) -> bool {
         self.shared_maps
+    }
+
+    /// What cannot be done with the files there: what the mount of the backing directory forbids. To a user's own mount
+    /// the kernel adds `nosuid` and `nodev`.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// The mount point was not empty: what is in it is hidden for the time being.
@@ -135,6 +154,7 @@ impl Mounted {
     #[must_use]
     pub fn end(self) -> Ended {
         self.gate.hurry();
+        self.gate.settle(SETTLING);
         let (mut busy, mut failure) = (false, None);
         if !self.is_gone() {
             match detach(&self.mount, UnmountFlags::empty()) {
@@ -180,6 +200,9 @@ impl Mounted {
         begun.and(sync())
     }
 }
+
+/// How long the end waits for answers to be given: what takes longer finds the disk gone.
+const SETTLING: Duration = Duration::from_millis(250);
 
 /// So long without such a write nothing is on its way any more. Other operations are none of it: programs that go on
 /// reading and writing would keep the disk, which is as fast as its backing directory by then.
@@ -303,7 +326,19 @@ pub fn permitted() -> Result<(), Error> {
     Ok(())
 }
 
-fn options(backing: &Path) -> Config {
+/// What our mount is to forbid: what the mount of the backing directory does, and to users who are not root set-user-ID
+/// files and devices in any case.
+fn forbidden(root: &OwnedFd, ask: &Ask) -> Result<Limits, Error> {
+    let unknown = |cause: Errno| Error::Directory { path: ask.backing.clone(), cause: cause.into() };
+    let limits = Limits::of(root).map_err(unknown)?;
+    if geteuid().is_root() {
+        Ok(Limits { nosuid: limits.nosuid && !ask.allow_suid, ..limits })
+    } else {
+        Ok(Limits { nosuid: true, nodev: true, ..limits })
+    }
+}
+
+fn options(backing: &Path, limits: Limits) -> Config {
     let mut config = Config::default();
     // A comma would begin another option.
     let name = backing.to_string_lossy().replace([',', '\\'], "_");
@@ -314,8 +349,12 @@ fn options(backing: &Path) -> Config {
     ];
     if geteuid().is_root() {
         config.acl = SessionACL::All;
-        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
     }
+    config.mount_options.extend([
+        if limits.nosuid { MountOption::NoSuid } else { MountOption::Suid },
+        if limits.nodev { MountOption::NoDev } else { MountOption::Dev },
+        if limits.noexec { MountOption::NoExec } else { MountOption::Exec },
+    ]);
     config.n_threads = Some(THREADS);
     config
 }

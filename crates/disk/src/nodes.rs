@@ -1,7 +1,8 @@
 //! Which inode is meant: the kernel's numbers, and the files behind them.
 
+use crate::limits::Limits;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -19,6 +20,8 @@ pub(crate) struct Nodes {
     device: u64,
     /// Handles that may be open at once.
     most: usize,
+    /// What the mount of a file may forbid: nothing is shown whose mount forbids more.
+    limits: Limits,
 }
 
 struct Table {
@@ -73,7 +76,7 @@ const FOREIGN: u64 = 1 << 63;
 
 impl Nodes {
     /// Those of a directory, with at most so many handles open.
-    pub(crate) fn new(root: OwnedFd, stat: &Stat, most: usize) -> Self {
+    pub(crate) fn new(root: OwnedFd, stat: &Stat, most: usize, limits: Limits) -> Self {
         let file = (stat.st_dev, stat.st_ino);
         let node = Node {
             handle: Some(Arc::new(root)),
@@ -86,7 +89,7 @@ impl Nodes {
         };
         let by_number = HashMap::from([(ROOT, node)]);
         let table = Table { by_number, by_file: HashMap::from([(file, ROOT)]), foreign: 0, open: 1, clock: 0 };
-        Nodes { table: Mutex::new(table), device: stat.st_dev, most }
+        Nodes { table: Mutex::new(table), device: stat.st_dev, most, limits }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -106,7 +109,7 @@ impl Nodes {
                 None => (node.place.clone(), node.file),
             }
         };
-        let (handle, stat) = find(self.get(place.parent)?, &place.name).map_err(|_| Errno::STALE)?;
+        let (handle, stat) = self.find(self.get(place.parent)?, &place.name).map_err(|_| Errno::STALE)?;
         // Somebody has put another file there behind our back.
         if (stat.st_dev, stat.st_ino) != file {
             return Err(Errno::STALE);
@@ -125,7 +128,7 @@ impl Nodes {
 
     /// Looks a name up, of which the kernel is told: what it is, and its number.
     pub(crate) fn tell(&self, parent: u64, directory: impl AsFd, name: &OsStr) -> Result<(Stat, u64), Errno> {
-        let (handle, stat) = find(directory, name)?;
+        let (handle, stat) = self.find(directory, name)?;
         let file = (stat.st_dev, stat.st_ino);
         let mut table = self.table();
         table.clock += 1;
@@ -245,13 +248,28 @@ impl Nodes {
             drop(node);
         }
     }
-}
 
-/// A handle of what a name means.
-fn find(directory: impl AsFd, name: &OsStr) -> Result<(OwnedFd, Stat), Errno> {
-    let handle = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    let stat = fstat(&handle)?;
-    Ok((handle, stat))
+    /// A handle of what a name means.
+    ///
+    /// # Errors
+    /// `EACCES` where another file system is mounted at that name which forbids what our mount allows: what is harmless
+    /// there, such as a set-user-ID file on a `nosuid` stick, would not be harmless here.
+    fn find(&self, directory: impl AsFd, name: &OsStr) -> Result<(OwnedFd, Stat), Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = match openat2(&directory, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+            // Another mount, or a kernel before 5.6.
+            Err(Errno::XDEV | Errno::NOSYS) => {
+                let handle = openat(&directory, name, flags, Mode::empty())?;
+                if self.limits.allow_more_than(Limits::of(&handle)?) {
+                    return Err(Errno::ACCESS);
+                }
+                handle
+            }
+            found => found?,
+        };
+        let stat = fstat(&handle)?;
+        Ok((handle, stat))
+    }
 }
 
 #[cfg(test)]
@@ -263,8 +281,9 @@ mod tests {
 
     fn nodes(most: usize) -> (TempDir, Nodes) {
         let folder = tempfile::tempdir().expect("a folder");
-        let (root, stat) = find(CWD, folder.path().as_os_str()).expect("it is there");
-        (folder, Nodes::new(root, &stat, most))
+        let root = openat(CWD, folder.path(), OFlags::PATH, Mode::empty()).expect("it is there");
+        let stat = fstat(&root).expect("a state");
+        (folder, Nodes::new(root, &stat, most, Limits::default()))
     }
 
     fn tell(nodes: &Nodes, parent: u64, name: &str) -> u64 {

@@ -2,7 +2,8 @@
 
 mod answers;
 
-use crate::backing::{Backing, Caller, Changes, OpenFile, kind};
+use crate::backing::{Backing, Changes, OpenFile, kind};
+use crate::callers::Caller;
 use crate::gate::Gate;
 use crate::operations::Operation;
 use fuser::{
@@ -10,7 +11,7 @@ use fuser::{
     RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -19,7 +20,7 @@ use std::time::SystemTime;
 
 /// The file system.
 pub(crate) struct Service {
-    pub(crate) backing: Backing,
+    pub(crate) backing: Arc<Backing>,
     pub(crate) gate: Arc<Gate>,
     /// The page cache may hold data, and the kernel names and attributes.
     pub(crate) cached: bool,
@@ -32,8 +33,14 @@ const LONGEST: u32 = 1 << 20;
 /// Operations that programs do not wait for, such as reading ahead, before the kernel holds more back.
 const BACKGROUND: u16 = 1_024;
 
+/// `O_DSYNC`, which is set for `O_SYNC` too. The `DSYNC` of rustix is `O_SYNC` itself.
+const DSYNC: OFlags = OFlags::from_bits_retain(0o10000);
+
+/// The longest listing in one operation, in bytes.
+const LARGEST_LISTING: usize = LONGEST as usize;
+
 fn caller(request: &Request, umask: u32) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid(), umask }
+    Caller { uid: request.uid(), gid: request.gid(), pid: request.pid(), umask }
 }
 
 /// Reads entries of an open directory for as long as `take` has room.
@@ -51,13 +58,12 @@ impl Filesystem for Service {
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_POSIX_ACL,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            // With it the kernel asks for the mode of a program once more when it reads the program to run it, which
+            // is when no other program can write to it any more. See `Service::opened`.
+            InitFlags::FUSE_AUTO_INVAL_DATA,
         ];
         if self.cached {
-            wanted.extend([
-                InitFlags::FUSE_AUTO_INVAL_DATA,
-                InitFlags::FUSE_DO_READDIRPLUS,
-                InitFlags::FUSE_READDIRPLUS_AUTO,
-            ]);
+            wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
         } else {
             wanted.push(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         }
@@ -173,7 +179,7 @@ impl Filesystem for Service {
     }
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let how = self.opened();
+        let how = self.opened(flags.0);
         self.serve(
             Operation::Open,
             reply,
@@ -192,13 +198,13 @@ impl Filesystem for Service {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (how, ttl, caller) = (self.opened(), self.believed(), caller(request, umask));
+        let (how, believed, caller) = (self.opened(flags), self.believed(), caller(request, umask));
         self.serve(
             Operation::Create,
             reply,
             |backing| backing.create(parent.0, name, mode, flags, caller),
             move |reply, (attributes, handle)| {
-                reply.created(&ttl, &attributes, Generation(0), FileHandle(handle), how);
+                reply.created(&believed.of(&attributes), &attributes, Generation(0), FileHandle(handle), how);
             },
         );
     }
@@ -214,11 +220,14 @@ impl Filesystem for Service {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.serve_bytes(
+        let size = size as usize;
+        self.serve_held(
             Operation::Read,
             reply,
-            |backing, _| {
-                let data = backing.file(handle.0)?.read(offset, size as usize)?;
+            size,
+            |backing| backing.file(handle.0).map_or(0, |file| file.prepare_read(offset, size)),
+            move |backing, _| {
+                let data = backing.file(handle.0)?.read(offset, size)?;
                 let bytes = data.len() as u64;
                 Ok((data, bytes))
             },
@@ -228,7 +237,7 @@ impl Filesystem for Service {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -240,19 +249,23 @@ impl Filesystem for Service {
     ) {
         // What the page cache writes back has its place in the file.
         let writes_back = how.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let append = flags.0.cast_unsigned() & rustix::fs::OFlags::APPEND.bits() != 0 && !writes_back;
-        self.serve_bytes(
-            Operation::Write,
+        // The kernel puts RWF_DSYNC and RWF_SYNC of one write among the flags of the file.
+        let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
+        let append = flags.contains(OFlags::APPEND) && !writes_back;
+        let kill = how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| caller(request, 0));
+        // Behind a synchronous write by way of the page cache the kernel asks for an fsync of its own.
+        let sync = flags.contains(DSYNC) && !self.cached && !writes_back;
+        let data_only = !flags.contains(OFlags::SYNC);
+        self.serve_write(
             reply,
-            |backing, _| {
-                let take_setid = how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-                let written = backing.file(handle.0)?.write(offset, data, append, take_setid);
+            |backing| {
+                let written = backing.write(handle.0, offset, data, append, kill);
                 if writes_back {
                     self.gate.note_write_back();
                 }
-                written.map(|written| (written as u32, written as u64))
+                written
             },
-            |reply, written| reply.written(written),
+            sync.then_some(|backing: &Backing| backing.file(handle.0)?.sync(data_only)),
         );
     }
 
@@ -288,19 +301,19 @@ impl Filesystem for Service {
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectory) {
-        let work = |backing: &Backing, reply: &mut ReplyDirectory| {
+        let work = move |backing: &Backing, reply: &mut ReplyDirectory| {
             entries(&*backing.file(handle.0)?, offset, |entry| {
                 let number = INodeNo(backing.nodes.shown(entry.inode));
                 !reply.add(number, entry.next, kind(entry.kind), &entry.name)
             })?;
             Ok(((), 0))
         };
-        self.serve_bytes(Operation::Readdir, reply, work, |reply, ()| reply.ok());
+        self.serve_held(Operation::Readdir, reply, LARGEST_LISTING, |_| 0, work, |reply, ()| reply.ok());
     }
 
     fn readdirplus(&self, _: &Request, parent: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
-        let ttl = self.believed();
-        let work = |backing: &Backing, reply: &mut ReplyDirectoryPlus| {
+        let believed = self.believed();
+        let work = move |backing: &Backing, reply: &mut ReplyDirectoryPlus| {
             entries(&*backing.file(handle.0)?, offset, |entry| {
                 let dots = entry.name == "." || entry.name == "..";
                 let name = if dots { OsStr::new(".") } else { &entry.name };
@@ -311,6 +324,7 @@ impl Filesystem for Service {
                     // The kernel takes nothing of these but their names and numbers, and does not count them.
                     attributes.ino = INodeNo(backing.nodes.shown(entry.inode));
                 }
+                let ttl = believed.of(&attributes);
                 let full = reply.add(attributes.ino, entry.next, &entry.name, &ttl, &attributes, Generation(0));
                 if full || dots {
                     backing.nodes.forget(number.0, 1);
@@ -319,7 +333,7 @@ impl Filesystem for Service {
             })?;
             Ok(((), 0))
         };
-        self.serve_bytes(Operation::Readdir, reply, work, |reply, ()| reply.ok());
+        self.serve_held(Operation::Readdir, reply, LARGEST_LISTING, |_| 0, work, |reply, ()| reply.ok());
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
@@ -354,7 +368,7 @@ impl Filesystem for Service {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         number: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -362,15 +376,22 @@ impl Filesystem for Service {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        self.serve_empty(Operation::Setxattr, reply, |backing| backing.setxattr(number.0, name, value, flags));
+        let caller = caller(request, 0);
+        self.serve_empty(Operation::Setxattr, reply, |backing| backing.setxattr(number.0, name, value, flags, caller));
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.serve_extended(Operation::Getxattr, reply, size, |backing, room| backing.getxattr(number.0, name, room));
+        let name = name.to_owned();
+        self.serve_extended(Operation::Getxattr, reply, size, move |backing, room| {
+            backing.getxattr(number.0, &name, room)
+        });
     }
 
-    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        self.serve_extended(Operation::Listxattr, reply, size, |backing, room| backing.listxattr(number.0, room));
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let caller = caller(request, 0);
+        self.serve_extended(Operation::Listxattr, reply, size, move |backing, room| {
+            backing.listxattr(number.0, room, caller)
+        });
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -379,7 +400,7 @@ impl Filesystem for Service {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -387,8 +408,9 @@ impl Filesystem for Service {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let caller = caller(request, 0);
         self.serve_empty(Operation::Fallocate, reply, |backing| {
-            backing.file(handle.0)?.fallocate(mode, offset, length)
+            backing.fallocate(handle.0, mode, offset, length, caller)
         });
     }
 

@@ -2,7 +2,7 @@ use crate::files::OnDisk;
 use crate::output::{self, Failure, brief, digits, share, thousands};
 use crate::ready;
 use crate::stop::Stop;
-use disk::{Ask, Delay, Fault, Operations, Tallies, Tally, Times};
+use disk::{Ask, Delay, Fault, Limits, Operations, Tallies, Tally, Times};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ Examples:
   netlathe disk --backing /data --mount /mnt/slow --delay 5ms 2ms distribution normal --rate 20MB/s
   netlathe disk --backing /data --mount /mnt/slow --delay 'exp mean 10ms' --ops read --duration 60s
   netlathe disk --backing /data --mount /mnt/slow --delay 'read 5ms; write,fsync 20ms 2ms' --error write eio 0.1%
+  netlathe disk --backing /media/stick --mount /mnt/slow --allow-suid
   netlathe disk --unmount /mnt/slow
 
 Programs use the mount point; their data are in the backing directory. Each read and write is an
@@ -55,6 +56,9 @@ pub(crate) struct Disk {
     /// Use the page cache: what was read before is read at once
     #[arg(long)]
     cached: bool,
+    /// Let set-user-ID files work at the mount point although the backing directory's mount is nosuid (root only)
+    #[arg(long)]
+    allow_suid: bool,
     /// End after this time, such as 60s
     #[arg(long, value_name = "TIME", value_parser = super::parse::<Span>, allow_hyphen_values = true)]
     duration: Option<Span>,
@@ -69,7 +73,7 @@ pub(crate) struct Disk {
     quiet: bool,
     /// Unmount DIR, also after its netlathe was killed
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "backing", "mount", "delay", "rate", "error", "ops", "cached", "duration", "seed", "json"
+        "backing", "mount", "delay", "rate", "error", "ops", "cached", "allow_suid", "duration", "seed", "json"
     ])]
     unmount: Option<PathBuf>,
 }
@@ -100,7 +104,11 @@ impl Disk {
         }
         if !self.quiet {
             let (backing, mount) = (ask.backing.display(), mounted.path().display());
-            output::say(format_args!("{backing} is at {mount}; Ctrl-C or --duration ends it"));
+            let limits = match mounted.limits() {
+                limits if limits == Limits::default() => String::new(),
+                limits => format!(" ({limits})"),
+            };
+            output::say(format_args!("{backing} is at {mount}{limits}; Ctrl-C or --duration ends it"));
         }
         let end = self.duration.map(|duration| start + duration.to_std());
         while !stop.asked() && !mounted.is_gone() && end.is_none_or(|end| Instant::now() < end) {
@@ -108,6 +116,7 @@ impl Disk {
             std::thread::sleep(left.min(LOOK));
         }
         let lasted = start.elapsed();
+        let limits = mounted.limits();
         let ended = mounted.end();
         if ended.busy {
             output::note(format!(
@@ -116,7 +125,7 @@ impl Disk {
             ));
         }
         if self.json {
-            output::print(&(report(&ask, lasted, &ended.tallies).to_string() + "\n"))?;
+            output::print(&(report(&ask, limits, lasted, &ended.tallies).to_string() + "\n"))?;
         } else if !self.quiet {
             output::print(&table(&ask, &ended.tallies))?;
         }
@@ -149,6 +158,7 @@ impl Disk {
         ask.rate = self.rate;
         ask.operations = self.ops.unwrap_or_default();
         ask.cached = self.cached;
+        ask.allow_suid = self.allow_suid;
         ask.seed = self.seed;
         Ok(ask)
     }
@@ -163,7 +173,7 @@ fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
     (moving.iter().map(|tally| tally.passed).sum(), seconds)
 }
 
-fn report(ask: &Ask, lasted: Duration, tallies: &Tallies) -> Value {
+fn report(ask: &Ask, limits: Limits, lasted: Duration, tallies: &Tallies) -> Value {
     let times = |times: &Times| {
         if times.count() == 0 {
             return Value::Null;
@@ -214,8 +224,10 @@ fn report(ask: &Ask, lasted: Duration, tallies: &Tallies) -> Value {
             "errors": errors,
             "ops": names(ask.operations),
             "cached": ask.cached,
+            "allow_suid": ask.allow_suid,
             "seed": ask.seed,
         },
+        "mount_options": limits.names().collect::<Vec<_>>(),
         "duration_s": lasted.as_secs_f64(),
         "total": {
             "operations": sum(|tally| tally.count),

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -51,6 +52,15 @@ impl Disk {
     /// Mounts a folder with these options.
     pub(crate) fn mounted(options: &[&str]) -> Self {
         let mut disk = Self::new();
+        disk.mount(options);
+        disk
+    }
+
+    /// Mounts a folder that is itself in a disk.
+    pub(crate) fn mounted_on(below: &Disk, options: &[&str]) -> Self {
+        let mut disk = Self::new();
+        fs::remove_dir(disk.backing()).expect("it is empty");
+        std::os::unix::fs::symlink(below.path(), disk.backing()).expect("nothing is there");
         disk.mount(options);
         disk
     }
@@ -126,6 +136,11 @@ impl Disk {
 
     pub(crate) fn mirror(&self) -> PathBuf {
         self.folder.path().join("mirror")
+    }
+
+    /// Lets other users find the mount point.
+    pub(crate) fn let_all_in(&self) {
+        fs::set_permissions(self.folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
 
     pub(crate) fn is_mounted(&self) -> bool {
