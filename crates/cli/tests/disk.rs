@@ -46,15 +46,16 @@ fn each_operation_takes_as_long_as_asked() {
     shell("dd if=/dev/urandom of=f bs=4k count=100 conv=fsync 2>&1; dd if=f of=/dev/null bs=4k", &disk.path());
     assert!(start.elapsed() >= Duration::from_millis(10 * 201), "{:?}", start.elapsed());
     let report = disk.report();
-    for (operation, count) in [("read", 100.0), ("write", 100.0), ("fsync", 1.0)] {
+    for (operation, count) in [("read", 100_u32), ("write", 100), ("fsync", 1)] {
         let of = |name: &str| figure(&report, &format!("/operations/{operation}/{name}"));
         // A read at the end of the file finds nothing, and takes its time all the same.
-        assert!((count..=count + 2.0).contains(&of("count")), "{report}");
+        assert!((f64::from(count)..=f64::from(count + 2)).contains(&of("count")), "{report}");
         for figure in ["min", "mean", "p50", "p99", "max"] {
             assert_eq!(of(&format!("delay_asked_ns/{figure}")).to_bits(), 10e6_f64.to_bits(), "{figure} in {report}");
         }
         assert!(of("delay_obtained_ns/min") >= 10e6, "{report}");
-        assert!(of("delay_obtained_ns/p50") < 15e6, "{report}");
+        // One fsync is no median: the file system below may take its own time for it.
+        assert!(count == 1 || of("delay_obtained_ns/p50") < 15e6, "{report}");
     }
     assert!(report["operations"]["create"]["delay_asked_ns"].is_null(), "not asked");
 }
