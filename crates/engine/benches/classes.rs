@@ -1,5 +1,4 @@
-//! What it costs to tell of which class a frame is, by the number of rules. Medians of several rounds;
-//! nothing here passes or fails.
+//! Cost of classifying a frame, by number of rules. Prints medians of several rounds; nothing here passes or fails.
 
 use engine::classes::{Classifier, Rule};
 use packet::Protocol;
@@ -11,7 +10,7 @@ use std::time::Instant;
 const ROUNDS: usize = 9;
 const FRAMES: u32 = 4_096;
 
-/// Kinds of rules: rule number `i`, and where a frame goes that meets it.
+/// A kind of rule: the text of rule number `i`, and the destination of a frame that matches it.
 type Kind = (&'static str, fn(u32) -> String, fn(u32) -> (Ipv4Addr, u16));
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -59,7 +58,7 @@ fn row(name: &str, figures: &[f64]) {
     println!("  {name:<50} {}", figures.join(" "));
 }
 
-/// The median time for a frame in ns, after a look that each is found as it should be.
+/// Median time per frame in ns. First checks that every frame is classified correctly.
 fn measure(
     mut classifier: Classifier,
     rules: u32,

@@ -1,5 +1,5 @@
-//! What it costs to hold frames: the queue of the stages beside the standard library's binary heap, in
-//! time and in memory. Medians; nothing here passes or fails.
+//! Cost of holding frames: the queue of the stages against the binary heap of the standard library, in time and in
+//! memory. Prints medians; nothing here passes or fails.
 
 use engine::random::Random;
 use engine::stages::Timed;
@@ -9,14 +9,14 @@ use std::hint::black_box;
 use std::time::Instant;
 use units::Time;
 
-/// Steps of the steady state that are timed.
+/// Timed steps of the steady state.
 const STEPS: u64 = 2_000_000;
 const ROUNDS: usize = 3;
 
-/// What a stage holds of a frame in a DPDK buffer: its number and its address.
+/// What a stage holds for a frame in a DPDK buffer: its number and its address.
 type Held = (u64, usize);
 
-/// How long frames stay, in ps.
+/// Distribution of how long frames stay, in ps.
 #[derive(Clone, Copy)]
 enum Law {
     Fixed,
@@ -42,7 +42,7 @@ impl Queue for Timed<Held> {
 
 impl Queue for BinaryHeap<Reverse<(u64, Held)>> {
     fn push(&mut self, at: u64, held: Held) {
-        // The number keeps those of one instant in order.
+        // The number keeps entries with the same instant in order.
         BinaryHeap::push(self, Reverse((at, held)));
     }
 
@@ -59,7 +59,7 @@ fn main() {
             let (wheel, wheel_bytes) = measure(Timed::default(), held, law);
             let (heap, heap_bytes) = measure(BinaryHeap::new(), held, law);
             print!("  {held:<10} {name:<28} {wheel:>9.1} ns {heap:>9.1} ns");
-            // What fewer take is lost among what was there before.
+            // Below this, the growth is lost in the memory that the process already had.
             if held >= 1_000_000 {
                 print!(" {wheel_bytes:>6.1} B/frame {heap_bytes:>6.1} B/frame");
             }
@@ -68,9 +68,9 @@ fn main() {
     }
 }
 
-/// Median ns for a step with `held` frames in the queue, and bytes for each of them.
+/// Median ns per step with `held` frames in the queue, and bytes per held frame.
 fn measure<Q: Queue>(mut queue: Q, held: u64, law: Law) -> (f64, f64) {
-    // A frame every 10 ns, as 10 million frames in 100 ms are.
+    // One frame every 10 ns: 10 million frames in 100 ms.
     const GAP: u64 = 10_000;
     let mean = held * GAP;
     let mut random = Random::stream(7, "bench");
@@ -79,7 +79,7 @@ fn measure<Q: Queue>(mut queue: Q, held: u64, law: Law) -> (f64, f64) {
         Law::Uniform => random.below(2 * mean),
     };
     let before = resident();
-    // All come within a thousandth of the time that they would take.
+    // The fill takes a thousandth of the time that these frames would take to arrive.
     for number in 0..held {
         queue.push(number * GAP / 1_000 + delay(&mut random), (number, number as usize));
     }
@@ -100,7 +100,7 @@ fn measure<Q: Queue>(mut queue: Q, held: u64, law: Law) -> (f64, f64) {
     (times[ROUNDS / 2], bytes)
 }
 
-/// Bytes of memory that the process has.
+/// Resident memory of the process in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4_096

@@ -1,15 +1,15 @@
-//! What it costs to follow frames: ns that a frame takes through a pipeline of a delay and a queue, its departure
-//! booked, and nothing else: no port is read or written.
+//! Cost of tracing frames: ns per frame through a pipeline of one delay and a queue, up to the accounted departure. No
+//! port is read or written.
 //!
-//! `turns SECONDS`: one pipeline in one process follows by turns of 2 ms nobody, none of many, one frame in 64, and every
-//! one, and between any two of them nobody. A line for each, as JSON: the median of the ratios to both neighbours, over
-//! several pipelines, one after the other; also the least and the most median of one pipeline. The turns that follow
-//! nobody between others that do not tell what the comparison resolves.
+//! `turns SECONDS` runs one pipeline in one process, in turns of 2 ms. The turns trace nothing, one frame in 2⁴⁰, one
+//! in 64 or every frame, and a turn without tracing separates any two others. It prints one JSON line per setting: the
+//! median ratio to both neighbours over several pipelines, and the smallest and largest median of a single pipeline.
+//! The setting without tracing shows the resolution of the comparison.
 //!
-//! `alone off|N` prints the median of a short run of one pipeline, N for one frame in N. `bench/slices.py` compares so
-//! the binaries with and without the feature `slices`, which cannot be one process.
+//! `alone off|N` prints the median of a short run of one pipeline, with one frame in N traced. `bench/slices.py` uses
+//! it to compare binaries with and without the feature `slices`, which cannot share a process.
 //!
-//! Readings are of the CPU's counter, scaled in 128 bits: what a reading costs in the driver in real time.
+//! Timestamps are CPU counter readings scaled in 128 bits, as expensive as the readings of the driver.
 
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
@@ -21,15 +21,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::{Span, Time};
 
-/// One frame in 100 ns, of which 100 are in the delay.
+/// One frame every 100 ns, so the delay holds 100 frames.
 const GAP: u64 = 100_000;
-/// Of a turn: about 2 ms.
+/// Frames per turn of about 2 ms.
 const FRAMES: u64 = 15_000;
-/// Pipelines, one after the other: two that do the same differ by where their memory is.
+/// Pipelines measured one after the other. Two pipelines of the same kind differ by where their memory lies.
 const SETS: u32 = 12;
-/// Turns of one that runs alone.
+/// Turns of a pipeline that runs alone.
 const ALONE: usize = 61;
-/// One frame in so many is none after the first.
+/// Sampling one frame in this many traces none after the first.
 const NONE: u64 = 1 << 40;
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -37,13 +37,13 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// A reading of the CPU's counter, and what one costs.
+/// A timestamp source that reads the CPU's counter, and the cost of one reading.
 fn reading() -> (Reading, Span) {
     let clock = quanta::Clock::new();
     let (begun, first) = (Instant::now(), clock.raw());
     std::thread::sleep(Duration::from_millis(50));
     let (ns, ticks) = (begun.elapsed().as_nanos(), u128::from(clock.raw() - first));
-    // ps a tick, with 64 fractional bits.
+    // ps per tick, with 64 fractional bits.
     let rate = ((ns * 1_000) << 64) / ticks;
     let (whole, fraction) = ((rate >> 64) as u64, rate as u64);
     let reading: Reading = Arc::new(move || {
@@ -62,7 +62,7 @@ fn reading() -> (Reading, Span) {
     (reading, cost)
 }
 
-/// A pipeline, which follows one frame in `every` if that is asked.
+/// A pipeline that traces one frame in `every`, if given.
 fn pipeline(every: Option<u64>, (reading, cost): &(Reading, Span)) -> Pipeline<HeapFrame> {
     let stage = StageConfig::parse("delay 10us").expect("a stage").build(1, "bench");
     let draw = Draw { seed: 1, path: "bench", frames: None };
@@ -74,7 +74,7 @@ fn pipeline(every: Option<u64>, (reading, cost): &(Reading, Span)) -> Pipeline<H
     pipeline
 }
 
-/// A pipeline with what goes through it.
+/// A pipeline and the state of the traffic through it.
 struct Running {
     pipeline: Pipeline<HeapFrame>,
     now: u64,
@@ -88,7 +88,7 @@ impl Running {
         running
     }
 
-    /// ns a frame, over a turn.
+    /// Runs one turn and returns ns per frame.
     fn turn(&mut self) -> f64 {
         let begun = Instant::now();
         for _ in 0..FRAMES {
@@ -105,7 +105,7 @@ impl Running {
         taken
     }
 
-    /// The next moment, and what is due then.
+    /// Advances to the next instant and takes what is due.
     #[inline]
     fn step(&mut self) -> Time {
         self.now += GAP;
@@ -130,7 +130,7 @@ impl Running {
         }
     }
 
-    /// A turn of who follows frames as `other` does.
+    /// Runs one turn with the trace state of `other`.
     fn turn_of(&mut self, other: &mut Pipeline<HeapFrame>) -> f64 {
         self.pipeline.exchange_slices(other);
         let taken = self.turn();
@@ -139,7 +139,7 @@ impl Running {
     }
 }
 
-/// What one way of following frames costs, over all sets.
+/// Results of one trace setting over all sets.
 struct Row {
     name: &'static str,
     every: Option<u64>,
@@ -159,7 +159,7 @@ fn turns(time: Duration) {
     let mut rows =
         [Row::new("off", None), Row::new("none", Some(NONE)), Row::new("1/64", Some(64)), Row::new("1/1", Some(1))];
     let mut off_ns = Vec::new();
-    // Kept: the next one then has other memory.
+    // Kept alive so that the next pipeline gets other memory.
     let mut kept = Vec::new();
     for set in 0..SETS {
         let mut running = Running::new(pipeline(None, &clock));
@@ -208,7 +208,7 @@ fn main() {
         ["turns", seconds] => turns(Duration::from_secs(seconds.parse().expect("seconds"))),
         ["alone", "off"] => alone(None),
         ["alone", every] => alone(Some(every.parse().expect("a number"))),
-        // As cargo starts it.
+        // The default of `cargo bench`.
         _ => turns(Duration::from_secs(20)),
     }
 }

@@ -2,14 +2,14 @@ use std::fmt;
 use std::str::FromStr;
 use units::{ParseError, Span, Time};
 
-/// What becomes of the rest of a schedule when a frame departs late.
+/// How the schedule continues after a frame departs late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CatchUp {
-    /// The schedule is absolute: what is late goes back to back until it is made good. Rates hold.
+    /// The schedule is absolute: late frames go back to back until the schedule is met. Keeps rates.
     #[default]
     All,
-    /// At most so many frames go back to back; what is late then is forgiven, and the rest of the
-    /// schedule moves by it. With 0, gaps hold.
+    /// At most this many frames go back to back. Lateness that remains is forgiven: the rest of the schedule moves by
+    /// it. With 0, keeps gaps.
     AtMost(u32),
 }
 
@@ -39,13 +39,13 @@ impl fmt::Display for CatchUp {
     }
 }
 
-/// Watches departures, and says by how much the rest of the schedule is to move.
+/// Watches departures and computes by how much the rest of the schedule moves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Forgiveness {
     policy: CatchUp,
-    /// What is late by no more is on time: clocks and lines have steps.
+    /// Lateness up to this counts as on time, because clocks and lines have a resolution.
     tolerance: Span,
-    /// Frames in a row that were late.
+    /// Late frames in a row.
     late: u32,
     times: u64,
     total: Span,
@@ -56,7 +56,7 @@ impl Forgiveness {
         Forgiveness { policy, tolerance, ..Forgiveness::default() }
     }
 
-    /// A frame that was asked for at `ask` departed at `start`. Gives what is forgiven, if anything is.
+    /// Records that a frame with target `ask` departed at `start`. Returns the lateness that is forgiven, if any.
     pub(crate) fn departed(&mut self, ask: Time, start: Time) -> Option<Span> {
         let CatchUp::AtMost(most) = self.policy else { return None };
         let late = start.since(ask);
@@ -74,7 +74,7 @@ impl Forgiveness {
         Some(late)
     }
 
-    /// How often something was forgiven and how much in all; `None` where nothing ever is.
+    /// How often lateness was forgiven and how much in total; `None` if the policy forgives none.
     pub(crate) fn total(&self) -> Option<(u64, Span)> {
         (self.policy != CatchUp::All).then_some((self.times, self.total))
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts() {
+    fn parses_and_prints_catch_up() {
         for (text, policy) in [("all", CatchUp::All), ("none", CatchUp::AtMost(0)), ("3", CatchUp::AtMost(3))] {
             assert_eq!(text.parse(), Ok(policy));
             assert_eq!(policy.to_string(), text);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_frames_may_be_late_in_a_row() {
+    fn forgives_lateness_after_the_allowed_run_of_late_frames() {
         let us = |us: u64| Time::from_ps(us * 1_000_000);
         let mut forgiveness = Forgiveness::new(CatchUp::AtMost(2), Span::from_us(1));
         assert_eq!(forgiveness.departed(us(10), us(11)), None, "within the tolerance");

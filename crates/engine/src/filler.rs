@@ -1,13 +1,12 @@
-//! The filler plan: what to send between data frames so that each departs when it should.
+//! The filler plan: which frames to send between data frames so that each data frame departs on time.
 //!
-//! A NIC that always has a frame to send leaves exactly 20 bytes (preamble, delimiter, gap) between
-//! two frames. So the place of a data frame on the line is set by the lengths of the frames before
-//! it, and idle time is made of filler frames that the switch or the receiving MAC throws away
-//! (LightShaper §2.3).
+//! A NIC that always has a frame to send leaves exactly 20 bytes (preamble, delimiter and gap) between two frames. The
+//! lengths of the preceding frames therefore fix the position of a data frame on the line. Idle time consists of filler
+//! frames that the switch or the receiving MAC discards (LightShaper §2.3).
 //!
-//! Between two data frames N byte times are to be filled. N = 0 and N ≥ 84 (the smallest frame on
-//! the wire) are exact. 0 < N < 84 cannot be had on Ethernet: the nearer of 0 and 84 is taken. Since
-//! every ask is an absolute instant, the error is made good by the next departure: none is off by
+//! Let N be the byte times to fill between two data frames. N = 0 and N ≥ 84, the smallest frame on the wire, are
+//! exact. Ethernet cannot carry 0 < N < 84, so the plan takes the nearer of 0 and 84. Targets are absolute instants, so
+//! the next departure corrects the error: no departure is off by more than 42 byte times, and the mean is exact.
 //! more than 42 byte times, and the mean is exact.
 
 use crate::Line;
@@ -15,48 +14,48 @@ use units::{FrameLen, Span, Time, WireLen};
 
 /// Longest filler: a standard frame. N ≥ 84 byte times take ⌈N / 1538⌉ fillers.
 const LONGEST: u64 = WireLen::MAX_STANDARD.bytes() as u64;
-/// Shortest filler, and so the least idle time that can be filled.
+/// Shortest filler, and so the shortest idle time that can be filled.
 const SHORTEST: u64 = WireLen::MIN.bytes() as u64;
 
-/// Captures stamp no finer than this: a frame that came later by less may have been there.
+/// Resolution of capture timestamps: a frame stamped later by less than this may have been ready.
 const STAMP_RESOLUTION: Span = Span::from_ns(1);
 
-/// Decides where each data frame goes on a line and what fills the line before it.
+/// Decides the position of each data frame on a line and the filling before it.
 #[derive(Clone, Debug)]
 pub struct FillerPlanner {
     line: Line,
-    /// Data frames start at multiples of this many bytes.
+    /// Data frames start at multiples of this, in bytes.
     align: u64,
-    /// The shortest idle time that is possible: 84 byte times if idle time is filled, else none.
+    /// Shortest possible idle time: 84 byte times if idle time is filled, else 0.
     shortest: u64,
-    /// First byte time that is free; `None` before the first frame.
+    /// First free byte time; `None` before the first frame.
     free: Option<u64>,
 }
 
-/// Where one data frame goes.
+/// Position of one data frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Byte time at which its preamble starts.
+    /// Byte time at which the preamble starts.
     pub position: u64,
-    /// Byte times to fill before it, from the end of the frame before: 0 or at least 84.
+    /// Byte times to fill since the end of the preceding frame: 0 or at least 84.
     pub fill: u64,
-    /// The ask left between 1 and 83 byte times to fill, so that the frame goes earlier or later.
+    /// The target left 1 to 83 byte times to fill, so the frame departs early or late.
     pub carried: bool,
-    /// The frame before was still on the line when this one should have started.
+    /// The preceding frame was still on the line when this one should have started.
     pub crowded: bool,
 }
 
 impl FillerPlanner {
     /// A planner that fills all idle time after the first frame.
     ///
-    /// With `align` 4 or 8 data frames start at multiples of so many bytes, which is where MACs with
-    /// a deficit idle count put them anyway: the plan then loses nothing to that count. 1 otherwise.
+    /// With `align` 4 or 8, data frames start at multiples of that many bytes. MACs with a deficit idle count place
+    /// them there anyway, so that count does not disturb the plan. Otherwise use 1.
     #[must_use]
     pub fn new(line: Line, align: u64) -> Self {
         FillerPlanner { line, align: align.max(1).next_power_of_two(), shortest: SHORTEST, free: None }
     }
 
-    /// A planner that leaves the line idle between frames: any gap can be had.
+    /// A planner that leaves the line idle between frames: any gap is possible.
     #[must_use]
     pub fn idle(line: Line) -> Self {
         FillerPlanner { line, align: 1, shortest: 0, free: None }
@@ -69,44 +68,45 @@ impl FillerPlanner {
         &self.line
     }
 
-    /// When the line is free for the next frame.
+    /// When the line becomes free.
     #[must_use]
     #[inline]
     pub fn free(&self) -> Time {
         self.free.map_or(Time::ZERO, |free| self.line.time(free))
     }
 
-    /// A frame of `length` that nobody asked for takes the line next: a filler while nothing is due.
-    /// Gives where it starts.
+    /// Places a frame of `length` that no target asked for: a filler while nothing is due. Returns its start in byte
+    /// times.
     pub fn idle_frame(&mut self, length: WireLen) -> u64 {
         let position = self.free.unwrap_or(0);
         self.free = Some(position + u64::from(length.bytes()));
         position
     }
 
-    /// The line idled for `bytes` byte times: all that is not placed yet can start no earlier.
+    /// Records that the line idled for `bytes` byte times. Frames not yet placed start after them.
     pub fn slip(&mut self, bytes: u64) {
         self.free = self.free.map(|free| free + bytes);
     }
 
-    /// Whether a frame was placed: from the first on, all idle time is filled.
+    /// Whether a frame was placed. All idle time is filled from then on.
     #[must_use]
     #[inline]
     pub fn begun(&self) -> bool {
         self.free.is_some()
     }
 
-    /// Places the next frame, which should start at `due`, was ready at `ready` and takes `length`.
+    /// Places the next frame, due at `due` and ready at `ready`.
     #[inline]
     pub fn place(&mut self, due: Time, ready: Time, length: WireLen) -> Slot {
         self.place_at(self.nearest_start(due), ready, length)
     }
 
-    /// The same of a frame that should start at byte time `wanted`, see [`nearest_start`](FillerPlanner::nearest_start).
+    /// As [`place`](FillerPlanner::place), for a frame due at byte time `wanted`, see
+    /// [`nearest_start`](FillerPlanner::nearest_start).
     #[inline(always)]
     pub fn place_at(&mut self, wanted: u64, ready: Time, length: WireLen) -> Slot {
         let slot = match self.free {
-            // Before the first frame nobody listens: the line may idle.
+            // The line may idle before the first frame.
             None => Slot { position: wanted, fill: 0, carried: false, crowded: false },
             Some(free) if wanted <= free => Slot { position: free, fill: 0, carried: false, crowded: wanted < free },
             Some(free) if wanted - free >= self.shortest => {
@@ -118,8 +118,8 @@ impl FillerPlanner {
         slot
     }
 
-    /// Less than the smallest filler is idle: the nearer of back to back and one smallest filler;
-    /// back to back only if the frame was there by then.
+    /// Places a frame when less than the smallest filler is idle: the nearer of back to back and one smallest filler.
+    /// Back to back requires that the frame was ready by then.
     fn place_between(&self, free: u64, wanted: u64, ready: Time) -> Slot {
         let after_filler = (free + self.shortest).next_multiple_of(self.align);
         let there = ready <= self.line.time(free) + STAMP_RESOLUTION;
@@ -128,8 +128,8 @@ impl FillerPlanner {
         Slot { position, fill: position - free, carried: true, crowded: false }
     }
 
-    /// When the first frame may start, at `now` or after: asks that begin there are met as those of a model are, which
-    /// begin at zero.
+    /// The earliest instant from `now` at which the first frame may start. Targets counted from there are met exactly
+    /// like targets counted from zero in the model.
     #[must_use]
     pub fn first_start(&self, now: Time) -> Time {
         self.line.time(self.line.position(now).next_multiple_of(self.align))
@@ -147,42 +147,42 @@ impl FillerPlanner {
 
 /// The next of the ⌈N / 1538⌉ standard fillers that take exactly `fill` byte times.
 ///
-/// All are of the longest kind but the last two, which share the rest so that neither is too short.
+/// All have the longest length except the last two, which share the rest so that neither is too short.
 ///
 /// # Panics
-/// If `fill` is less than 84, which no frame takes.
+/// If `fill` is less than 84: no frame is that short.
 #[inline]
 #[must_use]
 pub fn next_filler(fill: u64) -> WireLen {
     assert!(fill >= SHORTEST, "{fill} byte times cannot be filled");
-    // A longest filler would leave too little for another.
+    // After a longest filler, the rest would be too short for another.
     let crumbs = fill > LONGEST && fill < LONGEST + SHORTEST;
     let take = if crumbs { fill - SHORTEST } else { fill.min(LONGEST) };
     WireLen::new(take as u32)
 }
 
-/// From so many byte times on the next filler is one of many.
+/// From this many byte times on, the next filler is one of several equal ones.
 pub const MANY_FROM: u64 = 2 * LONGEST + 1;
 
-/// How many of the next fillers are standard ones of the longest kind.
+/// How many of the next fillers are standard ones of the longest length.
 ///
-/// `fill` is at least [`MANY_FROM`], so there is one.
+/// `fill` is at least [`MANY_FROM`], so the result is at least 1.
 #[must_use]
 pub fn longest_in_a_row(fill: u64) -> u64 {
     (fill - SHORTEST) / LONGEST
 }
 
-/// The number of the next filler among `long`, see [`long_fillers`]: the longest that leaves room for another.
+/// The index of the next filler in `long`, see [`long_fillers`]: the longest that leaves room for another.
 ///
-/// `fill` is at least [`MANY_FROM`]; none if there are no long ones.
+/// `fill` is at least [`MANY_FROM`]. `None` if no long filler fits.
 #[must_use]
 pub fn next_long_filler(fill: u64, long: &[WireLen]) -> Option<usize> {
     long.iter().position(|length| u64::from(length.bytes()) + SHORTEST <= fill)
 }
 
-/// Fillers above the standard, for a port that takes frames of up to `most`, longest first: what one of them leaves of a
-/// time that has no room for the next one is one standard filler. So a full queue lasts longer, by few frames that are
-/// kept.
+/// Lengths of fillers above the standard for a port that takes frames of up to `most`, longest first. One standard
+/// filler covers what one of these leaves over when the next does not fit. Long fillers make a full queue last longer
+/// with few distinct frames in memory.
 #[must_use]
 pub fn long_fillers(most: FrameLen) -> Vec<WireLen> {
     let most = most.on_wire();
@@ -195,10 +195,10 @@ pub fn long_fillers(most: FrameLen) -> Vec<WireLen> {
     long
 }
 
-/// All the fillers that take exactly `fill` byte times: those of `long` first, then standard ones.
+/// All fillers that take exactly `fill` byte times: first those of `long`, then standard ones.
 ///
 /// # Panics
-/// If `fill` is between 1 and 83, which no frame takes.
+/// If `fill` is between 1 and 83: no frame is that short.
 pub fn fillers(fill: u64, long: &[WireLen]) -> impl Iterator<Item = WireLen> {
     let mut left = fill;
     std::iter::from_fn(move || {
@@ -212,7 +212,7 @@ pub fn fillers(fill: u64, long: &[WireLen]) -> impl Iterator<Item = WireLen> {
     })
 }
 
-/// How many fillers these are. All but the last few are of the longest kind.
+/// How many fillers [`fillers`] yields. All but the last few have the longest length.
 #[must_use]
 pub fn filler_count(fill: u64, long: &[WireLen]) -> u64 {
     let Some(longest) = long.first().map(|longest| u64::from(longest.bytes())) else {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fill_is_tiled_by_legal_fillers() {
+    fn legal_fillers_tile_every_fill() {
         for fill in (84..10_000).chain([1_000_003, 123_456_789]) {
             let lengths: Vec<_> = fillers(fill, &[]).map(|length| u64::from(length.bytes())).collect();
             assert_eq!(lengths.iter().sum::<u64>(), fill);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_fillers_of_many_are_alike() {
+    fn next_fillers_of_a_long_fill_are_equal() {
         for fill in (MANY_FROM..20_000).chain([1_000_003, 123_456_789]) {
             let alike = longest_in_a_row(fill);
             assert!(alike >= 1, "{fill}");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_of_the_smallest_filler() {
+    fn takes_the_nearer_side_of_the_smallest_filler() {
         for (gap, expected, carried) in [
             (0, 0, false),
             (1, 0, true),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_not_sent_before_it_came() {
+    fn never_sends_a_frame_before_it_arrived() {
         let mut planner = planner(1);
         let length = FrameLen::MIN.on_wire();
         planner.place(at(0), at(0), length);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn alignment_is_kept_whatever_the_lengths() {
+    fn keeps_alignment_for_any_lengths() {
         let mut planner = planner(4);
         for i in 0..1_000 {
             let slot = planner.place(at(i * 12_500), at(0), FrameLen::new(64 + (i as u32 * 37) % 1455).on_wire());
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_from_the_first_start_on_are_met_as_those_from_zero_are() {
+    fn targets_from_the_first_start_are_met_as_from_zero() {
         for align in [1, 4, 8] {
             for now in [at(0), at(1_000_003), at(77_777) + Span::from_ps(300)] {
                 let (mut model, mut late) = (planner(align), planner(align));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_lines_take_any_gap() {
+    fn idle_line_takes_any_gap() {
         let mut planner = FillerPlanner::idle(Line::new(BitRate::from_gbps(10)));
         planner.place(at(0), at(0), FrameLen::MIN.on_wire());
         let slot = planner.place(at(85), at(0), FrameLen::MIN.on_wire());
@@ -342,8 +342,8 @@ mod tests {
     }
 
     proptest! {
-        /// Where the frames fit, no departure is off by more than 42 byte times and half a rounding,
-        /// however the asks fall, and the line is never used twice.
+        /// No departure is off by more than 42 byte times and half a rounding step if the frames fit, for any targets,
+        /// and no two frames overlap.
         #[test]
         fn no_departure_is_off_by_more_than_42_byte_times(
             steps in prop::collection::vec((64_u32..9216, 0_u64..400_000), 1..300),

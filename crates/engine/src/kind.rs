@@ -1,12 +1,12 @@
-/// What people may know of a kind of stage, of law or of waveform.
+/// Description of a kind of stage, law or waveform for help and docs.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// The word that names it.
+    /// The word that selects it.
     pub name: &'static str,
-    /// How it is written: of a stage what follows the name, of a law without the options that all laws have.
+    /// Its syntax: for a stage, what follows the name; for a law, without the options common to all laws.
     pub grammar: &'static str,
     /// One line of help.
     pub summary: &'static str,
-    /// A valid text.
+    /// A valid example.
     pub example: &'static str,
 }

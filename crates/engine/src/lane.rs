@@ -10,31 +10,31 @@ use packet::Frame;
 use std::collections::VecDeque;
 use units::{FrameLen, Span, Time};
 
-/// The way of one class: its stages, the queue of what is ready, its schedule, and its books.
+/// The path of one class: its stages, its queue of ready frames, its schedule and its counters.
 pub(crate) struct Lane<F> {
     pub(crate) class: u32,
     stages: Vec<Box<dyn Stage<F>>>,
     pub(crate) schedule: Box<dyn Schedule>,
     pub(crate) forgiveness: Forgiveness,
-    /// Keeps frames of sources back until their turn.
+    /// Holds frames of sources back until their turn.
     pub(crate) sync: Option<Box<Synchroniser<F>>>,
-    /// The schedule starts so long after the first frame is ready, and when that is.
+    /// Delay of the schedule's start after the first frame is ready, and the resulting start.
     pub(crate) buffer: Span,
     opens: Option<Time>,
-    /// The least time between a frame's arrival and its departure: as much less of a buffer would have done.
+    /// Least time between arrival and departure of a frame: the buffer could have been shorter by this much.
     spare: Option<Span>,
     ready: VecDeque<Item<F>>,
-    /// The next departure, once it is settled.
+    /// The next departure, once settled.
     head: Option<Departure<F>>,
-    /// It never comes, so nothing that is ready behind it departs.
+    /// The next departure never comes, so nothing behind it departs.
     over: bool,
     pub(crate) books: Books,
     pub(crate) starved: u64,
-    /// Most frames that were ready at one time.
+    /// Largest number of frames ready at one time.
     pub(crate) depth: usize,
     batch: Vec<Item<F>>,
     pub(crate) outlet: Outlet<F>,
-    /// Frames that are followed, if any are.
+    /// Traced frames, if any.
     pub(crate) slices: Slices,
 }
 
@@ -65,12 +65,12 @@ impl<F: Frame> Lane<F> {
         !self.stages.is_empty()
     }
 
-    /// Frames are not changed, and wait for nothing but the schedule.
+    /// True if nothing changes frames and they wait only for the schedule.
     pub(crate) fn leaves_frames(&self) -> bool {
         self.stages.is_empty() && self.sync.is_none()
     }
 
-    /// The stages, which give what is ready at once, and the schedule, each by itself.
+    /// Splits the lane into its stages, which release frames at once, and its schedule.
     pub(crate) fn split(self) -> (Self, Self) {
         let (arriving, departing) = self.slices.split(false);
         let stages =
@@ -85,19 +85,19 @@ impl<F: Frame> Lane<F> {
         (stages, schedule)
     }
 
-    /// What comes before the stages, which gives what came at once, and the rest.
+    /// Splits off a front that comes before the stages and releases frames at once.
     pub(crate) fn split_before_stages(self) -> (Self, Self) {
         let (arriving, passing) = self.slices.split(true);
         let front = Lane { slices: arriving, ..Lane::new(self.class, Vec::new(), Box::new(AsReady)) };
         (front, Lane { slices: passing, ..self })
     }
 
-    /// Frames are kept back and let go as `spec` says, on an output with this line, if it has one.
+    /// Holds frames back and releases them by `spec`, on an output with this line, if it has one.
     pub(crate) fn synchronise(&mut self, spec: SyncSpec, line: Option<Line>) {
         self.sync = Some(Box::new(Synchroniser::new(spec, line)));
     }
 
-    /// A frame came in at `at`. What becomes of it is booked here and in `total`.
+    /// Takes a frame that arrived at `at`, and accounts for it here and in `total`.
     pub(crate) fn push(&mut self, now: Time, at: Time, mut frame: F, total: &mut Books) {
         self.books.came.add(frame.length());
         let followed = slices::COMPILED && self.slices.arrived(&mut frame, self.books.came.frames, now, at);
@@ -125,7 +125,7 @@ impl<F: Frame> Lane<F> {
         self.depth = self.depth.max(self.waiting());
     }
 
-    /// The next departure will never be: drops what waits behind it, and what comes.
+    /// Ends the lane because its next departure never comes: drops waiting and future frames.
     pub(crate) fn end(&mut self, total: &mut Books) {
         self.over = true;
         self.give_up(total);
@@ -163,7 +163,7 @@ impl<F: Frame> Lane<F> {
         self.depth = self.depth.max(self.waiting());
     }
 
-    /// Runs the batch, of which some may be `followed`, through the stages from number `first` on.
+    /// Runs the batch through the stages from index `first` on. Some frames may be traced if `followed`.
     fn run(&mut self, now: Time, first: usize, mut followed: bool, total: &mut Books) {
         for i in first..self.stages.len() {
             if self.batch.is_empty() {
@@ -194,7 +194,7 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// Of so many frames that were put behind those that wait, the first finds nobody if it is now at the front.
+    /// Marks the first of `frames` newly queued frames as having found an empty queue, if it is now at the front.
     #[cold]
     #[inline(never)]
     fn find_first(&mut self, frames: usize) {
@@ -206,19 +206,19 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// A stage has released and dropped frames. True if one that it released is followed.
+    /// Traces what a stage released and dropped. True if a released frame is traced.
     #[inline]
     fn follow(&mut self) -> bool {
         slices::COMPILED && self.slices.passed(&self.outlet.released, &self.outlet.dropped)
     }
 
-    /// Makes what a stage released the batch of the next one.
+    /// Makes the output of a stage the input batch of the next.
     fn collect(&mut self, total: &mut Books) {
         book(&mut self.outlet, [&mut self.books, total]);
         std::mem::swap(&mut self.batch, &mut self.outlet.released);
     }
 
-    /// When it must be woken next, if anything waits for time to pass.
+    /// When to wake the lane next, if anything waits for time to pass.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let stages = self.stages.iter().filter_map(|stage| stage.deadline()).min();
         match &self.sync {
@@ -227,7 +227,7 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// When the next departure is due; asks the schedule if that is not settled yet.
+    /// When the next departure is due. Asks the schedule if that is not settled yet.
     #[inline]
     pub(crate) fn due(&mut self) -> Option<Time> {
         if self.head.is_none() {
@@ -270,14 +270,14 @@ impl<F: Frame> Lane<F> {
         self.head.take()
     }
 
-    /// Frames go straight to the schedule, and nobody follows any.
+    /// True if frames go straight to the schedule and none are traced.
     pub(crate) fn is_immediate(&self) -> bool {
         let schedule = &self.schedule;
         let plain = !schedule.counts_packets() && !schedule.watches_depth() && !self.slices.is_on();
         plain && self.stages.is_empty() && self.sync.is_none() && self.forgiveness.total().is_none()
     }
 
-    /// When frames of these lengths should depart that are ready at `ready`, without places in the queue.
+    /// Computes the departures of frames of these lengths that are ready at `ready`, without queueing them.
     pub(crate) fn dues(&mut self, ready: Time, frames: &[FrameLen], dues: &mut Vec<Due>) {
         let at = ready;
         let ready = at.max(*self.opens.get_or_insert(at + self.buffer));
@@ -289,29 +289,30 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// Frames depart as they come, and nobody hears of any by itself.
+    /// True if frames depart as they arrive and no listener follows single frames.
     pub(crate) fn is_straight(&self) -> bool {
         let free =
             !self.slices.is_heard() && self.sync.is_none() && self.buffer == Span::ZERO && self.schedule.asks_nothing();
         free && self.stages.is_empty() && self.outlet.log.is_none()
     }
 
-    /// Frames that are ready, with the one whose departure is settled.
+    /// Ready frames, including the one whose departure is settled.
     pub(crate) fn waiting(&self) -> usize {
         self.ready.len() + usize::from(self.head.is_some())
     }
 
-    /// So many frames wait, or no more will depart. Who goes by how many wait has never enough.
+    /// True if `most` frames wait, or if no more will depart. Never true for a schedule that follows the queue depth,
+    /// except at its end.
     pub(crate) fn is_full(&self, most: usize) -> bool {
         self.over || self.waiting() >= most && !self.schedule.watches_depth()
     }
 
-    /// The departure that comes next is settled.
+    /// True if the next departure is settled.
     pub(crate) fn is_settled(&self) -> bool {
         self.head.is_some()
     }
 
-    /// The frame, of this source if of any, that was asked to depart at `ask` starts at `start`.
+    /// Records that the frame with target `ask` starts at `start`; `source` is its source, if any.
     #[inline]
     pub(crate) fn departed(&mut self, source: Option<u32>, length: FrameLen, ask: Time, start: Time) {
         if let Some(sync) = &mut self.sync {
@@ -322,36 +323,36 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// A frame that was taken, of this source if of any, will not depart.
+    /// Records that a frame that was taken will not depart; `source` is its source, if any.
     pub(crate) fn lost(&mut self, source: Option<u32>) {
         if let Some(sync) = &mut self.sync {
             sync.lost(source);
         }
     }
 
-    /// Frames in the stages, kept back and ready.
+    /// Frames in the stages, held back and ready.
     pub(crate) fn held(&self) -> usize {
         let kept = self.sync.as_ref().map_or(0, |sync| sync.held());
         self.stages.iter().map(|stage| stage.held()).sum::<usize>() + kept + self.waiting()
     }
 
-    /// With how long a buffer no departure would have been starved, by what has come so far: the width of
-    /// the wave. `None` where nothing is asked, and where crests are kept apart on purpose.
+    /// The width of the wave: the shortest buffer with which no departure so far would have starved. `None` if no
+    /// target was set, and when crests are kept apart on purpose.
     pub(crate) fn width(&self) -> Option<Span> {
         let short = self.schedule.short().filter(|_| self.sync.is_none())?;
-        // A schedule that began earlier would have all its departures earlier by as much.
+        // An earlier start would make all departures earlier by as much.
         let spare = self.spare.filter(|_| self.starved == 0).unwrap_or(Span::ZERO);
         Some(self.buffer - self.buffer.min(spare) + short)
     }
 
-    /// What was waited for, and what would have been enough.
+    /// The buffer that was asked, and the one that would have been enough.
     pub(crate) fn buffer(&self) -> Option<BufferReport> {
         let width = self.width()?;
         Some(BufferReport { asked_ns: self.buffer.as_ns_f64(), width_ns: width.as_ns_f64(), enough: self.starved == 0 })
     }
 }
 
-/// Books what stages dropped and copied.
+/// Accounts for frames that stages dropped and copied.
 #[inline]
 fn book<F>(outlet: &mut Outlet<F>, books: [&mut Books; 2]) {
     if !outlet.dropped.is_empty() || outlet.copies > 0 || outlet.not_copied > 0 {

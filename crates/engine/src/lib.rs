@@ -1,14 +1,14 @@
-//! The pure pipeline: a chain of stages, then a schedule that says *when* each frame departs.
+//! The pipeline without I/O: a chain of stages, then a schedule that says *when* each frame departs.
 //!
-//! Nothing here reads a clock, touches a device, starts a thread or blocks: time is an argument.
-//! Drivers feed frames in and make departures happen: `sim` in virtual time, `dataplane` in real time.
+//! Nothing here reads a clock, touches a device, starts a thread or blocks: time is an argument. Drivers push frames
+//! and carry out departures: `sim` in virtual time, `dataplane` in real time.
 //!
 //! ```text
 //! push ──▶ class? ──▶ stages ──▶ ready queue ──▶ schedule ──▶ Departure { frame, at }
 //! ```
 //!
-//! Guarantees: every frame is accounted for ([`measure::Books`]); the same seed gives the same
-//! decisions; nothing departs before it was ready.
+//! Guarantees: every frame is accounted for ([`measure::Books`]); the same seed gives the same decisions; nothing
+//! departs before it was ready.
 
 mod catch_up;
 pub mod classes;

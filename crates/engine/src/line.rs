@@ -1,18 +1,17 @@
 use units::{BitRate, PS_PER_S, Span, Time};
 
-/// A line of constant bit rate, on which a place in time is a count of byte times.
+/// A line of constant bit rate. A position on it is a count of byte times.
 ///
-/// At the Ethernet speeds a byte takes a whole number of picoseconds (800 at 10 Gbit/s). At other
-/// rates the conversion rounds to the nearest picosecond from the exact rational each time, so that
-/// no error accumulates.
+/// At the Ethernet speeds a byte takes a whole number of picoseconds (800 at 10 Gbit/s). At other rates each conversion
+/// starts from the exact rational and rounds to the nearest picosecond, so no error accumulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
     rate: BitRate,
-    /// Picoseconds of a byte, where that is a whole number.
+    /// Picoseconds per byte, if that is a whole number.
     byte_ps: Option<WholeByte>,
 }
 
-/// Picoseconds of a byte, and ⌊2⁶⁴ / them⌋: dividing is the dearest part of a plan otherwise.
+/// Picoseconds per byte, and ⌊2⁶⁴ / that number⌋, because division would be the most expensive part of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WholeByte {
     ps: u64,
@@ -24,7 +23,7 @@ impl WholeByte {
         WholeByte { ps, reciprocal: u64::MAX / ps }
     }
 
-    /// ⌊ps / a byte⌋, exactly.
+    /// ⌊ps / byte⌋, exactly.
     #[inline]
     fn bytes_in(self, ps: u64) -> u64 {
         // At most one too few, since the reciprocal is less than 1 short of 2⁶⁴ / byte.
@@ -33,7 +32,7 @@ impl WholeByte {
     }
 }
 
-/// Bit-picoseconds: what one byte lasts, times the rate in bit/s.
+/// Duration of one byte × bit rate, in bit·ps.
 const BYTE: u128 = 8 * PS_PER_S as u128;
 
 impl Line {
@@ -45,13 +44,13 @@ impl Line {
         Line { rate, byte_ps }
     }
 
-    /// Its bit rate.
+    /// The bit rate.
     #[must_use]
     pub fn rate(&self) -> BitRate {
         self.rate
     }
 
-    /// When byte time number `position` starts.
+    /// The start of byte time `position`.
     #[must_use]
     #[inline]
     pub fn time(&self, position: u64) -> Time {
@@ -65,7 +64,7 @@ impl Line {
         Time::from_ps(ps)
     }
 
-    /// The byte time that starts nearest to `time` (the later one of two equally near).
+    /// The byte time that starts nearest to `time`; the later one of two equally near.
     #[must_use]
     #[inline]
     pub fn position(&self, time: Time) -> u64 {
@@ -75,26 +74,26 @@ impl Line {
         }
     }
 
-    /// How long `bytes` byte times last.
+    /// The duration of `bytes` byte times.
     #[must_use]
     pub fn span(&self, bytes: u64) -> Span {
         Span::from_ps(self.time(bytes).as_ps())
     }
 
-    /// The whole number of byte times that is nearest to `span`, which is less than 100 days.
+    /// The whole number of byte times nearest to `span`. `span` must be less than 100 days.
     #[must_use]
     pub fn nearest(&self, span: Span) -> Span {
         self.span(self.position(Time::from_ps(span.as_ps())))
     }
 
-    /// How long a byte lasts, rounded to a picosecond.
+    /// The duration of a byte, rounded to a picosecond.
     #[must_use]
     pub fn byte_time(&self) -> Span {
         self.span(1)
     }
 
-    /// To how many bytes the MACs of this speed align the start of a frame: 4 at 10 and 25 Gbit/s,
-    /// 8 from 40 Gbit/s on (IEEE 802.3 clauses 46 and 81), none below.
+    /// Alignment of frame starts by the MACs of this speed, in bytes: 4 at 10 and 25 Gbit/s, 8 from 40 Gbit/s on (IEEE
+    /// 802.3 clauses 46 and 81), 1 below.
     #[must_use]
     pub fn lane_alignment(&self) -> u64 {
         match self.rate.bps() {
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_bytes_divide_exactly() {
+    fn whole_byte_times_divide_exactly() {
         for ps in [1, 2, 3, 20, 40, 80, 160, 200, 320, 800, 8_000, 800_000] {
             let byte = WholeByte::of(ps);
             let near = |middle: u64| middle.saturating_sub(2 * ps)..middle.saturating_add(2 * ps);
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_late() {
+    fn positions_saturate_at_the_end_of_time() {
         let last = Time::from_ps(u64::MAX);
         for (gbps, byte) in [(1, 8_000), (10, 800), (400, 20)] {
             assert_eq!(Line::new(BitRate::from_gbps(gbps)).position(last), u64::MAX / byte);
@@ -152,7 +151,7 @@ mod tests {
 
     #[test]
     fn odd_rates_do_not_drift() {
-        // 3 Gbit/s: 2 666.666… ps a byte.
+        // 3 Gbit/s: 2 666.666… ps per byte.
         let line = Line::new(BitRate::from_gbps(3));
         assert_eq!(line.time(3), Time::from_ps(8_000));
         assert_eq!(line.time(3_000_000_000_000), Time::from_ps(8_000_000_000_000_000));

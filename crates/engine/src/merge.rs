@@ -7,16 +7,17 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use units::{FrameLen, Time};
 
-/// The order of departures of several classes, and what they cost each other. One class needs none of it.
+/// Merges the departures of several classes and counts how long they wait for each other. A single class needs none of
+/// it.
 pub(crate) struct Merge {
-    /// Settled departures, the earliest first, ties in the order of classes.
+    /// Settled departures, earliest first; ties in class order.
     due: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Classes that may have something ready and nothing settled.
+    /// Classes that may have a ready frame but no settled departure.
     unsettled: Vec<u32>,
     is_unsettled: Vec<bool>,
-    /// Classes with a settled departure, also one that never comes.
+    /// Classes with a settled departure, including one that never comes.
     settled: usize,
-    /// When classes are to be woken. An entry that is not in `noted` is out of date; the first never is.
+    /// When to wake each class. An entry that differs from `noted` is stale; the first entry never is.
     wakes: BinaryHeap<Reverse<(Time, u32)>>,
     noted: Vec<Option<Time>>,
     held: Vec<usize>,
@@ -28,7 +29,7 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    /// The order of so many classes; `line` is that of the output, if it has one.
+    /// An order of `classes` classes; `line` is that of the output, if it has one.
     pub(crate) fn new(classes: usize, line: Option<Line>) -> Self {
         Merge {
             due: BinaryHeap::new(),
@@ -45,7 +46,7 @@ impl Merge {
         }
     }
 
-    /// Something was done to a class: it may be ready, wait for another time, or hold more or less.
+    /// Call after any change to a class: updates its readiness, its wake time and its count of held frames.
     #[inline]
     pub(crate) fn touched<F: Frame>(&mut self, lane: &Lane<F>) {
         if self.noted.len() == 1 {
@@ -73,13 +74,13 @@ impl Merge {
         }
     }
 
-    /// A class that is to be woken by `now`, of several.
+    /// A class to wake by `now`. Used with several classes only.
     pub(crate) fn wakes(&self, now: Time) -> Option<usize> {
         let Reverse((at, class)) = self.wakes.peek()?;
         (*at <= now).then_some(*class as usize)
     }
 
-    /// When the next class is to be woken.
+    /// When to wake the next class.
     pub(crate) fn deadline<F: Frame>(&self, lanes: &[Lane<F>]) -> Option<Time> {
         match lanes {
             [lane] => lane.deadline(),
@@ -93,7 +94,8 @@ impl Merge {
             let lane = &mut lanes[class as usize];
             if let Some(at) = lane.due() {
                 self.settled += 1;
-                // What never departs must not hide that others wait for more to come, nor take their buffers.
+                // A departure that never comes must not hide that other classes wait for frames, nor take their
+                // buffers.
                 if at < Time::MAX {
                     self.due.push(Reverse((at, class)));
                 } else {
@@ -104,13 +106,13 @@ impl Merge {
         }
     }
 
-    /// When the next departure is due. What is found never to depart is booked in `books`.
+    /// When the next departure is due. Accounts in `books` for frames that turn out never to depart.
     pub(crate) fn due<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut Books) -> Option<Time> {
         self.settle(lanes, books);
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes the next departure; `books` as with [`due`](Merge::due).
+    /// Takes the next departure. `books` as in [`due`](Merge::due).
     pub(crate) fn take<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut Books) -> Option<Departure<F>> {
         self.settle(lanes, books);
         let Reverse((_, class)) = self.due.pop()?;
@@ -120,17 +122,17 @@ impl Merge {
         departure
     }
 
-    /// Every class has a settled departure, and none goes by how many wait.
+    /// True if every class has a settled departure and no schedule follows the queue depth.
     pub(crate) fn settled<F: Frame>(&self, lanes: &[Lane<F>]) -> bool {
         self.settled == lanes.len() && !lanes.iter().any(|lane| lane.schedule.watches_depth())
     }
 
-    /// Frames that all classes hold.
+    /// Frames held by all classes.
     pub(crate) fn held(&self) -> u64 {
         self.held_in_all as u64
     }
 
-    /// A frame departs. It waited for another class if the line was busy with a frame of one when it was due.
+    /// Records a departure. Counts it as contended if the line was busy with a frame of another class when it was due.
     pub(crate) fn departed(&mut self, class: u32, length: FrameLen, ask: Time, start: Time) {
         let Some(line) = self.line else { return };
         if let Some((other, free)) = self.last

@@ -1,4 +1,4 @@
-//! Twenty samples of two seconds.
+//! Runs one scheme for twenty samples of two seconds.
 
 use crate::traffic::{Group, Prepared, Traffic};
 use engine::Outlet;
@@ -11,17 +11,17 @@ const SAMPLE: Span = Span::from_ms(2_000);
 const LIMIT: f64 = 1e6;
 const BURST: usize = 32;
 
-/// What came of a run.
+/// Results of a run.
 pub(crate) struct Samples {
-    /// Bits of the observed user in each sample.
+    /// Bits of the observed user, per sample.
     bits: [u64; SAMPLES],
-    /// Frames of users under their limit that did not pass.
+    /// Frames that were dropped although their users stayed below their limit.
     pub(crate) lost: u64,
     pub(crate) frames: u64,
     pub(crate) loads: Vec<WorkerLoad>,
 }
 
-/// Runs the traffic of groups, the last of which is the one that is observed, through a stage.
+/// Sends the traffic of the groups through a stage. The last group is the observed user.
 pub(crate) fn run(groups: &[Group; 3], scheme: &str, workers: usize) -> Samples {
     let text = format!("limit key dst-ip rate 1Mbps burst 3036B users 20481 algorithm {scheme} workers {workers}");
     let config = StageConfig::parse(&text).expect("a stage");
@@ -70,17 +70,17 @@ impl Samples {
         self.lost += dropped.filter(|(frame, _)| normal.contains(&frame.to())).count() as u64;
     }
 
-    /// The samples but the first.
+    /// Rate of each sample in Mbit/s, without the first sample.
     pub(crate) fn mbps(&self) -> Vec<f64> {
         self.bits[1..].iter().map(|bits| *bits as f64 / SAMPLE.as_secs_f64() / 1e6).collect()
     }
 
-    /// Their mean ÷ limit.
+    /// Mean rate ÷ limit.
     pub(crate) fn mean(&self) -> f64 {
         self.mbps().iter().sum::<f64>() * 1e6 / LIMIT / (SAMPLES - 1) as f64
     }
 
-    /// The largest error of any.
+    /// Largest relative error of a sample.
     pub(crate) fn worst(&self) -> f64 {
         self.mbps().iter().map(|mbps| (mbps * 1e6 / LIMIT - 1.0).abs()).fold(0.0, f64::max)
     }

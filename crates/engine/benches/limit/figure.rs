@@ -1,4 +1,4 @@
-//! The paper's Fig. 6: samples of the observed user over time.
+//! Draws the paper's Fig. 6: the rate of the observed user over time.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ const BOTTOM: f64 = 45.0;
 const MOST: f64 = 1.2;
 const COLOURS: [&str; 2] = ["#1f6fb4", "#d9731a"];
 
-/// Lines of Mbit/s by sample.
+/// An SVG with one line per series: Mbit/s by sample.
 pub(crate) fn svg(lines: &[(String, Vec<f64>)]) -> String {
     let y = |mbps: f64| HEIGHT - BOTTOM - mbps / MOST * (HEIGHT - TOP - BOTTOM);
     let x = |sample: usize| LEFT + sample as f64 * (WIDTH - LEFT - RIGHT) / 18.0;

@@ -1,9 +1,9 @@
-//! The experiment of reference 001: 20 481 users on up to 64 workers, by scheme; then light-lock over batch and
-//! depth, and frames a second by scheme and number of users. Writes tables, data and a drawing of its Fig. 6 below
-//! `bench/results`. Nothing here passes or fails.
+//! Repeats the experiment of reference 001: 20 481 users on up to 64 workers, for each scheme. Then sweeps batch and
+//! depth of light-lock, and measures frames per second by scheme and number of users. Writes tables, data and a drawing
+//! like the paper's Fig. 6 below `bench/results`. Nothing here passes or fails.
 //!
-//! `-- experiment` runs the first two only, whose figures do not depend on the machine, and `-- speed` the last; what was
-//! measured before of the other stays.
+//! `-- experiment` runs the first two parts, whose figures do not depend on the machine; `-- speed` runs the last. The
+//! earlier results of the other part are kept.
 
 mod experiment;
 mod figure;
@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use traffic::Group;
 
-/// The mix of the paper.
+/// The traffic mix of the paper.
 const WHOLE: [Group; 3] = [
     Group { first: 0xc0a8_0000, users: 16_384, bps: 500_000 },
     Group { first: 0xc0a8_4000, users: 4_096, bps: 1_500_000 },
     Group { first: 0xc0a8_c00a, users: 1, bps: 2_000_000 },
 ];
-/// A part of it for the sweep: users do not meet in any scheme, so that fewer show the same of each.
+/// A part of the mix for the sweep. Users do not affect each other in any scheme, so fewer users give the same figures.
 const PART: [Group; 3] = [
     Group { first: 0xc0a8_0000, users: 128, bps: 500_000 },
     Group { first: 0xc0a8_4000, users: 32, bps: 1_500_000 },
@@ -61,8 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs a mix through schemes with numbers of workers, as many at once as there are processors: each is a run of its own
-/// in virtual time.
+/// Runs a mix through each scheme and number of workers, in virtual time. Runs as many at once as there are processors.
 fn of_all(mix: &[Group; 3], runs: &[(String, usize)]) -> Value {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Value)>> = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! Frames a second on one core: prepared frames of 64 B out of one ring, through the stage, into another.
+//! Frames per second on one core: prebuilt 64 B frames from one ring, through the stage, into another.
 
 use crate::traffic::Prepared;
 use engine::meters::{Answer, Bucket, Gcra, Key, KeyKind, Meter, Moment, Sought, Users};
@@ -13,17 +13,17 @@ const BURST: usize = 32;
 const SLOTS: usize = 1_024;
 const FRAMES: usize = 1 << 22;
 const ROUNDS: usize = 5;
-/// Batches that fit the small bucket here.
+/// The light-lock scheme, with batches that fit its small buckets.
 const LIGHT: &str = "light-lock batch 64B depth 128B";
-/// The table and the meter without the stage: no counters, no error windows, no drop reasons.
+/// The table and the meter without the stage: no counters, no error windows and no drop reasons.
 const BARE: &str = "gcra without accounting";
 
-/// Every scheme at each number of users, and the same rings without a stage.
+/// Measures every scheme at each number of users, and the same rings without a stage.
 pub(crate) fn all() -> Result<Value, Box<dyn Error>> {
     let mut rows = Vec::new();
     for users in [20_481, 1_000_000, 10_000_000] {
         for scheme in ["", BARE, "gcra", "mutex", LIGHT] {
-            // Its buckets alone would take 240 MB for each worker.
+            // The buckets alone would take 240 MB per worker.
             if scheme == LIGHT && users > 1_000_000 {
                 continue;
             }
@@ -37,19 +37,18 @@ pub(crate) fn all() -> Result<Value, Box<dyn Error>> {
     Ok(Value::Array(rows))
 }
 
-/// How long this thread has run, in ns: others that use the machine too do not count, but for what they do to the
-/// caches.
+/// CPU time of this thread in ns. Other processes affect it only through the caches.
 fn ran() -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(text.split_whitespace().next().ok_or("no time in /proc/thread-self/schedstat")?.parse()?)
 }
 
-/// Half of what a user sends: a frame of 512 bits in each (users × 10 ns) on average.
+/// Half the rate at which a user sends: on average one frame of 512 bits per users × 10 ns.
 fn rate(users: usize) -> u64 {
     25_600_000_000 / users as u64
 }
 
-/// The least that meters.
+/// The minimum that meters a frame.
 struct Bare {
     users: Users,
     keys: Vec<Key>,
@@ -109,7 +108,7 @@ fn measure(scheme: &str, users: usize) -> Result<f64, Box<dyn Error>> {
         let start = ran()?;
         for _ in 0..FRAMES / BURST {
             for _ in 0..BURST {
-                // A generator of one multiplication: whoever draws is not what is measured.
+                // A generator of one multiplication, so that the measurement does not include the cost of a better one.
                 drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let user = (((drawn >> 32) * users as u64) >> 32) as u32;
                 into.push(frame.for_user(0x0a00_0000 + user)).map_err(|_| "the ring is full")?;
@@ -134,7 +133,7 @@ fn measure(scheme: &str, users: usize) -> Result<f64, Box<dyn Error>> {
                 passed += 1;
             }
         }
-        // The first round fills the table.
+        // The first round fills the table and is not timed.
         if round > 0 {
             times.push((ran()? - start) as f64 / 1e9);
         }

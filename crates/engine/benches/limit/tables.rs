@@ -1,4 +1,4 @@
-//! Tables of what was measured.
+//! Prints the results as tables.
 
 use serde_json::Value;
 use std::fmt::Write;
@@ -51,13 +51,13 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().into_iter().flatten().map(number).collect()
 }
 
-/// The least and the largest sample.
+/// The smallest and the largest sample.
 fn range(row: &Value) -> (f64, f64) {
     let samples = numbers(&row["samples_mbps"]);
     (samples.iter().copied().fold(f64::INFINITY, f64::min), samples.iter().copied().fold(0.0, f64::max))
 }
 
-/// Most ÷ mean of what workers did; one worker did it all.
+/// Load of the busiest worker ÷ mean load.
 fn balance(of: &Value) -> f64 {
     let loads = numbers(of);
     let all: f64 = loads.iter().sum();
@@ -68,7 +68,7 @@ fn name(row: &Value) -> &str {
     row["scheme"].as_str().unwrap_or_default()
 }
 
-/// The whole page.
+/// The whole page of results.
 pub(crate) fn text(data: &Value) -> String {
     let mut text = INTRODUCTION.to_owned();
     // Writing to a string cannot fail.
@@ -102,7 +102,7 @@ pub(crate) fn text(data: &Value) -> String {
     text
 }
 
-/// Lines of the paper's Fig. 6.
+/// The series of the paper's Fig. 6.
 pub(crate) fn drawn(data: &Value) -> Vec<(String, Vec<f64>)> {
     let with_many = rows(data, "experiment").filter(|row| row["workers"] == 64);
     let drawn = with_many.filter(|row| name(row) == "gcra" || name(row).starts_with("light-lock"));

@@ -1,20 +1,20 @@
-//! Frames of groups of users, in the order in which they arrive.
+//! Frames of several groups of users, in order of arrival.
 
 use engine::random::Random;
 use packet::Frame;
 use units::{FrameLen, Time};
 
-/// Users who send at the same mean rate, in turn.
+/// Users that send in turn, all at the same mean rate.
 #[derive(Clone, Copy)]
 pub(crate) struct Group {
-    /// The first one's address.
+    /// Address of the first user.
     pub(crate) first: u32,
     pub(crate) users: u32,
-    /// Bits per second of each, frames with FCS.
+    /// Bits per second per user, with FCS.
     pub(crate) bps: u64,
 }
 
-/// A frame of which only the headers are held.
+/// A frame that holds only its headers.
 #[derive(Clone)]
 pub(crate) struct Prepared {
     bytes: [u8; 60],
@@ -44,7 +44,7 @@ impl Frame for Prepared {
 }
 
 impl Prepared {
-    /// UDP over IPv4 to an address, `length` bytes with FCS.
+    /// A UDP/IPv4 frame to the address `to`, of `length` bytes with FCS.
     pub(crate) fn new(to: u32, length: u32) -> Self {
         let mut bytes = [0; 60];
         bytes[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
@@ -56,7 +56,7 @@ impl Prepared {
         Prepared { bytes, length }
     }
 
-    /// The same to another address.
+    /// A copy of the frame to another address.
     pub(crate) fn for_user(&self, to: u32) -> Self {
         let mut frame = self.clone();
         frame.bytes[30..34].copy_from_slice(&to.to_be_bytes());
@@ -68,7 +68,8 @@ impl Prepared {
     }
 }
 
-/// Each group sends without a gap at the rate of all its users together; sizes are uniform from 64 to 1500 B.
+/// Traffic of all groups. Each group sends without gaps at the total rate of its users; sizes are uniform from 64 to
+/// 1500 B.
 pub(crate) struct Traffic {
     groups: Vec<(Group, u32, Time, u64)>,
     random: Random,
@@ -80,14 +81,14 @@ impl Traffic {
         Traffic { groups, random: Random::stream(seed, "traffic") }
     }
 
-    /// The next frame and when it arrives.
+    /// The next frame and its arrival time.
     pub(crate) fn next(&mut self) -> (Time, Prepared) {
         let next = self.groups.iter_mut().min_by_key(|(_, _, at, _)| *at).expect("a group");
         let (group, turn, at, rest) = next;
         let length = 64 + self.random.below(1_437);
         let frame = (*at, Prepared::new(group.first + *turn, length as u32));
         *turn = (*turn + 1) % group.users;
-        // The remainder is carried, so that the rate is exact.
+        // Carries the remainder, so that the rate is exact.
         let rate = u128::from(group.bps) * u128::from(group.users);
         let due = u128::from(length) * 8 * u128::from(units::PS_PER_S) + u128::from(*rest);
         *at += units::Span::from_ps((due / rate) as u64);

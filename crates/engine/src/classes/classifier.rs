@@ -7,46 +7,45 @@ use packet::{Headers, IpHeader};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Alternatives of all rules together, each address family and each end of `host` and `port` counted
-/// apart.
+/// Limit on the alternatives of all rules together. Each address family, and each end of `host` and `port`, counts as
+/// one.
 pub(super) const MOST_TERMS: usize = 16_384;
 
-/// Tells of each frame which class it is of: the first whose rule it meets, else the last, which has
-/// none.
+/// Finds the class of a frame: the first class whose rule matches, else the last class, which has no rule.
 ///
-/// Each field that any rule asks of is looked up once, in a table, a sorted list of addresses or a hash
-/// table of bytes. It gives the set of alternatives that this value allows, as bits. The first bit that
-/// all sets have in common is the answer; a summary with one bit for 64 tells which parts of the sets
-/// need a look (aggregated bit vectors: Baboescu and Varghese 2001). Texts anywhere in the payload are
-/// looked for all at once, and only in frames whose headers meet a rule with such a text.
+/// Each field that any rule uses is looked up once, in a table, in a sorted list of addresses or in a hash table of
+/// bytes. The lookup yields a bit set: the alternatives that this value allows. The first bit that all sets share is
+/// the answer. A summary with one bit per 64 alternatives says which words of the sets to read (aggregated bit vectors:
+/// Baboescu and Varghese 2001). One pass searches for all payload texts at once, and only in frames whose headers match
+/// a rule with such a text.
 #[derive(Clone, Debug)]
 pub struct Classifier {
     fields: Vec<(Field, Lookup)>,
     places: Vec<Place>,
-    /// All sets, each its summary of so many words and then its words.
+    /// All sets. Each is stored as `summary` words of summary, then its words.
     sets: Vec<u64>,
     summary: usize,
-    /// The class of each alternative.
+    /// Class of each alternative.
     classes: Vec<u32>,
     texts: Option<Texts>,
     default: usize,
-    /// What was looked up for the frame at hand: where each set is.
+    /// Lookup results of the current frame: the position of each set.
     found: Vec<u32>,
     bytes: Vec<u8>,
 }
 
-/// A rule that cannot be used.
+/// A rule that cannot be used, as an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// The conditions of this rule exclude each other.
     Contradiction(usize),
-    /// All frames of this rule are taken by those before it.
+    /// Rules before this one take all its frames: the rule and the others.
     Taken(usize, Vec<usize>),
-    /// There are too many alternatives in all.
+    /// The rules have too many alternatives in total.
     TooMany,
 }
 
-/// How the value of a field finds its set.
+/// How the value of a field maps to its set.
 #[derive(Clone, Debug)]
 enum Lookup {
     Table { sets: Vec<u32>, absent: u32 },
@@ -54,7 +53,7 @@ enum Lookup {
     Wide { starts: Vec<u128>, sets: Vec<u32>, absent: u32 },
 }
 
-/// How bytes at a place find their set.
+/// How bytes at an offset map to their set.
 #[derive(Clone, Debug)]
 struct Place {
     shape: Shape,
@@ -63,25 +62,25 @@ struct Place {
     absent: u32,
 }
 
-/// Alternatives that ask for texts.
+/// Alternatives with payload texts.
 #[derive(Clone, Debug)]
 struct Texts {
     search: Search,
-    /// They, as bits; and those of them that only exclude texts.
+    /// These alternatives as bits, and those that only exclude texts.
     asking: Vec<u64>,
     excluding: Vec<u64>,
-    /// By text: alternatives whose first wanted text it is.
+    /// Per text: alternatives whose first required text it is.
     first: Vec<Vec<u32>>,
-    /// By alternative: texts that it wants, and does not want.
+    /// Per alternative: its texts, and whether each is required or excluded.
     wanted: HashMap<u32, Vec<(usize, bool)>, BuildHasherDefault<Fnv>>,
     possible: Vec<u64>,
 }
 
 impl Classifier {
-    /// A classifier of classes with these rules, in this order, and one more without a rule.
+    /// Builds a classifier for classes with these rules, in this order, and one more class without a rule.
     ///
     /// # Errors
-    /// All rules that no frame can ever reach.
+    /// Returns every rule that no frame can reach.
     pub fn new(rules: &[&Rule]) -> Result<Self, Vec<Unusable>> {
         let (terms, vocabulary) = terms(rules, MOST_TERMS).ok_or_else(|| vec![Unusable::TooMany])?;
         let bad: Vec<Unusable> = (0..rules.len())
@@ -120,12 +119,12 @@ impl Classifier {
         })
     }
 
-    /// Whether any rule asks for this field.
+    /// Whether any rule uses this field.
     pub(super) fn asks(&self, field: Field) -> bool {
         self.fields.iter().any(|(asked, _)| *asked == field)
     }
 
-    /// The class of a frame: the number of the rule, or how many rules there are.
+    /// The class of a frame: the index of its rule, or the number of rules if none matches.
     pub fn class(&mut self, frame: &[u8]) -> usize {
         let headers = Headers::of(frame);
         self.found.clear();
@@ -170,7 +169,7 @@ impl Classifier {
     }
 }
 
-/// The fields of a frame.
+/// The field values of a frame.
 pub(super) struct Values<'h> {
     headers: Option<&'h Headers>,
     ip: Option<IpHeader>,
@@ -216,7 +215,7 @@ impl Lookup {
                 *absent
             }
             (Lookup::Table { sets, .. }, Some(value)) => sets[value as usize],
-            // The first start is 0, so that one is found.
+            // The first start is 0, so the search always finds one.
             (Lookup::Narrow { starts, sets, .. }, Some(value)) => {
                 sets[starts.partition_point(|start| *start <= value as u32) - 1]
             }
@@ -227,7 +226,7 @@ impl Lookup {
     }
 }
 
-/// Sets of alternatives while they are made; equal ones are kept once.
+/// Sets of alternatives during construction. Equal sets are stored once.
 struct Sets {
     data: Vec<u64>,
     summary: usize,
@@ -245,7 +244,7 @@ impl Sets {
         vec![0; self.words]
     }
 
-    /// Where the set with these bits is.
+    /// Stores the set with these bits if it is new, and returns its position.
     fn keep(&mut self, bits: &[u64]) -> u32 {
         if let Some(at) = self.known.get(bits) {
             return *at;
@@ -261,7 +260,7 @@ impl Sets {
     }
 }
 
-/// The bits of the alternatives of which this is true.
+/// The bits of all alternatives that satisfy `allows`.
 fn bits(terms: &[Term], sets: &Sets, allows: impl Fn(&Term) -> bool) -> Vec<u64> {
     let mut bits = sets.empty();
     for (i, _) in terms.iter().enumerate().filter(|(_, term)| allows(term)) {
@@ -273,7 +272,7 @@ fn bits(terms: &[Term], sets: &Sets, allows: impl Fn(&Term) -> bool) -> Vec<u64>
 fn lookup(field: Field, terms: &[Term], sets: &mut Sets) -> Lookup {
     let absent = bits(terms, sets, |term| term.set(field).absent);
     let absent = sets.keep(&absent);
-    // Where alternatives begin and cease to be allowed, from the least value to the largest.
+    // The values at which alternatives start or stop being allowed, in ascending order.
     let mut changes: Vec<(u128, usize, bool)> = Vec::new();
     for (i, term) in terms.iter().enumerate() {
         let Set { ranges, .. } = term.set(field);
@@ -316,7 +315,7 @@ fn place(number: usize, shape: Shape, terms: &[Term], sets: &mut Sets) -> Place 
     let allowed = |term: &Term, ask: &dyn Fn(&super::term::Bytes) -> bool| term.bytes.get(&number).is_none_or(ask);
     let absent = bits(terms, sets, |term| allowed(term, &|bytes| bytes.absent));
     let others = bits(terms, sets, |term| allowed(term, &|bytes| bytes.others));
-    // Those that ask for one value differ from the others by a few bits.
+    // The set for one value differs from the default set by a few bits.
     let mut asking: HashMap<&[u8], Vec<usize>> = HashMap::new();
     for (i, bytes) in terms.iter().enumerate().filter_map(|(i, term)| Some((i, term.bytes.get(&number)?))) {
         for value in &bytes.values {
@@ -353,7 +352,7 @@ impl Texts {
         Texts { search, asking, excluding, first, wanted, possible: Vec::new() }
     }
 
-    /// Looks through a payload.
+    /// Searches a payload.
     fn look(&mut self, payload: &[u8]) {
         self.search.run(payload);
         self.possible.clone_from(&self.excluding);
@@ -364,7 +363,7 @@ impl Texts {
         }
     }
 
-    /// Of these alternatives, those whose texts are as they should be.
+    /// Returns those of the alternatives `terms` whose texts match.
     fn met(&self, word: usize, terms: u64) -> u64 {
         let mut met = terms & !self.asking[word];
         if terms == met {
@@ -375,7 +374,7 @@ impl Texts {
             let i = word * 64 + possible.trailing_zeros() as usize;
             let bit = possible & possible.wrapping_neg();
             possible ^= bit;
-            // The first one is all that matters.
+            // Only the first match counts.
             if met != 0 && met & (bit - 1) != 0 {
                 break;
             }
@@ -387,7 +386,7 @@ impl Texts {
     }
 }
 
-/// FNV-1a: the keys are those of the rules, frames only ask.
+/// FNV-1a. Keys come from the rules and frames only look them up, so collisions cannot be forced.
 #[derive(Clone, Default)]
 struct Fnv(u64);
 

@@ -1,4 +1,4 @@
-//! What people write for a rule, near to what they write for pcap filters and iptables.
+//! Parses rules. The words follow pcap filters and iptables where possible.
 
 use super::rule::{DMAC_AT, ETHER_TYPES, FLAGS, PROTOCOLS, SMAC_AT};
 use super::{Condition, Prefix, Rule, Side, Test};
@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use units::ParseError;
 
-/// Bytes that may be compared at one place.
+/// Most bytes that one comparison may cover.
 const LONGEST: usize = 64;
-/// Offsets beyond this are in no frame.
+/// No frame is longer than this offset.
 const FARTHEST: u32 = 16_383;
 
 const WORDS: &str = "ip, ip6, arp, tcp, udp, icmp, icmp6, sctp, proto N, src, dst, host, sport, dport, port, vlan, \
@@ -19,7 +19,7 @@ const WORDS: &str = "ip, ip6, arp, tcp, udp, icmp, icmp6, sctp, proto N, src, ds
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Word {
     Plain(String),
-    /// What stood in double quotes, with its escapes undone.
+    /// Text in double quotes, with escapes resolved.
     Quoted(Vec<u8>),
 }
 
@@ -66,7 +66,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The next word; quotes are empty here.
+    /// The next word, as text; empty for a quoted word.
     fn peek(&self) -> Option<&'a str> {
         self.words.get(self.at).map(|word| match word {
             Word::Plain(word) => word.as_str(),
@@ -157,13 +157,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes that streams and rules have a word for.
+    /// A hardware address as a comparison of bytes, with the word that streams use.
     fn hardware_address(&mut self, key: &str, at: u32) -> Result<Test, ParseError> {
         let MacAddr(value) = self.value(key, "02:00:00:00:00:02")?.parse()?;
         Ok(Test::Bytes { value: value.to_vec(), mask: vec![0xff; value.len()], at })
     }
 
-    /// What follows `src` or `dst`: an address, or pcap's `src port`.
+    /// Parses what follows `src` or `dst`: an address, or `port` as in pcap.
     fn end(&mut self, side: Side) -> Result<Test, ParseError> {
         if self.take("port") || self.take("portrange") {
             return self.ports("port", side);
@@ -264,7 +264,7 @@ impl FromStr for Prefix {
     }
 }
 
-/// The address with zeros behind the prefix.
+/// The network address: bits after the prefix are zero.
 fn network(address: IpAddr, length: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
@@ -278,7 +278,7 @@ fn network(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// Values and ranges, separated by commas.
+/// Parses values and ranges, separated by commas.
 fn ranges<T>(text: &str, most: T, what: &str, example: &str) -> Result<Vec<(T, T)>, ParseError>
 where
     T: FromStr + PartialOrd + Copy + std::fmt::Display,
@@ -302,7 +302,7 @@ where
         .collect()
 }
 
-/// A DSCP by its name (RFC 2474, 2597, 3246, 5865); what is none stays.
+/// The number of a DSCP name (RFC 2474, 2597, 3246, 5865). Returns other text unchanged.
 pub(crate) fn code_point(name: &str) -> String {
     let digit = |text: &str, most: u8| text.parse::<u8>().ok().filter(|n| *n <= most && text.len() == 1);
     let number = match name {
@@ -355,7 +355,7 @@ fn hex(text: &str, example: &str) -> Result<Vec<u8>, ParseError> {
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| bad())).collect()
 }
 
-/// The words of a rule. In quotes, `\"`, `\\`, `\n`, `\r`, `\t`, `\0` and `\xHH` stand for bytes.
+/// Splits a rule into words. In quotes, `\"`, `\\`, `\n`, `\r`, `\t`, `\0` and `\xHH` stand for bytes.
 fn words(text: &str) -> Result<Vec<Word>, ParseError> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -410,7 +410,7 @@ fn quotation(text: &str) -> Result<(Vec<u8>, &str), ParseError> {
     Err(ParseError::new("a text in quotes has no end", "write \" behind it"))
 }
 
-/// What a rule has for a word of other filters.
+/// Our equivalent of a word from another filter language.
 fn meant_by(word: &str) -> Option<&'static str> {
     Some(match word {
         "&&" | "&" => "leave it out: conditions that stand side by side hold together",
@@ -430,7 +430,7 @@ fn meant_by(word: &str) -> Option<&'static str> {
     })
 }
 
-/// The condition that starts like this one.
+/// The condition that a misspelt word probably means.
 fn nearest(word: &str) -> Option<&'static str> {
     const SIMILAR: [(&str, &str); 12] = [
         ("ipv4", "ip"),

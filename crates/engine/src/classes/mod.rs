@@ -1,8 +1,8 @@
-//! Classes: which frames belong together, by what is in their headers and bytes.
+//! Classes: assign frames to classes by their headers and bytes.
 //!
-//! A [`Rule`] is what people write; a [`Classifier`] is made of the rules of all classes and tells of
-//! each frame the first class whose rule it meets. Its cost hardly grows with the number of rules, see
-//! [`Classifier`]. Rules that no frame can ever reach are refused when it is made.
+//! Users write a [`Rule`]. A [`Classifier`] compiles the rules of all classes and returns, for each frame, the first
+//! class whose rule matches. Its cost hardly grows with the number of rules, see [`Classifier`]. It refuses rules that
+//! no frame can reach.
 
 mod classifier;
 mod grammar;

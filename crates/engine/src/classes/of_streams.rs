@@ -1,4 +1,4 @@
-//! Which class the frames of a stream are of.
+//! Predicts the class of a stream's frames.
 
 use super::Rule;
 use super::classifier::{Classifier, MOST_TERMS, Values as Found};
@@ -8,12 +8,12 @@ use super::term::{Field, Term, terms};
 use crate::sources::{StreamSpec, Streams, Values};
 use packet::{Frame, Headers, HeapFrame, Key};
 
-/// The class of each stream's frames by `rules`, counted as [`Classifier::class`] counts. `None` if it cannot be told, or
-/// if frames of one stream are of several.
+/// The class of each stream's frames under `rules`, numbered as in [`Classifier::class`]. `None` if it cannot be
+/// predicted, or if frames of one stream fall into several classes.
 #[must_use]
 pub fn classes_of_streams(specs: &[StreamSpec], rules: &[&Rule]) -> Option<Vec<usize>> {
     let (terms, vocabulary) = terms(rules, MOST_TERMS)?;
-    // What is at a place of a frame, or carried, may be the stamp's.
+    // The stamp may change bytes that a rule compares, or the payload.
     if !vocabulary.shapes.is_empty() || !vocabulary.texts.is_empty() {
         return None;
     }
@@ -28,12 +28,12 @@ pub fn classes_of_streams(specs: &[StreamSpec], rules: &[&Rule]) -> Option<Vec<u
     specs.iter().map(class).collect()
 }
 
-/// The fields that take several values.
+/// The fields with more than one value.
 fn varying(spec: &StreamSpec) -> impl Iterator<Item = (Key, &Values)> {
     spec.fields.iter().filter(|(_, values)| values.only().is_none()).map(|(key, values)| (*key, values))
 }
 
-/// What rules may see of a field.
+/// The fields of rules that this field of a stream affects.
 fn fields(key: Key) -> &'static [Field] {
     match key {
         Key::Source => &[Field::Source4, Field::Source6],
@@ -43,13 +43,13 @@ fn fields(key: Key) -> &'static [Field] {
         Key::Vlan | Key::Svlan => &[Field::Vlan],
         Key::Dscp => &[Field::Dscp],
         Key::Flags => &[Field::Flags],
-        // What follows is another header.
+        // These change which header follows.
         Key::EtherType | Key::Proto => &Field::ALL,
         _ => &[],
     }
 }
 
-/// The frames of a stream, of which `frame` is one. `None` if they differ in more than values.
+/// The frames of a stream as a term, from one of its frames. `None` if they differ in more than field values.
 fn term(spec: &StreamSpec, frame: &[u8]) -> Option<Term> {
     let headers = Headers::of(frame);
     let found = Found::of(frame, headers.as_ref());
@@ -61,7 +61,7 @@ fn term(spec: &StreamSpec, frame: &[u8]) -> Option<Term> {
     for (key, values) in varying(spec) {
         match fields(key) {
             [] => {}
-            // A rule sees the outer one of two tags.
+            // Rules look at the outer of two tags.
             [Field::Vlan] if headers.is_some_and(|headers| headers.tags[1].is_some()) => return None,
             fields if fields.len() == Field::ALL.len() => return None,
             fields => {
@@ -74,7 +74,7 @@ fn term(spec: &StreamSpec, frame: &[u8]) -> Option<Term> {
     Some(term)
 }
 
-/// The class that all frames of a term are of.
+/// The class of all frames of a term, if they share one.
 fn only_class(term: &Term, rules: &[Vec<Term>]) -> Option<usize> {
     let mut parts = vec![term.clone()];
     let mut only = None;
@@ -108,7 +108,7 @@ mod tests {
     use crate::sources::{Payload, StreamSpec};
     use packet::Protocol;
 
-    /// UDP from port 1 to port 53, with these fields instead or beside.
+    /// UDP from port 1 to port 53, with these fields replaced or added.
     fn udp(fields: &[(Key, &[(u128, u128)])]) -> StreamSpec {
         let values = |parts: &[(u128, u128)]| Values { parts: parts.to_vec(), step: 1, random: false };
         let mut spec = StreamSpec::made(Protocol::Udp, false);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_of_the_class_that_all_its_frames_are_of() {
+    fn gives_a_stream_the_class_that_all_its_frames_share() {
         type Fields = &'static [(Key, &'static [(u128, u128)])];
         let rules = ["dport 53", "udp dport 80-99 sport 1-9", "src 10.0.0.0/8", "vlan 5"];
         let rules = rules.map(|rule| rule.parse::<Rule>().expect(rule));
@@ -137,7 +137,7 @@ mod tests {
             (&[(Key::Dport, &[(7, 7)]), (Key::Source, &[(0x0a00_0000, 0x0b00_0000)])], None),
             (&[(Key::Dport, &[(7, 7)]), (Key::Vlan, &[(5, 6)])], None),
             (&[(Key::Dport, &[(7, 7)]), (Key::Vlan, &[(6, 9)])], Some(4)),
-            // The outer of two tags is what a rule sees: which of them walks is not looked at.
+            // Rules see only the outer of two tags; the stream may vary the other one.
             (&[(Key::Dport, &[(7, 7)]), (Key::Vlan, &[(6, 9)]), (Key::Svlan, &[(5, 5)])], None),
         ];
         for (fields, class) in cases {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_carried_is_not_looked_at() {
+    fn does_not_predict_rules_on_bytes_or_payload() {
         let mut spec = udp(&[]);
         spec.payload = Some(Payload::Bytes(b"GET".to_vec()));
         let rule: Rule = "payload \"GET\"".parse().expect("a rule");

@@ -1,9 +1,9 @@
-//! Whether any frame ever reaches a rule.
+//! Checks whether any frame can reach a rule.
 
 use super::term::Term;
 
-/// Parts of a rule that are kept while the rules before it are taken away; with more, the rule counts
-/// as reachable.
+/// Limit on the parts of a rule that remain after subtracting the rules before it. Beyond this the rule counts as
+/// reachable.
 pub(super) const PARTS: usize = 4_096;
 
 /// Why no frame reaches a rule.
@@ -15,8 +15,8 @@ pub(super) enum Unreachable {
     Taken(Vec<usize>),
 }
 
-/// Why rule `number` is reached by no frame; `None` if some may reach it. Never wrong about a rule that
-/// is reached; a rule that is cut into very many parts by those before it may pass unnoticed.
+/// Why no frame reaches rule `number`; `None` if some frame may. Never reports a reachable rule. May miss an
+/// unreachable rule that earlier rules cut into more than [`PARTS`] parts.
 pub(super) fn unreachable(rules: &[Vec<Term>], number: usize) -> Option<Unreachable> {
     let mut parts = rules[number].clone();
     if parts.is_empty() {

@@ -2,78 +2,78 @@ use packet::MacAddr;
 use std::fmt;
 use std::net::IpAddr;
 
-/// What a class takes: frames that meet all conditions of one of the alternatives.
+/// The rule of a class: matches frames that meet all conditions of at least one alternative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Conditions that hold together; one such list is enough.
+    /// Alternatives; the conditions within one must all hold.
     pub alternatives: Vec<Vec<Condition>>,
 }
 
-/// A test, or its opposite.
+/// A test, possibly negated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Met by the frames that do not meet the test.
+    /// Negates the test.
     pub not: bool,
-    /// What is looked at.
+    /// The test.
     pub test: Test,
 }
 
-/// Which end of a conversation.
+/// An end of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where the frame comes from.
+    /// The sender.
     Source,
-    /// Where it goes.
+    /// The receiver.
     Destination,
-    /// One of both.
+    /// Either end.
     Either,
 }
 
-/// An address and how many of its first bits count.
+/// An address prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// The address; bits behind the prefix are zero.
+    /// The address; bits after the prefix are zero.
     pub address: IpAddr,
-    /// Bits that count.
+    /// Prefix length in bits.
     pub length: u8,
 }
 
-/// Something that a frame shows or not. A frame without the header in question shows it not.
+/// A property of a frame. A frame without the header in question does not have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// The EtherType behind VLAN tags: 0x0800 is written `ip`, 0x86dd `ip6`, 0x0806 `arp`.
+    /// The EtherType after VLAN tags: 0x0800 is written `ip`, 0x86dd `ip6`, 0x0806 `arp`.
     EtherType(u16),
     /// The transport protocol, of either version of IP.
     Protocol(u8),
-    /// An address within one of these.
+    /// An address in one of these prefixes.
     Address(Side, Vec<Prefix>),
-    /// A port of TCP, UDP or SCTP within one of these ranges, ends included.
+    /// A TCP, UDP or SCTP port in one of these inclusive ranges.
     Port(Side, Vec<(u16, u16)>),
-    /// The outermost VLAN within one of these ranges; any tag at all if there are none.
+    /// The outermost VLAN ID in one of these ranges; any tag if the list is empty.
     Vlan(Vec<(u16, u16)>),
-    /// The DSCP within one of these ranges.
+    /// The DSCP in one of these ranges.
     Dscp(Vec<(u8, u8)>),
-    /// Flags of TCP that are set, and flags that are not; FIN is the lowest bit.
+    /// TCP flags that are set and flags that are clear; FIN is the lowest bit.
     Flags {
-        /// These are set.
+        /// Flags that must be set.
         set: u8,
-        /// These are not.
+        /// Flags that must be clear.
         clear: u8,
     },
-    /// Bytes of the frame, from the first byte of its destination address on.
+    /// Bytes of the frame; offset 0 is the first byte of the destination address.
     Bytes {
-        /// The bytes; those that do not count are zero.
+        /// The bytes; masked bits are zero.
         value: Vec<u8>,
-        /// Which bits of them count.
+        /// Mask of the bits to compare.
         mask: Vec<u8>,
-        /// Bytes before them.
+        /// Offset in bytes.
         at: u32,
     },
-    /// Bytes of what TCP or UDP carries in this frame.
+    /// Bytes of the TCP or UDP payload in this frame.
     Payload {
         /// The bytes.
         value: Vec<u8>,
-        /// Bytes before them; anywhere if not said.
+        /// Offset in bytes; anywhere if `None`.
         at: Option<u32>,
     },
 }
@@ -81,14 +81,14 @@ pub enum Test {
 /// Names of the TCP flags, FIN first (RFC 9293 §3.1).
 pub(super) const FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
 
-/// Protocols with a word of their own.
+/// Protocols that have their own word.
 pub(super) const PROTOCOLS: [(&str, u8); 5] = [("tcp", 6), ("udp", 17), ("icmp", 1), ("icmp6", 58), ("sctp", 132)];
 
-/// Where a frame has its hardware addresses.
+/// Offsets of the hardware addresses in a frame.
 pub(super) const DMAC_AT: u32 = 0;
 pub(super) const SMAC_AT: u32 = 6;
 
-/// EtherTypes with a word of their own.
+/// EtherTypes that have their own word.
 pub(super) const ETHER_TYPES: [(&str, u16); 3] = [("ip", 0x0800), ("ip6", 0x86dd), ("arp", 0x0806)];
 
 impl fmt::Display for Rule {

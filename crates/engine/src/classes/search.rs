@@ -1,6 +1,6 @@
 use aho_corasick::AhoCorasick;
 
-/// Looks for all texts at once in the payload of a frame (Aho and Corasick 1975).
+/// Searches a payload for all texts at once (Aho and Corasick 1975).
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     automaton: AhoCorasick,
@@ -9,13 +9,13 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// A search for these texts; `None` without any.
+    /// A search for these texts; `None` if there are none.
     pub(super) fn new(texts: &[Vec<u8>]) -> Option<Self> {
         let automaton = AhoCorasick::new(texts).ok().filter(|_| !texts.is_empty())?;
         Some(Search { automaton, found: vec![false; texts.len()], list: Vec::new() })
     }
 
-    /// Looks through a payload.
+    /// Searches a payload.
     pub(super) fn run(&mut self, payload: &[u8]) {
         for text in self.list.drain(..) {
             self.found[text] = false;
@@ -28,12 +28,12 @@ impl Search {
         }
     }
 
-    /// Whether a text was there.
+    /// Whether the text was found.
     pub(super) fn has(&self, text: usize) -> bool {
         self.found[text]
     }
 
-    /// All texts that were there.
+    /// All texts that were found.
     pub(super) fn found(&self) -> &[usize] {
         &self.list
     }

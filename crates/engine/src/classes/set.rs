@@ -1,6 +1,6 @@
-//! Sets of the values that a field of a header may have.
+//! Sets of values of a header field.
 
-/// Values of a field: ranges in order, apart from each other; and whether the field may be missing.
+/// Values of a field: sorted, disjoint ranges, and whether the field may be absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Set {
     pub(super) ranges: Vec<(u128, u128)>,
@@ -8,12 +8,12 @@ pub(super) struct Set {
 }
 
 impl Set {
-    /// Every value up to `most`, and none.
+    /// Every value up to `most`, and absence.
     pub(super) fn all(most: u128) -> Self {
         Set { ranges: vec![(0, most)], absent: true }
     }
 
-    /// Values within any of these ranges.
+    /// The values in these ranges.
     pub(super) fn of(ranges: impl IntoIterator<Item = (u128, u128)>) -> Self {
         let mut all: Vec<(u128, u128)> = ranges.into_iter().collect();
         all.sort_unstable();
@@ -31,12 +31,12 @@ impl Set {
         self.ranges.is_empty() && !self.absent
     }
 
-    /// True if this is all there is.
+    /// True if this is the full set.
     pub(super) fn is_all(&self, most: u128) -> bool {
         self.absent && self.ranges == [(0, most)]
     }
 
-    /// What is not in it.
+    /// The complement of the set.
     pub(super) fn complement(&self, most: u128) -> Self {
         let mut ranges = Vec::new();
         let mut from = Some(0);
@@ -52,7 +52,7 @@ impl Set {
         Set { ranges, absent: !self.absent }
     }
 
-    /// What is in both.
+    /// The intersection of both sets.
     pub(super) fn and(&self, other: &Set) -> Self {
         let mut ranges = Vec::new();
         let (mut i, mut j) = (0, 0);
@@ -66,7 +66,7 @@ impl Set {
         Set { ranges, absent: self.absent && other.absent }
     }
 
-    /// True if something is in both.
+    /// True if the sets overlap.
     pub(super) fn meets(&self, other: &Set) -> bool {
         let (mut i, mut j) = (0, 0);
         while let (Some(a), Some(b)) = (self.ranges.get(i), other.ranges.get(j)) {
@@ -78,7 +78,7 @@ impl Set {
         self.absent && other.absent
     }
 
-    /// What is in this one and not in the other.
+    /// The difference: this set without `other`.
     pub(super) fn without(&self, other: &Set, most: u128) -> Self {
         self.and(&other.complement(most))
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_do_as_lists_of_values_do() {
+    fn set_operations_agree_with_lists_of_values() {
         let members = |set: &Set| -> Vec<u128> {
             (0..16).filter(|value| set.ranges.iter().any(|(a, b)| (a..=b).contains(&value))).collect()
         };

@@ -1,5 +1,5 @@
-//! Rules as sets: each alternative is a product of one set per field, so that it can be looked up,
-//! and so that it can be told whether the rules before it leave anything over.
+//! Rules as sets. Each alternative is a product of one set per field. This form serves both lookups and the check
+//! whether earlier rules leave anything over.
 
 use super::set::Set;
 use super::{Condition, Prefix, Rule, Side, Test};
@@ -7,7 +7,7 @@ use packet::{Headers, SCTP, TCP, UDP};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// A field of the headers. Each has values of its own, or is missing.
+/// A header field. It has a value in its own range, or is absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     EtherType,
@@ -38,7 +38,7 @@ impl Field {
         Field::Flags,
     ];
 
-    /// Its largest value.
+    /// The largest value.
     pub(super) fn most(self) -> u128 {
         match self {
             Field::EtherType | Field::SourcePort | Field::DestinationPort => 0xffff,
@@ -54,17 +54,17 @@ impl Field {
 const IP4: u16 = 0x0800;
 const IP6: u16 = 0x86dd;
 
-/// Bytes at one place, of which some bits count.
+/// Bytes at one offset, under a mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Counted from the start of the payload and not of the frame.
+    /// The offset counts from the start of the payload, not of the frame.
     pub(super) payload: bool,
     pub(super) at: usize,
     pub(super) mask: Vec<u8>,
 }
 
 impl Shape {
-    /// The bytes that count, the others zero, into `bytes`. False if the frame has none there.
+    /// Reads the masked bytes into `bytes`. Returns false if the frame is too short.
     pub(super) fn read(&self, frame: &[u8], headers: Option<&Headers>, bytes: &mut Vec<u8>) -> bool {
         bytes.clear();
         let part = if self.payload {
@@ -78,7 +78,7 @@ impl Shape {
         true
     }
 
-    /// What bytes of this shape say about those of `part`; `None` if they do not say all of it.
+    /// The bytes of `part` that a value of this shape implies; `None` if it does not imply all of them.
     fn tells(&self, value: &[u8], part: &Shape) -> Option<Vec<u8>> {
         let skip = part.at.checked_sub(self.at).filter(|_| self.payload == part.payload)?;
         let (value, mask) = (value.get(skip..)?, self.mask.get(skip..)?);
@@ -88,7 +88,7 @@ impl Shape {
     }
 }
 
-/// All shapes and texts that any rule asks for.
+/// All shapes and texts that the rules use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Vocabulary {
     pub(super) shapes: Vec<Shape>,
@@ -112,13 +112,13 @@ fn position<T: PartialEq>(known: &mut Vec<T>, wanted: T) -> usize {
     })
 }
 
-/// The values that bytes of a shape may have.
+/// The values that the bytes of a shape may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bytes {
     pub(super) values: BTreeSet<Vec<u8>>,
-    /// All but these.
+    /// Matches every value except these.
     pub(super) others: bool,
-    /// There may be no bytes there.
+    /// Matches frames that are too short for these bytes.
     pub(super) absent: bool,
 }
 
@@ -147,12 +147,12 @@ impl Bytes {
     }
 }
 
-/// Frames of which every field is in its set.
+/// The frames whose every field is in its set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Term {
     sets: [Set; Field::ALL.len()],
     pub(super) bytes: BTreeMap<usize, Bytes>,
-    /// Texts that are, or are not, somewhere in the payload.
+    /// Texts that must (true) or must not (false) occur in the payload.
     pub(super) texts: BTreeMap<usize, bool>,
 }
 
@@ -165,7 +165,7 @@ impl Term {
         &self.sets[field as usize]
     }
 
-    /// The field is of this set, whatever was said of it.
+    /// Sets the field, replacing earlier limits.
     pub(super) fn replace(&mut self, field: Field, to: Set) {
         self.sets[field as usize] = to;
     }
@@ -180,19 +180,19 @@ impl Term {
         self.bytes.insert(shape, known);
     }
 
-    /// Texts that are wanted and not wanted at once leave nothing, which no map can hold.
+    /// Requires or excludes a text. A text both required and excluded empties the term, since the map cannot hold both.
     fn limit_text(&mut self, text: usize, present: bool) {
         if *self.texts.entry(text).or_insert(present) != present {
             self.sets[0] = Set { ranges: Vec::new(), absent: false };
         }
     }
 
-    /// No frame is like this.
+    /// True if no frame can match.
     pub(super) fn is_empty(&self) -> bool {
         self.sets.iter().any(Set::is_empty) || self.bytes.values().any(Bytes::is_empty)
     }
 
-    /// What one field says of another: who has a port has a protocol with ports, and so on.
+    /// Derives limits of one field from another: a frame with a port has a protocol with ports, and so on.
     fn conclude(&mut self, vocabulary: &Vocabulary) {
         let protocols = |numbers: &[u8]| Set::of(numbers.iter().map(|n| (u128::from(*n), u128::from(*n))));
         let carried = self.texts.values().any(|present| *present)
@@ -219,7 +219,7 @@ impl Term {
         self.conclude_bytes(vocabulary);
     }
 
-    /// Long pieces of bytes say what the short ones within them are, and which texts are there.
+    /// Derives limits of short byte strings, and of texts, from the longer ones that contain them.
     fn conclude_bytes(&mut self, vocabulary: &Vocabulary) {
         let certain = |bytes: &Bytes| {
             let one = bytes.values.len() == 1 && !bytes.others && !bytes.absent;
@@ -252,14 +252,14 @@ impl Term {
         }
     }
 
-    /// True if some frame may be in both.
+    /// True if some frame may match both.
     pub(super) fn meets(&self, other: &Term) -> bool {
         self.sets.iter().zip(&other.sets).all(|(a, b)| a.meets(b))
             && self.bytes.iter().all(|(shape, a)| other.bytes.get(shape).is_none_or(|b| !a.and(b).is_empty()))
             && self.texts.iter().all(|(text, a)| other.texts.get(text).is_none_or(|b| a == b))
     }
 
-    /// What of it is not in `other`, in parts that have nothing in common.
+    /// The frames that are not in `other`, as disjoint terms.
     pub(super) fn without(&self, other: &Term) -> Vec<Term> {
         let mut rest = self.clone();
         let mut parts = Vec::new();
@@ -293,8 +293,7 @@ fn ether_types(values: &[u16]) -> Set {
     Set::of(values.iter().map(|value| (u128::from(*value), u128::from(*value))))
 }
 
-/// The terms of each rule, in order; those that no frame can meet are left out. `None` if there are
-/// more than `most`.
+/// The terms of each rule, in order, without those that no frame can match. `None` if there are more than `most`.
 pub(super) fn terms(rules: &[&Rule], most: usize) -> Option<(Vec<Vec<Term>>, Vocabulary)> {
     let mut vocabulary = Vocabulary::default();
     let mut all = Vec::new();
@@ -324,7 +323,7 @@ pub(super) fn terms(rules: &[&Rule], most: usize) -> Option<(Vec<Vec<Term>>, Voc
         count += terms.len();
         all.push(terms);
     }
-    // What one says of another is known only when all are.
+    // Derivation needs the complete vocabulary.
     for terms in &mut all {
         for term in terms.iter_mut() {
             term.conclude(&vocabulary);
@@ -334,7 +333,7 @@ pub(super) fn terms(rules: &[&Rule], most: usize) -> Option<(Vec<Vec<Term>>, Voc
     Some((all, vocabulary))
 }
 
-/// Something that a condition asks of one field.
+/// A limit that a condition sets on one field.
 enum Limit {
     Field(Field, Set),
     Bytes(usize, Bytes),
@@ -359,18 +358,18 @@ impl Limit {
     }
 }
 
-/// The ways to meet a condition, each a list of limits that hold together.
+/// The ways to meet a condition. Each is a list of limits that must all hold.
 fn options(condition: &Condition, vocabulary: &mut Vocabulary) -> Vec<Vec<Limit>> {
     let ways = ways(&condition.test, vocabulary);
     if condition.not {
-        // Not any of the ways: each of them is one limit.
+        // The negation of all ways: each one becomes an opposite limit.
         vec![ways.iter().map(Limit::opposite).collect()]
     } else {
         ways.into_iter().map(|limit| vec![limit]).collect()
     }
 }
 
-/// The ways to meet a test, each a limit of one field.
+/// The ways to meet a test, each a limit on one field.
 fn ways(test: &Test, vocabulary: &mut Vocabulary) -> Vec<Limit> {
     let field = |field, set| vec![Limit::Field(field, set)];
     let wide = |ranges: &[(u16, u16)]| Set::of(ranges.iter().map(|(a, b)| (u128::from(*a), u128::from(*b))));

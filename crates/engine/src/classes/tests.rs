@@ -12,7 +12,7 @@ fn class(rules: &[&str], frame: &[u8]) -> usize {
     Classifier::new(&rules.iter().collect::<Vec<_>>()).expect("rules that can match").class(frame)
 }
 
-/// An Ethernet frame with an IPv4 or IPv6 packet of one protocol.
+/// Builds an Ethernet frame with an IPv4 or IPv6 packet of one protocol.
 #[derive(Clone)]
 struct Made {
     tag: Option<u16>,
@@ -77,7 +77,7 @@ impl Made {
     }
 }
 
-/// What a rule means, said as simply as can be.
+/// A reference matcher, as simple as possible.
 fn meets(rule: &Rule, frame: &[u8]) -> bool {
     let headers = Headers::of(frame);
     let test = |test: &Test| {
@@ -221,7 +221,7 @@ fn random_frame(random: &mut Random) -> Vec<u8> {
     frame
 }
 
-/// As many rules as there are, without those that are refused.
+/// Drops the rules that the classifier refuses, and returns the rest with their classifier.
 fn usable(mut rules: Vec<Rule>) -> (Vec<Rule>, Classifier) {
     loop {
         match Classifier::new(&rules.iter().collect::<Vec<_>>()) {
@@ -245,7 +245,7 @@ fn usable(mut rules: Vec<Rule>) -> (Vec<Rule>, Classifier) {
 }
 
 #[test]
-fn any_rules_do_as_a_scan_through_all_of_them() {
+fn classifier_agrees_with_a_linear_scan() {
     let mut random = Random::stream(3, "rules");
     let mut hits = 0;
     for round in 0..100 {
@@ -259,7 +259,7 @@ fn any_rules_do_as_a_scan_through_all_of_them() {
             let shown = |number: usize| rules.get(number).map(ToString::to_string);
             assert_eq!(class, naive, "{frame:02x?}: {:?} and not {:?}", shown(class), shown(naive));
             hits += usize::from(naive < rules.len());
-            // What was refused would have matched nothing.
+            // A refused rule would have matched no frame.
             let first = written.iter().position(|rule| meets(rule, &frame)).map(|first| &written[first]);
             assert_eq!(first, rules.get(naive), "a rule was refused that this frame meets: {frame:02x?}");
         }
@@ -268,7 +268,7 @@ fn any_rules_do_as_a_scan_through_all_of_them() {
 }
 
 #[test]
-fn rules_print_as_they_are_read() {
+fn rules_survive_printing_and_parsing() {
     let mut random = Random::stream(5, "print");
     for _ in 0..500 {
         let rule = random_rule(&mut random);
@@ -291,7 +291,7 @@ fn the_first_rule_wins() {
 }
 
 #[test]
-fn a_thousand_rules_find_their_own() {
+fn finds_the_class_among_a_thousand_rules() {
     let text = |i: usize| match i % 4 {
         0 => format!("tcp dport {}", 1_000 + i),
         1 => format!("udp dst 10.{}.{}.0/24", i / 256, i % 256),
@@ -316,7 +316,7 @@ fn a_thousand_rules_find_their_own() {
 }
 
 #[test]
-fn rules_that_no_frame_reaches_are_told() {
+fn refuses_unreachable_rules() {
     let refused = |texts: &[&str]| {
         let rules: Vec<Rule> = texts.iter().map(|text| rule(text)).collect();
         Classifier::new(&rules.iter().collect::<Vec<_>>()).err()
@@ -367,7 +367,7 @@ fn rules_that_no_frame_reaches_are_told() {
 }
 
 #[test]
-fn texts_that_are_no_rules_say_how_to_write_them() {
+fn errors_of_bad_rules_name_the_spelling_to_use() {
     for text in [
         "", "tcp or", "tcp and", "tcp and and dport 80", "tcp and or udp", "or tcp", "not", "tcp dport", "dport 80-",
         "dport 90-80", "dport 65536", "dport +1", "src", "src 10.0.0.1/8", "src 10.0.0/8", "src 10.0.0.0/33",
@@ -384,7 +384,7 @@ fn texts_that_are_no_rules_say_how_to_write_them() {
 }
 
 #[test]
-fn hardware_addresses_have_the_words_that_streams_have() {
+fn hardware_addresses_use_the_words_of_streams() {
     let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x06][..], &[0; 50]].concat();
     for (text, meets) in [
         ("dmac 02:00:00:00:00:02", true),
@@ -404,7 +404,7 @@ fn hardware_addresses_have_the_words_that_streams_have() {
 }
 
 #[test]
-fn words_of_other_filters_are_told_what_to_write() {
+fn errors_of_foreign_filter_words_name_our_spelling() {
     for (text, remedy) in [
         ("udp && port 2", "leave it out"),
         ("udp || tcp", "write or"),

@@ -1,28 +1,28 @@
 use units::{BitRate, PS_PER_S, ParseError, Span, Time};
 
-/// The rate and the burst of a user, in the ticks of a clock that suits the rate.
+/// The rate and burst of a user, in ticks of a clock that fits the rate.
 ///
-/// A bit of the rate is 2^s ticks, and a second is rate × 2^s of them, with s such that there are between
-/// 2³⁷ and 2³⁸ in a second, or rate × 1 from 2³⁷ bit/s on. So a frame is a whole number of ticks at every
-/// rate, sums of frames are exact, and only instants are rounded: down, anew each time, so that nothing drifts.
+/// One bit takes 2^s ticks, so a second has rate × 2^s ticks. s is chosen so that a second has between 2³⁷ and 2³⁸
+/// ticks; from 2³⁷ bit/s on, s is 0. Every frame is therefore a whole number of ticks at any rate, and sums of frames
+/// are exact. Only instants are rounded, down and anew each time, so nothing drifts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
-    /// Ticks in a second.
+    /// Ticks per second.
     ticks: u64,
-    /// Ticks in a bit, as a power of two.
+    /// log₂ of the ticks per bit.
     shift: u32,
-    /// Ticks that the bucket holds.
+    /// Capacity of the bucket in ticks.
     burst: u64,
 }
 
-/// An instant, prepared for many buckets.
+/// An instant, converted once for use with many buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     at: Time,
     seconds: u64,
-    /// What is beyond them, in ps.
+    /// The rest beyond whole seconds, in ps.
     ps: u64,
-    /// The same in 2⁻⁶⁴ s, rounded down and up to 10⁶ units short.
+    /// The same rest in 2⁻⁶⁴ s, rounded down and up to 10⁶ units short.
     fraction: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct Moment {
 const SCALE: u128 = (1 << 84) / PS_PER_S as u128;
 
 impl Moment {
-    /// Prepares an instant.
+    /// Converts an instant.
     #[must_use]
     pub fn of(at: Time) -> Self {
         let ps = at.as_ps() % PS_PER_S;
@@ -45,9 +45,9 @@ impl Moment {
 }
 
 impl Bucket {
-    /// The highest rate: what the fastest Ethernet carries.
+    /// The highest rate: that of the fastest Ethernet.
     pub(crate) const FASTEST: BitRate = BitRate::from_gbps(400);
-    /// The longest time that a bucket may take to fill.
+    /// The longest time a bucket may take to fill.
     const SLOWEST: Span = Span::from_ms(86_400_000);
 
     /// A bucket that fills at `rate` and holds `burst` bytes.
@@ -70,49 +70,50 @@ impl Bucket {
         Ok(Bucket { ticks, shift, burst: needed as u64 })
     }
 
-    /// Bits per second.
+    /// The rate in bits per second.
     #[must_use]
     pub fn rate(&self) -> BitRate {
         BitRate::from_bps(self.ticks >> self.shift)
     }
 
-    /// Bytes that it holds.
+    /// The burst in bytes.
     #[must_use]
     pub fn burst(&self) -> u64 {
         self.burst >> self.shift >> 3
     }
 
-    /// Ticks that it holds.
+    /// The burst in ticks.
     #[must_use]
     pub(crate) fn depth(&self) -> u64 {
         self.burst
     }
 
-    /// So many bits in ticks.
+    /// The cost of `bits` bits in ticks.
     #[must_use]
     pub(crate) fn cost(&self, bits: u64) -> u64 {
         bits.saturating_mul(1 << self.shift)
     }
 
-    /// What the bucket's clock shows at an instant: the last tick that is not after it.
+    /// Reading of the bucket's clock at an instant: the last tick not after it.
     #[must_use]
     #[inline]
     pub(crate) fn clock(&self, at: &Moment) -> u64 {
         let below = ((u128::from(at.fraction) * u128::from(self.ticks)) >> 64) as u64;
-        // The fraction is short by less than a tick; the exact product tells on which side we are.
+        // `fraction` is short by less than a tick; the exact product shows whether one is missing.
         let exact = u128::from(at.ps) * u128::from(self.ticks);
         let rest = exact - u128::from(below) * u128::from(PS_PER_S);
         at.seconds * self.ticks + below + u64::from(rest >= u128::from(PS_PER_S))
     }
 
-    /// The first picosecond at which the clock shows `ticks`.
+    /// The first picosecond at which the clock reads `ticks`.
     #[must_use]
     pub(crate) fn when(&self, ticks: u64) -> Time {
         let ps = (u128::from(ticks) * u128::from(PS_PER_S)).div_ceil(u128::from(self.ticks));
         Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
     }
 
-    /// Ticks of this bucket's clock that stand for as many bits as `ticks` of `other`'s, rounded up; at most `u64::MAX`.
+    /// Converts `ticks` of `other`'s clock to ticks of this bucket's clock that stand for as many bits, rounded up; at
+    /// most `u64::MAX`.
     #[must_use]
     pub(crate) fn convert(&self, other: &Bucket, ticks: u64) -> u64 {
         if self.shift >= other.shift {
@@ -129,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rates_and_bursts_are_kept_exactly() {
+    fn stores_rates_and_bursts_exactly() {
         for bps in [1, 10_000, 333_333, 1_000_000, 9_999_999_999, 10_000_000_000, 400_000_000_000] {
             let bucket = Bucket::new(BitRate::from_bps(bps), 3_036).expect("a bucket");
             assert_eq!((bucket.rate().bps(), bucket.burst()), (bps, 3_036));

@@ -3,67 +3,67 @@ use super::{Bucket, Key, Moment, Users, parse_depth, value};
 use std::fmt;
 use units::{BitRate, ParseError, Span, Time};
 
-/// A three-colour marker of the RFCs. The committed rate and burst are the limiter's own.
+/// A three-colour marker of the RFCs. Its committed rate and burst are those of the limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colours {
-    /// Its second bucket.
+    /// The second bucket.
     pub marker: Marker,
-    /// The colour that a frame comes with counts (their colour-aware mode); else all are taken for green.
+    /// Respects the colour a frame arrives with (colour-aware mode); otherwise every frame counts as green.
     pub aware: bool,
 }
 
 /// The second bucket of a three-colour marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
-    /// One rate, a second bucket that takes what the first one cannot hold (RFC 2697).
+    /// One rate; the second bucket takes what the full first bucket cannot hold (RFC 2697).
     Rfc2697 {
-        /// Bytes of the excess bucket.
+        /// Size of the excess bucket in bytes.
         excess_burst: u64,
     },
-    /// A second bucket with a peak rate, which green frames use too (RFC 2698).
+    /// A second bucket with a peak rate, which also charges green frames (RFC 2698).
     Rfc2698 {
         /// The peak rate.
         peak: BitRate,
-        /// Bytes of the peak bucket.
+        /// Size of the peak bucket in bytes.
         peak_burst: u64,
     },
-    /// A second bucket with a rate of its own, for what the first one refuses (RFC 4115).
+    /// A second bucket with its own rate, for frames that the first one refuses (RFC 4115).
     Rfc4115 {
         /// The excess rate.
         excess: BitRate,
-        /// Bytes of the excess bucket.
+        /// Size of the excess bucket in bytes.
         excess_burst: u64,
     },
 }
 
-/// What a marker says of a frame.
+/// Colour that a marker gives a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     /// Within the committed rate and burst.
     Green,
-    /// Beyond it, within the excess or the peak.
+    /// Beyond the committed rate, within the excess or the peak.
     Yellow,
     /// Beyond both.
     Red,
 }
 
-/// The second buckets of all users. The first ones are in the table.
+/// The second buckets of all users. The first buckets are in the table of users.
 #[derive(Debug)]
 pub(crate) struct Seconds {
     colours: Colours,
     bucket: Option<Bucket>,
-    /// For RFC 2697 what the excess bucket lacks, else its theoretical arrival time; in ticks.
+    /// Per slot, in ticks: for RFC 2697 the missing content of the excess bucket, else its theoretical arrival time.
     words: Vec<u64>,
-    /// The words of the first buckets as they were left: one that is another is of a new user in that slot, who starts
-    /// with full buckets.
+    /// Per slot: the word of the first bucket after the last frame. A different word means a new user in that slot, who
+    /// starts with full buckets.
     left: Vec<u64>,
 }
 
 impl Colours {
-    /// Reads a marker from the front of `words`, and takes away what it read.
+    /// Parses a marker from the front of `words` and consumes it.
     ///
     /// # Errors
-    /// An unknown name, or a setting that is missing or none.
+    /// An unknown name, or a setting that is missing or invalid.
     pub(crate) fn take(words: &mut &[&str]) -> Result<Self, ParseError> {
         const EXAMPLE: &str = "rfc2697 ebs 10kB, rfc2698 pir 2Mbps pbs 10kB, or rfc4115 eir 1Mbps ebs 10kB";
         let name = value(words, "colours", EXAMPLE)?;
@@ -87,10 +87,10 @@ impl Colours {
         Ok(Colours { marker, aware })
     }
 
-    /// Whether it goes with this committed bucket.
+    /// Checks the marker against the committed bucket and returns the second bucket, if it has its own rate.
     ///
     /// # Errors
-    /// A peak below the committed rate, or a bucket that cannot be had.
+    /// A peak below the committed rate, or an impossible bucket.
     pub(crate) fn check(&self, committed: &Bucket) -> Result<Option<Bucket>, ParseError> {
         match self.marker {
             Marker::Rfc2697 { excess_burst } => Bucket::new(committed.rate(), excess_burst).map(|_| None),
@@ -103,7 +103,7 @@ impl Colours {
         }
     }
 
-    /// How long the second bucket takes at most to be full, once the first one is and no frame takes from either.
+    /// The longest time until the second bucket is full, once the first one is full and no frame takes from either.
     pub(crate) fn fills_in(&self, committed: &Bucket) -> Span {
         let full = match (self.marker, self.check(committed)) {
             (Marker::Rfc2697 { excess_burst }, _) => committed.when(committed.cost(excess_burst * 8)),
@@ -126,18 +126,18 @@ impl fmt::Display for Colours {
 }
 
 impl Seconds {
-    /// Full second buckets for a table of `capacity` users; `bucket` as [`Colours::check`] gave it.
+    /// Full second buckets for a table of `capacity` users; `bucket` comes from [`Colours::check`].
     pub(crate) fn new(colours: Colours, bucket: Option<Bucket>, capacity: usize) -> Self {
         Seconds { colours, bucket, words: vec![0; capacity], left: vec![0; capacity] }
     }
 
-    /// Whether the colour that frames come with counts.
+    /// Whether arriving colours count.
     pub(crate) fn aware(&self) -> bool {
         self.colours.aware
     }
 
-    /// The colour of a frame that came with one, which is charged for it; `None` if the user has gone. It never
-    /// becomes better.
+    /// Colours and charges a frame that arrived with the colour `came`. `None` if the user has left the table. The
+    /// colour never improves.
     pub(crate) fn colour(
         &mut self,
         users: &Users,
@@ -160,11 +160,11 @@ impl Seconds {
             let committed =
                 came == Colour::Green && cost <= bucket.depth() && tat.max(clock) + cost <= clock + bucket.depth();
             let charged = side | tat.max(clock).saturating_add(cost);
-            // The same bucket, and it tells that the user is there: none makes room whose second bucket is not full.
+            // Keeps the same side but a later time: the table evicts no user whose second bucket is not full.
             let full = side | tat.max(clock);
             let (colour, first, second) = match self.colours.marker {
                 Marker::Rfc2697 { excess_burst } => {
-                    // What the first bucket could not hold since it was full went to the second.
+                    // While the first bucket was full, its surplus went to the second.
                     let lacks = self.words[number].saturating_sub(clock.saturating_sub(tat));
                     if committed {
                         (Colour::Green, charged, lacks)
@@ -191,7 +191,7 @@ impl Seconds {
                     }
                 }
             };
-            // Only its making room can come between.
+            // The only concurrent change is the eviction of this user.
             if first == seen || word.replace(seen, first).is_ok() {
                 self.left[number] = first;
                 self.words[number] = second;
@@ -205,13 +205,13 @@ impl Seconds {
 mod tests {
     use super::*;
 
-    /// Colours of frames of these bytes at these milliseconds: committed 1 Mbit/s (125 B/ms), 1 000 B.
+    /// Colours of frames, given as (ms, bytes), under a committed rate of 1 Mbit/s (125 B/ms) and burst of 1 000 B.
     fn colours(text: &str, frames: &[(u64, u64)]) -> String {
         let green: Vec<(u64, u64, Colour)> = frames.iter().map(|(ms, bytes)| (*ms, *bytes, Colour::Green)).collect();
         coloured(text, &green)
     }
 
-    /// The same of frames that come with a colour.
+    /// As `colours`, for frames that arrive with a colour.
     fn coloured(text: &str, frames: &[(u64, u64, Colour)]) -> String {
         let words: Vec<&str> = text.split_whitespace().collect();
         let colours = Colours::take(&mut words.as_slice()).expect(text);
@@ -234,16 +234,16 @@ mod tests {
     }
 
     #[test]
-    fn rfc2697_the_excess_fills_only_when_the_committed_is_full() {
+    fn rfc2697_excess_fills_only_while_committed_is_full() {
         let text = "rfc2697 ebs 2000B";
         assert_eq!(colours(text, &[(0, 1_000), (0, 1_000), (0, 1_000), (0, 1), (8, 1_000), (8, 1)]), "gyyrgr");
-        // After 16 ms the first bucket has 1 000 B again and the second 1 000 B; neither a byte more.
+        // After 16 ms the first bucket has 1 000 B again and the second has 1 000 B, and not one byte more.
         let frames = [(0, 1_000), (0, 2_000), (16, 1_000), (16, 1_001), (16, 1_000), (16, 1)];
         assert_eq!(colours(text, &frames), "gygryr");
     }
 
     #[test]
-    fn rfc2698_green_frames_use_the_peak_too() {
+    fn rfc2698_green_frames_also_use_the_peak() {
         let text = "rfc2698 pir 2Mbps pbs 2000B";
         assert_eq!(colours(text, &[(0, 1_000), (0, 1_000), (0, 1)]), "gyr");
         // 4 ms: 500 B committed, 1 000 B peak.
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc4115_green_frames_do_not_use_the_excess() {
+    fn rfc4115_green_frames_leave_the_excess() {
         let text = "rfc4115 eir 2Mbps ebs 2000B";
         assert_eq!(
             colours(text, &[(0, 1_000), (0, 1_000), (0, 1_000), (0, 1), (4, 500), (4, 1_000), (4, 1)]),
@@ -268,21 +268,21 @@ mod tests {
     }
 
     #[test]
-    fn colours_that_frames_come_with_never_become_better() {
+    fn aware_marking_never_improves_a_colour() {
         use Colour::{Green, Red, Yellow};
-        // Yellow frames take nothing out of the committed bucket, red ones nothing at all.
+        // Yellow frames take nothing from the committed bucket; red frames take nothing at all.
         let frames =
             [(0, 500, Red), (0, 1_500, Yellow), (0, 501, Yellow), (0, 1_000, Green), (0, 500, Green), (0, 1, Green)];
         assert_eq!(coloured("rfc2697 ebs 2000B aware", &frames), "ryrgyr");
         assert_eq!(coloured("rfc4115 eir 2Mbps ebs 2000B aware", &frames), "ryrgyr");
-        // In RFC 2698 green frames take from the peak too.
+        // In RFC 2698, green frames also take from the peak bucket.
         let frames =
             [(0, 500, Red), (0, 600, Yellow), (0, 1_000, Green), (0, 401, Green), (0, 400, Yellow), (0, 1, Green)];
         assert_eq!(coloured("rfc2698 pir 2Mbps pbs 2000B aware", &frames), "rygryr");
     }
 
     #[test]
-    fn what_is_no_marker() {
+    fn rejects_invalid_markers() {
         for text in ["", "rfc2697", "rfc2697 ebs", "rfc2697 ebs 10", "rfc2698 pbs 10kB", "rfc9999 ebs 1B"] {
             let words: Vec<&str> = text.split_whitespace().collect();
             let error = Colours::take(&mut words.as_slice()).expect_err(text).to_string();

@@ -1,28 +1,30 @@
 use units::{Span, Time};
 
-/// Users that are watched: those in the first slots. What all get together is counted for all.
+/// Limit on watched users: those in the first slots. The totals cover all users.
 const WATCHED: usize = 1 << 16;
-/// Windows over which what users obtain is held against what they asked, each ten of the one before.
+/// Windows over which the obtained rate is compared with the asked rate, each ten times the one before.
 const WINDOWS: [(&str, Span); 3] =
     [("10ms", Span::from_ms(10)), ("100ms", Span::from_ms(100)), ("1s", Span::from_ms(1_000))];
-/// Windows in the next longer one.
+/// Windows in the next longer window.
 const IN_LONGER: u32 = 10;
-/// Steps of a histogram in a whole.
+/// Histogram steps per ratio of 1.
 const STEPS: f64 = 10_000.0;
-/// From this ratio on steps widen with it: they are the upper bits of its number, as many as tell 1/10 000 of it.
+/// From this ratio on, steps widen with the ratio: a step is the upper bits of its floating-point number, enough to
+/// resolve 1/10 000 of it.
 const WIDER_FROM: f64 = 5.0;
 const LOWER_BITS: u32 = f64::MANTISSA_DIGITS - 1 - 14;
-/// The last step before, and how many steps a table has.
+/// Last step below `WIDER_FROM`.
 const LAST: usize = WIDER_FROM as usize * STEPS as usize;
 const TABLE: usize = 512;
 
-/// How near users come to their rates: obtained ÷ asked over windows of 10 ms, 100 ms and 1 s.
+/// Accuracy of users' rates: obtained ÷ asked over windows of 10 ms, 100 ms and 1 s.
 ///
-/// A window of a user counts if the user asked for more than its rate in it and in the one before: where frames
-/// are refused, if some were, and as much came as the rate allows at least; where they wait, if all of them
-/// did. Then what the user should have got is its rate × the window, to a frame at either end.
+/// A window of a user counts if the user wanted more than its rate both in that window and in the one before. If the
+/// limiter refuses frames, this means that it refused some and at least as much arrived as the rate allows. If frames
+/// wait, all of them must have waited. The user should then have obtained its rate × the window, to within one frame at
+/// either end.
 ///
-/// A frame touches 16 bytes, the user's shortest window; when that is over it is added to the longer ones.
+/// A frame touches 16 bytes: the user's shortest window. At its end that window is added to the longer ones.
 #[derive(Debug)]
 pub struct Figures {
     cells: Vec<Cell>,
@@ -30,24 +32,24 @@ pub struct Figures {
     ratios: [Ratios; WINDOWS.len()],
     at: Time,
     number: u32,
-    /// The first shortest window in which rates are all the present ones.
+    /// The first shortest window in which all current rates apply throughout.
     since: u32,
-    /// Frames wait, rather than being refused.
+    /// Frames wait instead of being refused.
     queues: bool,
 }
 
-/// The shortest window that a user is in. No line carries 4 GB in it; where many frames come at one instant,
-/// what is beyond is not counted.
+/// The current shortest window of a user. No line carries 4 GB in 10 ms; if that many bytes share one instant, the
+/// excess is not counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    /// Bytes.
+    /// Obtained bytes.
     got: u32,
     asked: u32,
     number: u32,
     state: State,
 }
 
-/// A longer window of a user.
+/// The current longer window of a user.
 #[derive(Clone, Copy, Debug, Default)]
 struct Longer {
     got: u64,
@@ -56,35 +58,34 @@ struct Longer {
     state: State,
 }
 
-/// What happened in a window.
+/// Events of a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// Something was held back, something was not.
+    /// Some frame was refused or had to wait; some frame passed at once.
     held_back: bool,
     at_once: bool,
-    /// The window before counts.
+    /// The preceding window was limited throughout.
     limited_before: bool,
 }
 
-/// Ratios that were obtained, to 1/10 000, above 5 of themselves, and the least and largest exactly.
+/// Histogram of ratios, to 1/10 000 below 5 and to 1/10 000 of themselves above; the smallest and largest are exact.
 #[derive(Debug)]
 struct Ratios {
-    /// How often each step came, in tables that are found when their first one comes: all together take 0.4 MB, of
-    /// which most limits never need but some kB.
+    /// Counts per step, in tables allocated on first use. All tables take 0.4 MB; most limits need only a few kB.
     counts: Vec<Vec<u64>>,
     windows: u64,
     least: f64,
     largest: f64,
 }
 
-/// What was obtained over windows of one length.
+/// Accuracy over windows of one length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Obtained {
     /// Length of the window.
     pub window: &'static str,
-    /// Windows of users that were held back.
+    /// Windows of users that were limited.
     pub windows: u64,
-    /// Least obtained ÷ asked.
+    /// Smallest obtained ÷ asked.
     pub least: f64,
     /// Median of obtained ÷ asked.
     pub median: f64,
@@ -97,7 +98,7 @@ pub struct Obtained {
 }
 
 impl Figures {
-    /// For a table of `capacity` users; `queues` where frames wait.
+    /// Figures for a table of `capacity` users; `queues` if frames wait.
     #[must_use]
     pub fn new(capacity: usize, queues: bool) -> Self {
         let ratios = || Ratios { counts: Vec::new(), windows: 0, least: f64::INFINITY, largest: 0.0 };
@@ -113,26 +114,27 @@ impl Figures {
         }
     }
 
-    /// Rates have changed: no window counts that had begun, of which a part is at another rate.
+    /// Records a change of rates. Windows already begun do not count, because part of them is at another rate.
     pub fn changed(&mut self) {
         self.since = self.number + 1;
     }
 
-    /// Users that are watched at most.
+    /// Number of users that are watched.
     #[must_use]
     pub fn watched(&self) -> usize {
         self.cells.len()
     }
 
-    /// Asks memory for what [`Figures::record`] will need. Gives a number that means nothing but must be used.
+    /// Prefetches what [`Figures::record`] will need. Use the result so that the compiler keeps the read; its value has
+    /// no meaning.
     #[must_use]
     #[inline]
     pub(crate) fn touch(&self, slot: u32) -> u32 {
         self.cells.get(slot as usize).map_or(0, |cell| cell.number)
     }
 
-    /// A user comes at `at` to a slot that may have been another's: what that one did counts up to windows that are
-    /// over, and nothing of it for the new one. `bps` tells the rate of both.
+    /// A new user enters the slot at `at`. Closes the windows of the previous user, and discards those that are not
+    /// over. `bps` returns the rate of the previous user.
     #[cold]
     pub fn begin(&mut self, slot: u32, at: Time, bps: impl FnOnce() -> Option<u64>) {
         self.enter(slot, at, bps);
@@ -146,9 +148,9 @@ impl Figures {
         }
     }
 
-    /// At `at` a frame of `asked` bytes of the user in `slot` left, or was refused, and the user `got` so many
-    /// bytes of it; `held_back` if the frame was refused or had to wait. `bps` tells the user's rate. What comes
-    /// with a time of a window that is over is counted in the present one.
+    /// Records that a frame of `asked` bytes of the user in `slot` left or was refused at `at`. The user obtained `got`
+    /// bytes of it. `held_back`: the frame was refused or had to wait. `bps` returns the user's rate. A frame with a
+    /// time in a past window counts in the current one.
     #[inline]
     pub fn record(
         &mut self,
@@ -166,7 +168,7 @@ impl Figures {
         cell.state.at_once |= !held_back;
     }
 
-    /// Goes on to the window of `at`, if the slot's is over.
+    /// Moves to the window of `at`, if the slot's window is over.
     #[inline]
     fn enter(&mut self, slot: u32, at: Time, bps: impl FnOnce() -> Option<u64>) {
         let Some(cell) = self.cells.get_mut(slot as usize) else { return };
@@ -181,8 +183,8 @@ impl Figures {
         }
     }
 
-    /// Takes account of a window that is over, and of the longer ones that are over with it. True if it counts
-    /// for the one that follows at once.
+    /// Closes a window, and the longer windows that end with it. True if the user was limited in it and the next window
+    /// follows directly.
     #[cold]
     fn over(&mut self, slot: usize, cell: &Cell, bps: u64) -> bool {
         let mut now = self.number;
@@ -219,7 +221,7 @@ impl Figures {
         first
     }
 
-    /// What was obtained, for each length of windows in which any user was held back.
+    /// The accuracy for each window length in which some user was limited.
     #[must_use]
     pub fn obtained(&self) -> Vec<Obtained> {
         let seen = WINDOWS.iter().zip(&self.ratios).filter(|(_, ratios)| ratios.windows > 0);
@@ -243,7 +245,7 @@ impl Ratios {
         self.largest = self.largest.max(ratio);
     }
 
-    /// The steps that came, and how often each did.
+    /// The steps that occurred, with their counts.
     fn steps(&self) -> impl Iterator<Item = (usize, u64)> {
         let tables = self.counts.iter().zip((0..).step_by(TABLE));
         tables.flat_map(|(table, first)| (first..).zip(table.iter().copied())).filter(|(_, count)| *count > 0)
@@ -284,13 +286,13 @@ impl Ratios {
     }
 }
 
-/// The step of a ratio.
+/// The histogram step of a ratio.
 fn step(ratio: f64) -> usize {
     let upper = |ratio: f64| (ratio.to_bits() >> LOWER_BITS) as usize;
     if ratio < WIDER_FROM { (ratio * STEPS + 0.5) as usize } else { LAST + upper(ratio) - upper(WIDER_FROM) }
 }
 
-/// The ratio that a step stands for: its middle.
+/// The ratio in the middle of a step.
 fn ratio(step: usize) -> f64 {
     match step.checked_sub(LAST) {
         None | Some(0) => step as f64 / STEPS,
@@ -306,9 +308,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_in_which_a_user_was_held_back_count() {
+    fn counts_windows_in_which_a_user_was_limited() {
         let mut figures = Figures::new(4, false);
-        // 1 Mbit/s is 1 250 B in 10 ms. One frame and one refusal in each window but the sixth.
+        // 1 Mbit/s is 1 250 B per 10 ms. One frame and one refusal in each window except the sixth.
         for window in 0..10_u64 {
             let at = Time::ZERO + Span::from_ms(window * 10 + 1);
             let got = if window == 3 { 1_500 } else { 1_000 };
@@ -319,7 +321,7 @@ mod tests {
         let obtained = figures.obtained();
         assert_eq!(obtained.len(), 1, "100 ms never were full");
         let short = obtained[0];
-        // Windows 1 to 5 and 8: the first, the sixth and the one after it do not count, the last is not over.
+        // Windows 1 to 5 and 8 count. The first, the sixth and the one after it do not, and the last is not over.
         assert_eq!((short.window, short.windows), ("10ms", 6));
         assert!((short.median - 0.8).abs() < 1e-9 && (short.largest - 1.2).abs() < 1e-9);
         assert!((short.worst_error - 0.2).abs() < 1e-9 && (short.p99_error - 0.2).abs() < 1e-9);
@@ -327,8 +329,8 @@ mod tests {
     }
 
     #[test]
-    fn users_who_get_a_multiple_of_their_rate_have_its_median() {
-        // 1 kbit/s is 1.25 B in 10 ms: yellow frames, or a bucket that lets one long frame pass now and then.
+    fn median_holds_for_multiples_of_the_rate() {
+        // 1 kbit/s is 1.25 B per 10 ms: yellow frames, or a bucket that passes one long frame now and then.
         for got in [7, 64, 1_518, 9_018, u32::MAX] {
             let mut figures = Figures::new(1, false);
             for window in 0..200_u64 {
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_as_fine_as_told() {
+    fn histogram_steps_have_the_stated_resolution() {
         let ratios = (0..2_000_000).map(|i| f64::from(i) * 0.000_007).chain((0..40).map(|i| 3.7_f64.powi(i)));
         for exact in ratios {
             let off = (ratio(step(exact)) - exact).abs();
@@ -353,9 +355,9 @@ mod tests {
     }
 
     #[test]
-    fn longer_windows_are_the_sums_of_the_short_ones() {
+    fn longer_windows_sum_the_short_ones() {
         let mut figures = Figures::new(1, false);
-        // 1 Mbit/s is 625 B in 5 ms: 618 of 703 are granted.
+        // 1 Mbit/s is 625 B per 5 ms; 618 of 703 B are granted.
         let (asked, got) = (703, 618);
         for frame in 0..1_000_u64 {
             let at = Time::ZERO + Span::from_ms(frame * 5);
@@ -363,12 +365,12 @@ mod tests {
         }
         let obtained = figures.obtained();
         let seen: Vec<_> = obtained.iter().map(|window| (window.window, window.windows)).collect();
-        // 5 s: the first window of each length has none before it, the last is not over.
+        // 5 s. The first window of each length has no predecessor, and the last is not over.
         assert_eq!(seen, [("10ms", 498), ("100ms", 48), ("1s", 3)]);
         for window in &obtained {
             assert!((window.least - 0.988_8).abs() < 1e-9 && (window.largest - 0.988_8).abs() < 1e-9, "{window:?}");
         }
-        // A pause: the windows after it have none before them.
+        // Windows after a pause have no predecessor.
         let later = Time::ZERO + Span::from_ms(60_000);
         figures.record(0, later, (asked, got), || Some(1_000_000), true);
         figures.record(0, later + Span::from_ms(5), (asked, got), || Some(1_000_000), true);
@@ -378,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_in_which_rates_change_do_not_count() {
+    fn excludes_windows_in_which_rates_change() {
         let mut figures = Figures::new(1, false);
         // 1 Mbit/s, and 2 Mbit/s from the middle of the 251st window on.
         for frame in 0..1_000_u64 {
@@ -391,7 +393,7 @@ mod tests {
         }
         let obtained = figures.obtained();
         let seen: Vec<_> = obtained.iter().map(|window| (window.window, window.windows)).collect();
-        // Besides: that in which they changed, and the one after it, which has none before it that counts.
+        // Also excluded: the window of the change, and the next one, whose predecessor does not count.
         assert_eq!(seen, [("10ms", 496), ("100ms", 46), ("1s", 1)]);
         for window in &obtained {
             assert!(window.worst_error < 1e-9, "{window:?}");
@@ -399,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn where_frames_wait_all_of_them_must() {
+    fn counts_queueing_windows_only_if_every_frame_waits() {
         let mut figures = Figures::new(1, true);
         for window in 0..10_u64 {
             let at = Time::ZERO + Span::from_ms(window * 10 + 1);
@@ -410,10 +412,10 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_used_again_begins_anew() {
+    fn reused_slot_starts_without_history() {
         let mut figures = Figures::new(1, false);
         let rate = || Some(1_000_000);
-        // Four users take turns of 500 ms: 1 Mbit/s is 625 B in 5 ms, and each is held back at once.
+        // Four users take turns of 500 ms. 1 Mbit/s is 625 B per 5 ms, and each user is limited at once.
         for frame in 0..400_u64 {
             let at = Time::ZERO + Span::from_ms(frame * 5);
             if frame % 100 == 0 {
@@ -422,12 +424,12 @@ mod tests {
             figures.record(0, at, (1_300, 600), rate, true);
         }
         let seen: Vec<_> = figures.obtained().iter().map(|window| (window.window, window.windows)).collect();
-        // Of each user the first window of a length has none before it; the last one's last is not over.
+        // The first window of each user has no predecessor, and the last window of the last user is not over.
         assert_eq!(seen, [("10ms", 4 * 49 - 1), ("100ms", 4 * 4 - 1)], "nobody was there for 1 s");
     }
 
     #[test]
-    fn users_beyond_those_that_are_watched_cost_nothing() {
+    fn users_beyond_the_watched_ones_are_not_recorded() {
         let mut figures = Figures::new(2, false);
         figures.record(2, Time::ZERO, (1, 1), || Some(1), true);
         assert!(figures.obtained().is_empty());

@@ -2,15 +2,15 @@ use super::{Bucket, Key, Meter, Moment, Users};
 use std::sync::atomic::{AtomicU64, Ordering};
 use units::{Span, Time};
 
-/// A word that many may change. Ours is [`AtomicU64`]; a model checker has its own.
+/// An atomic word. [`AtomicU64`] in production; model checkers bring their own.
 pub trait Word {
-    /// Reads it; what was written before it was stored is visible then.
+    /// Reads the word, with everything written before it was stored.
     fn read(&self) -> u64;
 
     /// Replaces `old` by `new`.
     ///
     /// # Errors
-    /// What is there instead of `old`.
+    /// The current value, if it is not `old`.
     fn replace(&self, old: u64, new: u64) -> Result<u64, u64>;
 }
 
@@ -26,28 +26,28 @@ impl Word for AtomicU64 {
     }
 }
 
-/// What became of a frame that asked.
+/// Outcome of a request to send a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It conforms and was charged.
+    /// The frame conforms and was charged.
     Conforms,
-    /// It exceeds and was not charged.
+    /// The frame exceeds and was not charged.
     Exceeds,
-    /// The user is not in that slot any more: look it up again.
+    /// The user left that slot: look it up again.
     Gone,
 }
 
-/// The bit of the word that tells which of the user's two buckets the rest is a time of.
+/// The bit of the word that selects the user's bucket to which the remaining time refers.
 pub(crate) const SIDE: u64 = 1 << 63;
 /// The word of a slot without a user.
 pub(crate) const VACANT: u64 = u64::MAX;
 
 /// Charges a frame of `bits` bits at `at` to `word`, if it conforms.
 ///
-/// `bucket` gives the bucket that a word belongs to, or `None` if the user is not there any more. The word
-/// is the theoretical arrival time in the bucket's ticks: the instant at which it will be full. A frame
-/// conforms if afterwards that is at most a burst ahead. The clock is rounded down, for this question and for
-/// what is stored alike: so what comes at one instant finds one clock, and a full bucket takes all that it holds.
+/// `bucket` returns the bucket that a word belongs to, or `None` if the user has left. The word is the theoretical
+/// arrival time in ticks of the bucket: the instant at which the bucket will be full. A frame conforms if that time is
+/// then at most one burst ahead. The clock is rounded down both for the check and for the stored time. All frames of
+/// one instant therefore see one clock, and a full bucket grants its whole burst.
 #[inline]
 pub fn charge<'b, W: Word>(word: &W, bucket: impl Fn(u64) -> Option<&'b Bucket>, at: &Moment, bits: u64) -> Answer {
     let mut seen = word.read();
@@ -56,7 +56,7 @@ pub fn charge<'b, W: Word>(word: &W, bucket: impl Fn(u64) -> Option<&'b Bucket>,
         let clock = bucket.clock(at);
         let (side, tat) = (seen & SIDE, seen & !SIDE);
         let cost = bucket.cost(bits);
-        // The first question also keeps the sums of the second within 64 bits.
+        // The first comparison also keeps the sums of the second within 64 bits.
         if cost > bucket.depth() || tat.max(clock) + cost > clock + bucket.depth() {
             return Answer::Exceeds;
         }
@@ -67,11 +67,12 @@ pub fn charge<'b, W: Word>(word: &W, bucket: impl Fn(u64) -> Option<&'b Bucket>,
     }
 }
 
-/// Charges a frame that may wait: the instant from which on it conforms, if that is at most the `patience` of its
-/// bucket after `at`. `Err` with [`Answer::Exceeds`] if it is later or never, or [`Answer::Gone`].
+/// Charges a frame that may wait. Returns the instant from which it conforms, if that is at most the `patience` of its
+/// bucket after `at`.
 ///
 /// # Errors
-/// The frame was not charged, and why.
+/// [`Answer::Exceeds`] if the frame would conform later or never, [`Answer::Gone`] if the user has left. The frame is
+/// then not charged.
 pub fn reserve<'b, W: Word>(
     word: &W,
     bucket: impl Fn(u64) -> Option<&'b Bucket>,
@@ -100,10 +101,10 @@ pub fn reserve<'b, W: Word>(
     }
 }
 
-/// The generic cell rate algorithm by one compare-and-swap for each granted frame.
+/// The generic cell rate algorithm, with one compare-and-swap per granted frame.
 ///
-/// Workers may run in any order and on any number of cores: whoever swaps first is first. A worker never
-/// waits for another one that was stopped.
+/// Workers may run in any order on any number of cores: the first swap wins. No worker waits for another that was
+/// stopped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gcra;
 
@@ -125,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_of_the_boundary() {
-        // 1 Mbit/s: 8 µs for a byte, so 12.144 ms for a frame of 1 518 B.
+    fn grants_up_to_the_boundary_and_not_beyond() {
+        // 1 Mbit/s: 8 µs per byte, so 12.144 ms for a frame of 1 518 B.
         let bucket = Bucket::new(BitRate::from_bps(1_000_000), 3_036).expect("a bucket");
         let word = AtomicU64::new(0);
         assert!(ask(&word, &bucket, 0, 1_518) && ask(&word, &bucket, 0, 1_518), "it starts full");
@@ -139,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_takes_all_that_it_holds_at_any_instant() {
+    fn full_bucket_grants_its_burst_at_any_instant() {
         for (bps, ps) in [(1_000_000, 1), (333_333, 123_456_789_012), (9_999_999_967, 7), (400_000_000_000, 1)] {
             let bucket = Bucket::new(BitRate::from_bps(bps), 3_036).expect("a bucket");
             let word = AtomicU64::new(0);
             assert!(ask(&word, &bucket, ps, 1_518) && ask(&word, &bucket, ps, 1_518), "{bps} bit/s at {ps} ps");
             assert!(!ask(&word, &bucket, ps, 1), "and no more");
-            // The same where frames may wait: neither of two does.
+            // Same check for frames that may wait: neither of the two waits.
             let word = AtomicU64::new(0);
             let at = Time::from_ps(ps);
             for _ in 0..2 {
@@ -157,8 +158,8 @@ mod tests {
 
     #[test]
     fn nothing_drifts_at_odd_rates() {
-        // Frames of 64 B, asked for every ns at a rate that no picosecond divides: after a second exactly
-        // as many as the rate allows.
+        // Frames of 64 B, requested every ns, at a rate with a fractional number of picoseconds per frame. After one
+        // second exactly as many passed as the rate allows.
         for bps in [9_999_999_967_u64, 3_333_333_333, 7_000_000_001] {
             let bucket = Bucket::new(BitRate::from_bps(bps), 3_036).expect("a bucket");
             let word = AtomicU64::new(0);
@@ -183,10 +184,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plain definition: in no interval a tick more than rate × t + burst, and nothing refused that
-        /// would have kept to it.
+        /// Compared with the definition: no interval grants a tick more than rate × t + burst, and no refused frame
+        /// would have conformed.
         #[test]
-        fn never_more_and_never_less(
+        fn grants_exactly_what_the_definition_allows(
             bps in 10_000_u64..10_000_000_000,
             burst in 64_u64..20_000,
             arrivals in prop::collection::vec((0_u64..40_000, 64_u64..1_519), 1..120),
@@ -195,12 +196,12 @@ mod tests {
             let word = AtomicU64::new(0);
             let byte_ps = 8_000_000_000_000 / bps;
             let mut now = 0_u64;
-            // What was granted: instant in ps and bits × 10¹², so that all sums are whole.
+            // Grants: instant in ps and bits × 10¹², so that all sums are whole numbers.
             let mut granted: Vec<(u64, u128)> = Vec::new();
             for (gap, bytes) in arrivals {
                 now += gap * byte_ps / 40;
                 let bits = u128::from(bytes) * 8 * u128::from(units::PS_PER_S);
-                // The most of (granted since t0) − rate × (now − t0), over all t0.
+                // The maximum over all t0 of (granted since t0) − rate × (now − t0).
                 let mut sum = 0_i128;
                 let mut worst = 0_i128;
                 for (at, bits) in granted.iter().rev() {
@@ -209,7 +210,7 @@ mod tests {
                 }
                 let room = i128::from(burst) * 8 * i128::from(units::PS_PER_S) - worst - bits as i128;
                 let conforms = ask(&word, &bucket, now, bytes);
-                // A tick, in bits × 10¹² again.
+                // One tick, in bits × 10¹².
                 let tick = (u128::from(units::PS_PER_S) / u128::from(bucket.cost(1)) + 1) as i128;
                 prop_assert!(!conforms || room > -tick, "granted {} too much", -room);
                 prop_assert!(conforms || room < 0, "refused with {room} to spare");
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_never_get_more_than_one_would() {
+    fn two_threads_get_no_more_than_one() {
         let bucket = Bucket::new(BitRate::from_bps(100_000_000), 3_036).expect("a bucket");
         let word = AtomicU64::new(0);
         let start = std::time::Instant::now();

@@ -3,21 +3,19 @@ use super::users::vacant;
 use crate::schedules::Advise;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Entries of the index for each user that there may be, times two.
+/// Index entries per two users of capacity.
 const SPREAD: usize = 3;
-/// Entries of a row: one cache line.
+/// Entries per row: one cache line.
 const ROW: usize = 8;
-/// A key goes to its first row while that holds fewer than this, so that most looks take one line.
+/// A key goes into its first row while that row holds fewer entries than this, so that most lookups read one line.
 const CROWDED: usize = 3;
-/// What every entry has, and a vacant one has not.
+/// Set in every used entry, clear in every vacant one.
 const TAKEN: u64 = 1 << 63;
 
-/// From keys to slots: rows of eight entries, one cache line each; a key may be in one of two rows, and is never
-/// moved.
+/// Maps keys to slots. Rows have eight entries and fill one cache line. A key is in one of two rows and never moves.
 ///
-/// An entry is 31 bits of the key's hash and the number of its slot, so that whoever looks at a row knows, but
-/// once in 10⁸ times, which slot to ask for the whole key. Any thread may look at any time; one at a time may
-/// change it.
+/// An entry holds 31 bits of the key's hash and the slot number. A reader of the row thus knows which slot to compare
+/// with the whole key, and is wrong once in 10⁸ lookups. Any number of threads may read while one thread writes.
 pub(super) struct Index {
     rows: Vec<Row>,
     seed: u64,
@@ -27,15 +25,15 @@ pub(super) struct Index {
 #[derive(Default)]
 struct Row([AtomicU64; ROW]);
 
-/// Where a key may be: its hash.
+/// The hash of a key, which determines its two rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place(u64);
 
 impl Index {
-    /// Bytes of memory for two users that there may be.
+    /// Bytes of memory per two users of capacity.
     pub(super) const BYTES_FOR_TWO: usize = size_of::<u64>() * SPREAD;
 
-    /// For so many slots. `seed` keeps others from guessing which keys share a row.
+    /// An index for `slots` slots. `seed` prevents others from guessing which keys share a row.
     pub(super) fn new(slots: usize, seed: u64, advise: Option<Advise>) -> Self {
         let rows = (slots * SPREAD / 2).div_ceil(ROW) + 1;
         Index { rows: vacant(rows, advise), seed: mix(seed, 0x9e37_79b9_7f4a_7c15) | 1 }
@@ -61,7 +59,7 @@ impl Index {
         ((u128::from(hash) * self.rows.len() as u128) >> 64) as usize
     }
 
-    /// Asks memory for the first row of a key. Gives a number that means nothing but must be used.
+    /// Prefetches the first row of a key. Use the result so that the compiler keeps the read; its value has no meaning.
     #[must_use]
     #[inline]
     pub(super) fn touch(&self, place: Place) -> u64 {
@@ -75,26 +73,26 @@ impl Index {
         self.second(place).0[0].load(Ordering::Relaxed)
     }
 
-    /// The slot that is most likely the key's, by its first row.
+    /// The slot that most likely belongs to the key, by its first row.
     #[inline]
     pub(super) fn guess(&self, place: Place) -> Option<u32> {
         self.first(place).guess(place)
     }
 
-    /// The same by its second row.
+    /// As [`Index::guess`], for the second row.
     #[inline]
     pub(super) fn guess_second(&self, place: Place) -> Option<u32> {
         self.second(place).guess(place)
     }
 
-    /// Slots of keys that look like this one; `is` tells which is.
+    /// The slot of the key: among entries with an equal hash, the one that `is` accepts.
     pub(super) fn find(&self, place: Place, is: impl Fn(u32) -> bool) -> Option<u32> {
         let entries = self.first(place).0.iter().chain(&self.second(place).0);
         let mut alike = entries.map(|entry| entry.load(Ordering::Acquire)).filter(|entry| *entry >> 32 == place.tag());
         alike.find(|entry| is(*entry as u32)).map(|entry| entry as u32)
     }
 
-    /// Enters a slot. False if both rows are full.
+    /// Inserts a slot. False if both rows are full.
     pub(super) fn put(&self, place: Place, slot: u32) -> bool {
         let (first, second) = (self.first(place), self.second(place));
         let row = if first.held() >= CROWDED && second.held() < first.held() { second } else { first };
@@ -105,7 +103,7 @@ impl Index {
         vacant.is_some()
     }
 
-    /// Takes a slot out.
+    /// Removes a slot.
     pub(super) fn remove(&self, place: Place, slot: u32) {
         for entry in self.first(place).0.iter().chain(&self.second(place).0) {
             if entry.load(Ordering::Relaxed) == place.tag() << 32 | u64::from(slot) {
@@ -116,7 +114,7 @@ impl Index {
 }
 
 impl Row {
-    /// All entries are looked at, without a branch: where in the row a key is cannot be foretold.
+    /// Reads all entries without a branch, because the position in the row is unpredictable.
     #[inline]
     fn guess(&self, place: Place) -> Option<u32> {
         let mut found = 0_u32;
@@ -125,7 +123,7 @@ impl Row {
         }
         let entry = self.0.get(found.trailing_zeros() as usize)?;
         let entry = entry.load(Ordering::Acquire);
-        // It may have been taken out just now.
+        // A concurrent removal may have changed the entry.
         (entry >> 32 == place.tag()).then_some(entry as u32)
     }
 
@@ -141,7 +139,7 @@ impl Place {
     }
 }
 
-/// Both halves of a product, folded: each bit of the result depends on most of both.
+/// Folds both halves of a product: each bit of the result depends on most bits of both factors.
 #[inline]
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

@@ -4,27 +4,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use units::ParseError;
 
-/// What frames of one user have in common.
+/// What the frames of one user have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// The destination address.
     DstIp,
     /// The source address.
     SrcIp,
-    /// Protocol, addresses and ports. Fragments have no ports and count by their addresses.
+    /// Protocol, addresses and ports. Fragments have no ports; they are keyed by their addresses.
     FiveTuple,
-    /// The identifier of the outer VLAN tag.
+    /// The VLAN ID of the outer tag.
     Vlan,
-    /// The first bits of the destination address; an address that has fewer counts whole.
+    /// A prefix of the destination address, in bits. A shorter address counts whole.
     DstPrefix(u8),
-    /// The first bits of the source address.
+    /// A prefix of the source address, in bits.
     SrcPrefix(u8),
 }
 
-/// A user: 128 bits that tell it from all others of its kind.
+/// A user: 128 bits, unique within its kind.
 ///
-/// Addresses are written as IPv6 has them, IPv4 in ::ffff:0:0/96. A flow over IPv4 is its five fields; one
-/// over IPv6 is a hash of them with 120 bits, of which two in ten million are alike once in 10²².
+/// Addresses use the IPv6 form, with IPv4 in ::ffff:0:0/96. An IPv4 flow is its five fields. An IPv6 flow is a 120-bit
+/// hash of them; among ten million flows, two collide with a probability of 10⁻²².
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub(crate) high: u64,
@@ -32,7 +32,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key of these bits.
+    /// A key from its bits.
     #[must_use]
     pub fn new(high: u64, low: u64) -> Self {
         Key { high, low }
@@ -46,22 +46,21 @@ impl Key {
         u128::from(self.high) << 64 | u128::from(self.low)
     }
 
-    /// 32 bits that depend on all of it, to deal users out to workers.
+    /// A 32-bit hash of the whole key, to distribute users to workers.
     #[must_use]
     pub fn hash(self) -> u32 {
-        // Fibonacci hashing: users in a row spread evenly.
+        // Fibonacci hashing spreads consecutive users evenly.
         ((self.high.rotate_left(32) ^ self.low).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
 
-    /// 64 bits that depend on all of it and are not zero.
+    /// A 64-bit mix of the whole key that is never zero.
     pub(crate) fn mixed(self) -> u64 {
         (self.high.rotate_left(32) ^ self.low) | 1 << 63
     }
 }
 
 impl KeyKind {
-    /// The user that a frame belongs to, as [`KeyKind::key`] has it. Most frames are plain IPv4: they are not parsed
-    /// for more than it takes.
+    /// The user of a frame, as in [`KeyKind::key`]. Has a fast path for plain IPv4 that parses only what it needs.
     #[must_use]
     #[inline]
     pub fn of_frame(self, frame: &[u8]) -> Option<Key> {
@@ -73,13 +72,13 @@ impl KeyKind {
             KeyKind::FiveTuple | KeyKind::Vlan => return self.key(&Headers::of(frame)?, frame),
         };
         match frame.get(12..34) {
-            // The EtherType of IPv4, its version, and a header of at least five words.
+            // EtherType of IPv4, version 4, and a header of at least five words.
             Some([8, 0, 0x45..=0x4f, ..]) => Some(address(&frame[at..at + 4], bits)),
             _ => self.key(&Headers::of(frame)?, frame),
         }
     }
 
-    /// The user that a frame belongs to; `None` if it has no such field, as ARP has no IP address.
+    /// The user of a frame; `None` if the frame lacks the field, as ARP lacks an IP address.
     #[must_use]
     #[inline]
     pub fn key(self, headers: &Headers, frame: &[u8]) -> Option<Key> {
@@ -101,11 +100,11 @@ impl KeyKind {
         }
     }
 
-    /// Reads a user as files of rates have it: `10.0.0.1`, `10.0.0.0/24`, `2001:db8::/48`, `100` for a VLAN,
-    /// or `udp 10.0.0.1:1000 > 10.0.0.2:53`.
+    /// Parses a user as written in files of rates: `10.0.0.1`, `10.0.0.0/24`, `2001:db8::/48`, `100` for a VLAN, or
+    /// `udp 10.0.0.1:1000 > 10.0.0.2:53`.
     ///
     /// # Errors
-    /// No user of this kind.
+    /// The text is not a user of this kind.
     pub fn parse(self, text: &str) -> Result<Key, ParseError> {
         let bad =
             |remedy: &str| Err(ParseError::new(format!("'{text}' is no user by {self}"), format!("write {remedy}")));
@@ -139,7 +138,8 @@ impl KeyKind {
         }
     }
 
-    /// A user as it is read, but for flows over IPv6, of which only a hash is kept.
+    /// Prints a user in the form that [`KeyKind::parse`] reads, except for IPv6 flows, whose hash is all that is
+    /// stored.
     #[must_use]
     pub fn show(self, key: Key) -> String {
         let ip = Ipv6Addr::from(key.bits());
@@ -166,7 +166,7 @@ impl KeyKind {
     }
 }
 
-/// The first `bits` bits of an address.
+/// A key from the first `bits` bits of an address.
 #[inline]
 fn address(bytes: &[u8], bits: u8) -> Key {
     if let Ok(four) = <[u8; 4]>::try_from(bytes) {
@@ -261,7 +261,7 @@ impl fmt::Display for KeyKind {
 mod tests {
     use super::*;
 
-    /// UDP over IPv4 behind a VLAN tag.
+    /// UDP over IPv4 after a VLAN tag.
     fn frame(source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend([0x81, 0, 0x20, 0x64, 0x08, 0, 0x45, 0, 0, 32, 0, 1, 0, 0, 64, UDP, 0, 0]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_frames_are_the_ones_that_are_read() {
+    fn keys_of_frames_equal_parsed_keys() {
         let frame = frame([10, 0, 0, 1], [10, 2, 3, 4], (1_000, 53));
         let headers = Headers::of(&frame).expect("headers");
         for (kind, text) in [
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_and_what_is_no_user() {
+    fn parses_ipv6_users_and_rejects_other_text() {
         let kind: KeyKind = "dst-prefix/48".parse().expect("a kind");
         let key = kind.parse("2001:db8:1::/48").expect("a prefix");
         assert_eq!(kind.show(key), "2001:db8:1::/48");

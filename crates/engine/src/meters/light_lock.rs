@@ -4,24 +4,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use units::{ParseError, Span};
 
-/// How workers fetch tokens ahead.
+/// How workers prefetch tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefetch {
-    /// Bytes that are fetched at once; all of them or, if the global bucket has less, nothing. A frame
-    /// that is longer and lacks more asks for what it lacks.
+    /// Bytes per fetch. A fetch takes all of them, or nothing if the global bucket has less. For a longer frame, a
+    /// worker fetches what it lacks.
     pub batch: u64,
-    /// Bytes that a worker's bucket holds; what is fetched beyond is lost.
+    /// Capacity of a worker's bucket in bytes; fetched tokens beyond it are lost.
     pub depth: u64,
-    /// What becomes of tokens that a worker does not use.
+    /// What happens to unused tokens of a worker.
     pub idle: Idle,
 }
 
-/// What becomes of tokens that lie idle in a worker's bucket.
+/// What happens to idle tokens in a worker's bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// They stay for as long as it takes.
+    /// They stay indefinitely.
     Keep,
-    /// They are lost when the worker had no frame of the user for so long.
+    /// They expire if the worker sees no frame of the user for this long.
     Expire(Span),
 }
 
@@ -32,10 +32,10 @@ impl Default for Prefetch {
 }
 
 impl Prefetch {
-    /// Reads settings from the front of `words`, and takes away what it read.
+    /// Parses settings from the front of `words` and consumes them.
     ///
     /// # Errors
-    /// A value that is none.
+    /// An invalid value.
     pub(super) fn take(words: &mut &[&str]) -> Result<Self, ParseError> {
         let mut prefetch = Prefetch::default();
         let mut depth = None;
@@ -49,7 +49,7 @@ impl Prefetch {
                     *words = rest;
                     depth = Some(parse_depth(value(words, "depth", "depth 3000B")?)?);
                 }
-                // `idle TIME` alone is the limiter's, not the scheme's.
+                // A plain `idle TIME` belongs to the limiter, not to the scheme.
                 "idle" if matches!(rest.first(), Some(&"keep" | &"expire")) => {
                     *words = &rest[1..];
                     prefetch.idle = match rest[0] {
@@ -82,34 +82,35 @@ impl fmt::Display for Prefetch {
 }
 
 const STRIPES: usize = 4_096;
-/// Slots whose buckets of a worker are made together, once one of them is used: most tables have room for far more users
-/// than come.
+/// Slots whose worker buckets are allocated together, on first use of one of them. Most tables have room for far more
+/// users than appear.
 const TOGETHER: usize = 1_024;
 
-/// The scheme that reference 001 improves on: a global bucket under a lock, and for each worker a bucket of
-/// its own that fetches tokens from there in batches, so that locks are few.
+/// The scheme that reference 001 improves on: a global bucket under a lock, and per worker a local bucket that fetches
+/// tokens in batches to lock rarely.
 ///
-/// Not exact: tokens that lie in one worker's bucket do not serve the frame that another one refuses, and
-/// the buckets of all workers can be emptied at once, on top of the global one.
+/// Not exact: tokens in one worker's bucket do not serve a frame that another worker refuses, and the buckets of all
+/// workers can be emptied at once, on top of the global one.
 pub struct LightLock {
     prefetch: Prefetch,
     stripes: Vec<Mutex<()>>,
-    /// One bucket for each worker and user, those of a worker in a row: only its worker writes it.
+    /// One bucket per worker and user, in blocks. The blocks of a worker are adjacent, and only that worker writes
+    /// them.
     locals: Vec<OnceLock<Box<[Local]>>>,
-    /// Of them those of one worker.
+    /// Blocks per worker.
     of_worker: usize,
 }
 
 #[derive(Default)]
 struct Local {
     bits: AtomicU64,
-    /// The last frame of the user on this worker, ps; the word of the user tells whose tokens they are.
+    /// Time in ps of the user's last frame on this worker, and the mixed key of the user that owns the tokens.
     used: AtomicU64,
     owner: AtomicU64,
 }
 
 impl LightLock {
-    /// For this many workers and users.
+    /// A meter for `workers` workers and `users` users.
     #[must_use]
     pub fn new(prefetch: Prefetch, workers: usize, users: usize) -> Self {
         let of_worker = users.div_ceil(TOGETHER);
@@ -127,7 +128,7 @@ impl LightLock {
         &locals.get_or_init(|| (0..TOGETHER).map(|_| Local::default()).collect())[slot % TOGETHER]
     }
 
-    /// Takes `bits` out of the global bucket, or nothing.
+    /// Takes `bits` from the global bucket, or nothing.
     fn fetch(&self, users: &Users, slot: u32, key: Key, at: &Moment, bits: u64) -> Answer {
         let _held = self.stripes[slot as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner);
         super::charge(users.word(slot), |word| users.bucket_of(slot, key, word), at, bits)
@@ -147,7 +148,7 @@ impl Meter for LightLock {
             Idle::Keep => false,
             Idle::Expire(age) => now.saturating_sub(last) > age.as_ps(),
         };
-        // A slot that changed hands does not hand its tokens on.
+        // A new user of the slot does not inherit tokens.
         if local.owner.swap(key.mixed(), Ordering::Relaxed) != key.mixed() || stale {
             held = 0;
         }
@@ -198,12 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_for_users_that_come() {
+    fn allocates_buckets_on_first_use() {
         let users = users();
         let key = Key::new(0, 7);
         let at = Moment::of(Time::ZERO);
         let slot = users.find_or_add(key, &at).expect("room");
-        // 25 GB if each worker had a bucket for each user that there is room for.
+        // 25 GB if each worker had a bucket for every user of the capacity.
         let prefetch = Prefetch { batch: 1_500, depth: 3_000, idle: Idle::Keep };
         let meter = LightLock::new(prefetch, 1_024, 1 << 20);
         for worker in [0, 1_023] {
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_tokens_expire_if_told_to() {
+    fn idle_tokens_expire_after_the_set_age() {
         let users = users();
         let key = Key::new(0, 7);
         let start = Moment::of(Time::ZERO);

@@ -3,10 +3,10 @@ use measure::{LimitReport, LimitWindow, LimitedUser, Tally, UserTable, WorkerLoa
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Users that are listed as talkers.
+/// Number of users that the report lists as top talkers.
 const TALKERS: usize = 10;
 
-/// The users of a stage, their meter and the figures: what the stage, the report and a change of rates share.
+/// The users of a stage, their meter and the figures. The stage, the report and rate changes share it.
 pub struct Limiter {
     /// The table.
     pub users: Users,
@@ -17,7 +17,7 @@ pub struct Limiter {
     reloads: AtomicU64,
 }
 
-/// What happened to frames.
+/// Counts and figures of frames.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) conforming: Tally,
@@ -29,12 +29,12 @@ pub(crate) struct Ledger {
     pub(crate) unmetered: u64,
     pub(crate) figures: Figures,
     pub(crate) workers: Vec<WorkerStats>,
-    /// Frames for which no worker was to be had.
+    /// Frames that no worker could take.
     pub(crate) undealt: u64,
 }
 
 impl Limiter {
-    /// Of a table and a meter for it; `queues` where frames wait.
+    /// A limiter of a table and its meter; `queues` if frames wait.
     #[must_use]
     pub fn new(users: Users, meter: Box<dyn Meter>, kind: KeyKind, queues: bool) -> Self {
         let ledger = Ledger {
@@ -52,26 +52,26 @@ impl Limiter {
         Limiter { users, meter, kind, ledger: Mutex::new(ledger), reloads: AtomicU64::new(0) }
     }
 
-    /// The figures, to be written by the stage that holds the lock for a burst.
+    /// Locks the ledger. The stage holds the lock for a whole burst.
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // Figures are sums: those of a stage that panicked are good up to there.
+        // The ledger holds sums, which stay valid if a stage panics.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives users other rates, under traffic.
+    /// Changes users' rates under traffic.
     ///
     /// # Errors
-    /// As [`Users::give`]; nothing or only a part has changed then.
+    /// As [`Users::give`]. Then none or only part of the rates changed.
     pub fn reload(&self, rates: &Rates) -> Result<(), String> {
         let given = self.users.give(rates);
-        // Also where, in a crowded table, a part of them was given.
+        // Also after an error: a crowded table may have taken part of the rates.
         self.ledger().figures.changed();
         given?;
         self.reloads.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// What each user that is in the table sent and got, in the order of their keys.
+    /// What each user in the table sent and obtained, ordered by key.
     pub fn each_user(&self) -> impl Iterator<Item = LimitedUser> + use<> {
         let user =
             |(key, bucket, passed, exceeded): (_, super::Bucket, _, _)| (key, bucket.rate().bps(), passed, exceeded);
@@ -86,7 +86,7 @@ impl Limiter {
         })
     }
 
-    /// What came of it. The names of the ask are the caller's to fill in.
+    /// The results. The caller fills in the names of the target.
     #[must_use]
     pub fn report(&self) -> LimitReport {
         let ledger = self.ledger();
@@ -99,7 +99,7 @@ impl Limiter {
                 talkers.push((passed + exceeded, key, bucket.rate().bps(), passed, exceeded));
             }
         }
-        // Largest first; equal ones in the order of their keys, so that a run repeats.
+        // Largest first; ties by key, so that runs are repeatable.
         let rank = |talker: &(u64, super::Key, u64, u64, u64)| (u64::MAX - talker.0, talker.1);
         if talkers.len() > TALKERS {
             talkers.select_nth_unstable_by_key(TALKERS, rank);

@@ -1,17 +1,17 @@
-//! Meters: how fast each of many users may send, exactly and on many cores.
+//! Meters: limit the rate of each of many users, exactly and on many cores.
 //!
 //! ```text
 //! frame ──▶ Key ──▶ Users: key to slot ──▶ Meter: does it conform? ──▶ passed, queued, marked or dropped
 //! ```
 //!
-//! A user is whoever shares a [`Key`]: an address, a prefix, a flow, a VLAN. [`Users`] gives each a slot
-//! with one 64-bit word, the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371,
-//! annex A). A [`Meter`] is a way to charge that word from several workers at once.
+//! A user is all traffic with the same [`Key`]: an address, a prefix, a flow or a VLAN. [`Users`] gives each user a
+//! slot with one 64-bit word, the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371, annex A). A
+//! [`Meter`] charges that word from several workers at once.
 //!
-//! Guarantees of the exact schemes: in any interval of length t a user is granted less than rate × t + burst
-//! and a tick of its clock, on any number of workers, in whatever order they run; and a frame is refused only if
-//! granting it would break rate × t + burst. A tick is at most 2⁻³⁷ s × rate, below 137 Gbit/s less than a bit;
-//! nothing adds up.
+//! The exact schemes guarantee two bounds, for any number and order of workers. In any interval of length t, a user is
+//! granted less than rate × t + burst plus one tick of its clock. A frame is refused only if granting it would exceed
+//! rate × t + burst. A tick is at most 2⁻³⁷ s × rate, which is less than one bit below 137 Gbit/s; these errors do not
+//! accumulate.
 
 mod bucket;
 mod colours;
@@ -44,32 +44,31 @@ use units::{ParseError, Span, parse_size};
 
 /// A scheme: how workers charge users' buckets.
 pub trait Meter: Send + Sync {
-    /// Worker `worker` asks whether a frame of `bits` bits of the user in `slot` conforms at `at`, and
-    /// charges it if so.
+    /// Charges a frame of `bits` bits for the user in `slot` if it conforms at `at`. Called by worker `worker`.
     fn charge(&self, users: &Users, worker: usize, slot: u32, key: Key, at: &Moment, bits: u64) -> Answer;
 }
 
-/// The schemes by name.
+/// The schemes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// One compare-and-swap for each granted frame, on any worker.
+    /// One compare-and-swap per granted frame, on any worker.
     #[default]
     Gcra,
     /// A scheduler gives each user to one worker at a time, the least busy one (DPDK's ATOMIC queues).
     AtomicQueue,
-    /// A global bucket under a lock, and a bucket for each worker that fetches tokens in batches.
+    /// A global bucket under a lock, and per worker a bucket that fetches tokens in batches.
     LightLock(Prefetch),
-    /// Each user has a worker for good.
+    /// Each user stays with one worker.
     Static,
     /// A lock around each decision.
     Mutex,
 }
 
 impl Algorithm {
-    /// The names, as they are written.
+    /// The names of the schemes.
     pub const NAMES: [&'static str; 5] = ["gcra", "atomic-queue", "light-lock", "static", "mutex"];
 
-    /// Its name.
+    /// The scheme's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -81,7 +80,7 @@ impl Algorithm {
         }
     }
 
-    /// Which worker gets a frame.
+    /// How frames are distributed to workers.
     #[must_use]
     pub fn dispatch(self) -> Dispatch {
         match self {
@@ -92,21 +91,21 @@ impl Algorithm {
         }
     }
 
-    /// Makes the meter for this many workers and users.
+    /// Creates the meter for this many workers and users.
     #[must_use]
     pub fn meter(self, workers: usize, users: usize) -> Box<dyn Meter> {
         match self {
-            // A single writer needs no swap, but rates change and users go by other hands: one word, one way.
+            // A single writer would not need the swap, but rate changes and evictions write the same word.
             Algorithm::Gcra | Algorithm::Static | Algorithm::AtomicQueue => Box::new(Gcra),
             Algorithm::Mutex => Box::new(Mutexed::default()),
             Algorithm::LightLock(prefetch) => Box::new(LightLock::new(prefetch, workers, users)),
         }
     }
 
-    /// Reads a scheme from the front of `words`, and takes away what it read.
+    /// Parses a scheme from the front of `words` and consumes it.
     ///
     /// # Errors
-    /// An unknown name, or a value that cannot be had.
+    /// An unknown name or an invalid value.
     pub fn take(words: &mut &[&str]) -> Result<Self, ParseError> {
         let (name, rest) = words.split_first().unwrap_or((&"", &[]));
         *words = rest;
@@ -150,7 +149,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The word after a key word.
+/// The value after the word `what`.
 pub(crate) fn value<'w>(words: &mut &[&'w str], what: &str, example: &str) -> Result<&'w str, ParseError> {
     let (first, rest) = words
         .split_first()
@@ -159,10 +158,10 @@ pub(crate) fn value<'w>(words: &mut &[&'w str], what: &str, example: &str) -> Re
     Ok(first)
 }
 
-/// Bytes of a bucket: at least one.
+/// Parses the size of a bucket: at least one byte.
 ///
 /// # Errors
-/// No size, or none that a bucket can have.
+/// Not a size, or a size that no bucket can have.
 pub(crate) fn parse_depth(text: &str) -> Result<u64, ParseError> {
     let bytes = parse_size(text)?;
     if (1..=1 << 50).contains(&bytes) {
@@ -171,7 +170,7 @@ pub(crate) fn parse_depth(text: &str) -> Result<u64, ParseError> {
     Err(ParseError::new(format!("a bucket of {bytes} B cannot be had"), "write 64B to 1024TiB"))
 }
 
-/// A span that is not zero.
+/// Parses a span greater than zero.
 pub(crate) fn positive(text: &str, what: &str) -> Result<Span, ParseError> {
     let span: Span = text.parse()?;
     if span == Span::ZERO {

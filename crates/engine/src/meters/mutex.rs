@@ -1,11 +1,11 @@
 use super::{Answer, Gcra, Key, Meter, Moment, Users};
 use std::sync::{Mutex, PoisonError};
 
-/// Locks that users share: so many that two workers seldom meet at one by chance.
+/// Number of locks that users share: enough that two workers rarely want the same one.
 const STRIPES: usize = 4_096;
 
-/// The plain scheme: a lock around each decision. A worker that is stopped while it holds one stops all
-/// others that need it.
+/// The plain scheme: a lock around each decision. A worker that is descheduled while it holds a lock blocks all others
+/// that need it.
 pub struct Mutexed {
     stripes: Vec<Mutex<()>>,
 }
@@ -19,7 +19,7 @@ impl Default for Mutexed {
 impl Meter for Mutexed {
     fn charge(&self, users: &Users, worker: usize, slot: u32, key: Key, at: &Moment, bits: u64) -> Answer {
         let stripe = &self.stripes[slot as usize % STRIPES];
-        // Nothing is left half-done by a panic: the lock holds no data.
+        // The lock guards no data, so a panic leaves nothing half-done.
         let _held = stripe.lock().unwrap_or_else(PoisonError::into_inner);
         Gcra.charge(users, worker, slot, key, at, bits)
     }

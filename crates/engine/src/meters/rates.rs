@@ -2,36 +2,36 @@ use super::{Bucket, Key, KeyKind, parse_depth};
 use std::collections::HashMap;
 use units::{BitRate, ParseError};
 
-/// Rates of users, as a file gives them.
+/// Rates of users, read from a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     buckets: Vec<Bucket>,
     users: Vec<UserRate>,
 }
 
-/// A user and which of the buckets is its own.
+/// A user and its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserRate {
-    /// Who.
+    /// The user.
     pub key: Key,
-    /// Number of its bucket.
+    /// Index of the bucket.
     pub bucket: u32,
 }
 
-/// Problems that are told; the rest is counted.
+/// Problems that the error lists; the rest is counted.
 const TOLD: usize = 10;
 
 impl Rates {
-    /// Reads lines of `USER RATE [burst SIZE]`; empty ones and what follows a `#` are nothing. A user that
-    /// comes twice is an error. `burst` gives the burst of a rate that comes without one.
+    /// Parses lines of `USER RATE [burst SIZE]`, ignoring empty lines and comments after `#`. A user listed twice is an
+    /// error. `burst` computes the burst of a rate without one.
     ///
     /// # Errors
-    /// Every line that cannot be used, by its number; the first ten are told.
+    /// The line numbers and problems of the first ten bad lines, and the number of others.
     pub fn parse(kind: KeyKind, text: &str, burst: &dyn Fn(BitRate) -> u64) -> Result<Self, String> {
         let mut rates = Rates::default();
         let mut numbers: HashMap<Bucket, u32> = HashMap::new();
         let mut lines: HashMap<Key, usize> = HashMap::new();
-        // The same rate is written on most lines.
+        // Most lines repeat the same rate.
         let mut last: Option<(&str, u32)> = None;
         let mut problems = Vec::new();
         for (i, line) in text.lines().enumerate() {
@@ -103,7 +103,7 @@ impl Rates {
     }
 }
 
-/// The user and what follows: the rate, or the rate and its burst, is at the end.
+/// Splits a line into the user and the rest: the rate, possibly with its burst.
 fn split(line: &str) -> Option<(&str, &str)> {
     let at = match line.rfind(" burst ") {
         Some(burst) => line[..burst].trim_end().rfind(char::is_whitespace)?,
@@ -112,7 +112,7 @@ fn split(line: &str) -> Option<(&str, &str)> {
     Some((line[..at].trim_end(), line[at..].trim_start()))
 }
 
-/// A line that starts with a user, but goes on with something else than a rate and its burst.
+/// The error for a line that starts with a user but continues with something other than a rate and a burst.
 fn behind_user(kind: KeyKind, line: &str) -> Option<ParseError> {
     let mut blanks = line.match_indices(char::is_whitespace);
     let at = blanks.find(|(at, _)| kind.parse(line[..*at].trim_end()).is_ok())?.0;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_users() {
+    fn parses_lines_of_users() {
         let rates = parse("# who  what\n10.0.0.1 1Mbps\n\n10.0.0.2\t2Mbps   burst 10kB # fast\n10.0.0.3 1Mbps\n");
         let rates = rates.expect("rates");
         let numbers: Vec<u32> = rates.users().iter().map(|user| user.bucket).collect();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_line() {
+    fn errors_name_the_line() {
         let error =
             parse("10.0.0.1 1Mbps\n10.0.0.x 1Mbps\n10.0.0.2 10\n10.0.0.3\n10.0.0.1 2Mbps\n10.0.0.4 1Mbps burst 1")
                 .expect_err("five lines");

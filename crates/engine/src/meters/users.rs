@@ -10,55 +10,55 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use units::{Span, Time};
 
-/// Slots that a new user looks at for idle ones, once the table fills.
+/// Slots that a new user checks for idle users once the table fills.
 const STEPS: usize = 8;
-/// Slots that it looks at when there is no other room.
+/// Slots that it checks when there is no other room.
 const LAST_RESORT: usize = 64;
-/// Sets of rates that a table may see in its life.
+/// Rate changes that a table accepts in its lifetime.
 const SETS: usize = 512;
-/// A user whose rate was given: it stays, and keeps its slot.
+/// Marks a user with a configured rate: it is never evicted.
 const PINNED: u32 = 1 << 31;
-/// Where the set's number starts in what names a bucket.
+/// Position of the set number in a bucket name.
 const SET: u32 = 22;
 
-/// The users: from a key to a dense slot, for millions, on many threads.
+/// The table of users: maps keys to dense slots, for millions of users on many threads.
 ///
-/// An index whose looks take one cache line, seldom two, and the slot's own, which also has the user's counters.
-/// Looking up and charging take no lock. Making room for a new user does: one lock, held for some hundred
-/// instructions. Bursts are looked up together, so that their waits for memory overlap.
+/// A lookup reads one cache line of the index, rarely two, and the slot's own line, which also holds the user's
+/// counters. Lookups and charges take no lock. Adding a user takes a lock for a few hundred instructions. Keys of a
+/// burst are looked up together, so that their memory latencies overlap.
 ///
-/// Memory is bounded and taken at once: [`Users::BYTES_PER_USER`]. A user whose bucket has been full for
-/// the idle time is like a new one to the meter, so its slot may be given away and nothing is forgotten that
-/// matters. That is done a few slots at a time, by new users; there is no pause.
+/// Memory is bounded and allocated at the start, see [`Users::BYTES_PER_USER`]. A user whose bucket has been full for
+/// the idle time looks like a new one to the meter, so its slot can be reused without loss. New users do this a few
+/// slots at a time, without a pause.
 pub struct Users {
     index: Index,
     slots: Vec<Slot>,
-    /// Sets of buckets, one for each time that rates were given; set 0 is the default's.
+    /// Sets of buckets, one per change of rates; set 0 holds the default.
     sets: Vec<OnceLock<Box<[Bucket]>>>,
     room: Mutex<Room>,
     idle: Span,
-    /// Users that came, that were reclaimed, and frames that found no room.
+    /// Users added, users reclaimed, and frames that found no room.
     created: AtomicU64,
     reclaimed: AtomicU64,
     full: AtomicU64,
-    /// The latest instant that a new user or a burst came, ps.
+    /// The latest arrival of a new user or a burst, in ps.
     latest: AtomicU64,
 }
 
-/// What a frame of a user needs.
+/// The data of a user that a frame needs.
 struct Slot {
     high: AtomicU64,
     low: AtomicU64,
-    /// The theoretical arrival time, and whose bucket's it is; [`VACANT`] without a user.
+    /// The theoretical arrival time and the side of its bucket; [`VACANT`] without a user.
     word: AtomicU64,
-    /// Names of the two buckets: the one in use, and the one that a change of rates prepares.
+    /// Names of both buckets: the one in use, and the one that a change of rates prepares.
     buckets: [AtomicU32; 2],
-    /// Bytes.
+    /// Bytes passed and refused.
     passed: AtomicU64,
     refused: AtomicU64,
 }
 
-/// A key that is looked up together with others.
+/// A key in a batched lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
     key: Key,
@@ -66,38 +66,38 @@ pub struct Sought {
     slot: u32,
 }
 
-/// The number of no slot.
+/// Slot number that means no slot.
 const NONE: u32 = u32::MAX;
 
-/// What only the holder of the lock may look at.
+/// State guarded by the lock.
 #[derive(Default)]
 struct Room {
     free: Vec<u32>,
     unused: u32,
     hand: u32,
-    /// Buckets by name; the next set's number.
+    /// Buckets by name, and the number of the next set.
     names: HashMap<Bucket, u32>,
     sets: usize,
-    /// The bucket of users whose rate is not given.
+    /// The bucket of users without a configured rate.
     default: Option<u32>,
 }
 
-/// No user can be added.
+/// Why a user cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// All slots are taken by users that are not idle.
+    /// All slots are taken by active users.
     NoRoom,
-    /// Its rate is not given, and there is no rate for such users.
+    /// The user has no configured rate, and there is no default.
     Unknown,
 }
 
 impl Users {
-    /// Bytes of memory for each user that there may be: 48 of a slot with its counters, 12 of the index and 4 of
-    /// the list of free slots. Distinct rates take 24 each besides.
+    /// Bytes of memory per user of capacity: 48 for the slot with its counters, 12 for the index and 4 for the list of
+    /// free slots. Each distinct rate takes another 24.
     pub const BYTES_PER_USER: usize = size_of::<Slot>() + Index::BYTES_FOR_TWO / 2 + 4;
 
-    /// Room for `capacity` users; `default` is the bucket of those whose rate is not given. `seed` keeps
-    /// others from guessing which keys share a row.
+    /// A table for `capacity` users; `default` is the bucket of users without a configured rate. `seed` prevents others
+    /// from guessing which keys share a row.
     ///
     /// # Panics
     /// If `capacity` is 0 or more than 2³¹.
@@ -106,7 +106,7 @@ impl Users {
         Users::in_memory(capacity, idle, default, seed, None)
     }
 
-    /// The same, in memory of which `advise` is told first.
+    /// As [`Users::new`], in memory that is passed to `advise` before first use.
     ///
     /// # Panics
     /// As [`Users::new`].
@@ -139,34 +139,34 @@ impl Users {
     }
 
     fn room(&self) -> MutexGuard<'_, Room> {
-        // Each step leaves the table whole, so that a panic elsewhere spoils nothing.
+        // Each step leaves the table consistent, so a panic elsewhere does no harm.
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many users it has room for.
+    /// The capacity in users.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// Users that came, that were reclaimed, and frames that found no room.
+    /// Users added, users reclaimed, and frames that found no room.
     #[must_use]
     pub fn totals(&self) -> (u64, u64, u64) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (read(&self.created), read(&self.reclaimed), read(&self.full))
     }
 
-    /// The word that meters of the user in `slot` charge.
+    /// The word that meters charge for the user in `slot`.
     #[must_use]
     #[inline]
     pub fn word(&self, slot: u32) -> &AtomicU64 {
         &self.slots[slot as usize].word
     }
 
-    /// The bucket that `word`, read from `slot`, is of; `None` if the slot is not `key`'s any more.
+    /// The bucket of `word`, which was read from `slot`; `None` if the slot no longer belongs to `key`.
     ///
-    /// Whoever then swaps the word for another one knows that it was the key's all the time: a slot that
-    /// changes hands is vacant in between, and starts at another instant.
+    /// If the caller then swaps the word successfully, the slot belonged to the key all the time: a slot is vacant
+    /// between two users, and the second starts at another instant.
     #[must_use]
     #[inline]
     pub(crate) fn bucket_of(&self, slot: u32, key: Key, word: u64) -> Option<&Bucket> {
@@ -180,9 +180,9 @@ impl Users {
         self.sets[(name >> SET) as usize].get()?.get((name & ((1 << SET) - 1)) as usize)
     }
 
-    /// Counts what became of a frame: for one thread at a time, such as the one that holds the figures. Adding
-    /// in one step, which several threads could do, would have each frame of a burst wait for memory in turn.
-    /// True if it is the first of a user in that slot.
+    /// Counts a frame. Only one thread at a time may call it, such as the one that holds the figures: an atomic add,
+    /// which would allow several, would make each frame of a burst wait for memory in turn. True if it is the first
+    /// frame of a user in that slot.
     #[inline]
     pub fn count(&self, slot: u32, bytes: u64, passed: bool) -> bool {
         let slot = &self.slots[slot as usize];
@@ -192,15 +192,14 @@ impl Users {
         before == 0 && other.load(Ordering::Relaxed) == 0
     }
 
-    /// A key that is to be looked up by [`Users::find_all`].
+    /// Prepares a key for [`Users::find_all`].
     #[inline]
     #[must_use]
     pub fn seek(&self, key: Key) -> Sought {
         Sought { key, place: self.index.place(key), slot: NONE }
     }
 
-    /// Looks up a burst of keys. What each needs of memory is asked for before any of it is used: many of these
-    /// overlap, where look-ups one by one would wait for each other.
+    /// Looks up a burst of keys. Requests the memory of all keys before using any, so that the latencies overlap.
     pub fn find_all(&self, sought: &mut [Sought]) {
         let touched = sought.iter().fold(0, |all, sought| all ^ self.index.touch(sought.place));
         let mut missing = 0;
@@ -221,7 +220,7 @@ impl Users {
         black_box(slots.fold(touched ^ also, |all, slot| all ^ slot.word.load(Ordering::Relaxed)));
     }
 
-    /// The slot of a key that was looked up; a new one if need be, as [`Users::find_or_add`] makes it.
+    /// The slot of a key that was looked up. Adds the user if necessary, as in [`Users::find_or_add`].
     ///
     /// # Errors
     /// As [`Users::find_or_add`].
@@ -233,17 +232,17 @@ impl Users {
         }
     }
 
-    /// The slot of a user, if it has one.
+    /// The slot of a user, if it is in the table.
     #[must_use]
     #[inline]
     pub fn find(&self, key: Key) -> Option<u32> {
         self.index.find(self.index.place(key), |slot| self.slots[slot as usize].is(key))
     }
 
-    /// The slot of a user, a new one if need be: with the default rate and a full bucket.
+    /// The slot of a user. Adds the user if necessary, with the default rate and a full bucket.
     ///
     /// # Errors
-    /// No room, which is counted; or no rate for users that none is given for.
+    /// No room, which is counted, or no rate for users without a configured one.
     #[inline]
     pub fn find_or_add(&self, key: Key, at: &Moment) -> Result<u32, Full> {
         match self.find(key) {
@@ -255,7 +254,7 @@ impl Users {
     #[cold]
     fn add(&self, key: Key, at: &Moment) -> Result<u32, Full> {
         let mut room = self.room();
-        // Another worker may have been faster.
+        // Another worker may have added the user in the meantime.
         if let Some(slot) = self.find(key) {
             return Ok(slot);
         }
@@ -265,7 +264,7 @@ impl Users {
         })
     }
 
-    /// Puts a user where there is room.
+    /// Puts a user into a free slot.
     fn place(&self, room: &mut Room, key: Key, name: u32, at: &Moment) -> Result<u32, Full> {
         self.seen(at.time());
         let taken = room.unused as usize - room.free.len();
@@ -287,8 +286,8 @@ impl Users {
         slot.high.store(key.high, Ordering::Relaxed);
         slot.low.store(key.low, Ordering::Relaxed);
         slot.buckets[0].store(name, Ordering::Relaxed);
-        // Full since a little while ago: another worker's clock may be behind. And later than when the slot
-        // was last reclaimed, so that no swap mistakes the new user for the old.
+        // Full since a little while ago, because another worker's clock may be behind. Also later than the last
+        // eviction of the slot, so that no swap mistakes the new user for the old one.
         let since = Time::from_ps(at.time().as_ps().saturating_sub(self.idle.as_ps().min(1_000_000_000) / 2));
         let word = self.bucket(slot, 0).map_or(0, |bucket| bucket.clock(&Moment::of(since)));
         slot.word.store(word, Ordering::Release);
@@ -301,7 +300,7 @@ impl Users {
         Ok(number)
     }
 
-    /// Looks at `steps` slots and frees those of idle users.
+    /// Checks `steps` slots and frees those of idle users.
     fn sweep(&self, room: &mut Room, steps: usize, now: Time) {
         let Some(before) = now.as_ps().checked_sub(self.idle.as_ps()).map(|ps| Moment::of(Time::from_ps(ps))) else {
             return;
