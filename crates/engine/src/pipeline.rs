@@ -13,19 +13,19 @@ use measure::{Books, DepartureMeter, DropReason, PipelineReport, PipelineSlices,
 use packet::Frame;
 use units::{FrameLen, Span, Time};
 
-/// Frames of a class that wait, at which a source makes none of it: so many are made at once.
+/// A source stops making frames of a class while this many wait.
 const AHEAD: usize = 32;
-/// Of all classes together: no more than a live pipeline has buffers for.
+/// Limit over all classes: no more than a live pipeline has buffers for.
 const MOST_AHEAD: usize = 1 << 15;
 
-/// Classes of frames, each a chain of stages, a queue of frames that are ready, and the schedule of their
-/// departure; mostly one class only.
+/// A pipeline: classes of frames, usually just one. Each class has a chain of stages, a queue of ready frames and a
+/// departure schedule.
 ///
-/// Schedules of several classes know nothing of each other: what is due first goes first, and of what is
-/// due at once the earlier class.
+/// The schedules of classes are independent. The departure that is due first goes first; of several due at the same
+/// instant, the one of the earlier class.
 pub struct Pipeline<F> {
     lanes: Vec<Lane<F>>,
-    /// Which class a frame is of; none where there is one, or where others tell.
+    /// Finds the class of a frame. `None` with one class, or if the caller knows the class.
     classifier: Option<Classifier>,
     classes: Vec<ClassName>,
     merge: Merge,
@@ -34,28 +34,28 @@ pub struct Pipeline<F> {
 
 /// A class of a pipeline.
 pub struct Class<F> {
-    /// Its name and rule in reports.
+    /// Name and rule, for reports.
     pub name: ClassName,
-    /// Its stages, first to last.
+    /// The stages, first to last.
     pub stages: Vec<Box<dyn Stage<F>>>,
-    /// When its frames depart.
+    /// Decides when frames depart.
     pub schedule: Box<dyn Schedule>,
-    /// How frames of several sources follow each other, if that is asked.
+    /// How frames of several sources are synchronised, if asked.
     pub sync: Option<SyncSpec>,
-    /// How long after its first frame the schedule starts.
+    /// Delay of the schedule's start after the first frame.
     pub buffer: Span,
 }
 
-/// How a class is called, and what was asked of it.
+/// Name of a class and its target.
 #[derive(Clone, Debug, Default)]
 pub struct ClassName {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: String,
-    /// Its rule; none for the default class.
+    /// The rule; `None` for the default class.
     pub rule: Option<String>,
-    /// The fixed gap that was asked, to measure against.
+    /// The fixed gap that was asked, as a reference for measured gaps.
     pub asked_gap: Option<Span>,
-    /// Nothing was asked of its departures.
+    /// No target was set for departures.
     pub free: bool,
 }
 
@@ -64,29 +64,29 @@ pub struct ClassName {
 pub struct Departure<F> {
     /// The frame.
     pub frame: F,
-    /// Its length with FCS.
+    /// The length with FCS.
     pub length: FrameLen,
-    /// Its class, by number.
+    /// Index of the class.
     pub class: u32,
-    /// Its source, by number, where sources are synchronised and it is of one.
+    /// Index of the source, if sources are synchronised and the frame belongs to one.
     pub source: Option<u32>,
-    /// When it had passed all stages.
+    /// When the frame had passed all stages.
     pub ready: Time,
-    /// When it should depart: the start of its preamble. [`Time::MAX`] if it never should.
+    /// When the frame should depart: the start of its preamble. [`Time::MAX`] if never.
     pub at: Time,
-    /// Its number if it is followed, 0 if not: who makes it depart then says so by [`Pipeline::sliced`], too.
+    /// Trace number, or 0 if the frame is not traced. The driver also reports departures of traced frames by
+    /// [`Pipeline::sliced`].
     pub tag: u32,
 }
 
 impl<F: Frame> Pipeline<F> {
-    /// A pipeline of one class: `stages`, first to last, then `schedule`.
+    /// A pipeline of one class with these stages, first to last, and this schedule.
     #[must_use]
     pub fn new(stages: Vec<Box<dyn Stage<F>>>, schedule: Box<dyn Schedule>) -> Self {
         Pipeline::of_lanes(vec![Lane::new(0, stages, schedule)], None, Vec::new(), None)
     }
 
-    /// A pipeline of several classes, of which `classifier` tells; `line` is that of the output, if it has
-    /// one.
+    /// A pipeline of several classes, which `classifier` distinguishes; `line` is that of the output, if it has one.
     ///
     /// # Panics
     /// If there is no class.
@@ -116,22 +116,22 @@ impl<F: Frame> Pipeline<F> {
         Pipeline { merge: Merge::new(lanes.len(), line), lanes, classifier, classes, books: Books::default() }
     }
 
-    /// The schedule starts so long after the first frame is ready; with one class.
+    /// Delays the schedule by `buffer` after the first frame is ready. For pipelines of one class.
     #[must_use]
     pub fn buffering(mut self, buffer: Span) -> Self {
         self.lanes[0].buffer = buffer;
         self
     }
 
-    /// Frames of sources are kept back and let go as `spec` says; `line` is that of the output, if it has
-    /// one. With one class.
+    /// Holds frames of sources back and releases them by `spec`; `line` is that of the output, if it has one. For
+    /// pipelines of one class.
     #[must_use]
     pub fn synchronising(mut self, spec: SyncSpec, line: Option<Line>) -> Self {
         self.lanes[0].synchronise(spec, line);
         self
     }
 
-    /// One frame in some is followed; `stages` are the names of each class's stages.
+    /// Traces a sample of the frames; `stages` are the stage names of each class.
     #[must_use]
     pub fn slicing(mut self, stages: &[Vec<String>], sampling: &Sampling) -> Self {
         for (lane, stages) in self.lanes.iter_mut().zip(stages) {
@@ -140,8 +140,8 @@ impl<F: Frame> Pipeline<F> {
         self
     }
 
-    /// Exchanges who is followed with another pipeline of as many classes: a bench so has the same pipeline with and
-    /// without. No frame may be in either.
+    /// Exchanges the trace state with another pipeline of as many classes, so that a bench can measure the same
+    /// pipeline with and without tracing. Both pipelines must be empty.
     #[doc(hidden)]
     pub fn exchange_slices(&mut self, other: &mut Self) {
         for (lane, other) in self.lanes.iter_mut().zip(&mut other.lanes) {
@@ -149,22 +149,23 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Frames are followed by this clock, of which a reading takes `cost`; without, by what the stages reckon with.
+    /// Timestamps traces with this clock, whose reading costs `cost`. Without it, traces use the time that stages see.
     pub fn slice_by(&mut self, clock: &Reading, cost: Span) {
         for lane in &mut self.lanes {
             lane.slices.read_by(clock, cost);
         }
     }
 
-    /// Frames come from a port. Where it `tells` how long each was in its ring, the way of one that is followed begins when
-    /// it came, else at the look that found it. To be said before any comes, and before it is parted.
+    /// Marks frames as coming from a port. If the port `tells` how long each frame was in its ring, the trace of a
+    /// frame begins at its arrival, else at the poll that found it. Call before the first frame and before splitting
+    /// the pipeline.
     pub fn slice_from_port(&mut self, tells: bool) {
         for lane in &mut self.lanes {
             lane.slices.come_from_port(tells);
         }
     }
 
-    /// What becomes of the schedules when frames depart late, by more than `tolerance`; without, they are
+    /// Sets how schedules continue after departures that are late by more than `tolerance`. By default they are
     /// absolute.
     #[must_use]
     pub fn catching_up(mut self, policy: CatchUp, tolerance: Span) -> Self {
@@ -174,13 +175,13 @@ impl<F: Frame> Pipeline<F> {
         self
     }
 
-    /// A frame came in at `at`; the clock reads `now`, which is not earlier.
+    /// Takes a frame that arrived at `at`. The clock reads `now`, which is not earlier.
     pub fn push(&mut self, now: Time, at: Time, frame: F) {
         let class = self.classifier.as_mut().map_or(0, |classifier| classifier.class(frame.bytes()));
         self.push_to(class, now, at, frame);
     }
 
-    /// A frame came in of which the class is known.
+    /// Takes a frame of a known class.
     ///
     /// # Panics
     /// If there is no such class.
@@ -191,31 +192,31 @@ impl<F: Frame> Pipeline<F> {
         self.merge.touched(lane);
     }
 
-    /// A frame that is followed departed at `start` instead of `ask`, and is now handed over.
+    /// Records that a traced frame with target `ask` departed at `start` and is now handed over.
     #[cold]
     pub fn sliced(&mut self, class: u32, tag: u32, ask: Time, start: Time) {
         self.lanes[class as usize].slices.departed(tag, ask, start);
     }
 
-    /// Whether frames are followed.
+    /// Whether frames are traced.
     #[must_use]
     pub fn is_slicing(&self) -> bool {
         self.lanes.iter().any(|lane| lane.slices.is_on())
     }
 
-    /// Slices of a pipeline of one class, if frames are followed.
+    /// Slices of a pipeline of one class, if frames are traced.
     #[must_use]
     pub fn slices(&self) -> Option<PipelineSlices> {
         self.lanes[0].slices.report()
     }
 
-    /// The clock by which frames are followed, if they are.
+    /// The clock of the traces, if frames are traced.
     #[must_use]
     pub fn slice_clock(&self) -> Option<Reading> {
         self.lanes[0].slices.clock()
     }
 
-    /// A frame that may be followed will not depart.
+    /// Ends the trace of a frame that will not depart, if it is traced.
     pub fn unfollow(&mut self, class: u32, frame: &F) {
         self.lanes[class as usize].slices.lost(frame.tag());
     }
@@ -232,14 +233,14 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// When the stages must be woken next, if any waits for time to pass.
+    /// When to wake the stages next, if any waits for time to pass.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.merge.deadline(&self.lanes)
     }
 
-    /// When the next departure is due, if one is settled or can be. A frame that is yet to come may be due
-    /// before it, unless the pipeline [is settled](Pipeline::is_settled).
+    /// When the next departure is due, if one is settled or can be. A later frame may be due earlier, unless the
+    /// pipeline [is settled](Pipeline::is_settled).
     #[inline]
     pub fn due(&mut self) -> Option<Time> {
         match &mut self.lanes[..] {
@@ -248,18 +249,18 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// True if nothing that is yet to come can change which departure is next: every class has one.
+    /// True if no later frame can change which departure is next: every class has a settled one.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         match &self.lanes[..] {
-            // Who goes by how many wait has to know of all that came.
+            // A schedule that follows the queue depth needs to see all arrivals first.
             [lane] => lane.is_settled() && !lane.schedule.watches_depth(),
             lanes => self.merge.settled(lanes),
         }
     }
 
-    /// Takes the next frame in order, with the departure that its schedule asks for. The caller then makes
-    /// it depart and says so by [`Pipeline::sent`] or [`Pipeline::lost`].
+    /// Takes the next frame in departure order. The caller then carries out the departure and calls [`Pipeline::sent`]
+    /// or [`Pipeline::lost`].
     #[inline]
     pub fn next_departure(&mut self) -> Option<Departure<F>> {
         match &mut self.lanes[..] {
@@ -268,14 +269,14 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// A frame of a class and of `length` really left.
+    /// Records that a frame of this class and length left.
     pub fn sent(&mut self, class: u32, length: FrameLen) {
         self.books.left.add(length);
         self.lanes[class as usize].books.left.add(length);
     }
 
-    /// The frame of a class, of a source if of any, and of `length` that was asked to depart at `ask` starts at
-    /// `start`. To be said before the next departure is asked for, so that what is forgiven moves it.
+    /// Records that a frame with target `ask` starts at `start`; `source` is its source, if any. Call before asking for
+    /// the next departure, so that forgiven lateness moves it.
     #[inline]
     pub fn departed(&mut self, class: u32, source: Option<u32>, length: FrameLen, ask: Time, start: Time) {
         let lane = &mut self.lanes[class as usize];
@@ -288,14 +289,14 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// How often lateness was forgiven, and how much in all; `None` where the schedules are absolute.
+    /// How often lateness was forgiven, and how much in total; `None` if schedules are absolute.
     #[must_use]
     pub fn forgiven(&self) -> Option<(u64, Span)> {
         let totals = self.lanes.iter().filter_map(|lane| lane.forgiveness.total());
         totals.reduce(|(n, a), (m, b)| (n + m, Span::from_ps(a.as_ps().saturating_add(b.as_ps()))))
     }
 
-    /// A frame of a class, and of a source if of any, whose departure was settled could not leave.
+    /// Records that a frame with a settled departure could not leave; `source` is its source, if any.
     pub fn lost(&mut self, class: u32, source: Option<u32>, reason: DropReason) {
         self.books.drop_one(reason);
         let lane = &mut self.lanes[class as usize];
@@ -304,33 +305,32 @@ impl<F: Frame> Pipeline<F> {
         self.merge.touched(lane);
     }
 
-    /// A frame of `length` came and was dropped before it reached the stages, and before anybody saw of
-    /// which class it was.
+    /// Records a frame of `length` that was dropped before it reached the stages and before it was classified.
     pub fn refuse(&mut self, length: FrameLen, reason: DropReason) {
         self.books.came.add(length);
         self.books.drop_one(reason);
     }
 
-    /// The books of all classes together.
+    /// The counters of all classes together.
     #[must_use]
     pub fn books(&self) -> &Books {
         &self.books
     }
 
-    /// How often the schedules were starved.
+    /// How often schedules were starved.
     #[must_use]
     pub fn starved(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.starved).sum()
     }
 
-    /// True once all schedules have ended: what is left, and the last frame given, will never depart.
+    /// True once all schedules have ended: frames still held, including the last one returned, will never depart.
     #[must_use]
     pub fn ended(&self) -> bool {
         self.lanes.iter().all(|lane| lane.schedule.ended())
     }
 
-    /// The share of a waveform's integral that no frame was there to use; `None` without a waveform, or with
-    /// several classes.
+    /// The share of a waveform's integral that went unused because no frame was ready. `None` without a waveform, and
+    /// with several classes.
     #[must_use]
     pub fn forfeited(&self) -> Option<f64> {
         match &self.lanes[..] {
@@ -339,13 +339,13 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Tells `log` of every decision about frames of a class from now on; the class without a rule is the
-    /// last, and the only one where there are no others.
+    /// Passes every decision about frames of a class to `log` from now on. The class without a rule is the last one, or
+    /// the only one.
     pub fn tell(&mut self, class: usize, log: Log) {
         self.lanes[class].outlet.log = Some(log);
     }
 
-    /// There is a way back for frames that stages answer with: [`Pipeline::take_answers`] gives them from now on.
+    /// Enables answers: frames that stages send back become available from [`Pipeline::take_answers`].
     #[must_use]
     pub fn answering(mut self) -> Self {
         for lane in &mut self.lanes {
@@ -354,13 +354,13 @@ impl<F: Frame> Pipeline<F> {
         self
     }
 
-    /// Frames that stages want to send back to where others came from.
+    /// Frames that stages send back to the sender.
     pub fn take_answers(&mut self) -> impl Iterator<Item = F> + '_ {
         self.lanes.iter_mut().filter_map(|lane| lane.outlet.answers.as_mut()).flat_map(|answers| answers.drain(..))
     }
 
-    /// Adds what stages did to frames that they did not drop; of several classes how often only, the rest
-    /// is told of each.
+    /// Adds the effects of stages on frames that they did not drop. With several classes, adds only counts; the class
+    /// reports have the rest.
     pub fn report_effects(&self, report: &mut PipelineReport) {
         match &self.lanes[..] {
             [lane] => report.add_effects(&lane.outlet.effects),
@@ -368,8 +368,8 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// A meter of its departures; `asked_gap` is the fixed gap that was asked of all, `byte_time` that of the
-    /// line if there is one, `window` the length of the windows of the rate.
+    /// A meter of the departures. `asked_gap` is the fixed gap asked of all classes, `byte_time` that of the line, if
+    /// there is one, `window` the window of the rate.
     #[must_use]
     pub fn meter(&self, asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> DepartureMeter {
         let meter = DepartureMeter::new(asked_gap, byte_time, window);
@@ -382,15 +382,14 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// With how long a buffer no departure would have been starved, by what has come so far: the width of
-    /// the wave, the widest of all classes. `None` where nothing is asked.
+    /// The width of the wave: the shortest buffer with which no departure so far would have starved, the largest of all
+    /// classes. `None` if no target was set.
     #[must_use]
     pub fn width(&self) -> Option<Span> {
         self.lanes.iter().filter_map(Lane::width).max()
     }
 
-    /// Adds what is known of buffers, of sources, and of each class by the meter that [`Pipeline::meter`]
-    /// made.
+    /// Adds reports of buffers, of sources, and of each class, from the meter that [`Pipeline::meter`] made.
     pub fn report_classes(&self, meter: &DepartureMeter, report: &mut PipelineReport) {
         if let [lane] = &self.lanes[..] {
             report.buffer = lane.buffer();
@@ -422,57 +421,58 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// True if it does nothing to frames but to count them: one class, no stage, and nothing asked. Frames that are
-    /// followed are so by [`passing`](Pipeline::passing), which knows nothing of each that a listener could hear.
+    /// True if the pipeline only counts frames: one class, no stages and no target. Traces of such frames use
+    /// [`passing`](Pipeline::passing), which has no details for a listener.
     #[must_use]
     pub fn is_straight(&self) -> bool {
         self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.is_straight())
     }
 
-    /// Goes on to follow frames that never come into this pipeline, which is [straight](Pipeline::is_straight).
+    /// Continues tracing for frames that bypass this pipeline, which must be [straight](Pipeline::is_straight).
     pub fn passing(&mut self) -> Passing {
         Passing::new(std::mem::take(&mut self.lanes[0].slices))
     }
 
-    /// True if frames depart as they came, and few of them wait: one class, no stage, which might change them or hold
-    /// them, and nobody kept back.
+    /// True if frames depart unchanged, in order of arrival and with few waiting: one class, no stages and no
+    /// synchronisation.
     #[must_use]
     pub fn leaves_frames(&self) -> bool {
         self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.leaves_frames())
     }
 
-    /// True if frames go straight to the schedule, which goes by nothing but when they are ready and how
-    /// long they are: one class, no stage, nobody kept back, and late is late. See [`dues`](Pipeline::dues).
+    /// True if frames go straight to the schedule, which depends only on their ready times and lengths: one class, no
+    /// stages, no synchronisation and no catch-up limit. See [`dues`](Pipeline::dues).
     #[must_use]
     pub fn is_immediate(&self) -> bool {
         self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.is_immediate())
     }
 
-    /// Frames of these lengths were ready at `ready` for an immediate pipeline. Appends when each should depart; they
-    /// never wait in the pipeline, and [`passed_in`](Pipeline::passed_in) and [`passed_on`](Pipeline::passed_on) are to
-    /// be told of those that are taken and that have left.
+    /// Computes the departures of frames of these lengths, ready at `ready`, in an immediate pipeline. Appends them to
+    /// `dues`. The frames never wait in the pipeline; report those taken by [`passed_in`](Pipeline::passed_in) and
+    /// those sent by [`passed_on`](Pipeline::passed_on).
     pub fn dues(&mut self, ready: Time, frames: &[FrameLen], dues: &mut Vec<Due>) {
         self.lanes[0].dues(ready, frames, dues);
     }
 
-    /// Frames that pass came.
+    /// Counts frames that entered and bypass the pipeline.
     pub fn passed_in(&mut self, frames: Tally) {
         self.books.came.add_all(frames);
     }
 
-    /// Frames that passed have left.
+    /// Counts frames that left and bypassed the pipeline.
     pub fn passed_on(&mut self, frames: Tally) {
         self.books.left.add_all(frames);
     }
 
-    /// Enough frames of a class wait, or no more of them will depart: a source that can choose makes those of others.
+    /// True if enough frames of a class wait, or none of them will depart any more. A source that can choose then makes
+    /// frames of other classes.
     #[must_use]
     pub fn is_full(&self, class: usize) -> bool {
         let most = (MOST_AHEAD / self.lanes.len()).clamp(1, AHEAD);
         self.lanes[class].is_full(most)
     }
 
-    /// Frames that are ready, settled or not.
+    /// Ready frames, settled or not.
     #[must_use]
     pub fn ready(&self) -> usize {
         match &self.lanes[..] {
@@ -481,7 +481,7 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Frames in the stages and in the ready queues.
+    /// Frames in the stages and the ready queues.
     #[must_use]
     pub fn held(&self) -> u64 {
         match &self.lanes[..] {

@@ -1,8 +1,8 @@
-//! Seeded random numbers, one stream for each user of them.
+//! Seeded random numbers, one stream per user.
 //!
-//! A stream is keyed by the run's seed and the path of whoever draws from it, so that adding a stage
-//! never changes what another one draws. The generator is PCG-XSL-RR 128/64 (O'Neill 2014), pinned
-//! here: the same seed gives the same traffic on every machine and in every release.
+//! A stream is keyed by the run's seed and the path of its user, so that adding a stage never changes the draws of
+//! another. The generator is PCG-XSL-RR 128/64 (O'Neill 2014), pinned here: the same seed gives the same traffic on
+//! every machine and in every release.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -12,10 +12,10 @@ use rand_pcg::Pcg64;
 pub struct Random(Pcg64);
 
 impl Random {
-    /// The stream that belongs to `path` in a run with `seed`.
+    /// The stream for `path` in a run with `seed`.
     #[must_use]
     pub fn stream(seed: u64, path: &str) -> Self {
-        // FNV-1a, 128 bits: any stable hash would do, the standard library's is not.
+        // FNV-1a with 128 bits. Any stable hash would do; the one of the standard library is not stable.
         let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         for byte in seed.to_le_bytes().iter().chain(path.as_bytes()) {
             hash ^= u128::from(*byte);
@@ -24,7 +24,7 @@ impl Random {
         Random(Pcg64::new(hash, hash.rotate_left(64)))
     }
 
-    /// The stream of `name` below this one, which does not change what this one draws.
+    /// The stream `name` below this one. Does not change the draws of this one.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         Random::stream(self.clone().bits(), name)
@@ -44,15 +44,15 @@ impl Random {
         loop {
             let product = u128::from(self.bits()) * u128::from(bound);
             let low = product as u64;
-            // Reject the draws that would make the first values more likely than the others. A remainder takes a
-            // division, and is less than the bound: that is asked first.
+            // Rejects draws that would favour small values. The comparison with the bound comes first, because it
+            // avoids most of the divisions.
             if low >= bound || low >= bound.wrapping_neg() % bound {
                 return (product >> 64) as u64;
             }
         }
     }
 
-    /// A uniform integer in `0..bound`: as [`below`](Random::below) draws it, where that can.
+    /// A uniform integer in `0..bound`. Draws the same values as [`below`](Random::below) if the bound fits.
     ///
     /// # Panics
     /// If `bound` is zero.
@@ -62,7 +62,7 @@ impl Random {
         }
         let unused = (bound - 1).leading_zeros();
         loop {
-            // More than half of what has so many bits is below.
+            // More than half of the numbers of this many bits are below the bound.
             let drawn = (u128::from(self.bits()) << 64 | u128::from(self.bits())) >> unused;
             if drawn < bound {
                 return drawn;
@@ -70,7 +70,7 @@ impl Random {
         }
     }
 
-    /// True with the probability of `share`.
+    /// True with probability `share`.
     pub fn chance(&mut self, share: units::Share) -> bool {
         self.below(u64::from(units::Share::ONE.ppb())) < u64::from(share.ppb())
     }
@@ -82,14 +82,14 @@ mod tests {
 
     #[test]
     fn streams_are_pinned() {
-        // These numbers may never change: recorded runs depend on them.
+        // These numbers must never change: recorded runs depend on them.
         let mut random = Random::stream(7, "sizes");
         let drawn: Vec<u64> = (0..4).map(|_| random.below(1_000_000)).collect();
         assert_eq!(drawn, PINNED);
     }
 
     #[test]
-    fn bounds_of_all_magnitudes_draw_as_the_rule_says() {
+    fn draws_match_the_definition_for_all_bounds() {
         for bound in
             (0..63).flat_map(|bit| [1_u64 << bit, (1 << bit) + 1, 3 << bit >> 1]).chain([u64::MAX - 1, u64::MAX])
         {
@@ -123,10 +123,10 @@ mod tests {
         assert!(counts.iter().all(|count| (count - 10_000).abs() < 6 * 93), "{counts:?}");
     }
     #[test]
-    fn wide_integers_are_uniform_and_narrow_ones_as_ever() {
+    fn wide_integers_are_uniform_and_narrow_ones_unchanged() {
         let (mut narrow, mut wide) = (Random::stream(7, "sizes"), Random::stream(7, "sizes"));
         assert!((0..100).all(|_| u128::from(narrow.below(1_000_000)) == wide.below_wide(1_000_000)));
-        // Five quarters of 2⁹⁶: each quarter comes as often, the last one too.
+        // Five quarters of 2⁹⁶: each quarter is equally likely.
         let mut counts = [0_i64; 5];
         for _ in 0..50_000 {
             counts[(wide.below_wide(5 << 94) >> 94) as usize] += 1;

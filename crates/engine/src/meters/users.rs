@@ -329,7 +329,7 @@ impl Users {
         true
     }
 
-    /// Takes a user out whose slot has just become vacant. The caller holds the lock.
+    /// Removes a user whose slot has just become vacant. The caller holds the lock.
     fn vacated(&self, number: u32) {
         let slot = &self.slots[number as usize];
         self.index.remove(self.index.place(slot.key()), number);
@@ -338,7 +338,7 @@ impl Users {
         self.reclaimed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives names to buckets that have none.
+    /// Assigns names to buckets without one.
     fn name(&self, room: &mut Room, buckets: &[Bucket]) -> Result<(), String> {
         let mut fresh = Vec::new();
         let set = room.sets as u32;
@@ -367,19 +367,19 @@ impl Users {
         Ok(())
     }
 
-    /// Tells what the clock shows, for changes of rates from outside.
+    /// Records the clock's reading, which rate changes from outside use.
     pub fn seen(&self, now: Time) {
         self.latest.fetch_max(now.as_ps(), Ordering::Relaxed);
     }
 
-    /// Whether the slot is that of a user whose rate was given. The caller holds the lock.
+    /// Whether the user in the slot has a configured rate. The caller holds the lock.
     fn is_pinned(&self, number: u32) -> bool {
         let slot = &self.slots[number as usize];
         let word = slot.word.read();
         word != VACANT && slot.name(word) & PINNED != 0
     }
 
-    /// Every user that there is: key, bucket, bytes passed and bytes refused.
+    /// All users: key, bucket, bytes passed and bytes refused.
     pub fn all(&self) -> impl Iterator<Item = (Key, Bucket, u64, u64)> + '_ {
         self.slots.iter().filter_map(|slot| {
             let word = slot.word.read();
@@ -389,7 +389,7 @@ impl Users {
     }
 }
 
-/// So many vacant ones, in memory of which `advise` is told before it is used.
+/// Allocates `count` vacant entries, in memory that is passed to `advise` before first use.
 pub(super) fn vacant<T: Default>(count: usize, advise: Option<Advise>) -> Vec<T> {
     let mut all: Vec<T> = Vec::with_capacity(count);
     if let Some(advise) = advise {
@@ -424,7 +424,7 @@ impl Slot {
         Key::new(self.high.load(Ordering::Relaxed), self.low.load(Ordering::Relaxed))
     }
 
-    /// What names the bucket of this word.
+    /// The name of the bucket that this word refers to.
     #[inline]
     fn name(&self, word: u64) -> u32 {
         self.buckets[usize::from(word & SIDE != 0)].load(Ordering::Relaxed)

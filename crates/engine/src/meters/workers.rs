@@ -2,45 +2,45 @@ use crate::random::Random;
 use std::collections::VecDeque;
 use units::{Span, Time};
 
-/// Which worker gets a frame.
+/// How frames are distributed to workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// Any, frame by frame: even those of one flow are with several workers at a time.
+    /// To any worker, frame by frame: frames of one flow may be with several workers at a time.
     Spread,
-    /// That of its flow, as the queues of a NIC have it: a user's flows go to all workers, each in order.
+    /// By flow, as NIC queues do: a user's flows spread over all workers, each flow in order.
     Flow,
-    /// The user's own.
+    /// Each user has a fixed worker.
     Pinned,
-    /// The one that has frames of this user, else the least busy one.
+    /// To the worker that already has frames of this user, else to the least busy one.
     Atomic,
 }
 
-/// Frames that a worker takes at once, as DPDK's programs do.
+/// Frames that a worker takes per turn, as usual in DPDK programs.
 const BURST: usize = 32;
-/// Frames that wait for a worker at most: what the ring of a NIC's queue holds.
+/// Limit on frames waiting for a worker: the ring size of a NIC queue.
 const RING: u64 = 512;
-/// Frames that arrive within this time are in the hands of workers together.
+/// Workers process frames that arrive within this time concurrently.
 const TOGETHER: Span = Span::from_us(10);
 
-/// A frame that is to be metered.
+/// A frame to meter.
 #[derive(Clone, Copy, Debug)]
 pub struct Metered {
     /// The slot of its user.
     pub user: u32,
-    /// Which flow it is of, where [`Dispatch::Flow`] asks.
+    /// The flow of the frame, if [`Dispatch::Flow`] needs it.
     pub flow: u32,
-    /// When it came.
+    /// When the frame arrived.
     pub at: Time,
 }
 
-/// A model of workers that meter frames at the same time: who gets a frame, and in which order they get to
+/// A model of workers that meter frames concurrently: which worker gets a frame, and in which order the workers reach
 /// their users' buckets.
 ///
-/// Frames of 10 µs, or 32 for each worker, are dealt out and then metered in an order that a seeded draw
-/// makes: at any step any worker that has frames may be next. Each keeps the order of its own. Frames leave
-/// in the order in which they came, and at the same instants: what a model of time would add is no part
-/// of the question. With a `service` time a worker is also busy for that long with each frame, and what
-/// finds 512 frames waiting is dropped, as a NIC does.
+/// The model collects frames for 10 µs, or 32 per worker, distributes them, and meters them in an order from a seeded
+/// draw: at each step any worker that has frames may be next. Each worker keeps the order of its frames. Frames leave
+/// in order of arrival and at their arrival times, since the model does not cover processing delay. With a `service`
+/// time a worker is also busy that long with each frame, and a frame that finds 512 frames waiting is dropped, as in a
+/// NIC.
 #[derive(Debug)]
 pub struct Workers {
     dispatch: Dispatch,
@@ -52,19 +52,19 @@ pub struct Workers {
     first: Option<Time>,
 }
 
-/// What one worker did.
+/// Load of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Frames that it got.
+    /// Frames received.
     pub frames: u64,
-    /// Of them those that exceeded.
+    /// Frames that exceeded, out of these.
     pub exceeded: u64,
-    /// Frames that it had no time for.
+    /// Frames dropped because the worker was busy.
     pub overrun: u64,
 }
 
 impl Workers {
-    /// So many workers, as `random` has them run.
+    /// A model of `workers` workers; `random` determines their order.
     #[must_use]
     pub fn new(workers: usize, dispatch: Dispatch, service: Option<Span>, random: Random) -> Self {
         Workers {
@@ -78,43 +78,43 @@ impl Workers {
         }
     }
 
-    /// What each worker did.
+    /// The load of each worker.
     #[must_use]
     pub fn loads(&self) -> &[Load] {
         &self.loads
     }
 
-    /// One more exceeded on this worker.
+    /// Counts a frame that exceeded on this worker.
     pub fn exceeded(&mut self, worker: usize) {
         self.loads[worker].exceeded += 1;
     }
 
-    /// When the frames that wait since `first` are metered: nothing waits for longer.
+    /// When the frames waiting since `first` must be metered.
     #[must_use]
     pub fn due(&self) -> Option<Time> {
         self.first.map(|first| first + TOGETHER)
     }
 
-    /// A frame is there at `at`; true if as many are as are metered at once.
+    /// Records an arrival at `at`. True if enough frames wait to be metered.
     pub fn arrived(&mut self, at: Time, waiting: usize) -> bool {
         self.first.get_or_insert(at);
         waiting >= BURST * self.loads.len()
     }
 
-    /// It matters which flow a frame is of.
+    /// True if the distribution depends on the flow.
     #[must_use]
     pub(crate) fn ask_for_flows(&self) -> bool {
         self.dispatch == Dispatch::Flow && self.loads.len() > 1
     }
 
-    /// Deals out frames and gives the order in which they are metered: pairs of the worker and the number of
-    /// the frame. Frames that are not among them found a worker too busy.
+    /// Distributes frames and returns the order in which they are metered, as pairs of worker and frame index. Frames
+    /// missing from it found their worker too busy.
     pub fn order(&mut self, frames: &[Metered]) -> Vec<(usize, usize)> {
         self.first = None;
         let workers = self.loads.len();
-        // In flight: which worker has a user's frames; the scheduler knows flows by 16 bits.
+        // Which worker holds frames of a user. The scheduler identifies flows by 16 bits.
         let mut holders: std::collections::HashMap<u16, usize> = std::collections::HashMap::new();
-        // Fibonacci hashing: users in a row spread over all workers.
+        // Fibonacci hashing spreads consecutive users over all workers.
         let of_hash = |number: u32| ((u64::from(number.wrapping_mul(0x9e37_79b9)) * workers as u64) >> 32) as usize;
         for (number, Metered { user, flow, at }) in frames.iter().enumerate() {
             let worker = match self.dispatch {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_is_metered_once_and_workers_keep_their_order() {
+    fn meters_every_frame_once_and_in_order_per_worker() {
         for dispatch in [Dispatch::Spread, Dispatch::Flow, Dispatch::Pinned, Dispatch::Atomic] {
             for workers in [1, 2, 8, 64] {
                 let mut model = Workers::new(workers, dispatch, None, Random::stream(1, "test"));
@@ -186,7 +186,7 @@ mod tests {
                     all.filter(|frame| number(&users[*frame]) == which).collect()
                 };
                 for which in 0..100 {
-                    // One worker for each user, or flow, at a time, so that its frames stay in order.
+                    // One worker at a time per user or flow, so that its frames stay in order.
                     let own = match dispatch {
                         Dispatch::Spread => Vec::new(),
                         Dispatch::Flow => of(|frame| frame.flow, which),
@@ -202,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_balances_what_pinning_does_not() {
-        // Ten heavy users of a hundred.
+    fn scheduler_balances_load_that_pinning_leaves_uneven() {
+        // Ten of a hundred users are heavy.
         let user = |i| if i % 2 == 0 { i % 10 } else { i % 100 };
         let users: Vec<Metered> = (0..200_000_u32)
             .map(|i| Metered { user: user(i), flow: i, at: Time::from_ps(u64::from(i) * 10_000) })

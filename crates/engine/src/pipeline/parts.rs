@@ -1,4 +1,4 @@
-//! A pipeline parted among threads.
+//! Splits a pipeline for several threads.
 
 use super::Pipeline;
 use crate::lane::Lane;
@@ -8,12 +8,11 @@ use packet::Frame;
 use units::Time;
 
 impl<F: Frame> Pipeline<F> {
-    /// The most parts that [`Pipeline::parts`] makes of it: receiving, which every pipeline has, classes and
-    /// stages if there are any, and the schedules.
+    /// The largest number of parts for [`Pipeline::parts`]: receiving, which every pipeline has, classes and stages if
+    /// there are any, and the schedules.
     ///
-    /// Stages that send answers back stay with receiving, where the way back is. Frames are followed from
-    /// where their class is found, so that this stays with receiving, too; and they are followed from part
-    /// to part by a clock only.
+    /// Stages that send answers stay with receiving, which has the way back. Traces start where frames are classified,
+    /// so with tracing the classes stay with receiving, too. Traces cross parts only with a clock.
     #[must_use]
     pub fn most_parts(&self) -> usize {
         if self.is_slicing() && self.slice_clock().is_none() {
@@ -26,9 +25,9 @@ impl<F: Frame> Pipeline<F> {
         2 + usize::from(classes) + usize::from(self.lanes.iter().any(Lane::has_stages))
     }
 
-    /// Parts it in `count`, to be run by as many threads, first to last: every part but the last gives what
-    /// is ready at once, and the next takes it by [`Pipeline::hand`]. The last one has the schedules, the one
-    /// before it the stages, then the classes; the first has what is left. Each keeps books of its own.
+    /// Splits the pipeline into `count` parts, one per thread, first to last. Every part except the last releases
+    /// frames at once, and the next part takes them by [`Pipeline::hand`]. The last part has the schedules, the one
+    /// before it the stages, then the classes; the first has the rest. Each part has its own counters.
     ///
     /// # Panics
     /// If `count` is zero, or more than [`Pipeline::most_parts`].
@@ -48,13 +47,13 @@ impl<F: Frame> Pipeline<F> {
         parts
     }
 
-    /// The way of a frame that goes on to another thread, if it is followed.
+    /// The trace of a frame that goes to another thread, if it is traced.
     pub fn way_of(&mut self, class: u32, frame: &F) -> Option<Box<Way>> {
         self.lanes[class as usize].slices.take(frame.tag())
     }
 
-    /// A frame came from the part before, which put it in `class`, with its way so far if it is followed; as
-    /// [`Pipeline::push`], where that part knew no classes yet.
+    /// Takes a frame from the part before, which put it in `class`, with its trace so far. If that part had no
+    /// classifier, works as [`Pipeline::push`].
     ///
     /// # Panics
     /// If there is no such class.

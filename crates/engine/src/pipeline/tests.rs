@@ -10,7 +10,7 @@ fn pipeline(stages: &[&str], ask: &Ask) -> Pipeline<HeapFrame> {
 }
 
 #[test]
-fn delays_add_up_exactly_and_keep_the_books() {
+fn delays_add_up_and_every_frame_is_accounted_for() {
     let mut pipeline = pipeline(&["delay 3us", "delay 4us"], &Ask::Nothing);
     for i in 0..10 {
         let at = Time::from_ps(i * 1_000_000);
@@ -32,7 +32,7 @@ fn delays_add_up_exactly_and_keep_the_books() {
 }
 
 #[test]
-fn departures_of_sources_may_be_told_of_in_any_order() {
+fn accepts_departures_of_sources_in_any_order() {
     let frame = |source: u8, length: usize| {
         let mut bytes = vec![0; length];
         bytes[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -50,7 +50,7 @@ fn departures_of_sources_may_be_told_of_in_any_order() {
     pipeline.wake(at(2));
     let mut away: Vec<_> = std::iter::from_fn(|| pipeline.next_departure()).collect();
     assert_eq!(away.len(), 4);
-    // As queues of a port, each of which tells when it has taken some, and one frame that is too long.
+    // As with several port queues, each of which reports on its own, and with one frame too long to send.
     away.sort_by_key(|departure| std::cmp::Reverse(departure.length));
     for departure in away {
         let Departure { class, source, length, at, .. } = departure;
@@ -66,13 +66,13 @@ fn departures_of_sources_may_be_told_of_in_any_order() {
     pipeline.report_classes(&meter, &mut report);
     let left: Vec<_> = report.sources.iter().map(|source| (source.left.frames, source.left.bytes)).collect();
     assert_eq!(left, [(1, 64), (0, 0), (1, 264)]);
-    // The crests end with the silence after them.
+    // The crests end after the silence that follows them.
     pipeline.wake(at(1_002));
     assert_eq!(pipeline.deadline(), None, "nobody waits for a frame that is lost");
 }
 
 #[test]
-fn a_class_that_has_ended_drops_what_comes_and_the_others_go_on() {
+fn ended_class_drops_frames_and_others_continue() {
     let wave = crate::schedules::waves::Wave::parse("burst 1kpps for 2ms every 10ms count 1").expect("a wave");
     let draw = Draw { seed: 1, path: "test", frames: None };
     let class = |ask: &Ask, stages: &[&str]| Class {
@@ -110,7 +110,7 @@ fn a_class_that_has_ended_drops_what_comes_and_the_others_go_on() {
 }
 
 #[test]
-fn losses_are_in_the_books_and_the_schedule_does_not_see_them() {
+fn losses_are_counted_and_hidden_from_the_schedule() {
     let mut pipeline = pipeline(&["loss 30%"], &Ask::Gap(Span::from_us(1)));
     for _ in 0..1_000 {
         pipeline.push(Time::ZERO, Time::ZERO, HeapFrame::new(vec![0; 60]));

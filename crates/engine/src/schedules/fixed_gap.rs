@@ -2,7 +2,7 @@ use super::{Due, Lengths, Schedule, wire_end};
 use crate::Line;
 use units::{Span, Time};
 
-/// One frame every `gap`, start to start; or so long after the end of the one before.
+/// One frame every `gap`, from start to start or from the end of a frame to the start of the next.
 #[derive(Clone, Debug)]
 pub struct FixedGap {
     gap: Span,
@@ -52,7 +52,7 @@ mod tests {
     const LENGTHS: Lengths = Lengths { frame: FrameLen::MIN, packet: 46 };
 
     #[test]
-    fn departures_are_even_and_absolute() {
+    fn departures_are_evenly_spaced_and_absolute() {
         let mut schedule = FixedGap::new(Span::from_ps(1_234_567));
         for k in 0..1_000 {
             let due = schedule.depart(Time::ZERO, &LENGTHS);

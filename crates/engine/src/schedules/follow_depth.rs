@@ -4,30 +4,30 @@ use std::fmt;
 use std::str::FromStr;
 use units::{Layer, PS_PER_S, ParseError, Rate, Share, Span, Time};
 
-/// A rate that follows the number of frames waiting, as LightShaper's decision thread sets it (§3.1): the
-/// lowest with none, the highest with `full` or more, and evenly in between.
+/// A rate that follows the number of waiting frames, like LightShaper's decision thread (§3.1): the lowest rate with
+/// none, the highest with `full` or more, linear in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FollowDepth {
-    /// The rate when nothing waits, and when `full` frames do.
+    /// The rates with no waiting frame and with `full` waiting frames.
     pub rates: (Rate, Rate),
-    /// Frames from which on the rate is the highest.
+    /// Queue depth from which on the rate is the highest.
     pub full: u64,
 }
 
 const EXAMPLE: &str = "follow-depth 1Gbps..9Gbps over 1000 frames";
-/// The most frames that may make the rate the highest: with them and a frame of 64 KiB the time after it is exact.
+/// Limit on `full`, at which the time after a frame of 64 KiB is still exact.
 const MOST: u64 = 1 << 26;
-/// Frames that make the rate the highest, if that is not said.
+/// The default of `full`.
 const FULL: u64 = 1_000;
 
 impl FollowDepth {
-    /// The word that names it.
+    /// The word that selects it.
     pub const NAME: &'static str = "follow-depth";
 
-    /// Whether both rates can be had on `line`.
+    /// Checks that `line` can carry both rates.
     ///
     /// # Errors
-    /// When one is above the line rate, or a share of a line that is not there.
+    /// A rate above the line rate, or a share of a line rate that is unknown.
     pub fn check(&self, line: Option<Line>) -> Result<(), Impossible> {
         super::fits(self.rates.0, line)?;
         super::fits(self.rates.1, line)
@@ -37,7 +37,7 @@ impl FollowDepth {
 impl FromStr for FollowDepth {
     type Err = ParseError;
 
-    /// Reads `follow-depth LOW..HIGH [wire|ip] [over N frames]`.
+    /// Parses `follow-depth LOW..HIGH [wire|ip] [over N frames]`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let wrong = || ParseError::new(format!("'{text}' follows no depth"), format!("write {EXAMPLE}"));
         let mut words: Vec<&str> = text.split_whitespace().collect();
@@ -79,29 +79,29 @@ impl FromStr for FollowDepth {
 impl fmt::Display for FollowDepth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let low = self.rates.0.to_string();
-        // The layer is said once, behind both.
+        // The layer is written once, after both rates.
         let low = low.split_whitespace().next().unwrap_or_default();
         write!(f, "{} {low}..{} over {} frames", Self::NAME, self.rates.1, self.full)
     }
 }
 
-/// Departures at a rate that follows the depth: the time after each frame is set by how many wait when it
-/// departs. Rounded to a picosecond, with the rest carried.
+/// Departures at a rate that follows the queue depth. The depth at the departure of a frame sets the time until the
+/// next. Rounded to a picosecond, with the remainder carried.
 #[derive(Clone, Debug)]
 pub struct DepthSchedule {
     follow: FollowDepth,
-    /// Thousandths of what is counted, per second.
+    /// Thousandths of the counted unit per second.
     low: u128,
     high: u128,
     waiting: u64,
-    /// When the last frame was due, and what of it counts.
+    /// When the last frame was due, and how much of it counts.
     last: Option<(Time, u128)>,
-    /// Parts of a picosecond, of 2³² each.
+    /// Remainder in 2⁻³² ps.
     carry: u128,
 }
 
 impl DepthSchedule {
-    /// The schedule on `line`, if the output has one.
+    /// The schedule on the output's `line`, if it has one.
     #[must_use]
     pub fn new(follow: FollowDepth, line: Option<Line>) -> Self {
         let millis = |rate: Rate| match rate {
@@ -116,13 +116,13 @@ impl DepthSchedule {
         DepthSchedule { follow, low, high, waiting: 0, last: None, carry: 0 }
     }
 
-    /// What the time after a frame is, in 2⁻³² ps.
+    /// The time after a frame, in 2⁻³² ps.
     fn after(&self, amount: u128) -> u128 {
         let full = u128::from(self.follow.full);
         let rate = self.low * full + (self.high - self.low) * u128::from(self.waiting).min(full);
-        // Thousandths times ps per second, times `full` as in the rate.
+        // In thousandths × ps per second × `full`, as the rate.
         let units = amount * 1_000 * u128::from(PS_PER_S) * full;
-        // A record of a capture may claim a frame so long that a part of a picosecond is nothing to it.
+        // A capture record may claim a frame so long that fractions of a picosecond do not matter.
         if units.leading_zeros() >= 32 { (units << 32) / rate } else { (units / rate) << 32 }
     }
 }
@@ -172,12 +172,12 @@ mod tests {
     use units::{BitRate, FrameLen};
 
     #[test]
-    fn the_rate_goes_evenly_with_what_waits() {
+    fn rate_is_linear_in_the_queue_depth() {
         let follow: FollowDepth = "follow-depth 100Mbps..900Mbps over 80 frames".parse().expect("good");
         let mut schedule = DepthSchedule::new(follow, None);
         let lengths = Lengths { frame: FrameLen::new(1_000), packet: 982 };
         let mut last = schedule.depart(Time::ZERO, &lengths).at;
-        // 1000 B are 80 us at 100 Mbit/s.
+        // 1000 B take 80 µs at 100 Mbit/s.
         for (waiting, ns) in [(0, 80_000), (10, 40_000), (30, 20_000), (80, 8_888), (5_000, 8_889), (0, 80_000)] {
             schedule.waiting(waiting);
             let at = schedule.depart(Time::ZERO, &lengths).at;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_queue_and_frame_lose_no_bits() {
+    fn longest_queue_and_frame_do_not_overflow() {
         let follow: FollowDepth = format!("follow-depth 1Mbps..2Mbps over {MOST} frames").parse().expect("good");
         let mut schedule = DepthSchedule::new(follow, None);
         let lengths = Lengths { frame: FrameLen::new(1 << 16), packet: 1_500 };
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_claims_4_gib_takes_as_long() {
+    fn schedules_a_record_that_claims_4_gib() {
         let follow: FollowDepth = format!("follow-depth 1Mbps..2Mbps over {MOST} frames").parse().expect("good");
         let mut schedule = DepthSchedule::new(follow, None);
         let lengths = Lengths { frame: FrameLen::new(u32::MAX - 20), packet: 1_500 };
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn texts() {
+    fn parses_and_prints_follow_depth() {
         for text in ["follow-depth 1Gbps..9Gbps wire over 64 frames", "follow-depth 10%..90% over 1000 frames"] {
             assert_eq!(text.parse::<FollowDepth>().expect(text).to_string(), text);
         }

@@ -1,8 +1,8 @@
-//! Schedules say *when* a frame departs, never how.
+//! Schedules decide *when* a frame departs, not how.
 //!
-//! All of them are absolute: the next due instant follows from the one before it, not from when the
-//! frame really left, so that a late departure shifts none of the others. A schedule that finds no
-//! frame ready when one is due is *starved*: it starts anew at the next arrival.
+//! All schedules are absolute: each due time follows from the one before, not from when the frame really left, so a
+//! late departure does not delay the others. A schedule with a due departure but no ready frame is *starved*: it
+//! restarts at the next arrival.
 //!
 //! Laws of gaps are in [`laws`], waveforms in [`waves`].
 
@@ -24,57 +24,55 @@ use std::path::Path;
 use std::sync::Arc;
 use units::{BitRate, FrameLen, FrameRate, Layer, ParseError, Rate, Share, Span, Time};
 
-/// The lengths of a frame that schedules count by.
+/// The lengths of a frame that schedules count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// The frame with FCS.
+    /// Length of the frame with FCS.
     pub frame: FrameLen,
-    /// Bytes of the IP packet inside; the frame's payload where there is no IP packet.
+    /// Length of the IP packet in bytes; of the frame's payload if there is no IP packet.
     pub packet: u32,
 }
 
 /// When a frame is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// The instant asked for; never before the frame was ready.
+    /// The target instant; never before the frame was ready.
     pub at: Time,
-    /// A frame was due earlier, but none was ready.
+    /// An earlier departure was due while no frame was ready.
     pub starved: bool,
 }
 
-/// Gives each frame, in order, the instant at which it should depart.
+/// Assigns each frame, in order, its departure time.
 pub trait Schedule: Send {
-    /// When a frame that became ready at `ready` should depart.
+    /// The departure of a frame that became ready at `ready`.
     fn depart(&mut self, ready: Time, lengths: &Lengths) -> Due;
 
-    /// As [`depart`](Schedule::depart), for frames of these lengths that follow each other and are all ready
-    /// at `ready`; only for schedules that do not count packets. Appends when each is due.
-    // Given here, it is compiled for each schedule: one call by table for many frames.
+    /// As [`depart`](Schedule::depart), for consecutive frames of these lengths that are all ready at `ready`. Only for
+    /// schedules that do not count packets. Appends the departures to `dues`.
+    // A provided method is compiled per schedule: one virtual call for many frames.
     fn depart_all(&mut self, ready: Time, frames: &[FrameLen], dues: &mut Vec<Due>) {
         dues.extend(frames.iter().map(|frame| self.depart(ready, &Lengths { frame: *frame, packet: 0 })));
     }
 
-    /// What comes from now on comes `late` later: a late departure is not to be made good.
+    /// Moves all future departures `late` later, because a late departure is forgiven.
     fn forgive(&mut self, late: Span);
 
-    /// True if the schedule reads [`Lengths::packet`], so that others need not look into frames.
+    /// True if the schedule reads [`Lengths::packet`]. Otherwise callers need not parse frames.
     fn counts_packets(&self) -> bool {
         false
     }
 
-    /// True once a frame was told that it will never depart ([`Time::MAX`]), since nothing is asked any
-    /// more.
+    /// True once a frame got a departure that never comes ([`Time::MAX`]) because the schedule has ended.
     fn ended(&self) -> bool {
         false
     }
 
-    /// The share of a waveform's integral so far that no frame was there to use.
+    /// The share of a waveform's integral so far that went unused because no frame was ready.
     fn forfeited(&self) -> Option<f64> {
         None
     }
 
-    /// How much later the first departure should have been for none to be starved, by what was asked so
-    /// far; `None` where that cannot be told.
+    /// How much later the first departure should have been so that no departure so far was starved; `None` if unknown.
     fn short(&self) -> Option<Span> {
         None
     }
@@ -84,41 +82,42 @@ pub trait Schedule: Send {
         false
     }
 
-    /// True if the rate depends on how many frames wait.
+    /// True if the rate depends on the queue depth.
     fn watches_depth(&self) -> bool {
         false
     }
 
-    /// So many frames wait behind the one that departs now; told to those who watch the depth.
+    /// Reports the number of frames waiting behind the one that departs now. Called only if
+    /// [`watches_depth`](Schedule::watches_depth).
     fn waiting(&mut self, _frames: u64) {}
 
-    /// The law that gaps are drawn from, to judge them by.
+    /// The law of the gaps, as a reference for measurements.
     fn law(&self) -> Option<Arc<dyn measure::Reference>> {
         None
     }
 }
 
-/// What may be asked of departures.
+/// A target for departures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Ask {
-    /// Nothing: frames leave as soon as they can.
+    /// No target: frames leave as soon as possible.
     #[default]
     Nothing,
     /// A fixed inter-departure time.
     Gap(Span),
     /// A fixed time from the end of a frame to the start of the next.
     IdleGap(Span),
-    /// Gaps of a law.
+    /// Gaps drawn from a law.
     Law(Arc<GapLaw>),
     /// A constant rate.
     Rate(Rate),
-    /// A rate that changes with time.
+    /// A rate that varies over time.
     Wave(Arc<Wave>),
-    /// A rate that follows the number of frames waiting.
+    /// A rate that follows the queue depth.
     Depth(FollowDepth),
 }
 
-/// Where asks read the files that they name: the engine itself opens nothing.
+/// Reads the files that targets name. The engine itself opens no files.
 pub trait Files {
     /// The text of a file.
     ///
@@ -126,34 +125,34 @@ pub trait Files {
     /// The file cannot be read.
     fn text(&self, path: &Path) -> Result<String, ParseError>;
 
-    /// Looks whether frames can be read from a capture when the time comes.
+    /// Checks that frames can be read from a capture later.
     ///
     /// # Errors
-    /// The file cannot be read, or is no capture of packets.
+    /// The file cannot be read or is not a capture of packets.
     fn capture(&self, _path: &Path) -> Result<(), ParseError> {
         Ok(())
     }
 
-    /// The times between the records of a capture, in ps.
+    /// The gaps between the records of a capture, in ps.
     ///
     /// # Errors
-    /// The file cannot be read, or is no capture.
+    /// The file cannot be read or is not a capture.
     fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError>;
 
-    /// The bytes of a frame of a capture, without FCS; the first one is number 1.
+    /// The bytes of a frame of a capture, without FCS. Numbers start at 1.
     ///
     /// # Errors
-    /// The file cannot be read, is no capture, or has fewer frames.
+    /// The file cannot be read, is not a capture, or has fewer frames.
     fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError>;
 
-    /// What is to be told of memory that will be large and read at random, before it is used: a machine may have
-    /// larger pages for it. Nothing, unless there is something to tell.
+    /// A function to call with large, randomly accessed memory before its first use, for example to request larger
+    /// pages. `None` if there is nothing to do.
     fn memory(&self) -> Option<Advise> {
         None
     }
 }
 
-/// The same text in every file.
+/// Returns the same text for every file.
 #[cfg(test)]
 pub(crate) struct Text(pub(crate) &'static str);
 
@@ -172,11 +171,11 @@ impl Files for Text {
     }
 }
 
-/// The lines of a trace of Mahimahi (Netravali et al. 2015): each is a millisecond at which 1500 bytes may go, and
-/// after the last one the trace starts again.
+/// The lines of a Mahimahi trace (Netravali et al. 2015). Each line is a millisecond at which 1500 bytes may be sent;
+/// after the last one the trace restarts.
 ///
 /// # Errors
-/// A file that cannot be read or has no opportunities, or the line that is none.
+/// A file that cannot be read or has no opportunities, or the first invalid line.
 pub(crate) fn delivery_opportunities(files: &dyn Files, path: &Path) -> Result<Vec<u64>, ParseError> {
     const HOW: &str = "write a whole number of milliseconds on each line, in order, the last one above 0";
     const LONGEST: u64 = 86_400_000;
@@ -200,28 +199,28 @@ pub(crate) fn delivery_opportunities(files: &dyn Files, path: &Path) -> Result<V
     Ok(times)
 }
 
-/// Is told where large memory begins and ends; changes nothing that is in it.
+/// Receives the address range of large memory. Does not change its contents.
 pub type Advise = fn(std::ops::Range<*const u8>);
 
-/// What draws are keyed by and how many there will be.
+/// The key of random draws, and the number of frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw<'a> {
     /// Seed of the run.
     pub seed: u64,
-    /// Path of the pipeline within it.
+    /// Path of the pipeline in the run.
     pub path: &'a str,
-    /// Frames that will come, if that is known.
+    /// Number of frames, if known.
     pub frames: Option<u64>,
 }
 
-/// Why an ask cannot be had at all.
+/// Why a target is impossible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Impossible {
-    /// A share of line rate was asked where there is no line rate.
+    /// A share of line rate, but the line rate is unknown.
     NoLine,
-    /// More than the line carries was asked.
+    /// More than the line carries.
     AboveLine(BitRate),
-    /// A law that cannot be had.
+    /// An impossible law.
     Law(ParseError),
 }
 
@@ -238,10 +237,10 @@ impl fmt::Display for Impossible {
 }
 
 impl Ask {
-    /// The schedule that keeps this ask; `line` is that of the output, if it has a line rate.
+    /// The schedule for this target; `line` is that of the output, if it has a line rate.
     ///
     /// # Errors
-    /// As [`Ask::check`], or a law that cannot be had.
+    /// As [`Ask::check`], or an impossible law.
     pub fn schedule(&self, line: Option<Line>, draw: Draw<'_>) -> Result<Box<dyn Schedule>, Impossible> {
         self.check(line)?;
         Ok(match self {
@@ -259,10 +258,10 @@ impl Ask {
         })
     }
 
-    /// Whether the ask can be had on `line`.
+    /// Checks that `line` allows the target.
     ///
     /// # Errors
-    /// When the ask is above the line rate, or a share of a line rate that is not there.
+    /// A target above the line rate, or a share of an unknown line rate.
     pub fn check(&self, line: Option<Line>) -> Result<(), Impossible> {
         match self {
             Ask::Rate(rate) => fits(*rate, line),
@@ -272,10 +271,10 @@ impl Ask {
         }
     }
 
-    /// Reads the files that the ask names.
+    /// Reads the files that the target names.
     ///
     /// # Errors
-    /// A file that cannot be read, or does not hold what it should, with its line.
+    /// A file that cannot be read or has invalid content, with its line.
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         match self {
             Ask::Law(law) => Arc::make_mut(law).load(files),
@@ -284,7 +283,7 @@ impl Ask {
         }
     }
 
-    /// The fixed gap asked for from start to start, if one is.
+    /// The fixed gap from start to start, if that is the target.
     #[must_use]
     pub fn fixed_gap(&self) -> Option<Span> {
         match self {
@@ -294,7 +293,7 @@ impl Ask {
     }
 }
 
-/// Whether a rate can be had on `line`.
+/// Checks that `line` can carry a rate.
 fn fits(rate: Rate, line: Option<Line>) -> Result<(), Impossible> {
     match (rate, line.map(|line| line.rate())) {
         (Rate::Line(_), None) => Err(Impossible::NoLine),
@@ -304,19 +303,19 @@ fn fits(rate: Rate, line: Option<Line>) -> Result<(), Impossible> {
     }
 }
 
-/// Even the smallest frames at this rate are more than the line carries.
+/// True if even the smallest frames at this rate exceed the line.
 fn floods(rate: FrameRate, line: BitRate) -> bool {
     let bits = u128::from(units::WireLen::MIN.bytes()) * 8;
     u128::from(rate.millis()) * bits > u128::from(line.bps()) * 1_000
 }
 
-/// When a frame that starts at `at` ends on a line: with its FCS, before the gap that Ethernet keeps.
-/// Where there is no line a frame takes no time.
+/// The end of a frame that starts at `at`: after its FCS, before the inter-frame gap. Without a line, a frame takes no
+/// time.
 fn wire_end(at: Time, line: Option<Line>, lengths: &Lengths) -> Time {
     line.map_or(at, |line| at + line.span(lengths.frame.with_preamble().into()))
 }
 
-/// The schedule of those who ask nothing.
+/// The schedule without a target.
 pub(crate) struct AsReady;
 
 impl Schedule for AsReady {
@@ -331,7 +330,7 @@ impl Schedule for AsReady {
     fn forgive(&mut self, _: Span) {}
 }
 
-/// A share of line rate leaves the wire busy for that share of the time.
+/// A share of line rate keeps the line busy for that share of the time.
 fn wire_share(share: Share, line: BitRate) -> (u128, u128) {
     let units = u128::from(Share::ONE.ppb());
     (units, u128::from(line.bps()) * u128::from(share.ppb()))
@@ -342,7 +341,7 @@ fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// What a layer counts of a frame, in bytes.
+/// Bytes of a frame that a layer counts.
 fn counted(layer: Layer, lengths: &Lengths) -> u32 {
     match layer {
         Layer::Frame => lengths.frame.bytes(),
@@ -356,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asks_above_the_line_are_refused() {
+    fn refuses_targets_above_the_line_rate() {
         let line = Some(Line::new(BitRate::from_gbps(10)));
         let ask = |text: &str| Ask::Rate(text.parse().expect("a rate"));
         let draw = Draw { seed: 1, path: "test", frames: None };

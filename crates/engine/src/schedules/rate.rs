@@ -1,10 +1,10 @@
 use super::{Due, Lengths, Schedule, counted, gcd, wire_share};
 use units::{BitRate, FrameRate, Layer, PS_PER_S, Share, Span, Time};
 
-/// A constant rate: each frame departs when the rate would have carried all frames before it.
+/// A constant rate: each frame departs when the rate has carried all frames before it.
 ///
-/// The time of a frame is `amount × numerator / denominator` picoseconds, a rational that is seldom
-/// whole. The remainder is carried, so that departure k is the exact sum rounded down once.
+/// A frame takes `amount × numerator / denominator` picoseconds, which is rarely a whole number. The remainder is
+/// carried, so departure k is the exact sum, rounded down once.
 #[derive(Clone, Debug)]
 pub struct ConstantRate {
     amount: Amount,
@@ -15,7 +15,7 @@ pub struct ConstantRate {
     short: Span,
 }
 
-/// What a rate counts.
+/// What the rate counts.
 #[derive(Clone, Copy, Debug)]
 enum Amount {
     Bytes(Layer),
@@ -23,19 +23,19 @@ enum Amount {
 }
 
 impl ConstantRate {
-    /// So many bits per second of one layer.
+    /// A rate in bit/s of one layer.
     #[must_use]
     pub fn bits(rate: BitRate, layer: Layer) -> Self {
         Self::new(Amount::Bytes(layer), 8 * u128::from(PS_PER_S), rate.bps().into())
     }
 
-    /// So many frames per second.
+    /// A rate in frames per second.
     #[must_use]
     pub fn frames(rate: FrameRate) -> Self {
         Self::new(Amount::Frames, 1_000 * u128::from(PS_PER_S), rate.millis().into())
     }
 
-    /// A share of the time of a line, preamble and gap included.
+    /// A share of line rate, including preamble and inter-frame gap.
     #[must_use]
     pub fn share(share: Share, line: BitRate) -> Self {
         let (numerator, denominator) = wire_share(share, line);
@@ -43,7 +43,7 @@ impl ConstantRate {
     }
 
     fn new(amount: Amount, numerator: u128, denominator: u128) -> Self {
-        // In lowest terms the products below stay within 64 bits for all usual rates, where division is fast.
+        // In lowest terms, the products below fit 64 bits at all usual rates, so division is fast.
         let divisor = gcd(numerator, denominator);
         ConstantRate {
             amount,
@@ -72,7 +72,7 @@ impl Schedule for ConstantRate {
         let product = u128::from(amount) * self.numerator + self.remainder;
         let (span, remainder) = match (u64::try_from(product), u64::try_from(self.denominator)) {
             (Ok(product), Ok(denominator)) => (product / denominator, u128::from(product % denominator)),
-            // A share of next to nothing: longer than there is time.
+            // A tiny share: the frame takes longer than all representable time.
             _ => (u64::try_from(product / self.denominator).unwrap_or(u64::MAX), product % self.denominator),
         };
         self.remainder = remainder;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_count_what_they_say() {
+    fn layers_count_their_bytes() {
         let gap = |mut schedule: ConstantRate| {
             schedule.depart(Time::ZERO, &lengths(64));
             schedule.depart(Time::ZERO, &lengths(64)).at.as_ps()
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longer_than_time_never_departs() {
+    fn frame_that_takes_longer_than_time_never_departs() {
         // A billionth of 100 kbit/s: 1 538 B take 3.9 years.
         let mut schedule = ConstantRate::share(Share::from_ppb(1), BitRate::from_bps(100_000));
         assert_eq!(schedule.depart(Time::ZERO, &lengths(1_518)).at, Time::ZERO);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn no_drift_after_two_to_the_33_frames() {
-        // 3.7 Gbit/s of 64 B frames is 138.378… ps a byte time. Start high, as if 2³³ had gone.
+        // 3.7 Gbit/s: 2 162.162… ps per byte. Starts as if 2³³ frames had left.
         let mut schedule = ConstantRate::bits(BitRate::from_bps(3_700_000_000), Layer::Frame);
         let gone: u128 = 1 << 33;
         let exact = |frames: u128| (frames * 64 * 8 * u128::from(PS_PER_S) / 3_700_000_000) as u64;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// Departure n is the exact rational sum, rounded down, for any rate and lengths.
+        /// Departure n is the exact rational sum, rounded down, for all rates and lengths.
         #[test]
         fn departures_are_exact(bps in 1_000_u64..400_000_000_000, sizes in prop::collection::vec(64_u32..9216, 1..200)) {
             let mut schedule = ConstantRate::bits(BitRate::from_bps(bps), Layer::Frame);

@@ -1,4 +1,4 @@
-//! Rates that are given to users while frames pass.
+//! Changes users' rates while frames pass.
 
 use super::{PINNED, Room, Users};
 use crate::meters::gcra::{SIDE, VACANT, Word};
@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 use units::Time;
 
 impl Users {
-    /// Gives users their rates: at once, under traffic, and each keeps what it owes. Users that had a rate of
-    /// their own and are not in `rates` get the default one; without one they go, as unknown as any other.
+    /// Sets users' rates at once, under traffic. Each user keeps its debt. Users with an earlier configured rate that
+    /// are not in `rates` return to the default; if there is none, they are removed.
     ///
     /// # Errors
-    /// There is no room for so many users, or rates have changed too often: all keep the rates that they have.
+    /// The table has no room for these users, or rates changed too often: no rate changes. If only the rows of the
+    /// index are crowded, part of the rates may have changed.
     pub fn give(&self, rates: &Rates) -> Result<(), String> {
         let users = rates.users();
         let at = Moment::of(Time::from_ps(self.latest.load(Ordering::Relaxed)));
@@ -31,7 +32,7 @@ impl Users {
         };
         if !fits(&room, &known) {
             self.sweep(&mut room, self.capacity(), at.time());
-            // Some of the idle may be among those who are given a rate.
+            // The sweep may have evicted users of `rates`.
             known = find();
         }
         if !fits(&room, &known) {
@@ -43,7 +44,7 @@ impl Users {
         for number in leaving {
             match room.default {
                 Some(name) => self.change(number, name, &at),
-                // Whatever is charged meanwhile: a worker that comes late finds that the user is gone.
+                // Charges may go on meanwhile: a late worker finds that the user has left.
                 None => {
                     self.slots[number as usize].word.swap(VACANT, Ordering::AcqRel);
                     self.vacated(number);
@@ -78,12 +79,12 @@ impl Users {
             let (Some(old), Some(new)) = (self.bucket(slot, word), self.bucket(slot, word ^ SIDE)) else { return };
             let owed = (word & !SIDE).saturating_sub(old.clock(at));
             let mut full = new.clock(at).saturating_add(new.convert(old, owed));
-            // Frames that wait keep their departures, and those that come now leave behind the last of them.
+            // Waiting frames keep their departures, and frames that arrive now depart after the last of them.
             let last = (word & !SIDE).saturating_sub(old.depth());
             if last > old.clock(at) {
                 full = full.max(new.clock(&Moment::of(old.when(last))) + new.depth());
             }
-            // What would take more than a year is owed for ever; no debt looks like a vacant slot.
+            // A debt of more than a year is capped, so that no debt looks like a vacant slot.
             let full = full.min(SIDE - 2);
             let next = (word & SIDE ^ SIDE) | full;
             match slot.word.replace(word, next) {

@@ -10,14 +10,14 @@ fn at(ms: u64) -> Moment {
     Moment::of(Time::ZERO + Span::from_ms(ms))
 }
 
-// What is promised.
+// The documented bound.
 const _: () = assert!(Users::BYTES_PER_USER <= 64);
 
 #[test]
-fn it_takes_as_many_as_it_says_and_finds_each() {
+fn holds_its_capacity_and_finds_every_user() {
     for capacity in [1, 7, 20_481, 200_000] {
         let users = Users::new(capacity, Span::from_ms(1_000), Some(bucket(1_000_000)), 3);
-        // Addresses in a row, as they come in practice.
+        // Consecutive addresses, as in practice.
         let key = |i: usize| Key::new(0, 0xffff_c0a8_0000 + i as u64);
         let slots: Vec<u32> = (0..capacity).map(|i| users.find_or_add(key(i), &at(0)).expect("room for all")).collect();
         assert_eq!(users.find_or_add(key(capacity), &at(0)), Err(Full::NoRoom));
@@ -27,14 +27,14 @@ fn it_takes_as_many_as_it_says_and_finds_each() {
 }
 
 #[test]
-fn idle_users_make_room_and_busy_ones_do_not() {
+fn evicts_idle_users_and_keeps_busy_ones() {
     let users = Users::new(4, Span::from_ms(100), Some(bucket(1_000_000)), 1);
     let key = |i: u64| Key::new(1, i);
     for i in 0..4 {
         let slot = users.find_or_add(key(i), &at(0)).expect("room");
         assert_eq!(Gcra.charge(&users, 0, slot, key(i), &at(0), 8_000), Answer::Conforms);
     }
-    // 1 000 B at 1 Mbit/s are made good after 8 ms, and idle 100 ms later.
+    // At 1 Mbit/s, 1 000 B refill within 8 ms, and the user is idle 100 ms later.
     assert_eq!(users.find_or_add(key(9), &at(107)), Err(Full::NoRoom));
     let busy = users.find(key(2)).expect("there");
     assert_eq!(Gcra.charge(&users, 0, busy, key(2), &at(50), 8_000), Answer::Conforms);
@@ -46,7 +46,7 @@ fn idle_users_make_room_and_busy_ones_do_not() {
 }
 
 #[test]
-fn whoever_looks_at_a_slot_that_changed_hands_is_told() {
+fn stale_slot_of_an_evicted_user_reports_gone() {
     let users = Users::new(1, Span::from_ms(10), Some(bucket(1_000_000)), 1);
     let (old, new) = (Key::new(0, 1), Key::new(0, 2));
     let slot = users.find_or_add(old, &at(0)).expect("room");
@@ -57,7 +57,7 @@ fn whoever_looks_at_a_slot_that_changed_hands_is_told() {
 }
 
 #[test]
-fn rates_change_and_what_is_owed_stays() {
+fn rate_changes_keep_debts() {
     let users = Users::new(8, Span::from_ms(100), Some(bucket(1_000_000)), 1);
     let key = KeyKind::DstIp.parse("10.0.0.1").expect("an address");
     let slot = users.find_or_add(key, &at(0)).expect("room");
@@ -77,7 +77,7 @@ fn rates_change_and_what_is_owed_stays() {
 }
 
 #[test]
-fn a_debt_of_the_fastest_rate_is_not_forgotten_at_the_slowest() {
+fn keeps_a_debt_from_the_fastest_to_the_slowest_rate() {
     let text = |rate: &str| Rates::parse(KeyKind::DstIp, &format!("10.0.0.1 {rate} burst 3000B\n"), &|_| 3_000);
     let fast = Bucket::new(BitRate::from_gbps(400), 1 << 29).expect("a bucket");
     for turns in [0, 1] {
@@ -100,7 +100,7 @@ fn a_debt_of_the_fastest_rate_is_not_forgotten_at_the_slowest() {
 }
 
 #[test]
-fn given_users_stay_and_others_may_be_refused() {
+fn keeps_configured_users_and_refuses_others_without_default() {
     let rates = Rates::parse(KeyKind::DstIp, "10.0.0.1 8Mbps\n10.0.0.2 1Mbps\n", &|_| 3_000).expect("rates");
     let users = Users::new(2, Span::from_ms(1), None, 1);
     users.give(&rates).expect("room");
@@ -116,14 +116,14 @@ fn given_users_stay_and_others_may_be_refused() {
     assert!(more.expect_err("too many").contains("no room for 3 users in a table of 2"));
     let rates = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(rate);
     assert_eq!(rates, [Some(8_000_000), Some(1_000_000), None], "all or none");
-    // Who goes makes room.
+    // Users that leave make room.
     users.give(&parse("10.0.0.3 3Mbps\n10.0.0.2 2Mbps")).expect("room for two");
     let rates = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(rate);
     assert_eq!(rates, [None, Some(2_000_000), Some(3_000_000)]);
 }
 
 #[test]
-fn idle_users_make_room_for_given_ones_and_may_be_among_them() {
+fn configured_users_replace_idle_ones() {
     let users = Users::new(2, Span::from_us(1), Some(bucket(1_000_000)), 1);
     let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|user| KeyKind::DstIp.parse(user).expect("an address"));
     users.find_or_add(a, &at(1)).expect("room");
@@ -137,7 +137,7 @@ fn idle_users_make_room_for_given_ones_and_may_be_among_them() {
 }
 
 #[test]
-fn who_is_no_longer_given_a_rate_goes_where_there_is_none_for_others() {
+fn removes_unconfigured_users_without_a_default_rate() {
     let parse = |text: &str| Rates::parse(KeyKind::DstIp, text, &|_| 3_000).expect("rates");
     let users = Users::new(2, Span::from_ms(60_000), None, 1);
     users.give(&parse("10.0.0.1 8Mbps\n10.0.0.2 1Mbps\n")).expect("room");
@@ -149,14 +149,14 @@ fn who_is_no_longer_given_a_rate_goes_where_there_is_none_for_others() {
     assert_eq!(Gcra.charge(&users, 0, slot, gone, &at(1), 800), Answer::Gone, "though it was looked up before");
     assert_eq!(users.find_or_add(gone, &at(1)), Err(Full::Unknown));
     assert!(users.find(kept).is_some());
-    // There is room for another one, and for itself again.
+    // There is room for another user, which takes the freed slot.
     users.give(&parse("10.0.0.1 8Mbps\n10.0.0.3 1Mbps")).expect("room");
     assert_eq!(users.find(new), Some(slot));
     assert_eq!(users.all().count(), 2);
 }
 
 #[test]
-fn users_come_and_go_on_two_threads_while_rates_change() {
+fn two_threads_add_and_evict_users_during_rate_changes() {
     let users = Users::new(64, Span::from_us(50), Some(bucket(1_000_000_000)), 1);
     let text: String = (0..16).map(|i| format!("10.0.0.{i} 2Gbps\n")).collect();
     let rates = Rates::parse(KeyKind::DstIp, &text, &|_| 3_000).expect("rates");

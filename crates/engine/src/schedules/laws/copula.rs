@@ -1,11 +1,11 @@
-//! Correlated gaps of any law: normal values of a first-order chain, zₜ = ρ·zₜ₋₁ + √(1 − ρ²)·εₜ, turned
-//! into gaps by Φ and the law's quantile. The marginal stays that of the law; ρ is solved so that
-//! Pearson's correlation of neighbouring gaps is the one asked.
+//! Correlated gaps of any law. A first-order chain of normal values, zₜ = ρ·zₜ₋₁ + √(1 − ρ²)·εₜ, is turned into gaps by
+//! Φ and the quantile of the law. The marginal distribution stays that of the law, and ρ is solved so that Pearson's
+//! correlation of neighbouring gaps is the asked one.
 //!
-//! With the gap as a series of normalised Hermite polynomials of z, of coefficients hₖ, that
-//! correlation is Σ hₖ²·ρᵏ ÷ Σ hₖ² over k ≥ 1 (Mehler's formula). Of a law that is smooth the first
-//! orders are all of it. One with steps, as single values or many gaps at an edge make them, has hₖ² that
-//! fall as slowly as k^(−3⁄2): what is beyond the orders that are computed counts as such a tail.
+//! Write the gap as a series of normalised Hermite polynomials of z with coefficients hₖ. The correlation is then Σ
+//! hₖ²·ρᵏ ÷ Σ hₖ² over k ≥ 1 (Mehler's formula). For a smooth law the first orders suffice. For a law with steps, from
+//! single values or many gaps at an edge, hₖ² falls only as k^(−3⁄2), so the remaining orders are approximated by such
+//! a tail.
 
 use super::Placed;
 use super::sampler::{CERTIFIED, Lines, Sampler};
@@ -15,14 +15,14 @@ use units::ParseError;
 
 /// Polynomials of the series that are computed.
 const ORDERS: usize = 1_000;
-/// Half the range of z over which is integrated, and its steps.
+/// Half the integration range in z, and the number of steps.
 const REACH: f64 = 9.0;
 const STEPS: i32 = 3_600;
 
-/// The coefficient ρ with which neighbouring gaps of `law` have this correlation.
+/// The coefficient ρ that gives neighbouring gaps of `law` this correlation.
 pub(super) fn persistence(law: &Placed, correlation: f64) -> Result<f64, ParseError> {
     let step = 2.0 * REACH / f64::from(STEPS);
-    // The middles of steps, so that a law that jumps at its median does so between two of them.
+    // Evaluates at the middle of each step, so that a jump at the law's median falls between two steps.
     let values: Vec<(f64, f64, f64)> = (0..STEPS)
         .map(|i| {
             let z = -REACH + (f64::from(i) + 0.5) * step;
@@ -30,7 +30,7 @@ pub(super) fn persistence(law: &Placed, correlation: f64) -> Result<f64, ParseEr
             (z, weight, law.quantile(normal_cdf(z)))
         })
         .collect();
-    // Quantiles do not fall: where the ends are alike, all are.
+    // Quantiles are monotonic: equal ends mean that all gaps are equal.
     if values[values.len() - 1].2 <= values[0].2 {
         return Err(ParseError::new("a law whose gaps are all alike has no correlation", "leave corr out"));
     }
@@ -55,7 +55,7 @@ pub(super) fn persistence(law: &Placed, correlation: f64) -> Result<f64, ParseEr
         .zip(values.iter().rev())
         .map(|((_, weight, value), (_, _, mirror))| weight * (value - mean) * (mirror - mean) / variance)
         .sum();
-    // What is left of the variance, and of the mirrored correlation: the tail is all there at ρ = ±1.
+    // The remaining variance and mirrored correlation, which the tail supplies in full at ρ = ±1.
     let rest = (1.0 - squares.iter().sum::<f64>()).max(0.0);
     let rest_mirrored = mirrored - squares.iter().rev().fold(0.0, |sum, square| -(sum + square));
     let of = |rho: f64| {
@@ -79,7 +79,7 @@ pub(super) fn persistence(law: &Placed, correlation: f64) -> Result<f64, ParseEr
 /// Σ k^(−3⁄2)·ρᵏ ÷ Σ k^(−3⁄2) over the orders that are not computed, as integrals over k.
 fn tail(rho: f64) -> f64 {
     let decay = -libm::log(rho) * ORDERS as f64;
-    // Less than anything that counts; the difference below would be of numbers that are alike.
+    // Negligible, and the difference below would cancel.
     if decay > 50.0 {
         return 0.0;
     }
@@ -90,7 +90,7 @@ fn tail(rho: f64) -> f64 {
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     random: Random,
-    /// The standard normal law, as a table.
+    /// The standard normal law as a table.
     normal: Lines,
     rho: f64,
     fresh: f64,
@@ -101,7 +101,7 @@ impl Chain {
     pub(super) fn new(rho: f64, random: Random) -> Self {
         let normal = Lines::new(&normal_quantile, &normal_cdf, (f64::NEG_INFINITY, f64::INFINITY), 7);
         let mut chain = Chain { random, normal, rho, fresh: libm::sqrt(1.0 - rho * rho), last: 0.0 };
-        // As if it had always run.
+        // Starts in the stationary state.
         chain.last = chain.draw();
         chain
     }
@@ -122,18 +122,18 @@ impl Chain {
 /// Turns standard normal values into gaps of a law.
 #[derive(Clone, Debug)]
 pub(super) enum Transfer {
-    /// Straight lines over even steps of z, so many in 1: value and rise of each.
+    /// Linear pieces over equal steps of z, `steps` per unit: value and slope of each.
     Lines { law: Box<Placed>, limits: (f64, f64), steps: f64, cells: Vec<(f64, f64)> },
-    /// By the law's own sampler, through the normal distribution function.
+    /// The sampler of the law, applied to the normal distribution function.
     Sampled(Sampler),
 }
 
 impl Transfer {
-    /// Half the range of z that is tabulated.
+    /// Half the tabulated range of z.
     const REACH: i32 = 8;
 
     pub(super) fn new(law: &Placed, sampler: Sampler) -> Self {
-        // Small tables stay in the caches of a processor: no finer than is needed.
+        // Takes the smallest table that is precise enough, because small tables stay in the CPU caches.
         let finer = [64, 128, 256, 512].into_iter().map(|steps| (steps, Self::cells(law, steps)));
         match finer.filter(|_| !law.is_discrete()).find(|(_, (_, worst))| *worst <= CERTIFIED) {
             Some((steps, (cells, _))) => {
@@ -143,7 +143,7 @@ impl Transfer {
         }
     }
 
-    /// The lines, and how far they are off at the most, as a probability.
+    /// The linear pieces and their largest error, as a probability.
     fn cells(law: &Placed, steps: i32) -> (Vec<(f64, f64)>, f64) {
         let place = |i: i32| f64::from(i) / f64::from(steps);
         let value = |z: f64| law.before_limits(normal_cdf(z));
@@ -173,7 +173,7 @@ impl Transfer {
             Transfer::Lines { law, limits, steps, cells } => {
                 let place = (z + f64::from(Self::REACH)) * steps;
                 let index = place as i64;
-                // Beyond the table once in 10¹⁵ draws; a negative number is beyond, too.
+                // Outside the table once in 10¹⁵ draws. The cast maps negative numbers outside, too.
                 match cells.get(index.cast_unsigned() as usize) {
                     Some((from, rise)) => (from + rise * (place - index as f64)).clamp(limits.0, limits.1),
                     None => law.quantile(normal_cdf(z)),
@@ -190,7 +190,7 @@ impl Transfer {
 /// 2⁶⁴
 pub(super) const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
-/// The middle of the interval that 64 bits stand for.
+/// The middle of the interval that 64 bits represent.
 pub(super) fn fraction(bits: u64) -> Probability {
     let middle = |bits: u64| (bits as f64 + 0.5) / TWO_64;
     Probability { below: middle(bits), above: middle(!bits) }

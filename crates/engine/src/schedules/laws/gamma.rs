@@ -6,9 +6,9 @@ use units::{ParseError, Span};
 /// The gamma law.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gamma {
-    /// Its shape.
+    /// Shape parameter.
     pub shape: f64,
-    /// Its scale: the mean is shape × scale. Without one it has to be placed.
+    /// Scale parameter; the mean is shape × scale. Without it the law needs a range, or a mean.
     pub scale: Option<Span>,
 }
 

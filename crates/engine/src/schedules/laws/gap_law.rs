@@ -3,45 +3,45 @@ use crate::schedules::Files;
 use std::fmt;
 use units::{ParseError, Share, Span};
 
-/// A law of gaps as it is asked: the distribution, where it lies, what is cut, how it is drawn.
+/// A law of gaps as asked: the distribution, its position in time, its cuts and the sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GapLaw {
     /// The distribution.
     pub law: Law,
-    /// The mean that it is shifted to.
+    /// Shifts the law to this mean.
     pub mean: Option<Span>,
-    /// The standard deviation that it is scaled to.
+    /// Scales the law to this standard deviation.
     pub sd: Option<Span>,
-    /// The range that it is mapped onto.
+    /// Maps the law onto this range.
     pub within: Option<(Span, Span)>,
-    /// What becomes of values outside of some range.
+    /// How to treat values outside a range.
     pub edges: Option<Edges>,
-    /// The share cut at each end where the law is mapped onto a range, and where the bins of a fit end.
+    /// The share cut at each end if the law is mapped onto a range, and the position of the outer bins of a fit.
     pub tail: Share,
     /// How values are drawn.
     pub sampling: Sampling,
     /// Pearson's correlation of each gap with the next one.
     pub correlation: Option<Correlation>,
-    /// The gap runs from the end of a frame (its FCS) to the start of the next, not from start to start.
+    /// Gaps run from the end of a frame (its FCS) to the start of the next, not from start to start.
     pub idle: bool,
 }
 
-/// What becomes of values outside of a range.
+/// How to treat values outside a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edges {
-    /// They are drawn again.
+    /// Draw them again.
     Clip(Span, Span),
-    /// They become the nearest value inside.
+    /// Replace them by the nearest value inside.
     Saturate(Span, Span),
 }
 
 /// How values are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampling {
-    /// Each one apart from all others.
+    /// Independently.
     #[default]
     Independent,
-    /// One from each of as many equally likely strata as there are gaps, in random order.
+    /// One per stratum, in random order, from as many equally likely strata as there are gaps.
     Stratified,
 }
 
@@ -50,21 +50,21 @@ pub enum Sampling {
 pub struct Correlation(i32);
 
 impl Correlation {
-    /// So many parts per billion.
+    /// A correlation from parts per billion.
     pub const fn of_share(share: Share) -> Self {
         Correlation(share.ppb().cast_signed())
     }
 
-    /// As a fraction.
+    /// The correlation as a fraction.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / f64::from(Share::ONE.ppb())
     }
 
-    /// Reads `25%` or `-25%`.
+    /// Parses `25%` or `-25%`.
     ///
     /// # Errors
-    /// No share.
+    /// Not a share.
     pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
         let (size, sign) = text.strip_prefix('-').map_or((text, 1), |size| (size, -1));
         let share: Share = size.parse()?;
@@ -78,17 +78,16 @@ impl fmt::Display for Correlation {
     }
 }
 
-/// The share that is cut at each end if nothing else is said: 1e-4.
+/// The default share that is cut at each end: 1e-4.
 const TAIL: Share = Share::from_ppb(100_000);
 
 impl GapLaw {
-    /// Reads a law as people write it; `None` if the first word names no law.
+    /// Parses a law; `None` if the first word names none.
     ///
-    /// A law whose table was not read yet is not checked for what depends on the values:
-    /// [`GapLaw::place`] does that.
+    /// Checks that depend on the values of a table happen only once it is read, in [`GapLaw::place`].
     ///
     /// # Errors
-    /// Words that mean nothing here, or a law that cannot be had.
+    /// Words outside the grammar, or an impossible law.
     pub fn parse(text: &str) -> Option<Result<Self, ParseError>> {
         let mut words = Words::of(text);
         let law = Law::parse(&mut words)?;
@@ -154,7 +153,7 @@ impl GapLaw {
         Ok(gap)
     }
 
-    /// Whether the law lies anywhere on the axis of time.
+    /// Checks that the law has a position in time.
     fn check_placing(&self) -> Result<(), ParseError> {
         let name = self.law.kind().name;
         let shape = self.law.shape();
@@ -173,16 +172,16 @@ impl GapLaw {
         }
     }
 
-    /// False as long as its table was not read.
+    /// False until its table was read.
     #[must_use]
     pub(crate) fn is_ready(&self) -> bool {
         !matches!(&self.law, Law::Table(table) if !table.is_read())
     }
 
-    /// Reads the table that the law needs, if it needs one, and checks what depends on its values.
+    /// Reads the law's table, if it has one, and checks what depends on its values.
     ///
     /// # Errors
-    /// A file that cannot be read or is no table, with its line; what [`GapLaw::place`] refuses.
+    /// The file cannot be read or is not a table, with the line; or an error of [`GapLaw::place`].
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         if let Law::Table(table) = &mut self.law {
             table.load(files)?;
@@ -194,8 +193,8 @@ impl GapLaw {
     /// The distribution of the gaps.
     ///
     /// # Errors
-    /// A law that cannot be had: a mean outside of its range, a range in which the law has nothing,
-    /// gaps below zero, a correlation that it does not reach.
+    /// An impossible law: a mean outside the range, a range that the law does not reach, negative gaps, or a
+    /// correlation that it cannot have.
     pub fn place(&self) -> Result<Placed, ParseError> {
         Placed::new(self)
     }

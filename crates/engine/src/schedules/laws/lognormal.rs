@@ -3,12 +3,12 @@ use measure::special::{normal_cdf, normal_quantile};
 use std::fmt;
 use units::{ParseError, Span};
 
-/// The lognormal law, by the mean and the deviation of the gaps themselves, not of their logarithm.
+/// The lognormal law, given by the mean and deviation of the gaps, not of their logarithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogNormal {
     /// The mean of the gaps.
     pub mean: Span,
-    /// Their standard deviation.
+    /// The standard deviation of the gaps.
     pub sd: Span,
 }
 
@@ -31,7 +31,7 @@ impl Grammar for LogNormal {
 }
 
 impl LogNormal {
-    /// Mean and deviation of the logarithm.
+    /// Mean and standard deviation of the logarithm.
     fn of_logarithm(&self) -> (f64, f64) {
         let (mean, sd) = (self.mean.as_ps() as f64, self.sd.as_ps() as f64);
         let ratio = sd / mean;

@@ -1,10 +1,10 @@
-//! Laws of gaps: from which distribution inter-departure times are drawn.
+//! Laws of gaps: the distributions of inter-departure times.
 //!
-//! A law is one file with its documentation, grammar and distribution functions, and one line in
-//! the list below. A [`GapLaw`] says where a law lies on the axis of time and how it is drawn from;
-//! its [`Placed`] law answers every question about the distribution of the gaps.
+//! A law is one file with its documentation, grammar and distribution functions, and one line in the list below. A
+//! [`GapLaw`] adds the position in time and the sampling; its [`Placed`] law answers every question about the
+//! distribution of the gaps.
 //!
-//! All arithmetic is that of [`measure::special`]: the same to the bit on every machine.
+//! All arithmetic uses [`measure::special`], which gives identical bits on every machine.
 
 mod copula;
 mod gap_law;
@@ -28,52 +28,52 @@ use std::fmt;
 use units::ParseError;
 pub(crate) use words::{Words, as_word};
 
-/// How a law is written. Implemented by each law.
+/// The grammar of a law. Each law implements it.
 trait Grammar: Shape + Sized {
     const KIND: Kind;
 
-    /// Reads its parameters, which follow the name.
+    /// Parses the parameters after the name.
     fn parse(words: &mut Words<'_>) -> Result<Self, ParseError>;
 }
 
-/// A distribution, in a unit of its own: picoseconds where its parameters are times.
+/// A distribution in its own unit: picoseconds if its parameters are times.
 trait Shape: fmt::Display {
     /// P(X ≤ x) and P(X > x).
     fn cdf(&self, x: f64) -> Probability;
 
-    /// P(X < x) and P(X ≥ x): another than [`Shape::cdf`] where single values have a probability.
+    /// P(X < x) and P(X ≥ x). Differs from [`Shape::cdf`] if single values have a probability.
     fn strictly(&self, x: f64) -> Probability {
         self.cdf(x)
     }
 
-    /// The least x of which P(X ≤ x) is at least that.
+    /// The smallest x with P(X ≤ x) at least `p`.
     fn quantile(&self, p: Probability) -> f64;
 
-    /// The mean and the standard deviation, where they exist.
+    /// The mean and standard deviation, if they exist.
     fn moments(&self) -> (Option<f64>, Option<f64>);
 
-    /// Its parameters are times, so that it lies on the axis of time without being placed.
+    /// True if the parameters are times, so that the law needs no placing.
     fn is_timed(&self) -> bool {
         false
     }
 
-    /// A mean alone places it: it starts at zero and is scaled.
+    /// True if a mean alone places the law: it starts at zero and is scaled.
     fn is_scaled_by_mean(&self) -> bool {
         false
     }
 
-    /// Its values are the integers from 0.
+    /// True if the values are the integers from 0.
     fn is_discrete(&self) -> bool {
         false
     }
 
-    /// Its quantile is about as fast as a look into a table.
+    /// True if the quantile is about as fast as a table lookup.
     fn is_fast(&self) -> bool {
         false
     }
 }
 
-/// From the list of laws: modules, the enum of distributions, its grammar and the kinds.
+/// Expands the list of laws to modules, the enum of distributions, its grammar and the kinds.
 macro_rules! laws {
     ($($module:ident :: $law:ident,)*) => {
         $(mod $module;)*
@@ -89,7 +89,7 @@ macro_rules! laws {
             /// Every kind of law.
             pub const KINDS: &'static [Kind] = &[$($law::KIND),*];
 
-            /// Reads a law's name and parameters; `None` if the first word names none.
+            /// Parses a law's name and parameters; `None` if the first word names none.
             fn parse(words: &mut Words<'_>) -> Option<Result<Self, ParseError>> {
                 $(if words.take($law::KIND.name) {
                     return Some($law::parse(words).map(Law::$law));
@@ -97,7 +97,7 @@ macro_rules! laws {
                 None
             }
 
-            /// What it is called, and how it is written.
+            /// The name and syntax.
             #[must_use]
             pub fn kind(&self) -> Kind {
                 match self {

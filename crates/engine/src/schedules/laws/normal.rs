@@ -3,7 +3,7 @@ use measure::special::{normal_cdf, normal_quantile};
 use std::fmt;
 use units::ParseError;
 
-/// The normal law; its mean and deviation come from where it is placed.
+/// The normal law. Placing it sets the mean and the deviation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Normal;
 

@@ -5,9 +5,9 @@ use units::{ParseError, Span};
 /// The Pareto law of the first kind: P(X > x) = (scale ÷ x)^shape from `scale` on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pareto {
-    /// How fast the tail falls; the mean exists above 1, the deviation above 2.
+    /// Tail exponent; the mean exists above 1, the deviation above 2.
     pub shape: f64,
-    /// The least value. Without one the law has to be placed.
+    /// The smallest value. Without it the law must be placed.
     pub scale: Option<Span>,
 }
 

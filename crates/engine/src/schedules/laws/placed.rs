@@ -3,11 +3,10 @@ use super::{Edges, GapLaw, Law};
 use measure::special::Probability;
 use units::{ParseError, Span};
 
-/// A law where it lies on the axis of time, cut as it was asked: the distribution of the gaps.
+/// A law at its position in time, with its cuts: the distribution of the gaps.
 ///
-/// A gap is shift + scale × X, with X of the law's own unit and within [`low`, `high`]; what is
-/// outside is drawn again. Values are picoseconds in f64, of 53 bits: exact up to 2.5 hours, and to
-/// a part in 10¹⁶ beyond.
+/// A gap is shift + scale × X, with X in the law's own unit and within [`low`, `high`]; values outside are drawn again.
+/// Values are picoseconds in f64 with 53 bits: exact up to 2.5 hours, and to a part in 10¹⁶ beyond.
 #[derive(Clone, Debug)]
 pub struct Placed {
     law: Law,
@@ -16,11 +15,11 @@ pub struct Placed {
     scale: f64,
     low: f64,
     high: f64,
-    /// The law below `low`, and up to `high`.
+    /// The law's probability up to `low` and up to `high`.
     from: Probability,
     to: Probability,
     mass: f64,
-    /// What values beyond these become.
+    /// Values beyond these are moved to them.
     limits: (f64, f64),
     saturates: bool,
     bins: (f64, f64),
@@ -29,12 +28,12 @@ pub struct Placed {
     strata: Option<u64>,
 }
 
-/// A law that has more than this below zero is refused; less is drawn again.
+/// A law with more than this probability below zero is refused; less is drawn again.
 const NEGATIVE: f64 = 1e-4;
-/// A range in which a law has less than this is refused.
+/// A range with less than this probability is refused.
 const LEAST_MASS: f64 = 1e-6;
 
-/// Where a law lies on the axis of time, and what of it is cut off.
+/// The position of a law in time, and its cuts.
 struct Place {
     shift: f64,
     scale: f64,
@@ -44,7 +43,7 @@ struct Place {
 }
 
 impl Place {
-    /// By a range, by a mean and a deviation, by a mean, or as the law's own unit has it.
+    /// The position as asked: by a range, by a mean and a deviation, by a mean, or in the law's own unit.
     fn asked(gap: &GapLaw) -> Result<Place, ParseError> {
         let shape = gap.law.shape();
         let (mean, deviation) = shape.moments();
@@ -87,7 +86,7 @@ impl Place {
         }
     }
 
-    /// What `edges` leave of it.
+    /// The position after the cuts of `edges`.
     fn cut(self, edges: Option<Edges>) -> Place {
         let Place { shift, scale, low, high, limits } = self;
         let within = |from, to| (limits.0.max(ps(from)), limits.1.min(ps(to)));
@@ -168,7 +167,7 @@ impl Placed {
         Ok(placed)
     }
 
-    /// `shift` + `scale` × X with X of a table, not standardised and not below zero, as netem has it.
+    /// `shift` + `scale` × X with X from a table, not standardised and never below zero, as in netem.
     pub(super) fn of_table(
         table: super::Table,
         shift: Span,
@@ -199,20 +198,20 @@ impl Placed {
         Ok(placed)
     }
 
-    /// The gap in ps that a share `p` of all gaps does not exceed.
+    /// The quantile in ps: a share `p` of all gaps is at most this long.
     #[must_use]
     pub fn quantile(&self, p: Probability) -> f64 {
         self.before_limits(p).clamp(self.limits.0, self.limits.1)
     }
 
-    /// The same before limits are applied: as smooth as the law.
+    /// The quantile before limits are applied, as smooth as the law.
     pub(super) fn before_limits(&self, p: Probability) -> f64 {
         let inner =
             Probability { below: self.from.below + p.below * self.mass, above: self.to.above + p.above * self.mass };
         self.shift + self.scale * self.law.shape().quantile(inner).clamp(self.low, self.high)
     }
 
-    /// What values beyond these become.
+    /// Values beyond these are moved to them.
     pub(super) fn limits(&self) -> (f64, f64) {
         self.limits
     }
@@ -241,7 +240,7 @@ impl Placed {
         }
     }
 
-    /// The law's own value of a gap. Those of laws with integer values are rounded to them.
+    /// The law's own value of a gap. Integer-valued laws round it.
     fn unplaced(&self, ps: f64) -> f64 {
         let x = (ps - self.shift) / self.scale;
         let nearest = libm::round(x);
@@ -254,7 +253,7 @@ impl Placed {
         Probability { below, above }
     }
 
-    /// True if the gaps are single values with probabilities of their own.
+    /// True if the gaps are discrete values.
     #[must_use]
     pub(crate) fn is_discrete(&self) -> bool {
         self.law.shape().is_discrete()
@@ -264,11 +263,11 @@ impl Placed {
         self.law.shape().is_fast()
     }
 
-    /// The single values of a discrete law, each with its probability.
+    /// The values of a discrete law with their probabilities.
     #[must_use]
     pub fn atoms(&self) -> Vec<(f64, f64)> {
         let shape = self.law.shape();
-        // Nobody draws what is less likely than 2⁻⁶⁵.
+        // Values with a probability below 2⁻⁶⁵ are never drawn.
         let last = shape.quantile(Probability::above(1e-20)).min(libm::floor(self.high + 1e-6));
         let mut k = libm::ceil(self.low.max(0.0) - 1e-6);
         let mut atoms: Vec<(f64, f64)> = Vec::new();
@@ -292,20 +291,20 @@ impl Placed {
         self.persistence
     }
 
-    /// Notes in how many strata the gaps are drawn, for reports.
+    /// Records the number of strata, for reports.
     pub(super) fn in_strata(mut self, strata: u64) -> Self {
         self.strata = Some(strata);
         self
     }
 
-    /// True if the gap runs from the end of a frame to the start of the next.
+    /// True if gaps run from the end of a frame to the start of the next.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.idle
     }
 
-    /// Mean and deviation of the gaps in ps, where they exist: of the whole law in closed form, of
-    /// what a cut left by Simpson's rule over the quantiles, finer towards the ends.
+    /// Mean and standard deviation of the gaps in ps, if they exist. Of the whole law in closed form; of a cut law by
+    /// Simpson's rule over the quantiles, with finer steps towards the ends.
     #[must_use]
     pub fn moments(&self) -> (Option<f64>, Option<f64>) {
         if self.mass >= 1.0 && !self.saturates {

@@ -3,10 +3,10 @@ use measure::special::gamma_cdf;
 use std::fmt;
 use units::ParseError;
 
-/// The Poisson law of a count, whose values become evenly spaced gaps.
+/// The Poisson law of a count. Placing it maps the counts to equidistant gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Poisson {
-    /// The mean of the count, and its variance.
+    /// Mean and variance of the count.
     pub lambda: f64,
 }
 
@@ -27,7 +27,7 @@ impl Grammar for Poisson {
 }
 
 impl Poisson {
-    /// P(X ≤ k): Q(k + 1, λ), the other side of the gamma law.
+    /// P(X ≤ k) = Q(k + 1, λ), the complement of the gamma law.
     fn at_most(&self, k: f64) -> Probability {
         if k < 0.0 {
             return Probability::NONE;
@@ -51,7 +51,7 @@ impl Shape for Poisson {
             let at = self.at_most(k);
             if p.below < p.above { at.below >= p.below } else { at.above <= p.above }
         };
-        // Double until there is enough, then halve: no more than some dozen looks.
+        // Doubles until the bound suffices, then bisects: a few dozen steps at most.
         let mut high = libm::ceil(self.lambda);
         while !enough(high) {
             high = high * 2.0 + 1.0;

@@ -2,14 +2,14 @@ use super::Placed;
 use super::copula::{TWO_64, fraction};
 use measure::special::Probability;
 
-/// Turns uniform values into gaps: the law's quantile, fast.
+/// Turns uniform values into gaps: a fast quantile of the law.
 #[derive(Clone, Debug)]
 pub(crate) enum Sampler {
     /// The quantile itself.
     Direct(Box<Placed>),
-    /// Straight lines between quantiles, and the law for what is beyond them.
+    /// Linear interpolation between quantiles, and the law beyond them.
     Lines(Lines, Box<Placed>),
-    /// Single values.
+    /// Discrete values.
     Atoms(Box<Atoms>),
 }
 
@@ -20,8 +20,8 @@ impl Sampler {
         } else if law.is_fast() {
             Sampler::Direct(Box::new(law.clone()))
         } else {
-            // A finer division as long as the law is too bent; a law that is bent at any scale is
-            // not drawn from a table.
+            // Refines the table while the law is too curved. A law that is curved at every scale is not drawn from a
+            // table.
             let lines = |bits| Lines::new(&|p| law.before_limits(p), &|ps| law.cdf(ps), law.limits(), bits);
             let finer = (7..=11).map(lines).find(|lines| lines.worst <= CERTIFIED);
             let law = Box::new(law.clone());
@@ -32,7 +32,7 @@ impl Sampler {
         }
     }
 
-    /// The gap in ps at `bits` ÷ 2⁶⁴ of the distribution.
+    /// The gap in ps at quantile `bits` ÷ 2⁶⁴.
     #[inline]
     pub(crate) fn gap(&self, bits: u64) -> f64 {
         match self {
@@ -43,29 +43,28 @@ impl Sampler {
     }
 }
 
-/// The largest distance, as a probability, between the law and what is drawn from a table of it. The
-/// Kolmogorov–Smirnov test resolves 7e-4 with four million gaps.
+/// Limit on the distance, as a probability, between a law and its table. A Kolmogorov–Smirnov test with four million
+/// gaps resolves 7e-4.
 pub(super) const CERTIFIED: f64 = 1e-5;
 
-/// Halvings of the probability at each end that have cells of their own; what is beyond, once in 2²⁵
-/// draws, is computed.
+/// Halvings of the probability at each end that have their own cells. Values beyond, one in 2²⁵ draws, are computed.
 const OCTAVES: u32 = 24;
 
-/// The quantile of a law as straight lines between exact values. Each halving of the probability
-/// towards either end is divided in the same number of cells, so that tails are as good as the middle.
+/// The quantile of a law, linear between exact values. Each halving of the probability towards either end has the same
+/// number of cells, so that the tails are as precise as the middle.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     limits: (f64, f64),
     bits: u32,
-    /// Value at the start and rise over each cell: lower half, then upper half, outwards.
+    /// Value at the start and slope of each cell: lower half, then upper half, outwards.
     cells: Vec<(f64, f64)>,
-    /// How far the lines are off, as a probability: measured at three places of every cell.
+    /// Largest error as a probability, measured at three points of each cell.
     pub(super) worst: f64,
 }
 
 impl Lines {
-    /// A table of this quantile function, checked by its distribution function; values beyond
-    /// `limits` become those.
+    /// A table of this quantile function, checked against its distribution function. Values beyond `limits` are moved
+    /// to them.
     pub(super) fn new(
         quantile: &dyn Fn(Probability) -> f64,
         cdf: &dyn Fn(f64) -> Probability,
@@ -86,7 +85,7 @@ impl Lines {
                     let to = quantile(at(p + step));
                     for part in [0.25, 0.5, 0.75] {
                         let value = from + (to - from) * part;
-                        // Beyond the limits all that counts is being beyond them.
+                        // Beyond the limits the exact value does not matter.
                         if value > limits.0 && value < limits.1 {
                             let got = cdf(value);
                             let got = if upper { got.above } else { got.below };
@@ -102,7 +101,7 @@ impl Lines {
         Lines { limits, bits, cells, worst }
     }
 
-    /// The value at `bits` ÷ 2⁶⁴ of the distribution; `None` if that is too near to an end.
+    /// The value at quantile `bits` ÷ 2⁶⁴; `None` if that is too close to an end.
     #[inline]
     pub(super) fn value(&self, bits: u64) -> Option<f64> {
         let upper = bits >> 63;
@@ -114,7 +113,7 @@ impl Lines {
         }
         let mantissa = near << zeros << 1;
         let cell = (mantissa >> (64 - self.bits)) as usize;
-        // The lowest bit is zero; signed numbers are converted faster.
+        // The lowest bit is zero; signed numbers convert faster.
         let part = (mantissa << self.bits >> 1).cast_signed() as f64 * (2.0 / TWO_64);
         let half = upper as usize * OCTAVES as usize;
         let (from, rise) = self.cells[((half + zeros as usize - 1) << self.bits) + cell];
@@ -122,12 +121,12 @@ impl Lines {
     }
 }
 
-/// Single values with their probabilities.
+/// Discrete values with their probabilities.
 #[derive(Clone, Debug)]
 pub(crate) struct Atoms {
-    /// Each value, and the last uniform value that is its.
+    /// Each value and the last uniform value that selects it.
     values: Vec<(u64, f64)>,
-    /// Where to begin to look, by the highest byte.
+    /// Where to start the search, by the highest byte.
     guide: [u32; 256],
 }
 

@@ -8,12 +8,11 @@ use crate::schedules::{Draw, Due, Lengths, Schedule, wire_end};
 use std::sync::Arc;
 use units::{ParseError, Span, Time};
 
-/// Gaps drawn from a law. Departures are absolute: each is the sum of the gaps before it, with what
-/// is left of a picosecond carried to the next.
+/// Gaps drawn from a law. Departures are absolute: each is the sum of all gaps before it, and fractions of a picosecond
+/// are carried.
 ///
-/// Gaps that are drawn from strata are whole byte times of the line, if there is one. To round the
-/// departures instead would move each gap by up to a byte time at random, which is more than the
-/// strata leave to chance.
+/// Stratified gaps are whole byte times of the line, if there is one. Rounding the departures instead would change each
+/// gap by up to one byte time at random, which is more than the variation that strata leave.
 pub struct LawSchedule {
     law: Arc<Placed>,
     draws: Draws,
@@ -26,28 +25,28 @@ pub struct LawSchedule {
     short: Span,
 }
 
-/// Where gaps come from.
+/// The source of gaps.
 enum Draws {
     Independent(Random, Sampler),
     Stratified(Strata, Sampler),
     Correlated(Chain, Transfer),
 }
 
-/// Strata of a run whose length is not known.
+/// Strata for a run of unknown length.
 const BLOCK: u64 = 65_536;
 
 impl LawSchedule {
     /// The schedule of a law; `line` is that of the output, if it has one.
     ///
     /// # Errors
-    /// A law that cannot be had, or whose table was not read.
+    /// An impossible law, or a table that was not read.
     pub fn new(gap: &GapLaw, line: Option<Line>, draw: Draw<'_>) -> Result<Self, ParseError> {
         let mut law = gap.place()?;
         let random = Random::stream(draw.seed, &format!("{}/gap", draw.path));
         let sampler = Sampler::new(&law);
         let draws = match gap.sampling {
             Sampling::Stratified => {
-                // One less than the frames, if their number is known.
+                // One less than the number of frames, if it is known.
                 let strata = draw.frames.map_or(BLOCK, |frames| frames.saturating_sub(1).max(1));
                 law = law.in_strata(strata);
                 Draws::Stratified(Strata::new(strata, random), sampler)
@@ -79,11 +78,11 @@ impl Schedule for LawSchedule {
         self.short = self.short + ready.since(due);
         let at = due.max(ready);
         let exact = self.draw() + self.carry;
-        // Signed numbers are converted faster.
+        // Signed numbers convert faster.
         let whole = (exact as i64).max(0);
         let mut gap = Span::from_ps(whole.cast_unsigned());
         if whole == i64::MAX {
-            // Beyond the end of time there is nothing to carry.
+            // Nothing departs beyond the end of time, so nothing is carried.
             (gap, self.carry) = (Span::from_ps(u64::MAX), 0.0);
         } else if let Some(line) = self.steps_of {
             gap = line.nearest(gap);

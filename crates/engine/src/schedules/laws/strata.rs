@@ -2,17 +2,16 @@ use crate::random::Random;
 
 /// Uniform values, one from each of `count` equally likely strata, in random order; then again.
 ///
-/// The order is a permutation that is computed and not stored, so that a run of any length takes no
-/// memory: four rounds of a Feistel network whose halves are numbers below √count, not bits, walked
-/// until the value is one of those wanted (Black and Rogaway 2002). There are at most √count values
-/// too many, so that hardly any is walked on.
+/// The order is a permutation that is computed, not stored, so a run of any length needs no memory. Four rounds of a
+/// Feistel network, whose halves are numbers below about √count instead of bits, are repeated until the result is in
+/// range (Black and Rogaway 2002). At most about √count values are out of range, so repetitions are rare.
 #[derive(Clone, Debug)]
 pub(super) struct Strata {
     random: Random,
     count: u64,
-    /// Of the space of uniform values, what one stratum has.
+    /// Width of a stratum in the space of uniform values.
     width: u64,
-    /// Numbers of high and of low halves.
+    /// Ranges of the high and the low half.
     halves: (u64, u64),
     keys: [u64; 4],
     /// The halves of the next index.
@@ -61,18 +60,18 @@ impl Strata {
     }
 }
 
-/// 32 bits that depend on all of `value` and `key`.
+/// A 32-bit hash of `value` and `key`.
 fn mixed(value: u64, key: u64) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    // High bits of a product depend on all bits below them.
+    // The high bits of a product depend on all lower bits.
     let product = (value ^ key).wrapping_mul(ODD);
     (product ^ (product >> 32)).wrapping_mul(ODD) >> 32
 }
 
-/// `value` moved on by a share `by` ÷ 2³² of `count`, round and round.
+/// `value` rotated by the share `by` ÷ 2³² of `count`, modulo `count`.
 fn turned(value: u64, by: u64, count: u64) -> u64 {
     let sum = value + ((by * count) >> 32);
-    // As often as not: no processor guesses that.
+    // Unpredictable, so a branch would cost more.
     std::hint::select_unpredictable(sum >= count, sum.wrapping_sub(count), sum)
 }
 
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_stratum_once_in_an_order_that_tells_nothing() {
+    fn visits_each_stratum_once_in_uncorrelated_order() {
         for count in [1, 2, 3, 5, 64, 1_000, 99_999, 99_856, 99_857] {
             let mut strata = Strata::new(count, Random::stream(1, "strata"));
             for round in 0..2 {
@@ -93,7 +92,7 @@ mod tests {
                     let n = count as f64;
                     let middle = (n - 1.0) / 2.0;
                     let product = |pair: &[u64]| (pair[0] as f64 - middle) * (pair[1] as f64 - middle);
-                    // Also at the lags at which one half of the index comes again.
+                    // Includes the lags at which one half of the index repeats.
                     for lag in (1..8).chain(314..320) {
                         let pairs = drawn.iter().zip(&drawn[lag..]).map(|(a, b)| product(&[*a, *b]));
                         let correlation = pairs.sum::<f64>() / (n * n * n / 12.0);

@@ -5,21 +5,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use units::{ParseError, Span};
 
-/// A law that a file gives: a `.dist` table, a list of samples, or the gaps of a capture.
+/// A law from a file: a `.dist` table, a list of samples, or the gaps of a capture.
 ///
-/// The values in order are the quantiles at 0, 1/(n − 1), …, 1; between them they are interpolated
-/// linearly.
+/// The sorted values are the quantiles at 0, 1/(n − 1), …, 1, with linear interpolation between them.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Where the values come from.
+    /// The source of the values.
     pub file: TableFile,
     samples: Option<Arc<Samples>>,
 }
 
-/// Where the values of a table come from.
+/// The source of a table's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableFile {
-    /// A table of iproute2 or NIST Net, `NAME.dist`: values of a law in 1/8192 of its deviation.
+    /// A table of iproute2 or NIST Net, `NAME.dist`: values in 1/8192 of the law's standard deviation.
     Dist(PathBuf),
     /// A list of times.
     List(PathBuf),
@@ -27,18 +26,18 @@ pub enum TableFile {
     Capture(PathBuf),
 }
 
-/// Values of a table, in order; what remains of a file once it was read.
+/// Sorted values of a table that was read.
 #[derive(Clone, Debug, PartialEq)]
 struct Samples(Vec<f64>);
 
-/// `.dist` tables have this many steps in a standard deviation.
+/// Steps per standard deviation in a `.dist` table.
 const DIST_SCALE: f64 = 8192.0;
 
 impl Samples {
-    /// Reads the text of a table of iproute2 or NIST Net; `name` is for messages.
+    /// Parses a table of iproute2 or NIST Net; `name` is for messages.
     ///
     /// # Errors
-    /// Something else than integers of 16 bits, with its line; nothing at all.
+    /// Something other than 16-bit integers, with its line; or no values.
     fn of_dist(text: &str, name: &Path) -> Result<Self, ParseError> {
         let read = |word: &str| {
             word.parse::<i16>().map(|value| f64::from(value) / DIST_SCALE).map_err(|_| {
@@ -51,10 +50,10 @@ impl Samples {
         Self::read(text, name, read)
     }
 
-    /// Reads a list of times: each with its unit, or bare under a line such as `unit us`.
+    /// Parses a list of times. Each has its unit, or all are bare numbers after a line such as `unit us`.
     ///
     /// # Errors
-    /// Something else than times, with its line; a number without a unit; nothing at all.
+    /// Something other than times, with its line; a number without a unit; or no values.
     fn of_list(text: &str, name: &Path) -> Result<Self, ParseError> {
         let mut unit = String::new();
         let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
@@ -78,10 +77,10 @@ impl Samples {
         Self::read(text, name, read)
     }
 
-    /// Samples in picoseconds, such as the gaps of a capture.
+    /// A table from samples in picoseconds, such as the gaps of a capture.
     ///
     /// # Errors
-    /// There are none.
+    /// No samples.
     fn of_gaps(gaps: impl IntoIterator<Item = u64>, name: &Path) -> Result<Self, ParseError> {
         Self::new(gaps.into_iter().map(|ps| ps as f64).collect(), name)
     }
@@ -122,12 +121,12 @@ impl Samples {
 }
 
 impl Table {
-    /// The table of a `.dist` file that is not read yet.
+    /// The table of a `.dist` file, not yet read.
     pub(super) fn of_file(path: PathBuf) -> Self {
         Table { file: TableFile::Dist(path), samples: None }
     }
 
-    /// A table of these values, two at least.
+    /// A table of at least two values.
     pub(super) fn of_values(name: &str, mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         Table { file: TableFile::Dist(name.into()), samples: Some(Arc::new(Samples(values))) }
@@ -138,7 +137,7 @@ impl Table {
         self.values()[index]
     }
 
-    /// Reads its file.
+    /// Reads the file.
     pub(super) fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         let path = self.file.path();
         let samples = match self.file {
@@ -150,17 +149,17 @@ impl Table {
         Ok(())
     }
 
-    /// True once its file was read.
+    /// True once the file was read.
     pub(super) fn is_read(&self) -> bool {
         self.samples.is_some()
     }
 
-    /// The values; a single zero as long as the file was not read.
+    /// The values; zeros until the file was read.
     fn values(&self) -> &[f64] {
         self.samples.as_ref().map_or(&[0.0, 0.0], |samples| &samples.0)
     }
 
-    /// Values that are there more than once, each of which has a probability of its own; in order.
+    /// Values that occur more than once, in order. Each has its own probability.
     pub(super) fn repeated(&self) -> impl Iterator<Item = f64> + '_ {
         let groups = self.values().chunk_by(|a, b| a.total_cmp(b).is_eq());
         groups.filter(|group| group.len() > 1).map(|group| group[0])
@@ -226,7 +225,7 @@ impl Shape for Table {
     }
 
     fn moments(&self) -> (Option<f64>, Option<f64>) {
-        // Of the law between the values too, where the quantile is a line: ∫Q and ∫Q² of each piece.
+        // Includes the law between the values, where the quantile is linear: ∫Q and ∫Q² of each piece.
         let values = self.values();
         let pieces = (values.len() - 1) as f64;
         let mean = values.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])).sum::<f64>() / pieces;

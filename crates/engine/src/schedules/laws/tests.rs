@@ -1,4 +1,4 @@
-//! Every law of the list passes the same suite; what is particular to one is below.
+//! Runs one suite over every law of the list; tests of single laws follow.
 
 use super::copula::TWO_64;
 use super::sampler::Sampler;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::path::Path;
 use units::{FrameLen, ParseError, Time};
 
-/// Files by name, without a disk.
+/// Files by name, in memory.
 struct Shelf;
 
 impl Files for Shelf {
@@ -49,7 +49,7 @@ fn placed(text: &str) -> Placed {
     law(text).and_then(|law| law.place()).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Gaps in ps as a run makes them.
+/// Gaps in ps, as in a run.
 fn gaps(text: &str, seed: u64, count: u64) -> Vec<f64> {
     let lengths = Lengths { frame: FrameLen::MIN, packet: 46 };
     let draw = Draw { seed, path: "test", frames: Some(count + 1) };
@@ -100,7 +100,7 @@ const CONTINUOUS: [&str; 14] = [
 ];
 
 #[test]
-fn examples_print_what_they_read() {
+fn examples_survive_parsing_and_printing() {
     for kind in Law::KINDS {
         let read = GapLaw::parse(kind.example).expect(kind.name).expect(kind.example);
         let printed = read.to_string();
@@ -134,15 +134,15 @@ fn quantiles_and_distribution_functions_are_inverse() {
 }
 
 #[test]
-fn what_is_drawn_is_within_1e_5_of_the_law_everywhere() {
-    // A law with an infinite density at its start is the hardest.
+fn drawn_values_are_within_1e_5_of_the_law() {
+    // A law with an infinite density at its start is the hardest case.
     for text in CONTINUOUS.into_iter().chain(["gamma shape 0.3 scale 5us"]) {
         let law = placed(text);
         let sampler = Sampler::new(&law);
         let mut worst: f64 = 0.0;
         let mut random = Random::stream(3, text);
         for i in 0..20_000_u64 {
-            // Evenly, and ever nearer to both ends.
+            // Evenly spaced, and increasingly close to both ends.
             let bits = match i % 4 {
                 0 | 1 => i << 49 | random.bits() >> 15,
                 2 => random.bits() >> (i % 40),
@@ -159,17 +159,17 @@ fn what_is_drawn_is_within_1e_5_of_the_law_everywhere() {
 }
 
 #[test]
-fn independent_gaps_pass_the_test_of_kolmogorov_and_smirnov() {
+fn independent_gaps_pass_a_kolmogorov_smirnov_test() {
     for text in CONTINUOUS {
         let law = placed(text);
         let p: Vec<f64> = (1..=5).map(|seed| kolmogorov(distance(&gaps(text, seed, 20_000), &law), 20_000.0)).collect();
-        // Five of them below 1e-4 have a probability of 5e-4 for all laws together: seeds are fixed.
+        // With the fixed seeds, the probability that five p-values are below 1e-4 is 5e-4 over all laws.
         assert!(p.iter().all(|p| *p > 1e-4) && p.iter().any(|p| *p > 0.1), "{text}: {p:?}");
     }
 }
 
 #[test]
-fn means_and_deviations_are_as_asked() {
+fn means_and_deviations_match_the_request() {
     for (text, mean, deviation) in [
         ("normal mean 100us sd 5us", 100e6, 5e6),
         ("chi2 df 3 mean 100us sd 20us", 100e6, 20e6),
@@ -188,23 +188,23 @@ fn means_and_deviations_are_as_asked() {
         assert!((got_mean / mean - 1.0).abs() < 1e-4, "{text}: mean {got_mean}");
         assert!((got_deviation / deviation - 1.0).abs() < 0.01, "{text}: deviation {got_deviation}");
     }
-    // What a cut leaves, by SciPy: a normal law between −1σ and +2σ.
+    // Moments of the cut law from SciPy: a normal law between −1σ and +2σ.
     let (mean, deviation) = placed("normal mean 100us sd 5us clip 95us..110us").moments();
     assert!((mean.expect("a mean") - 101.148_186e6).abs() < 10.0, "{mean:?}");
     assert!((deviation.expect("a deviation") - 3.604_728e6).abs() < 10.0, "{deviation:?}");
 }
 
 #[test]
-fn stratified_gaps_are_nearer_to_the_law_than_chance() {
+fn stratified_gaps_match_the_law_within_a_stratum() {
     for text in CONTINUOUS {
         let distance = distance(&gaps(&format!("{text} sampling stratified"), 1, 100_000), &placed(text));
-        // One stratum, and what the lines are off.
+        // One stratum, plus the error of the linear pieces.
         assert!(distance <= 1e-5 + 1.1e-5, "{text}: {distance:e}");
     }
 }
 
 #[test]
-fn correlated_gaps_correlate_and_keep_their_law() {
+fn correlated_gaps_have_the_correlation_and_keep_the_law() {
     for text in ["uniform 80us..120us", "exp mean 10us", "chi2 df 6 in 80us..120us", "poisson lambda 2 in 80us..120us"]
     {
         for correlation in [50.0, 90.0, -25.0] {
@@ -213,7 +213,7 @@ fn correlated_gaps_correlate_and_keep_their_law() {
             let got = lag1(&drawn);
             assert!((got - correlation / 100.0).abs() < 0.01, "{asked}: {got}");
             if !text.starts_with("poisson") {
-                // As much as (1 − ρ) ÷ (1 + ρ) of so many values tell, at the least.
+                // Correlated samples resolve as much as at least (1 − ρ) ÷ (1 + ρ) times as many independent ones.
                 let law = placed(&asked);
                 let rho = law.persistence().abs();
                 let p = kolmogorov(distance(&drawn, &law), 200_000.0 * (1.0 - rho) / (1.0 + rho));
@@ -226,8 +226,9 @@ fn correlated_gaps_correlate_and_keep_their_law() {
 }
 
 #[test]
-fn laws_with_steps_correlate_as_asked_too() {
-    // Half of the gaps are at each edge, all but one in a million: the correlation of the signs of two normal values is (2 ÷ π)·arcsin ρ.
+fn laws_with_steps_have_the_requested_correlation() {
+    // All but one gap in a million are at an edge, half of them at each. The correlation of the signs of two normal
+    // values is (2 ÷ π)·arcsin ρ.
     for correlation in [10.0, 50.0, 90.0, 99.0, 99.9, -50.0, -90.0, -99.0_f64] {
         let asked = format!("uniform 0us..100us saturate 50us..50.0001us corr {correlation}%");
         let signs = |rho: f64| 2.0 / std::f64::consts::PI * rho.asin();
@@ -247,7 +248,7 @@ fn laws_with_steps_correlate_as_asked_too() {
 }
 
 #[test]
-fn poissons_atoms_come_as_often_as_they_should() {
+fn poisson_values_have_the_right_frequencies() {
     let text = "poisson lambda 2 in 80us..120us";
     let atoms = placed(text).atoms();
     assert_eq!(atoms.len(), 10, "0 to 9, since P(X > 9) is below 1e-4");
@@ -265,7 +266,7 @@ fn poissons_atoms_come_as_often_as_they_should() {
 }
 
 #[test]
-fn what_is_cut_stays_within() {
+fn cut_laws_stay_within_their_limits() {
     let within = |text: &str, from: f64, to: f64| {
         let drawn = gaps(text, 1, 20_000);
         assert!(drawn.iter().all(|gap| (from - 1.0..=to + 1.0).contains(gap)), "{text}");
@@ -275,16 +276,16 @@ fn what_is_cut_stays_within() {
     within("chi2 df 6 mean 100us in 80us..120us", 80e6, 120e6);
     within("exp mean 10us clip 5us..20us", 5e6, 20e6);
     let saturated = within("exp mean 10us saturate 5us..20us", 5e6, 20e6);
-    // A gap on an edge may lie a ps beside it: the fraction is carried.
+    // A gap at an edge may differ by 1 ps, because fractions are carried.
     let low = saturated.iter().filter(|gap| **gap <= 5e6 + 1.0).count() as f64 / 20_000.0;
     assert!((low - 0.393_469).abs() < 0.015, "1 − e^−½ of them are at the lower edge: {low}");
-    // The mean of the paper's law, before and after what is above 120 µs is drawn again.
+    // The mean of the paper's law, before and after redrawing values above 120 µs.
     let (mean, _) = placed("chi2 df 6 mean 100us in 80us..120us").moments();
     assert!((99.9e6..100e6).contains(&mean.expect("a mean")), "{mean:?}");
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_with_a_remedy() {
+fn refuses_impossible_laws_with_a_remedy() {
     for (text, wanted) in [
         ("chi2", "df"),
         ("chi2 df", "df"),
@@ -349,7 +350,7 @@ proptest! {
 
 #[test]
 fn draws_are_pinned() {
-    // These numbers may never change: recorded runs depend on them.
+    // These numbers must never change: recorded runs depend on them.
     let drawn: Vec<u64> = gaps("chi2 df 6 in 80us..120us", 7, 4).iter().map(|gap| *gap as u64).collect();
     assert_eq!(drawn, PINNED);
 }

@@ -2,10 +2,10 @@ use super::{Grammar, Kind, Probability, Shape, Words};
 use std::fmt;
 use units::{ParseError, Span};
 
-/// Every time of a range is as likely as any other.
+/// The uniform law: all times of a range are equally likely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uniform {
-    /// The least and the greatest time.
+    /// The smallest and the largest time.
     pub range: (Span, Span),
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use units::{ParseError, Span};
 
-/// Times drawn from a law one after the other, for what is no schedule of departures.
+/// Successive times drawn from a law, for uses other than departure schedules.
 #[derive(Clone, Debug)]
 pub struct Values {
     draws: Draws,
@@ -21,25 +21,25 @@ enum Draws {
 }
 
 impl Values {
-    /// The values of a law; the same ones for the same `seed` and `path`.
+    /// The values of a law. The same `seed` and `path` give the same values.
     ///
     /// # Errors
-    /// A law that cannot be had, or whose table was not read; stratified sampling, since nobody knows
-    /// how many values there will be; `idle`, which only gaps have.
+    /// An impossible law, or a table that was not read. Also stratified sampling, because the number of values is
+    /// unknown, and `idle`, which applies only to gaps.
     pub fn new(law: &GapLaw, seed: u64, path: &str) -> Result<Self, ParseError> {
         Self::of_law(law, Random::stream(seed, path))
     }
 
-    /// The same, by a stream of random numbers.
+    /// As [`Values::new`], from a given stream of random numbers.
     pub(crate) fn of_law(law: &GapLaw, random: Random) -> Result<Self, ParseError> {
         Self::allow(law)?;
         Ok(Self::of(&law.place()?, law.correlation.is_some(), random))
     }
 
-    /// Whether values may be drawn as a law says, whose table need not have been read.
+    /// Checks that values can be drawn from a law. Its table need not have been read.
     ///
     /// # Errors
-    /// Stratified sampling, and `idle`.
+    /// Stratified sampling, or `idle`.
     pub fn allow(law: &GapLaw) -> Result<(), ParseError> {
         if law.sampling == Sampling::Stratified {
             return Err(ParseError::new(
@@ -53,10 +53,10 @@ impl Values {
         Ok(())
     }
 
-    /// `mean` + `jitter` × X with X of a table, as netem draws delays: never below zero.
+    /// `mean` + `jitter` × X with X from a table, as netem draws delays: never below zero.
     ///
     /// # Errors
-    /// A correlation that the law does not reach.
+    /// A correlation that the law cannot have.
     pub fn of_distribution(
         distribution: &Distribution,
         mean: Span,
@@ -68,7 +68,7 @@ impl Values {
         Ok(Self::of(&placed, correlation.is_some(), random))
     }
 
-    /// What [`of_distribution`](Self::of_distribution) draws, in ps and in 4 096 even steps of probability.
+    /// The values of [`of_distribution`](Self::of_distribution) in ps, at 4 096 equal steps of probability.
     pub(crate) fn evenly(distribution: &Distribution, mean: Span, jitter: Span) -> Vec<u64> {
         let Ok(placed) = Placed::of_table(distribution.table(), mean, jitter, None) else { return Vec::new() };
         let sampler = Sampler::new(&placed);
@@ -85,7 +85,7 @@ impl Values {
         Values { draws, carry: 0.0 }
     }
 
-    /// The next value. What is left of a picosecond is carried to the next, so that means are exact.
+    /// The next value. Fractions of a picosecond are carried to the next one, so that means are exact.
     pub fn draw(&mut self) -> Span {
         let exact = self.carry
             + match &mut self.draws {
@@ -98,7 +98,7 @@ impl Values {
     }
 }
 
-/// Where iproute2 has its tables.
+/// Directories with iproute2's tables.
 const TABLES: [&str; 5] =
     ["/usr/lib/tc", "/usr/lib/x86_64-linux-gnu/tc", "/usr/lib/aarch64-linux-gnu/tc", "/usr/lib64/tc", "/usr/share/tc"];
 
@@ -106,31 +106,30 @@ fn in_folder(folder: &str, name: &str) -> PathBuf {
     PathBuf::from(format!("{folder}/{name}.dist"))
 }
 
-/// A law of iproute2's tables: values of mean 0 in units of the jitter, more or less.
+/// A distribution of iproute2: values around 0 in units of the jitter.
 ///
-/// The shipped tables are made here from the formulas of their generators (NIST Net, in the public
-/// domain): 4096 equally likely values in steps of 1/8192, cut at ±4.
+/// The distributed tables are recomputed here from the formulas of their generators (NIST Net, in the public domain):
+/// 4096 equally likely values in steps of 1/8192, cut at ±4.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
-    /// From −1 to 1: what netem does when no distribution is named.
+    /// From −1 to 1: netem's default.
     Uniform,
     /// The standard normal law.
     Normal,
-    /// ((1 − p)^(−1/3) − 1.5) × 4/3: a Pareto law of shape 3, moved to a mean of zero. Its cut leaves
-    /// a deviation of 0.86.
+    /// ((1 − p)^(−1/3) − 1.5) × 4/3: a Pareto law of shape 3, shifted to a mean of zero. The cut leaves a standard
+    /// deviation of 0.86.
     Pareto,
-    /// A quarter of the normal value and three quarters of the Pareto value at the same p.
+    /// A quarter of the normal value plus three quarters of the Pareto value at the same p.
     ParetoNormal,
     /// A table from a file.
     File(Table),
 }
 
 impl Distribution {
-    /// Names that need no file.
+    /// Names of distributions without a file.
     pub const NAMES: [&'static str; 4] = ["uniform", "normal", "pareto", "paretonormal"];
 
-    /// The distribution of this name; another name is that of a table of tc's, or of a file that ends
-    /// in `.dist`.
+    /// The distribution of this name. Any other name is that of a tc table, or of a file that ends in `.dist`.
     #[must_use]
     pub fn named(name: &str) -> Self {
         match name {
@@ -143,10 +142,10 @@ impl Distribution {
         }
     }
 
-    /// Reads the file, if it is one.
+    /// Reads the file, if it has one.
     ///
     /// # Errors
-    /// A file that cannot be read, or is no table.
+    /// The file cannot be read or is not a table.
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         match self {
             Distribution::File(table) => {
@@ -154,7 +153,7 @@ impl Distribution {
                 let of_tc =
                     path.starts_with(TABLES[0]).then(|| path.file_stem()?.to_str().map(str::to_owned)).flatten();
                 let Some(name) = of_tc else { return table.load(files) };
-                // Where the tables are differs from system to system.
+                // The directory differs between systems.
                 let found = TABLES
                     .iter()
                     .map(|folder| Table::of_file(in_folder(folder, &name)))
@@ -171,7 +170,7 @@ impl Distribution {
         }
     }
 
-    /// False as long as its file was not read.
+    /// False until its file was read.
     #[must_use]
     pub(crate) fn is_ready(&self) -> bool {
         !matches!(self, Distribution::File(table) if !table.is_read())
@@ -234,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_as_their_generators_make_them() {
-        // Entries as the programs of iproute2 print them.
+    fn tables_match_their_generators() {
+        // Entries as printed by iproute2's programs.
         let entries = |distribution: Distribution| {
             let table = distribution.table();
             [0, 100, 2_048, 4_000, 4_095].map(|i| libm::rint(table.entry(i) * 8_192.0) as i32)
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn effect_the_law_asked() {
+    fn effect_distributions_have_their_mean_and_deviation() {
         let (mean, deviation) = moments(&drawn(&Distribution::Uniform, None));
         assert!((mean - 10.0).abs() < 0.011 && (deviation - 2.0 / 3.0_f64.sqrt()).abs() < 0.01, "{mean} {deviation}");
         let (mean, deviation) = moments(&drawn(&Distribution::Normal, None));
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn correlation_is_that_asked_and_the_law_stays() {
+    fn correlation_matches_the_request_and_keeps_the_law() {
         for distribution in [Distribution::Uniform, Distribution::Normal, Distribution::Pareto] {
             let values = drawn(&distribution, Some("25%"));
             let (mean, deviation) = moments(&values);
@@ -267,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_below_zero() {
+    fn values_are_never_below_zero() {
         let random = Random::stream(5, "test");
         let (mean, jitter) = (Span::from_ms(1), Span::from_ms(2));
         let mut values = Values::of_distribution(&Distribution::Normal, mean, jitter, None, random).expect("a law");
         let zeros = (0..10_000).filter(|_| values.draw() == Span::ZERO).count();
-        // P(X < −1/2) = 0.3085; four deviations are 0.0185.
+        // P(X < −1/2) = 0.3085; four standard deviations are 0.0185.
         assert!((2_900..3_270).contains(&zeros), "{zeros}");
     }
 
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_of_the_law_and_of_the_seed() {
+    fn values_follow_the_law_and_the_seed() {
         let draw = |seed| -> Vec<u64> {
             let mut values = values("uniform 8ms..12ms", seed).expect("it can be had");
             (0..10_000).map(|_| values.draw().as_ps()).collect()
@@ -291,13 +290,13 @@ mod tests {
         assert_eq!(drawn, draw(7));
         assert_ne!(drawn, draw(8));
         let mean = drawn.iter().sum::<u64>() as f64 / drawn.len() as f64;
-        // The mean of 10 000 draws has a deviation of 4 ms / √12 / 100 = 11.5 µs.
+        // The mean of 10 000 draws has a standard deviation of 4 ms / √12 / 100 = 11.5 µs.
         assert!((mean - 1e10).abs() < 6.0 * 11.5e6, "{mean}");
         assert!(drawn.iter().all(|ps| (8_000_000_000..=12_000_000_000).contains(ps)));
     }
 
     #[test]
-    fn neighbours_are_correlated_as_asked() {
+    fn neighbours_have_the_requested_correlation() {
         let mut values = values("uniform 8ms..12ms corr 50%", 1).expect("it can be had");
         let drawn: Vec<f64> = (0..100_000).map(|_| values.draw().as_ps() as f64 / 1e9 - 10.0).collect();
         let product = |lag: usize| drawn.iter().zip(&drawn[lag..]).map(|(a, b)| a * b).sum::<f64>();
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn strata_are_refused() {
+    fn refuses_stratified_sampling() {
         assert!(values("uniform 8ms..12ms sampling stratified", 1).is_err());
     }
 }

@@ -1,13 +1,13 @@
 use units::{ParseError, Span};
 
-/// The words of a text, taken one after the other. A word in double quotes may hold blanks.
+/// The words of a text, read one by one. A word in double quotes may contain blanks.
 #[derive(Clone, Debug)]
 pub(crate) struct Words<'a> {
     words: Vec<&'a str>,
     at: usize,
 }
 
-/// A text as [`Words`] reads it as one word.
+/// Quotes a text if necessary, so that [`Words`] reads it as one word.
 pub(crate) fn as_word(text: &str) -> String {
     if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text.to_owned() }
 }
@@ -37,26 +37,26 @@ impl<'a> Words<'a> {
         Some(word)
     }
 
-    /// Takes the next word if it is this one.
+    /// Consumes the next word if it equals `word`.
     pub(crate) fn take(&mut self, word: &str) -> bool {
         let is = self.peek() == Some(word);
         self.at += usize::from(is);
         is
     }
 
-    /// The value that must follow `key`.
+    /// Reads the value after `key`.
     fn value(&mut self, key: &str, example: &str) -> Result<&'a str, ParseError> {
         self.next().ok_or_else(|| ParseError::new(format!("'{key}' has no value"), format!("write {key} {example}")))
     }
 
-    /// The name of a file; `example` is how to write it with what is before.
+    /// Reads a file name after `key`; `example` shows the whole form.
     pub(crate) fn file(&mut self, key: &str, example: &str) -> Result<&'a str, ParseError> {
         let missing = || ParseError::new(format!("{key} has no file"), format!("write {example}"));
-        // A quote within would not be read back as it is printed.
+        // A quote inside would not survive printing and parsing.
         self.next().filter(|word| !word.is_empty() && !word.contains('"')).ok_or_else(missing)
     }
 
-    /// A plain decimal number above zero.
+    /// Reads a decimal number from `least` to `most`.
     pub(crate) fn number(&mut self, key: &str, least: f64, most: f64) -> Result<f64, ParseError> {
         let example = format!("{}", least.max(2.0));
         let word = self.value(key, &example)?;
@@ -67,7 +67,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// A time above zero.
+    /// Reads a time above zero.
     pub(crate) fn time(&mut self, key: &str) -> Result<Span, ParseError> {
         let word = self.value(key, "10us")?;
         let span: Span = word.parse()?;
@@ -77,12 +77,12 @@ impl<'a> Words<'a> {
         Ok(span)
     }
 
-    /// The time behind `key`, if that comes next.
+    /// Reads the time after `key`, if `key` comes next.
     pub(crate) fn time_after(&mut self, key: &str) -> Result<Option<Span>, ParseError> {
         if self.take(key) { self.time(key).map(Some) } else { Ok(None) }
     }
 
-    /// Two times `A..B`, the first below the second.
+    /// Reads two times `A..B`, the first below the second.
     pub(crate) fn range(&mut self, key: &str) -> Result<(Span, Span), ParseError> {
         let word = self.value(key, "80us..120us")?;
         let (from, to) = word.split_once("..").ok_or_else(|| {

@@ -2,10 +2,10 @@ use super::{Kind, Shape, Stretch, Waveform, Words, profile, rate};
 use std::fmt;
 use units::{ParseError, Rate, Span};
 
-/// Bursts at one rate with silence between them; or several kinds of burst, one after the other.
+/// Bursts at one rate with silence between them, or a sequence of different bursts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// The bursts in order. They start again after the last one, unless that has a count.
+    /// The bursts in order. They repeat after the last one, unless it has a count.
     pub terms: Vec<Term>,
 }
 
@@ -14,16 +14,16 @@ pub struct Burst {
 pub struct Term {
     /// The rate within a burst.
     pub rate: Rate,
-    /// How long a burst lasts.
+    /// Duration of a burst.
     pub lasts: Span,
-    /// From the start of one to the start of the next.
+    /// Time from the start of one burst to the start of the next.
     pub every: Span,
-    /// How many there are of it before the next kind; one if not said.
+    /// Number of bursts before the next term; 1 if absent.
     pub count: Option<u32>,
 }
 
 const EXAMPLE: &str = "burst 8Gbps for 2ms every 10ms";
-/// More bursts than this in one round make a table of the wave too long.
+/// Limit on bursts per round, which bounds the table of the waveform.
 const MOST: u32 = 100_000;
 
 impl Waveform for Burst {
@@ -57,7 +57,7 @@ impl Waveform for Burst {
         }
         let repeats = self.terms.last().is_some_and(|term| term.count.is_none());
         if !repeats {
-            // Nothing goes on after the last burst, even if there is no silence behind it.
+            // Nothing follows the last burst, even without silence after it.
             pieces.push(Stretch::Rates(Span::from_ps(1), None, None));
         }
         Some(Shape { pieces, repeats })

@@ -1,8 +1,7 @@
-//! Waveforms: rates that change with time.
+//! Waveforms: rates that vary over time.
 //!
-//! A waveform is one file with its documentation and grammar, and one line in the list below. All of
-//! them become a [`Profile`]: pieces of constant or evenly changing rate, of which everything is
-//! computed with integers.
+//! A waveform is one file with its documentation and grammar, and one line in the list below. Each becomes a
+//! [`Profile`]: pieces of constant or linearly changing rate, with all computation in integers.
 
 mod profile;
 mod schedule;
@@ -16,40 +15,40 @@ use crate::{Kind, Line};
 use std::fmt;
 use units::{Layer, ParseError, Rate, Share};
 
-/// How a waveform is written, and what it is. Implemented by each waveform.
+/// The grammar and shape of a waveform. Each waveform implements it.
 trait Waveform: Sized + Clone + fmt::Display {
     const KIND: Kind;
 
-    /// Reads all of it, its name included.
+    /// Parses the whole text, including the name.
     fn parse(words: &mut Words<'_>) -> Result<Self, ParseError>;
 
-    /// Reads the file that it needs, if it needs one.
+    /// Reads its file, if it has one.
     fn load(&mut self, _files: &dyn Files) -> Result<(), ParseError> {
         Ok(())
     }
 
-    /// Its rates over time; none as long as its file was not read.
+    /// The rates over time; `None` until its file was read.
     fn shape(&self) -> Option<Shape>;
 }
 
-/// Rates over time, before it is known what share of which line they may be.
+/// Rates over time, before shares of line rate are resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shape {
     pieces: Vec<Stretch>,
-    /// Starts again when it is over; else what comes last goes on.
+    /// Restarts at the end; otherwise the last rate continues.
     repeats: bool,
 }
 
-/// A time over which the rate goes evenly from one value to another.
+/// A period in which the rate changes linearly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stretch {
     /// From one rate to another; `None` is silence.
     Rates(units::Span, Option<Rate>, Option<Rate>),
-    /// So many bits of IP packets at once.
+    /// This many bits of IP packets at once.
     Opportunity(u64),
 }
 
-/// From the list of waveforms: the enum, its grammar and the kinds.
+/// Expands the list of waveforms to the enum, its grammar and the kinds.
 macro_rules! waves {
     ($($module:ident :: $wave:ident,)*) => {
         $(mod $module;)*
@@ -65,10 +64,10 @@ macro_rules! waves {
             /// Every kind of waveform.
             pub const KINDS: &'static [Kind] = &[$($wave::KIND),*];
 
-            /// Reads a waveform as people write it; `None` if the first word names none.
+            /// Parses a waveform; `None` if the first word names none.
             ///
             /// # Errors
-            /// Words that its grammar does not have.
+            /// Words outside the grammar.
             pub fn parse(text: &str) -> Option<Result<Self, ParseError>> {
                 let mut words = Words::of(text);
                 let read = match words.peek()? {
@@ -84,7 +83,7 @@ macro_rules! waves {
                 }))
             }
 
-            /// What it is called, and how it is written.
+            /// The name and syntax.
             #[must_use]
             pub fn kind(&self) -> Kind {
                 match self {
@@ -92,10 +91,10 @@ macro_rules! waves {
                 }
             }
 
-            /// Reads the file that it names, if it names one.
+            /// Reads the file that the waveform names, if any.
             ///
             /// # Errors
-            /// A file that cannot be read, or does not hold what it should, with its line.
+            /// A file that cannot be read or has invalid content, with its line.
             pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
                 match self {
                     $(Wave::$wave(wave) => wave.load(files)?,)*
@@ -128,7 +127,7 @@ waves! {
     trace::Trace,
 }
 
-/// What the rates of a waveform count: one thing only.
+/// What all rates of a waveform count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counts {
     Bits(Layer),
@@ -144,20 +143,20 @@ fn counts(rate: Rate) -> Counts {
     }
 }
 
-/// Reads the rate that comes next, with its layer if one follows.
+/// Reads a rate, with its layer if one follows.
 fn rate(words: &mut Words<'_>, example: &str) -> Result<Rate, ParseError> {
     let word = words.next().ok_or_else(|| ParseError::new("a rate is missing", format!("write it like {example}")))?;
     of_layer(word, layer(words))
 }
 
-/// Reads `RATE..RATE`, with the layer of both behind them if one follows.
+/// Reads `RATE..RATE`, with a layer for both if one follows.
 fn range(words: &mut Words<'_>, wrong: impl Fn() -> ParseError) -> Result<(Rate, Rate), ParseError> {
     let (from, to) = words.next().and_then(|word| word.split_once("..")).ok_or_else(wrong)?;
     let layer = layer(words);
     Ok((of_layer(from, layer)?, of_layer(to, layer)?))
 }
 
-/// Takes the name of a layer if it comes next.
+/// Consumes the name of a layer if it comes next.
 fn layer(words: &mut Words<'_>) -> Option<&'static str> {
     ["wire", "ip"].into_iter().find(|layer| words.take(layer))
 }
@@ -169,14 +168,14 @@ fn of_layer(rate: &str, layer: Option<&str>) -> Result<Rate, ParseError> {
     }
 }
 
-/// Writes what [`range`] reads: the layer is said once, behind both.
+/// Writes the form that [`range`] reads: the layer once, after both rates.
 fn write_range(f: &mut fmt::Formatter<'_>, (from, to): (Rate, Rate)) -> fmt::Result {
     let from = from.to_string();
     write!(f, "{}..{to}", from.split_whitespace().next().unwrap_or_default())
 }
 
 impl Wave {
-    /// All rates count the same, and something is sent at all.
+    /// Checks that all rates count the same thing and that something is sent.
     fn checked(self) -> Result<Self, ParseError> {
         let Some(shape) = self.shape() else { return Ok(self) };
         let rates = || {
@@ -203,17 +202,17 @@ impl Wave {
         Ok(self)
     }
 
-    /// True if nothing departs any more from some instant on, as behind bursts that were counted.
+    /// True if nothing departs from some instant on, as after counted bursts.
     #[must_use]
     pub fn ends(&self) -> bool {
         let silent = |piece: Option<&Stretch>| matches!(piece, Some(Stretch::Rates(_, _, None)));
         self.shape().is_some_and(|shape| !shape.repeats && silent(shape.pieces.last()))
     }
 
-    /// Whether the waveform can be had on `line`.
+    /// Checks that `line` allows the waveform.
     ///
     /// # Errors
-    /// When it goes above the line rate, or counts shares of a line that is not there.
+    /// A rate above the line rate, or shares of an unknown line rate.
     pub fn check(&self, line: Option<Line>) -> Result<(), Impossible> {
         let Some(shape) = self.shape() else { return Ok(()) };
         for piece in &shape.pieces {
@@ -226,7 +225,7 @@ impl Wave {
         Ok(())
     }
 
-    /// The waveform in integers, on `line`; none as long as its file was not read.
+    /// The waveform in integers, on `line`; `None` until its file was read.
     pub(super) fn profile(&self, line: Option<Line>) -> Option<(Profile, Counts)> {
         let shape = self.shape()?;
         let mut kind = Counts::Bits(Layer::Ip);
@@ -250,7 +249,7 @@ fn millis(rate: Option<Rate>, line: Option<Line>) -> u64 {
         None => 0,
         Some(Rate::Bits(rate, _)) => rate.bps().saturating_mul(1_000),
         Some(Rate::Frames(rate)) => rate.millis(),
-        // Exact for lines of whole Mbit/s.
+        // Exact for line rates of whole Mbit/s.
         Some(Rate::Line(share)) => {
             let bps = line.map_or(0, |line| line.rate().bps());
             (u128::from(bps) * u128::from(share.ppb()) / u128::from(Share::ONE.ppb() / 1_000)) as u64

@@ -1,33 +1,32 @@
-//! The integral of a waveform, and when it reaches an amount: exact.
+//! The exact integral of a waveform, and the time at which it reaches an amount.
 //!
-//! Rates are whole thousandths of a bit (or of a frame) per second, times whole picoseconds. Twice
-//! their product is a whole number on every stretch, also where the rate changes evenly; amounts are
-//! counted in that unit, 1/(2·10¹⁵) of a bit. A place within an even change is a fraction; whether it
-//! is beyond an amount is decided without rounding.
+//! Rates are whole thousandths of a bit (or frame) per second; times are whole picoseconds. Twice their product is a
+//! whole number for every piece, even with a linear change, so amounts are counted in that unit: 1/(2·10¹⁵) of a bit. A
+//! position within a linear change may be fractional; whether it exceeds an amount is decided without rounding.
 
 use crate::schedules::gcd;
 
-/// The longest stretch and the fastest rate that 128 bits hold with room: a day, 2 Tbit/s.
+/// Longest piece: a day. Together with rates of up to 2 Tbit/s, amounts stay well within 128 bits.
 const LONGEST: u64 = 86_400 * units::PS_PER_S;
 
-/// So many thousandths of a bit or frame, in the unit of amounts.
+/// Converts thousandths of a bit or frame to the unit of amounts.
 pub(super) const fn amount(millis: u128) -> u128 {
     millis * 2 * units::PS_PER_S as u128
 }
 
-/// A stretch of a waveform.
+/// A piece of a waveform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// The rate goes evenly from one value to another, in thousandths per second.
+    /// The rate changes linearly, in thousandths per second.
     Rates {
-        /// How long, in ps.
+        /// Duration in ps.
         ps: u64,
         /// The rate at the start.
         from: u64,
         /// The rate at the end.
         to: u64,
     },
-    /// An amount at once.
+    /// An amount at one instant.
     Amount(u128),
 }
 
@@ -39,7 +38,7 @@ impl Piece {
         }
     }
 
-    /// All of its amount.
+    /// The amount of the whole piece.
     fn total(&self) -> u128 {
         match self {
             Piece::Rates { ps, from, to } => (u128::from(*from) + u128::from(*to)) * u128::from(*ps),
@@ -47,7 +46,7 @@ impl Piece {
         }
     }
 
-    /// Its amount up to `t` ps from its start, rounded down or up to a whole unit.
+    /// The amount up to `t` ps after its start, rounded down or up to a whole unit.
     fn until(&self, t: u64, up: bool) -> u128 {
         let Piece::Rates { ps, from, to } = self else { return self.total() };
         if t >= *ps {
@@ -55,7 +54,7 @@ impl Piece {
         }
         let (t, ps) = (u128::from(t), u128::from(*ps));
         let even = 2 * u128::from(*from) * t;
-        // |to − from|·t²/ps, without a product that is longer than 128 bits.
+        // |to − from|·t²/ps, without exceeding 128 bits.
         let change = u128::from(from.abs_diff(*to));
         let (whole, rest) = (t * t / ps, t * t % ps);
         let part = change * rest;
@@ -69,7 +68,7 @@ impl Piece {
         }
     }
 
-    /// How the rate changes, where it does.
+    /// The slope of the rate, if it changes.
     fn slope(&self) -> Option<Slope> {
         let Piece::Rates { ps, from, to } = self else { return None };
         if from == to {
@@ -86,14 +85,14 @@ impl Piece {
         Some(Slope { change, over, fits, rise, run: 1.0 / rise })
     }
 
-    /// The last picosecond at which no more than `amount` of it is reached; `amount` is less than all.
+    /// The last picosecond at which the amount does not exceed `amount`, which must be less than the total.
     fn last_within(&self, slope: Option<Slope>, amount: u128) -> u64 {
         let Piece::Rates { ps, from, .. } = self else { return 0 };
         let Some(slope) = slope else {
             return u64::try_from(amount / (2 * u128::from(*from))).unwrap_or(*ps).min(*ps);
         };
-        // A guess in floating point, then whole picoseconds in ever greater steps: what comes out
-        // does not depend on the guess.
+        // Starts from a floating-point guess, then searches whole picoseconds in growing steps. The result does not
+        // depend on the guess.
         let start = *from as f64;
         let root = (start * start + slope.rise * about(amount)).max(0.0).sqrt();
         let guess = (root - start) * slope.run;
@@ -128,27 +127,27 @@ impl Piece {
     }
 }
 
-/// How a rate changes.
+/// The slope of a rate.
 #[derive(Clone, Copy, Debug)]
 struct Slope {
-    /// So many thousandths per second, up or down, in `over` ps: in lowest terms.
+    /// Change in thousandths per second over `over` ps, in lowest terms, with sign.
     change: i64,
     over: u64,
-    /// No product of these up to the end of the piece is longer than 126 bits.
+    /// No product of these within the piece exceeds 126 bits.
     fits: bool,
-    /// The change in a ps, and its reciprocal.
+    /// Change per ps, and its reciprocal.
     rise: f64,
     run: f64,
 }
 
-/// About the same number: the conversion of 128 bits that compilers have is as dear as a root.
+/// Approximate conversion. The compiler's conversion of 128 bits costs as much as a square root.
 fn about(amount: u128) -> f64 {
     (amount >> 64) as u64 as f64 * 18_446_744_073_709_551_616.0 + amount as u64 as f64
 }
 
 impl Slope {
-    /// Whether `t` is the last picosecond at which no more than `amount` of a piece that begins with the rate
-    /// `from` is reached. Without a division, which would be dearer than all the rest.
+    /// Whether `t` is the last picosecond at which a piece with start rate `from` does not exceed `amount`. Avoids a
+    /// division, which would cost more than everything else.
     #[inline]
     fn is_last(&self, from: u64, t: u64, amount: u128) -> bool {
         let (over, change) = (i128::from(self.over), i128::from(self.change));
@@ -159,27 +158,27 @@ impl Slope {
     }
 }
 
-/// A waveform from its start on, and a place on it that only goes forward.
+/// A waveform and a position on it that only moves forward.
 #[derive(Clone, Debug)]
 pub struct Profile {
     pieces: Vec<Piece>,
-    /// How the rate changes on each, where it does.
+    /// Slope of each piece, if its rate changes.
     slopes: Vec<Option<Slope>>,
     repeats: bool,
-    /// Time and amount of all pieces.
+    /// Duration and amount of all pieces.
     period: u64,
     total: u128,
-    /// The piece on which the place is, and when it started, in ps since the waveform's start.
+    /// The current piece, and its start in ps since the start of the waveform.
     piece: usize,
     start: u64,
-    /// The amount of it that is before the place.
+    /// Amount of the current piece up to the position.
     done: u128,
-    /// The amount of all that is before the piece.
+    /// Amount before the current piece.
     before: u128,
 }
 
 impl Profile {
-    /// A waveform of these pieces. Where it does not repeat, the last rate goes on for ever.
+    /// A waveform of these pieces. Without repetition, the last rate continues forever.
     #[must_use]
     pub fn new(pieces: Vec<Piece>, repeats: bool) -> Self {
         let pieces: Vec<Piece> = pieces.into_iter().filter(|piece| piece.ps() > 0 || piece.total() > 0).collect();
@@ -189,23 +188,23 @@ impl Profile {
         Profile { pieces, slopes, repeats, period, total, piece: 0, start: 0, done: 0, before: 0 }
     }
 
-    /// Moves the place forward by an amount.
+    /// Moves the position forward by an amount.
     pub(crate) fn advance(&mut self, amount: u128) {
         self.done += amount;
     }
 
-    /// The amount up to the place.
+    /// The amount up to the position.
     #[must_use]
     pub fn amount(&self) -> u128 {
         self.before + self.done
     }
 
-    /// When the place is reached, in ps since the start: the last instant at which the integral is
-    /// not beyond it, so that no frame starts in silence. `None` if it never is.
+    /// The time of the position, in ps since the start: the last instant at which the integral does not exceed it, so
+    /// that no frame starts in silence. `None` if it is never reached.
     pub fn time(&mut self) -> Option<u64> {
         loop {
             let Some(piece) = self.pieces.get(self.piece) else {
-                // Over. The last rate goes on.
+                // At the end, the last rate continues.
                 let rate = match self.pieces.last() {
                     Some(Piece::Rates { to, .. }) if *to > 0 => 2 * u128::from(*to),
                     _ => return None,
@@ -221,7 +220,7 @@ impl Profile {
             self.piece += 1;
             if self.piece == self.pieces.len() && self.repeats {
                 self.piece = 0;
-                // Whole rounds at once: a frame may last for many.
+                // Skips whole rounds at once, because a frame may span many.
                 let rounds = self.done / self.total;
                 self.done -= rounds * self.total;
                 self.before += rounds * self.total;
@@ -230,25 +229,25 @@ impl Profile {
         }
     }
 
-    /// True if the place is never reached: all bursts that were counted are over.
+    /// True if the position is never reached because all counted bursts are over.
     #[must_use]
     pub(crate) fn is_over(&self) -> bool {
         let silent = matches!(self.pieces.last(), Some(Piece::Rates { to: 0, .. }) | None);
         self.piece == self.pieces.len() && silent
     }
 
-    /// Moves the place forward to where the integral is `ps` after the start, if it is not there yet.
-    /// Gives the amount that was skipped.
+    /// Moves the position forward to the integral at `ps` after the start, unless it is already there. Returns the
+    /// skipped amount.
     pub(crate) fn skip_to(&mut self, ps: u64) -> u128 {
         let from = self.amount();
         while let Some(piece) = self.pieces.get(self.piece) {
             let end = self.start.saturating_add(piece.ps());
             if end > ps {
-                // Rounded up, so that the place is not before that instant.
+                // Rounds up, so that the position is not before that instant.
                 self.done = self.done.max(piece.until(ps.saturating_sub(self.start), true));
                 return self.amount() - from;
             }
-            // What may go at that very instant is still there.
+            // An amount at exactly that instant is still available.
             if self.start == ps && matches!(piece, Piece::Amount(_)) {
                 return self.amount() - from;
             }
@@ -258,7 +257,7 @@ impl Profile {
             self.piece += 1;
             if self.piece == self.pieces.len() && self.repeats {
                 self.piece = 0;
-                // Not the round that ends just then: it may end with an amount.
+                // Excludes the round that ends at that instant, because it may end with an amount.
                 let rounds = ps.saturating_sub(self.start).saturating_sub(1) / self.period.max(1);
                 let whole = u128::from(rounds) * self.total;
                 self.before += whole;
@@ -274,7 +273,7 @@ impl Profile {
     }
 }
 
-/// Whether a time is one that a waveform may have.
+/// Whether a waveform may have a period of this length.
 pub(super) fn is_short_enough(span: units::Span) -> bool {
     span.as_ps() <= LONGEST
 }
@@ -285,9 +284,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The guess and the products without divisions find the picosecond that the definition has.
+        /// The guess and the products without division yield the picosecond of the definition.
         #[test]
-        fn the_last_picosecond_within_an_amount(
+        fn finds_the_last_picosecond_within_an_amount(
             ps in 1_u64..LONGEST,
             shift in 0_u32..40,
             from in 0_u64..2_000_000_000_000_000,
@@ -302,9 +301,9 @@ mod tests {
             prop_assert!(piece.until(t + 1, true) > amount || t + 1 > piece.ps());
         }
 
-        /// The same for rates and times as people write them, where products fit.
+        /// The same for round rates and times, whose products fit.
         #[test]
-        fn the_last_picosecond_of_a_round_ramp(
+        fn finds_the_last_picosecond_of_a_round_ramp(
             ms in 1_u64..100_000,
             from in 0_u64..100,
             to in 0_u64..100,

@@ -2,14 +2,14 @@ use super::{Kind, Shape, Stretch, Waveform, Words, profile, range};
 use std::fmt;
 use units::{ParseError, Rate, Span};
 
-/// The rate goes evenly from one value to another, up or down.
+/// The rate changes linearly from one value to another, up or down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ramp {
     /// The rate at the start and at the end.
     pub rates: (Rate, Rate),
-    /// How long it takes.
+    /// Duration.
     pub over: Span,
-    /// It starts again when it is over; else the last rate is held.
+    /// Restarts at the end; otherwise the last rate continues.
     pub repeats: bool,
 }
 

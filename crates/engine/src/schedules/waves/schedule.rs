@@ -4,17 +4,17 @@ use crate::Line;
 use crate::schedules::{Due, Impossible, Lengths, Schedule, counted};
 use units::{Layer, ParseError, Span, Time};
 
-/// A rate that follows a waveform: each frame departs when the waveform's integral has carried all
-/// frames before it. The waveform starts at the first departure.
+/// A rate that follows a waveform: each frame departs when the waveform's integral has carried all frames before it.
+/// The waveform starts at the first departure.
 ///
-/// Where no frame is ready, the waveform goes on: the share that nobody used is forfeited.
+/// The waveform continues while no frame is ready, and forfeits the unused share.
 pub struct WaveSchedule {
     pub(super) profile: Profile,
     counts: Counts,
     start: Option<Time>,
     forfeited: u128,
-    /// The waveform as it would be if nothing had been forfeited, where it was when that was last asked,
-    /// and how far frames fell behind it.
+    /// The waveform as if nothing had been forfeited, its time when last computed, and the largest lag of frames behind
+    /// it.
     whole: Profile,
     unhindered: Time,
     short: Span,
@@ -49,7 +49,7 @@ impl Schedule for WaveSchedule {
             profile.time().and_then(|ps| start.checked_add(Span::from_ps(ps))).unwrap_or(never)
         };
         let first = self.start.is_none();
-        // What the waveform begins with may be silence; the first frame goes when it is over.
+        // The waveform may begin with silence; the first frame departs after it.
         let start = *self.start.get_or_insert(ready);
         let due = after(&mut self.profile, start);
         let starved = !first && ready > due;
@@ -65,8 +65,8 @@ impl Schedule for WaveSchedule {
         };
         let amount = amount(units * 1_000);
         self.profile.advance(amount);
-        // It only goes forward: a frame that would not be farther behind than others, were it still where
-        // it was, is not now.
+        // The waveform only moves forward: if a frame would not set a new maximum even with the earlier position, it
+        // does not set one now.
         if ready.since(self.unhindered) > self.short {
             self.unhindered = after(&mut self.whole, start);
             self.short = self.short.max(ready.since(self.unhindered));

@@ -3,18 +3,18 @@ use std::f64::consts::PI;
 use std::fmt;
 use units::{BitRate, FrameRate, ParseError, Rate, Share, Span};
 
-/// The rate swings between two values as a sine does, from the middle upwards.
+/// The rate oscillates between two values in a sine, starting at the middle, upwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sine {
-    /// The least rate and the greatest.
+    /// The lowest and the highest rate.
     pub rates: (Rate, Rate),
-    /// How long one swing takes.
+    /// Period.
     pub every: Span,
 }
 
 const EXAMPLE: &str = "sine 1Gbps..9Gbps every 1s";
 
-/// Straight pieces of a swing: they are off by (π ÷ 512)² ÷ 2 of its height at the most, 0.002 %.
+/// Linear pieces per period: their error is at most (π ÷ 512)² ÷ 2 of the height, 0.002 %.
 const PIECES: u64 = 512;
 
 impl Waveform for Sine {
@@ -65,7 +65,7 @@ impl Sine {
     }
 }
 
-/// A rate as a number of what it counts.
+/// A rate as a plain number of its unit.
 fn value(rate: Rate) -> u64 {
     match rate {
         Rate::Bits(rate, _) => rate.bps(),

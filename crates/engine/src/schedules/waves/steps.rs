@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use units::{ParseError, Rate, Span};
 
-/// Constant rates by time, from a file: on each line a time since the start, and the rate from then
-/// on; `0` is silence. The last rate is held, or all of it starts again.
+/// Constant rates over time, from a file. Each line has a time since the start and the rate from then on; `0` is
+/// silence. The last rate continues, or the list repeats.
 #[derive(Clone, Debug)]
 pub struct Steps {
     /// The file.
     pub path: PathBuf,
-    /// After how long it starts again, if it does.
+    /// Period of repetition, if it repeats.
     pub every: Option<Span>,
     steps: Option<Arc<Vec<Step>>>,
 }
 
-/// From when on, and the rate; none is silence.
+/// Start and rate of a step; `None` is silence.
 type Step = (Span, Option<Rate>);
 
 impl PartialEq for Steps {

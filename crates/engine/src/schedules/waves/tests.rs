@@ -1,4 +1,5 @@
-//! Waveforms by their integrals, computed anew with other arithmetic: sums of rates in f64 over pieces written here.
+//! Compares waveforms with their integrals, computed with other arithmetic: sums of rates in f64 over pieces written
+//! here.
 
 use super::{Stretch, Wave, WaveSchedule};
 use crate::Line;
@@ -50,7 +51,7 @@ fn lengths(bytes: u32) -> Lengths {
     Lengths { frame: FrameLen::new(bytes), packet: bytes - 18 }
 }
 
-/// Bits that are asked up to `t` seconds, from (length in s, Gbit/s at start, at end), then again if `repeats`.
+/// Target in bits up to `t` seconds, for pieces of (length in s, Gbit/s at start, at end), repeated if `repeats`.
 fn integral(pieces: &[(f64, f64, f64)], repeats: bool, t: f64) -> f64 {
     let period: f64 = pieces.iter().map(|piece| piece.0).sum();
     let all: f64 = pieces.iter().map(|(s, a, b)| s * (a + b) / 2.0).sum();
@@ -89,7 +90,7 @@ fn departures_follow_the_integral() {
             let due = schedule.depart(Time::ZERO, &lengths(size));
             let t = due.at.as_ps() as f64 / 1e12;
             let asked = integral(pieces, repeats, t);
-            // A picosecond at 9 Gbit/s is 0.009 bits; f64 sums of a second have errors like that too.
+            // A picosecond at 9 Gbit/s is 0.009 bits, and f64 sums over a second have errors of that size, too.
             assert!((asked - bits).abs() < 0.05, "{text}: frame {k} at {t} s: {asked} asked, {bits} sent");
             assert!(!due.starved);
             bits += f64::from(size) * 8.0;
@@ -98,7 +99,7 @@ fn departures_follow_the_integral() {
 }
 
 #[test]
-fn a_sine_is_one() {
+fn sine_follows_a_sine() {
     let (middle, height, every) = (5e9, 4e9, 3e-3);
     let omega = 2.0 * std::f64::consts::PI / every;
     let mut schedule = schedule("sine 1Gbps..9Gbps every 3ms");
@@ -107,12 +108,12 @@ fn a_sine_is_one() {
         let size = 64 + k * 7_919 % 1_455;
         let t = schedule.depart(Time::ZERO, &lengths(size)).at.as_ps() as f64 / 1e12;
         let asked = middle * t + height / omega * (1.0 - (omega * t).cos());
-        // The pieces lie within the arches: what they lack of one adds up over half of it, and is back after the other.
+        // The linear pieces lie inside the sine: their deficit grows over one half wave and vanishes over the other.
         let most = 0.05 + 1.9e-5 * height * every / 2.0;
         assert!((asked - bits).abs() < most, "frame {k} at {t} s: {asked} asked, {bits} sent");
         bits += f64::from(size) * 8.0;
     }
-    // After whole swings nothing is left of that.
+    // Nothing remains after whole periods.
     assert!((wave_total("sine 1Gbps..9Gbps every 3ms") / (middle * every) - 1.0).abs() < 1e-9);
     assert!((wave_total("sine 1Mpps..1.5Mpps every 1.000001us") / 1.250_001_25 - 1.0).abs() < 1e-6);
 }
@@ -134,7 +135,7 @@ fn wave_total(text: &str) -> f64 {
 
 #[test]
 fn no_frame_starts_in_silence_and_bursts_carry_over() {
-    // 8 Gbit/s for 1 µs are 1 000 B: a frame of 600 B, and 400 B of the next one.
+    // 8 Gbit/s for 1 µs is 1 000 B: a frame of 600 B and 400 B of the next one.
     let mut schedule = schedule("burst 8Gbps for 1us every 10us");
     let starts: Vec<u64> = (0..6).map(|_| schedule.depart(Time::ZERO, &lengths(600)).at.as_ps()).collect();
     assert_eq!(starts, [0, 600_000, 10_200_000, 10_800_000, 20_400_000, 30_000_000]);
@@ -150,31 +151,32 @@ fn counted_bursts_end() {
 }
 
 #[test]
-fn the_share_that_nobody_used_is_forfeited() {
+fn forfeits_the_unused_share() {
     let mut schedule = schedule("burst 8Gbps for 1us every 10us");
     schedule.depart(Time::ZERO, &lengths(500));
-    // Nobody is there for the second half of the first burst, nor for the second one's first quarter.
+    // No frame is ready in the second half of the first burst and the first quarter of the second.
     let due = schedule.depart(Time::from_ps(10_250_000), &lengths(500));
     assert_eq!((due.at, due.starved), (Time::from_ps(10_250_000), true));
     let forfeited = schedule.forfeited().expect("a waveform");
     assert!((forfeited - (500.0 + 250.0) / 1_750.0).abs() < 1e-9, "{forfeited}");
-    // One that comes in silence waits for the next burst, whose clock was kept.
+    // A frame that arrives in silence waits for the next burst, which stays on its original timing.
     schedule.depart(Time::ZERO, &lengths(500));
     let due = schedule.depart(Time::from_ps(25_000_000), &lengths(500));
     assert_eq!((due.at, due.starved), (Time::from_ps(30_000_000), true));
 }
 
 #[test]
-fn a_trace_gives_its_opportunities() {
+fn trace_yields_its_opportunities() {
     let mut schedule = schedule("trace trace");
-    // IP packets of 1 500 bytes take one opportunity each: at 1, 1, 3 and 10 ms, then from 10 ms on again.
+    // IP packets of 1 500 B take one opportunity each: at 1, 1, 3 and 10 ms, then the trace repeats from 10 ms on.
     let starts: Vec<u64> = (0..6).map(|_| schedule.depart(Time::ZERO, &lengths(1_518)).at.as_ps()).collect();
     assert_eq!(starts, [1, 1, 3, 10, 11, 11].map(|ms| ms * 1_000_000_000));
 }
 
 #[test]
-fn after_an_idle_time_the_next_opportunity_of_a_trace_is_taken() {
-    // Opportunities at 1, 1, 3, 10, 11, 11, 13, 20, 21 ms. One that comes when a frame is ready is not gone.
+fn takes_the_next_opportunity_of_a_trace_after_idle_time() {
+    // Opportunities at 1, 1, 3, 10, 11, 11, 13, 20, 21 ms. An opportunity at the instant a frame becomes ready is still
+    // available.
     for (ready, at) in [(25, 30), (30, 30), (95, 100), (100, 100), (101, 110), (110, 110), (200, 200), (201, 210)] {
         let mut schedule = schedule("trace trace");
         let ms = |tenths: u64| Time::from_ps(tenths * 100_000_000);
@@ -184,7 +186,7 @@ fn after_an_idle_time_the_next_opportunity_of_a_trace_is_taken() {
 }
 
 #[test]
-fn rates_count_what_they_say() {
+fn rates_count_their_unit() {
     for (text, units) in [
         ("burst 8Gbps wire for 1ms every 2ms", 84 * 1_000),
         ("burst 8Gbps ip for 1ms every 2ms", 46 * 1_000),
@@ -199,7 +201,7 @@ fn rates_count_what_they_say() {
 
 #[test]
 fn no_drift_after_two_to_the_33_frames() {
-    // Rounds of 3.7 Gbit/s for 1 ms: 3.7e6 bits each. Frames of 64 B, as if 2³³ of them had gone.
+    // Rounds of 3.7 Gbit/s for 1 ms: 3.7e6 bits each. Frames of 64 B, as if 2³³ had left.
     let mut schedule = schedule("burst 3.7Gbps for 1ms every 3ms");
     schedule.depart(Time::ZERO, &lengths(64));
     let gone: u128 = 1 << 33;
@@ -213,8 +215,8 @@ fn no_drift_after_two_to_the_33_frames() {
 }
 
 proptest! {
-    /// Each departure is the last picosecond at which the integral is not beyond what went before, by
-    /// whole numbers: a·t + (b − a)·t²/2T against the bits, both times 2T.
+    /// Each departure is the last picosecond at which the integral does not exceed the frames before it, in integers:
+    /// a·t + (b − a)·t²/2T against the bits, both times 2T.
     #[test]
     fn ramps_are_exact(from in 1_u64..10_000, to in 1_u64..10_000, ns in 1_000_u64..1_000_000_000, size in 64_u32..1_519) {
         prop_assume!(from != to);
@@ -235,7 +237,7 @@ proptest! {
 }
 
 #[test]
-fn examples_print_what_they_read() {
+fn examples_survive_parsing_and_printing() {
     let more =
         ["burst 1Mpps for 1us every 1us count 7 + burst 2Mpps for 1ms every 10ms", "ramp 10%..90% over 1s repeat"];
     let layers = [
@@ -254,7 +256,7 @@ fn examples_print_what_they_read() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_with_a_remedy() {
+fn refuses_impossible_waveforms_with_a_remedy() {
     for (text, wanted) in [
         ("burst", "rate is missing"),
         ("burst 8Gbps", "how long"),

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use units::{ParseError, Span};
 
-/// A trace of Mahimahi (Netravali et al. 2015): each line is a millisecond at which a packet of
-/// 1500 bytes may be delivered. At its end the trace starts again.
+/// A Mahimahi trace (Netravali et al. 2015): each line is a millisecond at which a packet of 1500 bytes may be
+/// delivered. At its end the trace restarts.
 ///
-/// An opportunity carries 1500 bytes of IP packets here; Mahimahi's own 1504 count four bytes of its
-/// tunnel with each packet.
+/// Here an opportunity carries 1500 bytes of IP packets. Mahimahi uses 1504, because it counts four bytes of its tunnel
+/// with each packet.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// The file.
@@ -26,7 +26,7 @@ impl PartialEq for Trace {
 
 impl Eq for Trace {}
 
-/// Bits of a delivery opportunity.
+/// Bits per delivery opportunity.
 const OPPORTUNITY: u64 = 1_500 * 8;
 
 impl Waveform for Trace {
