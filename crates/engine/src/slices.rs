@@ -1,9 +1,9 @@
-//! Slices of a pipeline: sampled frames are followed from their arrival to the driver.
+//! Slices of a pipeline: traces sampled frames from arrival to the driver.
 //!
-//! A frame that is followed carries a number ([`Frame::tag`]); its marks lie in a table of its class. A mark holds when
-//! the frame was there and when it should have been, which is what stages and schedule reckon with. Without a clock
-//! both are the same: virtual time is exact. A driver in real time gives a reading of its clock, which is taken for
-//! sampled frames only.
+//! A traced frame carries a trace number ([`Frame::tag`]); its marks are in a table of its class. A mark holds when the
+//! frame was there and when it should have been. The second time is the one that stages and schedule compute with.
+//! Without a clock the two are equal, because virtual time is exact. A driver in real time supplies a clock, which is
+//! read for sampled frames only.
 
 mod drawing;
 mod passing;
@@ -19,83 +19,83 @@ use units::{Span, Time};
 
 pub use passing::{Passage, Passing};
 
-/// Without the feature no frame is followed, and nothing asks whether one is.
+/// Without the feature no frame is traced, and all checks compile away.
 pub(crate) const COMPILED: bool = cfg!(feature = "slices");
 
-/// A reading of a driver's clock.
+/// A function that reads a driver's clock.
 pub type Reading = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// Hears of each frame that departed, and what the clock of the marks read a moment ago.
+/// Called for each traced frame that departed, with the latest reading of the clock.
 pub type Listener = Arc<dyn Fn(&Way, &SliceMeter, Time) + Send + Sync>;
 
-/// Which frames are followed, and how.
+/// Which frames are traced, and how.
 #[derive(Clone)]
 pub struct Sampling {
-    /// Of so many frames of each class one is followed, drawn among them: what comes in bursts, or goes round a mix, would
-    /// else show the same few frames always. The very first is followed, too. Where many are, up to 32 neighbours are drawn
-    /// together among as many times the number: followed in a row, they cost less.
+    /// Traces one frame in `every`, per class, drawn at random: with a fixed stride, bursts or a mix could yield the
+    /// same few frames every time. The first frame is always traced. At high counts, up to 32 adjacent frames are drawn
+    /// together from as many strata, because adjacent traces cost less.
     pub every: u64,
-    /// Of the drawing.
+    /// Seed of the draws.
     pub seed: u64,
-    /// All frames are there from the start: they arrive when the one before departs.
+    /// All frames are present from the start: a frame arrives when the one before departs.
     pub backlog: bool,
-    /// Who hears of each frame that departed. Frames are then identified.
+    /// Called for each traced frame that departed. Traced frames are then identified.
     pub listener: Option<Listener>,
 }
 
-/// The way of one frame.
+/// The trace of one frame.
 #[derive(Clone, Debug, Default)]
 pub struct Way {
-    /// Its marks so far: when it came, where its port tells; at the look that found it, before the stages, behind each of
-    /// them, first in the queue, at the departure, and behind the hand-over.
+    /// Marks so far: at its arrival, if the port reports it; at the poll that found it; before the stages; after each
+    /// stage; at the head of the queue; at the departure; and after the hand-over.
     pub marks: Vec<Mark>,
-    /// Which packet it is, if somebody listens and it is one of TCP or UDP.
+    /// The packet's identity, if there is a listener and the packet is TCP or UDP.
     pub identity: Option<Identity>,
-    /// Its bytes with FCS when it arrived.
+    /// Length in bytes with FCS on arrival.
     pub length: u32,
 }
 
-/// The frames of one class that are followed.
+/// The traced frames of one class.
 ///
-/// Of the frames that nobody follows, which are nearly all, only what a look at these few fields takes is paid: where
-/// none that is followed can be, no frame is asked.
+/// Untraced frames, which are nearly all, cost one check of these fields. No frame is checked while no traced frame can
+/// be in that place.
 #[derive(Default)]
 pub(crate) struct Slices {
-    /// That frame of the class is the next to be followed, counted as they come; `None` where no frame begins to be.
+    /// Number of the class's next frame to trace, in order of arrival; `None` if no traces start here.
     next: Option<u64>,
-    /// How many that are followed are in the stages.
+    /// Traced frames in the stages.
     staged: u32,
-    /// How many are behind the stages, and not handed over yet.
+    /// Traced frames after the stages that are not handed over yet.
     queued: u32,
-    /// When the last frame was to depart.
+    /// Target of the last departure.
     last: Time,
-    /// `None` where no frame is followed.
+    /// `None` if tracing is off.
     ways: Option<Box<Ways>>,
 }
 
-/// The ways of the frames that are followed.
+/// The traces in progress.
 struct Ways {
     sampling: Sampling,
-    /// That of a run in real time.
+    /// The clock of a run in real time.
     clock: Option<Reading>,
-    /// Another thread goes on to follow them, and makes the departures.
+    /// Another thread continues the traces and carries out the departures.
     handed_on: bool,
-    /// Another thread began to follow them.
+    /// Another thread started the traces.
     taken_over: bool,
-    /// Its port tells how long a frame was in its ring.
+    /// The port reports how long a frame was in its ring.
     ring: bool,
-    /// So many marks, and a frame is behind the stages.
+    /// Number of marks of a frame that has passed the stages.
     behind: usize,
     drawing: Drawing,
     table: Table,
     meter: SliceMeter,
 }
 
-/// Marks at the look that found a frame, and before the stages.
+/// Marks at the poll that found a frame, and before the stages.
 const ARRIVAL: usize = 2;
 
 impl Slices {
-    /// For a class with stages of these names.
+    /// Slices for a class with stages of these names.
     pub(crate) fn new(stages: &[String], sampling: Sampling) -> Slices {
         let mut names = vec!["rx".to_owned()];
         for (i, stage) in stages.iter().enumerate() {
@@ -117,17 +117,17 @@ impl Slices {
         Slices { next: Some(1), ways: Some(Box::new(ways)), ..Slices::default() }
     }
 
-    /// Whether frames are followed.
+    /// Whether frames are traced.
     pub(crate) fn is_on(&self) -> bool {
         self.ways.is_some()
     }
 
-    /// Whether somebody hears of each frame that is followed.
+    /// Whether a listener receives each traced frame.
     pub(crate) fn is_heard(&self) -> bool {
         self.ways.as_ref().is_some_and(|ways| ways.sampling.listener.is_some())
     }
 
-    /// Time is real: it is read by `clock`, which takes `cost`.
+    /// Uses real time from `clock`, whose reading costs `cost`.
     pub(crate) fn read_by(&mut self, clock: &Reading, cost: Span) {
         if let Some(ways) = &mut self.ways {
             ways.clock = Some(Reading::clone(clock));
@@ -135,7 +135,7 @@ impl Slices {
         }
     }
 
-    /// Frames come from a port, which `tells` how long each was in its ring, or does not. Before any came.
+    /// Frames come from a port that reports the time in its ring if `tells`. Call before the first frame.
     pub(crate) fn come_from_port(&mut self, tells: bool) {
         if let Some(ways) = &mut self.ways {
             ways.meter.come_from_port(tells);
@@ -145,8 +145,8 @@ impl Slices {
         }
     }
 
-    /// For two threads: that which gives frames to the other, and that which goes on with them. The first one has the
-    /// stages, or leaves them to the other.
+    /// Splits for two threads: one that hands frames on, and one that continues. The first has the stages, unless
+    /// `leaves_stages`.
     pub(crate) fn split(self, leaves_stages: bool) -> (Slices, Slices) {
         let Some(mut ways) = self.ways else { return Default::default() };
         let second = Ways {
@@ -167,9 +167,9 @@ impl Slices {
         (Slices { ways: Some(ways), ..self }, Slices { ways: Some(Box::new(second)), ..Slices::default() })
     }
 
-    /// Frame `number` of the class arrived at `at`; the driver looked at `now`. As all that follows, a few instructions
-    /// for a frame that nobody follows, and the rest apart from them: a call for each would cost more than they do. True
-    /// if it is followed.
+    /// Records the arrival of frame `number` of the class at `at`, polled at `now`. True if it is traced. Inlined here
+    /// and below: a few instructions for untraced frames, with the rest out of line, because a call per frame would
+    /// cost more.
     #[inline(always)]
     pub(crate) fn arrived<F: Frame>(&mut self, frame: &mut F, number: u64, now: Time, at: Time) -> bool {
         let Some(next) = self.next else { return false };
@@ -177,7 +177,7 @@ impl Slices {
         if follows {
             self.begin(frame, number, now, at);
         } else if frame.tag() != 0 {
-            // Written only where it must be: a frame that is moved right after it was written to has to wait for that.
+            // Writes only if necessary, because moving a frame right after a write stalls on it.
             frame.set_tag(0);
         }
         follows
@@ -192,7 +192,7 @@ impl Slices {
         let (from, entered) = match &ways.clock {
             Some(clock) => {
                 let read = clock();
-                // A frame that was read ahead of its time has not arrived later than it is looked at.
+                // A frame read ahead of time cannot arrive later than its poll.
                 (now.min(read), read)
             }
             None => {
@@ -215,13 +215,13 @@ impl Slices {
         *self.beside(marks) += 1;
     }
 
-    /// How many frames are where one with so many marks is.
+    /// The counter for the region of a frame with this many marks.
     fn beside(&mut self, marks: usize) -> &mut u32 {
         let staged = self.ways.as_ref().is_some_and(|ways| marks < ways.behind);
         if staged { &mut self.staged } else { &mut self.queued }
     }
 
-    /// Frames have left a stage, and others were dropped there. True if one that left is followed.
+    /// Records the output of a stage: released and dropped frames. True if a released frame is traced.
     #[inline(always)]
     pub(crate) fn passed<F: Frame>(&mut self, items: &[Item<F>], dropped: &[(F, DropReason)]) -> bool {
         let mut followed = false;
@@ -254,22 +254,22 @@ impl Slices {
         }
     }
 
-    /// A frame that was ready at `ready` finds the queue of its class empty, and is first in it.
+    /// A frame that became ready at `ready` finds the queue of its class empty and is at its head.
     pub(crate) fn found_nobody<F: Frame>(&mut self, frame: &F, ready: Time) {
         let Some(ways) = self.ways.as_mut().filter(|ways| ways.clock.is_some()) else { return };
-        // What lies between two threads is part of the wait in the queue.
+        // Time between two threads counts as waiting in the queue.
         if ways.handed_on || ways.taken_over {
             return;
         }
         let Some(place) = ways.table.place(frame.tag()) else { return };
         let mut marks = ways.table.marks(place);
         let Mark { at, intended } = marks.last();
-        // It has not waited for anybody, so the clock need not be asked again.
+        // It did not wait, so the last reading of the clock still holds.
         marks.make(Mark { at, intended: intended.max(ready).max(self.last) });
     }
 
-    /// A frame that was ready at `ready` is the next of its class to depart, at `ask`. Gives its number, 0 if it is not
-    /// followed.
+    /// A frame that was ready at `ready` is the next of its class to depart, at `ask`. Returns its trace number, or 0
+    /// if it is not traced.
     #[inline(always)]
     pub(crate) fn settled<F: Frame>(&mut self, frame: &F, ready: Time, ask: Time) -> u32 {
         let tag = if self.queued > 0 { frame.tag() } else { 0 };
@@ -283,7 +283,7 @@ impl Slices {
     #[cold]
     #[inline(never)]
     fn first(&mut self, tag: u32, ready: Time) {
-        // Handed on, it is in no queue yet.
+        // Handed on, it is not in a queue yet.
         let Some(ways) = self.ways.as_mut().filter(|ways| !ways.handed_on) else { return };
         let behind = ways.behind;
         if ways.table.place(tag).is_some_and(|place| ways.table.marks(place).made().len() == behind) {
@@ -291,7 +291,7 @@ impl Slices {
         }
     }
 
-    /// A frame that is followed departed at `start` instead of `ask`, and is handed over.
+    /// A traced frame with target `ask` departed at `start` and is handed over.
     pub(crate) fn departed(&mut self, tag: u32, ask: Time, start: Time) {
         let Some(ways) = self.ways.as_deref_mut() else { return };
         let Some(place) = ways.table.place(tag) else { return };
@@ -299,7 +299,7 @@ impl Slices {
         let before = marks.last();
         let intended = before.intended.max(ask);
         let (start, end) = match &ways.clock {
-            // The driver's look at the clock may be older than ours.
+            // The driver's reading of the clock may be older than ours.
             Some(clock) => (start.max(before.at), clock().max(start)),
             None => (start, start),
         };
@@ -314,7 +314,7 @@ impl Slices {
         self.queued -= 1;
     }
 
-    /// A frame will not depart.
+    /// Ends the trace of a frame that will not depart.
     #[cold]
     #[inline(never)]
     pub(crate) fn lost(&mut self, tag: u32) {
@@ -325,7 +325,7 @@ impl Slices {
         *self.beside(marks) -= 1;
     }
 
-    /// Takes out the way of a frame that goes on to another thread, if it is followed.
+    /// Removes the trace of a frame that goes to another thread, if it is traced.
     pub(crate) fn take(&mut self, tag: u32) -> Option<Box<Way>> {
         let ways = self.ways.as_mut()?;
         let place = ways.table.place(tag)?;
@@ -335,7 +335,7 @@ impl Slices {
         Some(Box::new(way))
     }
 
-    /// Goes on with the way of a frame that came from another thread, if it is followed.
+    /// Continues the trace of a frame from another thread, if it is traced.
     pub(crate) fn put<F: Frame>(&mut self, frame: &mut F, way: Option<Box<Way>>) {
         let Some(ways) = &mut self.ways else { return };
         let Some(way) = way else { return frame.set_tag(0) };
@@ -356,7 +356,7 @@ impl Slices {
         self.ways.as_ref()?.clock.clone()
     }
 
-    /// The figures, if frames are followed.
+    /// The figures, if frames are traced.
     pub(crate) fn report(&self) -> Option<PipelineSlices> {
         self.ways.as_ref().map(|ways| {
             let mut meter = ways.meter.clone();
@@ -367,18 +367,18 @@ impl Slices {
 }
 
 impl Ways {
-    /// The frame with `tag` is at the end of a slice, where it should have been at `intended`. Gives how many marks it has.
+    /// Adds a mark for the frame with `tag`, which should have been there at `intended`. Returns its number of marks.
     fn mark(&mut self, tag: u32, intended: Time) -> Option<usize> {
         let place = self.table.place(tag)?;
         let mut marks = self.table.marks(place);
-        // What should have been before the frame came is due at once.
+        // An intended time before the preceding one counts as that one.
         let intended = intended.max(marks.last().intended);
         let at = self.clock.as_ref().map_or(intended, |clock| clock());
         Some(marks.make(Mark { at, intended }))
     }
 
-    /// A stage gave the frame with `tag` a time that it reckoned from when the frame came, and so made up for the wait in
-    /// the ring: nobody meant it to be. Until then frames go by the look, which that wait comes before.
+    /// A stage computed the time of the frame with `tag` from its arrival, and so compensated for the wait in the ring.
+    /// That wait is therefore not intended. Until then, intended times count from the poll, after that wait.
     #[cold]
     #[inline(never)]
     fn reckoned_from_arrival(&mut self, tag: u32) {

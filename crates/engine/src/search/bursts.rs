@@ -1,50 +1,50 @@
-//! The longest burst that a device takes whole (RFC 2544 section 26.4, RFC 9004).
+//! The longest burst that a device forwards without loss (RFC 2544 section 26.4, RFC 9004).
 
 use super::{ATTEMPTS, Flaw, Outcome, Trial, Verdict};
 use units::{FrameRate, PS_PER_S, Share, Span};
 
-/// How bursts are searched.
+/// Parameters of a burst search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstSettings {
-    /// Frames of a burst follow each other at this rate: the most that the line carries.
+    /// Rate within a burst: the highest that the line carries.
     pub rate: FrameRate,
-    /// The longest burst that is tried, in frames.
+    /// Limit on the burst length, in frames.
     pub longest: u64,
-    /// How close the length is to be, as a share of it; to one frame at best.
+    /// Precision of the length, as a share of it; one frame at best.
     pub width: Share,
-    /// How often the length is searched: the device's buffer may be more or less full.
+    /// Number of searches, because the fill of the device's buffer may vary.
     pub repeats: u32,
-    /// How far the duration of a burst may be off.
+    /// Tolerance of the duration of a burst.
     pub tolerance: Share,
 }
 
-/// A burst that was sent.
+/// Result of one burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstRun {
-    /// Its frames.
+    /// Number of frames.
     pub frames: u64,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
     /// Why it does not count, if it does not.
     pub flaw: Option<Flaw>,
 }
 
-/// What was found.
+/// A search for the longest burst.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bursts {
     settings: BurstSettings,
     runs: Vec<BurstRun>,
-    /// The longest burst of each repetition that came whole.
+    /// Per repetition: the longest burst without loss.
     found: Vec<u64>,
-    /// Of the repetition under way: came whole, did not.
+    /// In the current repetition: the longest burst without loss, and the shortest with loss.
     low: u64,
     high: Option<u64>,
-    /// The tester could not send one that should have been.
+    /// The tester failed to send a burst.
     beyond: bool,
 }
 
 impl Bursts {
-    /// A search that begins.
+    /// Starts a search.
     #[must_use]
     pub fn new(settings: BurstSettings) -> Self {
         Bursts { settings, runs: Vec::new(), found: Vec::new(), low: 0, high: None, beyond: false }
@@ -62,13 +62,13 @@ impl Bursts {
         &self.runs
     }
 
-    /// The longest burst without loss, of each repetition that has ended.
+    /// The longest burst without loss, per completed repetition.
     #[must_use]
     pub fn found(&self) -> &[u64] {
         &self.found
     }
 
-    /// What limits it.
+    /// What limits the result.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if self.beyond {
@@ -84,12 +84,12 @@ impl Bursts {
         }
     }
 
-    /// The next burst, as a trial; `None` when all repetitions have ended.
+    /// The next burst, as a trial; `None` when all repetitions are complete.
     #[must_use]
     pub fn next_trial(&self) -> Option<Trial> {
         let frames = self.next_length()?;
         let (load, frames) = (self.settings.rate, u128::from(frames));
-        // Rounded up, so that as many frames are due in it.
+        // Rounds up, so that all frames are due within the duration.
         let duration = (frames * 1_000 * u128::from(PS_PER_S)).div_ceil(u128::from(load.millis().max(1)));
         Some(Trial { load, duration: Span::from_ps(u64::try_from(duration).unwrap_or(u64::MAX)) })
     }
@@ -102,13 +102,13 @@ impl Bursts {
         Some(match self.high {
             Some(high) if low == 0 => high / 2,
             Some(high) => low + (high - low) / 2,
-            // The device has shown what it takes: just that, and more until it does not.
+            // Starts from the result of the last repetition, and grows until frames are lost.
             None if low == 0 => self.found.last().copied().unwrap_or(0).clamp(1, longest),
             None => (low + (low / 8).max(1).max(if self.found.is_empty() { low } else { 0 })).min(longest),
         })
     }
 
-    /// Takes what came of the burst that was asked for.
+    /// Records the outcome of the burst from [`next_trial`](Bursts::next_trial).
     pub fn tell(&mut self, outcome: Outcome) {
         let Some((frames, trial)) = self.next_length().zip(self.next_trial()) else { return };
         let asked = trial.duration.as_secs_f64() * (1.0 + self.settings.tolerance.as_f64());
@@ -144,13 +144,13 @@ mod tests {
 
     const RATE: FrameRate = FrameRate::from_millis(1_000_000_000);
 
-    /// A device that takes `limit(n)` frames of the n-th burst; the tester sends up to `tester` frames/s.
+    /// A device that forwards `limit(n)` frames of the n-th burst, and a tester that sends up to `tester` frames/s.
     fn search(longest: u64, tester: f64, limit: impl Fn(usize) -> u64) -> Bursts {
         let (width, tolerance) = (Share::from_ppb(5_000_000), Share::from_ppb(10_000_000));
         let mut bursts = Bursts::new(BurstSettings { rate: RATE, longest, width, repeats: 3, tolerance });
         let mut number = 0;
         while let Some(trial) = bursts.next_trial() {
-            // A frame in each microsecond.
+            // One frame per microsecond.
             let frames = trial.duration.as_ps() / 1_000_000;
             let took = Span::from_ps((trial.duration.as_ps() as f64 * (1e6 / tester).max(1.0)) as u64);
             let lost = frames.saturating_sub(limit(number));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_burst_is_found_to_the_width() {
+    fn finds_the_longest_burst_within_the_width() {
         for limit in [1, 2, 3, 99, 100, 5_000, 123_456, 1_999_999] {
             let bursts = search(2_000_000, 1e9, |_| limit);
             assert_eq!(bursts.verdict(), Verdict::DutLimited, "{limit}");
@@ -176,12 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_others_are_told_apart() {
+    fn distinguishes_limits_of_tester_and_range() {
         assert_eq!(search(5_000, 1e9, |_| 1 << 30).verdict(), Verdict::NotLimited);
         assert_eq!(search(5_000, 1e9, |_| 0).verdict(), Verdict::BelowLeast);
         let slow = search(5_000, 9e5, |_| 100);
         assert_eq!((slow.verdict(), slow.found().len()), (Verdict::TesterLimited, 0));
-        // A buffer that is now more and now less full.
+        // The fill of the buffer varies.
         let found = search(100_000, 1e9, |number| 1_000 + 50 * (number as u64 % 3)).found().to_vec();
         assert!(found.iter().all(|found| (995..=1_100).contains(found)), "{found:?}");
     }

@@ -1,42 +1,42 @@
-//! How much a device loses of loads beyond what it takes (RFC 2544 section 26.3).
+//! Loss of a device at loads above its limit (RFC 2544 section 26.3).
 
 use super::{Outcome, Run, Trial, Verdict, failed, flaw};
 use units::{FrameRate, Share, Span};
 
-/// Which loads are tried, and how.
+/// Parameters of a loss curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurveSettings {
-    /// The first load: the most that the line carries.
+    /// The first load: the highest that the line carries.
     pub most: FrameRate,
-    /// Not less than this.
+    /// The lowest load.
     pub least: FrameRate,
-    /// The tester cannot offer this, nor more: it is not tried.
+    /// A load that the tester is known not to reach; this load and higher ones are skipped.
     pub beyond: Option<FrameRate>,
-    /// Each load is less than the one before by this share of `most`: 10 % at most, as the RFC wants it.
+    /// Difference between loads, as a share of `most`; at most 10 %, as the RFC requires.
     pub step: Share,
-    /// How long a trial is.
+    /// Duration of a trial.
     pub duration: Span,
-    /// How far the rate or the duration of a trial may be off.
+    /// Tolerance of the rate and the duration of a trial.
     pub tolerance: Share,
-    /// How late a departure may be in a trial with losses, if what was late could be what was lost.
+    /// Limit on the lateness of departures in a trial with loss, if the late frames could explain the loss.
     pub late: Span,
 }
 
-/// Trials of less and less load, until nothing is lost at two in a row.
+/// Trials at decreasing load, until two in a row have no loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     settings: CurveSettings,
     runs: Vec<Run>,
-    /// So many steps below the most, and how many loads in a row lost nothing.
+    /// Steps below the highest load, and the number of loads in a row without loss.
     steps: u32,
     clean: u32,
 }
 
-/// After so many loads without loss the rest is known.
+/// The curve ends after this many loads in a row without loss.
 const CLEAN: u32 = 2;
 
 impl Curve {
-    /// A curve that begins.
+    /// Starts a curve.
     #[must_use]
     pub fn new(settings: CurveSettings) -> Self {
         let mut curve = Curve { settings, runs: Vec::new(), steps: 0, clean: 0 };
@@ -51,13 +51,13 @@ impl Curve {
         curve
     }
 
-    /// All trials so far; those with a flaw say nothing of the device.
+    /// All trials so far. Those with a flaw say nothing about the device.
     #[must_use]
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// What limits it: the tester, if it did not offer the most load.
+    /// What limits the result: the tester, if it did not offer the highest load.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let offered = |run: &&Run| run.flaw.is_none();
@@ -72,13 +72,13 @@ impl Curve {
         }
     }
 
-    /// The load as a share of the most.
+    /// A load as a share of the highest.
     #[must_use]
     pub fn share(&self, load: FrameRate) -> f64 {
         load.millis() as f64 / self.settings.most.millis() as f64
     }
 
-    /// The next trial; `None` when nothing was lost at two loads in a row, or the next is less than the least.
+    /// The next trial; `None` after two loads in a row without loss, or when the next load is below the lowest.
     #[must_use]
     pub fn next_trial(&self) -> Option<Trial> {
         let CurveSettings { least, duration, .. } = self.settings;
@@ -86,7 +86,7 @@ impl Curve {
         Some(Trial { load, duration })
     }
 
-    /// So many steps below the most; `None` of nothing.
+    /// The load `steps` steps below the highest; `None` at zero.
     fn load(&self) -> Option<FrameRate> {
         let CurveSettings { most, step, .. } = self.settings;
         let off = step.ppb().checked_mul(self.steps).filter(|off| *off < Share::ONE.ppb())?;
@@ -94,7 +94,7 @@ impl Curve {
         Some(FrameRate::from_millis(load as u64))
     }
 
-    /// Takes what came of the trial that was asked for. One that the tester did badly is run again, some times.
+    /// Records the outcome of the current trial. Flawed trials are repeated a few times.
     pub fn tell(&mut self, outcome: Outcome) {
         let Some(trial) = self.next_trial() else { return };
         let CurveSettings { tolerance, late, .. } = self.settings;
@@ -115,7 +115,7 @@ mod tests {
 
     const MOST: u64 = 1_000_000;
 
-    /// The curve of a device that takes `rate` frames/s, tried by one that sends up to `tester`.
+    /// The curve of a device that forwards `rate` frames/s, with a tester that sends up to `tester` frames/s.
     fn curve(step: u32, least: u64, rate: u64, tester: u64) -> (Verdict, Vec<(u64, u64, bool)>) {
         let mut curve = Curve::new(CurveSettings {
             beyond: None,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_go_down_by_steps_of_the_most_until_two_lose_nothing() {
+    fn decreases_load_until_two_trials_lose_nothing() {
         let expected: Vec<_> = (0..6).map(|n| (MOST - n * 100_000, 400_000 - n.min(4) * 100_000, true)).collect();
         assert_eq!(curve(10, 100, 600_000, MOST), (Verdict::DutLimited, expected));
         let (verdict, runs) = curve(25, 100, MOST, MOST);
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_loses_at_every_load_ends_at_the_least() {
+    fn ends_at_the_lowest_load_if_every_load_loses() {
         assert_eq!(curve(10, 100, 0, MOST).1.len(), 10, "from 100 % to 10 %");
         assert_eq!(curve(10, 500_000, 0, MOST).1.len(), 6, "from 100 % to 50 %");
         assert_eq!(curve(40, 100, 0, MOST).1.iter().map(|run| run.0).collect::<Vec<_>>(), [MOST, 600_000, 200_000]);
     }
 
     #[test]
-    fn what_the_tester_is_known_not_to_send_is_left_out() {
+    fn skips_loads_beyond_the_known_tester_limit() {
         let first = |beyond: u64| {
             let settings = CurveSettings {
                 most: FrameRate::from_millis(MOST),
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tester_cannot_send_is_tried_again_and_counts_for_nothing() {
-        // 100 % is far beyond it: twice; 90 % to 70 % not so far: five times each.
+    fn repeats_and_excludes_trials_that_the_tester_fails() {
+        // 100 % is far above its limit: two attempts. 90 % to 70 % are closer: five attempts each.
         let (verdict, runs) = curve(10, 100, 650_000, 660_000);
         assert_eq!(verdict, Verdict::TesterLimited);
         let flawed = |load: u64| runs.iter().filter(|run| run.0 == load && !run.2).count();

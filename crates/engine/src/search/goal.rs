@@ -1,29 +1,29 @@
 use super::Run;
 use units::{Share, Span};
 
-/// What a load must do to be within the goal (RFC 9971, section 4.6).
+/// The criteria that a load must meet (RFC 9971, section 4.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Goal {
-    /// Goal loss ratio: a trial with more is a bad one.
+    /// Goal loss ratio: a trial with more loss is bad.
     pub loss: Share,
-    /// Goal exceed ratio: the share of the time that may go to bad trials; less than one half and a bit.
+    /// Goal exceed ratio: the share of the time that bad trials may take; at most about one half.
     pub exceed: Share,
     /// Goal final trial duration.
     pub trial: Span,
-    /// Goal duration sum: trials of one load, together, until it is settled.
+    /// Goal duration sum: total duration of trials that settles a load.
     pub sum: Span,
-    /// Goal width: how close the bounds are to be, as a share of the upper one.
+    /// Goal width: distance of the bounds, as a share of the upper one.
     pub width: Share,
-    /// Goal initial trial duration: shorter trials come first, to find the region.
+    /// Goal initial trial duration: short trials find the region first.
     pub initial: Span,
 }
 
-/// What a load is to a goal.
+/// Result of a load against a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Within it.
+    /// The load meets the goal.
     Lower,
-    /// Beyond it.
+    /// The load misses the goal.
     Upper,
 }
 
@@ -34,7 +34,8 @@ impl Goal {
         Goal { loss, exceed: Share::from_ppb(0), trial, sum: trial, width, initial: trial }
     }
 
-    /// From short trials and a coarse width to the goal itself, doubling the time and halving the width.
+    /// The phases of a search, from short trials and a coarse width to the goal itself. Each doubles the trial duration
+    /// and halves the width.
     pub(super) fn phases(self) -> impl Iterator<Item = Goal> {
         let mut phases = vec![self];
         let mut earlier = self;
@@ -47,15 +48,15 @@ impl Goal {
         phases.into_iter().rev()
     }
 
-    /// Trials of the full duration that settle a load at the earliest.
+    /// Smallest number of full-length trials that can settle a load.
     pub(super) fn least_trials(&self) -> u32 {
         let (sum, trial) = (self.sum.as_ps(), self.trial.as_ps().max(1));
-        // The good ones alone must make up what may not exceed.
+        // Good trials alone must fill the share that bad ones may not take.
         let good = (sum as f64 * (1.0 - self.exceed.as_f64())).ceil() as u64;
         u32::try_from(good.div_ceil(trial)).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Classifies a load by its trials: `None` while more of them could still turn it (RFC 9971, Appendix A).
+    /// Classifies a load by its trials; `None` while further trials could change the result (RFC 9971, Appendix A).
     pub(super) fn bound<'a>(&self, runs: impl Iterator<Item = &'a Run>) -> Option<Bound> {
         let (mut full_low, mut full_high, mut short_low, mut short_high) = (0.0, 0.0, 0.0, 0.0);
         for run in runs {
@@ -68,14 +69,14 @@ impl Goal {
             } += seconds;
         }
         let exceed = self.exceed.as_f64();
-        // Short trials count against a load only as far as short good ones do not balance them.
+        // Short bad trials count only as far as short good ones do not balance them.
         let balance = short_low * exceed / (1.0 - exceed).max(1e-9);
         let high: f64 = full_high + f64::max(0.0, short_high - balance);
         let whole = f64::max(full_low + high, self.sum.as_secs_f64());
-        // What is not measured yet taken for good, and for bad.
+        // Assume that the remaining time is all good, then all bad.
         let optimistic = high / whole;
         let pessimistic = (whole - full_low) / whole;
-        // Sums of durations are not exact.
+        // Sums of durations have rounding errors.
         const NOTHING: f64 = 1e-9;
         if optimistic > exceed + NOTHING {
             Some(Bound::Upper)
@@ -86,7 +87,7 @@ impl Goal {
         }
     }
 
-    /// The loss that a load does not exceed in all but the share of time that may go (RFC 9971, Appendix B).
+    /// The loss that a load does not exceed, apart from the share of time that may be bad (RFC 9971, Appendix B).
     pub(super) fn conditional_loss<'a>(&self, runs: impl Iterator<Item = &'a Run>) -> f64 {
         let mut trials: Vec<(f64, f64)> = runs
             .filter(|run| run.trial.duration >= self.trial)

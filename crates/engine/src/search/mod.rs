@@ -1,12 +1,12 @@
-//! The highest load without more loss than a goal allows: which trial to run next, and what all of
-//! them say together.
+//! Searches for the highest load whose loss meets a goal: chooses the next trial and evaluates all trials.
 //!
-//! A [`Search`] is asked for the next [`Trial`] and told its [`Outcome`], until there is none. It runs
-//! nothing itself. RFC 2544 section 26.1 is a goal of one trial for each load; MLRsearch (RFC 9971) is a
-//! goal that trials of one load may miss for a share of the time, tried first with short trials.
+//! The caller takes the next [`Trial`] from a [`Search`] and reports its [`Outcome`], until there is none. The search
+//! runs nothing itself. RFC 2544 section 26.1 is a goal with one trial per load. MLRsearch (RFC 9971) is a goal that
+//! trials of a load may miss for a share of the time, with shorter trials first.
 //!
-//! A trial at which the tester did not offer the load, or took longer than it should, says nothing of
-//! the device under test: it is run again, and if that fails the load counts as beyond the tester. No
+//! A trial in which the tester did not offer the load, or took too long, says nothing about the device under test. It
+//! is repeated; if it keeps failing, the load counts as beyond the tester. The result never contains a load that was
+//! not really offered.
 //! load is reported that was not really offered.
 
 mod bursts;
@@ -19,7 +19,7 @@ pub use goal::{Bound, Goal};
 
 use units::{FrameRate, Share, Span};
 
-/// A trial to be run: a constant load for a time.
+/// A trial: a constant load for a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
     /// Intended load.
@@ -28,38 +28,38 @@ pub struct Trial {
     pub duration: Span,
 }
 
-/// What came of a trial.
+/// Outcome of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// Frames sent.
     pub sent: u64,
     /// Frames that did not come back.
     pub lost: u64,
-    /// How long sending took, from the first frame to when the one after the last would have been due.
+    /// Duration of sending, from the first frame to the instant when the frame after the last would have been due.
     pub took: Span,
     /// Frames that the tester's own receiver lost.
     pub missed: u64,
-    /// How late the latest departure was: what the tester owed by then, it sent at once.
+    /// Largest lateness of a departure. The tester sends overdue frames at once.
     pub late: Span,
     /// Frames that departed late.
     pub late_frames: u64,
 }
 
-/// Why a trial says nothing of the device.
+/// Why a trial says nothing about the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// The tester sent less than the load.
     Shortfall,
-    /// The trial took longer than it should have.
+    /// The trial took longer than planned.
     Overrun,
-    /// The tester's receiver lost frames itself.
+    /// The tester's own receiver lost frames.
     Receiver,
-    /// No more frames were lost than the tester had sent late and then together: the load was not constant.
+    /// The loss is no larger than the number of frames sent late in a bunch: the load was not constant.
     Hiccup,
 }
 
 impl Flaw {
-    /// Its name in reports.
+    /// The name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,56 +71,56 @@ impl Flaw {
     }
 }
 
-/// A trial that was run.
+/// A completed trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
-    /// What was asked.
+    /// The trial as asked.
     pub trial: Trial,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
     /// Why it does not count, if it does not.
     pub flaw: Option<Flaw>,
 }
 
 impl Run {
-    /// Share of the frames that were lost.
+    /// Share of frames lost.
     #[must_use]
     pub fn loss(&self) -> f64 {
         if self.outcome.sent == 0 { 0.0 } else { self.outcome.lost as f64 / self.outcome.sent as f64 }
     }
 
-    /// Less than two thirds of the load was offered.
+    /// True if the tester offered less than two thirds of the load.
     fn is_far_below(&self) -> bool {
         let seconds = self.outcome.took.max(self.trial.duration).as_secs_f64();
         self.outcome.sent as f64 * 1_000.0 * 1.5 < self.trial.load.millis() as f64 * seconds
     }
 
     fn within(&self, goal: &Goal) -> bool {
-        // In whole numbers: a loss of exactly the goal is within it.
+        // In integers: a loss of exactly the goal meets it.
         let billion = u128::from(Share::ONE.ppb());
         u128::from(self.outcome.lost) * billion <= u128::from(self.outcome.sent) * u128::from(goal.loss.ppb())
     }
 }
 
-/// What limits the result of a goal.
+/// What limits the result for a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// More than this the device loses.
+    /// The device loses frames above the lower bound.
     DutLimited,
-    /// More than this the tester does not offer, or take.
+    /// The tester cannot offer, or receive, more.
     TesterLimited,
-    /// The most that was to be searched is within the goal.
+    /// The highest load of the range meets the goal.
     NotLimited,
-    /// The device does now one thing and now the other at the same loads.
+    /// The device gives different results at the same loads.
     Unstable,
-    /// Even the least load is beyond the goal.
+    /// Even the lowest load misses the goal.
     BelowLeast,
-    /// The search ended before it was done: bounds are those so far.
+    /// The search ended early; the bounds are preliminary.
     Unfinished,
 }
 
 impl Verdict {
-    /// Its name in reports.
+    /// The name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -134,64 +134,64 @@ impl Verdict {
     }
 }
 
-/// What was found for a goal.
+/// Result for a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// Relevant lower bound: the highest load within the goal, below all that are not.
+    /// Relevant lower bound: the highest load that meets the goal, below all loads that miss it.
     pub lower: Option<FrameRate>,
-    /// Relevant upper bound: the lowest load beyond the goal.
+    /// Relevant upper bound: the lowest load that misses the goal.
     pub upper: Option<FrameRate>,
-    /// Conditional throughput in frames/s: what is forwarded at the lower bound in all but the share
-    /// of time that the goal lets go (RFC 9971).
+    /// Conditional throughput in frames/s: the rate forwarded at the lower bound, apart from the share of time that may
+    /// be bad (RFC 9971).
     pub throughput: f64,
-    /// What limits it.
+    /// What limits the result.
     pub verdict: Verdict,
 }
 
-/// How a search is done.
+/// Parameters of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Goals, found one after the other.
+    /// Goals, searched in order.
     pub goals: Vec<Goal>,
-    /// Loads that are tried: not less,
+    /// Lowest load.
     pub least: FrameRate,
-    /// and not more.
+    /// Highest load.
     pub most: FrameRate,
-    /// How far the rate or the duration of a trial may be off.
+    /// Tolerance of the rate and the duration of a trial.
     pub tolerance: Share,
-    /// How late a departure may be in a trial that loses more than a goal allows, if what was late could be what
-    /// was lost.
+    /// Limit on the lateness of departures in a trial that misses a goal, if the late frames could explain the loss.
     pub late: Span,
-    /// More trials at each bound, once it is found, to see whether it stays one.
+    /// Additional trials at each bound, to check that it is stable.
     pub confirm: u32,
 }
 
-/// A search that is under way.
+/// A search in progress.
 #[derive(Clone, Debug)]
 pub struct Search {
     settings: Settings,
     runs: Vec<Run>,
-    /// The lowest load that the tester could not do.
+    /// The lowest load that the tester failed to offer.
     beyond: Option<FrameRate>,
-    /// Of each goal: lower bounds that did not stay ones, and the highest there ever was.
+    /// Per goal: number of lower bounds that did not hold, and the highest lower bound ever found.
     fallen: Vec<(u32, Option<FrameRate>)>,
 }
 
-/// How often a trial is run that the tester did badly.
+/// Attempts at a trial that the tester fails.
 const ATTEMPTS: usize = 5;
-/// How often one is run at which it offered far less than the load: no hiccup explains that.
+/// Attempts at a trial whose load the tester misses by far, which a hiccup cannot explain.
 const FAR_ATTEMPTS: usize = 2;
-/// So many lower bounds of a goal may fall, and any number by less than so many widths, before the device
-/// counts as unstable: close to the limit the last frames of a trial decide.
+/// A device counts as unstable if more than `MOST_FALLEN` lower bounds of a goal fall, and by more than `NEAR` widths.
+/// Close to the limit, the last frames of a trial decide.
 const MOST_FALLEN: u32 = 2;
 const NEAR: f64 = 4.0;
-/// A load so many widths above another is clearly above it.
+/// A load is clearly above another if it is this many widths higher.
 const CLEAR: f64 = 2.0;
-/// More trials than any search needs: bounds halve, and each load is settled by a sum of durations.
+/// More trials than any search needs, since bounds halve and a sum of durations settles each load.
 const MOST_TRIALS: usize = 10_000;
 
-/// Why a trial says nothing of the device, if it does not: what it did too little or too slowly by `tolerance`, and what
-/// was lost only because departures were later than `late`, if that is `decisive`: told what would have been lost else.
+/// Why a trial says nothing about the device, if so: the tester sent too little or too slowly by `tolerance`, or
+/// departures later than `late` may explain a loss that matters. `decisive` receives the outcome without that loss and
+/// decides whether it matters.
 fn flaw(
     trial: &Trial,
     outcome: &Outcome,
@@ -203,7 +203,7 @@ fn flaw(
     let wanted = trial.load.millis() as f64 / 1_000.0 * trial.duration.as_secs_f64();
     let took = outcome.took.as_secs_f64();
     let asked = trial.duration.as_secs_f64();
-    // One frame is what rounding a duration to whole frames makes.
+    // Rounding a duration to whole frames may change the count by one frame.
     let frame = 1.0 / wanted.max(1.0);
     if outcome.missed > 0 && outcome.lost > 0 {
         return Some(Flaw::Receiver);
@@ -212,17 +212,17 @@ fn flaw(
         return Some(Flaw::Shortfall);
     }
     if took > asked * (1.0 + tolerance + frame) {
-        // All were sent, but slower than asked: the load was not offered.
+        // All frames were sent, but too slowly: the load was not offered.
         return Some(if took > asked * 1.5 { Flaw::Overrun } else { Flaw::Shortfall });
     }
-    // Two hiccups of the longest one's length, at most: those that are short delay many frames and hurt none.
+    // Assumes at most two hiccups of the largest lateness. Short hiccups delay many frames without harm.
     let at_once = (2.0 * outcome.late.as_secs_f64() * trial.load.millis() as f64 / 1_000.0) as u64;
     let at_once = outcome.late_frames.min(at_once);
     let by_itself = Outcome { lost: outcome.lost.saturating_sub(at_once), ..*outcome };
     (outcome.late > late && decisive(&by_itself)).then_some(Flaw::Hiccup)
 }
 
-/// Whether the tester did the last trial, of `load`, badly so often that it is not tried again.
+/// True if the tester failed the last trial, of `load`, too often to try it again.
 fn failed(runs: &[Run], load: FrameRate) -> bool {
     let failed = runs.iter().rev().take_while(|run| run.flaw.is_some() && run.trial.load == load).take(ATTEMPTS);
     let (all, far) = failed.fold((0, 0), |(all, far), run| (all + 1, far + usize::from(run.is_far_below())));
@@ -230,7 +230,7 @@ fn failed(runs: &[Run], load: FrameRate) -> bool {
 }
 
 impl Search {
-    /// A search that begins.
+    /// Starts a search.
     ///
     /// # Panics
     /// If there is no goal.
@@ -247,19 +247,19 @@ impl Search {
         &self.runs
     }
 
-    /// The lowest load that the tester could not do.
+    /// The lowest load that the tester failed to offer.
     #[must_use]
     pub fn beyond(&self) -> Option<FrameRate> {
         self.beyond
     }
 
-    /// The next trial, or `None` when all goals are found.
+    /// The next trial, or `None` when all goals are settled.
     #[must_use]
     pub fn next_trial(&self) -> Option<Trial> {
         if self.runs.len() >= MOST_TRIALS {
             return None;
         }
-        // What the tester did badly is tried again first.
+        // Repeats a flawed trial first.
         if let Some(last) = self
             .runs
             .last()
@@ -270,7 +270,7 @@ impl Search {
         (0..self.settings.goals.len()).find_map(|number| self.next_of(number))
     }
 
-    /// Takes what came of a trial.
+    /// Records the outcome of a trial.
     pub fn tell(&mut self, trial: Trial, outcome: Outcome) {
         let before: Vec<_> = self.settings.goals.iter().map(|goal| self.bounds(goal).0).collect();
         let flaw = self.flaw(&trial, &outcome);
@@ -293,19 +293,19 @@ impl Search {
     fn flaw(&self, trial: &Trial, outcome: &Outcome) -> Option<Flaw> {
         let Settings { goals, tolerance, late, .. } = &self.settings;
         let within = |outcome: &Outcome, goal| Run { trial: *trial, outcome: *outcome, flaw: None }.within(goal);
-        // A goal that is missed, and would not be if what was sent late had come.
+        // The trial misses a goal that it would meet if the late frames had not been lost.
         flaw(trial, outcome, *tolerance, *late, |by_itself| {
             goals.iter().any(|goal| !within(outcome, goal) && within(by_itself, goal))
         })
     }
 
-    /// Trials of a load that count.
+    /// Valid trials at a load.
     fn at(&self, load: FrameRate) -> impl Iterator<Item = &Run> + Clone {
         self.runs.iter().filter(move |run| run.flaw.is_none() && run.trial.load == load)
     }
 
-    /// The relevant bounds of a goal: the highest lower bound below the lowest upper bound. What the tester
-    /// cannot do bounds the loads from above, too.
+    /// The relevant bounds of a goal: the highest lower bound below the lowest upper bound. The tester's limit also
+    /// counts as an upper bound.
     fn bounds(&self, goal: &Goal) -> (Option<FrameRate>, Option<FrameRate>) {
         let mut loads: Vec<FrameRate> =
             self.runs.iter().filter(|run| run.flaw.is_none()).map(|run| run.trial.load).collect();
@@ -313,7 +313,7 @@ impl Search {
         loads.dedup();
         let upper = loads.iter().copied().find(|load| goal.bound(self.at(*load)) == Some(Bound::Upper));
         let above = upper.into_iter().chain(self.beyond).min();
-        // A load that the tester offered once and then no more is no bound, and hides none below it.
+        // A load that the tester offered once and then failed is not a bound, and does not hide lower bounds below it.
         let below = loads.into_iter().filter(|load| above.is_none_or(|above| *load < above));
         let lower = below.filter(|load| goal.bound(self.at(*load)) == Some(Bound::Lower)).max();
         (lower, above)
@@ -332,7 +332,7 @@ impl Search {
             }
             hints = (lower, upper);
         }
-        // They stay so? A device that changes its mind shows it when it is asked again.
+        // Checks that the bounds are stable by repeating them.
         let full = |load: FrameRate| self.at(load).filter(|run| run.trial.duration >= goal.trial).count() as u64;
         let again = |load: FrameRate, settled: u32| {
             let wanted = u64::from(settled) + u64::from(self.settings.confirm);
@@ -341,14 +341,15 @@ impl Search {
         let lower = hints.0.and_then(|lower| again(lower, goal.least_trials()));
         let upper = hints.1.filter(|upper| Some(*upper) != self.beyond);
         lower.or_else(|| upper.and_then(|upper| again(upper, 1))).or_else(|| {
-            // Within the goal every other time: because it is close to the limit, or because the device has none?
+            // If the upper bound meets the goal in some trials, it may be close to the limit, or the device may have no
+            // limit there. A trial clearly above it decides.
             let clear = self.clear_of(goal, upper.filter(|upper| self.is_mixed(goal, *upper))?);
             let above = FrameRate::from_millis((clear * (1.0 + goal.width.as_f64())) as u64 + 1);
             (above <= self.settings.most && self.beyond.is_none_or(|beyond| above < beyond)).then(|| again(above, 1))?
         })
     }
 
-    /// Lower bounds keep falling, and by more than the last frames of a trial explain.
+    /// True if lower bounds keep falling by more than the last frames of a trial explain.
     fn is_falling(&self, number: usize) -> bool {
         let (fallen, highest) = self.fallen[number];
         let goal = &self.settings.goals[number];
@@ -357,12 +358,12 @@ impl Search {
         fallen > MOST_FALLEN && lower < near
     }
 
-    /// Loads from here on, in frames/1000 s, are clearly above `load`.
+    /// The lowest load that is clearly above `load`, in frames/1000 s.
     fn clear_of(&self, goal: &Goal, load: FrameRate) -> f64 {
         load.millis() as f64 * (1.0 + CLEAR * goal.width.as_f64())
     }
 
-    /// The load that tells most next; `None` when the bounds are close enough.
+    /// The most informative next load; `None` when the bounds are close enough.
     fn candidate(
         &self,
         goal: &Goal,
@@ -370,7 +371,7 @@ impl Search {
         (below, above): (Option<FrameRate>, Option<FrameRate>),
     ) -> Option<FrameRate> {
         let (least, most) = (self.settings.least, self.settings.most);
-        // A load that was begun is settled first.
+        // Settles a load with unfinished trials first.
         let open = |load: &FrameRate| {
             goal.bound(self.at(*load)).is_none() && self.at(*load).any(|run| run.trial.duration >= goal.trial)
         };
@@ -396,7 +397,7 @@ impl Search {
             }
             (None, Some(upper)) if upper <= least => None,
             (None, Some(upper)) => {
-                // What came back there is about what can be.
+                // The rate that came back at that load approximates the limit.
                 let there = self.runs.iter().filter(|run| run.trial.load == upper);
                 let came = there.map(|run| {
                     let seconds = run.outcome.took.max(run.trial.duration).as_secs_f64();
@@ -404,12 +405,12 @@ impl Search {
                 });
                 let came = came.fold(f64::INFINITY, f64::min);
                 let guess = below.filter(|below| *below < upper).unwrap_or_else(|| as_rate(came));
-                // The tester fails, too.
+                // Loads that the tester failed count as failed, too.
                 let fails = |run: &&Run| !run.within(goal) || run.trial.load >= upper;
                 let mut failed: Vec<FrameRate> = self.runs.iter().filter(fails).map(|run| run.trial.load).collect();
                 failed.sort_unstable();
                 failed.dedup();
-                // Guesses that keep failing go down by more and more.
+                // After repeated failures the guesses decrease faster.
                 let factor = 1.0 - (goal.width.as_f64() * f64::powi(2.0, failed.len().min(30) as i32)).min(0.5);
                 let next = guess.min(as_rate(upper.millis() as f64 * factor.max(0.5)));
                 Some(next.max(least).min(upper))
@@ -418,7 +419,8 @@ impl Search {
                 let (low, high) = (lower.millis() as f64, upper.millis() as f64);
                 let wide = high - low > high * goal.width.as_f64() && upper.millis() - lower.millis() > 1;
                 let middle = as_rate((low * high).sqrt());
-                // As long as only the tester bounds it, what came of a load that was too high is nearer to the limit.
+                // While only the tester is the upper bound, the result of a load that was too high is closer to the
+                // limit.
                 let near = (Some(upper) == self.beyond).then(|| as_rate(low * (1.0 + self.step_above(goal, lower))));
                 let middle = near.map_or(middle, |near| middle.min(near));
                 let middle = if middle <= lower { FrameRate::from_millis(lower.millis() + 1) } else { middle };
@@ -427,7 +429,7 @@ impl Search {
         }
     }
 
-    /// How far above a lower bound to look, as a share of it: twice as far after each that was found.
+    /// Step above a lower bound, as a share of it. Doubles with each lower bound found.
     fn step_above(&self, goal: &Goal, lower: FrameRate) -> f64 {
         let mut found: Vec<FrameRate> =
             self.runs.iter().map(|run| run.trial.load).filter(|load| *load < lower).collect();
@@ -437,7 +439,7 @@ impl Search {
         4.0 * goal.width.as_f64() * f64::powi(2.0, found.min(30) as i32)
     }
 
-    /// What was found for each goal, so far.
+    /// The result for each goal so far.
     #[must_use]
     pub fn found(&self) -> Vec<Found> {
         let of = |(number, goal): (usize, &Goal)| {
@@ -452,7 +454,7 @@ impl Search {
                 (_, Some(_)) => Verdict::DutLimited,
                 _ => Verdict::NotLimited,
             };
-            // What was not offered is no bound of the device.
+            // A load that was not offered is not a bound of the device.
             let upper = upper.filter(|_| !by_tester);
             let throughput = lower
                 .map_or(0.0, |lower| lower.millis() as f64 / 1_000.0 * (1.0 - goal.conditional_loss(self.at(lower))));
@@ -461,19 +463,20 @@ impl Search {
         self.settings.goals.iter().enumerate().map(of).collect()
     }
 
-    /// A load that is beyond the goal is within it more often than it may be beyond a goal.
+    /// True if a load that misses the goal meets it in more trials than allowed.
     fn is_mixed(&self, goal: &Goal, upper: FrameRate) -> bool {
         self.at(upper).any(|run| !run.within(goal)) && self.is_often_within(goal, upper, 1)
     }
 
-    /// Of at least `least` whole trials of a load, more are within the goal than may be beyond one.
+    /// True if, of at least `least` full-length trials of a load, more meet the goal than a load that misses it may
+    /// have.
     fn is_often_within(&self, goal: &Goal, load: FrameRate, least: u32) -> bool {
         let full = self.at(load).filter(|run| run.trial.duration >= goal.trial);
         let (good, all) = full.fold((0, 0), |(good, all), run| (good + u32::from(run.within(goal)), all + 1));
         all >= least && f64::from(good) > f64::from(all) * goal.exceed.as_f64()
     }
 
-    /// A load clearly above one that the device does not take was taken, more often than it may not be.
+    /// True if the device forwards a load clearly above one that it does not, more often than allowed.
     fn is_inverted(&self, goal: &Goal, upper: Option<FrameRate>) -> bool {
         let Some(upper) = upper else { return false };
         let clear = self.clear_of(goal, upper);

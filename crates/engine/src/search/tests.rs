@@ -28,7 +28,8 @@ fn mlr(loss: f64) -> Goal {
     Goal { loss: percent(loss), exceed: percent(50.0), trial: S, sum, width: percent(0.5), initial: Span::from_ms(125) }
 }
 
-/// A device as a function of the load and the number of the trial: share lost. The tester offers up to `tester`.
+/// Runs a search against a device, given as a function from load and trial number to the share lost, with a tester that
+/// offers up to `tester`.
 fn run(settings: Settings, tester: f64, mut device: impl FnMut(f64, usize) -> f64) -> Search {
     let mut search = Search::new(settings);
     let mut number = 0;
@@ -57,7 +58,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_hard_limit_is_found_within_the_width(limit in 200.0..14_000_000.0_f64) {
+    fn finds_a_hard_limit_within_the_width(limit in 200.0..14_000_000.0_f64) {
         for goals in [vec![Goal::rfc2544(percent(0.0), S, percent(0.5))], vec![mlr(0.0), mlr(0.5)]] {
             let search = run(settings(goals.clone()), 1e9, hard(limit));
             let found = search.found();
@@ -66,7 +67,7 @@ proptest! {
                 let most = limit / (1.0 - goal.loss.as_f64());
                 let lower = lower.millis() as f64 / 1_000.0;
                 prop_assert!(lower <= most + 0.002, "{lower} is above {most}");
-                // A frame of a short trial is a large share of it.
+                // One frame is a large share of a short trial.
                 let frame = limit.min(1.0 / goal.trial.as_secs_f64());
                 prop_assert!(lower >= most * (1.0 - 0.0051) - frame - 0.01, "{lower} is far below {most}");
                 prop_assert!(upper.millis() as f64 / 1_000.0 > lower);
@@ -78,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tester_that_cannot_offer_the_load_says_so(tester in 10_000.0..1_000_000.0_f64, factor in 1.1..4.0_f64) {
+    fn reports_a_tester_that_cannot_offer_the_load(tester in 10_000.0..1_000_000.0_f64, factor in 1.1..4.0_f64) {
         let search = run(settings(vec![mlr(0.0)]), tester, hard(tester * factor));
         let found = search.found()[0];
         prop_assert_eq!(found.verdict, Verdict::TesterLimited);
@@ -88,10 +89,10 @@ proptest! {
     }
 
     #[test]
-    fn a_tester_that_fails_by_chance_ends_all_the_same(limit in 1_000.0..100_000.0_f64, bad in 1_u64..10, seed in any::<u64>()) {
+    fn ends_even_if_the_tester_fails_at_random(limit in 1_000.0..100_000.0_f64, bad in 1_u64..10, seed in any::<u64>()) {
         let goal = Goal::rfc2544(percent(0.0), Span::from_ms(500), percent(0.5));
         let mut random = Random::stream(seed, "tester");
-        // One that fails most trials passes any bound by chance that would tell of something.
+        // A tester that fails most trials passes any informative limit by chance.
         let most = if bad <= 5 { 300 } else { 2_000 };
         let mut search = Search::new(Settings { most: rate(3.0 * limit), ..settings(vec![goal]) });
         while let Some(trial) = search.next_trial() {
@@ -108,8 +109,8 @@ proptest! {
     }
 
     #[test]
-    fn a_soft_knee_has_a_bound_for_each_goal(knee in 10_000.0..1_000_000.0_f64, seed in any::<u64>()) {
-        // From the knee on the loss rises by 1 % for each 10 % of load, with noise in the trials.
+    fn finds_a_bound_per_goal_at_a_soft_knee(knee in 10_000.0..1_000_000.0_f64, seed in any::<u64>()) {
+        // Above the knee, loss rises by 1 % per 10 % of load, with noise between trials.
         let mut random = Random::stream(seed, "knee");
         let device = move |load: f64, _| {
             let excess = load / knee - 1.0;
@@ -126,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_tester_offered_once_and_then_no_more_hides_no_bound() {
+fn load_that_the_tester_offered_only_once_hides_no_bound() {
     let goal = Goal::rfc2544(percent(0.0), S, percent(0.5));
     let mut search = Search::new(Settings { most: rate(1_000.0), ..settings(vec![goal]) });
     let tell = |search: &mut Search, fps: f64, took: u64| {
@@ -151,15 +152,15 @@ fn what_the_tester_offered_once_and_then_no_more_hides_no_bound() {
 }
 
 #[test]
-fn what_the_tester_misses_by_far_is_tried_twice() {
+fn tries_a_load_twice_if_the_tester_misses_it_by_far() {
     let search = run(settings(vec![Goal::rfc2544(percent(0.0), S, percent(0.5))]), 1e6, hard(1e9));
     let most = search.runs().iter().filter(|run| run.trial.load == rate(14_880_952.0)).count();
     assert_eq!((most, search.found()[0].verdict), (2, Verdict::TesterLimited));
 }
 
 #[test]
-fn what_came_of_too_high_a_load_is_looked_above_at_first() {
-    // The tester offers ten times what the device takes, and the line a hundred times as much as that.
+fn searches_just_above_the_result_of_an_excessive_load() {
+    // The tester offers ten times what the device forwards, and the line carries a hundred times as much again.
     for limit in [20_000.0, 812.0] {
         let search = run(settings(vec![Goal::rfc2544(percent(0.0), S, percent(0.5))]), 10.0 * limit, hard(limit));
         let found = search.found()[0];
@@ -170,22 +171,22 @@ fn what_came_of_too_high_a_load_is_looked_above_at_first() {
 }
 
 #[test]
-fn a_device_that_takes_all_is_not_limited() {
+fn reports_not_limited_if_the_device_forwards_everything() {
     let search = run(settings(vec![mlr(0.0)]), 1e9, |_, _| 0.0);
     assert_eq!((search.found()[0].verdict, search.found()[0].lower), (Verdict::NotLimited, Some(rate(14_880_952.0))));
 }
 
 #[test]
-fn a_device_that_always_loses_is_below_the_least() {
+fn reports_below_least_if_the_device_always_loses() {
     let search = run(settings(vec![mlr(0.0)]), 1e9, |_, _| 0.1);
     assert_eq!((search.found()[0].verdict, search.found()[0].lower), (Verdict::BelowLeast, None));
 }
 
 #[test]
-fn a_device_that_changes_its_mind_is_unstable() {
-    // It takes a million frames a second in one trial and a tenth of it in the next.
+fn reports_an_inconsistent_device_as_unstable() {
+    // It forwards a million frames/s in one trial and a tenth of that in the next.
     let device = |load: f64, trial: usize| hard(if trial.is_multiple_of(2) { 1e6 } else { 1e5 })(load, trial);
-    // What is within the goal nine times in ten is the lesser; but what is beyond it is not so for sure.
+    // A load that meets the goal nine times in ten is lower, but a load above the goal does not miss it reliably.
     for goals in [vec![Goal::rfc2544(percent(0.0), S, percent(0.5))], vec![Goal { exceed: percent(10.0), ..mlr(0.0) }]]
     {
         let search = run(settings(goals), 1e9, device);
@@ -194,8 +195,8 @@ fn a_device_that_changes_its_mind_is_unstable() {
 }
 
 #[test]
-fn a_limit_that_trials_hit_by_chance_is_no_instability() {
-    // From one trial to the next the limit moves by a quarter of the width.
+fn limit_that_varies_within_the_width_is_not_unstable() {
+    // The limit moves by a quarter of the width between trials.
     let device =
         |load: f64, trial: usize| hard(if trial.is_multiple_of(2) { 100_000.0 } else { 100_125.0 })(load, trial);
     for seed in [0.001, 0.1, 0.3] {
@@ -208,12 +209,12 @@ fn a_limit_that_trials_hit_by_chance_is_no_instability() {
 }
 
 #[test]
-fn what_is_lost_after_a_hiccup_of_the_tester_does_not_count() {
+fn excludes_loss_after_a_hiccup_of_the_tester() {
     let goal = Goal::rfc2544(percent(0.1), S, percent(0.5));
     let (mut search, mut number) = (Search::new(settings(vec![goal])), 0);
     while let Some(trial) = search.next_trial() {
         let load = trial.load.millis() as f64 / 1_000.0;
-        // Two trials of three begin with frames that were sent late and together, of which 1 % more are lost.
+        // Two of three trials begin with a late bunch of frames, and lose another 1 %.
         let late = if number % 3 < 2 { Span::from_ms(15) } else { Span::from_us(900) };
         let loss = hard(100_000.0)(load, 0) + if number % 3 < 2 { 0.01 } else { 0.0 };
         let lost = (load * loss) as u64;
@@ -228,12 +229,12 @@ fn what_is_lost_after_a_hiccup_of_the_tester_does_not_count() {
     assert_eq!(found.verdict, Verdict::DutLimited);
     assert!(found.lower.is_some_and(|lower| (99_500_000..100_200_000).contains(&lower.millis())), "{found:?}");
     assert!(search.runs().iter().any(|run| run.flaw == Some(Flaw::Hiccup)));
-    // What is lost beyond what was late counts all the same.
+    // Loss beyond the late frames still counts.
     assert!(search.runs().iter().filter(|run| run.outcome.lost > 3_000).all(|run| run.flaw.is_none()));
 }
 
 #[test]
-fn losses_of_the_receiver_are_not_the_devices() {
+fn excludes_loss_in_the_testers_receiver() {
     let mut search = Search::new(settings(vec![mlr(0.0)]));
     let mut trials = 0;
     while let Some(trial) = search.next_trial() {
@@ -254,7 +255,7 @@ fn losses_of_the_receiver_are_not_the_devices() {
 }
 
 #[test]
-fn loads_are_classified_on_both_sides_of_each_edge() {
+fn classifies_loads_on_both_sides_of_each_boundary() {
     let goal = mlr(0.5);
     let of = |list: &[(u64, u64)]| {
         let runs: Vec<Run> = list
@@ -274,19 +275,19 @@ fn loads_are_classified_on_both_sides_of_each_edge() {
             .collect();
         goal.bound(runs.iter())
     };
-    // A loss of 0.5 % is within the goal; 5 s in all, half of which may be bad.
+    // A loss of 0.5 % meets the goal. 5 s in total, of which half may be bad.
     assert_eq!(of(&[(1_000, 500); 2]), None);
     assert_eq!(of(&[(1_000, 500); 3]), Some(Bound::Lower));
     assert_eq!(of(&[(1_000, 501); 2]), None);
     assert_eq!(of(&[(1_000, 501); 3]), Some(Bound::Upper));
     assert_eq!(of(&[(1_000, 500), (1_000, 501), (1_000, 500), (1_000, 501)]), None);
-    // Short trials cannot make a lower bound, but an upper one.
+    // Short trials can set an upper bound, but not a lower one.
     assert_eq!(of(&[(500, 0); 20]), None);
     assert_eq!(of(&[(500, 501); 6]), Some(Bound::Upper));
 }
 
 #[test]
-fn a_search_that_is_broken_off_gives_no_verdict() {
+fn interrupted_search_is_unfinished() {
     let mut search = Search::new(settings(vec![mlr(0.0), Goal::rfc2544(Share::default(), S, percent(0.5))]));
     assert!(search.found().iter().all(|found| found.verdict == Verdict::Unfinished), "not limited by any trial");
     while let Some(trial) = search.next_trial() {
@@ -299,7 +300,7 @@ fn a_search_that_is_broken_off_gives_no_verdict() {
 }
 
 #[test]
-fn as_many_confirmations_may_be_asked_as_there_are_numbers() {
+fn accepts_the_largest_number_of_confirmations() {
     let mut search = Search::new(Settings { confirm: u32::MAX, ..settings(vec![mlr(0.0)]) });
     let mut device = hard(123_456.0);
     for number in 0..200 {

@@ -1,20 +1,21 @@
 use crate::random::Random;
 
-/// The longest run. Neighbours tell little more of a queue than one of them; on the other hand, what it takes to follow a
-/// frame is far from the CPU for the first of a run only, and while none is under way no frame is asked whether it is.
+/// The longest run. Adjacent frames say little more about a queue than one of them, but they are cheaper: only the
+/// first trace of a run misses the CPU caches, and without a trace in progress no frame is checked.
 const LONGEST: u64 = 32;
-/// Few frames are drawn one by one; from then on a run is this part of those that were followed before it.
+/// The first `FEW` traces are drawn one by one. Later runs are 1/`PART` of the traces so far.
 const FEW: u64 = 512;
 const PART: u64 = 64;
 
-/// Draws which frames are followed: runs of neighbours, each beginning anywhere among `every` times as many frames (a
-/// stratified sample by count of RFC 5475 §5). A run may reach into the next stratum, whose own begins behind it.
+/// Draws the frames to trace: runs of adjacent frames. Each run starts at random within a stratum of `every` times its
+/// length (stratified count-based sampling, RFC 5475 §5). A run may extend into the next stratum, whose own run starts
+/// after it.
 #[derive(Clone)]
 pub(super) struct Drawing {
     every: u64,
     random: Random,
     followed: u64,
-    /// How long the present run is, where it begins in its stratum, and how many of it are still to come.
+    /// Length of the current run, its start within the stratum, and the frames left in it.
     run: u64,
     begins: u64,
     more: u64,
@@ -25,7 +26,7 @@ impl Drawing {
         Drawing { every, random: Random::stream(seed, "slices"), followed: 0, run: 1, begins: 0, more: 1 }
     }
 
-    /// Frame `number` is followed; gives which one is next.
+    /// Records that frame `number` is traced. Returns the number of the next one.
     pub(super) fn after(&mut self, number: u64) -> u64 {
         self.followed += 1;
         self.more -= 1;
@@ -36,13 +37,13 @@ impl Drawing {
         let (rest, over) = (stratum.saturating_sub(ends), ends.saturating_sub(stratum));
         self.run = if self.followed < FEW { 1 } else { (self.followed / PART).min(LONGEST) };
         self.more = self.run;
-        // Of all frames none is left out.
+        // With `every` 1 no frame may be skipped.
         let drawn = if self.every == 1 { 0 } else { self.random.below(self.stratum()) };
         self.begins = drawn.max(over);
         number.saturating_add(1).saturating_add(rest).saturating_add(self.begins - over)
     }
 
-    /// Of so many frames the present run is.
+    /// Number of frames in the stratum of the current run.
     fn stratum(&self) -> u64 {
         self.every.saturating_mul(self.run)
     }
@@ -52,14 +53,14 @@ impl Drawing {
 mod tests {
     use super::*;
 
-    /// The numbers of the frames that are followed among the first `count`.
+    /// The numbers of the traced frames among the first `count`.
     fn followed(every: u64, seed: u64, count: u64) -> Vec<u64> {
         let mut drawing = Drawing::new(every, seed);
         std::iter::successors(Some(1), |number| Some(drawing.after(*number))).take_while(|n| *n <= count).collect()
     }
 
     #[test]
-    fn one_in_so_many_is_followed_and_few_one_by_one() {
+    fn traces_one_frame_in_every_and_few_one_by_one() {
         for every in [1, 2, 64, 1_000] {
             for count in [1, 1_000, 50_000, 3_000_000] {
                 let got = followed(every, 7, count);
@@ -74,20 +75,21 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_many_are_long_and_anywhere() {
+    fn long_runs_start_anywhere() {
         let got = followed(64, 7, 20_000_000);
         let late = &got[got.len() / 2..];
         let neighbours = late.windows(2).filter(|two| two[1] == two[0] + 1).count();
         let share = neighbours as f64 / late.len() as f64;
         assert!((share - (LONGEST - 1) as f64 / LONGEST as f64).abs() < 0.002, "{share}");
-        // Of each 2 048 frames 32; those at the edges as often as others, but for chance: some 150 of 4 900 runs meet each piece.
+        // 32 of each 2 048 frames. Edge positions are as frequent as others up to chance: some 150 of 4 900 runs cover
+        // each piece.
         let mut pieces = [0.0_f64; 64];
         got.iter().for_each(|number| pieces[(number % 2_048 / 32) as usize] += 64.0 / got.len() as f64);
         assert!(pieces.iter().all(|share| (share - 1.0).abs() < 0.3), "{pieces:?}");
     }
 
     #[test]
-    fn who_was_away_goes_on_from_where_the_frames_are() {
+    fn continues_at_the_current_frame_after_a_pause() {
         let mut drawing = Drawing::new(64, 7);
         let mut number = 1;
         for _ in 0..10_000 {
@@ -98,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_says_which() {
+    fn seed_determines_the_frames() {
         assert_eq!(followed(64, 1, 1_000_000), followed(64, 1, 1_000_000));
         assert_ne!(followed(64, 1, 1_000_000), followed(64, 2, 1_000_000));
     }
 
     #[test]
-    fn the_rarest_are_never_reached() {
+    fn largest_every_never_traces_again() {
         assert_eq!(followed(u64::MAX, 1, 1 << 60).len(), 1);
     }
 }

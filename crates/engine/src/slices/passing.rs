@@ -2,24 +2,24 @@ use super::Slices;
 use measure::{Mark, PipelineSlices, TOGETHER};
 use units::Time;
 
-/// Follows frames of a pipeline that is [straight](crate::Pipeline::is_straight), which its driver makes and hands over by the
-/// burst: no frame has a number, since a driver knows the way of each in a burst.
+/// Traces frames of a [straight](crate::Pipeline::is_straight) pipeline, whose driver makes and hands over frames in
+/// bursts. Frames carry no trace number, because the driver knows the times of its burst.
 pub struct Passing {
     slices: Slices,
-    /// Frames that have gone.
+    /// Frames sent so far.
     gone: u64,
 }
 
-/// When frames of one burst were where, by the driver's clock.
+/// Times of one burst, by the driver's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Passage {
-    /// They began to be made.
+    /// Start of making the frames.
     pub began: Time,
-    /// They were ready.
+    /// Frames ready.
     pub ready: Time,
-    /// They were to be handed over.
+    /// Start of the hand-over.
     pub handed: Time,
-    /// They were handed over.
+    /// End of the hand-over.
     pub gone: Time,
 }
 
@@ -28,14 +28,14 @@ impl Passing {
         Passing { slices, gone: 0 }
     }
 
-    /// Whether one of the next `frames` is followed.
+    /// Whether one of the next `frames` frames is traced.
     #[inline]
     #[must_use]
     pub fn is_among(&self, frames: usize) -> bool {
         self.slices.next.is_some_and(|next| next <= self.gone + frames as u64)
     }
 
-    /// So many have gone, of which none is followed unless their passage is told.
+    /// Records that `frames` frames were sent. Without `passage`, none of them is traced.
     #[inline]
     pub fn passed(&mut self, frames: usize, passage: Option<Passage>) {
         if let Some(passage) = passage {
@@ -55,8 +55,7 @@ impl Passing {
             ways.meter.seen();
             followed += 1;
         }
-        // Asked for nothing, they should go as soon as they begin. None is behind another in a queue of ours: it
-        // waits for the port to take it.
+        // Without a target, frames should leave as soon as they begin. They do not queue here; they wait for the port.
         let at = [began, ready, ready, handed, gone];
         let way = at.map(|at| Mark { at, intended: began });
         let alike = [&way[..]; TOGETHER];
@@ -67,7 +66,7 @@ impl Passing {
         }
     }
 
-    /// The figures, if frames are followed.
+    /// The figures, if frames are traced.
     #[must_use]
     pub fn report(&self) -> Option<PipelineSlices> {
         self.slices.report()
@@ -82,7 +81,7 @@ mod tests {
     use units::Span;
 
     #[test]
-    fn those_who_are_followed_have_the_passage_of_their_burst() {
+    fn traced_frames_have_the_times_of_their_burst() {
         let us = |us| Time::ZERO + Span::from_us(us);
         let mut slices = Slices::new(&[], Sampling { every: 10, seed: 1, backlog: false, listener: None });
         let clock: Reading = Arc::new(move || us(0));
@@ -90,7 +89,7 @@ mod tests {
         let mut passing = Passing::new(slices);
         let mut told = 0;
         for burst in 0..1_000 {
-            // Of 32, 20 are taken, and the rest 10 µs later.
+            // Of 32 frames, 20 are accepted, and the rest 10 µs later.
             for (frames, later) in [(20, 0), (12, 10)] {
                 let began = 100 * burst;
                 let handed = us(began + 5 + later);
@@ -109,7 +108,7 @@ mod tests {
         assert!(got.packets.seen.abs_diff(3_200) <= 32 && got.packets.lost == 0, "{:?}", got.packets);
         let mean = |name: &str| got.slices.iter().find(|slice| slice.figures.name == name).expect(name).raw_mean_ns;
         assert_eq!(["rx", "queueing", "tx"].map(|name| mean(name) as u64), [3_000, 0, 1_000]);
-        // 20 of 32 wait for 2 µs, 12 for 12: 5.75 µs on the mean.
+        // 20 of 32 wait 2 µs and 12 wait 12 µs: 5.75 µs on average.
         assert!((mean("pacer") - 5_750.0).abs() < 500.0, "{} ns", mean("pacer"));
     }
 }

@@ -2,30 +2,30 @@ use super::Way;
 use measure::{Mark, SliceMeter, TOGETHER};
 use packet::Identity;
 
-/// The ways of the frames that are under way, each in a place, whose number is its frame's tag less 1.
+/// The traces in progress. Each has a place, whose index is the frame's tag − 1.
 ///
-/// What lies in a row comes to the CPU in a row: followed seldom, frames find nothing of this near it.
+/// Adjacent storage reaches the CPU together: with rare traces, none of this is in the caches.
 pub(super) struct Table {
-    /// So many marks has a whole way.
+    /// Number of marks of a complete trace.
     whole: usize,
-    /// Those of each place, one place after the other.
+    /// The marks, place by place.
     marks: Vec<Mark>,
-    /// How many of them are made, by place.
+    /// Number of marks made, per place.
     made: Vec<u32>,
-    /// Where somebody hears of frames.
+    /// Identity and length per place, if there is a listener.
     named: Vec<(Option<Identity>, u32)>,
-    /// Places of frames that have departed and are not counted yet.
+    /// Places of departed frames that are not counted yet.
     done: Vec<u32>,
     free: Vec<u32>,
 }
 
 impl Table {
-    /// Of ways with so many marks at most.
+    /// A table for traces of at most `whole` marks.
     pub(super) fn new(whole: usize) -> Table {
         Table { whole, marks: Vec::new(), made: Vec::new(), named: Vec::new(), done: Vec::new(), free: Vec::new() }
     }
 
-    /// A place for a frame, which has its tag from now on.
+    /// Allocates a place for a frame. Returns the place and the frame's tag.
     pub(super) fn begin(&mut self) -> (usize, u32) {
         let place = self.free.pop().map_or(self.made.len(), |place| place as usize);
         if place == self.made.len() {
@@ -36,7 +36,7 @@ impl Table {
         (place, place as u32 + 1)
     }
 
-    /// Where the frame with this tag is, if it is followed.
+    /// The place of the frame with this tag, if it is traced.
     #[inline]
     pub(super) fn place(&self, tag: u32) -> Option<usize> {
         (tag as usize).checked_sub(1).filter(|place| *place < self.made.len())
@@ -48,7 +48,7 @@ impl Table {
         Marks { all: &mut self.marks[place * self.whole..][..self.whole], made: &mut self.made[place] }
     }
 
-    /// Says which packet the frame is, and how long.
+    /// Sets the identity and length of a frame.
     pub(super) fn name(&mut self, place: usize, identity: Option<Identity>, length: u32) {
         if self.named.len() <= place {
             self.named.resize(place + 1, (None, 0));
@@ -56,25 +56,25 @@ impl Table {
         self.named[place] = (identity, length);
     }
 
-    /// The frame will not depart from here: its place is another's.
+    /// Frees the place of a frame that will not depart from here.
     pub(super) fn release(&mut self, place: usize) {
         self.free.push(place as u32);
     }
 
-    /// The frame has departed. True if it is time to have those counted that have.
+    /// Records a departure. True if it is time to count departed frames.
     #[inline]
     pub(super) fn depart(&mut self, place: usize) -> bool {
         self.done.push(place as u32);
         self.done.len() == TOGETHER
     }
 
-    /// Has those counted that have departed, whose places are then others'.
+    /// Counts departed frames in `meter` and frees their places.
     pub(super) fn count(&mut self, meter: &mut SliceMeter) {
         self.tell(meter);
         self.free.append(&mut self.done);
     }
 
-    /// Tells `meter` of those that have departed and are not counted yet.
+    /// Passes departed frames that are not counted yet to `meter`.
     pub(super) fn tell(&self, meter: &mut SliceMeter) {
         let mut ways: [&[Mark]; TOGETHER] = [&[]; TOGETHER];
         for (way, place) in ways.iter_mut().zip(&self.done) {
@@ -84,7 +84,7 @@ impl Table {
         meter.record(&ways[..self.done.len()]);
     }
 
-    /// A way by itself.
+    /// A copy of one trace.
     pub(super) fn way(&mut self, place: usize) -> Way {
         let (identity, length) = self.named.get(place).copied().unwrap_or_default();
         Way { marks: self.marks(place).made().to_vec(), identity, length }
@@ -98,22 +98,22 @@ pub(super) struct Marks<'a> {
 }
 
 impl Marks<'_> {
-    /// Those that are made.
+    /// The marks made so far.
     #[inline]
     pub(super) fn made(&mut self) -> &mut [Mark] {
         &mut self.all[..*self.made as usize]
     }
 
-    /// The last of them.
+    /// The last mark.
     #[inline]
     pub(super) fn last(&mut self) -> Mark {
         self.made().last().copied().unwrap_or_default()
     }
 
-    /// Makes another. Gives how many there are.
+    /// Adds a mark and returns the number of marks.
     ///
     /// # Panics
-    /// If the way is whole.
+    /// If the trace is complete.
     #[inline]
     pub(super) fn make(&mut self, mark: Mark) -> usize {
         self.all[*self.made as usize] = mark;

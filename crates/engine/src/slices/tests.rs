@@ -7,7 +7,7 @@ use packet::HeapFrame;
 
 const BURST: u64 = 64;
 
-/// Slices of bursts of 64 frames, which depart 1 µs after one another: frame k of a burst queues for k µs.
+/// Slices of bursts of 64 frames with departures every 1 µs: frame k of a burst queues for k µs.
 fn bursts(count: u64, every: u64, seed: u64) -> PipelineSlices {
     let gap = Span::from_us(1);
     let draw = Draw { seed: 1, path: "test", frames: None };
@@ -29,7 +29,7 @@ fn bursts(count: u64, every: u64, seed: u64) -> PipelineSlices {
 }
 
 #[test]
-fn who_is_gone_is_looked_for_no_longer() {
+fn stops_counting_frames_that_are_gone() {
     let at = Time::ZERO;
     let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
     let mut slices = Slices::new(&["delay".to_owned()], sampling);
@@ -53,14 +53,14 @@ fn who_is_gone_is_looked_for_no_longer() {
     assert_eq!((report.packets.seen, report.packets.matched), (3, 1));
 }
 
-/// A frame that had been in its port's ring for so long when it was seen, through these stages.
+/// Slices of a frame that waited in its port's ring for `waited` before the poll, through these stages.
 fn slices_of_late(stages: &[&str], waited: Span, tells: bool, parts: usize) -> PipelineSlices {
     let built = stages.iter().map(|text| StageConfig::parse(text).expect(text).build(1, "test"));
     let at_once = Ask::Nothing.schedule(None, Draw { seed: 1, path: "test", frames: None }).expect("a schedule");
     let names = stages.iter().map(|text| text.split(' ').next().unwrap_or_default().to_owned()).collect();
     let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
     let mut pipeline = Pipeline::new(built.collect(), at_once).slicing(&[names], &sampling);
-    // Time is real, and moves by 1 µs with each reading.
+    // Real time that advances by 1 µs with each reading.
     let clock = std::sync::atomic::AtomicU64::new(20_000);
     let clock: Reading = Arc::new(move || us(clock.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
     pipeline.slice_by(&clock, Span::ZERO);
@@ -85,7 +85,7 @@ fn slices_of_late(stages: &[&str], waited: Span, tells: bool, parts: usize) -> P
     parts.pop().expect("the last one").slices().expect("they were asked for")
 }
 
-/// Name, length and what of it was meant, in µs.
+/// Name, mean and intended mean of each slice, in µs.
 fn in_us(slices: &PipelineSlices) -> Vec<(&str, i64, i64)> {
     let us = |ns: f64| (ns / 1_000.0).round() as i64;
     let slices = slices.slices.iter();
@@ -93,7 +93,7 @@ fn in_us(slices: &PipelineSlices) -> Vec<(&str, i64, i64)> {
 }
 
 #[test]
-fn the_wait_in_the_ring_is_a_slice_where_it_is_told() {
+fn ring_wait_is_a_slice_if_the_port_reports_it() {
     let waited = Span::from_ms(5);
     for parts in 1..=3 {
         let slices = slices_of_late(&["loss 0%"], waited, true, parts);
@@ -103,7 +103,7 @@ fn the_wait_in_the_ring_is_a_slice_where_it_is_told() {
         assert!((names.map(|slice| slice.mean_ns).sum::<f64>() - raw).abs() < 1e-6, "they sum to the total");
         assert!(!slices.ring_untold);
 
-        // Held from when it came: the stage makes up for the wait, which nobody meant to be.
+        // The stage holds the frame from its arrival, and so compensates for the wait, which was not intended.
         let slices = slices_of_late(&["loss 0%", "delay 12ms", "netem loss 0%"], waited, true, parts);
         let shown = in_us(&slices);
         assert_eq!(shown[0], ("ring", 5_000, 0));
@@ -117,7 +117,7 @@ fn the_wait_in_the_ring_is_a_slice_where_it_is_told() {
 }
 
 #[test]
-fn who_finds_nobody_in_the_queue_does_not_queue() {
+fn first_frame_in_an_empty_queue_has_zero_queue_time() {
     let queueing = |parts| {
         let at_once = Ask::Nothing.schedule(None, Draw { seed: 1, path: "test", frames: None }).expect("a schedule");
         let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
@@ -146,15 +146,16 @@ fn who_finds_nobody_in_the_queue_does_not_queue() {
         let slices = last.slices().expect("they were asked for");
         slices.slices.iter().find(|slice| slice.figures.name == "queueing").expect("a slice").raw_mean_ns as u64
     };
-    // Both are looked at, at 0 and 1 µs; the first has gone at 2 µs, and the second is first in the queue at 3 µs.
+    // The frames are polled at 0 and 1 µs. The first leaves at 2 µs, and the second reaches the head of the queue at 3
+    // µs.
     assert_eq!(queueing(1), 2_000 / 2);
-    // Between threads there is a wait, so the first is asked for, too: at 2 µs, and the second at 4 µs.
+    // Between threads there is a wait, so the first frame is read, too: at 2 µs, and the second at 4 µs.
     assert_eq!(queueing(2), (2_000 + 3_000) / 2);
 }
 
-/// A stage gives them at once, or when it is woken; another follows it, or none.
+/// A stage releases the frame at once or when it is woken, with or without another stage after it.
 #[test]
-fn who_finds_nobody_behind_stages_does_not_queue_either() {
+fn first_frame_after_stages_has_zero_queue_time() {
     let stages: [&[&str]; 4] = [&["loss 0%"], &["delay 2ms"], &["loss 0%", "delay 2ms"], &["delay 2ms", "loss 0%"]];
     for stages in stages {
         let slices = slices_of_late(stages, Span::ZERO, false, 1);
@@ -167,19 +168,20 @@ fn who_finds_nobody_behind_stages_does_not_queue_either() {
 }
 
 #[test]
-fn one_frame_in_a_burst_is_not_always_the_same() {
+fn traces_varying_frames_of_a_burst() {
     let all = bursts(20_000, 1, 1);
     let some = bursts(20_000, BURST, 1);
     assert_eq!(all.packets.seen, 20_000 * BURST);
     assert!(some.packets.seen.abs_diff(20_000) <= 32, "{}, but for the last run", some.packets.seen);
     assert!((all.total.mean_ns - 31_500.0).abs() < 1e-3, "{} ns", all.total.mean_ns);
-    // A run of 32 in 0..64 µs has a mean of 15.5 to 47.5 µs: that of some 600 runs deviates by 0.4 µs.
+    // A run of 32 in 0..64 µs has a mean of 15.5 to 47.5 µs. The mean of some 600 runs has a standard deviation of 0.4
+    // µs.
     assert!((some.total.mean_ns - 31_500.0).abs() < 1_700.0, "{} ns", some.total.mean_ns);
     assert!((some.total.p99_ns / all.total.p99_ns - 1.0).abs() < 0.05, "{} ns", some.total.p99_ns);
 }
 
 #[test]
-fn the_first_frame_is_followed_and_then_one_of_each_so_many() {
+fn traces_the_first_frame_and_then_one_per_stratum() {
     for (count, every, seen) in [(1, 1_000, 1), (10, 64, 10), (3, 3 * BURST, 1), (7, 7, 64)] {
         let slices = bursts(count, every, 5);
         assert_eq!(slices.packets.seen, seen, "{count} bursts, 1/{every}");

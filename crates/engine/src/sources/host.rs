@@ -3,21 +3,21 @@ use super::values::Values;
 use packet::{Asker, Key, MacAddr, Template};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Who the frames of a stream come from: the addresses that a generator has on its link.
+/// The sender of a stream's frames: the addresses that a generator has on its link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Addresses are those of IPv6.
+    /// The addresses are IPv6.
     pub v6: bool,
-    /// The stream says itself where its frames are to go, or is a frame that was given, or ARP.
+    /// The stream sets the destination itself, or it is a given frame, or ARP.
     pub aimed: bool,
     addresses: Values,
     macs: Values,
-    /// Identifiers of the tags, outermost first.
+    /// VLAN IDs, outermost first.
     vlans: [Option<Values>; 2],
 }
 
 impl Host {
-    /// Of the frames that `template` makes for `spec`; none where they have no sender's address.
+    /// The sender in the frames that `template` makes for `spec`; `None` if the frames have no sender address.
     pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Host> {
         let said = |key: Key| spec.fields.iter().find(|(said, _)| *said == key).map(|(_, values)| values.clone());
         let values = |key: Key| {
@@ -35,8 +35,8 @@ impl Host {
         })
     }
 
-    /// The hardware address that has this address behind these tags, if a frame of the stream comes from
-    /// there. Where both walk, the one at the same place.
+    /// The MAC address that belongs to this IP address and these VLANs, if the stream sends from there. If both vary,
+    /// the MAC address at the same index.
     #[must_use]
     pub fn mac_of(&self, address: IpAddr, vlans: [Option<u16>; 2]) -> Option<MacAddr> {
         let number = match address {
@@ -52,7 +52,7 @@ impl Host {
         Some(MacAddr::of_number(self.macs.nth(place)))
     }
 
-    /// The one that asks for a neighbour: the first frame's sender.
+    /// The sender of neighbour requests: that of the first frame.
     #[must_use]
     pub fn asker(&self) -> Asker {
         let address = self.addresses.nth(0);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_owns_its_source_addresses_and_no_others() {
+    fn stream_owns_exactly_its_source_addresses() {
         let mut spec = StreamSpec::made(Protocol::Udp, false);
         spec.fields.push((Key::Source, walk("10.0.0.1", "10.0.0.3")));
         let untagged = host(&spec).expect("a host");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn given_frames_have_an_owner_too_and_others_none() {
+    fn given_frames_have_an_owner_and_frames_without_address_have_none() {
         let mut bytes = Protocol::Udp.headers(true, 2);
         bytes.extend([0; 20]);
         let mut spec = StreamSpec::made(Protocol::Udp, true);

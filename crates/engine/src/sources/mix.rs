@@ -7,16 +7,16 @@ use units::{FrameLen, FrameRate, PS_PER_NS, ParseError, Span, WireLen};
 /// A named mix of frame sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
-    /// The name; never just "imix" for different things.
+    /// The name; never just "imix" for different mixes.
     pub name: &'static str,
-    /// Frame sizes with FCS and how many of each are in a cycle.
+    /// Frame sizes with FCS, and the number of each in a cycle.
     pub parts: &'static [(u32, u32)],
-    /// Where it comes from.
+    /// The reference.
     pub source: &'static str,
 }
 
 impl Mix {
-    /// Every mix that has a name.
+    /// Every named mix.
     pub const ALL: &'static [Mix] = &[
         Mix {
             name: "imix",
@@ -32,30 +32,30 @@ impl Mix {
 /// How frame sizes are chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SizeSpec {
-    /// All the same: `64B`.
+    /// One size: `64B`.
     Fixed(FrameLen),
-    /// From the first to the last and again, a byte at a time: `64B-1518B`.
+    /// From the first to the last byte by byte, repeated: `64B-1518B`.
     Walk(FrameLen, FrameLen),
-    /// Uniform integers: `random 64B-1518B` or `64B..1518B`.
+    /// Uniformly random: `random 64B-1518B` or `64B..1518B`.
     Uniform(FrameLen, FrameLen),
-    /// A named mix; its shares are exact over each cycle.
+    /// A named mix, exact over each cycle.
     Mix(&'static Mix),
-    /// A mix of one's own, `64B:7,594B:4,1518B:1`; likewise.
+    /// A custom mix, `64B:7,594B:4,1518B:1`, exact over each cycle.
     Parts(Vec<(u32, u32)>),
-    /// One after the other, as an IMIX genome says (RFC 6985).
+    /// A sequence, as in an IMIX genome (RFC 6985).
     Genome(Genome),
-    /// Drawn from a law of gaps, whose times are read as bytes: `(normal mean 500B sd 100B clip 64B..1518B)`.
+    /// Drawn from a law of gaps whose times are taken as bytes: `(normal mean 500B sd 100B clip 64B..1518B)`.
     Law(SizeLaw),
 }
 
-/// A sequence of sizes and how it was written.
+/// A sequence of sizes and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Genome {
     sizes: Vec<FrameLen>,
     text: String,
 }
 
-/// A law of sizes: one of gaps in which a nanosecond stands for a byte.
+/// A law of sizes: a law of gaps in which a nanosecond stands for a byte.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeLaw {
     law: GapLaw,
@@ -63,20 +63,20 @@ pub struct SizeLaw {
     text: String,
 }
 
-/// Sizes of the letters of RFC 6985, Table 1; `z` is the MTU, which has to be said, as have capitals.
+/// Sizes of the letters of RFC 6985, Table 1. `z`, the MTU, and capitals must be defined by the user.
 const LETTERS: [(char, u32); 9] =
     [('a', 64), ('b', 128), ('c', 256), ('d', 512), ('e', 1024), ('f', 1280), ('g', 1518), ('h', 2112), ('i', 9000)];
 
-/// Frames of a mix's cycle, at most, that is made once and repeated: what fits well in a cache.
+/// Cycles up to this many frames are computed once and repeated, because they fit in the cache.
 const SHORT_CYCLE: u64 = 1 << 10;
-/// Frames of a mix's cycle, at most: a cycle should end before a run does.
+/// Limit on the frames of a cycle: a cycle should end before a run does.
 const LONGEST_CYCLE: u64 = 1 << 32;
 
 impl SizeSpec {
-    /// Reads the words after `size`; returns the value and how many words it took.
+    /// Parses the words after `size`. Returns the value and the number of words.
     ///
     /// # Errors
-    /// No size, one without a unit, or a range that goes down.
+    /// No size, a size without a unit, or a descending range.
     pub fn parse(words: &[&str]) -> Result<(Self, usize), ParseError> {
         const HOW: &str = "write 64B, 64B-1518B, random 64B-1518B or a named mix such as imix";
         let first = words.first().ok_or_else(|| ParseError::new("a size is missing", HOW))?;
@@ -115,7 +115,7 @@ impl SizeSpec {
         first.parse().map(|length| (SizeSpec::Fixed(length), 1))
     }
 
-    /// The smallest size it gives.
+    /// The smallest size.
     #[must_use]
     pub fn smallest(&self) -> FrameLen {
         match self {
@@ -127,7 +127,7 @@ impl SizeSpec {
         }
     }
 
-    /// The largest size it gives.
+    /// The largest size.
     #[must_use]
     pub fn largest(&self) -> FrameLen {
         match self {
@@ -139,7 +139,8 @@ impl SizeSpec {
         }
     }
 
-    /// How many of its frames a line carries on average. Exact, but for a law's: that is of so many draws from `random`.
+    /// Average frame rate of a full line. Exact, except for a law, where it is the average of `DRAWS` draws from
+    /// `random`.
     #[must_use]
     pub fn line_rate(&self, line: Line, random: Random) -> FrameRate {
         const DRAWS: u64 = 100_000;
@@ -182,7 +183,7 @@ fn bounds(text: &str, between: &str) -> Option<Result<(FrameLen, FrameLen), Pars
     }))
 }
 
-/// `64B:7,594B:4,1518B:1`.
+/// Parses `64B:7,594B:4,1518B:1`.
 fn parts(text: &str) -> Result<Vec<(u32, u32)>, ParseError> {
     let bad = |part: &str| ParseError::new(format!("'{part}' is no part of a mix"), "write 64B:7,594B:4,1518B:1");
     let parts = text.split(',').map(|part| {
@@ -197,7 +198,7 @@ fn parts(text: &str) -> Result<Vec<(u32, u32)>, ParseError> {
     Ok(parts)
 }
 
-/// `aaaag`, then what letters stand for that the table does not say: `A=590B z=1500B`.
+/// Parses `aaaag`, followed by the sizes of letters outside the table: `A=590B z=1500B`.
 fn genome(words: &[&str]) -> Result<(Genome, usize), ParseError> {
     const HOW: &str = "write letters a to i, capitals and z with A=590B: genome aaAg A=590B";
     let letters = words.first().ok_or_else(|| ParseError::new("the genome is missing", HOW))?;
@@ -223,7 +224,7 @@ fn genome(words: &[&str]) -> Result<(Genome, usize), ParseError> {
     Ok((Genome { sizes, text: words[..used].join(" ") }, used))
 }
 
-/// `(normal mean 500B sd 100B clip 64B..1518B)`.
+/// Parses `(normal mean 500B sd 100B clip 64B..1518B)`.
 fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
     const HOW: &str = "write (normal mean 500B sd 100B clip 64B..1518B), in parentheses";
     let used = words
@@ -236,7 +237,7 @@ fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
     if inner.contains("table") || inner.contains("idle") || inner.contains("corr") || inner.contains("sampling") {
         return Err(ParseError::new(format!("'{inner}' is no law of sizes"), HOW));
     }
-    // A byte is written as a nanosecond: laws know times.
+    // Bytes become nanoseconds, because laws take times.
     let mut timed = String::new();
     for (i, word) in inner.split_whitespace().enumerate() {
         let is_number = |text: &str| text.chars().all(|c| c.is_ascii_digit() || c == '.');
@@ -257,7 +258,7 @@ fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
     let law = law.map_err(|error| ParseError::new(format!("in '{inner}', a byte read as 1 ns, {error}"), HOW))?;
     let within = match law.edges {
         Some(Edges::Clip(low, high) | Edges::Saturate(low, high)) => Some((low, high)),
-        // A uniform law says its ends itself, if it is not moved.
+        // A uniform law states its own range, unless it is moved.
         None => law.within.or(match &law.law {
             Law::Uniform(uniform) if law.mean.is_none() && law.sd.is_none() => Some(uniform.range),
             _ => None,
@@ -298,7 +299,7 @@ impl fmt::Display for SizeSpec {
     }
 }
 
-/// Frame sizes, one after the other.
+/// Successive frame sizes.
 #[derive(Clone, Debug)]
 pub struct Sizes {
     next: u32,
@@ -318,7 +319,7 @@ enum From {
 }
 
 impl Sizes {
-    /// The sizes that `spec` describes.
+    /// The sizes described by `spec`.
     #[must_use]
     pub fn new(spec: SizeSpec, random: Random) -> Self {
         let mix = |parts: &[(u32, u32)]| {
@@ -344,7 +345,7 @@ impl Sizes {
         Sizes { next: 0, random, from }
     }
 
-    /// The size, if there is one only.
+    /// The size, if it is constant.
     #[must_use]
     pub fn only(&self) -> Option<FrameLen> {
         match &self.from {
@@ -354,7 +355,7 @@ impl Sizes {
         }
     }
 
-    /// Draws from the random stream of that name below its own from now on.
+    /// Switches to the child random stream of this name.
     pub(super) fn deal(&mut self, name: &str) {
         self.random = self.random.child(name);
     }
@@ -377,7 +378,7 @@ impl Sizes {
                 length
             }
             From::Law(sampler, (low, high)) => {
-                // To the nearest byte.
+                // Rounds to the nearest byte.
                 let bytes = (sampler.gap(self.random.bits()) / PS_PER_NS as f64 + 0.5) as u32;
                 FrameLen::new(bytes.clamp(low.bytes(), high.bytes()))
             }
@@ -385,8 +386,8 @@ impl Sizes {
     }
 }
 
-/// Smooth weighted round robin: every part gains its weight, the one that is furthest behind goes.
-/// Exact over each cycle, and as evenly spread within it as can be.
+/// Smooth weighted round robin: every part gains its weight, and the one furthest behind is next. Exact over each
+/// cycle, and spread as evenly as possible within it.
 fn interleave(parts: &[(u32, u32)], credit: &mut [i64]) -> FrameLen {
     let mut best = 0;
     let mut total = 0;
@@ -413,9 +414,9 @@ mod tests {
         (0..n).map(|_| sizes.draw().bytes()).collect()
     }
 
-    /// 10 Gbit/s by the mean length with the 20 bytes between frames.
+    /// 10 Gbit/s ÷ (mean length + 20 bytes between frames).
     #[test]
-    fn a_line_carries_as_many_as_their_mean_length_says() {
+    fn line_rate_follows_from_the_mean_length() {
         let line = Line::new("10Gbps".parse().expect("a rate"));
         let carried = |text: &str| {
             let words: Vec<&str> = text.split_whitespace().collect();
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_that_are_repeated_are_those_that_would_be_reckoned() {
+    fn repeated_cycles_equal_computed_ones() {
         for (text, parts) in [
             ("imix", vec![(64, 58), (594, 33), (1518, 9)]),
             ("64B:1,128B:1,256B:1", vec![(64, 1), (128, 1), (256, 1)]),
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn mixes_of_ones_own_and_genomes() {
+    fn parses_custom_mixes_and_genomes() {
         let drawn = sizes("64B:7,594B:4,1518B:1", 24);
         let named = sizes("imix-7-4-1", 24);
         assert_eq!(drawn, named, "the same mix by its parts");
@@ -472,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn laws_of_sizes_stay_within_and_have_their_mean() {
+    fn size_laws_stay_in_range_and_have_their_mean() {
         let drawn = sizes("(normal mean 500B sd 100B clip 64B..1518B)", 40_000);
         assert!(drawn.iter().all(|size| (64..=1518).contains(size)));
         let mean = drawn.iter().map(|size| f64::from(*size)).sum::<f64>() / 40_000.0;
