@@ -1,4 +1,4 @@
-//! The word of a user in every order in which threads can get at it, as `loom` tries them.
+//! Checks the word of a user under every thread interleaving that `loom` explores.
 
 use engine::meters::{Answer, Bucket, Moment, Word, charge};
 use loom::sync::Arc;
@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use units::{BitRate, Span, Time};
 
-/// The word of the model checker, with the orderings that ours has.
+/// The model checker's word, with the orderings of the real one.
 struct Checked(AtomicU64);
 
 impl Word for Checked {
@@ -33,7 +33,7 @@ fn ask(word: &Checked, at: Time, side: u64) -> bool {
 }
 
 #[test]
-fn of_three_frames_two_conform_in_any_order() {
+fn two_of_three_frames_conform_in_any_order() {
     loom::model(|| {
         let word = Arc::new(Checked(AtomicU64::new(0)));
         let threads: Vec<_> = (0..2)
@@ -51,7 +51,7 @@ fn of_three_frames_two_conform_in_any_order() {
 }
 
 #[test]
-fn clocks_that_disagree_grant_no_more() {
+fn disagreeing_clocks_grant_no_more() {
     loom::model(|| {
         let word = Arc::new(Checked(AtomicU64::new(0)));
         let late = Time::ZERO + Span::from_us(4_000);
@@ -67,14 +67,14 @@ fn clocks_that_disagree_grant_no_more() {
 }
 
 #[test]
-fn a_change_of_rates_loses_no_charge() {
+fn rate_change_loses_no_charge() {
     loom::model(|| {
         let word = Arc::new(Checked(AtomicU64::new(0)));
         let other = {
             let word = word.clone();
             thread::spawn(move || ask(&word, Time::ZERO, 0) || ask(&word, Time::ZERO, 1))
         };
-        // The other side has the same rate: only the mark moves, and what is owed stays.
+        // The other side has the same rate: only the side bit changes, and the debt stays.
         let mut seen = word.read();
         while let Err(now) = word.replace(seen, seen | 1 << 63) {
             seen = now;

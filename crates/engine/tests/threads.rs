@@ -1,4 +1,4 @@
-//! Real threads that hammer one user, by the clock of this machine: never more than rate × t + burst, and all of it.
+//! Real threads that compete for one user, by this machine's clock: they obtain all of rate × t + burst, and no more.
 
 use engine::meters::{Algorithm, Answer, Bucket, Key, Moment, Users};
 use std::sync::Barrier;
@@ -9,14 +9,14 @@ use units::{BitRate, Span, Time};
 const FRAME: u64 = 512;
 const TIME: Duration = Duration::from_secs(10);
 
-/// What two threads were granted from the first question to the last, and what was allowed, in bits.
+/// What two threads were granted from the first to the last request, and what was allowed, in bits.
 struct Run {
     granted: u64,
     allowed: f64,
     questions: u64,
 }
 
-/// Two threads ask for frames of 64 B for `TIME`.
+/// Two threads request frames of 64 B for `TIME`.
 fn hammer(algorithm: Algorithm, bps: u64, burst: u64) -> Run {
     let bucket = Bucket::new(BitRate::from_bps(bps), burst).expect("a bucket");
     let users = Users::new(4, Span::from_ms(60_000), Some(bucket), 1);
@@ -37,7 +37,7 @@ fn hammer(algorithm: Algorithm, bps: u64, burst: u64) -> Run {
             let first = *first.get_or_insert(now);
             match meter.charge(&users, number, slot, key, &at, FRAME) {
                 Answer::Conforms => granted += FRAME,
-                // When the time is up what is left is taken, so that nothing lies idle at the last question.
+                // Takes the rest at the end, so that the bucket is empty at the last request.
                 Answer::Exceeds if over => return (granted, first, now, questions),
                 Answer::Exceeds | Answer::Gone => {}
             }
@@ -47,7 +47,7 @@ fn hammer(algorithm: Algorithm, bps: u64, burst: u64) -> Run {
         let threads: Vec<_> = (0..2).map(|number| scope.spawn(move || worker(number))).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
-    // The bucket is full until the first question.
+    // The bucket is full until the first request.
     let first = results.iter().map(|(_, first, ..)| *first).min().expect("two");
     let last = results.iter().map(|(_, _, last, _)| *last).max().expect("two");
     Run {
@@ -57,12 +57,12 @@ fn hammer(algorithm: Algorithm, bps: u64, burst: u64) -> Run {
     }
 }
 
-/// A bucket of 50 ms: two threads get all that is allowed but for one frame, in ten seconds.
+/// A bucket of 50 ms: in ten seconds, two threads obtain all that is allowed to within one frame.
 #[test]
-fn two_workers_get_all_that_is_allowed_and_no_more() {
+fn two_workers_obtain_all_that_is_allowed_and_no_more() {
     let rates = [(Algorithm::Gcra, 1_000_000_u64), (Algorithm::Gcra, 100_000_000), (Algorithm::Mutex, 10_000_000)];
     for (algorithm, bps) in rates {
-        // Rate × 50 ms; the machine may stop both threads for longer, which is no fault of theirs.
+        // Rate × 50 ms. If the machine stops both threads for longer, tokens are lost for reasons outside the meter.
         let burst = (bps / 8 / 20).max(3_036);
         let mut left = Vec::new();
         for _ in 0..3 {

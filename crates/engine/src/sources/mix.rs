@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uniform_law_says_its_ends_itself() {
+    fn uniform_law_states_its_own_range() {
         let drawn = sizes("(uniform 64B..67B)", 400);
         assert!((64..=67).all(|size| drawn.contains(&size)) && drawn.iter().all(|size| (64..=67).contains(size)));
         let words = ["(uniform", "10B..67B)"];
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_sizes_say_how() {
+    fn errors_of_bad_sizes_name_the_spelling_to_use() {
         for text in [
             "",
             "random",

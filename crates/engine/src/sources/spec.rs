@@ -6,31 +6,31 @@ use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use units::{FrameLen, ParseError};
 
-/// A stream of frames, as it is described.
+/// Description of a stream of frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamSpec {
-    /// What its frames are made of.
+    /// The headers, or the given frame.
     pub stack: Stack,
     /// Fields and their values, in the order written.
     pub fields: Vec<(Key, Values)>,
-    /// Frame sizes; what the stack needs, and 64 B at least, if not said.
+    /// Frame sizes. By default the length that the stack needs, at least 64 B.
     pub size: Option<SizeSpec>,
-    /// What the frames carry; zeros, or what a given frame has, if not said.
+    /// The payload. By default zeros, or that of the given frame.
     pub payload: Option<Payload>,
-    /// Frames in each round of all streams of a source.
+    /// Frames per round over all streams of a source.
     pub weight: u32,
-    /// Whether frames say who they are; if not said, where each has room for it.
+    /// Whether frames carry a stamp. By default if each frame has room for it.
     pub stamp: Option<bool>,
 }
 
-/// What frames are made of.
+/// The structure of a stream's frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// Headers of a protocol.
     Made {
         /// The protocol.
         protocol: Protocol,
-        /// Over IPv6, where it is over IP.
+        /// Over IPv6, if the protocol is over IP.
         v6: bool,
     },
     /// The bytes of a frame without FCS: `hex 0200…`.
@@ -39,38 +39,38 @@ pub enum Stack {
     Captured {
         /// The capture.
         path: PathBuf,
-        /// Which frame, from 1.
+        /// Number of the frame, from 1.
         frame: u64,
-        /// Its bytes without FCS, once it was read.
+        /// The bytes without FCS, once the capture was read.
         bytes: Option<Vec<u8>>,
     },
 }
 
-/// What frames carry behind their headers; repeated as often as there is room.
+/// Payload of a frame, repeated to fill it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// Zeros.
     Zeros,
     /// 00 01 02 … ff.
     Increment,
-    /// Bytes drawn once, the same in each frame of the stream.
+    /// Random bytes, the same in every frame of the stream.
     Random,
     /// These bytes.
     Bytes(Vec<u8>),
 }
 
-/// More than ever goes into a payload.
+/// Longer than any payload.
 const LONGEST: usize = FrameLen::MAX.without_fcs() as usize;
 
 impl StreamSpec {
-    /// Frames of a protocol, with nothing said.
+    /// A stream of a protocol with default settings.
     #[must_use]
     pub fn made(protocol: Protocol, v6: bool) -> Self {
         let stack = Stack::Made { protocol, v6 };
         StreamSpec { stack, fields: Vec::new(), size: None, payload: None, weight: 1, stamp: None }
     }
 
-    /// Addresses are those of IPv6.
+    /// The addresses are IPv6.
     #[must_use]
     pub fn is_v6(&self) -> bool {
         match &self.stack {
@@ -80,19 +80,19 @@ impl StreamSpec {
         }
     }
 
-    /// Its frames go to whom a neighbour's address is asked for: they have addresses of IP, and no hardware
-    /// address was said.
+    /// True if the destination's MAC address must come from neighbour discovery: the frames have IP addresses and no
+    /// destination MAC address was set.
     #[must_use]
     pub fn wants_neighbour(&self) -> bool {
         let Stack::Made { protocol, .. } = self.stack else { return false };
         !matches!(protocol, Protocol::Arp | Protocol::Ethernet) && self.fields.iter().all(|(key, _)| *key != Key::Dmac)
     }
 
-    /// Whether it can be made.
+    /// Checks that the frames can be made.
     ///
     /// # Errors
-    /// A field that the stack does not have, or frames too short for what they should hold. A frame of
-    /// a capture that was not read yet is not looked at.
+    /// A field that the stack does not have, or frames too short for their contents. Skips frames of captures that were
+    /// not read yet.
     pub fn check(&self) -> Result<(), ParseError> {
         match &self.stack {
             Stack::Captured { bytes: None, .. } => Ok(()),
@@ -100,7 +100,7 @@ impl StreamSpec {
         }
     }
 
-    /// Frames are stamped.
+    /// Whether frames are stamped.
     ///
     /// # Errors
     /// As [`StreamSpec::check`].
@@ -108,8 +108,8 @@ impl StreamSpec {
         self.template(&mut Random::stream(0, ""), 0).map(|(template, ..)| template.is_stamped())
     }
 
-    /// Its template, with all fields that do not change, its sizes, and where its fields are, as
-    /// [`drawn`](StreamSpec::drawn) lists them.
+    /// The template with all constant fields, the sizes, and the sites of the fields in the order of
+    /// [`drawn`](StreamSpec::drawn).
     pub(super) fn template(
         &self,
         random: &mut Random,
@@ -131,7 +131,7 @@ impl StreamSpec {
                     (false, tag) => usize::from(tag),
                 };
                 let headers = protocol.headers(*v6, tags);
-                // As long as headers and a stamp need, if nothing is said.
+                // By default as long as the headers and a stamp need.
                 let room = headers.len() + if self.stamp == Some(false) { 0 } else { Stamp::LENGTH };
                 let longest = longest.unwrap_or(room).max(FrameLen::MIN.without_fcs() as usize);
                 Template::made(headers, &pattern.unwrap_or_else(|| vec![0]), longest)
@@ -169,8 +169,8 @@ impl StreamSpec {
         Ok((template, sizes, sites))
     }
 
-    /// Every field with its values, and the name of the random stream that they are drawn from. The sender
-    /// of ARP is the sender of the frame, unless it is said to be another.
+    /// Every field with its values and the name of its random stream. The sender of ARP is the sender of the frame,
+    /// unless set otherwise.
     pub(super) fn drawn(&self) -> Vec<(Key, &Values, &'static str)> {
         let mut drawn: Vec<_> = self.fields.iter().map(|(key, values)| (*key, values, key.name())).collect();
         if let Stack::Made { protocol: Protocol::Arp, .. } = self.stack
@@ -182,14 +182,14 @@ impl StreamSpec {
         drawn
     }
 
-    /// Writes the fields that do not change; all are there. Gives where each is.
+    /// Writes the constant fields and the first value of the others. Returns the site of each field.
     fn put_fields(&self, template: &mut Template) -> Result<Vec<Site>, ParseError> {
         let drawn = self.drawn();
-        // All are found before any is written: a protocol or an EtherType makes what follows look like another stack.
+        // Finds all fields before writing any, because a protocol or EtherType changes how the rest is parsed.
         let sites = drawn.iter().map(|(key, values, _)| self.find_field(template, *key, values));
         let sites = sites.collect::<Result<Vec<_>, _>>()?;
         for (site, (_, values, _)) in sites.iter().zip(&drawn) {
-            // The smallest first: what is walked begins with it, and what is drawn replaces it.
+            // The first value: a walk starts with it, and a random draw replaces it.
             template.fix(site, values.parts[0].0);
         }
         Ok(sites)
@@ -238,7 +238,7 @@ fn given_v6(bytes: &[u8]) -> bool {
 }
 
 impl fmt::Display for StreamSpec {
-    /// As it is read, every key by its name.
+    /// Prints the form that is parsed, with every key by name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.stack {
             Stack::Made { protocol, .. } => f.write_str(protocol.name())?,

@@ -2,14 +2,14 @@ use crate::random::Random;
 use packet::Key;
 use std::fmt;
 
-/// The values that a field takes, one for each frame.
+/// The values of a field, one per frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Values {
-    /// Single values and ranges, first and last; at least one.
+    /// Single values and inclusive ranges; at least one.
     pub parts: Vec<(u128, u128)>,
-    /// From one value of a range to the next.
+    /// Increment within a range.
     pub step: u64,
-    /// Drawn at random instead of walked in order.
+    /// Drawn at random instead of in order.
     pub random: bool,
 }
 
@@ -20,7 +20,7 @@ impl Values {
         Values { parts: vec![(value, value)], step: 1, random: false }
     }
 
-    /// The only value, if there is one only.
+    /// The value, if there is only one.
     #[must_use]
     pub fn only(&self) -> Option<u128> {
         match self.parts[..] {
@@ -29,13 +29,13 @@ impl Values {
         }
     }
 
-    /// How many values there are.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u128 {
         self.parts.iter().fold(0, |count, part| count.saturating_add(self.steps(part)))
     }
 
-    /// The place of a value in the walk over all, from 0; `None` if it is not among them.
+    /// The index of a value in the walk, from 0; `None` if it does not occur.
     #[must_use]
     pub fn position(&self, value: u128) -> Option<u128> {
         let mut before = 0_u128;
@@ -48,7 +48,7 @@ impl Values {
         None
     }
 
-    /// The value at a place in the walk, which begins anew after the last.
+    /// The value at an index of the walk, which restarts after the last.
     #[must_use]
     pub fn nth(&self, place: u128) -> u128 {
         let mut place = place % self.count();
@@ -62,15 +62,15 @@ impl Values {
         self.parts[0].0
     }
 
-    /// Values in a part.
+    /// Number of values in a part.
     fn steps(&self, (first, last): &(u128, u128)) -> u128 {
         ((last - first) / u128::from(self.step)).saturating_add(1)
     }
 
-    /// Prints them as values of `key`, so that they read back as the same; `v6` says what addresses are.
+    /// Prints the values for `key` in the form that is parsed; `v6` selects the form of addresses.
     ///
     /// # Errors
-    /// The formatter's.
+    /// Errors of the formatter.
     pub fn print(&self, f: &mut fmt::Formatter<'_>, key: Key, v6: bool) -> fmt::Result {
         if self.random {
             f.write_str("random ")?;
@@ -89,24 +89,24 @@ impl Values {
     }
 }
 
-/// Gives the values of a field one after the other.
+/// Yields the values of a field one by one.
 #[derive(Clone, Debug)]
 pub(super) struct Walker {
     parts: Vec<Part>,
     part: usize,
-    /// Steps into the part.
+    /// Number of steps taken in the part.
     index: u64,
     step: u64,
-    /// Values that others take after each of ours.
+    /// Values to skip after each one, because other makers take them.
     skip: u64,
-    /// Where random values come from, and how many there are to choose from.
+    /// The source of random values, and the number of values to choose from.
     random: Option<(Random, u128)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Part {
     first: u128,
-    /// Steps from the first to the last value.
+    /// Number of steps from the first to the last value.
     steps: u128,
 }
 
@@ -115,7 +115,7 @@ impl Walker {
         let part =
             |(first, last): &(u128, u128)| Part { first: *first, steps: (last - first) / u128::from(values.step) };
         let parts: Vec<Part> = values.parts.iter().map(part).collect();
-        // Of all 2¹²⁸ there are the last one is left out, since they would be one more than can be counted.
+        // Of the full range of 2¹²⁸ values the last one is never drawn, because the count would overflow.
         let random = values.random.then(|| (random, values.count()));
         Walker { parts, part: 0, index: 0, step: values.step, skip: 0, random }
     }
@@ -141,9 +141,9 @@ impl Walker {
         value
     }
 
-    /// Goes so many values on.
+    /// Moves forward by `values` values.
     fn advance(&mut self, mut values: u64) {
-        // Of a part with more than 2⁶⁴ values no walk sees the end.
+        // No walk reaches the end of a part with more than 2⁶⁴ values.
         while u128::from(values) > self.left() {
             values -= self.left() as u64 + 1;
             self.index = 0;
@@ -152,12 +152,12 @@ impl Walker {
         self.index += values;
     }
 
-    /// Values behind this one in its part.
+    /// Values left in this part after the current one.
     fn left(&self) -> u128 {
         self.parts[self.part].steps - u128::from(self.index)
     }
 
-    /// Takes every `of`-th value from number `first` on, or draws from the random stream of that name.
+    /// Yields every `of`-th value from index `first` on, or draws from the child random stream of this name.
     pub(super) fn deal(&mut self, first: u64, of: u64, name: &str) {
         match &mut self.random {
             Some((random, _)) => *random = random.child(name),
@@ -169,13 +169,13 @@ impl Walker {
     }
 }
 
-/// A walk through one range of numbers of 32 bits at most, as nearly all fields have: its next value takes
-/// a comparison and an addition.
+/// A walk through one range of numbers of up to 32 bits, as nearly all fields have. The next value takes one comparison
+/// and one addition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counter {
     value: u64,
     first: u64,
-    /// Beyond the last value by a step.
+    /// One step beyond the last value.
     beyond: u64,
     stride: u64,
 }
@@ -191,7 +191,7 @@ impl Counter {
 }
 
 impl Walker {
-    /// The same walk, if a counter can do it.
+    /// The same walk as a counter, if possible.
     pub(super) fn counter(&self) -> Option<Counter> {
         let ([part], None) = (&self.parts[..], &self.random) else { return None };
         let first = u64::from(u32::try_from(part.first).ok()?);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_lists_and_steps_are_walked() {
+    fn walks_ranges_lists_and_steps() {
         let values = Values { parts: vec![(1, 3), (9, 9), (20, 25)], step: 2, random: false };
         assert_eq!(walk(&values, 8), [1, 3, 9, 20, 22, 24, 1, 3]);
         assert_eq!(walk(&Values::fixed(7), 3), [7, 7, 7]);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_values_belong_together() {
+    fn position_and_nth_are_inverse() {
         let values = Values { parts: vec![(1, 3), (9, 9), (20, 25)], step: 2, random: false };
         assert_eq!(values.count(), 6);
         let walked = walk(&values, 6);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn dealt_walkers_take_turns() {
+    fn dealt_walkers_interleave_to_the_whole_walk() {
         let values = Values { parts: vec![(1, 3), (9, 9), (20, 25)], step: 2, random: false };
         let all = walk(&values, 60);
         for of in [1, 2, 3, 4, 7, 20] {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_walks_the_same_way() {
+    fn counter_walks_like_a_walker() {
         for (first, last, step) in [(0, 9, 1), (5, 5, 1), (0, u32::MAX.into(), 7), (4_294_967_290, 4_294_967_295, 2)] {
             let values = Values { parts: vec![(first, last)], step, random: false };
             for of in [1, 2, 3] {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_is_drawn_as_often() {
+    fn draws_values_uniformly() {
         let values = Values { parts: vec![(1, 2), (9, 9), (20, 26)], step: 3, random: true };
         let drawn = walk(&values, 50_000);
         for value in [1, 9, 20, 23, 26] {
@@ -280,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn wide_ranges_are_drawn_from_whole() {
-        // 2001:db8::/32, and a single value behind it.
+    fn draws_from_the_whole_of_wide_ranges() {
+        // 2001:db8::/32, and one more value.
         let first = 0x2001_0db8_u128 << 96;
         let parts = vec![(first, first + ((1 << 96) - 1)), (7, 7)];
         let drawn = walk(&Values { parts, step: 1, random: true }, 40_000);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_is_told_from_several() {
+    fn only_returns_a_value_if_it_is_the_only_one() {
         assert_eq!(Values::fixed(4).only(), Some(4));
         assert_eq!(Values { parts: vec![(4, 5)], step: 1, random: false }.only(), None);
         assert_eq!(Values { parts: vec![(4, 5)], step: 2, random: true }.only(), Some(4));

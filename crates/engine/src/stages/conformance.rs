@@ -1,4 +1,4 @@
-//! What every stage in the list must hold to, whatever it does.
+//! Invariants that every stage in the list must satisfy.
 
 use super::{Item, Outlet, StageConfig};
 use packet::{Frame, HeapFrame};
@@ -6,8 +6,8 @@ use units::Time;
 
 const FRAMES: u64 = 5_000;
 
-/// Drives a stage as virtual time does: pushes at arrivals, wakes at deadlines, one frame a µs.
-/// Returns what left, when, and how many were dropped, less the copies made.
+/// Drives a stage in virtual time with one frame per µs: pushes at arrivals and wakes at deadlines. Returns the frames
+/// that left with their times, and the number of drops minus copies.
 fn drive(config: &StageConfig, seed: u64) -> (Vec<(u64, Time)>, i64) {
     let mut stage = config.build::<HeapFrame>(seed, "conformance");
     let mut out = Outlet::default();
@@ -33,7 +33,7 @@ fn drive(config: &StageConfig, seed: u64) -> (Vec<(u64, Time)>, i64) {
         assert_eq!(accounted, next + out.copies, "{config}: frames conserved");
     }
     let left = out.released.iter().map(|item| {
-        // Stages may change some bytes, not most of the eight numbers in a frame.
+        // Stages may change some bytes, but not most of the eight copies of the number in a frame.
         let mut numbers: Vec<u64> = item
             .frame
             .bytes()
@@ -52,7 +52,7 @@ fn every_stage() -> impl Iterator<Item = StageConfig> {
 }
 
 #[test]
-fn frames_are_conserved_and_never_leave_before_they_came() {
+fn conserves_frames_and_never_releases_one_before_its_arrival() {
     for config in every_stage() {
         let (left, dropped) = drive(&config, 1);
         assert_eq!(left.len() as i64 + dropped, FRAMES as i64, "{config}");
@@ -63,14 +63,14 @@ fn frames_are_conserved_and_never_leave_before_they_came() {
 }
 
 #[test]
-fn the_same_seed_does_the_same() {
+fn same_seed_gives_the_same_result() {
     for config in every_stage() {
         assert_eq!(drive(&config, 7), drive(&config, 7), "{config}");
     }
 }
 
 #[test]
-fn configurations_read_back_as_they_print() {
+fn configurations_survive_printing_and_parsing() {
     for config in every_stage() {
         let text = config.to_string();
         assert_eq!(StageConfig::parse(&text).as_ref(), Ok(&config), "{text}");
@@ -86,7 +86,7 @@ fn kinds_are_documented_and_unique() {
 }
 
 #[test]
-fn unknown_stages_are_named_with_the_known_ones() {
+fn unknown_stage_error_lists_the_known_ones() {
     let error = StageConfig::parse("dely 20ms").expect_err("no such stage").to_string();
     assert!(error.contains("dely") && error.contains("delay"), "{error}");
 }

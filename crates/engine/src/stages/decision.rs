@@ -3,60 +3,60 @@ use packet::{Frame, Headers, set_congestion};
 use std::fmt;
 use units::{ParseError, Span};
 
-/// Who is told of decisions, as they are made.
+/// Receives decisions as they are made.
 pub type Log = Box<dyn FnMut(&Decision) + Send>;
 
-/// What a stage decided about a frame, or about a copy of it.
+/// A stage's decision about a frame, or about a copy of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Which frame, counted from 0 in the order in which they came.
+    /// Index of the frame in order of arrival, from 0.
     pub frame: u64,
     /// 0 for the frame itself, 1 for its copy.
     pub copy: u32,
-    /// It was marked with congestion experienced, before any change of its bytes.
+    /// Marked with congestion experienced, before any change of its bytes.
     pub marked: bool,
-    /// Which bytes were changed.
+    /// Change of its bytes.
     pub change: Option<Change>,
-    /// What became of it.
+    /// What happens to it.
     pub fate: Fate,
-    /// For how long it is held.
+    /// How long it is held.
     pub delay: Span,
 }
 
-/// What becomes of a frame.
+/// What happens to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is passed on.
+    /// Passed on.
     Pass,
-    /// It is passed on, marked with congestion experienced by a queue: behind any change of its bytes.
+    /// Passed on, marked by a queue with congestion experienced after any change of its bytes.
     Mark,
-    /// It is dropped.
+    /// Dropped.
     Drop(DropReason),
-    /// A queue has it, which has not decided yet. Told of again when it has.
+    /// Held by a queue that has not decided yet. Another decision follows.
     Held,
 }
 
-/// A change of a frame's bytes. Positions count from the first byte of the destination address.
+/// A change of a frame's bytes. Offsets count from the first byte of the destination address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The bits of `mask` in a byte are turned over.
+    /// Inverts the bits of `mask` in a byte.
     Flip {
-        /// Which byte.
+        /// Offset of the byte.
         at: u32,
-        /// Which bits.
+        /// Bits to invert.
         mask: u8,
     },
-    /// Two words of 16 bits change places.
+    /// Swaps two 16-bit words.
     Swap {
-        /// Where the first begins.
+        /// Offset of the first word.
         a: u32,
-        /// Where the second begins.
+        /// Offset of the second word.
         b: u32,
     },
 }
 
 impl Change {
-    /// Changes the frame; one that is too short stays as it is.
+    /// Applies the change. A frame that is too short stays unchanged.
     pub fn apply<F: Frame>(self, frame: &mut F) {
         let bytes = frame.bytes_mut();
         match self {
@@ -80,10 +80,10 @@ impl Decision {
     /// The first line of a log.
     pub const HEADER: &'static str = "frame,copy,fate,delay_ps,change";
 
-    /// Reads a line of a log, as it is printed.
+    /// Parses a line of a log.
     ///
     /// # Errors
-    /// Anything else.
+    /// Any other text.
     pub fn parse(line: &str) -> Result<Self, ParseError> {
         let bad = |what: &str| ParseError::new(format!("{what} in '{line}'"), format!("write {}", Self::HEADER));
         let fields: Vec<&str> = line.split(',').collect();
@@ -138,7 +138,8 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Marks a packet as having met congestion (RFC 3168, §5): what [`Fate::Mark`] says. False if it cannot carry the mark.
+/// Marks a packet as having experienced congestion (RFC 3168, §5), for [`Fate::Mark`]. False if it cannot carry the
+/// mark.
 pub(super) fn mark<F: Frame>(frame: &mut F) -> bool {
     Headers::of(frame.bytes()).is_some_and(|headers| set_congestion(frame.bytes_mut(), &headers))
 }
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_read_back_as_they_print() {
+    fn log_lines_survive_printing_and_parsing() {
         for line in [
             "0,0,pass,0,",
             "7,1,pass,10000000000,flip 14 0x80",

@@ -5,7 +5,7 @@ use packet::Frame;
 use std::fmt;
 use units::{ParseError, Share, Time};
 
-/// Each frame is lost with the same probability, whatever happened to the others.
+/// Drops each frame with the same probability, independently of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The probability.
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn effect_is_the_share_asked() {
+    fn effect_is_the_requested_share() {
         assert_eq!(lost("0%", 10_000), 0);
         assert_eq!(lost("100%", 10_000), 10_000);
         // Four standard deviations of a binomial with n = 100 000, p = 0.2: 506.

@@ -6,31 +6,30 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use units::{ParseError, Share, Span, Time};
 
-/// A share of each flow's frames leaves after later ones of the same flow: reordered as RFC 4737 has it.
+/// A share of each flow's frames leaves after later frames of the same flow: reordering as defined by RFC 4737.
 ///
-/// A chosen frame waits until `extent` later frames of its flow that were not chosen have left, and
-/// leaves right after the last of them; or for a stated time. A chosen frame of whose flow no other
-/// came in time is counted as missed. Flows are told apart by addresses and ports, through a hash of
-/// 32 bits.
+/// A selected frame waits until `extent` later, unselected frames of its flow have left, and leaves right after the
+/// last of them; or it waits for a fixed time. A selected frame that no other frame of its flow overtakes in time
+/// counts as missed. Flows are identified by addresses and ports, through a 32-bit hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reorder {
-    /// The probability of being chosen.
+    /// The probability of being selected.
     pub share: Share,
-    /// How long the chosen ones wait.
+    /// How long selected frames wait.
     pub until: Until,
 }
 
-/// How long a chosen frame waits.
+/// How long a selected frame waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// For so many later frames of its flow, but no longer than the time.
+    /// For this many later frames of its flow, but at most for the time.
     Extent(u32, Span),
     /// For this time.
     Held(Span),
 }
 
 const HOW: &str = "write reorder 25%, reorder 25% extent 3 timeout 50ms, or reorder 25% hold 2ms";
-/// How long a frame waits for later ones when nothing is said.
+/// Default limit on the wait for later frames.
 const TIMEOUT: Span = Span::from_ms(100);
 
 impl Configuration for Reorder {
@@ -110,8 +109,8 @@ impl fmt::Display for Reorder {
     }
 }
 
-/// The frames of a flow that wait, and how many of it have left since the first of them came: those that did not wait,
-/// and all.
+/// The waiting frames of a flow, and the number of frames that have left since the first of them arrived: those that
+/// did not wait, and all.
 struct Flow<F> {
     passed: u64,
     left: u64,
@@ -122,16 +121,16 @@ struct Waiting<F> {
     frame: F,
     /// When it stops waiting.
     end: Time,
-    /// How many others had passed when it came.
+    /// Number of frames that had passed when it arrived.
     before: u64,
-    /// How many had left before the first that overtook it.
+    /// Number of frames that had left before the first that overtook it.
     overtaken: Option<u64>,
 }
 
 impl<F> Flow<F> {
-    /// A frame passes those that wait.
+    /// Records that a frame passes the waiting ones.
     fn pass(&mut self) {
-        // Those in front were overtaken before.
+        // Frames further ahead were overtaken before.
         for waiting in self.waiting.iter_mut().rev().take_while(|waiting| waiting.overtaken.is_none()) {
             waiting.overtaken = Some(self.left);
         }
@@ -139,7 +138,7 @@ impl<F> Flow<F> {
         self.left += 1;
     }
 
-    /// The first of those that wait leaves, so many places behind the first that overtook it.
+    /// Releases the first waiting frame. Returns it with the number of places behind the first that overtook it.
     fn leave(&mut self) -> Option<(F, u64)> {
         let first = self.waiting.pop_front()?;
         let extent = first.overtaken.map_or(0, |overtaken| self.left - overtaken);
@@ -153,15 +152,15 @@ struct Reordering<F> {
     extent: u64,
     wait: Span,
     random: Random,
-    /// Flows of which a frame waits.
+    /// Flows with a waiting frame.
     flows: HashMap<u32, Flow<F>>,
-    /// When frames stop waiting, and of which flow; those that have left are skipped.
+    /// When frames stop waiting, with their flow. Entries of frames that have left are skipped.
     ends: VecDeque<(Time, u32)>,
     held: usize,
 }
 
 impl<F: Frame> Reordering<F> {
-    /// Lets those go that have waited long enough by `now`.
+    /// Releases frames that have waited long enough by `now`.
     fn expire(&mut self, now: Time, out: &mut Outlet<F>) {
         while let Some((end, key)) = self.ends.front().copied().filter(|(end, _)| *end <= now) {
             self.ends.pop_front();
@@ -182,7 +181,7 @@ impl<F: Frame> Reordering<F> {
         self.skip();
     }
 
-    /// Forgets the ends of those that have left.
+    /// Removes the entries of frames that have left.
     fn skip(&mut self) {
         let waits = |(end, key): &(Time, u32)| {
             let flow = self.flows.get(key);
@@ -203,8 +202,8 @@ impl<F: Frame + Send> Stage<F> for Reordering<F> {
                 out.effects.count(Effect::Chosen);
                 let flow =
                     self.flows.entry(key).or_insert_with(|| Flow { passed: 0, left: 0, waiting: VecDeque::new() });
-                // From the look, not from the arrival: those that came right behind it are looked at after it, one by one,
-                // and could not overtake what a late look finds due already.
+                // Counts from the poll, not from the arrival. Frames that arrived right behind it are processed one by
+                // one after it, and could not overtake a frame that a late poll finds due already.
                 let end = at + self.wait;
                 frame.forget_wait();
                 flow.waiting.push_back(Waiting { frame, end, before: flow.passed, overtaken: None });
@@ -248,7 +247,7 @@ mod tests {
     use super::*;
     use packet::HeapFrame;
 
-    /// A frame whose hardware addresses name its flow, and its number within.
+    /// A frame whose MAC addresses encode its flow, with its number in the flow.
     fn frame(flow: u8, number: u32) -> HeapFrame {
         let mut bytes = vec![flow; 60];
         bytes[20..24].copy_from_slice(&number.to_be_bytes());
@@ -264,7 +263,8 @@ mod tests {
         Reorder::parse(&words).expect(text).build(Random::stream(3, "test"))
     }
 
-    /// The share of reordered frames of each flow and the largest extent (RFC 4737, 4.2.2), counted apart from the stage.
+    /// Share of reordered frames per flow, and the largest extent (RFC 4737, 4.2.2), counted independently of the
+    /// stage.
     fn reordered(text: &str, flows: u8, each: u32) -> (Vec<f64>, u64, Outlet<HeapFrame>) {
         let mut stage = stage(text);
         let mut out = Outlet::default();
@@ -295,10 +295,10 @@ mod tests {
     }
 
     #[test]
-    fn effect_is_that_of_rfc_4737_in_each_flow() {
+    fn effect_matches_rfc_4737_per_flow() {
         for text in ["25%", "25% extent 3", "25% hold 55us"] {
             let (ratios, extent, out) = reordered(text, 3, 20_000);
-            // Four deviations of a binomial with n = 20 000, p = 0.25: 0.0123.
+            // Four standard deviations of a binomial with n = 20 000, p = 0.25: 0.0123.
             assert!(ratios.iter().all(|ratio| (ratio - 0.25).abs() < 0.0123), "{text}: {ratios:?}");
             let report = out.effects.reorder().expect("an order");
             assert!((report.ratio - ratios.iter().sum::<f64>() / 3.0).abs() < 1e-9, "{text}: {report:?}");
@@ -307,8 +307,8 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_whose_flow_is_silent_is_missed() {
-        // Every frame is chosen, which cannot be written: it would reorder nothing.
+    fn frame_of_a_silent_flow_counts_as_missed() {
+        // Every frame is selected. The grammar refuses this, because it would reorder nothing.
         let all = Reorder { share: Share::ONE, until: Until::Extent(1, Span::from_us(5)) };
         let mut stage = all.build(Random::stream(3, "test"));
         let mut out = Outlet::default();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_reorders_say_how() {
+    fn errors_of_bad_reorders_name_the_spelling_to_use() {
         for text in
             ["", "25", "25% extent", "25% extent 0", "25% hold 1ms extent 2", "25% often 2", "100%", "100% hold 1ms"]
         {

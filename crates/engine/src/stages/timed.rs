@@ -1,13 +1,12 @@
-//! What leaves in the order of its time: a queue for frames that are held.
+//! A queue for held frames, ordered by departure time.
 //!
-//! A hierarchical timing wheel over the whole range of instants: eight levels of 256 slots, each
-//! level a byte of the instant. A frame lies in the level of the highest byte in which its instant
-//! differs from the last one that was taken, so that it moves at most seven times, each time into a
-//! lower level, and each time in order. In the lowest level a slot is one picosecond: the order is
-//! exact, and frames of the same instant leave as they came. (It is the radix heap of Ahuja, Mehlhorn,
-//! Orlin and Tarjan 1990 with digits of eight bits.)
+//! It is a hierarchical timing wheel over all instants: eight levels of 256 slots, with one level per byte of the
+//! instant. An entry lies in the level of the highest byte in which its instant differs from the last one taken. It
+//! therefore moves at most seven times, each time to a lower level and in order. A slot of the lowest level is one
+//! picosecond, so the order is exact, and entries of equal instants are first in, first out. (This is the radix heap of
+//! Ahuja, Mehlhorn, Orlin and Tarjan 1990 with digits of eight bits.)
 //!
-//! Frames whose instants only go up, as behind a fixed delay, are not sorted at all.
+//! Entries with ascending instants, as after a fixed delay, are not sorted at all.
 
 use std::collections::VecDeque;
 use units::Time;
@@ -15,15 +14,15 @@ use units::Time;
 const BITS: u32 = 8;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 64 / BITS as usize;
-/// Entries of a block: what a slot takes at least.
+/// Entries per block: the smallest allocation of a slot.
 const BLOCK: usize = 64;
 
 type Block<T> = VecDeque<(Time, T)>;
 
-/// Entries in the order in which they came, in blocks that are used again.
+/// Entries in order of arrival, in reusable blocks.
 struct Blocks<T> {
     blocks: VecDeque<Block<T>>,
-    /// The least instant in it.
+    /// The earliest instant in it.
     least: Time,
 }
 
@@ -56,16 +55,16 @@ impl<T> Blocks<T> {
     }
 }
 
-/// A queue in the order of time; entries of one instant leave as they came.
+/// A queue in order of time; entries of equal instants are first in, first out.
 ///
-/// Time only goes forward: what is put in with an instant before the last that was taken leaves next.
+/// Time only moves forward: an entry with an instant before the last one taken leaves next.
 pub struct Timed<T> {
-    /// Entries that came in order.
+    /// Entries that arrived in order of time.
     run: Blocks<T>,
     run_last: Time,
-    /// None until an entry is out of order.
+    /// Empty until an entry arrives out of order.
     slots: Vec<Blocks<T>>,
-    /// Which slots hold anything, a bit each, and which of these words are not 0.
+    /// Bit set of slots in use, and a summary of its words that are not 0.
     used: [u64; LEVELS * SLOTS / 64],
     words: u64,
     last: u64,
@@ -89,8 +88,8 @@ impl<T> Default for Timed<T> {
 }
 
 impl<T> Timed<T> {
-    /// A queue of what will be out of order: its 80 kB of slots are at hand from the start. By default they are found when
-    /// they are needed, as never behind a fixed delay.
+    /// A queue for entries out of order: allocates its 80 kB of slots at once. By default they are allocated on first
+    /// use, which never happens after a fixed delay.
     #[must_use]
     pub(crate) fn sorting() -> Self {
         let mut timed = Timed::default();
@@ -103,23 +102,23 @@ impl<T> Timed<T> {
         self.slots.resize_with(LEVELS * SLOTS, Blocks::new);
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there are none.
+    /// True if it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts `value` in, to leave at `at`.
+    /// Adds `value`, to leave at `at`.
     pub fn push(&mut self, at: Time, value: T) {
         self.len += 1;
-        // An entry in the run came before all of its instant that are elsewhere: those were put there
-        // while the run already reached further.
+        // An entry in the run precedes all entries of its instant in the slots: those were added while the run already
+        // reached further.
         if self.run.blocks.is_empty() || at >= self.run_last {
             self.run_last = at;
             self.run.push(at, value, &mut self.free);
@@ -128,7 +127,7 @@ impl<T> Timed<T> {
         }
     }
 
-    /// The least instant.
+    /// The earliest instant.
     #[must_use]
     pub fn first(&self) -> Option<Time> {
         let sorted = self.lowest().map(|slot| self.slots[slot].least);
@@ -184,11 +183,11 @@ impl<T> Timed<T> {
         self.mark(slot, true);
     }
 
-    /// Moves the entries of a slot down.
+    /// Moves the entries of a slot to lower levels.
     fn spread(&mut self, slot: usize) {
         self.mark(slot, false);
         self.slots[slot].least = Time::MAX;
-        // The list of blocks stays with its slot, so that it is not allocated anew.
+        // Returns the list of blocks to its slot, which avoids a new allocation.
         let mut blocks = std::mem::take(&mut self.slots[slot].blocks);
         while let Some(mut block) = blocks.pop_front() {
             for (at, value) in block.drain(..) {
@@ -206,7 +205,7 @@ impl<T> Timed<T> {
         self.words = with(self.words, slot / 64, *word != 0);
     }
 
-    /// The slot with the least entries: the first in the lowest level that has any.
+    /// The slot with the earliest entries: the first one in the lowest level in use.
     #[inline]
     fn lowest(&self) -> Option<usize> {
         let word = self.words.trailing_zeros() as usize;
@@ -227,16 +226,16 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a sorted list: the order is exact, ties are first in, first out.
+        /// Agrees with a sorted list: the order is exact, ties are first in, first out.
         #[test]
-        fn leaves_as_a_sorted_list_does(
+        fn releases_in_the_order_of_a_sorted_list(
             steps in prop::collection::vec((0_u64..2_000_000, 0_u32..50, any::<bool>()), 1..2_000),
         ) {
             let mut queue = Timed::default();
             let mut list: Vec<(u64, usize)> = Vec::new();
             let mut now = 0;
             for (number, (delay, shift, take)) in steps.into_iter().enumerate() {
-                // Delays of all magnitudes, many of them alike.
+                // Delays of all magnitudes, with many ties.
                 let at = now + ((delay >> (shift % 20)) << (shift / 2));
                 queue.push(Time::from_ps(at), number);
                 let place = list.partition_point(|(other, _)| *other <= at);
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn late_entries_leave_next_and_lose_nothing() {
+    fn late_entries_leave_next_without_loss() {
         let mut queue = Timed::default();
         queue.push(Time::from_ps(1_000_000), 'a');
         queue.push(Time::from_ps(500_000), 'b');
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_an_instant_too() {
+    fn accepts_the_end_of_time() {
         let mut queue = Timed::default();
         queue.push(Time::MAX, 1);
         queue.push(Time::ZERO, 0);

@@ -1,10 +1,10 @@
-//! Frames that waited in their port before the driver looked.
+//! Frames that waited in their port before the driver polled it.
 
 use super::{Item, Outlet, StageConfig};
 use packet::{Frame, HeapFrame};
 use units::{Span, Time};
 
-/// A frame that had been there for so long when it was seen.
+/// A frame with the time that it waited before it was polled.
 pub(crate) struct Late(HeapFrame, Span);
 
 impl Late {
@@ -51,7 +51,7 @@ pub(crate) fn us(us: u64) -> Time {
     Time::from_ps(us * 1_000_000)
 }
 
-/// A UDP packet of `bytes` with FCS to one destination, seen at `seen` and there since `came`, both in µs.
+/// A UDP packet of `bytes` with FCS to one destination, polled at `seen` and present since `came`, both in µs.
 fn item(bytes: usize, came: u64, seen: u64) -> Item<Late> {
     let mut frame = vec![0; bytes - 4];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -62,8 +62,8 @@ fn item(bytes: usize, came: u64, seen: u64) -> Item<Late> {
     Item { frame: Late(HeapFrame::new(frame), Span::from_us(seen - came)), at: us(seen) }
 }
 
-/// Frames of 1000 B that came 400 µs apart, 20 Mbit/s, of which 5 Mbit/s may pass, with a bucket of 3036 B. They are seen
-/// as they come, or 50 at a time: when one look is 20 ms after the other.
+/// Sends 1000 B frames every 400 µs (20 Mbit/s) through a limit of 5 Mbit/s with a bucket of 3036 B. The frames are
+/// polled as they arrive, or 50 at a time, with 20 ms between polls.
 fn passed(looks: &dyn Fn(u64) -> u64, told: bool) -> Vec<Time> {
     let stage = StageConfig::parse("limit key dst-ip rate 5Mbps burst 3036B users 16").expect("a stage");
     let mut stage = stage.build::<Late>(1, "test");
@@ -76,13 +76,13 @@ fn passed(looks: &dyn Fn(u64) -> u64, told: bool) -> Vec<Time> {
 }
 
 #[test]
-fn a_late_look_costs_no_tokens() {
+fn late_poll_costs_no_tokens() {
     let at_once = passed(&|came| came, true);
     let late = |came: u64| came.next_multiple_of(20_000);
     let told = passed(&late, true);
     assert_eq!(at_once.len(), 252, "400 ms of 5 Mbit/s, and what the bucket held");
     assert_eq!(told.len(), at_once.len());
-    // The same frames, none of them ready before it was seen.
+    // The same frames pass, none of them before it was polled.
     for (told, at_once) in told.iter().zip(&at_once) {
         assert_eq!(*told, us(late(at_once.as_ps() / 1_000_000)));
     }
@@ -90,7 +90,7 @@ fn a_late_look_costs_no_tokens() {
 }
 
 #[test]
-fn frames_are_held_from_when_they_came() {
+fn delays_count_from_the_arrival() {
     for spec in ["delay 5ms", "netem delay 5ms"] {
         let mut stage = StageConfig::parse(spec).expect(spec).build::<Late>(1, "test");
         let mut out = Outlet::default();
@@ -107,7 +107,7 @@ fn frames_are_held_from_when_they_came() {
 }
 
 #[test]
-fn what_is_not_held_is_ready_when_it_was_seen() {
+fn frame_that_is_not_held_is_ready_at_its_poll() {
     for spec in ["netem loss 0.001%", "limit key dst-ip rate 5Mbps burst 3036B users 16"] {
         let mut stage = StageConfig::parse(spec).expect(spec).build::<Late>(1, "test");
         let mut out = Outlet::default();
@@ -117,21 +117,21 @@ fn what_is_not_held_is_ready_when_it_was_seen() {
 }
 
 #[test]
-fn late_looks_take_nothing_from_reordering() {
+fn late_polls_do_not_reduce_reordering() {
     for spec in ["reorder 25% hold 1ms", "reorder 25% timeout 1ms"] {
         let mut stage = StageConfig::parse(spec).expect(spec).build::<Late>(1, "test");
         let mut out = Outlet::default();
         for n in 0..20_000_u64 {
             let (came, seen) = (n * 20, (n * 20).next_multiple_of(20_000));
-            // As a driver does: what is due by its look goes before the next frame.
+            // Like a driver: what is due by its poll leaves before the next frame.
             stage.wake(us(seen), &mut out);
             stage.push(us(seen), &mut vec![item(100, came, seen)], &mut out);
         }
         stage.wake(us(1_000_000), &mut out);
         let ratio = out.effects.reorder().expect("an order").ratio;
-        // Four deviations of a binomial with n = 20 000, p = 0.25.
+        // Four standard deviations of a binomial with n = 20 000, p = 0.25.
         assert!((ratio - 0.25).abs() < 0.0123, "{spec}: {ratio}");
-        // Those that it held have a time of its own, from which the next stage reckons.
+        // Held frames have their own time, from which the next stage counts.
         let held = |item: &&Item<Late>| !item.at.as_ps().is_multiple_of(20_000_000_000);
         let held: Vec<_> = out.released.iter().filter(held).collect();
         assert!(held.iter().all(|item| item.arrived() == item.at), "{spec}");
@@ -139,9 +139,9 @@ fn late_looks_take_nothing_from_reordering() {
     }
 }
 
-/// As from several queues, whose frames may be seen in any order.
+/// As from several queues, whose frames may be polled in any order.
 #[test]
-fn every_stage_takes_arrivals_in_any_order() {
+fn every_stage_accepts_arrivals_in_any_order() {
     for kind in StageConfig::KINDS {
         let config = StageConfig::parse(kind.example).expect(kind.example);
         let mut stage = config.build::<Late>(1, "test");

@@ -1,10 +1,10 @@
-//! Synchronisation of sources: frames of several sources are kept back and let go so that their crests come
-//! in an order, at gaps or offsets (LightShaper §2.1, Fig. 7).
+//! Synchronisation of sources: holds frames of several sources back and releases them so that their crests follow each
+//! other in a given order, with gaps or offsets (LightShaper §2.1, Fig. 7).
 //!
-//! A *crest* is a run of one source's frames with no silence as long as `silence`. The next crests of all
-//! sources form a *round*. A round opens when a crest of every source has begun, or when its first one has
-//! waited for `wait`: then it goes without those that are missing. Within a crest, the times between frames
-//! stay what they were, unless a schedule behind it sets them.
+//! A *crest* is a run of frames from one source without a silence of `silence`. The next crests of all sources form a
+//! *round*. A round opens when a crest of every source has begun, or when its first crest has waited for `wait`; then
+//! it proceeds without the missing ones. Within a crest, the gaps between frames stay as they were, unless a schedule
+//! after it sets them.
 
 mod rounds;
 mod spec;

@@ -6,26 +6,26 @@ use packet::{Frame, Headers};
 use std::collections::VecDeque;
 use units::{FrameLen, Span, Time};
 
-/// Keeps frames of sources back and lets them go in rounds. Frames of no source pass at once.
+/// Holds frames of sources back and releases them in rounds. Frames of other sources pass at once.
 ///
-/// What comes in next is not known, nor when the last frame of a crest will have left: so it is told of
-/// every departure, and asks to be woken when it can decide.
+/// The next arrivals are unknown, and so is the departure of a crest's last frame. Therefore the driver reports every
+/// departure and wakes the synchroniser at its deadline.
 pub(crate) struct Synchroniser<F> {
     spec: SyncSpec,
-    /// What the output's line takes for a frame; none where a frame takes no time.
+    /// The output's line, for the time that a frame takes; `None` if frames take no time.
     line: Option<Line>,
-    /// A crest is held back for so long that its end is known before the next one is to start.
+    /// How long a crest is held back, so that its end is known before the next one must start.
     hold: Span,
     sources: Vec<Source<F>>,
-    /// Crests under way, in the order in which they start. With gaps only the first one is.
+    /// Crests in progress, in order of their start. With gaps, only the first one is.
     members: VecDeque<Member>,
-    /// The next round, or the next crest of this one, does not start before.
+    /// Earliest start of the next round, or of the next crest of this round.
     free: Time,
-    /// Frames of sources that were let go and have not departed.
+    /// Frames of sources that were released and have not departed.
     outstanding: usize,
-    /// The end of the last departure of a source.
+    /// End of the last departure of a source's frame.
     end: Time,
-    /// The last look at what may go.
+    /// Time of the last release.
     now: Time,
 }
 
@@ -33,23 +33,23 @@ struct Source<F> {
     queue: VecDeque<Item<F>>,
     report: SourceReport,
     skew_sum: f64,
-    /// Its crest in this round: from the first to the last arrival, and from the first start to the last end.
+    /// The crest in this round: from first to last arrival, and from first start to last end.
     came: Option<(Time, Time)>,
     left: Option<(Time, Time)>,
 }
 
-/// A source whose turn it is, or will be in this round.
+/// A source with a turn in this round, now or later.
 struct Member {
     source: usize,
-    /// When its crest starts; not known yet if those before it have not ended.
+    /// Start of its crest; unknown until those before it have ended.
     start: Option<Time>,
-    /// The arrival of its first frame, and of the last one that was let go.
+    /// Arrival of its first frame, and of the last released one.
     first: Time,
     last: Option<Time>,
 }
 
 impl<F: Frame> Synchroniser<F> {
-    /// What `spec` asks, of an output with this line, if it has one.
+    /// A synchroniser for `spec`, on an output with this line, if it has one.
     pub(crate) fn new(spec: SyncSpec, line: Option<Line>) -> Self {
         let hold = match spec.how {
             How::Gap(gap) => Span::from_ps(spec.silence.as_ps().saturating_sub(gap.as_ps())),
@@ -75,7 +75,7 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// A frame came.
+    /// Takes an arriving frame.
     pub(crate) fn push(&mut self, item: Item<F>, ready: &mut VecDeque<Item<F>>) {
         match self.source_of(item.frame.bytes()) {
             Some(source) => {
@@ -87,13 +87,13 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// The number of the source that a frame is of, if it is of one.
+    /// Index of the frame's source, if it belongs to one.
     pub(crate) fn source_of(&self, frame: &[u8]) -> Option<u32> {
         let address = Headers::of(frame)?.ip?.source(frame)?;
         self.spec.sources.iter().position(|source| source.holds(address)).map(|number| number as u32)
     }
 
-    /// Lets go what may go by `now`, in order.
+    /// Releases frames that may go by `now`, in order.
     pub(crate) fn release(&mut self, now: Time, ready: &mut VecDeque<Item<F>>) {
         self.now = self.now.max(now);
         loop {
@@ -107,7 +107,7 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// When it must be woken next.
+    /// When to wake it next.
     pub(crate) fn deadline(&self) -> Option<Time> {
         if self.members.is_empty() {
             return self.opening();
@@ -118,13 +118,13 @@ impl<F: Frame> Synchroniser<F> {
         let next = self.members.iter().filter_map(|member| match self.next_release(member) {
             Some(at) => Some(at),
             None if !self.is_over(member, self.now) => member.last.map(|last| last + self.spec.silence),
-            // It is over, but its frames have not left: then somebody will tell.
+            // The crest is over, but its frames have not departed: their departures will be reported.
             None => None,
         });
         next.min()
     }
 
-    /// When the next round may open, by what has come so far.
+    /// When the next round may open, given the arrivals so far.
     fn opening(&self) -> Option<Time> {
         let fronts = || self.sources.iter().filter_map(|source| source.queue.front().map(|item| item.at));
         let (first, last) = (fronts().min()?, fronts().max()?);
@@ -133,7 +133,7 @@ impl<F: Frame> Synchroniser<F> {
         Some(self.free.max(last + self.hold).max(begun))
     }
 
-    /// Opens a round if it is time to.
+    /// Opens a round if it is due.
     fn open(&mut self, now: Time) -> bool {
         let Some(at) = self.opening().filter(|at| *at <= now) else { return false };
         let fronts = self.sources.iter().filter_map(|source| source.queue.front().map(|item| item.at));
@@ -157,7 +157,7 @@ impl<F: Frame> Synchroniser<F> {
         true
     }
 
-    /// When the next frame of a crest is to go; `None` if none is there or the crest has not started.
+    /// When the next frame of a crest is due; `None` without a frame, or if the crest has not started.
     fn next_release(&self, member: &Member) -> Option<Time> {
         let front = self.sources[member.source].queue.front()?;
         let start = member.start?;
@@ -165,12 +165,12 @@ impl<F: Frame> Synchroniser<F> {
         belongs.then(|| start + front.at.since(member.first))
     }
 
-    /// Whether a frame that came at `at` is of the same crest as the one that came at `last`.
+    /// Whether a frame that arrived at `at` belongs to the same crest as the one that arrived at `last`.
     fn belongs(&self, last: Time, at: Time) -> bool {
         !matches!(self.spec.how, How::RoundRobin(_)) && at.since(last) < self.spec.silence
     }
 
-    /// Whether no more frames of a crest will come, as far as is known at `now`.
+    /// Whether a crest has ended, as far as is known at `now`.
     fn is_over(&self, member: &Member, now: Time) -> bool {
         let Some(last) = member.last else { return false };
         match self.sources[member.source].queue.front() {
@@ -179,7 +179,7 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// How many members are under way.
+    /// Number of crests in progress.
     fn current(&self) -> usize {
         match self.spec.how {
             How::Offset(_) => self.members.len(),
@@ -187,12 +187,12 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// True if all crests under way are over and have left.
+    /// True if all crests in progress are over and their frames have departed.
     fn may_go_on(&self, now: Time) -> bool {
         self.outstanding == 0 && self.members.iter().take(self.current()).all(|member| self.is_over(member, now))
     }
 
-    /// When the next crest may start after the last one that left.
+    /// When the next crest may start after the last departure.
     fn next_start(&self) -> Time {
         match self.spec.how {
             How::Gap(gap) | How::RoundRobin(gap) => self.end + gap,
@@ -214,8 +214,8 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// Goes on to the next crest or closes the round, once all before has left. True if there is more to
-    /// look at.
+    /// Moves to the next crest, or closes the round, once all earlier frames have departed. True if there is more to
+    /// do.
     fn go_on(&mut self, now: Time) -> bool {
         if !self.may_go_on(now) {
             return false;
@@ -229,7 +229,7 @@ impl<F: Frame> Synchroniser<F> {
         true
     }
 
-    /// A round is over: how its crests lay to each other.
+    /// Closes a round and records how its crests overlapped.
     fn close(&mut self) {
         let crests = |of: fn(&Source<F>) -> Option<(Time, Time)>| -> Vec<Option<(Time, Time)>> {
             self.sources.iter().map(of).collect()
@@ -241,7 +241,7 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// A frame of this source that was let go left at `start`. They may be told of in any order.
+    /// Records that a released frame of this source departed at `start`. Departures may be reported in any order.
     pub(crate) fn departed(&mut self, source: Option<u32>, length: FrameLen, start: Time) {
         let Some(source) = source else { return };
         self.outstanding -= 1;
@@ -253,17 +253,17 @@ impl<F: Frame> Synchroniser<F> {
         source.left = Some((first.min(start), last.max(start + taken)));
     }
 
-    /// A frame of this source that was let go will never leave.
+    /// Records that a released frame of this source will never depart.
     pub(crate) fn lost(&mut self, source: Option<u32>) {
         self.outstanding -= usize::from(source.is_some());
     }
 
-    /// Frames that are kept back.
+    /// Frames held back.
     pub(crate) fn held(&self) -> usize {
         self.sources.iter().map(|source| source.queue.len()).sum()
     }
 
-    /// What became of each source.
+    /// Report per source.
     pub(crate) fn report(&self) -> Vec<SourceReport> {
         let report = |source: &Source<F>| {
             let mut report = source.report.clone();
@@ -274,7 +274,7 @@ impl<F: Frame> Synchroniser<F> {
     }
 }
 
-/// For how long of crest number `i` at least one other was under way.
+/// Time for which crest `i` overlapped with at least one other.
 fn shared(crests: &[Option<(Time, Time)>], i: usize) -> Span {
     let Some((from, to)) = crests[i] else { return Span::ZERO };
     let others = crests.iter().enumerate().filter(|(other, _)| *other != i).filter_map(|(_, crest)| *crest);
@@ -309,8 +309,8 @@ mod tests {
         Time::from_ps(us * 1_000_000)
     }
 
-    /// Lets frames come at these times (source, µs) and each depart when it was let go. Gives the same of
-    /// departures, and the reports.
+    /// Feeds arrivals (source, µs) and lets each frame depart when it is released. Returns the departures in the same
+    /// form, and the reports.
     fn run(spec: &str, came: &[(u8, u64)]) -> (Vec<(u8, u64)>, Vec<SourceReport>) {
         let mut sync = Synchroniser::new(spec.parse().expect(spec), None);
         let mut ready = VecDeque::new();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_crests_come_apart_in_order_and_at_the_gap() {
+    fn separates_overlapping_crests_in_order_at_the_gap() {
         let came = [(3, 0), (1, 10), (2, 20), (1, 110), (3, 150), (2, 320), (1, 5_000), (2, 5_000), (3, 5_010)];
         let (left, sources) = run("order 10.0.0.1,10.0.0.2,10.0.0.3 gap 2ms", &came);
         assert_eq!(
@@ -349,19 +349,19 @@ mod tests {
         );
         assert_eq!(sources.iter().map(|source| (source.crests, source.missed)).collect::<Vec<_>>(), [(2, 0); 3]);
         assert!((sources[1].skew.max_ns - 20_000.0).abs() < 1e-9 && (sources[1].skew.mean_ns - 10_000.0).abs() < 1e-9);
-        // 1 ran from 10 to 110, 2 from 20 to 320, 3 from 0 to 150.
+        // Source 1 ran from 10 to 110, 2 from 20 to 320, 3 from 0 to 150.
         assert!((sources[0].overlap.in_ns - 100_000.0).abs() < 1e-9, "{sources:?}");
         assert!((sources[1].overlap.in_ns - 130_000.0).abs() < 1e-9 && sources[1].overlap.out_ns.abs() < 1e-9);
     }
 
     #[test]
-    fn a_gap_shorter_than_the_silence_is_exact_too() {
+    fn gap_shorter_than_the_silence_is_exact() {
         let (left, _) = run("order 10.0.0.1,10.0.0.2 gap 10us silence 1ms", &[(1, 0), (2, 0), (2, 50), (1, 900)]);
         assert_eq!(left, [(1, 990), (1, 1_890), (2, 1_900), (2, 1_950)]);
     }
 
     #[test]
-    fn a_late_source_is_waited_for_and_a_missing_one_for_no_longer_than_said() {
+    fn waits_for_a_late_source_up_to_the_limit() {
         let spec = "order 10.0.0.1,10.0.0.2,10.0.0.3 gap 1ms wait 50ms";
         let (left, sources) = run(spec, &[(1, 0), (3, 5), (2, 40_000)]);
         assert_eq!(left, [(1, 40_000), (2, 41_000), (3, 42_000)]);
@@ -372,14 +372,14 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_from_the_start_of_the_round() {
+    fn offsets_count_from_the_start_of_the_round() {
         let (left, _) =
             run("order 10.0.0.1,10.0.0.2 offset 3ms", &[(2, 0), (1, 100), (2, 200), (1, 5_000), (2, 5_000)]);
         assert_eq!(left, [(1, 100), (2, 3_100), (2, 3_300), (1, 5_000), (2, 8_000)]);
     }
 
     #[test]
-    fn round_robin_takes_one_of_each() {
+    fn round_robin_takes_one_frame_per_source() {
         let came = [(1, 0), (1, 1), (1, 2), (2, 10), (2, 11), (2, 12), (9, 13)];
         let (left, sources) = run("round-robin 10.0.0.1,10.0.0.2 gap 5us", &came);
         assert_eq!(left, [(1, 10), (9, 13), (2, 15), (1, 20), (2, 25), (1, 30), (2, 35)], "9 is none of them");

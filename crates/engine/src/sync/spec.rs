@@ -4,46 +4,46 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use units::{ParseError, Span};
 
-/// What is asked of sources.
+/// How sources are synchronised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncSpec {
-    /// Source addresses, in order; none within another.
+    /// Source addresses, in order; no prefix contains another.
     pub sources: Vec<Prefix>,
     /// How their crests follow each other.
     pub how: How,
-    /// How long a round waits for a source, from the first frame of the round on.
+    /// How long a round waits for a source, counted from the round's first frame.
     pub wait: Span,
-    /// A source that says nothing for so long has ended its crest.
+    /// A source's silence of this length ends its crest.
     pub silence: Span,
 }
 
 /// How crests follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// So long after the end of a crest's last frame the next one starts.
+    /// The next crest starts this long after the end of the last frame of a crest.
     Gap(Span),
-    /// Each starts so long after the start of the round; one for each source.
+    /// Each crest starts this long after the start of the round; one offset per source.
     Offset(Vec<Span>),
-    /// One frame of each source in turn, with this time from the end of one to the start of the next.
+    /// One frame per source in turn, with this time from the end of one frame to the start of the next.
     RoundRobin(Span),
 }
 
 impl SyncSpec {
-    /// How long a round waits if that is not said.
+    /// Default of `wait`.
     pub(crate) const WAIT: Span = Span::from_ms(1_000);
-    /// What ends a crest if that is not said.
+    /// Default of `silence`.
     pub(crate) const SILENCE: Span = Span::from_ms(1);
 }
 
 const EXAMPLE: &str = "order 10.0.0.1,10.0.0.2 gap 5ms";
-/// Times beyond this make no sense between crests.
+/// Longer times between crests are refused.
 const LONGEST: Span = Span::from_ms(86_400_000);
 
 impl FromStr for SyncSpec {
     type Err = ParseError;
 
-    /// Reads `order A,B,… gap TIME|offset TIME|offset TIME,TIME,… [wait TIME] [silence TIME]` or
-    /// `round-robin A,B,… [gap TIME] [wait TIME]`.
+    /// Parses `order A,B,… gap TIME|offset TIME|offset TIME,TIME,… [wait TIME] [silence TIME]` or `round-robin A,B,…
+    /// [gap TIME] [wait TIME]`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut words = text.split_whitespace();
         let in_turn = match words.next() {
@@ -140,7 +140,7 @@ fn sources(text: &str) -> Result<Vec<Prefix>, ParseError> {
 }
 
 impl Prefix {
-    /// True if an address is within it.
+    /// True if the prefix contains the address.
     #[must_use]
     pub fn holds(&self, address: IpAddr) -> bool {
         let length = u32::from(self.length);
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_read_back() {
+    fn specs_survive_printing_and_parsing() {
         for (text, whole) in [
             ("order 10.0.0.1,10.0.0.2 gap 5ms", "order 10.0.0.1,10.0.0.2 gap 5ms wait 1s silence 1ms"),
             (
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_says_how_to_write_one() {
+    fn errors_of_bad_orders_name_the_spelling_to_use() {
         for text in [
             "",
             "order",

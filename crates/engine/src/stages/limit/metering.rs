@@ -6,10 +6,11 @@ use packet::{Frame, Headers};
 use std::sync::Arc;
 use units::{Layer, Span, Time};
 
-/// Whose frames these are and whether they conform: what each of several workers does, on any thread.
+/// Finds the users of frames and decides whether the frames conform: the part of the stage that several workers run, on
+/// any thread.
 ///
-/// A burst is gone through in passes, so that the memory that its frames need is fetched for all of them at
-/// once: keys, index, users, and only then decisions.
+/// A burst is processed in passes, so that memory for all its frames is fetched at once: keys, index, users, and only
+/// then decisions.
 pub struct Metering {
     pub(super) limiter: Arc<Limiter>,
     kind: KeyKind,
@@ -17,31 +18,31 @@ pub struct Metering {
     shapes: bool,
     unknown: Unknown,
     pass_when_full: bool,
-    /// How long a frame may wait, where that is not by its user's rate.
+    /// Maximum wait of a frame, if it does not depend on its user's rate.
     queue: Option<Span>,
     seconds: Option<Seconds>,
-    /// The DSCPs of frames that come yellow and red.
+    /// The DSCPs of frames that arrive yellow and red.
     dscp: Option<(u8, u8)>,
     sought: Vec<Sought>,
     moment: Moment,
 }
 
-/// What was found out about a frame.
+/// What metering knows about a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     pub(super) key: Option<Key>,
     pub(super) slot: Result<u32, Full>,
-    /// Length as the rate counts it.
+    /// Length as counted by the rate.
     pub(super) bytes: u32,
-    /// The colour that it came with.
+    /// The colour that it arrived with.
     pub(super) came: Colour,
     pub(super) found: Found,
 }
 
-/// What metering found of a frame, from which follows what becomes of it.
+/// The decision about a frame, from which its fate follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// No user has it, or the user is not metered.
+    /// The frame has no user, or its user is not metered.
     Unmetered,
     Conforms,
     Waits(Time),
@@ -51,36 +52,36 @@ pub(super) enum Found {
     Drop(DropReason),
 }
 
-/// Stands for no slot in writing.
+/// Encodes a missing slot.
 const NO_SLOT: u32 = u32::MAX;
 
 impl Look {
-    /// Bytes that it takes in writing.
+    /// Encoded size in bytes.
     pub const BYTES: usize = 48;
 
-    /// The slot of the frame's user, a number below the table's capacity; `None` where there is no user or no room.
+    /// The slot of the frame's user, below the table's capacity; `None` without a user or without room.
     #[must_use]
     pub fn slot(&self) -> Option<u32> {
         self.slot.ok()
     }
 
-    /// Whether the user was found to exceed.
+    /// Whether the frame exceeds its user's rate.
     #[must_use]
     pub fn exceeds(&self) -> bool {
         matches!(self.found, Found::Exceeds | Found::Impatient | Found::Yellow)
     }
 
-    /// Writes down what was found out of a frame that has a user and came at `at`. Not the colour that it came with:
-    /// colours are for one thread.
+    /// Encodes the look at a frame with a user that arrived at `at`. Omits the arriving colour, because colours need a
+    /// single thread.
     ///
     /// # Panics
-    /// If there is no room for [`Look::BYTES`].
+    /// If `into` is shorter than [`Look::BYTES`].
     pub fn write(&self, at: Time, into: &mut [u8]) {
         let key = self.key.unwrap_or(Key::new(0, 0));
         let (found, departs) = match self.found {
             Found::Unmetered => (0, 0),
             Found::Drop(DropReason::Unknown) => (6, 0),
-            // A table without room is the only other reason that a decision has.
+            // A full table is the only other reason of a drop decision.
             Found::Drop(_) => (7, 0),
             Found::Conforms => (1, 0),
             Found::Exceeds => (2, 0),
@@ -97,10 +98,10 @@ impl Look {
         }
     }
 
-    /// Reads what was written, and when the frame came.
+    /// Decodes a look and the arrival time of its frame.
     ///
     /// # Panics
-    /// If there are not [`Look::BYTES`].
+    /// If `from` is shorter than [`Look::BYTES`].
     #[must_use]
     pub fn read(from: &[u8]) -> (Look, Time) {
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| from[i * 8 + byte]));
@@ -141,7 +142,7 @@ impl Metering {
         }
     }
 
-    /// Meters a burst as worker number `worker` and adds what was found out of each frame, in order.
+    /// Meters a burst as worker number `worker` and appends the look at each frame, in order.
     pub fn meter<F: Frame>(&mut self, worker: usize, frames: &[Item<F>], looks: &mut Vec<Look>) {
         let first = looks.len();
         self.look(frames, looks);
@@ -150,7 +151,7 @@ impl Metering {
         }
     }
 
-    /// Finds the users of a burst and adds what was found out of each frame, in order; nothing is decided yet.
+    /// Finds the users of a burst and appends the look at each frame, in order. Decides nothing yet.
     pub fn look<F: Frame>(&mut self, frames: &[Item<F>], looks: &mut Vec<Look>) {
         let first = looks.len();
         self.sought.clear();
@@ -188,7 +189,7 @@ impl Metering {
         }
     }
 
-    /// Decides on a frame that came at `at` and was looked at, on a worker.
+    /// Decides on a frame that arrived at `at`, on a worker.
     #[inline]
     pub fn decide(&mut self, look: &mut Look, at: Time, worker: usize) {
         let Some(key) = look.key else { return };
@@ -228,14 +229,14 @@ impl Metering {
             };
             match found {
                 Some(found) => break found,
-                // It was idle and made room just now.
+                // The user was idle and has just been evicted.
                 None => look.slot = users.find_or_add(key, &self.moment),
             }
         };
     }
 }
 
-/// The colour that a frame comes with: what is neither yellow nor red is green.
+/// The colour of an arriving frame: green unless its DSCP is that of yellow or red.
 fn colour_of(frame: &[u8], (yellow, red): (u8, u8)) -> Colour {
     let class = Headers::of(frame).and_then(|headers| headers.ip).map(|ip| ip.traffic_class >> 2);
     match class {
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn looks_survive_encoding_and_decoding() {
         let at = Time::from_ps(7);
         let drops = [DropReason::NoRoom, DropReason::Unknown].map(Found::Drop);
         let others =

@@ -1,4 +1,4 @@
-//! Limits each of many users to its rate: drops, delays or marks what exceeds.
+//! Limits each of many users to its rate: drops, delays or marks frames that exceed it.
 
 mod metering;
 mod settling;
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use units::{BitRate, FrameLen, Layer, PS_PER_S, ParseError, Span};
 
-/// What becomes of frames that exceed.
+/// What happens to frames that exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// They are dropped.
@@ -33,7 +33,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -47,13 +47,13 @@ impl Mode {
 /// How frames are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marking {
-    /// By the DSCP: of yellow frames, and of red ones or all that exceed.
+    /// Sets the DSCP: of yellow frames, and of red ones or all that exceed.
     Dscp(u8, u8),
-    /// By ECN: congestion was met. Frames whose sender does not know ECN are dropped.
+    /// Sets ECN congestion experienced. Frames of senders without ECN are dropped.
     Ecn,
 }
 
-/// What becomes of users whose rate is not in the file.
+/// What happens to frames of users without a rate in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// They have the default rate.
@@ -67,45 +67,45 @@ pub enum Unknown {
 /// Limits each user to a rate.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// What frames of one user have in common.
+    /// What the frames of one user have in common.
     pub key: KeyKind,
-    /// The rate of users whose own is not given.
+    /// The rate of users without their own rate.
     pub rate: BitRate,
-    /// Which bytes it counts.
+    /// The layer whose bytes it counts.
     pub layer: Layer,
-    /// Bytes of the bucket; [`Limit::default_burst`] if not said.
+    /// Size of the bucket in bytes; [`Limit::default_burst`] if `None`.
     pub burst: Option<u64>,
-    /// What becomes of frames that exceed.
+    /// What happens to frames that exceed.
     pub mode: Mode,
     /// How frames are marked.
     pub marking: Marking,
-    /// Two more colours than conforming and exceeding.
+    /// A marker that adds a third colour to conforming and exceeding.
     pub colours: Option<Colours>,
-    /// How long a frame may wait; if not said 100 ms, and at least what four full frames take at its user's rate.
+    /// Maximum wait of a frame. By default 100 ms, and at least the time of four full-size frames at the user's rate.
     pub queue: Option<Span>,
     /// A file with rates of users.
     pub rates: Option<PathBuf>,
-    /// What becomes of others than those.
+    /// What happens to frames of users without a rate in the file.
     pub unknown: Unknown,
-    /// Users that there is room for.
+    /// Capacity in users.
     pub users: usize,
-    /// A user whose bucket has been full for so long makes room.
+    /// A user whose bucket has been full for this long may be evicted.
     pub idle: Span,
-    /// Users without room pass unmetered; else they are dropped.
+    /// Passes frames of users without room unmetered, instead of dropping them.
     pub pass_when_full: bool,
     /// The scheme.
     pub algorithm: Algorithm,
-    /// The event device of `atomic-queue` on live ports: a driver in software, or the PCI address of one in hardware;
-    /// the driver that is there, unless said.
+    /// Event device of `atomic-queue` on live ports: a software driver or the PCI address of a hardware one. By default
+    /// the driver that is present.
     pub device: Option<String>,
-    /// Workers: threads on live ports, modelled elsewhere.
+    /// Number of workers: threads on live ports, modelled otherwise.
     pub workers: usize,
-    /// How long a modelled worker takes for a frame.
+    /// Time that a modelled worker takes per frame.
     pub service: Option<Span>,
     shared: Shared,
 }
 
-/// What the configuration, the running stage and whoever reports on it share. No part of what was asked.
+/// State shared by the configuration, the running stage and its report. Not part of the configuration proper.
 #[derive(Clone, Default)]
 struct Shared {
     loaded: Option<Arc<Rates>>,
@@ -131,28 +131,28 @@ impl PartialEq for Limit {
     }
 }
 
-/// Users that there is room for unless said otherwise.
+/// Default capacity in users.
 const USERS: usize = 1 << 20;
-/// When a user counts as idle unless said otherwise.
+/// Default idle time of a user.
 const IDLE: Span = Span::from_ms(10_000);
-/// Most workers that are modelled.
+/// Limit on modelled workers.
 const MOST_WORKERS: usize = 1_024;
-/// How long a frame may wait unless said otherwise, and how many of the largest at least.
+/// Defaults of the longest wait, and of the number of full-size frames that it must cover.
 const QUEUE: Span = Span::from_ms(100);
 const QUEUE_FRAMES: u64 = 4;
-/// The least bucket: two of the largest standard frames.
+/// The smallest default bucket: two of the largest standard frames.
 const LEAST_BURST: u64 = 2 * 1_518;
-/// AF12 and AF13 (RFC 2597): more and most likely to be dropped.
+/// AF12 and AF13 (RFC 2597): higher and highest drop precedence.
 const MARKING: Marking = Marking::Dscp(12, 14);
 
 impl Limit {
-    /// Users that a table may have room for, and those of a pipeline together: 6 GB.
+    /// Limit on the users of a table, and of all tables of a pipeline: 6 GB.
     pub const MOST_USERS: usize = 100_000_000;
 
-    /// The word that names it.
+    /// The word that selects it.
     pub const NAME: &'static str = "limit";
 
-    /// Of a key and a rate; all else as it is when nothing is said.
+    /// A limit with this key and rate, and defaults for the rest.
     #[must_use]
     pub fn new(key: KeyKind, rate: BitRate, layer: Layer) -> Self {
         Limit {
@@ -177,20 +177,19 @@ impl Limit {
         }
     }
 
-    /// The bucket of a rate when none is said: what comes in 10 ms, and two of the largest frames at least.
+    /// The default bucket of a rate: 10 ms of it, and at least two of the largest frames.
     #[must_use]
     pub fn default_burst(rate: BitRate) -> u64 {
         LEAST_BURST.max(rate.bps() / 800)
     }
 
-    /// Bytes of the bucket of a user with the default rate.
+    /// Size of the bucket of a user with the default rate, in bytes.
     #[must_use]
     pub fn bucket_bytes(&self) -> u64 {
         self.burst.unwrap_or_else(|| Self::default_burst(self.rate))
     }
 
-    /// How long the bucket of a user with the default rate takes to be full again: what is not metered for longer loses
-    /// rate.
+    /// Time to fill the bucket of a user with the default rate. A longer pause in metering loses rate.
     #[must_use]
     pub fn fills_in(&self) -> Span {
         let ps = u128::from(self.bucket_bytes()) * 8 * u128::from(PS_PER_S) / u128::from(self.rate.bps().max(1));
@@ -201,13 +200,13 @@ impl Limit {
         Bucket::new(self.rate, self.bucket_bytes())
     }
 
-    /// How long a frame of a user with the default rate may wait.
+    /// Maximum wait of a frame of a user with the default rate.
     #[must_use]
     pub fn patience(&self) -> Span {
         self.queue.unwrap_or_else(|| patience(self.rate))
     }
 
-    /// Whether all of it can be had together.
+    /// Checks that the settings are compatible.
     fn check(self) -> Result<Self, ParseError> {
         let refuse = |what: &str, remedy: &str| Err(ParseError::new(what, remedy));
         let bucket = self.bucket()?;
@@ -251,7 +250,7 @@ impl Limit {
     /// Reads the file of rates, if there is one.
     ///
     /// # Errors
-    /// It cannot be read, or lines of it cannot, by their numbers.
+    /// The file cannot be read, or has bad lines, with their numbers.
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         self.shared.advise = files.memory();
         if let Some(path) = &self.rates {
@@ -275,10 +274,10 @@ impl Limit {
         Ok(())
     }
 
-    /// Reads the file of rates again and gives them to the stage that runs, under traffic. Gives how many.
+    /// Reads the file of rates again and applies it to the running stage, under traffic. Returns the number of rates.
     ///
     /// # Errors
-    /// As [`Limit::load`]; the old rates hold on.
+    /// As [`Limit::load`]; the old rates stay in force.
     pub fn reload(&self, files: &dyn Files) -> Result<usize, ParseError> {
         let mut fresh = self.clone();
         fresh.load(files)?;
@@ -289,12 +288,12 @@ impl Limit {
         Ok(rates.users().len())
     }
 
-    /// What each user sent and got of those that the stage that runs, or ran, knows at the end.
+    /// What each user in the table of the current or last stage sent and obtained.
     pub fn each_user(&self) -> impl Iterator<Item = LimitedUser> + use<> {
         self.running().into_iter().flat_map(|limiter| limiter.each_user())
     }
 
-    /// What the stage that runs, or ran, has done.
+    /// Results of the current or last stage.
     #[must_use]
     pub fn report(&self) -> Option<LimitReport> {
         let report = self.running()?.report();
@@ -313,17 +312,17 @@ impl Limit {
         })
     }
 
-    /// The parts of the stage for `workers` threads, which share the table: what each of them does, and what the one
-    /// does that collects. `seed` keeps others from guessing which users share a row of the table.
+    /// The parts of the stage for `workers` threads that share the table: one part per worker, and the part that
+    /// collects. `seed` prevents others from guessing which users share a row of the table.
     ///
     /// # Panics
-    /// If this was not read from text: then its parts may not go together. With colours, for more workers than one.
+    /// If the settings were not parsed from text and are incompatible, or with colours and more than one worker.
     #[must_use]
     pub fn parts<F: Frame>(&self, workers: usize, seed: u64) -> (Vec<Metering>, Settling<F>) {
         let bucket = self.bucket().expect("a bucket that was checked");
         let default = (self.unknown == Unknown::Default).then_some(bucket);
         let meter = self.algorithm.meter(workers.max(self.workers), self.users);
-        // Who makes room before the second bucket is full would have a full one on coming back.
+        // A user evicted before its second bucket is full would return with a full one.
         let idle = self.colours.map_or(self.idle, |colours| self.idle.max(colours.fills_in(&bucket)));
         let users = Users::in_memory(self.users, idle, default, seed, self.shared.advise);
         let limiter = Limiter::new(users, meter, self.key, self.mode == Mode::Shape);
@@ -346,7 +345,7 @@ impl Limit {
     }
 }
 
-/// How long a frame of a user with this rate may wait unless said otherwise.
+/// Default maximum wait of a frame of a user with this rate.
 fn patience(rate: BitRate) -> Span {
     let frames = u128::from(QUEUE_FRAMES * 1_518 * 8) * u128::from(units::PS_PER_S) / u128::from(rate.bps());
     QUEUE.max(Span::from_ps(u64::try_from(frames).unwrap_or(u64::MAX)))
@@ -370,8 +369,8 @@ impl Configuration for Limit {
         if self.mode != Mode::Shape {
             return 0;
         }
-        // What the line brings while one frame waits, whoever's they are; and one user's own queue of the smallest
-        // frames, so that who is over its rate fills that first.
+        // What the line brings while one frame waits, plus the queue of one user in the smallest frames, so that a user
+        // above its rate fills its own queue first.
         let (patience, smallest) = (self.patience(), u128::from(FrameLen::MIN.bytes()) * 8);
         let bits = u128::from(self.rate.bps()) * u128::from(patience.as_ps()) / u128::from(units::PS_PER_S);
         frames_of_10g(patience).saturating_add(u64::try_from(bits / smallest).unwrap_or(u64::MAX))

@@ -10,12 +10,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 use units::Time;
 
-/// Sends frames that were metered where they go and keeps the figures: on one thread, whoever metered them.
+/// Releases, drops or queues metered frames and keeps the figures. Runs on one thread for all workers.
 pub struct Settling<F> {
     limiter: Arc<Limiter>,
     mode: Mode,
     marking: Marking,
-    /// Frames that wait until they conform.
+    /// Frames waiting until they conform.
     held: BinaryHeap<Reverse<Due<F>>>,
     arrivals: u64,
 }
@@ -23,7 +23,7 @@ pub struct Settling<F> {
 /// A frame that leaves at `item.at`.
 struct Due<F> {
     item: Item<F>,
-    /// Its number, since equal times leave in order.
+    /// Sequence number, which keeps frames with equal times in order.
     number: u64,
 }
 
@@ -32,8 +32,8 @@ impl<F: Frame> Settling<F> {
         Settling { limiter, mode: limit.mode, marking: limit.marking, held: BinaryHeap::new(), arrivals: 0 }
     }
 
-    /// Writes the figures and sends each frame where it goes, in order. `workers` tells what each worker did,
-    /// where there are several.
+    /// Updates the figures and settles each frame, in order. `workers` holds the statistics of the workers, if there
+    /// are several.
     pub fn settle(
         &mut self,
         looks: &mut Vec<Look>,
@@ -60,7 +60,7 @@ impl<F: Frame> Settling<F> {
                 Found::Unmetered => ledger.unmetered += 1,
                 Found::Drop(_) => {}
             }
-            // What a mark does to a frame that exceeds is no matter of its rate.
+            // Marking an exceeding frame does not affect its rate.
             if let (Ok(slot), Some(key), false) = (look.slot, look.key, matches!(found, Found::Drop(_))) {
                 let got = matches!(found, Found::Conforms | Found::Waits(_) | Found::Yellow);
                 let first = users.count(slot, look.bytes.into(), got);
@@ -71,7 +71,7 @@ impl<F: Frame> Settling<F> {
                 if first {
                     ledger.figures.begin(slot, item.arrived(), bps);
                 }
-                // What was too impatient would have left after what waits: it is no part of a window.
+                // A frame dropped as impatient would have left after the waiting ones, so it belongs to no window.
                 if found != Found::Impatient {
                     let at = if let Found::Waits(departs) = found { departs } else { item.arrived() };
                     let bytes = (look.bytes, if got { look.bytes } else { 0 });
@@ -87,7 +87,7 @@ impl<F: Frame> Settling<F> {
                     Marking::Ecn => set_congestion(item.frame.bytes_mut(), &headers),
                 });
                 ledger.marked += u64::from(marked);
-                // Who does not know ECN would not slow down (RFC 3168, section 5).
+                // A sender without ECN would not slow down (RFC 3168, section 5).
                 found = if marked || *marking != Marking::Ecn { Found::Conforms } else { Found::Exceeds };
             }
             match found {
@@ -110,13 +110,13 @@ impl<F: Frame> Settling<F> {
         }
     }
 
-    /// Drops a frame for which no worker was to be had.
+    /// Drops a frame that no worker could take.
     pub fn undealt(&mut self, frame: F, out: &mut Outlet<F>) {
         self.limiter.ledger().undealt += 1;
         out.discard(frame, DropReason::Overrun);
     }
 
-    /// Lets go what has waited until `now`.
+    /// Releases frames that have waited until `now`.
     pub(crate) fn release_due(&mut self, now: Time, out: &mut Outlet<F>) {
         while self.held.peek().is_some_and(|Reverse(due)| due.item.at <= now) {
             if let Some(Reverse(due)) = self.held.pop() {
@@ -125,19 +125,19 @@ impl<F: Frame> Settling<F> {
         }
     }
 
-    /// When the next frame that waits may leave.
+    /// When the next waiting frame may leave.
     #[must_use]
     pub fn due(&self) -> Option<Time> {
         self.held.peek().map(|Reverse(due)| due.item.at)
     }
 
-    /// Frames that wait.
+    /// Number of waiting frames.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Tells what the clock shows, for changes of rates from outside.
+    /// Records the clock's reading, which rate changes from outside use.
     pub fn seen(&self, now: Time) {
         self.limiter.users.seen(now);
     }

@@ -8,12 +8,12 @@ use measure::DropReason;
 use packet::Frame;
 use units::Time;
 
-/// The running stage: one worker, or several that are modelled.
+/// The running stage, with one worker or several modelled ones.
 pub(super) struct Limiting<F> {
     metering: Metering,
     settling: Settling<F>,
     workers: Option<Workers>,
-    /// Frames that modelled workers have in their hands.
+    /// Frames that the modelled workers hold.
     together: Vec<Item<F>>,
     looks: Vec<Look>,
 }
@@ -25,12 +25,12 @@ impl<F: Frame> Limiting<F> {
         Limiting { metering, settling, workers, together: Vec::new(), looks: Vec::new() }
     }
 
-    /// Lets modelled workers meter what they have in their hands.
+    /// Lets the modelled workers meter the frames that they hold.
     fn interleave(&mut self, out: &mut Outlet<F>) {
         let Some(workers) = &mut self.workers else { return };
         let (frames, looks) = (&self.together, &mut self.looks);
         self.metering.look(frames, looks);
-        // Frames without a user are nobody's work.
+        // Frames without a user need no worker.
         let flow = |frame: &F| if workers.ask_for_flows() { packet::flow_hash(frame.bytes()) } else { 0 };
         let (numbers, metered): (Vec<usize>, Vec<Metered>) = (looks.iter().zip(frames).enumerate())
             .filter_map(|(i, (look, item))| {
@@ -38,7 +38,7 @@ impl<F: Frame> Limiting<F> {
             })
             .unzip();
         for look in looks.iter_mut() {
-            // Whoever is not asked for by a worker below found it too busy.
+            // The default, unless a worker takes the frame below: all workers were too busy.
             look.found = if look.slot.is_ok() { Found::Drop(DropReason::Overrun) } else { Found::Unmetered };
         }
         for (worker, number) in workers.order(&metered) {
@@ -72,7 +72,7 @@ impl<F: Frame + Send> Stage<F> for Limiting<F> {
         }
         self.metering.meter(0, batch, &mut self.looks);
         self.settling.settle(&mut self.looks, batch, &[], out);
-        // A frame may have to wait for less than a picosecond's worth, or its driver may be late.
+        // The wait may be less than a picosecond, or the driver may be late.
         self.settling.release_due(now, out);
     }
 

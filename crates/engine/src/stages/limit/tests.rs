@@ -6,7 +6,7 @@ use packet::{Frame, HeapFrame};
 use proptest::prelude::*;
 use units::{Span, Time};
 
-/// UDP over IPv4 to 10.0.`to`, `length` bytes with FCS.
+/// UDP over IPv4 to 10.0.`to`, of `length` bytes with FCS.
 fn frame(to: u16, length: usize, class: u8) -> HeapFrame {
     let mut bytes = vec![2; 12];
     bytes.extend([0x08, 0, 0x45, class]);
@@ -26,7 +26,7 @@ fn report(config: &StageConfig) -> LimitReport {
     limit.report().expect("it was built")
 }
 
-/// Pushes (ms, user, bytes) and gives what left, in ms and bytes, and the outlet.
+/// Pushes frames given as (ms, user, bytes). Returns what left as (ms, bytes), and the outlet.
 fn run(config: &StageConfig, frames: &[(u64, u16, usize)]) -> (Vec<(u64, u32)>, Outlet<HeapFrame>) {
     let mut stage = config.build::<HeapFrame>(1, "test");
     let mut out = Outlet::default();
@@ -46,9 +46,9 @@ fn run(config: &StageConfig, frames: &[(u64, u16, usize)]) -> (Vec<(u64, u32)>, 
 }
 
 #[test]
-fn police_drops_what_exceeds_and_users_do_not_share() {
+fn police_drops_exceeding_frames_per_user() {
     let config = config("limit key dst-ip rate 1Mbps burst 1500B users 10");
-    // 125 B a ms.
+    // 125 B per ms.
     let (left, out) = run(&config, &[(0, 1, 1_500), (0, 2, 1_500), (0, 1, 64), (4, 1, 500), (4, 1, 64), (7, 2, 876)]);
     assert_eq!(left, [(0, 1_500), (0, 1_500), (4, 500)]);
     let reasons: Vec<DropReason> = out.dropped.iter().map(|(_, reason)| *reason).collect();
@@ -61,7 +61,7 @@ fn police_drops_what_exceeds_and_users_do_not_share() {
 }
 
 #[test]
-fn who_makes_room_for_others_has_no_fuller_second_bucket_afterwards() {
+fn eviction_never_refills_a_second_bucket() {
     let colours = |text: &str, users: usize, frames: &[(u64, u16, usize)]| {
         let config = config(&format!("limit key dst-ip rate 1Mbps burst 1000B users {users} idle 1ms colours {text}"));
         let (_, out) = run(&config, frames);
@@ -70,7 +70,7 @@ fn who_makes_room_for_others_has_no_fuller_second_bucket_afterwards() {
         assert!(!out.dropped.iter().any(|(_, reason)| *reason == DropReason::NoRoom));
         (report.conforming.frames, yellow, report.exceeding.frames - yellow, report.users.reclaimed)
     };
-    // Users 2 to 5 come to a table of five. The bucket of the first is full after 8 ms, the excess after 2 s.
+    // Users 2 to 5 join a table of five. The bucket of the first user is full after 8 ms, the excess bucket after 2 s.
     let frames: Vec<_> = [(0, 1, 1_000); 4].into_iter().chain((2..6).map(|user| (100, user, 64))).collect();
     for text in ["rfc4115 eir 8kbps ebs 2000B", "rfc2698 pir 1Mbps pbs 3000B", "rfc2697 ebs 2000B"] {
         for back in [110, 1_200, 5_000] {
@@ -80,7 +80,7 @@ fn who_makes_room_for_others_has_no_fuller_second_bucket_afterwards() {
             assert_eq!((room.0, room.1, room.2), (none.0, none.1, none.2), "{text}, back after {back} ms");
         }
     }
-    // A user none of whose frames is green is there all the same.
+    // A user without any green frame still occupies its slot.
     let frames: Vec<_> = (0..400).map(|i| (i, 1 + u16::from(i % 100 == 50) * (1 + i as u16 / 100), 1_001)).collect();
     let (room, none) =
         ((colours("rfc4115 eir 8kbps ebs 2002B", 5, &frames)), colours("rfc4115 eir 8kbps ebs 2002B", 100, &frames));
@@ -88,9 +88,10 @@ fn who_makes_room_for_others_has_no_fuller_second_bucket_afterwards() {
 }
 
 #[test]
-fn who_comes_back_to_the_same_place_has_a_full_second_bucket() {
+fn evicted_user_returns_with_a_full_second_bucket() {
     let config = config("limit key dst-ip rate 1Mbps burst 1000B users 4 idle 1ms colours rfc2697 ebs 2000B");
-    // The fourth user has the first two make room and takes the place of the second; the first gets its own again.
+    // The fourth user causes the eviction of the first two and takes the slot of the second; the first returns to its
+    // own.
     let frames =
         [(0, 1, 1_000), (0, 1, 2_000), (0, 2, 64), (99, 3, 1_000), (100, 4, 64), (100, 1, 1_000), (100, 1, 2_000)];
     run(&config, &frames);
@@ -100,8 +101,8 @@ fn who_comes_back_to_the_same_place_has_a_full_second_bucket() {
 }
 
 #[test]
-fn no_window_is_of_two_users_who_had_the_same_place() {
-    // 1 Mbit/s, 125 B a ms. Users take turns of 200 ms: 150 ms with a frame of 1000 B every 5 ms, and then none.
+fn windows_never_mix_users_of_one_slot() {
+    // 1 Mbit/s is 125 B per ms. Users take turns of 200 ms: 150 ms with a frame of 1000 B every 5 ms, then a pause.
     let came: Vec<_> = (0..25 * 30).map(|i: u64| (i / 30 * 200 + i % 30 * 5, (i / 30 % 5) as u16, 1_000)).collect();
     let windows = |users: usize| {
         let config = config(&format!("limit key dst-ip rate 1Mbps burst 2000B users {users} idle 20ms"));
@@ -110,22 +111,22 @@ fn no_window_is_of_two_users_who_had_the_same_place() {
         assert_eq!((report.users.refused, report.users.reclaimed > 0), (0, users < 10), "{users} users");
         report.error.iter().map(|(window, error)| (*window, error.windows, error.p50)).collect::<Vec<_>>()
     };
-    // Nobody came for 100 ms, and those before, and after a while for 1 s.
+    // All users paused for 100 ms; the previous ones returned after a while, and had been away for 1 s.
     assert_eq!(windows(1), windows(5));
     assert_eq!(windows(1), windows(100));
 }
 
 #[test]
-fn shape_asks_for_buffers_for_a_line_and_for_one_user() {
+fn shape_requests_buffers_for_a_line_and_for_one_user() {
     let room = |text: &str| config(text).room();
-    // 100 ms of full frames at 10 Gbit/s, and of 64 B at the user's rate.
+    // 100 ms of full-size frames at 10 Gbit/s, plus 100 ms of 64 B frames at the user's rate.
     assert_eq!(room("limit key dst-ip rate 1Gbps mode shape"), 81_274 + 195_312);
     assert_eq!(room("limit key dst-ip rate 1Mbps mode shape queue 10ms"), 8_127 + 19);
     assert_eq!(room("limit key dst-ip rate 1Gbps"), 0, "nothing waits");
 }
 
 #[test]
-fn a_frame_for_which_no_worker_was_to_be_had_is_in_the_report() {
+fn reports_frames_that_no_worker_could_take() {
     let config = config("limit key dst-ip rate 1Mbps users 10");
     let StageConfig::Limit(limit) = &config else { panic!("{config} is no limit") };
     let (_, mut settling) = limit.parts(2, 1);
@@ -140,7 +141,8 @@ fn a_frame_for_which_no_worker_was_to_be_had_is_in_the_report() {
 fn shape_delays_until_a_frame_conforms_and_drops_the_impatient() {
     let config = config("limit key dst-ip rate 1Mbps burst 1500B users 10 mode shape queue 16ms");
     let (left, out) = run(&config, &[(0, 1, 1_500), (0, 1, 500), (0, 1, 1_500), (0, 1, 1_000), (1, 1, 64), (1, 2, 64)]);
-    // 1 500 at once; 500 after 4 ms; 2 000 would wait 16; the third 1 500 + 500 = 16 ms; then too long.
+    // 1 500 B at once; 500 B after 4 ms; 2 000 B would wait 16 ms; the third, 1 500 + 500 B, waits 16 ms; then too
+    // long.
     assert_eq!(left, [(0, 1_500), (1, 64), (4, 500), (16, 1_500), (16, 64)]);
     let reasons: Vec<DropReason> = out.dropped.iter().map(|(_, reason)| *reason).collect();
     assert_eq!(reasons, [DropReason::Impatient]);
@@ -148,7 +150,7 @@ fn shape_delays_until_a_frame_conforms_and_drops_the_impatient() {
 }
 
 #[test]
-fn mark_lets_pass_what_exceeds_with_a_mark() {
+fn mark_passes_exceeding_frames_with_a_mark() {
     let dscp = config("limit key dst-ip rate 1Mbps burst 1500B users 10 mode mark mark dscp 1 10");
     let (left, out) = run(&dscp, &[(0, 1, 1_500), (0, 1, 64)]);
     assert_eq!(left.len(), 2);
@@ -168,7 +170,7 @@ fn mark_lets_pass_what_exceeds_with_a_mark() {
 }
 
 #[test]
-fn colours_mark_the_yellow_and_drop_the_red() {
+fn colours_mark_yellow_frames_and_drop_red_ones() {
     let config = config("limit key dst-ip rate 1Mbps burst 1000B users 10 colours rfc2697 ebs 500B");
     let (left, out) = run(&config, &[(0, 1, 1_000), (0, 1, 500), (0, 1, 64)]);
     assert_eq!(left, [(0, 1_000), (0, 500)]);
@@ -177,11 +179,11 @@ fn colours_mark_the_yellow_and_drop_the_red() {
 }
 
 #[test]
-fn colours_count_that_frames_came_with() {
+fn aware_colours_respect_arriving_colours() {
     let config = config("limit key dst-ip rate 1Mbps burst 1000B users 10 colours rfc2697 ebs 500B aware");
     let mut stage = config.build::<HeapFrame>(1, "test");
     let mut out = Outlet::default();
-    // Red, yellow, green, by the DSCPs that frames would be marked with.
+    // Red, yellow and green arrive with the DSCPs that frames would be marked with.
     for (class, length) in [(14 << 2, 64), (12 << 2, 500), (0, 1_000)] {
         stage.push(Time::ZERO, &mut vec![Item { frame: frame(1, length, class), at: Time::ZERO }], &mut out);
     }
@@ -192,7 +194,7 @@ fn colours_count_that_frames_came_with() {
 
 #[test]
 fn other_layers_count_other_bytes() {
-    // An IP packet is 18 B less than its frame, the wire takes 20 more.
+    // An IP packet is 18 B shorter than its frame; the wire adds 20 B.
     for (layer, passes) in [("", 1_000), (" ip", 1_018), (" wire", 980)] {
         let text = format!("limit key dst-ip rate 1Mbps{layer} burst 1000B users 10");
         let (left, _) = run(&config(&text), &[(0, 1, passes + 1), (0, 1, passes)]);
@@ -201,7 +203,7 @@ fn other_layers_count_other_bytes() {
 }
 
 #[test]
-fn frames_without_a_user_pass_and_a_full_table_is_told() {
+fn passes_frames_without_a_user_and_reports_a_full_table() {
     let mut stage = config("limit key vlan rate 1bps burst 1B users 1").build::<HeapFrame>(1, "test");
     let mut out = Outlet::default();
     stage.push(Time::ZERO, &mut vec![Item { frame: frame(1, 64, 0), at: Time::ZERO }], &mut out);
@@ -216,8 +218,8 @@ fn frames_without_a_user_pass_and_a_full_table_is_told() {
 }
 
 #[test]
-fn a_slow_user_of_a_file_waits_as_long_as_its_own_frames_take() {
-    // Four full frames take 4.9 s at 10 kbit/s, of which the bucket holds two.
+fn slow_user_of_a_file_may_wait_for_its_own_frames() {
+    // Four full-size frames take 4.9 s at 10 kbit/s; the bucket holds two.
     let StageConfig::Limit(mut limit) = config("limit key dst-ip rate 1Gbps mode shape users 10 rates f") else {
         panic!("a limit")
     };
@@ -230,7 +232,7 @@ fn a_slow_user_of_a_file_waits_as_long_as_its_own_frames_take() {
 }
 
 #[test]
-fn frames_that_wait_are_not_overtaken_when_rates_change() {
+fn rate_changes_keep_waiting_frames_in_order() {
     for (rates, last) in [("10.0.0.1 8Mbps burst 1500B", 61), ("10.0.0.1 100kbps burst 15kB", 140)] {
         let StageConfig::Limit(mut limit) = config("limit key dst-ip rate 1Mbps mode shape users 10 rates f") else {
             panic!("a limit")
@@ -258,7 +260,7 @@ fn frames_that_wait_are_not_overtaken_when_rates_change() {
 }
 
 #[test]
-fn rates_of_a_file_and_what_becomes_of_others() {
+fn applies_file_rates_and_the_rule_for_unknown_users() {
     for (unknown, passed) in
         [("default", vec![1_500, 64, 64]), ("pass", vec![1_500, 64, 64, 64]), ("drop", vec![1_500])]
     {
@@ -279,7 +281,7 @@ fn rates_of_a_file_and_what_becomes_of_others() {
 }
 
 #[test]
-fn a_worker_that_is_too_busy_drops() {
+fn busy_worker_drops_frames() {
     let text = "limit key dst-ip rate 1Gbps users 10 algorithm static workers 2 service 1ms";
     let config = config(text);
     let frames: Vec<(u64, u16, usize)> = (0..1_100).map(|_| (0, 1, 64)).collect();
@@ -293,8 +295,8 @@ fn a_worker_that_is_too_busy_drops() {
 }
 
 #[test]
-fn exact_schemes_agree_and_light_lock_does_not() {
-    // A user at twice its rate, one frame in 3 ms, as in reference 001.
+fn exact_schemes_agree_and_light_lock_deviates() {
+    // A user at twice its rate, one frame every 3 ms, as in reference 001.
     let frames: Vec<(u64, u16, usize)> = (0..2_000).map(|i| (i * 3, 1, 64 + (i * 7_919 % 1_437) as usize)).collect();
     let of =
         |scheme: &str| run(&config(&format!("limit key dst-ip rate 1Mbps burst 3036B users 4 {scheme}")), &frames).0;
@@ -314,7 +316,7 @@ fn exact_schemes_agree_and_light_lock_does_not() {
 }
 
 #[test]
-fn the_pipeline_keeps_its_books() {
+fn pipeline_accounts_for_every_frame() {
     let draw = Draw { seed: 1, path: "test", frames: None };
     let stage = config("limit key dst-ip rate 1Mbps users 10 workers 4").build(1, "test");
     let mut pipeline = Pipeline::new(vec![stage], Ask::Nothing.schedule(None, draw).expect("a schedule"));
@@ -341,9 +343,9 @@ fn the_pipeline_keeps_its_books() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the interleaving, no interval grants more than rate × t + burst.
+    /// No interval grants more than rate × t + burst, for any interleaving.
     #[test]
-    fn no_order_of_workers_grants_more(
+    fn no_interleaving_of_workers_grants_more(
         workers in 1_usize..65,
         seed in any::<u64>(),
         mbps in 1_u64..1_000,
@@ -362,7 +364,7 @@ proptest! {
             while let Some(due) = stage.deadline().filter(|due| *due <= at) {
                 stage.wake(due, &mut out);
             }
-            // Each is of another flow of the user, so that any worker may have it.
+            // Each frame has its own flow, so that any worker may get it.
             let mut bytes = frame(1, bytes, 0).bytes().to_vec();
             bytes[34..36].copy_from_slice(&(flow as u16).to_be_bytes());
             stage.push(at, &mut vec![Item { frame: HeapFrame::new(bytes), at }], &mut out);
@@ -370,7 +372,7 @@ proptest! {
         while let Some(due) = stage.deadline() {
             stage.wake(due, &mut out);
         }
-        // The most of (granted since some t0) − rate × (t − t0), in bits × 10⁶.
+        // The maximum over t0 of (granted since t0) − rate × (t − t0), in bits × 10⁶.
         let (mut level, mut last) = (0_u128, 0);
         for item in &out.released {
             let at = item.at.as_ps();

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use units::{BitRate, Layer, ParseError, Rate};
 
-/// Reads what follows `limit`: pairs of a key word and its value, in any order.
+/// Parses what follows `limit`: pairs of a keyword and a value, in any order.
 pub(super) fn parse(words: &[&str]) -> Result<Limit, ParseError> {
     let quoted = unquote(words);
     let owned: Vec<&str> = quoted.iter().map(String::as_str).collect();
@@ -35,10 +35,10 @@ pub(super) fn parse(words: &[&str]) -> Result<Limit, ParseError> {
 }
 
 impl Limit {
-    /// Gives a setting, by its word in a stage, the value that `text` is.
+    /// Sets the setting named `word` to the value `text`.
     ///
     /// # Errors
-    /// No such setting, or a value that it cannot have; not that it does not go with others.
+    /// An unknown setting or an invalid value. Does not check compatibility with other settings.
     pub fn set(&mut self, word: &str, text: &str) -> Result<(), ParseError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let mut rest = words.as_slice();
@@ -49,7 +49,7 @@ impl Limit {
         }
     }
 
-    /// Reads the value of a setting from the front of `words`, and takes away what it read.
+    /// Parses the value of a setting from the front of `words` and consumes it.
     fn take(&mut self, word: &str, words: &mut &[&str]) -> Result<(), ParseError> {
         match word {
             "burst" => self.burst = Some(parse_depth(value(words, "burst", "burst 3036B")?)?),
@@ -101,7 +101,7 @@ impl Limit {
     }
 }
 
-/// The value of a word that must be there.
+/// Reads the value of a required word.
 fn taken<'w>(words: &mut std::slice::Iter<'_, &'w str>, word: &str, example: &str) -> Result<&'w str, ParseError> {
     words.find(|found| **found == word);
     words.next().copied().ok_or_else(|| ParseError::new(format!("limit needs a {word}"), format!("write {example}")))
@@ -148,7 +148,7 @@ fn unknown(word: &str, what: &str, known: &str) -> ParseError {
     ParseError::new(format!("'{word}' is no {what}"), format!("write {known}"))
 }
 
-/// Joins words between quotes, as of a file's name with a space in it.
+/// Joins words between quotes, such as a file name with a space.
 fn unquote(words: &[&str]) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
     let mut open = false;
@@ -224,7 +224,7 @@ mod tests {
     use crate::stages::StageConfig;
 
     #[test]
-    fn what_is_printed_reads_back_as_the_same() {
+    fn limits_survive_printing_and_parsing() {
         for text in [
             "limit key dst-ip rate 1Mbps",
             "limit key 5-tuple rate 1.5Mbps wire burst 9kB mode mark mark ecn",
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_remedy() {
+    fn refuses_impossible_limits_with_a_remedy() {
         for text in [
             "limit",
             "limit key dst-ip",

@@ -2,10 +2,10 @@ use crate::random::Random;
 use std::fmt;
 use units::Share;
 
-/// A probability, and how much a decision depends on the one before.
+/// A probability, and the dependence of a decision on the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chance {
-    /// The share that is hit.
+    /// The share of hits.
     pub share: Share,
     /// Pearson's correlation of a decision with the next: P(hit | hit) = P + C(1 − P).
     pub correlation: Share,
@@ -17,15 +17,15 @@ impl fmt::Display for Chance {
     }
 }
 
-/// Decisions with a probability: a chain of two states, stationary from its first.
+/// Random decisions: a two-state chain, stationary from its first decision.
 pub(super) struct Decisions {
     random: Random,
-    /// Thresholds in 10⁻¹⁸: of the first decision, after a hit, after a miss.
+    /// Thresholds in 10⁻¹⁸: for the first decision, after a hit, after a miss.
     first: u64,
     after_hit: u64,
     after_miss: u64,
     last: Option<bool>,
-    /// The share that was asked.
+    /// The share as asked.
     pub(super) asked: f64,
 }
 
@@ -67,12 +67,12 @@ mod tests {
     }
 
     #[test]
-    fn effect_share_and_correlation_are_those_asked() {
+    fn effect_share_and_correlation_match_the_request() {
         for (share, correlation, p, c) in
             [("2%", "25%", 0.02, 0.25), ("0.3%", "25%", 0.003, 0.25), ("25%", "50%", 0.25, 0.5)]
         {
             let (mean, lag) = drawn(share, correlation);
-            // Four deviations; neighbours that go together make the mean less certain by (1 + C)/(1 − C).
+            // Four standard deviations. Correlation widens the variance of the mean by (1 + C)/(1 − C).
             let deviation = f64::sqrt(p * (1.0 - p) / 1e6 * (1.0 + c) / (1.0 - c));
             assert!((mean - p).abs() < 4.0 * deviation, "{share} {correlation}: {mean}");
             assert!((lag - c).abs() < 0.04, "{share} {correlation}: {lag}");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends() {
+    fn shares_of_zero_and_one_are_exact() {
         let of = |share: &str, correlation: &str| drawn(share, correlation).0;
         assert!(of("0%", "50%") < 1e-9 && of("100%", "50%") > 1.0 - 1e-9);
     }

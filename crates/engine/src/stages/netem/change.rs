@@ -5,20 +5,20 @@ use packet::Headers;
 /// How frames are corrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// One bit, anywhere in the frame: what netem does, and what any checksum finds.
+    /// Inverts one bit, anywhere in the frame, as netem does. Any checksum detects it.
     #[default]
     Bit,
-    /// One byte, anywhere in the frame, becomes another.
+    /// Replaces one byte, anywhere in the frame.
     Byte,
-    /// Two words of the payload change places, so that the Internet checksum stays right.
+    /// Swaps two words of the payload, so that the Internet checksum stays valid.
     ChecksumValid,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Mode; 3] = [Mode::Bit, Mode::Byte, Mode::ChecksumValid];
 
-    /// As it is written.
+    /// The name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl Mode {
         }
     }
 
-    /// A change of this frame; `None` if there is none that this mode allows.
+    /// A random change of this frame; `None` if this mode allows none.
     pub(super) fn draw(self, frame: &[u8], random: &mut Random) -> Option<Change> {
         if frame.is_empty() {
             return None;
@@ -47,9 +47,8 @@ impl Mode {
     }
 }
 
-/// Two different words of the payload, chosen by chance. Their sum is the same in any order (RFC 1071),
-/// as long as both are whole words to the checksum: the payload begins at an even place of what it
-/// covers.
+/// Two different words of the payload, chosen at random. Swapping them keeps the sum (RFC 1071) if both are aligned
+/// words of the checksum, that is, if the payload starts at an even offset of the checksummed part.
 fn swap(frame: &[u8], random: &mut Random) -> Option<Change> {
     let headers = Headers::of(frame)?;
     if headers.ip?.fragment {
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
     use packet::{Frame, HeapFrame, internet_checksum};
 
-    /// An IPv4 packet of this protocol with right sums around `payload`.
+    /// An IPv4 packet of this protocol around `payload`, with valid checksums.
     fn packet(protocol: u8, payload: &[u8]) -> Vec<u8> {
         let mut transport = match protocol {
             6 => vec![0x1f, 0x90, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x18, 1, 0, 0, 0, 0, 0],
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn effect_sums_stay_right_and_the_payload_differs() {
+    fn effect_checksums_stay_valid_and_the_payload_changes() {
         let mut random = Random::stream(1, "test");
         for protocol in [6, 17] {
             for length in [4, 5, 9, 1_000] {
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_unseen_is_not() {
+    fn leaves_frames_that_cannot_be_changed_undetected() {
         let mut random = Random::stream(1, "test");
         let mut draw = |bytes: &[u8]| Mode::ChecksumValid.draw(bytes, &mut random);
         assert_eq!(draw(&packet(17, &[7; 100])), None, "all words are alike");
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_is_one_bit_anywhere() {
+    fn bit_mode_inverts_one_bit_anywhere() {
         let mut random = Random::stream(1, "test");
         let mut seen = vec![0_u32; 60 * 8];
         for _ in 0..60_000 {
@@ -133,7 +132,7 @@ mod tests {
             assert_eq!(mask.count_ones(), 1);
             seen[at as usize * 8 + mask.trailing_zeros() as usize] += 1;
         }
-        // Five deviations of a binomial with n = 60 000, p = 1/480: 56.
+        // Five standard deviations of a binomial with n = 60 000, p = 1/480: 56.
         assert!(seen.iter().all(|n| n.abs_diff(125) < 56), "{seen:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! How long frames are held, and from when on for how long else.
+//! Delays of frames, and steps of the delay over time.
 
 use super::Netem;
 use crate::random::Random;
@@ -7,32 +7,32 @@ use std::collections::VecDeque;
 use std::fmt;
 use units::{Share, Span, Time};
 
-/// How long frames are held.
+/// Delay of frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delayed {
     /// The mean.
     pub mean: Span,
-    /// How much it varies.
+    /// The jitter.
     pub jitter: Span,
     /// Pearson's correlation of each delay with the next.
     pub correlation: Share,
-    /// By which law.
+    /// The distribution.
     pub distribution: Distribution,
-    /// Other means, each from a time since the start of the run on.
+    /// Later means, each from a time since the start of the run.
     pub steps: Vec<DelayStep>,
 }
 
-/// Another mean.
+/// A later mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayStep {
-    /// For frames that come from then on.
+    /// Applies to frames that arrive from this time on.
     pub at: Span,
     /// The mean.
     pub mean: Span,
 }
 
 impl Delayed {
-    /// The means, in the order of time.
+    /// The means, in order of time.
     pub(super) fn means(&self) -> impl Iterator<Item = Span> {
         std::iter::once(self.mean).chain(self.steps.iter().map(|step| step.mean))
     }
@@ -42,7 +42,7 @@ impl Delayed {
         self.means().max().unwrap_or_default()
     }
 
-    /// The delays in ps, in even steps of probability; none where it is the traffic that decides how many
+    /// The delays in ps at equal steps of probability. Empty with steps, because the traffic then decides how many
     /// frames meet which mean.
     pub(super) fn evenly(&self) -> Vec<u64> {
         match self.jitter {
@@ -67,7 +67,7 @@ impl fmt::Display for Delayed {
     }
 }
 
-/// The delays at work.
+/// The running delays.
 pub(super) struct Delays {
     now: Held,
     later: VecDeque<(Time, Held)>,
@@ -79,7 +79,7 @@ enum Held {
 }
 
 impl Delays {
-    /// `random` is of the whole stage.
+    /// `random` is the stream of the whole stage.
     pub(super) fn new(config: &Netem, random: &Random) -> Self {
         let Some(delay) = &config.delay else {
             return Delays { now: Held::Fixed(Span::ZERO), later: VecDeque::new() };
@@ -98,7 +98,7 @@ impl Delays {
         Delays { later: later.collect(), now: held(delay.mean, "delay") }
     }
 
-    /// That of the next frame, which came at `at`.
+    /// The delay of the next frame, which arrived at `at`.
     pub(super) fn draw(&mut self, at: Time) -> Span {
         while self.later.front().is_some_and(|(from, _)| *from <= at) {
             if let Some((_, held)) = self.later.pop_front() {

@@ -1,4 +1,4 @@
-//! The grammar of SPEC: what tc's `q_netem.c` takes, and the words that netem does not have.
+//! The grammar of SPEC: that of tc's `q_netem.c`, plus words that netem does not have.
 
 use super::hints::{LAW, is_law, meant_by, model_meant_by};
 use super::units_of_tc::{self as tc, Wrong};
@@ -11,18 +11,18 @@ use crate::schedules::laws::{Distribution, Values};
 use crate::stages::nearest;
 use units::{ParseError, Share, Span};
 
-/// tc's keywords, in the order in which it looks for them: it takes any beginning of one.
+/// tc's keywords, in its order of lookup. tc accepts any prefix.
 const OF_TC: [&str; 14] = [
     "limit", "latency", "delay", "loss", "drop", "ecn", "corrupt", "gap", "duplicate", "reorder", "distribution",
     "rate", "slot", "seed",
 ];
-/// Ours, which must be written out.
+/// Our keywords, which have no abbreviations.
 const OURS: [&str; 5] = ["queue", "keep-order", "down", "mtu", "profile"];
 
-/// Words that stand behind another one.
+/// Words that follow another keyword.
 const INNER: [&str; 8] = ["icmp", "mode", "checksum-valid", "then", "target", "interval", "probability", "above"];
 
-/// The words of a SPEC, and where each is.
+/// The words of a SPEC and their positions.
 pub(super) struct Cursor<'a> {
     text: &'a str,
     words: Vec<&'a str>,
@@ -40,7 +40,7 @@ impl<'a> Cursor<'a> {
         self.words.get(self.at).copied()
     }
 
-    /// The next word is a number, so that it belongs to what is before it.
+    /// True if the next word is a number, so that it belongs to the preceding word.
     fn number_follows(&self) -> bool {
         self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit()))
     }
@@ -49,15 +49,15 @@ impl<'a> Cursor<'a> {
         self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '-'))
     }
 
-    /// An error at the word that was taken last.
+    /// An error at the word taken last.
     pub(super) fn error(&self, what: impl std::fmt::Display, remedy: impl Into<String>) -> ParseError {
         let word = self.words[self.at.saturating_sub(1).min(self.words.len() - 1)];
-        // Words are parts of the text.
+        // Words are slices of the text.
         let character = self.text[..word.as_ptr() as usize - self.text.as_ptr() as usize].chars().count() + 1;
         ParseError::new(format!("character {character} of '{}': '{word}' {what}", self.text), remedy)
     }
 
-    /// The value that must follow the last word.
+    /// Reads the value after the last word.
     pub(super) fn value<T>(
         &mut self,
         read: impl FnOnce(&str) -> Result<T, Wrong>,
@@ -74,7 +74,7 @@ impl<'a> Cursor<'a> {
         read(word).map_err(|(what, remedy)| self.error(format_args!("{what}; {expected} is expected"), remedy))
     }
 
-    /// The word that must follow, as in `example`.
+    /// Requires `word` next, as in `example`.
     pub(super) fn exactly(&mut self, word: &str, example: &str) -> Result<(), ParseError> {
         let read = |other: &str| {
             if other == word {
@@ -90,7 +90,7 @@ impl<'a> Cursor<'a> {
         self.value(tc::time, "a time such as 10ms")
     }
 
-    /// A time that is not zero.
+    /// Reads a time greater than zero.
     pub(super) fn some_time(&mut self) -> Result<Span, ParseError> {
         let time = self.time()?;
         if time == Span::ZERO {
@@ -103,7 +103,7 @@ impl<'a> Cursor<'a> {
         self.value(tc::share, "a share such as 1%")
     }
 
-    /// P, and the correlation if a number follows.
+    /// Reads P, and a correlation if a number follows.
     fn chance(&mut self) -> Result<Chance, ParseError> {
         let share = self.share()?;
         let correlation = if self.number_follows() { self.share()? } else { Share::default() };
@@ -113,7 +113,7 @@ impl<'a> Cursor<'a> {
         Ok(Chance { share, correlation })
     }
 
-    /// The keyword that the next word is: tc's by any beginning, ours in full.
+    /// Reads a keyword: any prefix of tc's, or one of ours in full.
     fn keyword(&mut self) -> Result<Option<&'static str>, ParseError> {
         let Some(word) = self.next() else { return Ok(None) };
         let ours = OURS.iter().find(|name| **name == word);
@@ -140,7 +140,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Reads a SPEC.
+/// Parses a SPEC.
 pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
     let mut cursor = Cursor { text, words: text.split_whitespace().collect(), at: 0 };
     if cursor.words.is_empty() {
@@ -225,7 +225,7 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
     finish(netem, distribution, &cursor)
 }
 
-/// What belongs together is together, and can be had.
+/// Checks the combination of settings, and completes it.
 fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<'_>) -> Result<Netem, ParseError> {
     let text = cursor.text;
     let impossible = |what: &str, remedy: &str| Err(ParseError::new(format!("'{text}': {what}"), remedy));
@@ -272,7 +272,7 @@ fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<
     Ok(netem)
 }
 
-/// What does not go with a queue, if something is there that does not.
+/// The problem and remedy of a setting that is incompatible with a queue, if any.
 fn beside_queue(netem: &Netem, aqm: &Aqm) -> Option<(String, &'static str)> {
     let (what, remedy) = match (aqm, &netem.rate, netem.limit) {
         (_, None, _) => ("nobody waits where there is no rate", "add rate 10mbit"),
@@ -291,7 +291,7 @@ fn beside_queue(netem: &Netem, aqm: &Aqm) -> Option<(String, &'static str)> {
     Some((format!("queue {aqm}: {what}"), remedy))
 }
 
-/// Whether the delays can be drawn.
+/// Checks that the delays can be drawn.
 pub(super) fn check_delay(netem: &Netem) -> Result<(), ParseError> {
     let Some(delay) = &netem.delay else { return Ok(()) };
     let Delayed { jitter, distribution, .. } = delay;
@@ -384,7 +384,7 @@ fn loss(cursor: &mut Cursor<'_>) -> Result<LossModel, ParseError> {
     const MODELS: [&str; 4] = ["random", "state", "gemodel", "pattern"];
     if cursor.number_follows() {
         let chance = cursor.chance()?;
-        // Behind a rate the same word is a bucket.
+        // After a rate, the same word means a bucket.
         if let Some(remedy) = cursor.peek().and_then(model_meant_by) {
             cursor.next();
             return Err(cursor.error("is no part of a loss by single frames", remedy));

@@ -1,8 +1,8 @@
-//! What to write for words that other tools have, and a SPEC has not.
+//! Our spelling for words of other tools that a SPEC does not have.
 
 use crate::schedules::laws::{Distribution, Law};
 
-/// What a SPEC has for a word of tbf, htb, mininet or comcast, or of tc's line before the one of netem.
+/// Our spelling for a word of tbf, htb, mininet or comcast, or of tc's line before the netem part.
 pub(super) fn meant_by(word: &str) -> Option<&'static str> {
     Some(match word {
         "tc" | "qdisc" | "root" | "netem" | "handle" | "parent" => "leave it out: a SPEC is what tc has behind netem",
@@ -28,7 +28,7 @@ pub(super) fn meant_by(word: &str) -> Option<&'static str> {
     })
 }
 
-/// What to write for a law of gaps that is no distribution of tc.
+/// Hint for a law of gaps that is not a tc distribution.
 pub(super) const LAW: &str = "a law is for shape, --delay 'exp mean 5ms', and for stages of a scenario; here write delay 100ms 10ms \
                    distribution normal, pareto, paretonormal or FILE.dist";
 
@@ -37,9 +37,9 @@ pub(super) fn is_law(word: &str) -> bool {
     names.contains(&word) || word == "exponential"
 }
 
-/// The model of loss for a word of other tools.
+/// Our loss model for a word of other tools.
 pub(super) fn model_meant_by(word: &str) -> Option<&'static str> {
-    // In the bad state each frame is lost, and a fifth of them is the last there: 0.2 in 20.2.
+    // In the bad state every frame is lost, and one in five is the last there: 0.2 in 20.2 are lost.
     let runs = ["burst", "bursts", "bursty", "gilbert", "gilbert-elliott", "markov"];
     runs.contains(&word).then_some("write loss gemodel 0.2% 20%: 1 % in all, in runs of 5 frames on average")
 }

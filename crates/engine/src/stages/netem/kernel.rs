@@ -1,14 +1,14 @@
-//! What the kernel's netem would have made of a SPEC, where that is not what its words say.
+//! What the kernel's netem makes of a SPEC, if that differs from its words.
 
 use super::{Bottleneck, Chance, Delayed, LossModel, Netem, QueueLimit};
 use crate::random::Random;
 use units::{PS_PER_S, Span};
 
-/// Draws of the kernel's generator that are tried.
+/// Number of draws of the kernel's generator in the estimate.
 const DRAWS: u64 = 400_000;
 
-/// The share that netem obtains of a chance with a correlation: its values are u·(1 − ρ) + last·ρ, which
-/// are not uniform, but are compared with a threshold for uniform ones (sch_netem.c, get_crandom()).
+/// The share that netem obtains for a chance with correlation. Its values u·(1 − ρ) + last·ρ are not uniform, but it
+/// compares them with a threshold for uniform values (sch_netem.c, get_crandom()).
 fn obtained(chance: Chance) -> f64 {
     let whole = u64::from(u32::MAX);
     let fixed = |share: units::Share| (share.as_f64() * whole as f64) as u64;
@@ -23,7 +23,7 @@ fn obtained(chance: Chance) -> f64 {
     hits as f64 / DRAWS as f64
 }
 
-/// One line for each difference.
+/// One line per difference.
 pub(super) fn what_netem_would_do(spec: &Netem) -> Vec<String> {
     let mut said = Vec::new();
     let loss = match &spec.loss {
@@ -79,8 +79,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shares_that_were_measured() {
-        // FIELD.md, A0.3, by 1.5 million draws of a replica of get_crandom().
+    fn obtained_shares_match_measurements() {
+        // FIELD.md, A0.3: 1.5 million draws of a replica of get_crandom().
         for (share, correlation, least, most) in [
             ("0.3%", "25%", 0.0, 0.0001),
             ("5%", "25%", 0.0013, 0.0025),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_differences_are_said() {
+    fn reports_only_differences() {
         let said = |text: &str| what_netem_would_do(&Netem::parse_spec(text).expect(text));
         assert!(said("corrupt 1%").is_empty());
         assert!(said("loss 0.3% 25%")[0].contains("0.0000 %"));

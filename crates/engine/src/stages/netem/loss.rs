@@ -9,13 +9,13 @@ use units::{ParseError, Share};
 /// Which frames are lost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum LossModel {
-    /// None.
+    /// No loss.
     #[default]
     None,
-    /// A share, alone or in runs.
+    /// A share of frames, independently or in runs.
     Random(Chance),
-    /// The four states of Salsano, Ludovici and Ordine (2009): good (1), good within a burst (2), lost
-    /// within a burst (3), lost alone (4). Transitions in the order in which netem takes them.
+    /// The four states of Salsano, Ludovici and Ordine (2009): good (1), good within a burst (2), lost within a burst
+    /// (3), lost alone (4). Transitions are in netem's order.
     States {
         /// 1 → 3
         p13: Share,
@@ -34,19 +34,19 @@ pub enum LossModel {
         p: Share,
         /// Bad → good.
         r: Share,
-        /// Lost while bad: 1 − h.
+        /// Share lost in the bad state: 1 − h.
         bad: Share,
-        /// Lost while good: 1 − k.
+        /// Share lost in the good state: 1 − k.
         good: Share,
     },
-    /// The frames that a pattern has a 1 for, over and over.
+    /// Frames at the ones of a repeated pattern.
     Pattern(Pattern),
 }
 
-/// Zeros and ones, written out or in a file.
+/// Zeros and ones, inline or in a file.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    /// As it was written.
+    /// The original text.
     pub text: String,
     bits: Arc<Vec<bool>>,
 }
@@ -58,10 +58,10 @@ impl PartialEq for Pattern {
 }
 
 impl Pattern {
-    /// A pattern `0b1011`, or the name of a file of zeros and ones.
+    /// Parses a pattern `0b1011`, or the name of a file of zeros and ones.
     ///
     /// # Errors
-    /// Other digits, or none.
+    /// Other digits, or no digits.
     pub(super) fn parse(word: &str) -> Result<Self, ParseError> {
         let bits = match word.strip_prefix("0b") {
             Some(digits) => Self::bits(digits, word)?,
@@ -100,7 +100,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// The file, if it is one.
+    /// The file, if the pattern is in one.
     #[must_use]
     pub fn file(&self) -> Option<PathBuf> {
         (!self.text.starts_with("0b")).then(|| self.text.clone().into())
@@ -186,7 +186,7 @@ impl Losing {
         match self {
             Losing::Never => false,
             Losing::Random(decisions) => decisions.next(),
-            // The state moves first and says then, as in the kernel's loss_4state().
+            // The state after the transition decides, as in the kernel's loss_4state().
             Losing::States { random, state, p13, p31, p32, p23, p14 } => {
                 let drawn = random.below(u64::from(Share::ONE.ppb()));
                 *state = match *state {
@@ -200,7 +200,7 @@ impl Losing {
                 };
                 *state >= 3
             }
-            // The state before the step says, as in the kernel's loss_gilb_ell().
+            // The state before the transition decides, as in the kernel's loss_gilb_ell().
             Losing::GilbertElliott { random, is_bad, p, r, bad, good } => {
                 let (leave, lost) = if *is_bad { (*r, *bad) } else { (*p, *good) };
                 *is_bad ^= random.chance(leave);
@@ -222,7 +222,7 @@ mod tests {
 
     const N: usize = 1_000_000;
 
-    /// The share lost and the mean length of runs of losses.
+    /// Share lost, mean length of loss runs, and the share in closed form.
     fn lost(spec: &str) -> (f64, f64, f64) {
         let loss = Netem::parse_spec(spec).expect(spec).loss;
         let mut losing = Losing::new(&loss, Random::stream(2, "test"));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn effect_gilbert_elliott_is_as_its_closed_form() {
+    fn effect_gilbert_elliott_matches_its_closed_form() {
         let (share, run, closed) = lost("loss gemodel 1% 10% 70% 0.1%");
         assert!((closed - (0.01 * 0.7 + 0.1 * 0.001) / 0.11).abs() < 1e-9);
         assert!((share - closed).abs() < 0.003, "{share} for {closed}");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn effect_four_states_are_as_their_closed_form() {
+    fn effect_four_states_match_their_closed_form() {
         let (share, _, closed) = lost("loss state 1% 20% 30% 40% 0.5%");
         assert!((share - closed).abs() < 0.002, "{share} for {closed}");
         let (share, run, closed) = lost("loss state 5%");

@@ -1,9 +1,9 @@
-//! What tc-netem does to frames, by its own grammar, and more.
+//! The impairments of tc-netem with its own grammar, and more.
 //!
-//! The order of operations is that of the kernel's `sch_netem`: duplicate, lose, mark, corrupt, queue
-//! limit, reorder or delay, rate, slots. Each impairment draws from a stream of its own, so that a
-//! change of one changes no decision of another. Where netem's behaviour is a defect this does what
-//! the words say; `docs/reference/emulate.md` has the table.
+//! The order of operations is that of the kernel's `sch_netem`: duplicate, lose, mark, corrupt, queue limit, reorder or
+//! delay, rate, slots. Each impairment draws from its own random stream, so changing one does not affect the decisions
+//! of another. Where netem's behaviour is a defect, this stage follows the words; `docs/reference/emulate.md` has the
+//! table.
 
 mod aqm;
 mod chance;
@@ -33,69 +33,69 @@ pub use queue::{Bottleneck, Opportunities, QueueLimit, Slot, SlotTimes};
 use std::fmt;
 use units::{BitRate, ParseError, Share, Span};
 
-/// What SPEC says.
+/// A parsed SPEC.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Netem {
-    /// Frames, bytes or time of the queue; none for no limit.
+    /// Limit of the queue in frames, bytes or time; `None` for no limit.
     pub limit: Option<QueueLimit>,
-    /// How long frames are held, and by how much that varies.
+    /// Delay and its variation.
     pub delay: Option<Delayed>,
-    /// No frame leaves before one that came earlier.
+    /// No frame leaves before one that arrived earlier.
     pub keep_order: bool,
     /// Which frames are lost.
     pub loss: LossModel,
-    /// Frames that can carry the mark are marked instead of being lost, or dropped by the queue before it is full.
+    /// Marks frames that can carry the mark, instead of losing them or dropping them early.
     pub ecn: bool,
     /// Which frames are corrupted.
     pub corrupt: Option<Chance>,
-    /// How.
+    /// How frames are corrupted.
     pub mode: Mode,
     /// Which frames are sent twice.
     pub duplicate: Option<Chance>,
-    /// Which frames are sent at once instead of being delayed.
+    /// Which frames are sent at once instead of delayed.
     pub reorder: Option<Chance>,
-    /// Only every so many frames may be.
+    /// Only every `gap`-th frame may be reordered.
     pub gap: u32,
     /// The bottleneck.
     pub rate: Option<Bottleneck>,
-    /// What is before it, if it does more than drop at its tail.
+    /// The queue before the bottleneck, if it does more than drop at its tail.
     pub aqm: Option<Aqm>,
     /// Frames leave in slots.
     pub slot: Option<Slot>,
-    /// The link is down for the first time, at the end of every second one.
+    /// Duration of an outage and its period; the outage is at the end of each period.
     pub down: Option<(Span, Span)>,
-    /// Longer packets vanish.
+    /// Longer packets are dropped without notice.
     pub mtu: Option<u32>,
-    /// Their senders are told.
+    /// Sends ICMP to the senders of packets dropped by `mtu`.
     pub icmp: bool,
-    /// Beats the run's seed.
+    /// Overrides the run's seed.
     pub seed: Option<u64>,
-    /// A rate was written in bytes, as tc reads `mbps`.
+    /// A rate written in bytes, as tc reads `mbps`.
     pub bytes_rate: Option<String>,
 }
 
 impl Netem {
-    /// Reads a SPEC, without a word in front of it.
+    /// Parses a SPEC without a leading word.
     ///
     /// # Errors
-    /// What is wrong, at which character, what is expected there, and the nearest right word.
+    /// The problem and its character position, what is expected there, and the closest valid word.
     pub fn parse_spec(text: &str) -> Result<Self, ParseError> {
         grammar::parse(text)
     }
 
-    /// The correlation of delays, if one is asked.
+    /// The correlation of delays, if any.
     pub(super) fn delay_correlation(&self) -> Option<Correlation> {
         let correlation = self.delay.as_ref().map(|delay| delay.correlation);
         correlation.filter(|share| *share != Share::default()).map(Correlation::of_share)
     }
 
-    /// What frames wait for at most, apart from the queue before the rate: delay and four deviations.
+    /// The longest delay before the queue of the rate: the mean plus four standard deviations.
     fn longest_delay(&self) -> Span {
         let delay = |delay: &Delayed| delay.most() + delay.jitter * 4;
         self.delay.as_ref().map_or(Span::ZERO, delay)
     }
 
-    /// Says so where the queue is so long that no program waits for what it holds.
+    /// A note if the queue is so long that programs time out on its contents.
     fn long_queue(&self) -> Option<String> {
         const FULL_BITS: u64 = 1_514 * 8;
         const PATIENCE_S: u64 = 30;
@@ -113,7 +113,7 @@ impl Netem {
         })
     }
 
-    /// Says so where reorder leaves nothing for the delay.
+    /// A note if reorder leaves no frames for the delay.
     fn undelayed(&self) -> Option<String> {
         let all = self.reorder.is_some_and(|chance| chance.share == Share::ONE) && self.gap <= 1;
         all.then(|| {
@@ -123,7 +123,7 @@ impl Netem {
         })
     }
 
-    /// Frames of 64 B that wait at `rate` for the longest delay, 1000 at least.
+    /// The number of 64 B frames that wait at `rate` for the longest delay, at least 1000.
     fn default_limit(&self, rate: BitRate) -> QueueLimit {
         let bits = u128::from(rate.bps()) * u128::from(self.longest_delay().as_ps()) / u128::from(units::PS_PER_S);
         QueueLimit::Frames(bits.div_ceil(64 * 8).clamp(1_000, u128::from(u32::MAX)) as u64)

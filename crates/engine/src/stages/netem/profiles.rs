@@ -1,15 +1,15 @@
-/// A SPEC by name, for one direction.
+/// A named SPEC for one direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What it stands for.
+    /// The SPEC.
     pub spec: &'static str,
-    /// Where the figures come from.
+    /// The source of the figures.
     pub source: &'static str,
 }
 
-/// The profiles. Round trips of the sources are halved: a profile is one direction of the two.
+/// The profiles. Each covers one direction, with half the round-trip time of its source.
 pub const PROFILES: &[Profile] = &[
     Profile {
         name: "geo-satellite",

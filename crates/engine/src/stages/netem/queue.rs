@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use units::{BitRate, PS_PER_S, ParseError, Span, Time};
 
-/// What the queue holds at most.
+/// Capacity of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// Frames, those that are only delayed included, as netem counts.
+    /// Frames, including those that are only delayed, as netem counts.
     Frames(u64),
-    /// Their bytes without FCS.
+    /// Bytes without FCS.
     Bytes(u64),
-    /// How long a frame would wait for the rate, beyond its own delay.
+    /// Wait for the rate, beyond a frame's own delay.
     Wait(Span),
 }
 
@@ -30,13 +30,13 @@ impl fmt::Display for QueueLimit {
 /// What sets the rate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bottleneck {
-    /// Bits a second of frames without FCS, with the overheads of a link layer.
+    /// Bits per second of frames without FCS, with the overhead of a link layer.
     Rate {
         /// The rate.
         rate: BitRate,
-        /// Bytes added to each frame, or taken away.
+        /// Bytes added to each frame; may be negative.
         overhead: i32,
-        /// Bytes that a cell carries; 0 for no cells.
+        /// Payload bytes per cell; 0 for no cells.
         cell: u32,
         /// Bytes added to each cell.
         cell_overhead: i32,
@@ -46,7 +46,7 @@ pub enum Bottleneck {
 }
 
 impl Bottleneck {
-    /// Bits a second, on the mean.
+    /// Mean rate in bits per second.
     pub(super) fn mean_bps(&self) -> f64 {
         match self {
             Bottleneck::Rate { rate, .. } => rate.bps() as f64,
@@ -79,8 +79,8 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// A trace of Mahimahi (Netravali et al. 2015): each line a millisecond at which 1500 bytes of frames
-/// without FCS may go; at its end it starts again.
+/// A Mahimahi trace (Netravali et al. 2015): each line is a millisecond at which 1500 bytes of frames without FCS may
+/// be sent. At its end the trace restarts.
 #[derive(Clone, Debug)]
 pub struct Opportunities {
     /// The file.
@@ -105,17 +105,17 @@ impl Opportunities {
     }
 }
 
-/// The bottleneck at work: when a frame has passed it.
+/// The running bottleneck: computes when frames have passed it.
 pub(super) enum Serving {
     Nothing,
     Rate { rate: u128, overhead: i32, cell: u32, cell_overhead: i32, rest: u128 },
     Trace { times: Arc<Vec<u64>>, round: u64, next: usize, left: u64 },
 }
 
-/// Bytes of a delivery opportunity.
+/// Bytes per delivery opportunity.
 const OPPORTUNITY: u64 = 1_500;
 
-/// When one of a trace's opportunities is, so many rounds on.
+/// The time of an opportunity in round `round` of the trace.
 fn opportunity(times: &[u64], round: u64, number: usize) -> Time {
     let period = times.last().copied().unwrap_or_default();
     Time::ZERO + Span::from_ms(1) * (round * period + times[number])
@@ -136,19 +136,19 @@ impl Serving {
         }
     }
 
-    /// True if it makes frames wait for those before them.
+    /// True if frames wait for those before them.
     pub(super) fn queues(&self) -> bool {
         !matches!(self, Serving::Nothing)
     }
 
-    /// When the first byte of a frame goes that may start at `ready`; the one before it passed at `last`.
+    /// When the first byte of a frame that may start at `ready` is sent; the frame before it passed at `last`.
     pub(super) fn opens(&mut self, ready: Time, last: Time) -> Time {
         let Serving::Trace { times, round, next, left } = self else { return ready.max(last) };
         let Some(period) = times.last() else { return ready };
         if ready > last {
-            // Opportunities that nobody used are gone.
+            // Unused opportunities expire.
             *left = 0;
-            // The last opportunity of a round may fall exactly at `ready`, and then is not.
+            // An opportunity at exactly `ready` is still available, even the last one of a round.
             let now = (ready.as_ps() - 1) / (period * Span::from_ms(1).as_ps());
             if now > *round {
                 (*round, *next) = (now, 0);
@@ -161,8 +161,8 @@ impl Serving {
         if *left > 0 { starts } else { starts.max(opportunity(times, *round, *next)) }
     }
 
-    /// When a frame of `length` B without FCS has passed that may start at `ready`; the one before it
-    /// passed at `last`.
+    /// When a frame of `length` B without FCS that may start at `ready` has passed; the frame before it passed at
+    /// `last`.
     pub(super) fn pass(&mut self, ready: Time, last: Time, length: u32) -> Time {
         let starts = self.opens(ready, last);
         match self {
@@ -171,7 +171,7 @@ impl Serving {
                 if ready > last {
                     *rest = 0;
                 }
-                // What is left of a picosecond is carried to the next frame, so that the rate is exact.
+                // Carries fractions of a picosecond to the next frame, so that the rate is exact.
                 let bits = u128::from(Bottleneck::bytes(*overhead, *cell, *cell_overhead, length)) * 8;
                 let units = bits * u128::from(PS_PER_S) + *rest;
                 *rest = units % *rate;
@@ -197,21 +197,21 @@ impl Serving {
     }
 }
 
-/// Frames leave in slots, as over Wi-Fi: nothing leaves between them.
+/// Frames leave only in slots, as over Wi-Fi.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slot {
-    /// How far apart they are.
+    /// Time between slots.
     pub times: SlotTimes,
-    /// Frames in a slot at most; 0 for any number.
+    /// Limit on frames per slot; 0 for none.
     pub packets: u64,
-    /// Bytes in a slot at most, the last frame not counted; 0 for any number.
+    /// Limit on bytes per slot, not counting the last frame; 0 for none.
     pub bytes: u64,
 }
 
-/// How far apart slots are.
+/// Time between slots.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SlotTimes {
-    /// Evenly drawn.
+    /// Uniform in a range.
     Between(Span, Span),
     /// Around a mean.
     Drawn(Distribution, Span, Span),
@@ -233,7 +233,7 @@ impl fmt::Display for Slot {
     }
 }
 
-/// The slots at work.
+/// The running slots.
 pub(super) struct Slots {
     gap: SlotGap,
     packets: u64,
@@ -262,7 +262,7 @@ impl Slots {
         Slots { gap, packets, bytes, next: Time::ZERO, packets_left: packets, bytes_left: bytes }
     }
 
-    /// When the frame that is due at `due` may leave, as it looks at `now`.
+    /// When the frame due at `due` may leave, seen at `now`.
     pub(super) fn opens(&mut self, due: Time, now: Time) -> Time {
         if self.next < due {
             self.renew(now);
@@ -270,7 +270,7 @@ impl Slots {
         due.max(self.next)
     }
 
-    /// A frame of `length` B left at `at`.
+    /// Records that a frame of `length` B left at `at`.
     pub(super) fn used(&mut self, at: Time, length: u32) {
         self.packets_left -= 1;
         self.bytes_left = self.bytes_left.saturating_sub(length.into());
@@ -295,8 +295,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_as_tc_counts_them() {
-        // ATM: 48 B of 53 in each cell.
+    fn counts_cells_like_tc() {
+        // ATM: 48 B of payload per cell of 53 B.
         assert_eq!(Bottleneck::bytes(0, 48, 5, 48), 53);
         assert_eq!(Bottleneck::bytes(0, 48, 5, 49), 106);
         assert_eq!(Bottleneck::bytes(20, 48, 5, 1_500), 32 * 53);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_exact_over_many_frames() {
+    fn rate_is_exact_over_many_frames() {
         let rate = Bottleneck::Rate { rate: BitRate::from_bps(7_000_001), overhead: 0, cell: 0, cell_overhead: 0 };
         let mut serving = Serving::new(Some(&rate));
         let mut last = Time::ZERO;
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_gives_its_opportunities() {
+    fn trace_yields_its_opportunities() {
         let trace = Opportunities { file: "t".into(), times: Arc::new(vec![1, 1, 5]) };
         let mut serving = Serving::new(Some(&Bottleneck::Trace(trace)));
         let mut last = Time::ZERO;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_idle_time_the_next_opportunity_is_taken() {
+    fn takes_the_next_opportunity_after_idle_time() {
         let ms = |tenths: u64| Time::from_ps(tenths * 100_000_000);
         // Opportunities at 1, 2, 9, 10, 11, 18, 19, 20, 27 ms.
         for (ready, passed) in

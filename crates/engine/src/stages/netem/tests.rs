@@ -4,7 +4,7 @@ use measure::{DropReason, Effect};
 use packet::HeapFrame;
 use units::Time;
 
-/// Sends `frames` frames of `bytes` B without FCS, a µs apart, through a SPEC.
+/// Sends `frames` frames of `bytes` B without FCS, 1 µs apart, through a SPEC.
 fn run(spec: &str, frames: u64, bytes: usize) -> Outlet<HeapFrame> {
     let mut stage = Netem::parse_spec(spec).expect(spec).build::<HeapFrame>(Random::stream(1, "test"));
     let mut out = Outlet::default();
@@ -39,7 +39,7 @@ fn dropped(out: &Outlet<HeapFrame>, reason: DropReason) -> usize {
 }
 
 #[test]
-fn every_line_of_the_grammar_reads_back() {
+fn specs_survive_printing_and_parsing() {
     for spec in [
         "limit 1000",
         "limit 64KiB rate 1mbit",
@@ -82,7 +82,7 @@ fn every_line_of_the_grammar_reads_back() {
         "profile 3g-down loss 1%",
     ] {
         let mut netem = Netem::parse_spec(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
-        // What only says how it was written is not printed.
+        // The spelling of the rate is not printed.
         netem.bytes_rate = None;
         let printed = netem.to_string();
         let spec_again = printed.strip_prefix("netem ").unwrap_or_else(|| panic!("{spec} prints as {printed}"));
@@ -91,7 +91,7 @@ fn every_line_of_the_grammar_reads_back() {
 }
 
 #[test]
-fn bad_specs_say_where_what_and_how() {
+fn errors_of_bad_specs_name_position_problem_and_remedy() {
     for (spec, words) in [
         ("", "says nothing"),
         ("delay 100", "character 7"),
@@ -159,10 +159,10 @@ fn bad_specs_say_where_what_and_how() {
 }
 
 #[test]
-fn effect_of_loss_and_of_the_same_seed() {
+fn effect_of_loss_repeats_with_the_seed() {
     let of = |spec| dropped(&run(spec, 50_000, 60), DropReason::Loss);
     let lost = of("loss 20%");
-    // Four deviations of a binomial with n = 50 000, p = 0.2: 358.
+    // Four standard deviations of a binomial with n = 50 000, p = 0.2: 358.
     assert!(lost.abs_diff(10_000) < 358, "{lost}");
     let numbers = |spec: &str| run(spec, 5_000, 60).released.iter().map(number).collect::<Vec<_>>();
     assert_eq!(numbers("loss 20%"), numbers("loss 20%"));
@@ -176,7 +176,7 @@ fn effect_of_loss_and_of_the_same_seed() {
 }
 
 #[test]
-fn effect_of_duplicate_is_a_copy_in_the_books() {
+fn effect_of_duplicate_is_a_counted_copy() {
     let out = run("duplicate 10%", 50_000, 60);
     assert!(out.copies.abs_diff(5_000) < 269, "{}", out.copies);
     assert_eq!(out.released.len() as u64, 50_000 + out.copies);
@@ -186,15 +186,15 @@ fn effect_of_duplicate_is_a_copy_in_the_books() {
     assert_eq!(numbers.len(), 50_000, "a copy is beside its frame");
 }
 
-/// One more and one less are one, as in the kernel: the frame itself, of which no copy is made.
+/// A duplicate that is lost leaves one frame, as in the kernel: the frame itself, without a copy.
 #[test]
-fn effect_of_a_loss_of_what_is_duplicated_is_nothing() {
+fn effect_of_losing_a_duplicated_frame_is_nothing() {
     let out = run("duplicate 100% loss 100%", 1_000, 60);
     assert_eq!((out.released.len(), out.dropped.len(), out.copies), (1_000, 0, 0));
 }
 
 #[test]
-fn effect_of_ecn_is_a_mark_instead_of_a_loss_and_only_where_it_is_asked() {
+fn effect_of_ecn_is_a_mark_instead_of_a_loss() {
     let passed = |spec: &str| {
         let mut bytes = vec![0; 60];
         bytes[12..16].copy_from_slice(&[8, 0, 0x45, 1]);
@@ -204,7 +204,7 @@ fn effect_of_ecn_is_a_mark_instead_of_a_loss_and_only_where_it_is_asked() {
         let item = || Item { frame: HeapFrame::new(bytes.clone()), at: Time::ZERO };
         stage.push(Time::ZERO, &mut (0..1_000).map(|_| item()).collect(), &mut out);
         let marked = out.released.iter().filter(|item| item.frame.bytes()[15] & 3 == 3).count();
-        // A copy of a marked frame has its mark without having been chosen.
+        // A copy of a marked frame has the mark without being selected.
         assert!(marked as u64 >= out.effects.counted(Effect::Marked), "{spec}");
         assert_eq!(marked > 0, out.effects.counted(Effect::Marked) > 0, "{spec}");
         (out.released.len(), marked, dropped(&out, DropReason::Loss))
@@ -220,16 +220,17 @@ fn effect_of_ecn_is_a_mark_instead_of_a_loss_and_only_where_it_is_asked() {
 #[test]
 fn effect_of_reorder_with_a_gap() {
     let out = run("delay 1ms reorder 25% 50% gap 5", 100_000, 60);
-    // The first four after each hastened frame are delayed; then each is hastened by the chain.
+    // The first four frames after each reordered one are delayed; then the chain decides.
     let hastened: Vec<u64> =
         out.released.iter().filter(|item| item.at.as_ps() == number(item) * 1_000_000).map(number).collect();
     assert_eq!(hastened.len() as u64, out.effects.counted(Effect::Hastened));
     assert!(hastened.windows(2).all(|pair| pair[1] - pair[0] >= 5));
-    // P(hit | hit) = 0.625: the very next candidate is 5 frames on.
+    // P(hit | hit) = 0.625: the next candidate is 5 frames later.
     let again = hastened.windows(2).filter(|pair| pair[1] - pair[0] == 5).count() as f64 / hastened.len() as f64;
     assert!((again - 0.625).abs() < 0.02, "{again}");
 
-    // Of a chance of 100 % each fifth frame is left, which overtakes; without a gap nothing is delayed at all.
+    // With a probability of 100 %, each fifth frame is sent at once and overtakes. Without a gap, nothing is delayed at
+    // all.
     let out = run("delay 1ms reorder 100% gap 5", 1_000, 60);
     let early = |item: &&Item<HeapFrame>| item.at.as_ps() == number(item) * 1_000_000;
     assert!(out.released.iter().filter(early).map(number).eq((4..1_000).step_by(5)));
@@ -252,7 +253,7 @@ fn effect_of_rate_at_every_instant() {
 #[test]
 fn effect_of_limits() {
     let held = |spec: &str| run(spec, 500, 1_000).released.len();
-    // While one frame takes 800 µs, 500 come: one leaves at the end of each.
+    // While one frame takes 800 µs, 500 arrive; one leaves at the end of each.
     assert_eq!(held("rate 10mbit limit 10"), 10);
     assert_eq!(held("rate 10mbit limit 9999B"), 9);
     assert_eq!(held("rate 10mbit limit 10ms"), 14, "the 14th comes when 13 take 10.4 ms less 0.4 ms");
@@ -288,7 +289,7 @@ fn effect_of_a_step_in_delay_at_every_instant() {
         run(spec, 10, 60).released.iter().for_each(|item| at[number(item) as usize] = item.at.as_ps() / 1_000_000);
         at
     };
-    // Frames come a µs apart; those that come at 4 µs and later, and at 8 µs and later, have another delay.
+    // Frames arrive 1 µs apart. Those from 4 µs on, and from 8 µs on, have another delay.
     let steps = "delay 5us then 20us at 4us then 1us at 8us";
     assert_eq!(leaves(steps), [5, 6, 7, 8, 24, 25, 26, 27, 9, 10]);
     assert_eq!(leaves(&format!("{steps} keep-order")), [5, 6, 7, 8, 24, 25, 26, 27, 27, 27]);
@@ -302,7 +303,7 @@ fn effect_of_a_step_in_delay_at_every_instant() {
 }
 
 #[test]
-fn effect_of_icmp_is_an_answer_for_each_packet_that_may_not_be_cut() {
+fn effect_of_icmp_is_an_answer_per_unfragmentable_packet() {
     let frame = |dont_fragment: bool| {
         let mut bytes = vec![0; 1_514];
         bytes[..15].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45]);
@@ -357,7 +358,7 @@ fn the_limit_follows_the_rate_and_the_line() {
 }
 
 #[test]
-fn a_queue_that_nobody_waits_for_is_told() {
+fn notes_a_queue_longer_than_timeouts() {
     let notes = |spec: &str| {
         let mut netem = Netem::parse_spec(spec).expect(spec);
         netem.settle(None);

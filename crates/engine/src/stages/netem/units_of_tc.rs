@@ -1,21 +1,21 @@
-//! Values as tc reads them: `0.3%` or `0.3`, `10msec`, `1mbit`, `1mbps` (bytes), `10k` (1024).
+//! Values in tc's syntax: `0.3%` or `0.3`, `10msec`, `1mbit`, `1mbps` (bytes), `10k` (1024).
 
 use units::{BitRate, Share, Span};
 
-/// A value that is not one: what is wrong, and what to write.
+/// An invalid value: the problem and the remedy.
 pub(super) type Wrong = (String, String);
 
 fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong {
     (what.into(), remedy.into())
 }
 
-/// A number in front of a unit, and the unit in small letters.
+/// Splits a word into a number and a lower-case unit.
 fn split(word: &str) -> (&str, String) {
     let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
     (&word[..end], word[end..].to_ascii_lowercase())
 }
 
-/// A time. tc's units only, in large or small letters, and ps.
+/// A time in tc's units, in either case, or ps.
 pub(super) fn time(word: &str) -> Result<Span, Wrong> {
     let (number, unit) = split(word);
     let unit = match unit.as_str() {
@@ -36,7 +36,7 @@ pub(super) fn time(word: &str) -> Result<Span, Wrong> {
     format!("{number}{unit}").parse().map_err(|error: units::ParseError| wrong("is no time", error.to_string()))
 }
 
-/// A share; tc needs no `%`.
+/// A share; as in tc, the `%` is optional.
 pub(super) fn share(word: &str) -> Result<Share, Wrong> {
     let text = word.strip_suffix('%').unwrap_or(word);
     format!("{text}%").parse().map_err(|error: units::ParseError| {
@@ -48,7 +48,7 @@ pub(super) fn share(word: &str) -> Result<Share, Wrong> {
     })
 }
 
-/// A rate; true if it was written in bytes as bits are written elsewhere (`mbps`).
+/// A rate. True if it was written in bytes with a spelling that means bits elsewhere (`mbps`).
 pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
     const HOW: &str = "write 10mbit, 100kbit or 1gbit, or mbps for megabytes a second";
     let (number, unit) = split(word);
@@ -85,7 +85,7 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
     }
 }
 
-/// A decimal number times `scale`, if that is a whole number.
+/// A decimal number × `scale`, if that is a whole number.
 fn decimal(text: &str, scale: u128) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if whole.is_empty() || whole.len() > 18 || fraction.len() > 15 {
@@ -97,7 +97,7 @@ fn decimal(text: &str, scale: u128) -> Option<u64> {
     if scaled.is_multiple_of(units) { u64::try_from(scaled / units).ok() } else { None }
 }
 
-/// A whole number; `k` and `m` are multiples of 1024, as tc's sizes have them.
+/// A whole number; `k` and `m` are multiples of 1024, as in tc's sizes.
 pub(super) fn count(word: &str) -> Result<u64, Wrong> {
     let (number, unit) = split(word);
     let scale: u64 = match unit.as_str() {
@@ -111,7 +111,7 @@ pub(super) fn count(word: &str) -> Result<u64, Wrong> {
     value.ok_or_else(|| wrong("is no whole number", "write 1000 or 10k"))
 }
 
-/// Bytes that may be negative.
+/// A number of bytes that may be negative.
 pub(super) fn signed(word: &str) -> Result<i32, Wrong> {
     let number = word.parse().ok().filter(|n: &i32| (-65_536..=65_536).contains(n));
     number.ok_or_else(|| wrong("is no number of bytes", "write 14 or -14"))
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_as_tc_reads_them() {
+    fn parses_values_like_tc() {
         for (word, ps) in [
             ("10ms", 10_000_000_000),
             ("1.5MSEC", 1_500_000_000),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tc_does_not_read_is_refused() {
+    fn refuses_values_that_tc_refuses() {
         assert!(time("100").is_err_and(|(what, _)| what.contains("6.8")));
         for word in ["10m", "ms", "10 ms", "-1ms"] {
             assert!(time(word).is_err(), "{word}");

@@ -6,13 +6,13 @@ use packet::Frame;
 use std::fmt;
 use units::{ParseError, Span, Time};
 
-/// CoDel (RFC 8289): chooses frames at the head once all have waited longer than `target` for an `interval`, at first
-/// one in an interval and then ever more.
+/// CoDel (RFC 8289): selects frames at the head of the queue once all frames of an `interval` have waited longer than
+/// `target`. It starts with one frame per interval and then increases the rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Codel {
-    /// A wait that is good enough.
+    /// The acceptable wait.
     pub target: Span,
-    /// About the longest round trip.
+    /// About the longest round-trip time.
     pub interval: Span,
 }
 
@@ -23,7 +23,7 @@ impl Default for Codel {
 }
 
 impl Codel {
-    /// Reads `word` and its value, if it is one of CoDel's.
+    /// Parses `word` and its value, if it is a word of CoDel.
     pub(super) fn reads(&mut self, word: &str, cursor: &mut Cursor<'_>) -> Result<bool, ParseError> {
         let value = match word {
             "target" => &mut self.target,
@@ -58,24 +58,25 @@ impl fmt::Display for Codel {
     }
 }
 
-/// The state of RFC 8289, section 5, by its names.
+/// The state of RFC 8289, section 5, with its names.
 pub(super) struct Control {
     target: Span,
     interval: Span,
-    /// The longest frame, of an Ethernet at least: as long as no more than one is left, the wait is the link's own.
+    /// The longest frame, at least a full Ethernet frame. Up to this backlog, the wait is that of the link itself.
     max_packet: u32,
     first_above: Option<Time>,
     dropping: bool,
     drop_next: Time,
     count: u32,
     last_count: u32,
-    /// The frame before was chosen: the next choice is put off, if that one is marked or the wait is still too long.
+    /// The previous frame was selected. The next selection is postponed if that frame is marked or the wait is still
+    /// too long.
     chose: bool,
 }
 
-/// The longest frame of an Ethernet, without FCS.
+/// The longest Ethernet frame, without FCS.
 const ETHERNET: u32 = 1_514;
-/// Of dropping that ended no longer ago than so many intervals the rate is taken up again.
+/// Dropping resumes at its previous rate if it ended less than this many intervals ago.
 const RECENT: u64 = 16;
 
 impl Control {
@@ -93,7 +94,7 @@ impl Control {
         }
     }
 
-    /// Whether all frames for an interval have waited too long.
+    /// Whether all frames of an interval have waited too long.
     fn is_above(&mut self, now: Time, waited: Span, left: u64) -> bool {
         if waited < self.target || left <= u64::from(self.max_packet) {
             self.first_above = None;
@@ -102,19 +103,19 @@ impl Control {
         now >= *self.first_above.get_or_insert(now + self.interval)
     }
 
-    /// Whether dropping that begins at `now` would take up the rate of the last one.
+    /// Whether dropping that starts at `now` would resume the previous rate.
     pub(super) fn resumes(&self, now: Time) -> bool {
         self.count.saturating_sub(self.last_count) > 1 && now.since(self.drop_next) < self.interval * RECENT
     }
 
-    /// The next choice is due some time after the last one.
+    /// Postpones the next selection.
     fn put_off(&mut self) {
         if std::mem::take(&mut self.chose) {
             self.drop_next = self.after(self.drop_next);
         }
     }
 
-    /// Ever sooner, so that TCP, whose rate falls with the root of its losses, slows down evenly.
+    /// The intervals shrink so that TCP slows down linearly: its rate falls with the square root of its losses.
     fn after(&self, time: Time) -> Time {
         time + Span::from_ps((self.interval.as_ps() as f64 / f64::from(self.count).sqrt()).round() as u64)
     }
@@ -126,7 +127,7 @@ impl Manager for Control {
     }
 
     fn empties(&mut self) {
-        // Those that went last may have made room for others, of which `goes` does not hear.
+        // The last frames may have been dropped to make room, which `goes` does not see.
         self.first_above = None;
         self.dropping = false;
     }

@@ -10,13 +10,13 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use units::{ParseError, Time};
 
-/// `FQ-CoDel` (RFC 8290): a queue with CoDel for each flow, which take turns; a flow that has just begun goes first. A flow is
-/// what [`flow_hash`] tells apart: addresses and ports.
+/// `FQ-CoDel` (RFC 8290): one CoDel queue per flow, served in turn, with new flows first. [`flow_hash`] identifies
+/// flows by addresses and ports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FqCodel {
-    /// Of each flow.
+    /// CoDel of each flow.
     pub codel: Codel,
-    /// Bytes without FCS that a flow may send in a turn.
+    /// Bytes without FCS that a flow may send per turn.
     pub quantum: u64,
 }
 
@@ -60,23 +60,23 @@ impl fmt::Display for FqCodel {
     }
 }
 
-/// So few flows that ended are not worth a look.
+/// Ended flows are purged only beyond this number.
 const CROWD: usize = 1_024;
-/// Frames that go at once at most to make room, as in the RFC and in Linux.
+/// Limit on frames dropped at once to make room, as in the RFC and in Linux.
 const BATCH: usize = 64;
 
 /// The state of RFC 8290, section 4.
 struct Fair<F> {
     config: FqCodel,
-    /// By the hash of their addresses and ports.
+    /// Flows by the hash of addresses and ports.
     flows: HashMap<u32, Flow<F>>,
-    /// The bytes of each that has any.
+    /// Backlog in bytes of each flow that has one.
     lengths: BTreeSet<(u64, u32)>,
-    /// What flows that ended of late take up again when they return.
+    /// CoDel states of recently ended flows, restored when they return.
     ended: HashMap<u32, Control>,
-    /// From so many on, those of them that no longer matter are let go.
+    /// Number of ended flows at which irrelevant ones are purged.
     crowd: usize,
-    /// Those that just began, and the others, in the order of their turns.
+    /// New flows and old flows, each in order of their turns.
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     all: Backlog,
@@ -84,12 +84,12 @@ struct Fair<F> {
 
 struct Flow<F> {
     queue: Fifo<F, Control>,
-    /// Bytes that it may still send in this turn; below zero of the next.
+    /// Bytes that it may still send in this turn; negative if it used part of the next turn.
     credit: i64,
 }
 
 impl<F: Frame + Send> Fair<F> {
-    /// What one flow has, before and after what `change` does to it, is what all have.
+    /// Applies `change` to one flow and updates the totals.
     fn of<T>(&mut self, id: u32, change: impl FnOnce(&mut Flow<F>) -> T) -> Option<T> {
         let flow = self.flows.get_mut(&id)?;
         let before = flow.queue.backlog();
@@ -106,7 +106,7 @@ impl<F: Frame + Send> Fair<F> {
         Some(done)
     }
 
-    /// Whose turn it is, and whether it has just begun.
+    /// The flow whose turn it is, and whether it is new.
     fn first(&mut self) -> Option<(u32, bool)> {
         loop {
             let begins = !self.new.is_empty();
@@ -117,7 +117,7 @@ impl<F: Frame + Send> Fair<F> {
         }
     }
 
-    /// The first one goes behind the old ones.
+    /// Moves the first flow to the end of the old flows.
     fn rests(&mut self, begins: bool) {
         let first = if begins { self.new.pop_front() } else { self.old.pop_front() };
         self.old.extend(first);
@@ -131,7 +131,7 @@ impl<F: Frame + Send> Fair<F> {
         });
     }
 
-    /// A flow has no frames any more. Its queue is gone, but not what CoDel has learned of it.
+    /// Removes a flow without frames, but keeps its CoDel state if that still matters.
     fn ends(&mut self, id: u32, now: Time) {
         let Some(Flow { queue, .. }) = self.flows.remove(&id) else { return };
         if queue.manager.resumes(now) {
@@ -166,7 +166,7 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
                 return Some(next);
             }
             if begins {
-                // Behind the others once: it would come first again and again else.
+                // Moves it behind the old flows once; otherwise it would always come first.
                 self.rests(begins);
             } else {
                 self.old.pop_front();
@@ -176,12 +176,13 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
         None
     }
 
-    /// Of the flow that has most, the frame that comes included, half of the frames go, from the head: section 4.1.
+    /// Drops half the frames of the flow with the largest backlog, counting the arriving frame, from its head (section
+    /// 4.1).
     fn makes_room(&mut self, comes: &F, bytes: u32, hits: &mut Hits<'_, F>) -> bool {
         let own = flow_hash(comes.bytes());
         let with_it = u64::from(bytes) + self.flows.get(&own).map_or(0, |flow| flow.queue.bytes);
         let most = self.lengths.last().map_or(own, |longest| (*longest).max((with_it, own)).1);
-        // The frame that comes would be in its queue by now: the flow has begun even if that is all it had.
+        // The arriving frame would be in its queue now, so its flow has started, even without another frame.
         self.begins(most);
         let drop_half = |flow: &mut Flow<F>| {
             let frames = flow.queue.frames.len() + usize::from(own == most);

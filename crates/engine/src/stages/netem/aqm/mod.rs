@@ -1,6 +1,6 @@
 //! Queues before a rate that drop or mark frames before they are full: active queue management (RFC 7567).
 //!
-//! Each is one file, with its words, its defaults and its source, and one line in the list below.
+//! Each is one file with its keywords, defaults and source, and one line in the list below.
 
 mod line;
 
@@ -17,23 +17,23 @@ use std::collections::VecDeque;
 use std::fmt;
 use units::{ParseError, Span, Time};
 
-/// From the list of queues: modules, the enum of them, and its grammar.
+/// Expands the list of queues to modules, their enum and its grammar.
 macro_rules! queues {
     ($($module:ident :: $config:ident,)*) => {
         $(mod $module;)*
         $(pub(in crate::stages) use $module::$config;)*
 
-        /// Which queue is before the rate.
+        /// The queue before the rate.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Aqm {
             $(#[expect(missing_docs, reason = "each documents itself")] $config($config),)*
         }
 
         impl Aqm {
-            /// What each is called.
+            /// The names.
             pub const NAMES: &'static [&'static str] = &[$($config::NAME),*];
 
-            /// Reads the name of a queue and its words.
+            /// Parses the name of a queue and its words.
             pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
                 type Read = fn(&mut Cursor<'_>) -> Result<Aqm, ParseError>;
                 let named = |word: &str| -> Result<Read, Wrong> {
@@ -75,10 +75,10 @@ queues! {
     step::Step,
 }
 
-/// How a queue is written and made. Implemented by each one's configuration.
+/// Grammar and construction of a queue. Each configuration implements it.
 trait Configuration: Sized + fmt::Display {
     const NAME: &'static str;
-    /// Reads what follows the name.
+    /// Parses what follows the name.
     fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError>;
     fn build<F: Frame + Send + 'static>(&self, rate: &Bottleneck, random: Random) -> Box<dyn Queue<F>>;
 }
@@ -86,38 +86,38 @@ trait Configuration: Sized + fmt::Display {
 /// A frame in the queue.
 struct Waiting<F> {
     frame: F,
-    /// What is decided about it so far.
+    /// The decisions so far.
     decision: Decision,
-    /// When it came to the stage.
+    /// When it arrived at the stage.
     came: Time,
-    /// Since when it waits for the rate.
+    /// When it started to wait for the rate.
     since: Time,
-    /// Its bytes without FCS.
+    /// Length in bytes without FCS.
     bytes: u32,
 }
 
-/// Frames that wait for the rate.
+/// Frames waiting for the rate.
 trait Queue<F>: Send {
-    /// A frame comes.
+    /// Takes an arriving frame.
     fn push(&mut self, now: Time, frame: Waiting<F>, hits: &mut Hits<'_, F>);
-    /// The link is free: gives the frame that goes on it.
+    /// The link is free: returns the next frame for it.
     fn pop(&mut self, now: Time, hits: &mut Hits<'_, F>) -> Option<Waiting<F>>;
-    /// What waits.
+    /// The frames and bytes that wait.
     fn backlog(&self) -> Backlog;
-    /// The queue is full. Drops frames instead of the one that comes; tells whether it had any that it would.
+    /// The queue is full: drops frames instead of the arriving one. False if it has none to drop.
     fn makes_room(&mut self, _comes: &F, _bytes: u32, _hits: &mut Hits<'_, F>) -> bool {
         false
     }
 }
 
-/// Ends the ways of frames, or marks them.
+/// Drops or marks frames.
 struct Hits<'a, F> {
     out: &'a mut Outlet<F>,
     ecn: bool,
 }
 
 impl<F: Frame> Hits<'_, F> {
-    /// Carries out what is decided about a frame, and gives it back if it is still there.
+    /// Carries out a verdict, and returns the frame unless it was dropped.
     fn carry_out(&mut self, verdict: Verdict, mut waiting: Waiting<F>) -> Option<Waiting<F>> {
         if verdict == Verdict::Stays {
             return Some(waiting);
@@ -138,20 +138,20 @@ impl<F: Frame> Hits<'_, F> {
     }
 }
 
-/// What waits.
+/// Frames and bytes in a queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backlog {
     frames: u64,
     bytes: u64,
 }
 
-/// What becomes of a frame.
+/// Verdict on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Stays,
-    /// It is dropped, or marked where that is asked and it can be.
+    /// Dropped, or marked if asked and possible.
     Chosen,
-    /// It is dropped in any case: marks alone are too little.
+    /// Always dropped, because marks would not suffice.
     Dropped,
 }
 
@@ -161,23 +161,23 @@ impl Verdict {
     }
 }
 
-/// Chooses frames of one queue.
+/// Selects frames of one queue.
 trait Manager: Send {
-    /// What to do to a frame that finds `backlog` waiting.
+    /// Verdict on an arriving frame that finds `backlog`.
     fn comes(&mut self, _now: Time, _backlog: Backlog) -> Verdict {
         Verdict::Stays
     }
-    /// The frame that was chosen as it went is marked, and not dropped.
+    /// The frame selected at departure was marked, not dropped.
     fn marked(&mut self) {}
-    /// The link is free, and no frame is left for it.
+    /// The link is free and the queue is empty.
     fn empties(&mut self) {}
-    /// What to do to a frame of so many bytes that has `waited` and may go, and leaves `backlog` behind.
+    /// Verdict on a departing frame of `bytes` bytes that has `waited`, and leaves `backlog` behind.
     fn goes(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> Verdict {
         Verdict::Stays
     }
 }
 
-/// Frames that go in the order in which they came, but for those that `manager` chooses.
+/// Frames in order of arrival, except for those that `manager` selects.
 struct Fifo<F, M> {
     frames: VecDeque<Waiting<F>>,
     bytes: u64,

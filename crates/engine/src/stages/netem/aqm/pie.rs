@@ -6,12 +6,13 @@ use packet::Frame;
 use std::fmt;
 use units::{ParseError, Span, Time};
 
-/// PIE (RFC 8033): chooses arriving frames with a probability that a controller moves so that frames wait for `target`.
+/// PIE (RFC 8033): selects arriving frames with a probability that a controller adjusts so that frames wait for
+/// `target`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pie {
-    /// The wait that it aims at.
+    /// The target wait.
     pub target: Span,
-    /// How often the probability is moved.
+    /// Interval between updates of the probability.
     pub tupdate: Span,
 }
 
@@ -55,32 +56,32 @@ impl fmt::Display for Pie {
     }
 }
 
-/// More often than this, it would do nothing else while a slow link has a frame.
+/// The shortest allowed `tupdate`: shorter ones would dominate the work while a slow link sends a frame.
 const OFTEN: Span = Span::from_us(100);
-/// After a pause none is chosen for so long.
+/// After a pause, no frame is selected for this long.
 const MAX_BURST: Span = Span::from_ms(150);
-/// In a queue of less than two of these none is chosen.
+/// No frame is selected while the queue holds less than two of these, in bytes.
 const MEAN_PACKET: u64 = 1_024;
-/// Up to this probability frames are marked rather than dropped, section 5.1.
+/// Up to this probability, frames are marked rather than dropped (section 5.1).
 const MARKS: f64 = 0.1;
-/// Weights of the controller, in 1/s: of the wait beyond the target, and of how much the wait has grown.
+/// Gains of the controller in 1/s: for the wait beyond the target, and for the growth of the wait.
 const ALPHA: f64 = 0.125;
 const BETA: f64 = 1.25;
-/// A small probability is moved in small steps: below the first of each, by so much less.
+/// A small probability changes in small steps: below the first number, the change is divided by the second.
 const STEPS: [(f64, f64); 6] =
     [(0.000_001, 2_048.0), (0.000_01, 512.0), (0.000_1, 128.0), (0.001, 32.0), (0.01, 8.0), (0.1, 2.0)];
 
-/// The state of RFC 8033, appendix A; the wait is measured by the time that the last frame to go had waited.
+/// The state of RFC 8033, appendix A. The wait is that of the last departed frame.
 struct Controller {
     config: Pie,
-    /// When the probability is moved next.
+    /// Time of the next update.
     updates: Time,
     probability: f64,
     accumulated: f64,
     delay: Span,
-    /// At the last update.
+    /// The wait at the last update.
     delay_before: Span,
-    /// Allowance.
+    /// Remaining burst allowance.
     burst: Span,
     random: Random,
 }
@@ -98,7 +99,7 @@ impl Controller {
             self.update();
             self.updates += self.config.tupdate;
             if self.is_idle() {
-                // Nothing changes any more.
+                // Nothing changes any more, so skips the remaining updates.
                 let rest = now.since(self.updates).as_ps() / self.config.tupdate.as_ps();
                 self.updates += self.config.tupdate * rest;
             }
@@ -136,7 +137,7 @@ impl Manager for Controller {
         if self.burst > Span::ZERO || short || backlog.bytes <= 2 * MEAN_PACKET {
             return Verdict::Stays;
         }
-        // Neither two at once nor none for long, RFC 8033, section 5.4.
+        // Avoids both adjacent selections and long gaps (RFC 8033, section 5.4).
         self.accumulated = if self.probability <= 0.0 { 0.0 } else { self.accumulated + self.probability };
         let chosen =
             self.accumulated >= 0.85 && (self.accumulated >= 8.5 || happens(&mut self.random, self.probability));

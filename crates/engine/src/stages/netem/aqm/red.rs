@@ -7,17 +7,17 @@ use packet::Frame;
 use std::fmt;
 use units::{PS_PER_S, ParseError, Share, Time};
 
-/// RED (Floyd and Jacobson 1993): chooses arriving frames with a probability that grows with the mean length of the queue,
-/// and drops all above `max` (with marks, too: RFC 3168, section 7).
+/// RED (Floyd and Jacobson 1993): selects arriving frames with a probability that grows with the mean queue length, and
+/// drops all frames above `max`, even with marking (RFC 3168, section 7).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Red {
-    /// Up to this mean, in bytes without FCS, none is chosen.
+    /// Below this mean, in bytes without FCS, no frame is selected.
     pub min: u64,
-    /// From this mean on all are.
+    /// From this mean on, all frames are selected.
     pub max: u64,
     /// The probability just below `max`.
     pub probability: Share,
-    /// What each frame's look at the queue counts for in the mean.
+    /// Weight of each new sample in the mean.
     pub weight: Share,
 }
 
@@ -81,19 +81,19 @@ impl fmt::Display for Red {
     }
 }
 
-/// Bytes of a typical frame: while the link is idle the mean falls as if such frames found nobody waiting.
+/// Length of a typical frame in bytes. While the link is idle, the mean falls as if such frames found the queue empty.
 const TYPICAL: u64 = 1_000;
 
 /// The state of section 4 of the paper.
 pub(super) struct Early {
     config: Red,
-    /// Of the queue, in bytes.
+    /// Mean queue length in bytes.
     mean: f64,
-    /// Frames since the last that was chosen; `None` below `min`.
+    /// Frames since the last selection; `None` below `min`.
     since_last: Option<u64>,
-    /// Since when nobody waits, or until when the mean has fallen for it.
+    /// When the queue became empty, or until when the mean was decayed for it.
     idle: Time,
-    /// How long a typical frame is on the link.
+    /// Transmission time of a typical frame.
     typical_ps: f64,
     random: Random,
 }
@@ -118,7 +118,7 @@ impl Manager for Early {
         }
         let since = self.since_last.map_or(0, |since| since + 1);
         let share = self.config.probability.as_f64() * (self.mean - min) / (max - min);
-        // Spread evenly instead of by chance alone: the next choice comes after 1 to 1 ÷ share frames.
+        // Spreads selections evenly instead of at random: the next one comes after 1 to 1 ÷ share frames.
         let left = 1.0 - since as f64 * share;
         let chosen = left <= share || happens(&mut self.random, share / left);
         self.since_last = Some(if chosen { 0 } else { since });

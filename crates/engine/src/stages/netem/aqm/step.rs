@@ -6,11 +6,11 @@ use packet::Frame;
 use std::fmt;
 use units::{ParseError, Span, Time};
 
-/// Chooses each frame that finds more than so much in the queue, or has waited for longer: the marking of DCTCP (RFC 8257,
+/// Selects each frame that finds more than a limit in the queue, or has waited longer: the marking of DCTCP (RFC 8257,
 /// section 3.1) and of a shallow queue for L4S (RFC 9332).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// More than this.
+    /// The limit.
     pub above: QueueLimit,
 }
 

@@ -1,4 +1,4 @@
-//! Effects of queues on a link, in time without a clock.
+//! Effects of queues before a link, in virtual time.
 
 use super::super::Netem;
 use super::codel::{Codel, Control};
@@ -10,7 +10,7 @@ use measure::{DropReason, Effect};
 use packet::{Frame, HeapFrame};
 use units::{Span, Time};
 
-/// A frame of `bytes` without FCS: UDP over IPv4 from a port, able to carry the mark.
+/// A UDP/IPv4 frame of `bytes` without FCS from a port, able to carry the ECN mark.
 fn frame(port: u16, bytes: usize) -> HeapFrame {
     let mut frame = vec![0; bytes];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -26,7 +26,7 @@ fn port(frame: &HeapFrame) -> u16 {
     u16::from_be_bytes([frame.bytes()[34], frame.bytes()[35]])
 }
 
-/// Sends frames, each at its time, through a SPEC; those that left with their waits, in ms.
+/// Sends frames at their times through a SPEC. Returns the outlet and the waits in ms of the frames that left.
 fn run(spec: &str, frames: impl IntoIterator<Item = (Time, HeapFrame)>) -> (Outlet<HeapFrame>, Vec<f64>) {
     run_netem(&Netem::parse_spec(spec).expect(spec), frames)
 }
@@ -54,7 +54,7 @@ fn run_netem(spec: &Netem, frames: impl IntoIterator<Item = (Time, HeapFrame)>) 
     (out, waits)
 }
 
-/// Frames of 1 500 B every `gap`, for `s` seconds.
+/// Frames of 1 500 B every `gap` for `s` seconds.
 fn every(gap: Span, s: u64) -> impl Iterator<Item = (Time, HeapFrame)> {
     (0..s * 1_000_000_000_000 / gap.as_ps()).map(move |n| (Time::ZERO + gap * n, frame(1, 1_500)))
 }
@@ -69,11 +69,11 @@ fn early(out: &Outlet<HeapFrame>) -> usize {
     out.dropped.iter().filter(|(_, reason)| *reason == DropReason::Early).count()
 }
 
-/// At 12 Mbit/s a frame of 1 500 B takes 1 ms.
+/// At 12 Mbit/s, a frame of 1 500 B takes 1 ms.
 const MS: fn(u64) -> Span = Span::from_ms;
 
 #[test]
-fn every_queue_reads_back() {
+fn queues_survive_printing_and_parsing() {
     for (spec, name) in [
         ("queue codel", "codel target 5ms interval 100ms"),
         ("queue codel interval 20ms target 1ms", "codel target 1ms interval 20ms"),
@@ -91,7 +91,7 @@ fn every_queue_reads_back() {
 }
 
 #[test]
-fn what_does_not_go_with_a_queue_is_refused() {
+fn refuses_settings_incompatible_with_a_queue() {
     for (spec, why) in [
         ("queue codel", "add rate"),
         ("rate 10mbit queue codl", "perhaps codel"),
@@ -116,8 +116,8 @@ fn what_does_not_go_with_a_queue_is_refused() {
 }
 
 #[test]
-fn a_queue_that_chooses_nobody_is_one_that_drops_at_its_tail() {
-    // In bursts, of any size, with a jitter: the same departures to the ps.
+fn queue_without_selections_equals_tail_drop() {
+    // In bursts, of any size, with jitter: the departures are equal to the ps.
     let mut random = Random::stream(3, "sizes");
     let frames: Vec<_> = (0..3_000_u64)
         .map(|n| (Time::ZERO + MS(1) * (n / 7 * 3), frame(1, 60 + random.below(1_440) as usize)))
@@ -136,19 +136,20 @@ fn a_queue_that_chooses_nobody_is_one_that_drops_at_its_tail() {
 }
 
 #[test]
-fn codel_chooses_when_rfc_8289_says() {
-    // 2 ms of frames in each ms: the queue grows by 1 ms in each. Frame n comes at n/2 ms and would go at n ms.
+fn codel_drops_at_the_times_of_rfc_8289() {
+    // 2 ms of frames arrive per ms, so the queue grows by 1 ms per ms. Frame n arrives at n/2 ms and would depart at n
+    // ms.
     let (out, _) = run("rate 12mbit queue codel limit 100000", every(Span::from_us(500), 1));
     let mut dropped: Vec<u32> = out.dropped.iter().map(|(frame, _)| frame.tag()).collect();
     dropped.sort_unstable();
-    // At 10 ms frame 10 has waited for 5 ms. 100 ms later the first one is dropped, and the next 100 ms after it, then
-    // 100 ÷ √2 and 100 ÷ √3 ms later. One that is dropped takes no time of the link.
+    // At 10 ms, frame 10 has waited for 5 ms. The first drop is 100 ms later, the next 100 ms after that, then 100 ÷ √2
+    // and 100 ÷ √3 ms later. A dropped frame takes no time on the link.
     assert_eq!(dropped[..4], [110, 211, 283, 342], "{:?}", &dropped[..8]);
 }
 
 #[test]
-fn codel_bounds_the_wait_that_a_tail_does_not() {
-    // A sender that sends 5 % more than the link takes; TCP would slow down.
+fn codel_bounds_the_wait_unlike_tail_drop() {
+    // A sender at 5 % above the link rate; TCP would slow down.
     let load = || every(Span::from_us(952), 60);
     let (tail, waits) = run("rate 12mbit limit 1000", load());
     assert!(early(&tail) == 0 && median(&waits[30_000..]) > 900.0, "{}", median(&waits[30_000..]));
@@ -158,34 +159,34 @@ fn codel_bounds_the_wait_that_a_tail_does_not() {
 }
 
 #[test]
-fn pie_holds_the_wait_near_its_target() {
+fn pie_keeps_the_wait_near_its_target() {
     for (target, over) in [(15.0, 952), (40.0, 833)] {
         let (out, waits) =
             run(&format!("rate 12mbit limit 1000 queue pie target {target}ms"), every(Span::from_us(over), 120));
         let late = &waits[waits.len() / 2..];
         let mean = late.iter().sum::<f64>() / late.len() as f64;
-        // A frame is a ms on the link itself.
+        // A frame spends 1 ms on the link itself.
         assert!((mean - 1.0 - target).abs() < 0.2 * target, "{mean} ms for {target}");
         let share = early(&out) as f64 / (waits.len() + out.dropped.len()) as f64;
         assert!((share - (1.0 - over as f64 / 1_000.0)).abs() < 0.02, "{share} dropped");
     }
-    // For the first 150 ms none is chosen.
+    // No frame is selected in the first 150 ms.
     let (out, _) = run("rate 12mbit limit 10000 queue pie", every(Span::from_us(100), 1));
     let first = out.dropped.iter().map(|(frame, _)| frame.tag()).min().expect("some are dropped");
     assert!(first > 1_500, "frame {first} came at {} ms", first / 10);
 }
 
 #[test]
-fn red_chooses_by_the_mean_length() {
-    // The queue stays where it was filled to: 40 frames of 1 500 B = 60 000 B, half of the way from min to max.
+fn red_selects_by_the_mean_length() {
+    // The queue stays at its initial 40 frames of 1 500 B = 60 000 B, half way from min to max.
     let full = (0..40).map(|_| (Time::ZERO, frame(1, 1_500)));
     let steady = every(MS(1), 200).map(|(at, frame)| (at + Span::from_us(1), frame));
     let spec = "rate 12mbit limit 10000 queue red min 30kB max 90kB probability 10% weight 1%";
     let (out, waits) = run(spec, full.chain(steady));
-    // 5 % there; what is dropped makes the queue shorter, so that it ends where none is: 20 wait and one is on the link.
+    // 5 % at that length. Drops shorten the queue until none occur: 20 frames wait and one is on the link.
     let last = &waits[waits.len() - 1_000..];
     assert!(early(&out) >= 15 && median(last) < 22.5, "{} dropped, {} ms", early(&out), median(last));
-    // Above max all are, whoever may carry the mark or not.
+    // Above max all frames are dropped, whether they can carry the mark or not.
     let (out, waits) =
         run("rate 12mbit limit 10000 queue red min 15kB max 30kB weight 10%", every(Span::from_us(500), 10));
     let most = waits.iter().copied().fold(0.0, f64::max);
@@ -194,8 +195,8 @@ fn red_chooses_by_the_mean_length() {
 }
 
 #[test]
-fn marks_alone_are_too_little_where_the_load_is_too_much() {
-    // Twice as much as the link takes, from a sender that does not listen.
+fn drops_despite_marking_under_overload() {
+    // Twice the link rate, from a sender that ignores marks.
     for (queue, marked) in [("red min 15kB max 60kB probability 10%", 30..3_000), ("pie", 1..100)] {
         let (out, _) = run(&format!("rate 12mbit limit 200 queue {queue} ecn"), every(Span::from_us(500), 10));
         assert!(early(&out) > 4_000, "{queue}: {} dropped", early(&out));
@@ -210,9 +211,9 @@ fn marks_alone_are_too_little_where_the_load_is_too_much() {
 }
 
 #[test]
-fn red_spreads_its_choices() {
-    // A mean that stays: 60 000 B, a share of 5 %. Evenly spread over 1 to 19 frames between two (mean 10), where chance alone
-    // would have gaps beyond 40 in each eighth.
+fn red_spreads_its_selections() {
+    // A constant mean of 60 000 B: a share of 5 %. Gaps are spread evenly over 1 to 19 frames (mean 10); pure chance
+    // would give one in eight gaps above 40.
     let mut red =
         match Netem::parse_spec("rate 12mbit queue red min 30kB max 90kB probability 10%").expect("a SPEC").aqm {
             Some(super::Aqm::Red(red)) => red.early(12e6, Random::stream(1, "test")),
@@ -227,15 +228,16 @@ fn red_spreads_its_choices() {
 }
 
 #[test]
-fn a_step_marks_what_finds_more_than_so_much() {
-    // Twenty at once: one goes, and 19 wait.
+fn step_marks_frames_that_find_more_than_the_limit() {
+    // Twenty frames at once: one is sent and 19 wait.
     let burst = || (0..20).map(|_| (Time::ZERO, frame(1, 1_500)));
     let marked = |out: &Outlet<HeapFrame>| -> Vec<u32> {
         let ce = out.released.iter().filter(|item| item.frame.bytes()[15] & 3 == 3);
         ce.map(|item| item.frame.tag()).collect()
     };
     let from = |first: u32| (first..20).collect::<Vec<_>>();
-    // The frame that finds six waiting is the eighth; 1 500 B × 5 are no more than 7 500 B; at 5 ms the sixth has waited.
+    // The frame that finds six waiting is the eighth; 1 500 B × 5 does not exceed 7 500 B; at 5 ms the sixth frame has
+    // waited.
     for (above, first) in [("5", 7), ("7500B", 7), ("5ms", 6)] {
         let (out, _) = run(&format!("rate 12mbit queue step above {above} ecn"), burst());
         assert_eq!((marked(&out), early(&out)), (from(first), 0), "above {above}");
@@ -246,7 +248,7 @@ fn a_step_marks_what_finds_more_than_so_much() {
 }
 
 #[test]
-fn flows_take_turns_and_who_begins_goes_first() {
+fn flows_take_turns_and_new_flows_go_first() {
     // One flow fills the queue; another sends a frame of 100 B every 10 ms.
     let bulk = every(Span::from_us(500), 10);
     let sparse = (0..1_000).map(|n| (Time::ZERO + MS(10) * n + Span::from_us(3), frame(2, 100)));
@@ -257,12 +259,13 @@ fn flows_take_turns_and_who_begins_goes_first() {
         let waits = out.released.iter().zip(waits).filter(|(item, _)| port(&item.frame) == of).map(|(_, wait)| wait);
         waits.collect::<Vec<_>>()
     };
-    // Behind one frame of the other at most, and its own 67 us; the first behind two, since both begin.
+    // Behind at most one frame of the other flow, plus its own 67 µs; the first frame waits behind two, since both
+    // flows are new.
     let sparse = waits_of("rate 12mbit limit 500 queue fq_codel", 2);
     assert!(sparse.len() == 1_000 && sparse[1..].iter().all(|wait| *wait < 1.07), "{sparse:?}");
     assert!(waits_of("rate 12mbit limit 500", 2).len() < 100, "a tail that is full has no room for it");
 
-    // Three that send as much as they can have the same share, whatever their frames' lengths.
+    // Three greedy flows get equal shares, for any frame lengths.
     let greedy = (0..30_000_u64).flat_map(|n| {
         let at = Time::ZERO + Span::from_us(300) * n;
         [(at, frame(1, 1_500)), (at, frame(2, 300)), (at, frame(2, 300)), (at, frame(3, 700))]
@@ -271,15 +274,16 @@ fn flows_take_turns_and_who_begins_goes_first() {
     let mut bytes = [0_u64; 3];
     out.released.iter().for_each(|item| bytes[usize::from(port(&item.frame)) - 1] += item.frame.bytes().len() as u64);
     let total: u64 = bytes.iter().sum();
-    // The second sends 16 Mbit/s, the third 18.7, the first 40: each may have 4.
+    // The second flow sends 16 Mbit/s, the third 18.7, the first 40; each may have 4.
     assert!(bytes.iter().all(|bytes| (*bytes as f64 / total as f64 - 1.0 / 3.0).abs() < 0.01), "{bytes:?}");
     let full = out.dropped.iter().filter(|(_, reason)| *reason == DropReason::Queue).count();
     assert!(full > 0, "what is beyond the limit is dropped at the head of who has most");
 }
 
 #[test]
-fn red_lets_traffic_begin_again_after_a_pause() {
-    // The mean is far above max when the link falls idle. The first that comes finds it so and is dropped; it still falls.
+fn red_recovers_after_a_pause() {
+    // The mean is far above max when the link falls idle. The first frame after the pause finds it so and is dropped;
+    // then it falls.
     let full = (0..400).map(|_| (Time::ZERO, frame(1, 1_500)));
     let later = (0..20).map(|n| (Time::ZERO + MS(430) + MS(2_000) * n, frame(1, 1_500)));
     let (out, _) = run("rate 12mbit limit 10000 queue red min 15kB max 30kB weight 0.1%", full.chain(later));
@@ -288,8 +292,8 @@ fn red_lets_traffic_begin_again_after_a_pause() {
 }
 
 #[test]
-fn pie_drops_what_does_not_heed_marks() {
-    // Twice the rate, and none slows down: beyond a probability of 10 % frames are dropped that could be marked.
+fn pie_drops_flows_that_ignore_marks() {
+    // Twice the rate, and no sender slows down: above a probability of 10 %, frames are dropped that could be marked.
     let (out, waits) = run("rate 12mbit limit 10000 queue pie ecn", every(Span::from_us(500), 60));
     let marked = out.effects.counted(Effect::Marked);
     assert!(marked > 0 && early(&out) > 40_000, "{marked} marked, {} dropped", early(&out));
@@ -297,9 +301,9 @@ fn pie_drops_what_does_not_heed_marks() {
 }
 
 #[test]
-fn a_flow_that_returns_is_dropped_at_the_rate_that_it_left_with() {
-    // Twice the link's rate for 2 s, a pause in which all goes, and again: with the pause short CoDel goes on as it did, as
-    // one queue of all does, with a long one it begins anew.
+fn returning_flow_resumes_its_drop_rate() {
+    // Twice the link rate for 2 s, a pause that drains the queue, and again. After a short pause CoDel continues its
+    // drop rate, as a single shared queue does; after a long one it restarts.
     let twice = |pause: u64| {
         let from = MS(2_000 + pause);
         every(Span::from_us(500), 2).chain(every(Span::from_us(500), 1).map(move |(at, frame)| (at + from, frame)))
@@ -317,21 +321,23 @@ fn a_flow_that_returns_is_dropped_at_the_rate_that_it_left_with() {
 }
 
 #[test]
-fn who_has_most_with_the_frame_that_comes_makes_room() {
-    // One on the link; then 100 B + 900 B of one flow against 950 B of another: the first of the former is dropped.
+fn longest_flow_with_the_arriving_frame_makes_room() {
+    // One frame on the link; then 100 B + 900 B of one flow against 950 B of another: the first frame of the former is
+    // dropped.
     let frames = [(9, 60), (1, 100), (2, 950), (1, 900)].map(|(port, bytes)| (Time::ZERO, frame(port, bytes)));
     let (out, _) = run("rate 12mbit limit 3 queue fq_codel", frames);
     let dropped: Vec<u32> = out.dropped.iter().map(|(frame, _)| frame.tag()).collect();
     assert_eq!(dropped, [1]);
-    // A flow of one frame, which is longer than what any other has: it is that frame.
+    // The arriving frame alone is longer than the backlog of any other flow: it is dropped.
     let frames = [(9, 60), (1, 100), (2, 950), (3, 1_500)].map(|(port, bytes)| (Time::ZERO, frame(port, bytes)));
     let (out, _) = run("rate 12mbit limit 3 queue fq_codel", frames);
     assert_eq!(out.dropped.iter().map(|(frame, _)| frame.tag()).collect::<Vec<_>>(), [3]);
 }
 
 #[test]
-fn codel_leaves_short_frames_of_no_more_than_a_long_one() {
-    // 60 B at 64 kbit/s take 7.5 ms. Twenty wait for longer than the target and are 1 200 B, less than one long frame.
+fn codel_keeps_a_backlog_shorter_than_one_long_frame() {
+    // 60 B takes 7.5 ms at 64 kbit/s. Twenty frames wait for longer than the target, but are only 1 200 B, less than
+    // one long frame.
     let at = |n: u64| Time::ZERO + Span::from_us(7_500) * n.saturating_sub(20);
     let (out, _) = run("rate 64kbit queue codel", (0..400).map(|n| (at(n), frame(1, 60))));
     assert_eq!(early(&out), 0);
@@ -345,26 +351,27 @@ fn dropped(out: &Outlet<HeapFrame>) -> Vec<u32> {
 }
 
 #[test]
-fn half_of_the_longest_flow_makes_room() {
+fn drops_half_of_the_longest_flow_to_make_room() {
     let full = |sizes: [usize; 3], comes: u16| {
         let of = |port: usize| (0..sizes[port]).map(move |_| frame(port as u16, 1_000));
         (0..3).flat_map(of).chain([frame(comes, 1_000)]).map(|frame| (Time::ZERO, frame)).collect::<Vec<_>>()
     };
-    // One on the link; seven wait, and four. Of the seven the first four go, whoever comes.
+    // One frame on the link; seven wait in one flow and four in another. The first four of the seven are dropped, for
+    // any arriving flow.
     let (out, _) = run("rate 12mbit limit 12 queue fq_codel", full([1, 7, 4], 2));
     assert_eq!(dropped(&out), [1, 2, 3, 4]);
-    // With the one that comes they are eight: four again.
+    // With the arriving frame they are eight: again four are dropped.
     let (out, _) = run("rate 12mbit limit 12 queue fq_codel", full([1, 7, 4], 1));
     assert_eq!(dropped(&out), [1, 2, 3, 4]);
-    // But no more than 64.
+    // At most 64 are dropped.
     let (out, _) = run("rate 12mbit limit 300 queue fq_codel target 10s", full([1, 299, 0], 1));
     assert_eq!(dropped(&out), (1..65).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_flow_has_begun_even_if_all_of_it_makes_room() {
-    // The frame of flow 3 is the longest that there is, and goes. Its next one comes after that of flow 4, but its flow
-    // began before.
+fn flow_counts_as_started_even_if_all_its_frames_are_dropped() {
+    // The frame of flow 3 is the longest and is dropped. Its next frame arrives after that of flow 4, but flow 3
+    // started earlier.
     let first = [(9, 60), (1, 100), (2, 950), (3, 1_500)].map(|(port, bytes)| (Time::ZERO, frame(port, bytes)));
     let later = [4, 3].map(|port| (Time::ZERO + Span::from_us(120), frame(port, 100)));
     let (out, _) = run("rate 12mbit limit 3 queue fq_codel", first.into_iter().chain(later));
@@ -374,7 +381,7 @@ fn a_flow_has_begun_even_if_all_of_it_makes_room() {
 }
 
 #[test]
-fn codel_puts_off_its_next_choice_at_once_when_it_marks() {
+fn codel_postpones_its_next_selection_after_a_mark() {
     let mut control = Control::new(&Codel::default());
     let goes = |control: &mut Control, us: u64, waited: u64| {
         let now = Time::ZERO + Span::from_us(us);
@@ -388,13 +395,13 @@ fn codel_puts_off_its_next_choice_at_once_when_it_marks() {
         [0, 100_000, 200_000, 270_800, 328_500].map(|us| goes(&mut control, us, 10)).into_iter().collect();
     assert_eq!(chosen, [false, true, true, true, true]);
     assert!(!goes(&mut control, 329_000, 0), "the wait is short again");
-    // The next one would have been due at 100 (2 + 1/√2 + 1/√3 + 1/√4) = 378 ms; so long is the rate remembered and 16
-    // intervals more.
+    // The next selection would have been due at 100 (2 + 1/√2 + 1/√3 + 1/√4) = 378 ms. The rate is remembered until 16
+    // intervals after that.
     assert!(control.resumes(Time::ZERO + MS(1_975)) && !control.resumes(Time::ZERO + MS(1_980)));
 }
 
 #[test]
-fn codel_begins_anew_once_its_queue_is_empty() {
+fn codel_restarts_once_its_queue_is_empty() {
     let waiting = |at: Time| Waiting {
         frame: frame(1, 1_500),
         decision: Decision { frame: 0, copy: 0, marked: false, fate: Fate::Pass, delay: Span::ZERO, change: None },
@@ -408,7 +415,7 @@ fn codel_begins_anew_once_its_queue_is_empty() {
     (0..20).for_each(|_| queue.push(Time::ZERO, waiting(Time::ZERO), &mut hits));
     queue.pop(Time::ZERO + MS(10), &mut hits);
     queue.pop(Time::ZERO + MS(110), &mut hits);
-    // It drops; then the others make room for those of another flow.
+    // CoDel drops; then the other frames are dropped to make room for another flow.
     while queue.take().is_some() {}
     assert!(queue.pop(Time::ZERO + MS(120), &mut hits).is_none());
     (0..20).for_each(|_| queue.push(Time::ZERO + MS(300), waiting(Time::ZERO + MS(300)), &mut hits));
@@ -417,8 +424,8 @@ fn codel_begins_anew_once_its_queue_is_empty() {
 }
 
 #[test]
-fn before_a_trace_frames_are_judged_at_their_opportunity() {
-    // Two come at 1 ms; at 10 ms there is room for one, and at 20 ms for the other.
+fn trace_frames_are_judged_at_their_opportunity() {
+    // Two frames arrive at 1 ms. One opportunity comes at 10 ms, the other at 20 ms.
     let frames = || (0..2).map(|_| (Time::ZERO + MS(1), frame(1, 1_500)));
     for (above, marked) in [("12ms", 1), ("8ms", 2), ("20ms", 0)] {
         let mut netem = Netem::parse_spec(&format!("rate trace t queue step above {above} ecn")).expect("a SPEC");
@@ -428,7 +435,7 @@ fn before_a_trace_frames_are_judged_at_their_opportunity() {
         assert_eq!(left, [Time::ZERO + MS(10), Time::ZERO + MS(20)]);
         assert_eq!(out.effects.counted(Effect::Marked), marked, "above {above}");
     }
-    // One that comes meanwhile finds the other still waiting, not on its way.
+    // A frame that arrives meanwhile finds the other still waiting.
     let mut netem = Netem::parse_spec("rate trace t queue step above 1").expect("a SPEC");
     netem.load(&Text("10\n")).expect("a trace");
     let (out, _) = run_netem(&netem, frames().chain([(Time::ZERO + MS(2), frame(1, 1_500))]));
