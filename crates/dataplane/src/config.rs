@@ -6,41 +6,40 @@ use engine::sources::Streams;
 use packet::FillerKind;
 use units::{FrameLen, Span};
 
-/// What a worker is to do.
+/// Configuration of a worker.
 pub struct Config {
     /// The pipeline's name in reports.
     pub name: String,
-    /// Where frames come from.
+    /// The source of frames.
     pub feed: Feed,
-    /// Where they leave.
+    /// The output port.
     pub output: Device,
-    /// Nothing is carried back from the output to the input.
+    /// Carries nothing back from the output to the input.
     pub one_way: bool,
-    /// How departures are made.
+    /// How departures are timed.
     pub pacing: Pacing,
-    /// The fixed gap that was asked, to measure against.
+    /// The fixed gap that was asked, as a reference for measured gaps.
     pub asked_gap: Option<Span>,
-    /// CPUs to run on: none for wherever the kernel likes with one thread; else a thread on each, and on
-    /// each thread a part of the pipeline ([`Pipeline::parts`]), the last of which makes departures. Behind
-    /// those [`Device::Line`] takes one more. A stream of which nothing is asked is made on all of them,
-    /// each with a queue of its own.
+    /// CPUs to run on. If empty, one thread that the kernel places. Otherwise one thread per CPU, each with a part of
+    /// the pipeline ([`Pipeline::parts`]); the last part carries out departures. [`Device::Line`] takes one more CPU at
+    /// the end. A stream without a target is generated on all CPUs, each with its own queue.
     pub cpus: Vec<usize>,
-    /// Windows of the rate.
+    /// Length of the windows of the rate.
     pub window: Span,
-    /// When to end by itself.
+    /// When to end without a signal.
     pub duration: Option<Span>,
-    /// Frames that the stages of both directions may have to hold.
+    /// Frames that the stages of both directions may hold.
     pub room: u64,
-    /// The interface whose frames are led through the ports: the input has what the host sends, the output
-    /// what arrives. They are [`Device::Detour`].
+    /// The interface whose traffic is diverted through the ports: the input has what the host sends, the output what
+    /// arrives. Both ports are [`Device::Detour`].
     pub on: Option<String>,
-    /// Probes of the kernel follow what leaves. `net_af_packet` sends what lies in its ring as pages, in which they find
-    /// no headers: frames go by calls then, whatever the pacing.
+    /// Kernel probes follow the frames that leave. `net_af_packet` sends from its ring by pages, in which the probes
+    /// find no headers, so frames are then sent by system calls with any pacing.
     pub probed: bool,
 }
 
 impl Config {
-    /// The CPUs of the parts of the pipeline, and that of the far end of a line.
+    /// The CPUs of the parts of the pipeline, and the CPU of a line's far end.
     pub(crate) fn cpus_of_parts(&self) -> (Vec<usize>, Option<usize>) {
         match (&self.output, self.cpus.as_slice()) {
             (Device::Line { .. }, [parts @ .., line]) if !parts.is_empty() => (parts.to_vec(), Some(*line)),
@@ -49,43 +48,43 @@ impl Config {
     }
 }
 
-/// Where frames come from.
+/// The source of frames.
 pub enum Feed {
     /// A port.
     Device(Device),
-    /// Streams that are made, and how many frames of them.
+    /// Generated streams, and the number of frames.
     Stream(Box<Streams>, Option<u64>),
-    /// What a supply gives; with stages in the pipeline, not before its time.
+    /// Frames from a supply. If the pipeline has stages, they are not taken before their time.
     Replay {
         /// Frames and their times.
         supply: Box<dyn Supply>,
-        /// They may be taken before their time: no stage stands between.
+        /// Frames may be taken before their time, because there are no stages.
         ahead: bool,
-        /// The same frames at once, where they fit in memory and have no times.
+        /// The same frames in memory, if they fit and have no times.
         whole: Option<Whole>,
     },
 }
 
-/// How departures are made.
+/// How departures are timed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pacing {
     /// As soon as possible, in bursts.
     AsReady,
-    /// The time-stamp counter is watched until each departure is due; or, where that is wanted and the
-    /// NIC does it, frames are handed over ahead and the NIC lets each go at its time.
+    /// The CPU waits for each departure on the time-stamp counter. If asked and supported, frames are handed to the NIC
+    /// ahead, and it sends each at its time.
     Deadline(LaunchTime),
-    /// Fillers keep the line busy, so that lengths set the times.
+    /// Fillers keep the line busy, so that frame lengths set the times.
     Filler {
         /// The output's line.
         line: Line,
-        /// Who throws fillers away.
+        /// Which device discards fillers.
         kind: FillerKind,
-        /// Data frames start at multiples of so many bytes.
+        /// Data frames start at multiples of this many bytes.
         align: u64,
         /// The longest filler.
         longest: FrameLen,
-        /// The output may be run ahead of the clock: for ports that refuse nothing, to see how fast
-        /// this machine can fill a line.
+        /// The output may run ahead of the clock, for ports that never refuse frames. Shows how fast this machine can
+        /// fill a line.
         unbounded: bool,
     },
 }

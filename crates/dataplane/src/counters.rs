@@ -4,56 +4,56 @@ use measure::{Books, DepartureMeter, DropReason, Drops};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What a run has done so far, for those who look on. Each figure is whole by itself; they are not of
-/// the same instant.
+/// Progress of a run for observers. Each figure is consistent in itself, but figures may be from different instants.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Every loop that frames pass has begun: what arrives is taken, and goes on.
+    /// True once every loop on the frames' way has started, so that arrivals are taken and passed on.
     pub running: AtomicBool,
-    /// Frames that came in.
+    /// Frames received.
     pub came: AtomicU64,
-    /// Their bytes, FCS included.
+    /// Bytes received, with FCS.
     pub came_bytes: AtomicU64,
-    /// Copies that were made of them.
+    /// Copies made of frames.
     pub copies: AtomicU64,
-    /// Frames that left.
+    /// Frames sent.
     pub left: AtomicU64,
-    /// Their bytes, FCS included.
+    /// Bytes sent, with FCS.
     pub left_bytes: AtomicU64,
-    /// Frames that wait now.
+    /// Frames waiting now.
     pub depth: AtomicU64,
-    /// Times that the schedule was starved.
+    /// Number of times that the schedule was starved.
     pub starved: AtomicU64,
-    /// The width of the wave so far in ns: the buffer with which nothing would have been starved.
+    /// Width of the wave so far in ns: the shortest buffer with which nothing would have starved.
     pub width_ns: AtomicU64,
-    /// The median lateness so far in ns, to an eighth.
+    /// Median lateness so far in ns, with a resolution of one eighth.
     pub late_median_ns: AtomicU64,
-    /// The largest lateness so far in ns.
+    /// Largest lateness so far in ns.
     pub late_max_ns: AtomicU64,
-    /// Frames that left or were dropped, less copies that were made: the part of a pipeline that counts
-    /// here has so many fewer than it was given. Wraps below zero.
+    /// Frames sent or dropped, minus copies made: the difference between what this part of a pipeline was given and
+    /// what it still has. Wraps below zero.
     pub gone: AtomicU64,
-    /// Frames that were dropped: by reason, and all together.
+    /// Frames dropped, by reason and in total.
     drops: [AtomicU64; DropReason::ALL.len()],
     dropped: AtomicU64,
-    /// The same of the way back, if anybody wants to look at that; `running` once there is one.
+    /// Counters of the way back, if they are wanted. Their `running` is set once there is a way back.
     pub back: Option<Arc<Counters>>,
 }
 
 impl Counters {
-    /// Counters that are told of the way back, too.
+    /// Counters for both directions.
     #[must_use]
     pub fn of_both_ways() -> Self {
         Counters { back: Some(Arc::default()), ..Counters::default() }
     }
 
-    /// The reasons for which frames were dropped, and how many for each.
+    /// The reasons of drops, with the number of frames.
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> {
         let each = DropReason::ALL.iter().zip(&self.drops);
         each.map(|(reason, frames)| (*reason, frames.load(Ordering::Relaxed))).filter(|(_, frames)| *frames > 0)
     }
 
-    /// Tells what was copied and dropped here and in `parts` behind it. Drops are seldom: else one figure is looked at.
+    /// Publishes copies and drops of this part and of the later `parts`. Drops are rare, so usually only one figure is
+    /// compared.
     pub(crate) fn publish_books(&self, books: &Books, parts: &[Counters]) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let copies = books.copies + parts.iter().map(|part| load(&part.copies)).sum::<u64>();
@@ -69,7 +69,7 @@ impl Counters {
         }
     }
 
-    /// Tells what one of several queues dropped since `earlier`.
+    /// Publishes the drops of one of several queues since `earlier`.
     pub(crate) fn add_drops(&self, drops: &Drops, earlier: &Drops) {
         if drops.total() != earlier.total() {
             for (counter, reason) in self.drops.iter().zip(DropReason::ALL) {
@@ -78,14 +78,14 @@ impl Counters {
         }
     }
 
-    /// Tells how late it was so far: takes too long to be done between any two departures.
+    /// Publishes the lateness so far. Too slow to call between any two departures.
     pub(crate) fn publish_lateness(&self, meter: &DepartureMeter) {
         let (median, max) = meter.lateness_so_far();
         self.late_median_ns.store(median, Ordering::Relaxed);
         self.late_max_ns.store(max, Ordering::Relaxed);
     }
 
-    /// Tells how far a run is. Called between departures: it takes some tens of ns.
+    /// Publishes the progress of a run. Called between departures; takes some tens of ns.
     pub(crate) fn publish(&self, pipeline: &Pipeline<Mbuf>) {
         self.running.store(true, Ordering::Relaxed);
         let books = pipeline.books();
@@ -104,8 +104,8 @@ impl Counters {
         }
     }
 
-    /// Tells how far a run is whose frames are received here and depart on another thread, which tells
-    /// of itself by `departing` and has `elsewhere` of them.
+    /// Publishes the progress of a run that receives here and sends on another thread. That thread publishes to
+    /// `departing`; the parts after this one hold `elsewhere` frames.
     pub(crate) fn publish_split(&self, receiving: &Pipeline<Mbuf>, elsewhere: u64, departing: &Counters) {
         let came = receiving.books().came;
         self.came.store(came.frames, Ordering::Relaxed);

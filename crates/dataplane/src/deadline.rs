@@ -7,19 +7,18 @@ use measure::PipelineReport;
 use std::time::Duration;
 use units::{Span, Time};
 
-/// With nothing to do for so long, the worker sleeps between looks.
+/// After this time without work, the worker sleeps between polls.
 const IDLE: Span = Span::from_ms(5);
 const NAP: Duration = Duration::from_micros(50);
-/// A nap must not reach into a departure: it may last several times as long as asked.
+/// A nap must not extend into a departure; it may last several times as long as requested.
 const NAP_MARGIN: Span = Span::from_ms(1);
-/// A last departure that is later than this is no hiccup: the run fell behind what was asked.
+/// A final lateness above this is not a hiccup: the run fell behind its target.
 const FELL_BEHIND: Span = Span::from_ms(10);
 
-/// Watches the clock until each departure is due; without a schedule, sends as soon as it can.
+/// Busy-waits for each departure; without a schedule, sends as soon as possible.
 ///
-/// Departures go first: between two of them no more is received than the time allows for. The next one
-/// is made ready to be sent before the wait for it, so that only the call of the driver comes after,
-/// and is booked once it has gone.
+/// Departures take precedence: between two of them, no more frames are received than time allows. The next frame is
+/// prepared before the wait, so that only the driver call follows it. The departure is accounted for afterwards.
 pub(crate) struct DeadlinePacer {
     outlet: Outlet,
     back: Option<Back>,
@@ -35,16 +34,16 @@ impl DeadlinePacer {
         DeadlinePacer { outlet, back, answers: None, paced, cost: Cost::default(), refilled: false }
     }
 
-    /// Answers those who ask for the port's addresses.
+    /// Answers requests for the port's addresses.
     pub(crate) fn answering(self, answers: Option<Answers>) -> Self {
         DeadlinePacer { answers, ..self }
     }
 
-    /// Runs to the end and reports.
+    /// Runs to the end and returns the report.
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> PipelineReport {
         let lead = self.outlet.lead();
-        // Frames that are made, or lie ready with another thread, cost the same whenever they are
-        // taken: one for each departure.
+        // Frames that are generated, or ready on another thread, cost the same at any time, so one is taken per
+        // departure.
         let each = usize::from(!rounds.intake.is_port());
         let mut busy_at = Time::ZERO;
         while let Some(now) = rounds.next() {
@@ -53,7 +52,7 @@ impl DeadlinePacer {
             }
             self.outlet.keep_up(now);
             let mut busy = self.depart(now, &mut rounds);
-            // While the output takes nothing, the input and the way back go on.
+            // While the output takes nothing, receiving and the way back continue.
             let stuck = !busy && self.outlet.waiting() > 0;
             let next = if stuck { None } else { rounds.pipeline.due() };
             let now = if busy { rounds.clock.now() } else { now };
@@ -76,7 +75,7 @@ impl DeadlinePacer {
             let elsewhere = self.outlet.waiting() as u64;
             let mut touched = rounds.intake.take(now, most, elsewhere, &mut rounds.pipeline);
             self.refilled = true;
-            // With no departure to be late for, the way back gets its turn however much comes in.
+            // Without a departure at risk, the way back gets its turn under any input load.
             let rest = most.saturating_sub(touched).max(if spare.is_none() { BURST / 4 } else { 0 });
             if let Some(back) = self.back.as_mut().filter(|_| rest > 0) {
                 touched += back.carry(now, rest);
@@ -94,7 +93,7 @@ impl DeadlinePacer {
                 std::thread::sleep(NAP);
             }
         }
-        // What the NIC holds would not depart once the port is closed.
+        // Frames held by the NIC would not depart after the port is closed.
         rounds.clock.spin_until(self.outlet.gone().min(rounds.clock.now() + lead));
         let outside = self.outlet.waiting() as u64;
         let report = rounds.report(outside);
@@ -104,7 +103,7 @@ impl DeadlinePacer {
                 .answers
                 .as_ref()
                 .map(|answers| answers.report(self.outlet.answered(), self.outlet.answers_waiting())),
-            // Nothing starves where no schedule asked for a frame.
+            // Starvation requires a schedule.
             starved: report.starved.filter(|_| self.paced),
             shortfall: rounds.meter.shortfall(FELL_BEHIND).filter(|_| self.paced),
             ..report
@@ -112,7 +111,7 @@ impl DeadlinePacer {
         with_back(report, self.back.as_ref())
     }
 
-    /// Hears who asks, and answers at once if no departure is near; else the answer waits to ride behind one.
+    /// Receives requests. Answers at once if no departure is near; otherwise the answer follows a departure.
     fn answer(&mut self, now: Time, most: usize, spare: Option<Span>) -> usize {
         let Some(answers) = &mut self.answers else { return 0 };
         let clear = spare.is_some_and(|spare| spare >= CLEAR);
@@ -120,17 +119,17 @@ impl DeadlinePacer {
             return 0;
         }
         let came = answers.look(now, most.clamp(4, BURST / 4));
-        // With nothing to depart at all, nothing can be delayed.
+        // Without departures, nothing can be delayed.
         if clear || spare.is_none() {
             answers.hand_over(&mut self.outlet, true);
         }
         came
     }
 
-    /// Waits for the next departure, for which there is time to do nothing else, and makes it. The clock read `now`.
+    /// Waits for the next departure, which leaves no time for anything else, and carries it out. The clock read `now`.
     fn depart_at(&mut self, at: Time, now: Time, rounds: &mut Rounds<'_>) {
         let handed = Time::from_ps(at.as_ps().saturating_sub(self.outlet.lead().as_ps()));
-        // Nothing is received any more before it goes, so that nothing can come before it.
+        // Nothing is received until it has left, so no frame can precede it.
         if self.outlet.waiting() == 0
             && self.outlet.has_room()
             && let Some(departure) = rounds.pipeline.next_departure()
@@ -141,7 +140,7 @@ impl DeadlinePacer {
             {
                 answers.hand_over(&mut self.outlet, false);
             }
-            // What was made a moment ago is close to the CPU.
+            // A frame generated just before is in the caches.
             if now + Cost::READY < handed {
                 self.outlet.warm();
             }
@@ -160,9 +159,9 @@ impl DeadlinePacer {
         !departs && !wakes && !returns && self.outlet.waiting() == 0
     }
 
-    /// A stream that was made whole and sent whole, or whose schedule lets nothing depart any more.
+    /// True if a stream was generated and sent completely, or its schedule has ended.
     fn ended(&self, rounds: &mut Rounds<'_>) -> bool {
-        // The last frame that was asked for is then one that never departs.
+        // The last frame requested then never departs.
         if rounds.pipeline.ended() && rounds.intake.is_stream() && self.outlet.waiting() == 0 {
             return true;
         }
@@ -172,9 +171,9 @@ impl DeadlinePacer {
             && rounds.pipeline.deadline().is_none()
     }
 
-    /// Hands over what is due. True if anything was taken.
+    /// Hands over what is due. True if any frame was taken.
     fn depart(&mut self, now: Time, rounds: &mut Rounds<'_>) -> bool {
-        // Where late frames may move the rest, each is handed over before the next is asked for.
+        // If forgiven lateness may move later departures, frames are handed over one by one.
         let lead = self.outlet.lead();
         let most = if rounds.pipeline.forgiven().is_some() { 1 } else { usize::MAX };
         while self.outlet.waiting() < most
@@ -199,9 +198,9 @@ impl DeadlinePacer {
     }
 }
 
-/// What receiving takes, learnt from doing it, so that it ends before a departure is due.
+/// The cost of receiving, learnt while running, so that receiving ends before a departure is due.
 struct Cost {
-    /// A look at rings that are empty.
+    /// Cost of polling empty rings.
     look: Span,
     per_frame: Span,
 }
@@ -213,25 +212,25 @@ impl Default for Cost {
 }
 
 impl Cost {
-    /// What it takes to make a departure ready, with room to spare.
+    /// Time to prepare a departure, with a margin.
     const READY: Span = Span::from_ns(200);
-    /// An interruption is no cost of a frame.
+    /// Limit on a cost, so that interruptions do not count.
     const MOST: Span = Span::from_us(2);
 
-    /// How many frames can be received in this time: 0 when there is not even time to look.
+    /// Number of frames that can be received in this time; 0 if there is not even time to poll.
     fn frames_in(&self, time: Span) -> usize {
         let ps = time.as_ps().saturating_sub(Self::READY.as_ps() + self.look.as_ps());
         (ps / self.per_frame.as_ps()).min(BURST as u64) as usize
     }
 
-    /// Learns from a look that brought so many frames.
+    /// Learns from a poll that returned `frames` frames.
     fn learn(&mut self, frames: usize, took: Span) {
         let (cost, took) = match frames {
             0 => (&mut self.look, took.as_ps()),
             _ => (&mut self.per_frame, took.as_ps().saturating_sub(self.look.as_ps()) / frames as u64),
         };
-        // Rises at once and falls slowly: too long a look delays a departure, too short a one nothing.
-        // What was interrupted once tells little.
+        // Rises at once and falls slowly: an underestimate delays a departure, an overestimate does not. A single
+        // interruption has limited influence.
         let before = cost.as_ps();
         let learnt = if took > before { took.min(before * 2) } else { before - (before - took) / 32 };
         *cost = Span::from_ps(learnt.clamp(10_000, Self::MOST.as_ps()));
@@ -243,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cost_of_a_frame_is_learnt() {
+    fn learns_the_cost_of_a_frame() {
         let mut cost = Cost::default();
         assert_eq!(cost.frames_in(Span::from_ns(799)), 0);
         assert_eq!(cost.frames_in(Span::from_ns(1_300)), 2);
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_a_look_is_learnt() {
+    fn learns_the_cost_of_a_poll() {
         let mut cost = Cost::default();
         for _ in 0..10 {
             cost.learn(0, Span::from_ns(900));

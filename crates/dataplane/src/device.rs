@@ -6,36 +6,36 @@ use dpdk::{Eal, LaunchTime, Pool, Port, PortConfig, Started, Vdev};
 pub enum Device {
     /// A Linux interface.
     Interface {
-        /// Its name.
+        /// The name.
         name: String,
-        /// How to reach it; the best that works, if not said.
+        /// The driver; the best that works if `None`.
         driver: Option<Driver>,
-        /// Queues each way; as many as the driver needs to receive everything, if not said.
+        /// Queues per direction; if `None`, as many as the driver needs to receive everything.
         queues: Option<u16>,
     },
-    /// A TAP device made by us.
+    /// A TAP device that we create.
     Tap(String),
-    /// A TAP device made by us, for an interface whose frames are led through it: the kernel sends nothing
-    /// of its own there.
+    /// A TAP device that we create for an interface whose traffic is diverted through it. The kernel sends nothing of
+    /// its own there.
     Detour(String),
     /// A NIC bound to DPDK, by its PCI address.
     Pci(String),
     /// Any EAL device.
     Vdev(String),
-    /// Swallows frames.
+    /// Discards frames.
     Null,
-    /// A line without a NIC: a ring that is drained at line rate.
+    /// A line without a NIC: a ring that drains at line rate.
     Line {
-        /// Frames that the ring holds.
+        /// Capacity of the ring in frames.
         slots: u32,
-        /// Frames that are listed, at most.
+        /// Limit on listed frames.
         list: usize,
-        /// Fillers are listed too.
+        /// Lists fillers, too.
         keep_fillers: bool,
     },
 }
 
-/// How a Linux interface is reached.
+/// How to access a Linux interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// AF_XDP sockets.
@@ -44,13 +44,14 @@ pub enum Driver {
     AfPacket,
 }
 
-/// The largest MTU that AF_XDP's buffers of one page hold.
+/// The largest MTU that AF_XDP's one-page buffers hold.
 const XDP_MTU: u32 = 3_400 - 18;
 
-/// As many frames as AF_XDP's driver has buffers for: 40 ms of 50 000 frames a second.
+/// Number of buffers of AF_XDP's driver: 40 ms of 50 000 frames/s.
 const XDP_RING: u16 = 2_048;
 
-/// Whether DPDK's AF_XDP driver can have so many queues of an interface, and all that must be read are among them.
+/// Checks that DPDK's AF_XDP driver can have `wanted` queues of an interface, and that they include all queues that
+/// must be read.
 fn xdp_has(name: &str, link: &dpdk::Link, wanted: u16, receives: bool) -> Result<(), Error> {
     let (has, most) = (link.rx_queues, link.xdp_queues);
     let cause = if wanted > most && has > most {
@@ -72,15 +73,15 @@ fn xdp_has(name: &str, link: &dpdk::Link, wanted: u16, receives: bool) -> Result
     Err(Error::Queues { interface: name.to_owned(), cause, remedy })
 }
 
-/// A port that runs.
+/// A running port.
 pub(crate) struct Opened {
     pub(crate) started: Started,
-    /// What it was opened as, for the report.
+    /// The driver it was opened with, for the report.
     pub(crate) driver: String,
 }
 
 impl Device {
-    /// The MTU that frames of this port may have.
+    /// The MTU of the port's frames.
     pub(crate) fn mtu(&self) -> Result<u32, Error> {
         match self {
             Device::Interface { name, .. } => Ok(dpdk::link(name)?.mtu),
@@ -93,17 +94,16 @@ impl Device {
         }
     }
 
-    /// What a pool's buffers must hold for frames of this MTU, whatever driver is chosen.
+    /// Bytes that a pool's buffers must hold for frames of this MTU with any driver.
     pub(crate) fn data_room(mtu: u32) -> u16 {
         Vdev::af_packet_data_room(mtu.min(u32::from(u16::MAX)) as u16).max(2_048)
     }
 
-    /// Opens and starts the port. For an interface without a stated driver, AF_XDP is tried first
-    /// and AF_PACKET when that does not work here.
+    /// Opens and starts the port. For an interface without a stated driver, tries AF_XDP first and falls back to
+    /// AF_PACKET.
     ///
-    /// It has `senders` transmit queues at least. Where frames that come count (`receives`), none may arrive on a
-    /// queue that is not read. `mtu_of_nic` is that of a NIC bound to DPDK, if another than the
-    /// driver's own is needed.
+    /// The port has at least `senders` transmit queues. If arriving frames count (`receives`), no frame may arrive on a
+    /// queue that is not read. `mtu_of_nic` is the MTU of a NIC bound to DPDK, if it differs from the driver's default.
     pub(crate) fn open(
         &self,
         eal: &'static Eal,
@@ -129,7 +129,7 @@ impl Device {
                 if !link.up {
                     return Err(dpdk::Error::InterfaceDown { name: name.clone() }.into());
                 }
-                // One packet socket gets what arrives on any queue, an XDP socket what arrives on its own.
+                // One packet socket receives from all queues; an XDP socket receives from its own queue.
                 let packet = || {
                     let queues = queues.unwrap_or(1).max(senders);
                     let vdev = Vdev::af_packet(name, link.mtu.min(u32::from(u16::MAX)) as u16, queues);
@@ -139,7 +139,7 @@ impl Device {
                     let wanted = queues.unwrap_or(link.rx_queues).max(senders);
                     xdp_has(name, &link, wanted, receives)?;
                     let queues = wanted;
-                    // The buffers of all rings come out of one pool.
+                    // The buffers of all rings come from one pool.
                     let ring = (XDP_RING / queues.next_power_of_two()).max(64);
                     let each = PortConfig { rx_queues: queues, tx_queues: queues, ..config.clone() };
                     let each = PortConfig { rx_descriptors: ring, tx_descriptors: ring, ..each };
@@ -150,7 +150,7 @@ impl Device {
                     Some(Driver::AfXdp) => xdp(),
                     None if link.mtu > XDP_MTU => packet(),
                     None => match xdp() {
-                        // af_packet would get nothing beside it, or what is not meant for us.
+                        // Beside such a program, af_packet would receive nothing, or frames meant for others.
                         Err(Error::Dpdk(taken @ (dpdk::Error::XdpInUse { .. } | dpdk::Error::XdpProgram { .. }))) => {
                             Err(taken.into())
                         }
@@ -159,13 +159,13 @@ impl Device {
                     },
                 }
             }
-            // Its driver has a receive queue for each that sends.
+            // The TAP driver has a receive queue per transmit queue.
             Device::Tap(name) => {
                 start(Vdev::tap(name).as_str(), &PortConfig { rx_queues: config.tx_queues, ..config.clone() })
             }
             Device::Detour(tap) => {
                 let port = Port::open(eal, Vdev::tap(tap), pool, &config)?;
-                // Before its link is up, or IPv6 would already have spoken there.
+                // Before its link is up, so that IPv6 sends nothing on it.
                 dpdk::seclude(tap)?;
                 started(port)
             }
@@ -176,14 +176,13 @@ impl Device {
         }
     }
 
-    /// Whether nobody writes to the frames that `driver` sends for it: neither the driver nor whoever
-    /// gets them.
+    /// True if neither the driver nor a receiver writes to the frames that `driver` sends.
     pub(crate) fn leaves_frames(&self, driver: &str) -> bool {
         let known = ["net_null", "net_af_packet", "net_tap"].contains(&driver);
         known || matches!(self, Device::Pci(_) | Device::Line { .. })
     }
 
-    /// Frames that the transmit queue holds, where that is ours to say.
+    /// Capacity of the transmit queue in frames, if we set it.
     pub(crate) fn slots(&self) -> Option<u32> {
         match self {
             Device::Line { slots, .. } => Some(*slots),
@@ -191,17 +190,17 @@ impl Device {
         }
     }
 
-    /// Whether frames may arrive there that are to be carried back.
+    /// Whether frames to carry back may arrive on it.
     pub(crate) fn gives(&self) -> bool {
         !matches!(self, Device::Null | Device::Line { .. })
     }
 
-    /// Whether somebody may be there who asks for what sends: what `driver` net_null gives without an end is nobody's.
+    /// Whether a neighbour may send requests. The endless frames of `net_null` come from no neighbour.
     pub(crate) fn has_neighbours(&self, driver: &str) -> bool {
         self.gives() && driver != "net_null"
     }
 
-    /// The PCI address that EAL must be told of.
+    /// The PCI address to pass to EAL.
     #[must_use]
     pub fn pci(&self) -> Option<&str> {
         match self {
@@ -216,19 +215,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_that_nobody_reads_are_refused() {
+    fn refuses_queues_that_are_not_read() {
         let with = |rx_queues, xdp_queues, wanted, receives| {
             let link =
                 dpdk::Link { mtu: 1_500, up: true, carrier: true, rx_queues, xdp_queues, index: 1, ethernet: true };
             xdp_has("eth1", &link, wanted, receives).map_err(|error| error.to_string())
         };
-        // A NIC with four, all of them, or fewer where nothing is to come.
+        // A NIC with four queues: all of them, or fewer if nothing is received.
         assert_eq!((with(4, 4, 4, true), with(4, 4, 1, false), with(1, 1, 1, true)), (Ok(()), Ok(()), Ok(())));
         let few = with(4, 4, 3, true).expect_err("one is not read");
         assert!(few.contains("queues=3") && few.ends_with("write queues=4, or `ethtool -L eth1 combined 3`"), "{few}");
         let many = with(4, 4, 5, false).expect_err("there is no fifth");
         assert!(many.ends_with("write queues=4, or driver=af_packet"), "{many}");
-        // veth with two each way.
+        // A veth pair with two queues per direction.
         for (wanted, receives) in [(1, true), (2, true), (2, false)] {
             let split = with(2, 1, wanted, receives).expect_err("one at most, and two receive");
             assert!(

@@ -1,4 +1,4 @@
-//! Filler frames: there is one of each length, which drivers are given again and again.
+//! Filler frames: one frame per length, passed to the driver again and again.
 
 use crate::Error;
 use dpdk::{Eal, Kept, Pool, Started};
@@ -6,11 +6,11 @@ use engine::filler::{long_fillers, next_long_filler};
 use packet::FillerKind;
 use units::{FrameLen, WireLen};
 
-/// A filler of each standard length, and some longer ones; several of each where the port may hold more of one than can
-/// be counted.
+/// A filler of each standard length, and some longer ones. Several copies of each, if the port may hold one frame more
+/// often than its reference count allows.
 pub(crate) struct Fillers {
     frames: Vec<Kept>,
-    /// Lengths of the longer ones, longest first; their frames are behind the others.
+    /// Lengths of the long fillers, longest first; their frames follow the others.
     long: Vec<WireLen>,
     copies: usize,
     turn: usize,
@@ -19,15 +19,15 @@ pub(crate) struct Fillers {
 impl Fillers {
     const LEAST: u32 = WireLen::MIN.bytes();
     const LENGTHS: u32 = WireLen::MAX_STANDARD.bytes() - Self::LEAST + 1;
-    /// A port holds no more of one frame than this.
+    /// Limit on the references that a port holds to one frame.
     const UNDER_WAY: usize = 1 << 15;
-    /// More frames than are needed: threads keep some at hand.
+    /// Frames beyond those needed, because threads cache some.
     const MORE: u32 = 1_024;
 
-    /// Fillers of a kind with up to `most` bytes, for a port that holds up to `slots` frames.
+    /// Fillers of a kind of up to `most` bytes, for a port that holds up to `slots` frames.
     ///
     /// # Errors
-    /// There is no memory for them.
+    /// Not enough memory.
     pub(crate) fn new(eal: &Eal, kind: FillerKind, slots: usize, most: FrameLen) -> Result<Self, Error> {
         let copies = Self::copies(slots);
         let long = long_fillers(most);
@@ -55,9 +55,9 @@ impl Fillers {
         Ok(Fillers { frames, long, copies, turn: 0 })
     }
 
-    /// MiB of memory that they take.
+    /// MiB of memory for the fillers.
     pub(crate) fn memory_mib(slots: usize) -> u32 {
-        // With its headers a standard one takes less than 2 KiB, a longer one less than 10.
+        // With headers, a standard filler takes less than 2 KiB, and a long one less than 10 KiB.
         let copies = Self::copies(slots) as u32;
         let long = long_fillers(FrameLen::MAX).len() as u32;
         (Self::LENGTHS * copies + Self::MORE) / 512 + long * (copies + 8) / 100 + 2
@@ -72,27 +72,27 @@ impl Fillers {
         &self.frames[(length.bytes() - Self::LEAST) as usize * self.copies + self.turn]
     }
 
-    /// A longer one that leaves room for another in `fill` byte times, of which there are many.
+    /// A long filler that leaves room for another one in `fill` byte times, and its length.
     pub(crate) fn long(&self, fill: u64) -> Option<(WireLen, &Kept)> {
         let number = next_long_filler(fill, &self.long)?;
         Some((self.long[number], &self.frames[(Self::LENGTHS as usize + number) * self.copies + self.turn]))
     }
 
-    /// The longest, in byte times.
+    /// The longest filler, in byte times.
     pub(crate) fn longest(&self) -> WireLen {
         self.long.first().copied().unwrap_or(WireLen::MAX_STANDARD)
     }
 
-    /// The next burst has others.
+    /// Uses other copies for the next burst.
     pub(crate) fn turn(&mut self) {
         self.turn = if self.turn + 1 == self.copies { 0 } else { self.turn + 1 };
     }
 }
 
-/// Whether a port takes fillers that long.
+/// Checks that a port takes fillers of up to this length.
 ///
 /// # Errors
-/// It does not.
+/// The port does not.
 pub(crate) fn carries(port: &Started, longest: FrameLen) -> Result<(), Error> {
     let most = port.tx.first().map_or(FrameLen::MAX, |tx| FrameLen::of_captured(tx.max_frame() as u32));
     if longest <= most {

@@ -1,7 +1,7 @@
-//! Sending as fast as a port takes frames: by the burst, with books by the burst.
+//! Sends as fast as a port takes frames: in bursts, with accounting per burst.
 //!
-//! Nothing is asked of such departures, and no stage stands before them; so no frame needs a place in a
-//! queue, a schedule's word or a look at the clock of its own.
+//! Such departures have no target and no stages before them, so no frame needs a place in a queue, a schedule, or its
+//! own reading of the clock.
 
 use crate::answers::Answers;
 use crate::maker::{Maker, redate};
@@ -19,11 +19,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use units::{FrameLen, PS_PER_NS, Span, Time};
 
-/// When the port has taken nothing for so long, it is left alone for a while.
+/// After this time without progress, the port is left alone for a while.
 const STUCK: Span = Span::from_ms(5);
 const NAP: Duration = Duration::from_micros(50);
 
-/// One queue and what it sends.
+/// One queue and its sender.
 pub(crate) struct Flood<'a> {
     tx: TxQueue,
     clock: TscClock,
@@ -31,18 +31,18 @@ pub(crate) struct Flood<'a> {
     run: Run<'a>,
     meter: DepartureMeter,
     books: Books,
-    /// What of the books was told to `counters`.
+    /// The part of the counters that was published.
     told: Books,
     round: u64,
-    /// When the port took something last.
+    /// When the port last took a frame.
     busy_at: Time,
     answers: Option<Answers>,
-    /// Answers that the port has not taken yet, and what they are.
+    /// Answers that the port has not taken yet, with their kinds.
     replies: (Burst, VecDeque<Answered>),
     answered: AnsweredTally,
-    /// Frames that are followed, if any are.
+    /// Traces of frames, if tracing is on.
     passing: Option<Passing>,
-    /// When the present burst began to be made, and when it was ready.
+    /// When generation of the current burst started and ended.
     made: (Time, Time),
 }
 
@@ -70,18 +70,17 @@ impl<'a> Flood<'a> {
         }
     }
 
-    /// Follows some of the frames.
+    /// Traces some of the frames.
     pub(crate) fn following(self, passing: Option<Passing>) -> Self {
         Flood { passing, ..self }
     }
 
-    /// Answers those who ask for the port's addresses, between bursts.
+    /// Answers requests for the port's addresses, between bursts.
     pub(crate) fn answering(self, answers: Option<Answers>) -> Self {
         Flood { answers, ..self }
     }
 
-    /// Sends what `maker` makes. Frames are stamped, if they are, by a clock that read `wall_at_zero` ns at
-    /// the start.
+    /// Sends the frames of `maker`. Stamps use a clock that read `wall_at_zero` ns at the start.
     pub(crate) fn of_made(mut self, mut maker: Maker, wall_at_zero: u64) -> PipelineReport {
         let stamped = maker.streams().stamped();
         let wall = |time: Time| wall_at_zero + time.as_ps() / PS_PER_NS;
@@ -128,7 +127,7 @@ impl<'a> Flood<'a> {
         PipelineReport { streams, ..self.report(burst.len() as u64) }
     }
 
-    /// Sends `frames` one after the other and from the start again, `left` of them in all.
+    /// Sends `frames` in order, repeatedly, `left` frames in total.
     pub(crate) fn of_kept(mut self, frames: &[Kept], mut left: u64) -> PipelineReport {
         let lengths: Vec<FrameLen> = frames.iter().map(|frame| FrameLen::of_captured(frame.len() as u32)).collect();
         let longest = frames.iter().map(Kept::len).max().unwrap_or(0);
@@ -168,20 +167,20 @@ impl<'a> Flood<'a> {
         self.report(burst.len() as u64)
     }
 
-    /// So many frames are ready that began to be made at `began`.
+    /// Records that `frames` frames are ready, whose generation started at `began`.
     #[inline]
     fn is_made(&mut self, began: Time, frames: usize) {
         self.made = (began, self.read(frames).unwrap_or(began));
     }
 
-    /// Reads the clock if one of the next frames is followed.
+    /// Reads the clock if one of the next frames is traced.
     #[inline]
     fn read(&self, frames: usize) -> Option<Time> {
         let passing = self.passing.as_ref()?;
         passing.is_among(frames).then(|| self.clock.now())
     }
 
-    /// Follows frames that were handed over, at `handed` if that was read.
+    /// Traces frames that were handed over; `handed` is the start of the hand-over, if it was read.
     #[inline]
     fn follow(&mut self, frames: usize, handed: Option<Time>) {
         let Some(passing) = &mut self.passing else { return };
@@ -190,7 +189,7 @@ impl<'a> Flood<'a> {
         passing.passed(frames, passage);
     }
 
-    /// Drops what is longer than the link carries since its MTU was lowered, and adds it up by stream.
+    /// Drops frames that the link no longer carries since its MTU was lowered, and counts them per stream.
     fn leave_out_too_long(&mut self, burst: &mut Burst, lengths: &mut Vec<FrameLen>, streams: &mut BTreeMap<u16, u64>) {
         let mut frames = burst.iter();
         lengths.retain(|_| {
@@ -207,7 +206,7 @@ impl<'a> Flood<'a> {
         burst.retain(|frame| self.tx.carries(frame));
     }
 
-    /// Begins another round: what the clock reads, or `None` when the run is to end.
+    /// Starts another round. Returns the clock's reading, or `None` at the end of the run.
     #[inline]
     fn next(&mut self) -> Option<Time> {
         let now = self.clock.now();
@@ -223,7 +222,7 @@ impl<'a> Flood<'a> {
         (now < self.end).then_some(now)
     }
 
-    /// Hears who asks, and answers.
+    /// Receives and answers requests.
     fn answer(&mut self, now: Time) {
         let Some(answers) = &mut self.answers else { return };
         if answers.must_look(now) {
@@ -242,7 +241,7 @@ impl<'a> Flood<'a> {
         }
     }
 
-    /// Books frames of these lengths, which the port took at `now`.
+    /// Accounts for frames of these lengths, which the port took at `now`.
     #[inline]
     fn book(&mut self, now: Time, taken: &[FrameLen]) {
         if let Some(last) = taken.last() {
@@ -255,7 +254,7 @@ impl<'a> Flood<'a> {
         }
     }
 
-    /// Tells those who look on; several queues tell the same ones.
+    /// Publishes progress; several queues share the counters.
     fn tell(&mut self) {
         self.run.counters.add_drops(&self.books.drops(), &self.told.drops());
         let (came, left) = (self.books.came.since(self.told.came), self.books.left.since(self.told.left));
@@ -285,8 +284,8 @@ fn tally(lengths: &[FrameLen]) -> Tally {
     Tally { frames: lengths.len() as u64, bytes }
 }
 
-/// The report of several queues that sent at once: their books and rates together. Between frames of
-/// different queues there are no gaps that could be told from here.
+/// The combined report of several concurrent queues: counters and rates. Gaps between frames of different queues are
+/// unknown here.
 pub(crate) fn joined(reports: Vec<PipelineReport>) -> PipelineReport {
     if reports.len() == 1 {
         return reports.into_iter().next().unwrap_or_default();

@@ -4,13 +4,13 @@ use crate::worker::pin;
 use dpdk::TscClock;
 use units::Span;
 
-/// How late a loop is here that waits for one instant after the other and does nothing else. No
-/// departure that waits for the clock can be better; what it reaches beyond is the cost of the work.
+/// Lateness of a loop on this machine that only waits for instants. No departure that waits for the clock can be
+/// better; anything beyond is the cost of other work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Floor {
-    /// Time from one instant to the next.
+    /// Time between instants.
     pub gap: Span,
-    /// Instants that were waited for.
+    /// Number of instants.
     pub instants: usize,
     /// Median lateness.
     pub p50: Span,
@@ -18,27 +18,27 @@ pub struct Floor {
     pub p99: Span,
     /// Largest lateness.
     pub max: Span,
-    /// Share of instants that were met within 1 µs.
+    /// Share of instants met within 1 µs.
     pub within_1us: f64,
 }
 
 impl Floor {
-    /// As [`Floor::measure`], for a thread of its own, on the CPU where departures of `config` will be made.
+    /// As [`Floor::measure`], on the CPU that carries out the departures of `config`. Call on a separate thread.
     ///
     /// # Errors
-    /// The thread cannot be kept on that CPU.
+    /// The thread cannot be pinned to that CPU.
     pub fn measure_for(config: &Config, clock: &TscClock, gap: Span, duration: Span) -> Result<Floor, Error> {
-        // With two CPUs the second makes departures.
+        // With several CPUs the last one carries out departures.
         pin(config.cpus_of_parts().0.last())?;
         Ok(Floor::measure(clock, gap, duration))
     }
 
-    /// Waits for absolute instants, `gap` apart, for about `duration`, on the calling thread. After a
-    /// hiccup the instants that have passed are late, as departures are.
+    /// Waits for absolute instants, `gap` apart, for about `duration`, on the calling thread. After a hiccup, the
+    /// instants that have passed are late, like departures.
     #[must_use]
     pub fn measure(clock: &TscClock, gap: Span, duration: Span) -> Floor {
         let instants = (duration.as_ps() / gap.as_ps().max(1)).max(1) as usize;
-        // Written before the loop, so that no page of it is new to the loop.
+        // Touches all pages before the loop.
         let mut late = vec![Span::from_ps(1); instants];
         let mut due = clock.now() + gap;
         for late in &mut late {
@@ -50,7 +50,7 @@ impl Floor {
 
     fn of(gap: Span, mut late: Vec<Span>) -> Floor {
         late.sort_unstable();
-        // The least value that so many of a hundred are not above.
+        // The smallest value that n percent do not exceed.
         let percentile = |n: usize| late[(late.len() * n).div_ceil(100) - 1];
         let near = late.iter().filter(|late| **late <= Span::from_us(1)).count();
         Floor {
@@ -63,9 +63,8 @@ impl Floor {
         }
     }
 
-    /// True if departures `gap` apart on average are closer than this machine can tell apart: half of
-    /// them would be off by half a gap, or one in a hundred by a whole one, if nothing but waiting
-    /// were done.
+    /// True if departures `gap` apart on average are closer than this machine can resolve: with nothing but waiting,
+    /// half of them would be off by half a gap, or one in a hundred by a whole gap.
     #[must_use]
     pub fn is_above(&self, gap: Span) -> bool {
         gap < self.p50 * 2 || gap < self.p99
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_the_instants() {
+    fn computes_percentiles_over_the_instants() {
         let late = (1..=200).rev().map(|i| Span::from_ns(i * 10)).collect();
         let floor = Floor::of(Span::from_us(10), late);
         assert_eq!((floor.p50, floor.p99, floor.max), (Span::from_us(1), Span::from_ns(1_980), Span::from_us(2)));
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_of_what_can_be_told_apart() {
+    fn distinguishes_gaps_above_and_below_the_resolution() {
         let floor = |p50, p99| Floor {
             gap: Span::from_us(10),
             instants: 5_000,

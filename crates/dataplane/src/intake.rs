@@ -6,20 +6,21 @@ use measure::DropReason;
 use packet::Frame;
 use units::{FrameLen, Time};
 
-/// Frames of a stream that are made ahead.
+/// Frames of a stream that are generated ahead.
 const AHEAD: usize = 32;
 
-/// From now on frames of these queues of a port say how long they were there before they were found. True if all tell.
+/// Frames of these queues report how long they waited in the ring before the poll, from now on. True if all queues
+/// support it.
 pub(crate) fn tell_waits(queues: &mut [RxQueue]) -> bool {
     queues.iter_mut().map(RxQueue::tell_waits).fold(true, |all, tells| all & tells)
 }
 
-/// The way in: takes frames from the queues of a port, or makes those of a stream, and books each.
+/// The way in: takes frames from the queues of a port, or generates those of a stream, and accounts for them.
 pub(crate) struct Intake {
     from: From,
     /// Frames that the pipeline may hold.
     limit: u64,
-    /// The longest frame that arrives whole.
+    /// The longest frame that arrives in one piece.
     longest: usize,
     received: Burst,
     segmented: u64,
@@ -33,16 +34,16 @@ enum From {
     Thread { ring: rtrb::Consumer<Ready>, made: bool },
 }
 
-/// A frame that has passed the stages on another thread, and when it had.
+/// A frame that has passed the stages on another thread, and when.
 pub(crate) struct Ready {
     pub(crate) frame: Mbuf,
     pub(crate) at: Time,
     pub(crate) class: u32,
-    /// Its way so far, if it is followed.
+    /// Its trace so far, if it is traced.
     pub(crate) way: Option<Box<Way>>,
 }
 
-/// A frame of a capture, ready at a time counted from the start, or the length of one that no buffer holds.
+/// A frame of a capture, ready at a time since the start, or the length of a frame that fits no buffer.
 pub(crate) enum Read {
     Frame(Ready),
     TooLong(FrameLen),
@@ -58,24 +59,24 @@ impl Read {
 }
 
 impl Intake {
-    /// Takes from the queues of a port, in turn.
+    /// Takes frames from the queues of a port, in turn.
     pub(crate) fn of_port(queues: Vec<RxQueue>, limit: u64, clock: TscClock) -> Self {
         let longest = queues.first().map_or(usize::MAX, RxQueue::longest_whole);
         Intake { longest, ..Intake::new(From::Port { queues, turn: 0, clock }, limit) }
     }
 
-    /// Takes the frames that `maker` makes. All are ready from the first look on.
+    /// Takes the frames that `maker` generates. All are ready from the first poll on.
     pub(crate) fn of_stream(maker: Maker, limit: u64) -> Self {
         Intake::new(From::Stream { maker, start: None }, limit)
     }
 
-    /// Takes what another thread received, or `made` of a stream, and ran through the stages.
+    /// Takes frames that another thread received and ran through the stages; `made` if they are of a stream.
     pub(crate) fn of_thread(ring: rtrb::Consumer<Ready>, made: bool) -> Self {
         Intake::new(From::Thread { ring, made }, u64::MAX)
     }
 
-    /// Takes what [`crate::replay::read`] reads. Frames are ready at their time, counted from the first
-    /// look; `ahead` says that they may be taken before.
+    /// Takes frames from [`crate::replay::read`]. They are ready at their time, counted from the first poll; with
+    /// `ahead` they may be taken earlier.
     pub(crate) fn of_replay(ring: rtrb::Consumer<Read>, ahead: bool) -> Self {
         Intake::new(From::Replay { ring, ahead, start: None }, u64::MAX)
     }
@@ -84,7 +85,8 @@ impl Intake {
         Intake { from, limit, longest: usize::MAX, received: Burst::new(), segmented: 0, depth: 0 }
     }
 
-    /// The stream was made whole, or the other thread has ended and all of it was taken. Ports never end.
+    /// True if the stream was generated completely, or the other thread has ended and all its frames were taken. Ports
+    /// never end.
     pub(crate) fn ended(&self) -> bool {
         match &self.from {
             From::Stream { maker, .. } => maker.left() == 0,
@@ -94,12 +96,12 @@ impl Intake {
         }
     }
 
-    /// Its frames are made, each when it is wanted.
+    /// True if frames are generated on demand.
     pub(crate) fn makes(&self) -> bool {
         matches!(self.from, From::Stream { .. })
     }
 
-    /// Makes some frames of a stream, past the pipeline. Gives the lengths of those that no buffer holds.
+    /// Generates some frames of a stream without the pipeline. Returns the lengths of frames that fit no buffer.
     pub(crate) fn make(&mut self, burst: &mut Burst) -> Vec<FrameLen> {
         match &mut self.from {
             From::Stream { maker, .. } => maker.make(burst, AHEAD),
@@ -107,33 +109,33 @@ impl Intake {
         }
     }
 
-    /// A stream, of which nothing is missed when the run ends before it.
+    /// True if the frames are of a stream, where ending early loses nothing.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.from, From::Stream { .. } | From::Replay { .. } | From::Thread { made: true, .. })
     }
 
-    /// What a port receives, when it likes.
+    /// True if the frames arrive at a port.
     pub(crate) fn is_port(&self) -> bool {
         matches!(self.from, From::Port { .. })
     }
 
-    /// Most frames that the pipeline held.
+    /// Largest number of frames that the pipeline held.
     pub(crate) fn depth(&self) -> u64 {
         self.depth
     }
 
-    /// Takes or makes up to `most` frames, or as many of a stream as it takes to know which departs next;
-    /// the pipeline's clock reads
-    /// `now`, and `elsewhere` frames have left it and not yet departed. Gives how many came.
+    /// Takes or generates up to `most` frames, or as many of a stream as determine the next departure. The pipeline's
+    /// clock reads `now`, and `elsewhere` frames have left the pipeline but not departed. Returns the number of frames
+    /// taken.
     pub(crate) fn take(&mut self, now: Time, most: usize, elsewhere: u64, pipeline: &mut Pipeline<Mbuf>) -> usize {
         match &mut self.from {
             From::Stream { maker, start } => {
                 let start = *start.get_or_insert(now);
-                // A class whose frames are rare needs a longer look ahead than one whose frames are all there is.
+                // A class with rare frames needs more frames ahead than a class that has all frames.
                 let settled = pipeline.due().is_some() && pipeline.is_settled();
                 let ahead = if settled { 0 } else { self.limit.saturating_sub(pipeline.held()) as usize };
                 let wanted = match maker.wanted(|class| pipeline.is_full(class)) {
-                    // What is ready of one class says nothing of the others.
+                    // Ready frames of one class say nothing about the others.
                     Some(true) if settled || ahead > 0 => AHEAD,
                     Some(_) => 0,
                     None => AHEAD.saturating_sub(pipeline.ready()).max(ahead.min(AHEAD)),
@@ -173,7 +175,7 @@ impl Intake {
                 while came < most
                     && let Ok(Ready { frame, at, class, way }) = ring.pop()
                 {
-                    // This thread's look at the clock may be older than the other's.
+                    // This thread's reading of the clock may be older than the other thread's.
                     pipeline.hand(class as usize, now.max(at), at, frame, way);
                     came += 1;
                 }
@@ -195,7 +197,7 @@ impl Intake {
                 }
                 self.segmented = segmented;
                 if came > 0 {
-                    // A frame may have come since `now`, and must not be held for less than was asked.
+                    // A frame may have arrived after `now`, and must not be held for less than asked.
                     let now = now.max(clock.now());
                     self.admit(now, elsewhere, pipeline);
                 }

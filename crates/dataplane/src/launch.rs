@@ -1,27 +1,27 @@
-//! Launch time: frames are handed over ahead, each with the instant at which the NIC is to let it go.
+//! Launch time: frames are handed over early, each with the instant at which the NIC sends it.
 //!
-//! NICs count time by clocks of their own, of which neither the rate nor the zero is known. So the NIC's
-//! clock is read between two readings of ours, again and again, and followed.
+//! A NIC has its own clock, with unknown rate and offset. It is read repeatedly between two readings of ours, and
+//! tracked.
 
 use dpdk::{LaunchField, Mbuf, NicClock, TscClock};
 use std::time::Duration;
 use units::{Span, Time};
 
-/// How far ahead of its departure a frame is handed over: beyond the pauses of a busy machine, and
-/// short enough for the horizon of every NIC that does this (half a second with Intel's i225).
+/// How early a frame is handed over: longer than the pauses of a busy machine, and within the horizon of every NIC that
+/// supports this (half a second for Intel's i225).
 pub(crate) const LEAD: Span = Span::from_ms(5);
-/// What is handed over later than this is for the past by the time the NIC looks at it.
+/// With less time than this, the instant has passed before the NIC reads it.
 const LEAST: Span = Span::from_us(5);
-/// How often the NIC's clock is read. Crystals drift apart by less than 0.1 ns in this time.
+/// Interval between readings of the NIC's clock. Crystals drift apart by less than 0.1 ns in this time.
 const EVERY: Span = Span::from_ms(10);
-/// Over how long the rate is measured before the first frame.
+/// Period over which the rate is measured before the first frame.
 const FIRST: Duration = Duration::from_millis(50);
-/// Readings of which the narrowest counts.
+/// Number of readings, of which the narrowest counts.
 const TRIES: usize = 8;
 
-/// A clock that is not ours.
+/// A foreign clock.
 pub(crate) trait OtherClock: Send {
-    /// What it reads, in ticks of its own.
+    /// The reading, in ticks of the clock.
     fn ticks(&self) -> Option<u64>;
 }
 
@@ -31,7 +31,7 @@ impl OtherClock for NicClock {
     }
 }
 
-/// Writes into frames when they are to depart, by the NIC's clock.
+/// Writes departure times into frames, by the NIC's clock.
 pub(crate) struct Launch {
     field: LaunchField,
     clock: TscClock,
@@ -41,7 +41,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Gets to know the NIC's clock; `None` when it cannot be read or stands still.
+    /// Measures the NIC's clock; `None` if it cannot be read or stands still.
     pub(crate) fn new(field: LaunchField, clock: TscClock, nic: Box<dyn OtherClock>) -> Option<Launch> {
         let first = read(&clock, &*nic)?;
         std::thread::sleep(FIRST);
@@ -50,7 +50,7 @@ impl Launch {
         Some(Launch { field, clock, nic, translation, due: second.at + EVERY })
     }
 
-    /// Follows the NIC's clock, when it is time to.
+    /// Updates the tracking of the NIC's clock, if it is due.
     pub(crate) fn keep_up(&mut self, now: Time) {
         if now < self.due {
             return;
@@ -61,7 +61,7 @@ impl Launch {
         self.due = now + EVERY;
     }
 
-    /// Lets `frame` depart at `at`; at once if that is too near for a NIC to wait for.
+    /// Sets the departure of `frame` to `at`, or to at once if that is too near for a NIC.
     pub(crate) fn stamp(&self, frame: &mut Mbuf, at: Time, now: Time) {
         if at > now + LEAST {
             self.field.set(frame, self.translation.ticks_at(at));
@@ -71,14 +71,14 @@ impl Launch {
     }
 }
 
-/// Both clocks at one instant.
+/// Readings of both clocks at one instant.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     at: Time,
     ticks: u64,
 }
 
-/// The narrowest of some readings: an interruption does not hit all of them.
+/// The narrowest of several readings, since an interruption does not affect all of them.
 fn read(clock: &TscClock, nic: &dyn OtherClock) -> Option<Reading> {
     let mut best = None;
     for _ in 0..TRIES {
@@ -93,16 +93,16 @@ fn read(clock: &TscClock, nic: &dyn OtherClock) -> Option<Reading> {
     best.map(|(_, reading)| reading)
 }
 
-/// From our time to another clock's ticks, by a line that follows the readings.
+/// Converts our time to ticks of another clock, by a line that tracks the readings.
 ///
-/// The slope is taken over a long base, which makes the width of a single reading small; the line
-/// itself moves by a part of each reading's error only, since most of that is the reading's own.
+/// The slope comes from a long base, which reduces the effect of a single reading's width. The line moves only by a
+/// part of each reading's error, because most of that error belongs to the reading.
 #[derive(Debug)]
 struct Translation {
-    /// Start of the base, and what will be the start once that is old.
+    /// Start of the base, and the next start once the base is old.
     base: Reading,
     next_base: Reading,
-    /// A point of the line: our time, and ticks since the base's.
+    /// A point of the line: our time, and ticks since the base.
     at: Time,
     ticks: f64,
     /// Ticks per picosecond.
@@ -110,11 +110,11 @@ struct Translation {
 }
 
 impl Translation {
-    /// How long a base grows before its older half is dropped: a crystal's rate changes with its warmth.
+    /// Length at which the older half of the base is dropped, because a crystal's rate changes with temperature.
     const LONGEST_BASE: Span = Span::from_ms(20_000);
     /// Part of an error by which the line moves.
     const PART: f64 = 0.125;
-    /// A clock that is off by more than this was set anew.
+    /// A clock that is off by more than this was stepped.
     const STEP: Span = Span::from_us(50);
 
     fn new(first: Reading, second: Reading) -> Option<Translation> {
@@ -136,7 +136,7 @@ impl Translation {
     fn follow(&mut self, reading: Reading) {
         let error = reading.ticks.wrapping_sub(self.ticks_at(reading.at)).cast_signed() as f64;
         if error.abs() > Self::STEP.as_ps() as f64 * self.slope {
-            // Set anew: the rate that was learnt still holds, nothing else does.
+            // The clock was stepped: only the learnt rate still holds.
             *self = Translation { base: reading, next_base: reading, at: reading.at, ticks: 0.0, slope: self.slope };
             return;
         }
@@ -144,7 +144,7 @@ impl Translation {
         let passed = reading.at.since(self.base.at).as_ps() as f64;
         let expected = self.ticks + reading.at.since(self.at).as_ps() as f64 * self.slope;
         (self.at, self.ticks) = (reading.at, expected + (measured - expected) * Self::PART);
-        // A base that is short says less than the slope that is known.
+        // A short base is less precise than the known slope.
         if reading.at.since(self.base.at) >= Span::from_ms(50) {
             self.slope = measured / passed;
         }
@@ -170,7 +170,7 @@ mod tests {
     use measure::DepartureMeter;
     use std::sync::atomic::AtomicBool;
 
-    /// A clock of `hz` that runs fast by `ppm`, read with an error of up to ±`noise` ps in turn.
+    /// A clock of `hz` that runs fast by `ppm`, read with alternating errors of up to ±`noise` ps.
     fn reading(ms: u64, hz: f64, ppm: f64, noise: f64) -> Reading {
         let at = Time::from_ps(ms * 1_000_000_000);
         let wobble = [0.0, 1.0, -0.7, 0.4, -1.0, 0.2][ms as usize / 10 % 6] * noise;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn another_clock_is_followed_within_its_reading() {
+    fn tracks_another_clock_within_its_reading_error() {
         for (hz, ppm) in [(1e9, 50.0), (125e6, -100.0), (2.3e9, 0.0)] {
             let mut translation =
                 Translation::new(reading(0, hz, ppm, 0.0), reading(50, hz, ppm, 300_000.0)).expect("it runs");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_is_believed_at_once() {
+    fn follows_a_stepped_clock_at_once() {
         let mut translation =
             Translation::new(reading(0, 1e9, 20.0, 0.0), reading(50, 1e9, 20.0, 0.0)).expect("it runs");
         let mut set = reading(60, 1e9, 20.0, 0.0);
@@ -210,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_is_none() {
+    fn rejects_a_clock_that_stands_still() {
         let first = reading(0, 1e9, 0.0, 0.0);
         assert!(Translation::new(first, Reading { at: first.at + Span::from_ms(50), ..first }).is_none());
     }
 
-    /// A NIC that is none: its clock runs at 125 MHz and 40 ppm fast from some instant on.
+    /// A fake NIC whose clock runs at 125 MHz and 40 ppm fast from some instant on.
     #[derive(Clone, Copy)]
     struct FakeNic(TscClock);
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nic_is_given_every_departure_by_its_own_clock() {
+    fn gives_the_nic_every_departure_by_its_own_clock() {
         const FRAMES: u64 = 2_000;
         let gap = Span::from_us(10);
         let config = EalConfig::new("launch").memory_mib(64).hugepages(HugePages::Never);
@@ -272,13 +272,13 @@ mod tests {
             instants.extend(burst.drain().map(|frame| field.get(&frame).map(FakeNic::instant_of)));
         }
         assert_eq!(instants.len() as u64, FRAMES);
-        // The first frame is due at once, and so are those that a pause of this machine made late.
+        // The first frame is due at once, and so are frames that a pause of this machine made late.
         let told: Vec<f64> = instants.iter().flatten().copied().collect();
         assert!(told.len() as u64 > FRAMES / 2, "only {} frames say when they depart", told.len());
         let mut errors: Vec<f64> =
             instants.windows(2).filter_map(|pair| Some((pair[1]? - pair[0]? - gap.as_ps() as f64).abs())).collect();
         errors.sort_by(f64::total_cmp);
-        // A tick is 8 ns long.
+        // A tick is 8 ns.
         assert!(errors[errors.len() / 2] < 10_000.0, "median error of a gap: {} ps", errors[errors.len() / 2]);
     }
 }

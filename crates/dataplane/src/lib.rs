@@ -1,9 +1,9 @@
-//! Real time: opens live ports and makes the engine's departures happen on them.
+//! Live runs: opens ports and carries out the engine's departures on them.
 //!
-//! The engine says when a frame departs, this crate waits for that instant and hands the frame to
-//! the driver, or fills the line up to it. Placement is *inline*: one thread receives, runs the stages
-//! and sends, departures first; or *split*: receiving, classes, stages and departures are threads of
-//! their own, as many as there are CPUs for. Everything that came is in the books when a run ends, however it ends.
+//! The engine decides when a frame departs. This crate waits for that instant and hands the frame to the driver, or
+//! fills the line up to it. Placement is *inline*: one thread receives, runs the stages and sends, with departures
+//! first; or *split*: receiving, classes, stages and departures have separate threads, as far as there are CPUs. Every
+//! frame received is accounted for, however a run ends.
 
 mod answers;
 mod back;
@@ -46,48 +46,48 @@ pub use worker::{Finished, PortSummary, Worker};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What DPDK or the kernel refused.
+    /// An error from DPDK or the kernel.
     #[error(transparent)]
     Dpdk(#[from] dpdk::Error),
-    /// Nobody told the hardware address of a neighbour.
+    /// No neighbour answered with its MAC address.
     #[error(
         "nobody answers for {neighbour} in {seconds} s: {asked} from {from}; check that it is up and on this link, or write dmac MAC in the stream"
     )]
     Nobody {
-        /// Who was asked for.
+        /// The address requested.
         neighbour: std::net::IpAddr,
         /// ARP or neighbour discovery.
         asked: &'static str,
-        /// The address that asked.
+        /// Our address in the request.
         from: std::net::IpAddr,
-        /// How long, in seconds.
+        /// Waiting time in seconds.
         seconds: u64,
     },
-    /// A thread cannot run on the CPU that was asked for.
+    /// A thread cannot run on the requested CPU.
     #[error("cannot run on CPU {cpu}: {cause}: name CPUs that are there and allowed, see taskset -p $$")]
     Cpu {
-        /// Its number.
+        /// Number of the CPU.
         cpu: usize,
         /// The kernel's answer.
         cause: &'static str,
     },
-    /// No more threads.
+    /// A thread cannot be created.
     #[error("cannot start a thread: {0}: ask for fewer workers, or see ulimit -u")]
     Thread(String),
-    /// What is asked cannot be had, with what to write instead.
+    /// An impossible request, with the remedy.
     #[error(transparent)]
     Asked(#[from] units::ParseError),
-    /// An interface has not the queues that AF_XDP sockets need.
+    /// An interface lacks the queues that AF_XDP sockets need.
     #[error("interface {interface}: {cause}: {remedy}")]
     Queues {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
-        /// What is missing.
+        /// The problem.
         cause: String,
-        /// What to write or do instead.
+        /// The remedy.
         remedy: String,
     },
-    /// The worker's thread ended by a panic.
+    /// The worker's thread panicked.
     #[error("the worker of pipeline {0} failed: this is a defect of netlathe, please report it with what is above")]
     Worker(String),
 }

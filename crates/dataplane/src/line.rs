@@ -1,8 +1,8 @@
-//! A line without a NIC: a ring that is drained at line rate, and a receiver that keeps its time.
+//! A line without a NIC: a ring that drains at line rate, and a receiver that records times.
 //!
-//! The far end of the ring does what a NIC does: it takes the next frame when the one before has left
-//! the line, at the time-stamp counter's pace, and never waits. A frame that is not there then is an
-//! *underrun*: the line idles, and all that follows is late by that.
+//! The far end of the ring works like a NIC: it takes the next frame when the one before has left the line, paced by
+//! the time-stamp counter, and never waits. If no frame is there, that is an *underrun*: the line idles, and all later
+//! frames are late by that time.
 
 use dpdk::{Burst, RxQueue, TscClock};
 use engine::Line;
@@ -14,49 +14,50 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use units::{FrameLen, Time};
 
-/// A frame as it was on the line.
+/// A frame as seen on the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnLine {
-    /// Start of its preamble since that of the first frame.
+    /// Start of its preamble, relative to that of the first frame.
     pub start: Time,
-    /// Its length with FCS.
+    /// Length with FCS.
     pub length: FrameLen,
-    /// A filler of ours.
+    /// It is a filler.
     pub filler: bool,
 }
 
 /// Frames that a NIC fetches ahead of the line.
 const FETCH: usize = 8;
 
-/// How often the last frames are looked for when no more are sent.
+/// Interval at which the last frames are polled for after the end of sending.
 const LOOK: Duration = Duration::from_micros(200);
-/// More data frames than the queue has slots: those of a burst that is being made, of one that is handed over, and
-/// what the far end has fetched.
+/// Data frames beyond the slots of the queue: those of a burst being generated, of a burst being handed over, and those
+/// that the far end has fetched.
 const MORE: usize = 256;
 
-/// A data frame that was planned.
+/// A planned data frame.
 pub(crate) struct Planned {
-    /// When it was asked to depart.
+    /// The target.
     pub(crate) at: Time,
     pub(crate) class: u32,
     pub(crate) length: FrameLen,
-    /// Byte time at which it is to start.
+    /// Planned start in byte times.
     pub(crate) position: u64,
 }
 
-/// From a data frame on, by its number, frames start so many byte times later than planned.
+/// From data frame `from` on, frames start `by` byte times later than planned.
 #[derive(Clone, Copy)]
 struct Shift {
     from: u64,
     by: i64,
 }
 
-/// What the ends share, each on a cache line of its own: one that two cores write to by turns costs both.
+/// State shared by both ends, each field on its own cache line, because two cores writing to one line slow each other
+/// down.
 #[derive(Default)]
 struct Shared {
-    /// Nothing more is sent.
+    /// Nothing more will be sent.
     done: Alone<AtomicBool>,
-    /// Data frames that have started.
+    /// Number of data frames that have started.
     started: Alone<AtomicU64>,
 }
 
@@ -64,7 +65,7 @@ struct Shared {
 #[repr(align(128))]
 struct Alone<T>(T);
 
-/// The pacer's end: says where data frames are planned, and hears where they were. The line is over when this is gone.
+/// The pacer's end: announces planned data frames and learns their actual starts. Dropping it ends the line.
 pub(crate) struct NearEnd {
     plan: rtrb::Producer<u64>,
     shifts: rtrb::Consumer<Shift>,
@@ -74,14 +75,14 @@ pub(crate) struct NearEnd {
     by: i64,
 }
 
-/// What the receiving end is told by, and tells by: only where something changes, since each frame is too often.
+/// The channels of the receiving end. It reports only changes, because per-frame reports would be too frequent.
 pub(crate) struct FarSide {
     planned: rtrb::Consumer<u64>,
     shifts: rtrb::Producer<Shift>,
     shared: Arc<Shared>,
 }
 
-/// What the two ends of a line with so many slots tell each other by.
+/// The two ends' channels for a line with this many slots.
 pub(crate) fn ends(slots: usize) -> (NearEnd, FarSide) {
     let (plan, planned) = rtrb::RingBuffer::new(slots + MORE);
     let (tells, shifts) = rtrb::RingBuffer::new(slots + MORE);
@@ -92,17 +93,17 @@ pub(crate) fn ends(slots: usize) -> (NearEnd, FarSide) {
 }
 
 impl NearEnd {
-    /// The next data frame is planned so. To be said before the frame can be seen.
+    /// Announces a planned data frame. Call before the frame becomes visible.
     #[inline]
     pub(crate) fn plan(&mut self, frame: Planned) {
         self.plan.push(frame.position).expect("there is room for all that are under way");
         self.under_way.push_back(frame);
     }
 
-    /// Gives the frames that have started since the last look, and where.
+    /// Passes the frames that have started since the last call, with their starts, to `started`.
     #[inline]
     pub(crate) fn hear(&mut self, mut started: impl FnMut(&Planned, u64)) {
-        // What has shifted before a frame that has started can be seen then.
+        // All shifts before a started frame are visible by then.
         let until = self.shared.started.0.load(Ordering::Acquire);
         let mut next = self.shifts.peek().ok().copied();
         while self.heard < until {
@@ -117,8 +118,8 @@ impl NearEnd {
         }
     }
 
-    /// Nothing more is sent. Gives what starts still, and returns when the far end has seen the last frame: until then it
-    /// knows fillers by their being kept.
+    /// Ends sending and passes the remaining starts to `started`. Returns when the far end has seen the last frame,
+    /// because it identifies fillers by their extra references until then.
     pub(crate) fn hear_the_last(&mut self, mut started: impl FnMut(&Planned, u64)) {
         self.shared.done.0.store(true, Ordering::Release);
         loop {
@@ -142,18 +143,18 @@ impl Drop for NearEnd {
 pub(crate) struct LineEnd {
     rx: RxQueue,
     line: Line,
-    /// Where the pacer put each data frame, and where to say where it was.
+    /// Where the pacer planned each data frame, and where to report shifts.
     side: FarSide,
-    /// Frames listed at most, and whether fillers are among them.
+    /// Limit on listed frames, and whether fillers are listed.
     most: usize,
     keep_fillers: bool,
     listed: Vec<OnLine>,
-    /// First byte time that is free.
+    /// First free byte time.
     free: Option<u64>,
     first: u64,
-    /// Plan and place of the first data frame.
+    /// Planned and actual position of the first data frame.
     origin: Option<(u64, u64)>,
-    /// By how much the last data frame was later than planned.
+    /// How much later than planned the last data frame was, in byte times.
     by: i64,
     report: LineReport,
 }
@@ -175,7 +176,7 @@ impl LineEnd {
         }
     }
 
-    /// Takes frames at line rate until the pacer sends no more and the ring is empty.
+    /// Takes frames at line rate until sending has ended and the ring is empty.
     pub(crate) fn run(mut self, clock: &TscClock) -> (LineReport, Vec<OnLine>) {
         let mut burst = Burst::new();
         let mut frames = [(FrameLen::MIN, false); FETCH];
@@ -194,8 +195,8 @@ impl LineEnd {
                 ran_dry = true;
                 continue;
             }
-            // What another core wrote is fetched for all of them at once. Fillers are kept, to be sent again, and data
-            // frames are not, whatever is in them.
+            // Fetches what another core wrote for all frames at once. Fillers are retained for reuse and data frames
+            // are not, whatever their contents.
             for (into, frame) in frames.iter_mut().zip(&burst) {
                 *into = (frame.length(), frame.is_kept());
             }
@@ -239,7 +240,8 @@ impl LineEnd {
         }
     }
 
-    /// Whether a data frame is where it was planned, as counted from the first; tells the pacer if that has changed.
+    /// Compares a data frame's start with the plan, both relative to the first data frame. Reports a changed shift to
+    /// the pacer.
     fn compare(&mut self, at: u64) {
         let Ok(planned) = self.side.planned.pop() else { return };
         let (first_planned, first_at) = *self.origin.get_or_insert((planned, at));

@@ -3,26 +3,26 @@ use engine::sources::Streams;
 use packet::{Frame, Stamp};
 use units::FrameLen;
 
-/// Makes the frames of streams in buffers of a pool.
+/// Generates the frames of streams in buffers of a pool.
 ///
-/// Where all frames have one length and the pool is this source's alone, every buffer holds such a frame
-/// already, and only what differs from frame to frame is written.
+/// If all frames have one length and the pool belongs to this source alone, every buffer already holds such a frame,
+/// and only the bytes that vary are written.
 pub(crate) struct Maker {
     stream: Box<Streams>,
     left: u64,
     pool: Pool,
-    /// The length without FCS of all frames, if the pool's buffers were laid.
+    /// The length without FCS of all frames, if the pool's buffers are prefilled.
     laid: Option<u16>,
 }
 
 impl Maker {
-    /// Makes `count` frames, endlessly many if not said; each is written whole.
+    /// Generates `count` frames, or endlessly; each frame is written completely.
     pub(crate) fn new(stream: Box<Streams>, count: Option<u64>, pool: Pool) -> Self {
         Maker { stream, left: count.unwrap_or(u64::MAX), pool, laid: None }
     }
 
-    /// Lays the frames in the pool, if they are all of one length. From now on nobody else may write to
-    /// its buffers, stages and those who are sent them included.
+    /// Prefills the pool's buffers, if all frames have one length. From then on nothing else may write to the buffers,
+    /// including stages and receivers.
     pub(crate) fn lay(mut self) -> Self {
         let fits = |length: &usize| *length <= usize::from(self.pool.data_room());
         let Some(length) = self.stream.even().filter(fits) else { return self };
@@ -35,10 +35,10 @@ impl Maker {
         Maker { laid: Some(length as u16), ..self }
     }
 
-    /// Parts it among so many that run at once, and make as many frames together.
+    /// Splits it into `parts` concurrent makers with the same total number of frames.
     ///
     /// # Errors
-    /// There are no numbers for so many streams.
+    /// There are not enough stream numbers.
     pub(crate) fn deal(self, parts: usize) -> Result<Vec<Self>, units::ParseError> {
         let streams = self.stream.deal(parts as u16)?;
         let share = |part: u64| match self.left {
@@ -54,22 +54,22 @@ impl Maker {
         Ok(streams.into_iter().zip(0..).map(part).collect())
     }
 
-    /// Frames that are still to be made.
+    /// Frames still to generate.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// Whether classes decide which stream has its turn, and if so whether one has that is not of a `full` class.
+    /// `None` unless classes pace the streams; otherwise whether a stream belongs to a class that is not `full`.
     pub(crate) fn wanted(&mut self, full: impl Fn(usize) -> bool) -> Option<bool> {
         self.stream.is_paced().then(|| self.stream.wanted(full))
     }
 
-    /// The streams, which know how many frames of each were made.
+    /// The streams, which count the frames generated per stream.
     pub(crate) fn streams(&self) -> &Streams {
         &self.stream
     }
 
-    /// Adds up to `most` frames to a burst. Gives the lengths of those that were left out since no buffer holds them.
+    /// Adds up to `most` frames to a burst. Returns the lengths of frames left out because no buffer holds them.
     #[inline]
     pub(crate) fn make(&mut self, burst: &mut Burst, most: usize) -> Vec<FrameLen> {
         let most = most.min(usize::try_from(self.left).unwrap_or(most));
@@ -89,13 +89,13 @@ impl Maker {
             refused.extend(written.err());
         }
         if !refused.is_empty() {
-            // They are as empty as they came from the pool.
+            // They are still empty, as they came from the pool.
             burst.retain(|frame| frame.len() > 0);
         }
         refused
     }
 
-    /// Writes the time of departure, in ns since the UNIX epoch, into frames that were just made.
+    /// Writes the departure time, in ns since the UNIX epoch, into frames that were just generated.
     #[inline]
     pub(crate) fn date(&self, burst: &mut Burst, time_ns: u64) {
         let Some(end) = self.stream.stamp_end() else { return redate(burst, time_ns) };
@@ -104,7 +104,7 @@ impl Maker {
         }
     }
 
-    /// The lengths of the frames of a burst, in `lengths`.
+    /// Writes the lengths of the frames of a burst into `lengths`.
     #[inline]
     pub(crate) fn lengths(&self, burst: &Burst, lengths: &mut Vec<FrameLen>) {
         lengths.clear();
@@ -115,7 +115,7 @@ impl Maker {
     }
 }
 
-/// Writes the time of departure into those frames of a burst that are stamped.
+/// Writes the departure time into the stamped frames of a burst.
 pub(crate) fn redate(burst: &mut Burst, time_ns: u64) {
     burst.iter_mut().for_each(|frame| Stamp::set_time(frame.bytes_mut(), time_ns));
 }

@@ -11,21 +11,21 @@ use measure::{DepartureMeter, PipelineReport};
 use std::thread;
 use units::Span;
 
-/// How the parts of a pipeline are run: one behind the other on the calling thread, or each on a thread of
-/// its own with lock-free rings between them (LightShaper §3.1). What comes out is the same.
+/// Runs the parts of a pipeline: one after the other on the calling thread, or each on its own thread with lock-free
+/// rings between them (LightShaper §3.1). The output is the same.
 pub(crate) struct Placement<'a> {
     pub(crate) eal: &'static Eal,
     pub(crate) run: Run<'a>,
-    /// A CPU for each part; the calling thread is on the first.
+    /// A CPU per part; the calling thread is on the first.
     pub(crate) cpus: &'a [usize],
-    /// Frames that may be under way.
+    /// Limit on frames in progress.
     pub(crate) limit: u64,
-    /// Frames are made or read, not received.
+    /// Frames are generated or read, not received.
     pub(crate) made: bool,
     pub(crate) window: Span,
 }
 
-/// What goes through: where frames come from, the pipeline, and what is measured of their departures.
+/// The traffic: its source, the pipeline, and the measurement of departures.
 pub(crate) struct Flow {
     pub(crate) intake: Intake,
     pub(crate) pipeline: Pipeline<Mbuf>,
@@ -35,10 +35,10 @@ pub(crate) struct Flow {
 }
 
 impl Placement<'_> {
-    /// Runs to the end; `depart` makes departures, and carries back if it is given the way back.
+    /// Runs to the end. `depart` carries out departures, and the way back if it is given it.
     ///
     /// # Errors
-    /// A thread that cannot be registered with DPDK or put on its CPU.
+    /// A thread that cannot be registered with DPDK or pinned to its CPU.
     pub(crate) fn run(
         self,
         flow: Flow,
@@ -52,7 +52,7 @@ impl Placement<'_> {
         if parts.is_empty() {
             return Ok(depart(Rounds::new(run, schedules, intake, meter), back));
         }
-        // Of each part but the first, which tells those who look on.
+        // Counters of each part except the first, which publishes for observers.
         let told: Vec<Counters> = parts.iter().map(|_| Counters::default()).collect();
         let unmeasured = || DepartureMeter::new(None, None, window);
         let mut parts = parts.into_iter();

@@ -1,44 +1,44 @@
-//! How many buffers a worker has, and how much memory that takes.
+//! Number of buffers per worker, and their memory.
 
 use crate::config::{Config, Feed, Pacing};
 use crate::device::Device;
 use crate::filler;
 use crate::fillers::Fillers;
 
-/// Buffers of a pool behind a schedule, where a backlog may wait: a second of 50 000 frames a second.
+/// Buffers of a pool before a schedule, where a backlog may wait: one second of 50 000 frames/s.
 const DEEP_POOL: u32 = 1 << 16;
-/// Buffers of a pool at most, however much stages could hold: 100 ms of full frames at 10 Gbit/s, both ways.
+/// Limit on buffers per pool, for any stages: 100 ms of full-size frames at 10 Gbit/s in both directions.
 const MOST_FRAMES: u32 = 1 << 18;
-/// Buffers of a pool behind no schedule.
+/// Buffers of a pool without a schedule.
 pub(crate) const SHALLOW_POOL: u32 = 1 << 14;
 /// Buffers of a pool of jumbo frames.
 const JUMBO_POOL: u32 = 1 << 13;
-/// Buffers of a pool of frames longer than any Ethernet has, as `lo` carries them.
+/// Buffers of a pool of frames longer than any Ethernet frame, as on `lo`.
 const HUGE_POOL: u32 = 1 << 11;
-/// Buffers that drivers keep in their rings: two of AF_XDP have 2 048 to fill and 2 048 to send each,
-/// and more on the way. What would leave them less is dropped by us, and counted.
+/// Buffers that drivers keep in their rings: two AF_XDP ports each have 2 048 to fill and 2 048 to send, and more in
+/// transit. A frame that would reduce this reserve is dropped and counted.
 const XDP_RESERVE: u32 = 3 << 12;
-/// The same for drivers that copy frames.
+/// The reserve for drivers that copy frames.
 const COPY_RESERVE: u32 = 1 << 11;
-/// Up to this length a frame fits the buffers of AF_XDP.
+/// Frames of up to this length fit AF_XDP's buffers.
 const SMALL_BUFFER: u16 = 2_048;
-/// Up to this length a jumbo frame's buffer is one.
+/// Largest buffer of a jumbo frame.
 const JUMBO_BUFFER: u16 = 20_480;
-/// Frames of a pool beyond those in the queue: in our hands, and what threads keep in theirs.
+/// Frames of a pool beyond those in the queue: in progress, or cached by threads.
 const MORE_FRAMES: u32 = 1_024;
 
-/// The pool of a worker.
+/// The pool size of a worker.
 pub(crate) struct Size {
-    /// Its buffers.
+    /// Number of buffers.
     pub(crate) frames: u32,
-    /// Those of them that frames of the pipeline may not have.
+    /// Buffers that the pipeline's frames may not use.
     pub(crate) reserve: u32,
-    /// Bytes of each.
+    /// Bytes per buffer.
     pub(crate) data_room: u16,
 }
 
 impl Size {
-    /// Of a worker whose ports carry frames of this MTU.
+    /// The size for a worker whose ports carry frames of this MTU.
     pub(crate) fn new(config: &Config, mtu: u32) -> Size {
         let data_room = Device::data_room(mtu);
         let (frames, reserve) = if data_room > JUMBO_BUFFER {
@@ -55,14 +55,14 @@ impl Size {
     }
 }
 
-/// Frames of a pool of small buffers: what may wait for the schedule or in the stages.
+/// Number of small buffers: what may wait for the schedule or in the stages.
 fn small(config: &Config) -> u32 {
     let least = if config.pacing == Pacing::AsReady { SHALLOW_POOL } else { DEEP_POOL };
     let wanted = config.room.saturating_add(u64::from(XDP_RESERVE)).min(MOST_FRAMES.into()) as u32;
     if config.room == 0 { least } else { least.max(wanted.next_power_of_two()) }
 }
 
-/// Frames that the output may hold at a time, as far as that is known before it is opened.
+/// Capacity of the output in frames, as far as it is known before opening.
 pub(crate) fn slots(output: &Device) -> usize {
     output.slots().unwrap_or(filler::NIC_SLOTS) as usize
 }

@@ -2,41 +2,42 @@ use engine::Line;
 use std::time::Duration;
 use units::{PS_PER_NS, Span, Time, WireLen};
 
-/// A queue that holds more than this lets its pacer sleep, for an eighth of what it holds but no longer
-/// than `NAP`. A thread that always runs is interrupted, for a tick of the kernel's clock (1 to 10 ms) or
-/// two, when its turn is over; one that sleeps by itself has turns left.
+/// The pacer may sleep if the queue holds more than this, for an eighth of its contents but at most `NAP`. The kernel
+/// interrupts a thread that always runs for one or two clock ticks (1 to 10 ms each) at the end of its time slice; a
+/// thread that sleeps by itself has time left.
 const NAP_ABOVE: Span = Span::from_ms(2);
 const NAP: Span = Span::from_us(300);
 
-/// How much two clocks may differ in this time, and what an interruption of the port may hide.
+/// Tolerance for the drift of two clocks in this time, and for an interruption of the port.
 fn slack(elapsed: Span) -> Span {
     Span::from_us(50) + Span::from_ps(elapsed.as_ps() / 1_000)
 }
 
-/// What the port's queue holds, as far as that can be known from outside: from what it took, from the
-/// clock, and from the moments at which it is full.
+/// Model of a port's queue, as far as it is visible from outside: from the frames it took, the clock, and the moments
+/// at which it is full.
 pub(crate) struct Queue {
     line: Line,
-    /// Frames that it holds at most, and the longest of them.
+    /// Capacity in frames, and the longest frame.
     slots: usize,
     longest: WireLen,
-    /// Starts of the last frames that it took, more than `slots` of them, by their number modulo a power of two.
+    /// Starts of the last frames taken, for more than `slots` frames, indexed by frame number modulo a power of two.
     starts: Vec<u64>,
-    /// Frames that it took since it was empty.
+    /// Frames taken since it was empty.
     taken: u64,
-    /// The end of the last frame that it took.
+    /// End of the last frame taken.
     taken_to: Option<u64>,
     /// How far the line's time is behind the clock, in ps.
     lag: i64,
-    /// Start of the first frame that it took, and when it had it.
+    /// Planned start of the first frame, and when the port took it.
     began: Option<(u64, Time)>,
-    /// When it was seen first to take more wire time than has passed and than it can hold: how much, and in which time.
+    /// First observation that it took more wire time than has passed and than it can hold: the wire time and the
+    /// elapsed time.
     faster: Option<(Span, Span)>,
 }
 
 impl Queue {
-    /// When it is full, up to so many frames may have left that the port does not know of yet: NICs
-    /// look at what they have sent by the 32, and fetch ahead.
+    /// When the queue is full, up to this many frames may have left without the port's knowledge: NICs reclaim sent
+    /// frames in batches of 32, and prefetch.
     const UNKNOWN: u64 = 64;
 
     pub(crate) fn new(line: Line, slots: usize, longest: WireLen) -> Self {
@@ -44,18 +45,18 @@ impl Queue {
         Queue { line, slots, longest, starts, taken: 0, taken_to: None, lag: 0, began: None, faster: None }
     }
 
-    /// Frames that it holds at most.
+    /// Capacity in frames.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// It took frames of these lengths, the first of which is planned to start at `position`.
+    /// Records that it took frames of these lengths, the first of which starts at `position` by the plan.
     pub(crate) fn took(&mut self, position: u64, lengths: &[u32], now: Time) {
         if lengths.is_empty() {
             return;
         }
         if self.taken_to.is_none() {
-            // An empty line starts it at once.
+            // An empty line starts the frame at once.
             self.lag = now.signed_ps_since(self.line.time(position));
             self.began = Some((position, now));
         }
@@ -73,12 +74,12 @@ impl Queue {
         frame as usize & (self.starts.len() - 1)
     }
 
-    /// Where the line is.
+    /// The current position of the line.
     fn reached(&self, now: Time) -> u64 {
         self.line.position(Time::from_ps(now.as_ps().saturating_add_signed(-self.lag)))
     }
 
-    /// Byte times that the line has idled since it sent all that was taken.
+    /// Byte times that the line has idled since it sent everything taken.
     pub(crate) fn idled(&mut self, now: Time) -> u64 {
         let Some(taken_to) = self.taken_to else { return 0 };
         let reached = self.reached(now);
@@ -90,9 +91,9 @@ impl Queue {
         reached - taken_to
     }
 
-    /// It holds more than fits.
+    /// True if it took more than fits.
     pub(crate) fn is_ahead(&mut self, now: Time) -> bool {
-        // So many more that `judge` sees it whatever the lengths.
+        // Enough more that `judge` detects it for any lengths.
         let most = (self.slots as u64 + 2 * Self::UNKNOWN) * u64::from(self.longest.bytes());
         let ahead = self.taken_to.is_some_and(|taken_to| taken_to >= self.reached(now) + most);
         if ahead && self.faster.is_none() {
@@ -101,8 +102,8 @@ impl Queue {
         ahead
     }
 
-    /// Looks whether the port has taken more wire time than can have passed on a line since its first frame, but for
-    /// what its queue holds.
+    /// Checks whether the port has taken more wire time than can have passed on a line since its first frame, apart
+    /// from the contents of its queue.
     pub(crate) fn judge(&mut self, now: Time) {
         let (Some((first, since)), Some(taken_to)) = (self.began, self.taken_to) else { return };
         let oldest = self.taken.saturating_sub(self.slots as u64 + Self::UNKNOWN);
@@ -118,8 +119,8 @@ impl Queue {
         self.line.time(to).since(self.line.time(from))
     }
 
-    /// The wire time that the port took and the time in which it did, if these show that it does not keep the line's
-    /// rate: it took too much, or was found full of what should have left it.
+    /// The wire time that the port took and the elapsed time, if they show that it does not keep the line rate: it took
+    /// too much, or was full of frames that should have left.
     pub(crate) fn pace(&self, now: Time) -> Option<(Span, Span)> {
         let (first, since) = self.began?;
         let elapsed = now.since(since);
@@ -127,7 +128,7 @@ impl Queue {
         self.faster.or_else(|| (sent + slack(elapsed) < elapsed).then_some((sent, elapsed)))
     }
 
-    /// How long its pacer may sleep when it is full; nothing where it holds little.
+    /// How long the pacer may sleep while the queue is full; zero if it holds little.
     pub(crate) fn nap(&self, now: Time) -> Duration {
         let reached = self.line.time(self.reached(now));
         let holds = self.taken_to.map_or(Span::ZERO, |taken_to| self.line.time(taken_to).since(reached));
@@ -135,8 +136,8 @@ impl Queue {
         Duration::from_nanos(nap.as_ps() / PS_PER_NS)
     }
 
-    /// It refused a frame, so it holds as many as it can: that tells where the line is, and how much
-    /// faster or slower than this clock it goes.
+    /// The port refused a frame, so its queue is full. This gives the line's position, and its speed relative to this
+    /// clock.
     pub(crate) fn is_full(&mut self, now: Time) {
         if self.taken == 0 {
             return;
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_has_sent_all_has_idled() {
+    fn counts_idle_time_after_the_last_frame() {
         let (mut queue, start) = queue(4);
         assert_eq!(queue.idled(start + Span::from_ns(3_200)), 0, "just all");
         assert_eq!(queue.idled(start + Span::from_ns(3_280)), 100);
@@ -179,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_tells_where_the_line_is() {
-        // By the clock 125 frames have gone, but the full queue holds four: the other 200 have.
+    fn full_queue_reveals_the_position_of_the_line() {
+        // By the clock 125 frames have left, but the full queue holds four, so the other 200 have left.
         let (mut queue, start) = queue(204);
         let now = start + Span::from_us(100);
         queue.is_full(now);
@@ -190,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn only_a_queue_that_outlasts_a_tick_lets_its_pacer_sleep() {
-        // 4 frames of 1000 byte times are 3.2 µs, 3000 are 2.4 ms.
+    fn pacer_sleeps_only_if_the_queue_outlasts_a_tick() {
+        // 4 frames of 1000 byte times take 3.2 µs; 3000 take 2.4 ms.
         let (few, start) = queue(4);
         assert_eq!(few.nap(start), Duration::ZERO);
         let (many, start) = queue(3_000);
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_refuse_nothing_are_bounded() {
+    fn bounds_ports_that_refuse_nothing() {
         let (mut queue, start) = queue(4);
         assert!(!queue.is_ahead(start));
         for n in 0..66 {
@@ -210,9 +211,9 @@ mod tests {
         assert!(queue.is_ahead(start) && !queue.is_ahead(start + Span::from_us(4)));
     }
 
-    /// 1000 byte times last 0.8 µs, and up to 4 + 64 frames may be held.
+    /// 1000 byte times take 0.8 µs, and up to 4 + 64 frames may be held.
     #[test]
-    fn a_port_that_takes_more_than_passes_is_seen() {
+    fn detects_a_port_that_takes_too_much() {
         for (frames, elapsed_us, faster) in [(68, 1, false), (250, 100, false), (250, 90, true), (5_000, 3, true)] {
             let (mut queue, start) = queue(frames);
             let now = start + Span::from_us(elapsed_us);
@@ -224,8 +225,8 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_slower_than_its_line_is_seen() {
-        // It took 1000 frames and refused more, so it has sent up to 999, which should have taken 799.2 µs.
+    fn detects_a_port_slower_than_its_line() {
+        // It took 1000 frames and refused more, so it has sent up to 999, which should take 799.2 µs.
         for (elapsed_us, slower) in [(700, false), (850, false), (1_600, true)] {
             let (mut queue, start) = queue(1_000);
             let now = start + Span::from_us(elapsed_us);

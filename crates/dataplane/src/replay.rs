@@ -6,34 +6,33 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use units::Time;
 
-/// Frames that come from elsewhere than a port, each with the time at which it is ready, counted from
-/// the start of the run.
+/// Frames from a source other than a port, each with its ready time since the start of the run.
 pub trait Supply: Send + Sync {
-    /// Makes `frame` the next one and gives its time; `None` at the end.
+    /// Writes the next frame to `frame` and returns its time; `None` at the end.
     fn next(&mut self, frame: &mut HeapFrame) -> Option<Time>;
 
-    /// What ended it before its end, if anything did.
+    /// The error that ended it early, if any.
     fn failure(&mut self) -> Option<String>;
 }
 
-/// All frames of a supply, where they fit in memory.
+/// All frames of a supply, if they fit in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Whole {
-    /// Their bytes, without FCS.
+    /// Bytes of the frames, without FCS.
     pub frames: Vec<Vec<u8>>,
-    /// How often they are sent.
+    /// Number of repetitions.
     pub times: u64,
 }
 
 impl Whole {
-    /// Frames at most: each takes a buffer, however short it is.
+    /// Limit on the number of frames, because each takes a whole buffer.
     pub const MOST: usize = 1 << 15;
 
-    /// Puts them in buffers of a pool of their own, in which short captures stand several times, since
-    /// bursts are to be long. Gives them and how many frames are to be sent; `None` if one is longer than
-    /// `longest`.
+    /// Loads the frames into a separate pool. Repeats short captures, so that bursts are long. Returns the frames and
+    /// the number to send; `None` if one is longer than `longest`.
     ///
     /// # Errors
+    /// Not enough memory.
     /// There is no memory for them.
     pub(crate) fn load(&self, eal: &Eal, longest: usize) -> Result<Option<(Vec<Kept>, u64)>, Error> {
         let (count, length) = (self.frames.len(), self.frames.iter().map(Vec::len).max().unwrap_or(0));
@@ -41,7 +40,7 @@ impl Whole {
             return Ok(None);
         }
         let copies = (4 * BURST).div_ceil(count);
-        // More than there are frames: threads keep some at hand.
+        // More buffers than frames, because threads cache some.
         let pool = Pool::new(eal, "capture", (count * copies) as u32 + 1_024, length as u16)?;
         let frames = self.frames.iter().cycle().take(count * copies);
         let kept = frames.map(|bytes| {
@@ -54,15 +53,15 @@ impl Whole {
     }
 }
 
-/// The longest frame that is kept, without FCS.
+/// The longest retained frame, without FCS.
 const JUMBO: usize = 9_600;
 
-/// How long the start of a run waits for the first frames to be read.
+/// How long the start of a run waits until the first frames are read.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Reads frames ahead on a thread of its own, so that no departure waits for a disk: as many as `ring`
-/// holds. Ends with the supply, or when nobody takes frames any more. Returns once the ring is full or
-/// all was read; the thread gives what failed.
+/// Reads frames ahead on a separate thread, up to the capacity of `ring`, so that no departure waits for a disk. Ends
+/// with the supply, or when the ring's consumer is gone. Returns once the ring is full or everything was read; the
+/// thread returns the error, if any.
 pub(crate) fn read(
     eal: &'static Eal,
     mut supply: Box<dyn Supply>,
@@ -82,7 +81,7 @@ pub(crate) fn read(
                     return None;
                 }
                 if ring.is_full() {
-                    // Nobody listens any more once the run has begun.
+                    // The receiver is gone once the run has started.
                     let _ = told.send(());
                 } else if let Some(frame) = pool.alloc() {
                     break frame;
@@ -93,12 +92,12 @@ pub(crate) fn read(
                 Ok(()) => Read::Frame(Ready { frame, class: 0, at, way: None }),
                 Err(_) => Read::TooLong(next.length()),
             };
-            // There is room, and nobody else adds.
+            // There is room, and this thread is the only producer.
             let _ = ring.push(read);
         }
         supply.failure()
     });
-    // An error means that the thread has ended, and so all was read, or that the disk is slow.
+    // An error means that the thread has ended, so everything was read, or that the disk is slow.
     let _ = full.recv_timeout(PATIENCE);
     thread
 }

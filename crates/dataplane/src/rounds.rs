@@ -5,8 +5,7 @@ use engine::Pipeline;
 use measure::{DepartureMeter, DepthReport, Forgiven, PipelineReport};
 use units::Time;
 
-/// What the loops of all pacers have in common: the clock, the way in, the pipeline and its figures,
-/// and when to end.
+/// The common part of all pacers' loops: the clock, the intake, the pipeline with its figures, and the end of the run.
 pub(crate) struct Rounds<'a> {
     pub(crate) clock: TscClock,
     pub(crate) pipeline: Pipeline<Mbuf>,
@@ -22,12 +21,12 @@ impl<'a> Rounds<'a> {
         Rounds { clock: run.clock, pipeline, intake, meter, end: run.end(run.clock.now()), run, round: 0 }
     }
 
-    /// The run begins at `start` only.
+    /// Moves the start of the run to `start`.
     pub(crate) fn begins(&mut self, start: Time) {
         self.end = self.run.end(start);
     }
 
-    /// Begins another round: what the clock reads, or `None` when the run is to end.
+    /// Starts another round. Returns the clock's reading, or `None` at the end of the run.
     pub(crate) fn next(&mut self) -> Option<Time> {
         let now = self.clock.now();
         if self.round.is_multiple_of(64) {
@@ -43,12 +42,12 @@ impl<'a> Rounds<'a> {
         (now < self.end).then_some(now)
     }
 
-    /// Whether this is one of the few rounds in which those who look on are told.
+    /// Whether progress is published in this round.
     pub(crate) fn tells(&self) -> bool {
         self.round % 64 == 1
     }
 
-    /// Lets the stages release what is due by `now`. True if there was anything.
+    /// Lets the stages release what is due by `now`. True if anything was due.
     pub(crate) fn wake(&mut self, now: Time) -> bool {
         let due = self.pipeline.deadline().is_some_and(|deadline| deadline <= now);
         if due {
@@ -57,7 +56,7 @@ impl<'a> Rounds<'a> {
         due
     }
 
-    /// The figures, with `outside` frames that are out of the pipeline and have not departed.
+    /// The report, with `outside` frames that have left the pipeline but not departed.
     pub(crate) fn report(&self, outside: u64) -> PipelineReport {
         let mut report = PipelineReport {
             depth: Some(DepthReport { max: self.intake.depth() }),

@@ -3,13 +3,13 @@ use engine::slices::Reading;
 use std::sync::Arc;
 use units::Span;
 
-/// Readings whose median cost counts.
+/// Number of readings for the median cost.
 const READINGS: usize = 1_001;
 
-/// A reading of a clock, for slices, and what it takes. All clocks that are copies of one agree.
+/// A clock for slices, and the cost of a reading. All copies of the clock agree.
 pub(crate) fn reading(clock: TscClock) -> (Reading, Span) {
     let reading: Reading = Arc::new(move || clock.now());
-    // Ten at a time: one is about as long as the clock's step.
+    // Ten at a time, because one reading takes about one step of the clock.
     let mut costs = Vec::with_capacity(READINGS);
     for _ in 0..READINGS {
         let before = reading();

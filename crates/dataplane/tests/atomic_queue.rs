@@ -1,5 +1,5 @@
-//! The scheme `atomic-queue` on DPDK's event devices in real time: two workers, each user with one of them at a time,
-//! grant exactly the frames that one worker would have, and keep every user's order.
+//! The scheme `atomic-queue` on DPDK's event devices in real time. Two workers, with each user at one of them at a
+//! time, grant exactly the frames that one worker would grant, and keep the order of every user.
 
 use dpdk::{Burst, Eal, EalConfig, Error, EventDevice, HugePages, Pool};
 use engine::meters::{Algorithm, Answer, Bucket, Key, Moment, Users};
@@ -23,13 +23,13 @@ fn users() -> Users {
     Users::new(USERS as usize, Span::from_ms(1_000_000), Some(bucket), 1)
 }
 
-/// Frame `number`: who sent it, when it arrived (a user is at twice its rate), how long it is.
+/// User, arrival time and length in bits of frame `number`. Each user sends at twice its rate.
 fn what(number: u64) -> (Key, Moment, u64) {
     let bytes = 64 + number * 7_919 % 1_437;
     (Key::new(0, number % USERS), Moment::of(Time::from_ps(number * 3_128_000_000 / USERS)), bytes * 8)
 }
 
-/// Whether each frame is granted by one worker alone.
+/// Whether a single worker grants each frame.
 fn alone() -> Vec<bool> {
     let users = users();
     let meter = Algorithm::Gcra.meter(1, users.capacity());
@@ -74,7 +74,7 @@ fn through(driver: &str) {
                         continue;
                     }
                     by_worker[number].fetch_add(burst.len() as u64, Ordering::Relaxed);
-                    // Decisions first, in order; `retain` then takes out what exceeds.
+                    // Decides in order first; `retain` then removes exceeding frames.
                     let granted: Vec<bool> = burst
                         .iter()
                         .zip(&flows)
@@ -106,7 +106,7 @@ fn through(driver: &str) {
                 frame.copy_from(&bytes).expect("room");
                 waiting.push(frame).expect("room");
                 let (key, at, _) = what(next);
-                // The dense slot is the flow: no two users share one, as they would by a hash.
+                // Uses the dense slot as the flow, so that no two users share one, as they would with a hash.
                 flows.push(users.find_or_add(key, &at).expect("room"));
                 next += 1;
             }
@@ -140,8 +140,8 @@ fn sequence(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn event_devices_grant_what_one_worker_does() {
-    // One after the other: DPDK is started once.
+fn event_devices_grant_the_same_frames_as_one_worker() {
+    // One after the other, because DPDK starts only once.
     through("event_sw");
     through("event_dsw");
 }

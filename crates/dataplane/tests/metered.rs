@@ -1,5 +1,5 @@
-//! Stages `limit` with threads of their own: they grant the very frames that one worker grants, keep every flow's order,
-//! and lose none. Real threads and real event devices, without ports.
+//! Stages `limit` with their own threads: they grant exactly the frames that one worker grants, keep the order of every
+//! flow, and lose none. With real threads and event devices, but without ports.
 
 use dataplane::limit_stage;
 use dpdk::{Eal, EalConfig, HugePages, Mbuf, Pool};
@@ -30,7 +30,7 @@ fn limit(scheme: &str) -> Limit {
     }
 }
 
-/// Frame `number`: of a user at twice its rate, over one of `flows` flows; and when it arrives.
+/// Frame `number` and its arrival: a frame of a user at twice its rate, over one of `flows` flows.
 fn frame(pool: &Pool, number: u64, flows: u64) -> Option<Item<Mbuf>> {
     let length = 64 + (number * 7_919 % 1_437) as usize - 4;
     let mut bytes = vec![0; length];
@@ -49,7 +49,7 @@ fn number(frame: &Mbuf) -> u64 {
     u64::from_be_bytes(frame.bytes()[42..50].try_into().expect("eight bytes"))
 }
 
-/// Runs all frames through a stage; gives those that passed in the order in which they left, and how many were refused.
+/// Runs all frames through a stage. Returns those that passed, in order of departure, and the number refused.
 fn through(stage: &mut dyn Stage<Mbuf>, pool: &Pool, flows: u64) -> (Vec<u64>, u64) {
     let mut out = Outlet::default();
     let (mut passed, mut refused) = (Vec::new(), 0);
@@ -69,7 +69,7 @@ fn through(stage: &mut dyn Stage<Mbuf>, pool: &Pool, flows: u64) -> (Vec<u64>, u
     let mut next = 0;
     while next < FRAMES || stage.held() > 0 {
         assert!(Instant::now() < give_up, "{} frames are held", stage.held());
-        // No more than the workers' rings hold.
+        // Stays within the capacity of the workers' rings.
         if next < FRAMES
             && stage.held() < 32
             && let Some(item) = frame(pool, next, flows)
@@ -100,7 +100,7 @@ fn in_order(passed: &[u64], flows: u64, what: &str) {
 }
 
 #[test]
-fn threads_grant_what_one_worker_does() {
+fn threads_grant_the_same_frames_as_one_worker() {
     let eal = eal();
     let _registered = eal.register_thread().expect("DPDK knows this thread");
     let pool = Pool::new(eal, "metered", 2_047, 2_048).expect("a pool");

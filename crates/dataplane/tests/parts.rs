@@ -1,5 +1,5 @@
-//! The parts of a pipeline on one, two, three and four threads: what leaves is the same, frame by frame, and so are
-//! the books. Nothing here is timed: with fewer CPUs than threads it only takes longer.
+//! The parts of a pipeline on one to four threads: the output and the counters are the same, frame by frame. Nothing
+//! here is timed; with fewer CPUs than threads it only takes longer.
 
 use dataplane::{Config, Counters, Device, Feed, Finished, LaunchTime, Pacing, Supply, Worker, limit_stage};
 use dpdk::{Eal, EalConfig, HugePages};
@@ -14,10 +14,10 @@ use std::sync::atomic::AtomicBool;
 use units::{BitRate, FrameLen, Span, Time};
 
 const FRAMES: u64 = 4_000;
-/// One in so many has no room in a buffer: it is dropped before anybody looks of which class it is.
+/// One frame in `HUGE` exceeds the buffers: it is dropped before it is classified.
 const HUGE: u64 = 500;
 
-/// Frames of UDP to four ports in turn, of many lengths, one every 20 µs.
+/// UDP frames to four ports in turn, of many lengths, one every 20 µs.
 struct Made(u64);
 
 impl Supply for Made {
@@ -43,7 +43,7 @@ impl Supply for Made {
     }
 }
 
-/// Classes with stages of their own, all of which draw.
+/// Classes with their own stages, all of which draw random numbers.
 fn pipeline(line: Option<Line>) -> Pipeline<dpdk::Mbuf> {
     let rules = ["udp dport 80", "udp dport 81"].map(|rule| rule.parse::<Rule>().expect(rule));
     let classifier = Classifier::new(&rules.iter().collect::<Vec<_>>()).expect("classes that can be");
@@ -98,7 +98,7 @@ fn run_with(
         .expect("it runs")
 }
 
-/// All that does not depend on how fast the machine is: of the pipeline and of each class.
+/// All figures of the pipeline and each class that do not depend on the speed of the machine.
 fn books(finished: &Finished) -> Vec<String> {
     let whole = [&finished.report].into_iter().chain(&finished.report.classes);
     whole
@@ -115,11 +115,11 @@ fn books(finished: &Finished) -> Vec<String> {
 }
 
 #[test]
-fn any_number_of_threads_does_the_same() {
+fn any_number_of_threads_gives_the_same_result() {
     let config = EalConfig::new("parts").memory_mib(512).hugepages(HugePages::Never);
     let eal = Eal::init(&config).expect("DPDK starts");
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    // Of those that are there, some twice.
+    // Uses the available CPUs, some of them twice.
     let on = |threads: usize| (0..threads).map(|thread| thread % cpus).collect::<Vec<_>>();
 
     let deadline = || Pacing::Deadline(LaunchTime::Never);
@@ -146,8 +146,8 @@ fn any_number_of_threads_does_the_same() {
         assert_eq!(in_no_class(&parted.report), in_no_class(&alone.report), "{threads} threads");
     }
 
-    // Frames are followed from part to part: as many, through the same slices, which sum to the whole. Their
-    // class has to be found where they come in, so that of four threads one has nothing to do.
+    // Traces continue from part to part: the same number, through the same slices, which sum to the total. Frames are
+    // then classified where they arrive, so one of four threads has no work.
     let names = [["loss", "netem"].as_slice(), &["netem"], &["loss"]];
     let names = names.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
     let sampling = Sampling { every: 3, seed: 1, backlog: false, listener: None };
@@ -170,7 +170,7 @@ fn any_number_of_threads_does_the_same() {
         }
     }
 
-    // A stage that has threads of its own runs in the part of the stages. They may be far apart in time.
+    // A stage with its own threads runs in the part of the stages. The threads may be far apart in time.
     let limited = || {
         let text = "limit key dst-ip rate 10Gbps burst 500MB workers 2";
         let StageConfig::Limit(limit) = StageConfig::parse(text).expect(text) else { panic!("{text}") };
@@ -180,7 +180,7 @@ fn any_number_of_threads_does_the_same() {
     };
     for threads in 1..=3 {
         let report = run_with(eal, Device::Null, deadline(), on(threads), |_| limited()).report;
-        // Workers that get no CPU for long have too much in their hands, and get no more.
+        // Workers that get no CPU for long have too many frames, and get no more.
         let overrun = report.drops.iter().map(|(reason, count)| if reason == DropReason::Overrun { count } else { 0 });
         let whole = report.left.frames + overrun.sum::<u64>();
         assert_eq!(
@@ -192,8 +192,8 @@ fn any_number_of_threads_does_the_same() {
         assert!(report.left.frames >= 512, "{threads} threads: {:?}", report.left);
     }
 
-    // And each class in the same order, by the lengths that a line saw, which tell the class by their last two
-    // bits; classes among each other go as the clock has it. One thread more, at the far end of the line.
+    // Each class keeps its order, by the lengths seen on the line, whose last two bits encode the class. The order
+    // between classes depends on the clock. One more thread runs the far end of the line.
     let line = Line::new(BitRate::from_gbps(1));
     let fillers =
         || Pacing::Filler { line, kind: FillerKind::Own, align: 1, longest: FrameLen::MAX_STANDARD, unbounded: false };

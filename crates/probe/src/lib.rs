@@ -1,9 +1,9 @@
 //! Probes for programs: NetSlice's five operations in user space.
 //!
-//! A program *configures* a ring in a file, and for each packet (or request, or whatever it handles) *inits* a
-//! [`Block`], *starts* and *stops* sections by their numbers, and *exits*: the block goes into the ring, where
-//! `netlathe slice attach` finds it. A start and a stop together cost about two readings of the time-stamp counter; a
-//! ring that nobody enabled costs one branch per operation.
+//! A program *configures* a ring in a file. For each packet (or request, or other unit of work) it *inits* a [`Block`],
+//! *starts* and *stops* sections by number, and *exits*. The block then goes into the ring, where `netlathe slice
+//! attach` finds it. A start and a stop together cost about two readings of the time-stamp counter. While the ring is
+//! not enabled, each operation costs one branch.
 //!
 //! ```no_run
 //! use probe::{Direction, Ring};
@@ -16,7 +16,7 @@
 //! ring.exit(block);
 //! # Ok::<(), std::io::Error>(())
 //! ```
-//! `include/netlathe_probe.h` is the same for C, in one header; both write the same ring, laid out in [`layout`].
+//! `include/netlathe_probe.h` is a single-header equivalent for C. Both write the same ring, laid out in [`layout`].
 
 pub mod layout;
 mod map;

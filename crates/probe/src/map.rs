@@ -1,4 +1,4 @@
-//! A file as words that processes share, and the time-stamp counter. All unsafe code of the crate.
+//! A file as words shared between processes, and the time-stamp counter. Contains all unsafe code of the crate.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,7 +10,7 @@ use std::slice;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// A mapped file; its words are atomic, since other processes write them too.
+/// A mapped file. Its words are atomic, since other processes write them as well.
 #[derive(Debug)]
 pub(crate) struct Map {
     start: NonNull<AtomicU64>,
@@ -23,7 +23,7 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Opens a file that is there. It can be locked as long as it is kept.
+    /// Opens an existing file. The returned file allows locking.
     pub(crate) fn open(path: &Path) -> io::Result<(Map, File)> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let is = file.metadata()?;
@@ -39,12 +39,12 @@ impl Map {
         Ok((Map::of(&file, words)?, file))
     }
 
-    /// Makes a file of this many words, all zero behind `head`. It gets its name when all of it is there: whoever opens
-    /// it meanwhile, or after its maker was killed, does not find half of it. One that is there already stays.
+    /// Creates a file of this many words, zero after `head`. It gets its name when it is complete, so no process finds
+    /// a partial file, even if the creator is killed. An existing file is kept.
     pub(crate) fn make(path: &Path, words: usize, head: &[u64]) -> io::Result<()> {
         let bytes = words.checked_mul(8).ok_or_else(|| io::Error::other("the ring is too large"))?;
         let (new, file) = nameless(path)?;
-        // Its pages are found now: a full disk is an error here, not a signal later.
+        // Allocates the pages now: a full disk is an error here, not a signal later.
         let made = allocate(&file, bytes)
             .and_then(|()| {
                 let head: Vec<u8> = head.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -59,7 +59,7 @@ impl Map {
 
     fn of(file: &File, words: usize) -> io::Result<Map> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // All pages at once: a fault in the measured program would look like its own time.
+        // Maps all pages at once, so that faults do not count as time of the measured program.
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         // SAFETY: a new mapping, of a file that is open; nothing of ours lies there.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), words * 8, protection, flags, file.as_raw_fd(), 0) };
@@ -72,21 +72,21 @@ impl Map {
 
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: page-aligned, `words` of it are mapped as long as we live, and nobody has them as anything but
-        // atomics; the file is not made shorter by us (where somebody does, whoever reads on is ended by a signal, or
-        // finds zeros if it is a `Kept`).
+        // SAFETY: page-aligned, and `words` words stay mapped for our lifetime. They are accessed only as atomics. We
+        // do not truncate the file; if another process does, reading beyond its end raises a signal, or returns zeros
+        // with a `Kept`.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }
 
-/// A map that outlives its file: where somebody cuts that, reading on is no signal, but finds zeros.
+/// A map that survives truncation of its file: reads beyond the end return zeros instead of raising a signal.
 #[derive(Debug)]
 pub(crate) struct Kept {
     map: Map,
     place: &'static Place,
 }
 
-/// Where the handler of the signal finds a map: one that starts at 0 is free.
+/// A map as known to the signal handler. A start of 0 means free.
 #[derive(Debug)]
 struct Place {
     start: AtomicUsize,
@@ -94,16 +94,16 @@ struct Place {
     cut: AtomicBool,
 }
 
-/// Of each process, as its handlers of signals are.
+/// Per process, as signal handlers are.
 static PLACES: [Place; 64] =
     [const { Place { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), cut: AtomicBool::new(false) } }; 64];
 
-/// What is done about SIGBUS elsewhere. `None`: our handler could not be set.
+/// The previous action for SIGBUS; `None` if our handler could not be installed.
 static BEFORE: OnceLock<Option<libc::sigaction>> = OnceLock::new();
 
 impl Kept {
     /// # Errors
-    /// When too many are kept already, or signals cannot be handled.
+    /// Too many maps are kept already, or signals cannot be handled.
     pub(crate) fn new(map: Map) -> io::Result<Kept> {
         if BEFORE.get_or_init(handle).is_none() {
             return Err(io::Error::other("its signal cannot be handled"));
@@ -122,7 +122,7 @@ impl Kept {
         self.map.words()
     }
 
-    /// Whether a part was read that is no longer in the file: what was read since may be zeros.
+    /// Whether a part beyond the end of the file was read. Values read since may be zeros.
     #[inline]
     pub(crate) fn is_cut(&self) -> bool {
         self.place.cut.load(Ordering::Acquire)
@@ -136,22 +136,22 @@ impl Drop for Kept {
 }
 
 fn handle() -> Option<libc::sigaction> {
-    // SAFETY: it is plain data, for which zeros are valid: no handler, no flags, no signals masked.
+    // SAFETY: plain data for which zeros are valid: no handler, no flags, no signals masked.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
     ours.sa_sigaction = on_bus as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler does what a handler may: atomics, and two calls of the kernel.
+    // SAFETY: the handler only does what is allowed in handlers: atomics and two system calls.
     let set = unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, &raw mut before) };
     (set == 0).then_some(before)
 }
 
-/// Puts zeros in the place of a map of ours; what else the signal is about is left to whoever handled it before.
+/// Replaces a truncated map by zeros. Passes any other SIGBUS to the previous handler.
 extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands one over with SA_SIGINFO.
+    // SAFETY: the kernel passes a valid siginfo with SA_SIGINFO.
     let info_of = unsafe { &*info };
-    // SAFETY: SIGBUS has an address, and of one that somebody sent the field is there, too.
+    // SAFETY: SIGBUS has an address field, which is also present in a signal sent by a process.
     let at = unsafe { info_of.si_addr() } as usize;
     let ours = |place: &&Place| {
         let start = place.start.load(Ordering::Acquire);
@@ -165,7 +165,7 @@ extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         place.cut.store(true, Ordering::Release);
-        // SAFETY: it takes the place of a mapping of ours, of the same length, which is only reached as atomics.
+        // SAFETY: replaces a mapping of ours of the same length, which is accessed only as atomics.
         let zeros = unsafe { libc::mmap(start, bytes, protection, flags, -1, 0) };
         if zeros != libc::MAP_FAILED {
             return;
@@ -174,12 +174,13 @@ extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let handler = BEFORE.get().copied().flatten();
     match handler.map_or(libc::SIG_DFL, |before| before.sa_sigaction) {
         handler if handler == libc::SIG_DFL || handler == libc::SIG_IGN => {
-            // The access that failed is made again when we return, and ends the process.
-            // SAFETY: a call of the kernel.
+            // The failed access repeats after the return and ends the process.
+            // SAFETY: a plain system call.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         handler => {
-            // SAFETY: whoever set it said that it can be called so; one without SA_SIGINFO does not look at the rest.
+            // SAFETY: the previous owner installed it with this signature; a handler without SA_SIGINFO ignores the
+            // other arguments.
             let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
                 unsafe { std::mem::transmute(handler) };
             handler(signal, info, context);
@@ -187,12 +188,12 @@ extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Has words fetched that are written to soon, without waiting for them.
+/// Prefetches words for writing, without waiting.
 #[inline]
 pub(crate) fn near(words: &[AtomicU64]) {
     #[cfg(target_arch = "x86_64")]
     for line in words.chunks(8) {
-        // SAFETY: it asks for a cache line of ours and changes nothing.
+        // SAFETY: prefetches a cache line of ours and changes nothing.
         unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -201,12 +202,12 @@ pub(crate) fn near(words: &[AtomicU64]) {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: it is our mapping, and no slice of it outlives us. Nothing can be done should it fail.
+        // SAFETY: our own mapping, and no slice of it outlives us. A failure cannot be handled.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * 8) };
     }
 }
 
-/// A new file beside `path`, under a name that nobody looks for.
+/// A new file beside `path`, under a temporary name.
 fn nameless(path: &Path) -> io::Result<(PathBuf, File)> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
@@ -222,7 +223,7 @@ fn nameless(path: &Path) -> io::Result<(PathBuf, File)> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "its maker was killed a hundred times: remove RING.new*"))
 }
 
-/// Holds a file against others who want to hold it, until it is closed. False when another does.
+/// Locks a file exclusively until it is closed. False if another process holds the lock.
 pub(crate) fn lock(file: &File) -> io::Result<bool> {
     // SAFETY: the file is open.
     if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
@@ -234,9 +235,9 @@ pub(crate) fn lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Has a function called in each process that this one forks, once it is there.
+/// Registers a function that runs in each forked child.
 pub(crate) fn in_children(call: extern "C" fn()) -> io::Result<()> {
-    // SAFETY: the function is there as long as the program.
+    // SAFETY: the function is valid for the lifetime of the program.
     match unsafe { libc::pthread_atfork(None, None, Some(call)) } {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),
@@ -252,8 +253,8 @@ fn allocate(file: &File, bytes: usize) -> io::Result<()> {
     }
 }
 
-/// The time-stamp counter: ticks at a constant rate. It is not ordered with the code around it, which would cost more
-/// than most sections take (as in NetSlice, section 2.3).
+/// Reads the time-stamp counter: ticks at a constant rate. Not ordered with the surrounding code; ordering would cost
+/// more than most sections take (as in NetSlice, section 2.3).
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {
@@ -265,18 +266,18 @@ pub fn ticks() -> u64 {
     #[cfg(not(target_arch = "x86_64"))]
     {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the clock exists everywhere; a timespec is written.
+        // SAFETY: the clock always exists, and the timespec is valid for writing.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 }
 
-/// The same, when all that came before has been done and is in the cache: for what is timed from outside.
+/// As [`ticks`], after all earlier operations have completed and reached the cache, for timing from outside.
 #[inline]
 pub(crate) fn settled() -> u64 {
     fence(Ordering::SeqCst);
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 CPU has the instruction, which waits and does nothing.
+    // SAFETY: every x86-64 CPU has this instruction, which only waits.
     unsafe {
         core::arch::x86_64::_mm_lfence();
     }
@@ -284,7 +285,7 @@ pub(crate) fn settled() -> u64 {
 }
 
 pub(crate) fn thread_id() -> u32 {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: takes no arguments and cannot fail.
     let id = unsafe { libc::gettid() };
     id.cast_unsigned()
 }

@@ -1,4 +1,4 @@
-//! The other side: who enables the probes and reads the blocks.
+//! The reader: enables the probes and reads the blocks.
 
 use crate::layout::{
     AFTER_DROP, AT_COSTS, AT_DROPPED, AT_ENABLED, AT_LOOKED, AT_NAMES, AT_READ, AT_WRITTEN, FIRST_SLOT, HEADER_WORDS,
@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a block may be under way from its thread into the ring. A thread that takes longer was killed there. One that
-/// was only stopped, by a debugger, and goes on writes over a block of another round of the ring.
+/// How long a thread may take to write a block. A thread that takes longer counts as killed. If it was only stopped,
+/// for example by a debugger, it later overwrites a block of another round of the ring.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A section of a block, in ticks.
@@ -22,61 +22,62 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Section {
     /// Its number.
     pub id: u8,
-    /// Its start, after the block's.
+    /// Start relative to the block's.
     pub after: u64,
-    /// Its length.
+    /// Length.
     pub length: u64,
 }
 
 /// A data block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// The transport's number.
+    /// IP protocol number of the transport.
     pub protocol: u8,
-    /// Which way the packet went.
+    /// Direction of the packet.
     pub direction: Direction,
-    /// What was measured; 0 is time.
+    /// Measured quantity; 0 is time.
     pub event: u16,
-    /// Bytes of the transport header.
+    /// Length of the transport header in bytes.
     pub transport_header: u8,
-    /// Bytes of the IP header.
+    /// Length of the IP header in bytes.
     pub ip_header: u8,
-    /// Bytes of the packet.
+    /// Length of the packet in bytes.
     pub length: u16,
-    /// The block's start, in ticks.
+    /// Start of the block in ticks.
     pub start: u64,
-    /// The thread.
+    /// The thread ID.
     pub thread: u32,
-    /// Its sections in the order in which they stopped.
+    /// Sections, in the order in which they stopped.
     pub sections: Vec<Section>,
-    /// Sections for which there was no room.
+    /// Number of sections that did not fit.
     pub beyond: u16,
-    /// The thread's block before was dropped.
+    /// The thread's previous block was dropped.
     pub after_drop: bool,
 }
 
-/// What the operations cost in the program, in ticks: NetSlice's τα, τβ, τo, τγ. All 0 before it has configured.
+/// Cost of the operations in the program, in ticks: NetSlice's τα, τβ, τo, τγ. All 0 before the program has configured
+/// the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Costs {
     /// init.
     pub alpha: f64,
     /// start and stop.
     pub beta: f64,
-    /// What of that lies between the two stamps.
+    /// The part of it between the two timestamps.
     pub inside: f64,
     /// exit.
     pub gamma: f64,
 }
 
-/// Reads a ring. There is one reader of a ring; its probes are on as long as it lives.
+/// Reads a ring. A ring has one reader, and its probes are on while the reader lives.
 #[derive(Debug)]
 pub struct Reader {
     map: Kept,
     slots: u64,
-    /// The block that is waited for, though others came behind it, and since when.
+    /// A missing block with later ones present, and since when it has been waited for.
     missing: Option<(u64, Instant)>,
     lost: u64,
-    /// Locked.
+    /// The locked file.
     file: File,
 }
 
@@ -84,15 +85,15 @@ impl Reader {
     /// Opens the ring of a program.
     ///
     /// # Errors
-    /// When there is none, it is no ring, or another reads it.
+    /// There is no such file, it is not a ring, or it has another reader.
     pub fn open(path: &Path) -> io::Result<Reader> {
         Reader::of(Map::open(path)?)
     }
 
-    /// Opens the ring, or makes one of about this many bytes for a program to come.
+    /// Opens the ring, or creates one of about this many bytes for a future program.
     ///
     /// # Errors
-    /// When the file cannot be opened or made, is no ring, or another reads it.
+    /// The file cannot be opened or created, is not a ring, or has another reader.
     pub fn open_or_create(path: &Path, bytes: usize) -> io::Result<Reader> {
         Reader::of(open_or_make(path, bytes)?)
     }
@@ -108,11 +109,11 @@ impl Reader {
         Ok(Reader { map, slots, missing: None, lost: 0, file })
     }
 
-    /// Whether the file is as long as it was. Where somebody cut it, what is gone reads as zeros: of figures that were read
-    /// before this says that it is whole, none is such.
+    /// Checks that the file has its full length. Truncated parts read as zeros, so figures read before a successful
+    /// check are valid.
     ///
     /// # Errors
-    /// When it is shorter, or was.
+    /// The file is, or was, shorter.
     pub fn whole(&self) -> io::Result<()> {
         if !self.map.is_cut() && self.file.metadata()?.len() >= 8 * self.map.words().len() as u64 {
             return Ok(());
@@ -121,40 +122,40 @@ impl Reader {
         Err(io::Error::new(io::ErrorKind::InvalidData, what))
     }
 
-    /// Whether the ring's file has no name any more, so that programs to come make another one.
+    /// Whether the ring's file was unlinked, so that future programs create another one.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         self.file.metadata().is_ok_and(|file| file.nlink() == 0)
     }
 
-    /// Turns the probes on or off: blocks that are begun from now on are measured, or not. A program whose ring is full
-    /// turns them off itself when nobody has looked for some seconds, so who reads says it again from time to time.
+    /// Turns the probes on or off, for blocks that start from now on. A program with a full ring turns them off itself
+    /// if the reader has not polled for some seconds, so a reader must repeat the call from time to time.
     pub fn enable(&self, on: bool) {
         self.map.words()[AT_LOOKED].store(ticks(), Ordering::Relaxed);
         self.map.words()[AT_ENABLED].store(u64::from(on), Ordering::Relaxed);
     }
 
-    /// Forgets the blocks that are there, and how many were dropped.
+    /// Discards the present blocks, and the count of dropped ones.
     pub fn forget(&self) {
         let words = self.map.words();
         words[AT_READ].store(words[AT_WRITTEN].load(Ordering::Relaxed), Ordering::Release);
         words[AT_DROPPED].store(0, Ordering::Relaxed);
     }
 
-    /// Whether blocks are there, or under way.
+    /// Whether blocks are present or being written.
     #[must_use]
     pub fn waits(&self) -> bool {
         let words = self.map.words();
         words[AT_READ].load(Ordering::Relaxed) != words[AT_WRITTEN].load(Ordering::Relaxed)
     }
 
-    /// Blocks whose threads were killed while they wrote them.
+    /// Blocks whose threads were killed while writing them.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The next block, if one is there. In a ring that was cut there is none.
+    /// The next block, if there is one. A truncated ring has none.
     pub fn next_block(&mut self) -> Option<Data> {
         let words = self.map.words();
         words[AT_LOOKED].store(ticks(), Ordering::Relaxed);
@@ -193,8 +194,8 @@ impl Reader {
         Some(data)
     }
 
-    /// A block that is not there: none was written, or its thread is at it, or was killed there. The last is counted, and
-    /// the next block taken.
+    /// Handles a missing block: none was written, its thread is writing it, or was killed while writing. In the last
+    /// case counts it and takes the next block.
     fn pass_over(&mut self, number: u64) -> Option<Data> {
         if !self.waits() {
             self.missing = None;
@@ -216,26 +217,26 @@ impl Reader {
         }
     }
 
-    /// Blocks that the program dropped, since the ring was full.
+    /// Blocks that the program dropped because the ring was full.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.map.words()[AT_DROPPED].load(Ordering::Relaxed)
     }
 
-    /// Blocks that the ring has room for.
+    /// Capacity of the ring in blocks.
     #[must_use]
     pub fn slots(&self) -> u64 {
         self.slots
     }
 
-    /// What the operations cost: as the program measured when it configured, init and exit as it meets them since.
+    /// Cost of the operations, as the program calibrated them; init and exit as measured since.
     #[must_use]
     pub fn costs(&self) -> Costs {
         let word = |n: usize| self.map.words()[AT_COSTS + n].load(Ordering::Relaxed) as f64 / 1_024.0;
         Costs { alpha: word(0), beta: word(1), inside: word(2), gamma: word(3) }
     }
 
-    /// The name of a section, if the program gave it one; what would break a line is replaced.
+    /// The name of a section, if the program set one. Characters that would break a line are replaced.
     #[must_use]
     pub fn name(&self, id: u8) -> Option<String> {
         let at = AT_NAMES + usize::from(id) * NAME_WORDS;

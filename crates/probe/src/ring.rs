@@ -13,29 +13,29 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which way the packet of a block goes.
+/// Direction of a block's packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// It is being sent.
+    /// The packet is sent.
     Send = 0,
-    /// It is being received.
+    /// The packet is received.
     Receive = 1,
 }
 
-/// A ring of data blocks in a file, shared with whoever reads it. Threads may share it.
+/// A ring of data blocks in a file, shared with its reader. Threads may share it.
 #[derive(Debug)]
 pub struct Ring {
     map: Map,
     slots: u64,
-    /// From one settled reading of the clock to the next, in 1/1024 of a tick.
+    /// Time between two ordered readings of the clock, in 1/1024 of a tick.
     clock: u64,
 }
 
-/// The sections of one packet, in this program's own memory until [`Ring::exit`].
+/// The sections of one packet, in the program's memory until [`Ring::exit`].
 #[derive(Clone, Debug)]
 pub struct Block {
     on: bool,
-    /// Not 0: its begin and its end are timed, and this part of a cost is a step towards what they took.
+    /// If not 0, init and exit are timed, and a cost moves by 1/`timed` of itself per measurement.
     timed: u64,
     header: u64,
     start: u64,
@@ -46,22 +46,22 @@ pub struct Block {
 }
 
 thread_local! {
-    /// Asked of the kernel once per thread.
+    /// Read from the kernel once per thread.
     static THREAD: Cell<u32> = const { Cell::new(0) };
-    /// Blocks of the thread.
+    /// Number of blocks of the thread.
     static BLOCKS: Cell<u32> = const { Cell::new(0) };
-    /// `AFTER_DROP` when the thread's last block was dropped.
+    /// `AFTER_DROP` if the thread's last block was dropped.
     static AFTER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Of a thread's blocks the first, and later one in so many, are timed.
+/// The first `FIRST` blocks of a thread are timed, then one in `EVERY`.
 const FIRST: u32 = 64;
 const EVERY: u32 = 16;
-/// Which of the costs.
+/// Indices of costs.
 const ALPHA: usize = 0;
 const GAMMA: usize = 3;
 
-/// Opens the ring, or makes one of about this many bytes.
+/// Opens the ring, or creates one of about this many bytes.
 pub(crate) fn open_or_make(path: &Path, bytes: usize) -> io::Result<(Map, File)> {
     match Map::open(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
@@ -76,7 +76,7 @@ pub(crate) fn open_or_make(path: &Path, bytes: usize) -> io::Result<(Map, File)>
     Map::open(path)
 }
 
-/// In a forked process the one thread that is left has another number.
+/// In a forked process, the remaining thread has another ID.
 extern "C" fn forget_thread() {
     THREAD.set(0);
 }
@@ -87,7 +87,7 @@ fn forget_thread_in_children() -> io::Result<()> {
     errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
 }
 
-/// Whether it is a ring of this version, whole, and of how many slots.
+/// Checks that it is a complete ring of this version. Returns its number of slots.
 pub(crate) fn check(words: &[AtomicU64]) -> io::Result<u64> {
     let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     if words.len() < FIRST_SLOT + SLOT_WORDS || words[AT_MAGIC].load(Ordering::Acquire) != MAGIC {
@@ -104,12 +104,12 @@ pub(crate) fn check(words: &[AtomicU64]) -> io::Result<u64> {
 }
 
 impl Ring {
-    /// Opens the ring in a file, or makes one of about this many bytes, and measures what the operations cost here
-    /// (about a millisecond). A ring that is there keeps its size: who made it decided. Probes do nothing until
-    /// `netlathe slice attach` enables them.
+    /// Opens the ring in a file, or creates one of about this many bytes, and calibrates the cost of the operations
+    /// (about a millisecond). An existing ring keeps its size. Probes do nothing until `netlathe slice attach` enables
+    /// them.
     ///
     /// # Errors
-    /// When the file cannot be opened or made, or is no ring.
+    /// The file cannot be opened or created, or is not a ring.
     pub fn configure(path: impl AsRef<Path>, bytes: usize) -> io::Result<Ring> {
         let (map, _) = open_or_make(path.as_ref(), bytes)?;
         let slots = check(map.words())?;
@@ -119,7 +119,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Names a section, for people: up to 55 bytes. Numbers from 32 on have none.
+    /// Sets the display name of a section, of up to 55 bytes. Numbers from 32 on have no name.
     pub fn name(&self, id: u8, name: &str) {
         if usize::from(id) >= IDS {
             return;
@@ -133,7 +133,7 @@ impl Ring {
         }
     }
 
-    /// Begins the block of a packet. `protocol` is the transport's number, 6 for TCP, 17 for UDP.
+    /// Starts the block of a packet. `protocol` is the IP protocol number, 6 for TCP and 17 for UDP.
     #[inline]
     #[must_use]
     pub fn init(&self, protocol: u8, direction: Direction) -> Block {
@@ -154,8 +154,8 @@ impl Ring {
         block
     }
 
-    /// A cost that was met in the program's own loop, where caches are as cold as they are: the figure moves towards it
-    /// by a step, in the beginning by larger ones, and so to the median.
+    /// Learns a cost measured in the program's own loop, with its real cache misses. The figure moves by a step towards
+    /// each measurement, at first by larger steps, and so tracks the median.
     fn learn(&self, cost: usize, taken: u64, timed: u64) {
         let word = &self.map.words()[AT_COSTS + cost];
         let old = word.load(Ordering::Relaxed);
@@ -164,7 +164,7 @@ impl Ring {
         word.store(if met { old + step } else { old.saturating_sub(step) }, Ordering::Relaxed);
     }
 
-    /// Ends a block: it goes into the ring, or if that is full, counts as dropped.
+    /// Ends a block: writes it to the ring, or counts it as dropped if the ring is full.
     #[inline]
     pub fn exit(&self, block: Block) {
         if !block.on {
@@ -176,12 +176,12 @@ impl Ring {
         }
         let begun = settled();
         if self.put(&block) {
-            // Until its stores are in the cache: the program's next call would wait for that.
+            // Includes the time until its stores are in the cache, because the program's next call would wait for that.
             self.learn(GAMMA, settled().saturating_sub(begun), block.timed);
         }
     }
 
-    /// Says whether there was room.
+    /// Writes the block. False if the ring was full.
     #[inline]
     fn put(&self, block: &Block) -> bool {
         let words = self.map.words();
@@ -200,8 +200,8 @@ impl Ring {
         }
         let slot = |number: u64| &words[FIRST_SLOT + (number % self.slots) as usize * SLOT_WORDS..][..SLOT_WORDS];
         write_slot(slot(number), block, number);
-        // Its reader had the next one last, so stores to it would wait, fill the CPU's store buffer, and with that the
-        // first sections of the next block would wait, too: 0.1 us that nobody knows of.
+        // The reader accessed the next slot last, so stores to it would miss and fill the CPU's store buffer, which
+        // would delay the first sections of the next block: 0.1 µs that would go unnoticed.
         near(&slot(number + 1)[..HEADER_WORDS + 2 * block.count]);
         true
     }
@@ -212,17 +212,17 @@ impl Ring {
         words[AT_DROPPED].fetch_add(1, Ordering::Relaxed);
         AFTER.set(AFTER_DROP);
         let looked = words[AT_LOOKED].load(Ordering::Relaxed);
-        // Of a ring on disk it may be of a boot before, whose counter was ahead.
+        // A ring on disk may be from an earlier boot, whose counter was ahead.
         if looked != 0 && ticks().abs_diff(looked) > GONE {
             words[AT_ENABLED].store(0, Ordering::Relaxed);
         }
     }
 
-    /// What each operation costs here, medians of many tries, in 1/1024 of a tick. With warm caches, so those of init
-    /// and exit are where learning begins.
+    /// Calibrates the cost of each operation: medians of many tries, in 1/1024 of a tick. Caches are warm, so for init
+    /// and exit these are only the starting values of learning.
     fn calibrate(&mut self) {
         const TRIES: usize = 501;
-        // Several: one is not much longer than reading the clock.
+        // Several pairs, because one takes little longer than a reading of the clock.
         const PAIRS: u8 = 8;
         let mut took = [const { Vec::new() }; 6];
         let slot = [const { AtomicU64::new(0) }; SLOT_WORDS];
@@ -254,7 +254,7 @@ impl Ring {
             took[TRIES / 2]
         });
         self.clock = settling;
-        // Of the time between two readings of the clock, one reading is the clock's.
+        // Of the time between two readings, one reading belongs to the clock.
         let less = |taken: u64| taken.saturating_sub(clock);
         let costs = [less(alpha), less(pairs) / u64::from(PAIRS), inside, less(gamma)];
         for (word, cost) in self.map.words()[AT_COSTS..].iter().zip(costs) {
@@ -289,14 +289,14 @@ impl Block {
         Block { on, timed: 0, header, start, count: 0, beyond: 0, open: [0; IDS], sections: [(0, 0); SECTIONS] }
     }
 
-    /// The packet's lengths: transport header, IP header, whole packet in bytes.
+    /// Sets the packet's lengths in bytes: transport header, IP header, whole packet.
     #[inline]
     pub fn lengths(&mut self, transport: u8, ip: u8, length: u16) {
         self.header &= 0xffff_ffff;
         self.header |= u64::from(transport) << 32 | u64::from(ip) << 40 | u64::from(length) << 48;
     }
 
-    /// A section begins: number 0 to 31. Others may begin before it stops.
+    /// Starts a section, numbered 0 to 31. Sections may overlap.
     #[inline(always)]
     pub fn start(&mut self, id: u8) {
         if self.on
@@ -306,8 +306,8 @@ impl Block {
         }
     }
 
-    /// The section of that number ends. One that was not started, or has stopped, is left out; one whose number is
-    /// above 31, or for which there is no room, is counted.
+    /// Stops a section. A section that was not started, or has stopped, is ignored; one with a number above 31, or
+    /// without room, is counted.
     #[inline(always)]
     pub fn stop(&mut self, id: u8) {
         if self.on {
@@ -324,7 +324,7 @@ impl Block {
                 self.beyond += 1;
                 return;
             };
-            // Where the counters of two CPUs differ, a thread that moves may find itself in the past.
+            // If the counters of two CPUs differ, a migrated thread may see time go backwards.
             let after = started.saturating_sub(self.start).min(0xffff_ffff);
             *section = (u64::from(id) | RECORD_MAGIC << 8 | after << 32, now.saturating_sub(started));
             self.count += 1;
@@ -337,9 +337,9 @@ mod tests {
     use super::*;
     use crate::Reader;
 
-    /// A cost that is far off comes near to what init and exit take, whatever that is here.
+    /// A wrong cost converges to the cost of init and exit on this machine.
     #[test]
-    fn costs_are_learnt_from_the_blocks_themselves() {
+    fn learns_costs_from_the_blocks() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("ring");
         let ring = Ring::configure(&path, 1 << 20).expect("it is made");
@@ -367,7 +367,7 @@ mod tests {
         assert!(early.alpha < 1e10 && early.gamma < 1e10, "of 1e12 ticks, larger steps first: {early:?}");
         put(20_000);
         let costs = reader.costs();
-        // A second of ticks is out of reach of any block.
+        // No block takes a second of ticks.
         assert!(costs.alpha < 1e6 && costs.gamma < 1e6 && costs.gamma > 0.0, "{costs:?}");
     }
 }

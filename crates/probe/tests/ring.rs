@@ -1,4 +1,4 @@
-//! Rings by both writers, Rust's and C's, as the reader finds them.
+//! Rings of both writers, Rust and C, as seen by the reader.
 
 use probe::{Direction, Reader, Ring, ticks};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// A ring of about so many bytes, `ring` in a folder that is gone after the test, whose probes are on.
+/// An enabled ring of about this many bytes, `ring` in a temporary folder.
 fn ring(bytes: usize) -> (TempDir, Ring, Reader) {
     let folder = folder();
     let path = folder.path().join("ring");
@@ -24,7 +24,7 @@ fn ring(bytes: usize) -> (TempDir, Ring, Reader) {
 }
 
 #[test]
-fn blocks_come_as_they_were_written() {
+fn blocks_are_read_as_written() {
     let (_folder, ring, mut reader) = ring(64 << 10);
     ring.name(3, "outer");
     ring.name(5, "two\nlines");
@@ -53,7 +53,7 @@ fn blocks_come_as_they_were_written() {
 }
 
 #[test]
-fn nothing_is_written_unless_somebody_reads() {
+fn writes_nothing_without_a_reader() {
     let folder = folder();
     let path = folder.path().join("ring");
     let ring = Ring::configure(&path, 64 << 10).expect("it is made");
@@ -131,7 +131,7 @@ fn threads_share_a_ring() {
 }
 
 #[test]
-fn what_is_no_ring_is_refused() {
+fn refuses_files_that_are_not_rings() {
     let folder = folder();
     for (name, content) in [("empty", Vec::new()), ("short", vec![1; 100]), ("other", vec![7; 100_000])] {
         let path = folder.path().join(name);
@@ -147,13 +147,13 @@ fn what_is_no_ring_is_refused() {
     assert!(Ring::configure(folder.path().join("tiny"), 100).is_err());
 }
 
-/// A thread that is killed between taking a place and filling it does not hold up those behind it for ever.
+/// A thread that is killed between reserving a slot and filling it does not block later blocks forever.
 #[test]
-fn a_block_that_nobody_finishes_is_given_up_and_counted() {
+fn gives_up_and_counts_an_unfinished_block() {
     let (folder, ring, mut reader) = ring(64 << 10);
     let put = || ring.exit(ring.init(6, Direction::Send));
     put();
-    // The place of the second is taken, and no more.
+    // Reserves the slot of the second block, and does nothing more.
     let file = File::options().read(true).write(true).open(folder.path().join("ring")).expect("it is there");
     file.write_all_at(&2_u64.to_ne_bytes(), 8 * 8).expect("it can be written");
     put();
@@ -164,9 +164,9 @@ fn a_block_that_nobody_finishes_is_given_up_and_counted() {
     assert_eq!((reader.lost(), reader.waits(), reader.next_block()), (1, false, None));
 }
 
-/// Whoever finds the file finds a whole ring, also while it is made and after its maker was killed.
+/// Every process that finds the file finds a complete ring, also during creation and after its creator was killed.
 #[test]
-fn a_ring_has_its_name_when_it_is_whole() {
+fn ring_gets_its_name_when_complete() {
     let folder = folder();
     for round in 0..20 {
         let path = folder.path().join(format!("ring{round}"));
@@ -178,7 +178,7 @@ fn a_ring_has_its_name_when_it_is_whole() {
             }
         });
     }
-    // One that was killed while it made its ring leaves a file of another name.
+    // A creator that was killed leaves a file with another name.
     std::fs::write(folder.path().join("late.new00"), []).expect("it can be written");
     Ring::configure(folder.path().join("late"), 64 << 10).expect("it is made nevertheless");
     let names = std::fs::read_dir(folder.path()).expect("it is there").count();
@@ -196,10 +196,9 @@ fn a_ring_has_one_reader() {
     assert!(Reader::open(&path).is_ok());
 }
 
-/// A reader that was killed did not turn the probes off: the program does, when its ring is full.
-/// Whatever is read at that moment: a map behind the end of its file is a signal to others.
+/// The file may be truncated during any read: other maps beyond the end of their file raise a signal.
 #[test]
-fn a_ring_that_is_cut_has_no_more_blocks() {
+fn truncated_ring_has_no_more_blocks() {
     for round in 0..100_u32 {
         let (folder, ring, mut reader) = ring(64 << 10);
         reader.enable(true);
@@ -209,7 +208,7 @@ fn a_ring_that_is_cut_has_no_more_blocks() {
         ring.exit(block);
         assert_eq!(reader.next_block().expect("one").protocol, 6);
         let file = File::options().write(true).open(folder.path().join("ring")).expect("it is there");
-        // To nothing, and to a length whose pages are in part still there.
+        // Truncates to nothing, or to a length that leaves some of the pages.
         let length = if round % 2 == 0 { 0 } else { 4_096 + u64::from(round) };
         let cutter = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_micros(u64::from(round)));
@@ -228,15 +227,16 @@ fn a_ring_that_is_cut_has_no_more_blocks() {
     }
 }
 
+/// A killed reader did not turn the probes off, so the program does it when its ring is full.
 #[test]
-fn probes_go_off_when_their_reader_was_killed() {
+fn probes_turn_off_after_their_reader_was_killed() {
     let folder = folder();
     let path = folder.path().join("ring");
     let mut reader = Reader::open_or_create(&path, 8 << 10).expect("it is made");
     let ring = Ring::configure(&path, 8 << 10).expect("it is there");
     let fill = || (0..30).for_each(|_| ring.exit(ring.init(6, Direction::Send)));
     let file = File::options().write(true).open(&path).expect("it is there");
-    // It looked long ago, or before the machine's counter began anew; on the counter's first ticks nothing was.
+    // Its last poll is long ago, or the counter has restarted since. On the counter's first ticks there was none.
     for looked in [1, u64::MAX / 2] {
         reader.enable(true);
         fill();
@@ -256,7 +256,7 @@ fn probes_go_off_when_their_reader_was_killed() {
 }
 
 #[test]
-fn numbers_above_31_are_no_others() {
+fn ignores_section_numbers_above_31() {
     let (_folder, ring, mut reader) = ring(64 << 10);
     let mut block = ring.init(6, Direction::Send);
     for id in [33, 31, 255] {
@@ -269,7 +269,7 @@ fn numbers_above_31_are_no_others() {
     assert_eq!((ids, data.beyond), (vec![31], 2), "33 is not 1");
 }
 
-/// The header compiles without a word by the strict compilers of programs that are not ours.
+/// The header compiles without warnings under strict compiler settings.
 #[test]
 fn the_header_is_c_and_cpp() {
     const PROGRAM: &str = r#"
@@ -311,7 +311,7 @@ int main(void)
     }
 }
 
-/// The same by a program in C, which includes nothing but the header.
+/// The same test with a C program that includes only the header.
 #[test]
 fn the_header_for_c_writes_the_same_ring() {
     const PROGRAM: &str = r#"

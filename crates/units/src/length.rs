@@ -2,25 +2,25 @@ use crate::number::{Decimal, ParseError};
 use std::fmt;
 use std::str::FromStr;
 
-/// Length of an Ethernet frame in bytes **with FCS**, as RFC 1242 and RFC 2544 count it (64…1518).
+/// Length of an Ethernet frame in bytes **with FCS**, as in RFC 1242 and RFC 2544 (64…1518).
 ///
-/// Captures and DPDK hold four bytes less; [`FrameLen::of_captured`] converts.
+/// Captures and DPDK count four bytes less; [`FrameLen::of_captured`] converts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameLen(u32);
 
-/// Bytes that a frame occupies on the line: the frame with FCS, 8 bytes preamble and SFD before it
-/// and 12 bytes of inter-frame gap after it.
+/// Length of a frame on the line in bytes: the frame with FCS, 8 bytes of preamble and SFD before it, and 12 bytes of
+/// inter-frame gap after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WireLen(u32);
 
 impl FrameLen {
-    /// Bytes of the frame check sequence.
+    /// Length of the frame check sequence in bytes.
     pub const FCS: u32 = 4;
     /// The shortest frame that Ethernet allows.
     pub const MIN: FrameLen = FrameLen(64);
-    /// The longest standard frame without VLAN tag.
+    /// The longest standard frame without a VLAN tag.
     pub const MAX_STANDARD: FrameLen = FrameLen(1518);
-    /// The longest frame that netlathe makes (jumbo, 9 000 bytes of payload and room for tags).
+    /// The longest frame that netlathe sends (jumbo: 9 000 bytes of payload and room for tags).
     pub const MAX: FrameLen = FrameLen(9_216);
 
     /// A frame of `bytes` bytes with FCS.
@@ -29,9 +29,8 @@ impl FrameLen {
         FrameLen(bytes)
     }
 
-    /// The frame whose bytes without FCS number `bytes`, as captures and DPDK count them.
-    /// Shorter ones are padded to the minimum, as every Ethernet MAC does. A broken record of a capture may
-    /// claim any length: what would have none on the line is as long as can be.
+    /// A frame of `bytes` bytes without FCS, as captures and DPDK count. Shorter frames are padded to the minimum, as
+    /// in every Ethernet MAC. Saturates, because a broken record of a capture may claim any length.
     #[must_use]
     pub const fn of_captured(bytes: u32) -> Self {
         const MOST: u32 = u32::MAX - WireLen::OVERHEAD;
@@ -45,25 +44,25 @@ impl FrameLen {
         })
     }
 
-    /// Bytes with FCS.
+    /// Length in bytes with FCS.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         self.0
     }
 
-    /// Bytes without FCS: what is held in memory and in captures.
+    /// Length in bytes without FCS, as in memory and in captures.
     #[must_use]
     pub const fn without_fcs(self) -> u32 {
         self.0 - Self::FCS
     }
 
-    /// Byte times from the first byte of its preamble to the last of its FCS: what it occupies, but for the gap.
+    /// Byte times from the first byte of the preamble to the last of the FCS: the length on the line without the gap.
     #[must_use]
     pub const fn with_preamble(self) -> u32 {
         self.0 + WireLen::PREAMBLE
     }
 
-    /// The bytes it occupies on the line.
+    /// The length on the line.
     #[must_use]
     pub const fn on_wire(self) -> WireLen {
         WireLen(self.0 + WireLen::OVERHEAD)
@@ -75,9 +74,9 @@ impl WireLen {
     pub const OVERHEAD: u32 = 20;
     /// Preamble and start-of-frame delimiter.
     const PREAMBLE: u32 = 8;
-    /// What the shortest frame occupies.
+    /// Length on the line of the shortest frame.
     pub const MIN: WireLen = FrameLen::MIN.on_wire();
-    /// What the longest standard frame occupies.
+    /// Length on the line of the longest standard frame.
     pub const MAX_STANDARD: WireLen = FrameLen::MAX_STANDARD.on_wire();
 
     /// A length of `bytes` byte times.
@@ -86,13 +85,13 @@ impl WireLen {
         WireLen(bytes)
     }
 
-    /// Byte times.
+    /// Length in byte times.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         self.0
     }
 
-    /// The frame that occupies this much.
+    /// The frame with this length on the line.
     ///
     /// # Panics
     /// If shorter than the overhead of a frame.
@@ -105,7 +104,7 @@ impl WireLen {
 impl FromStr for FrameLen {
     type Err = ParseError;
 
-    /// Reads `64B`: a frame with FCS, 64 to 9 216 bytes.
+    /// Parses `64B`: a frame with FCS of 64 to 9 216 bytes.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let bytes = parse_size(text)?;
         if (u64::from(Self::MIN.0)..=u64::from(Self::MAX.0)).contains(&bytes) {
@@ -125,10 +124,10 @@ impl fmt::Display for FrameLen {
     }
 }
 
-/// Reads a size in bytes: `64B`, `1500B`, `9kB` (1 000), `64KiB` (1 024), up to `TB` and `TiB`.
+/// Parses a size in bytes: `64B`, `1500B`, `9kB` (1 000), `64KiB` (1 024), up to `TB` and `TiB`.
 ///
 /// # Errors
-/// No unit, an unknown one, or a fraction of a byte.
+/// No unit, an unknown unit, or a fraction of a byte.
 pub fn parse_size(text: &str) -> Result<u64, ParseError> {
     let number = Decimal::split(text, "a size", "64B, 1500B or 64KiB")?;
     let scale: u128 = match number.unit {
@@ -156,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wire_lengths_are_those_of_the_standard() {
+    fn wire_lengths_match_the_standard() {
         assert_eq!(FrameLen::MIN.on_wire().bytes(), 84);
         assert_eq!(FrameLen::MAX_STANDARD.on_wire().bytes(), 1538);
         assert_eq!(FrameLen::of_captured(60), FrameLen::MIN);
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_units() {
+    fn parses_sizes_with_units() {
         assert_eq!(parse_size("64KiB"), Ok(65_536));
         assert_eq!(parse_size("1.5kB"), Ok(1_500));
         assert!(parse_size("64").is_err());

@@ -1,11 +1,11 @@
 //! Exact time, rates, lengths and shares.
 //!
-//! Everything here is an integer with its unit in its type: [`Time`] and [`Span`] count picoseconds,
-//! [`BitRate`] bits per second, [`FrameLen`] and [`WireLen`] bytes. Text is read exactly
-//! (`1234.567ns` is 1 234 567 ps) or refused; nothing is rounded on the way in.
+//! Everything is an integer with its unit in its type: [`Time`] and [`Span`] count picoseconds, [`BitRate`] bits per
+//! second, [`FrameLen`] and [`WireLen`] bytes. Parsing is exact (`1234.567ns` is 1 234 567 ps) or fails; it never
+//! rounds.
 //!
-//! A bare number is always an error: tools of this field disagree on what `delay 100` means
-//! (`tc` itself changed from microseconds to nanoseconds), so a unit must be written.
+//! A bare number is always an error. Tools of this field disagree on the meaning of `delay 100` (`tc` itself changed
+//! from microseconds to nanoseconds), so a unit is required.
 
 mod length;
 mod number;

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Text that is not the value it should be: what is wrong, and what to write instead.
+/// A text that is not a valid value: the problem and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     what: String,
@@ -8,7 +8,7 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// An error that says `what` is wrong and how to mend it.
+    /// An error with a problem and a remedy.
     pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         ParseError { what: what.into(), remedy: remedy.into() }
     }
@@ -22,7 +22,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// A decimal number and the unit behind it, split but not yet scaled.
+/// A decimal number and its unit, split but not yet scaled.
 pub(crate) struct Decimal<'a> {
     text: &'a str,
     integer: &'a str,
@@ -31,7 +31,7 @@ pub(crate) struct Decimal<'a> {
 }
 
 impl<'a> Decimal<'a> {
-    /// Splits `12.5us` in `12`, `5` and `us`. `kind` and `example` are for the error message.
+    /// Splits `12.5us` into `12`, `5` and `us`. `kind` and `example` are for error messages.
     pub(crate) fn split(text: &'a str, kind: &str, example: &str) -> Result<Self, ParseError> {
         let bad = |what: String| ParseError::new(what, format!("write {kind} like {example}"));
         if text.starts_with('-') {
@@ -60,8 +60,8 @@ impl<'a> Decimal<'a> {
         Ok(Decimal { text, integer, fraction, unit })
     }
 
-    /// The value times `scale`, which must be a whole number; `resolution` names one of them and
-    /// `most` the largest there is.
+    /// The value × `scale`, which must be a whole number. For error messages, `resolution` names the smallest step and
+    /// `most` the largest value.
     pub(crate) fn whole(&self, scale: u128, resolution: &str, most: &str) -> Result<u64, ParseError> {
         let text = self.text;
         let too_large = || ParseError::new(format!("'{text}' is too large"), format!("write at most {most}"));

@@ -14,7 +14,7 @@ pub struct FrameRate(u64);
 /// Which bytes of a frame a bit rate counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layer {
-    /// The frame with FCS; what a rate means when it says nothing else.
+    /// The frame with FCS; the default of a rate.
     #[default]
     Frame,
     /// The frame with FCS, preamble and inter-frame gap: `5Gbps wire`.
@@ -23,14 +23,14 @@ pub enum Layer {
     Ip,
 }
 
-/// A rate as people write it.
+/// A rate as written by users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rate {
     /// Bits per second of one layer.
     Bits(BitRate, Layer),
     /// Frames per second.
     Frames(FrameRate),
-    /// A share of the line's time, preamble and gap included.
+    /// A share of the line's time, including preamble and gap.
     Line(Share),
 }
 
@@ -41,7 +41,7 @@ impl BitRate {
         BitRate(bps)
     }
 
-    /// `gbps` times 10⁹ bits per second.
+    /// `gbps` × 10⁹ bits per second.
     #[must_use]
     pub const fn from_gbps(gbps: u64) -> Self {
         BitRate(gbps * 1_000_000_000)
@@ -67,14 +67,14 @@ impl FrameRate {
         self.0
     }
 
-    /// Time from one frame to the next, rounded to the nearest picosecond; for display.
+    /// Time between frames, rounded to the nearest picosecond; for display.
     #[must_use]
     pub const fn gap(self) -> Span {
         Span::from_ps(((PS_PER_S as u128 * 1_000 + self.0 as u128 / 2) / self.0 as u128) as u64)
     }
 }
 
-/// Bit-rate suffixes, as multiples of one bit per second, smallest first.
+/// Bit-rate suffixes as multiples of one bit per second, smallest first.
 const BITS: [(&str, u64); 5] =
     [("bps", 1), ("kbps", 1_000), ("Mbps", 1_000_000), ("Gbps", 1_000_000_000), ("Tbps", 1_000_000_000_000)];
 
@@ -97,7 +97,7 @@ fn bit_scale(unit: &str) -> Option<u128> {
     })
 }
 
-/// `others`: a rate of frames or a share of the line would do as well.
+/// With `others`, a frame rate or a share of the line would also be valid.
 fn unknown_unit(unit: &str, text: &str, others: bool) -> ParseError {
     let what = format!("'{unit}' in '{text}' is no unit of rate");
     let remedy = match unit {
@@ -119,7 +119,7 @@ fn unknown_unit(unit: &str, text: &str, others: bool) -> ParseError {
 impl FromStr for BitRate {
     type Err = ParseError;
 
-    /// Reads `10Mbit`, `10Mbit/s`, `10Mbps` (10⁶ bits per second) and `10MB/s`.
+    /// Parses `10Mbit`, `10Mbit/s`, `10Mbps` (10⁶ bits per second) and `10MB/s`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         Self::read(text, false)
     }
@@ -155,7 +155,7 @@ const FRAMES: [(&str, u64); 4] =
 impl FromStr for FrameRate {
     type Err = ParseError;
 
-    /// Reads `100pps`, `50kpps`, `1.2Mpps`.
+    /// Parses `100pps`, `50kpps`, `1.2Mpps`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let number = Decimal::split(text, "a frame rate", "50kpps or 1.2Mpps")?;
         let found = FRAMES.iter().find(|(name, _)| *name == number.unit);
@@ -183,7 +183,7 @@ impl fmt::Display for FrameRate {
 impl FromStr for Rate {
     type Err = ParseError;
 
-    /// Reads a bit rate with an optional layer (`5Gbps wire`), a frame rate or a share of the line.
+    /// Parses a bit rate with an optional layer (`5Gbps wire`), a frame rate or a share of the line.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let (value, layer) = match text.trim().split_once(char::is_whitespace) {
             Some((value, layer)) => (value, Some(layer.trim())),
@@ -243,7 +243,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn bits_are_bits_and_bytes_are_bytes() {
+    fn distinguishes_bits_from_bytes() {
         for (text, bps) in [
             ("10Mbit", 10_000_000),
             ("10Mbit/s", 10_000_000),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ambiguous_is_refused_with_a_hint() {
+    fn refuses_ambiguous_units_with_a_hint() {
         let error = "10mbps".parse::<Rate>().expect_err("mbps").to_string();
         assert!(error.contains("MB/s") && error.contains("Mbps"), "{error}");
         for text in ["10", "10M", "10MB", "-1Gbps", "0Gbps", "0%", "0pps", "5Gbps l1", "50% wire", "1.5bps"] {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_space_before_the_unit_is_told() {
+    fn errors_name_a_space_before_the_unit() {
         for (text, told) in [
             ("5 Gbps", "write 5Gbps"),
             ("1.5 Gbps wire", "write 1.5Gbps"),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_and_frames() {
+    fn parses_layers_and_frame_rates() {
         assert_eq!("5Gbps wire".parse(), Ok(Rate::Bits(BitRate::from_gbps(5), Layer::Wire)));
         assert_eq!("1.2Mpps".parse(), Ok(Rate::Frames(FrameRate::from_millis(1_200_000_000))));
         assert_eq!("50%".parse(), Ok(Rate::Line(Share::from_ppb(500_000_000))));
@@ -301,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prints_what_it_reads(bps in 1..u64::MAX, mfps in 1..u64::MAX) {
+        fn survives_printing_and_parsing(bps in 1..u64::MAX, mfps in 1..u64::MAX) {
             prop_assert_eq!(BitRate(bps).to_string().parse::<BitRate>(), Ok(BitRate(bps)));
             prop_assert_eq!(FrameRate(mfps).to_string().parse::<FrameRate>(), Ok(FrameRate(mfps)));
         }

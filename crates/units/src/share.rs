@@ -2,7 +2,7 @@ use crate::number::{Decimal, ParseError, write_scaled};
 use std::fmt;
 use std::str::FromStr;
 
-/// A share of a whole, in parts per billion: `25%` is 250 000 000 of them.
+/// A share of a whole, in parts per billion: `25%` is 250 000 000 ppb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u32);
 
@@ -22,7 +22,7 @@ impl Share {
         self.0
     }
 
-    /// As a fraction, for reports only.
+    /// The share as a fraction, for reports only.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / f64::from(Self::ONE.0)
@@ -32,7 +32,7 @@ impl Share {
 impl FromStr for Share {
     type Err = ParseError;
 
-    /// Reads `25%`, `0.01%`, up to `100%`.
+    /// Parses `25%`, `0.01%`, up to `100%`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let number = Decimal::split(text, "a share", "25% or 0.01%")?;
         if number.unit != "%" {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_read_and_print() {
+    fn shares_survive_parsing_and_printing() {
         assert_eq!("25%".parse(), Ok(Share::from_ppb(250_000_000)));
         assert_eq!("0.01%".parse(), Ok(Share::from_ppb(100_000)));
         assert_eq!("100%".parse(), Ok(Share::ONE));

@@ -8,14 +8,14 @@ pub const PS_PER_S: u64 = 1_000_000_000_000;
 /// Picoseconds in a nanosecond.
 pub const PS_PER_NS: u64 = 1_000;
 
-/// An instant: picoseconds since the start of the run (the epoch is held apart).
+/// An instant: picoseconds since the start of the run (the epoch is stored separately).
 ///
-/// 64 bits reach 213 days. One picosecond is a bit at 1 Tbit/s, so that every Ethernet speed from
-/// 10 Mbit/s to 400 Gbit/s has a byte time that is a whole number of them.
+/// 64 bits last for 213 days. One picosecond is one bit at 1 Tbit/s, so the byte time of every Ethernet speed from 10
+/// Mbit/s to 400 Gbit/s is a whole number of picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
-/// A length of time in picoseconds, never negative.
+/// A non-negative length of time in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(u64);
 
@@ -37,19 +37,19 @@ impl Time {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after.
+    /// The time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 
-    /// Signed difference `self − other` in picoseconds. Beyond 106 days, which is all that 63 bits hold, it is that.
+    /// Signed difference `self − other` in picoseconds. Saturates at 106 days, the range of 63 bits.
     #[must_use]
     pub const fn signed_ps_since(self, other: Time) -> i64 {
         if self.0 >= other.0 { Span(self.0 - other.0).signed_ps() } else { -Span(other.0 - self.0).signed_ps() }
     }
 
-    /// This instant moved by a span, or `None` past the end of time.
+    /// This instant plus a span, or `None` beyond the end of time.
     #[must_use]
     pub fn checked_add(self, span: Span) -> Option<Time> {
         self.0.checked_add(span.0).map(Time)
@@ -57,7 +57,7 @@ impl Time {
 }
 
 impl Span {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Span = Span(0);
 
     /// `ps` picoseconds.
@@ -90,7 +90,7 @@ impl Span {
         self.0
     }
 
-    /// Picoseconds, to be subtracted from. Beyond 106 days, which is all that 63 bits hold, it is that.
+    /// Picoseconds as a signed number. Saturates at 106 days, the range of 63 bits.
     #[must_use]
     pub const fn signed_ps(self) -> i64 {
         if self.0 > i64::MAX.cast_unsigned() { i64::MAX } else { self.0.cast_signed() }
@@ -108,14 +108,14 @@ impl Span {
         self.0 as f64 / PS_PER_S as f64
     }
 
-    /// The same span in the standard library's type, rounded down to nanoseconds.
+    /// The span in the standard library's type, rounded down to nanoseconds.
     #[must_use]
     pub const fn to_std(self) -> std::time::Duration {
         std::time::Duration::from_nanos(self.0 / PS_PER_NS)
     }
 }
 
-// Sums stop at the end of time instead of starting anew at zero: drivers end a run before it gets there.
+// Sums saturate at the end of time instead of wrapping to zero; drivers end a run before that.
 impl Add<Span> for Time {
     type Output = Time;
     fn add(self, span: Span) -> Time {
@@ -150,11 +150,11 @@ impl Mul<u64> for Span {
     }
 }
 
-/// Suffixes of times, longest unit last so that printing picks the largest exact one.
+/// Suffixes, longest unit last, so that printing picks the largest exact one.
 const UNITS: [(&str, u64); 5] =
     [("ps", 1), ("ns", PS_PER_NS), ("us", 1_000_000), ("ms", 1_000_000_000), ("s", PS_PER_S)];
 
-/// What a unit that is none would be in picoseconds, where that is clear.
+/// Scale in picoseconds of a misspelt unit whose meaning is clear.
 fn meant(unit: &str) -> Option<u64> {
     Some(match unit.to_ascii_lowercase().trim_end_matches('s') {
         "n" | "nsec" => PS_PER_NS,
@@ -171,7 +171,7 @@ fn meant(unit: &str) -> Option<u64> {
 impl FromStr for Span {
     type Err = ParseError;
 
-    /// Reads `10us`, `1.5ms`, `0.8ns`; the unit is required, fractions of a picosecond are refused.
+    /// Parses `10us`, `1.5ms`, `0.8ns`. The unit is required, and fractions of a picosecond are refused.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let number = Decimal::split(text, "a time", "10us, 1.5ms or 2s")?;
         let scale = match number.unit {
@@ -191,7 +191,7 @@ impl FromStr for Span {
 }
 
 impl fmt::Display for Span {
-    /// Exact, in the largest unit that leaves a number of at least one; reads back as the same span.
+    /// Prints exactly, in the largest unit with a value of at least one. Parsing gives the same span.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fits = UNITS.iter().rev().find(|(_, scale)| self.0 >= *scale);
         let (name, scale) = fits.unwrap_or(&UNITS[3]);
@@ -212,7 +212,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_exactly() {
+    fn parses_exactly() {
         for (text, ps) in [
             ("10us", 10_000_000),
             ("1234.567ns", 1_234_567),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_meant() {
+    fn refuses_invalid_times() {
         for text in
             ["10", "", "us", "-5us", "1e3us", "1.us", ".5us", "10 us", "10US", "0.5ps", "1h", "300days", "99999999s"]
         {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_clear_though_none_is_told_as_one() {
+    fn errors_suggest_the_intended_unit() {
         for (text, told) in [
             ("1min", "write 60s"),
             ("1.5h", "write 5400s"),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn far_instants_are_far_and_on_their_side() {
+    fn distant_instants_saturate_with_the_right_sign() {
         let (near, far) = (Time::from_ps(7), Time::from_ps(i64::MAX.cast_unsigned() + 7));
         for (late, early, ps) in [(far, near, i64::MAX), (Time::MAX, near, i64::MAX), (Time::MAX, Time::ZERO, i64::MAX)]
         {
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prints_what_it_reads(ps in any::<u64>()) {
+        fn survives_printing_and_parsing(ps in any::<u64>()) {
             let span = Span::from_ps(ps);
             prop_assert_eq!(span.to_string().parse::<Span>(), Ok(span));
         }

@@ -9,31 +9,31 @@ use packet::Frame;
 use std::sync::atomic::{AtomicBool, Ordering};
 use units::{Span, Time};
 
-/// The drivers in software, the one that scales first.
+/// Software drivers, the most scalable first.
 const IN_SOFTWARE: [&str; 2] = ["event_dsw", "event_sw"];
-/// What a frame carries behind its bytes on its way through the device: what was found out about it, and who decided.
+/// Bytes that travel behind a frame through the device: the look at it, and which worker decided.
 const TRAILER: usize = Look::BYTES + 1;
-/// How soon to look for what workers have done.
+/// How soon to poll for results of the workers.
 const SOON: Span = Span::from_us(1);
 
-/// Workers behind an event device of DPDK, which gives a user's frames to one worker at a time.
+/// Workers behind a DPDK event device, which gives a user's frames to one worker at a time.
 ///
-/// The feeder finds the user's slot: a dense number, so that up to as many users as the device tells flows apart never
-/// wait for each other.
+/// The feeder finds the user's slot. Slots are dense numbers, so users do not wait for each other as long as there are
+/// no more of them than the device has flows.
 pub(super) struct Events {
-    /// The first to go: threads end before what they use does.
+    /// Dropped first: threads must end before what they use.
     crew: Crew,
     finder: Metering,
     settling: Settling<Mbuf>,
     feeder: EventFeeder,
     collector: EventCollector,
     scheduler: Option<EventScheduler>,
-    /// Flows that the device tells apart.
+    /// Number of flows that the device distinguishes.
     flows: u32,
     /// Frames for which the device had no room yet, and their flows.
     waiting: Burst,
     waiting_flows: Vec<u32>,
-    /// Frames in the device.
+    /// Number of frames in the device.
     inside: usize,
     loads: Vec<WorkerStats>,
     next: Time,
@@ -84,7 +84,7 @@ impl Events {
         })
     }
 
-    /// Hands over what waits, lets the device move frames on, and takes back what workers have done.
+    /// Feeds waiting frames, runs the device's scheduler, and collects the workers' results.
     fn turn(&mut self, out: &mut Outlet<Mbuf>) {
         while !self.waiting.is_empty() {
             let fed = self.feeder.feed(&mut self.waiting, &self.waiting_flows);
@@ -117,7 +117,8 @@ impl Stage<Mbuf> for Events {
         self.settling.seen(now);
         self.finder.look(batch, &mut self.found);
         for (mut look, Item { mut frame, at }) in self.found.drain(..).zip(batch.drain(..)) {
-            // Who has no user needs no decision; nor does a buffer that the frame fills carry one.
+            // A frame without a user needs no decision. A frame that fills its buffer cannot carry one, and is decided
+            // here.
             let Some(slot) = look.slot().filter(|_| attach(&mut frame, &look, at, 0)) else {
                 self.finder.decide(&mut look, arrived(&frame, at), 0);
                 self.frames.push(Item { frame, at });
@@ -150,7 +151,7 @@ impl Stage<Mbuf> for Events {
     }
 }
 
-/// Writes behind the bytes of a frame what is known of it. False if its buffer has no room for that.
+/// Writes the look at a frame behind its bytes. False if its buffer has no room.
 fn attach(frame: &mut Mbuf, look: &Look, at: Time, worker: u8) -> bool {
     let length = frame.len();
     let fits = frame.set_len(length + TRAILER).is_ok();
@@ -162,7 +163,7 @@ fn attach(frame: &mut Mbuf, look: &Look, at: Time, worker: u8) -> bool {
     fits
 }
 
-/// Takes off again what [`attach`] wrote: what is known, when the frame came, and which worker decided.
+/// Removes what [`attach`] wrote: the look, the arrival time, and the worker that decided.
 fn detach(frame: &mut Mbuf) -> (Look, Time, usize) {
     let length = frame.len() - TRAILER;
     let trailer = &frame.bytes()[length..];
@@ -172,7 +173,7 @@ fn detach(frame: &mut Mbuf) -> (Look, Time, usize) {
     (look, at, worker)
 }
 
-/// Meters what comes until `stop` is set. Refused frames go on too: their fate is told by what they carry.
+/// Meters frames until `stop` is set. Refused frames are passed on as well; the look they carry decides their fate.
 fn work(mut metering: Metering, mut device: EventWorker, number: usize, stop: &AtomicBool) {
     let (mut frames, mut flows) = (Burst::new(), Vec::new());
     let mut patience = Patience::default();

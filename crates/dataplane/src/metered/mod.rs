@@ -1,12 +1,12 @@
-//! Stages `limit` whose frames several threads meter.
+//! Stages `limit` whose frames are metered by several threads.
 //!
 //! ```text
 //! the pipeline's thread ── frames ──▶ workers: whose? does it conform? ── frames and answers ──▶ the same thread
 //! ```
 //!
-//! The pipeline's thread receives, keeps the books and sends; to it such a stage is one that holds frames for a
-//! moment. Users and their buckets are shared. What became of a frame comes back with it, refused ones too, so
-//! that nothing is lost and every figure is written by one thread. A flow's frames keep their order.
+//! The pipeline's thread receives, accounts and sends; for it, such a stage holds frames for a moment. Workers share
+//! the users and their buckets. Frames return with their decisions, including refused frames, so nothing is lost and
+//! one thread writes every figure. The frames of a flow stay in order.
 
 mod events;
 mod rings;
@@ -24,25 +24,25 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Most workers of a live stage: DPDK knows 128 threads.
+/// Limit on workers of a live stage: DPDK supports 128 threads.
 pub const MOST_LIVE_WORKERS: usize = 64;
-/// Looks at nothing before a worker sleeps until it is called.
+/// Polls without work before a worker sleeps until it is called.
 const LOOKS: u32 = 200;
-/// It looks again by itself after this: event devices have housekeeping.
+/// A sleeping worker polls again after this time, because event devices need housekeeping.
 const SLEEP: Duration = Duration::from_millis(1);
 
-/// Whether a stage has threads of its own on live ports.
+/// Whether a stage has its own threads on live ports.
 #[must_use]
 pub fn has_threads(limit: &Limit) -> bool {
     limit.workers > 1 || limit.algorithm == Algorithm::AtomicQueue
 }
 
-/// The stage `limit`, as [`engine::stages::StageConfig::build`] makes it, with a thread for each of its workers: frames
-/// are dealt out over lock-free rings, by flow; with `static` by user; with `atomic-queue` by an event device of DPDK.
-/// The threads run on `cpus`, where those are named.
+/// The stage `limit`, equivalent to [`engine::stages::StageConfig::build`], with a thread per worker. Frames are
+/// distributed over lock-free rings by flow, with `static` by user, with `atomic-queue` by a DPDK event device. The
+/// threads run on `cpus`, if given.
 ///
 /// # Errors
-/// A thread that cannot be started, or an event device that cannot be had.
+/// A thread that cannot be started, or an event device that is unavailable.
 pub fn limit_stage(
     eal: &'static Eal,
     limit: &Limit,
@@ -56,7 +56,7 @@ pub fn limit_stage(
     Ok(Box::new(rings::Rings::start(eal, limit, seed, cpus)?))
 }
 
-/// Threads that end when this is dropped.
+/// Threads that are stopped when this is dropped.
 struct Crew {
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
@@ -67,7 +67,7 @@ impl Crew {
         Crew { threads: Vec::new(), stop: Arc::default() }
     }
 
-    /// Adds a thread that DPDK knows, on `cpu` if that is said. It runs `work` until the flag is set.
+    /// Starts a thread registered with DPDK, on `cpu` if given. It runs `work` until the flag is set.
     fn add(
         &mut self,
         eal: &'static Eal,
@@ -83,7 +83,7 @@ impl Crew {
                 Err(error) => (Err(error), None),
             };
             let works = ready.is_ok();
-            // Whoever started this thread waits for it.
+            // The starting thread waits for this message.
             if tell.send(ready).is_ok() && works {
                 work(&stop);
             }
@@ -94,7 +94,7 @@ impl Crew {
         told.recv().map_err(|_| Error::Worker("the workers of limit".to_owned()))?
     }
 
-    /// Calls a thread that may sleep.
+    /// Wakes a thread that may sleep.
     fn call(&self, number: usize) {
         self.threads[number].thread().unpark();
     }
@@ -105,13 +105,13 @@ impl Drop for Crew {
         self.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // What it panicked of was said on stderr; its frames are counted as held.
+            // The panic message is on stderr, and its frames count as held.
             let _ = thread.join();
         }
     }
 }
 
-/// Waits for work: looks for a while, then sleeps until it is called.
+/// Waits for work: spins for a while, then sleeps until it is called.
 #[derive(Default)]
 struct Patience(u32);
 

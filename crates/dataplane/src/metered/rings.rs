@@ -11,19 +11,19 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use units::{Span, Time};
 
-/// Frames that a worker may have in its hands: what the ring of a NIC's queue holds.
+/// Limit on frames in a worker: the ring size of a NIC queue.
 const MOST: usize = 512;
 /// Frames that a worker takes at once.
 const BURST: usize = 32;
-/// How soon to look for what workers have done.
+/// How soon to poll for results of the workers.
 const SOON: Span = Span::from_us(1);
 
-/// Workers behind rings. A flow is one worker's, or with `static` a user.
+/// Workers behind rings. A flow, or with `static` a user, belongs to one worker.
 pub(super) struct Rings {
-    /// The first to go: threads end before what they use does.
+    /// Dropped first: threads must end before what they use.
     crew: Crew,
     hands: Vec<Hand>,
-    /// The users are dealt out, not the flows.
+    /// Distributes by user instead of by flow.
     by_user: Option<KeyKind>,
     settling: Settling<Mbuf>,
     loads: Vec<WorkerStats>,
@@ -32,7 +32,7 @@ pub(super) struct Rings {
     looks: Vec<Look>,
 }
 
-/// The rings to a worker and back, and how many frames it has.
+/// The rings to a worker and back, and its number of frames.
 struct Hand {
     jobs: Producer<Item<Mbuf>>,
     done: Consumer<(Item<Mbuf>, Look)>,
@@ -65,7 +65,7 @@ impl Rings {
         hash as usize % self.hands.len()
     }
 
-    /// Takes back what workers have done.
+    /// Collects the results of the workers.
     fn collect(&mut self, out: &mut Outlet<Mbuf>) {
         for (hand, load) in self.hands.iter_mut().zip(&mut self.loads) {
             while let Ok((item, look)) = hand.done.pop() {
@@ -118,7 +118,7 @@ impl Stage<Mbuf> for Rings {
     }
 }
 
-/// Meters what comes until `stop` is set.
+/// Meters frames until `stop` is set.
 fn work(
     mut metering: Metering,
     number: usize,

@@ -1,4 +1,4 @@
-//! A worker's run: which way its frames take, and what is put together for it.
+//! A worker's run: chooses the path of its frames and sets it up.
 
 use super::{Finished, PortSummary, Worker};
 use crate::Error;
@@ -30,35 +30,35 @@ use std::thread;
 use std::time::Duration;
 use units::{Span, Time};
 
-/// In this time the kernel has seen that a receiver is busy, and gives the sender another CPU.
+/// In this time the kernel notices that a receiver is busy, and gives the sender another CPU.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Frames up to this length, without FCS, are laid in their buffers once and for all.
+/// Frames of up to this length, without FCS, are prefilled in their buffers.
 const LONGEST_LAID: usize = 9_600;
 
-/// What all parts of a run have in common.
+/// What all parts of a run share.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
     pub(crate) clock: TscClock,
-    /// It ends after this, although there may be more to do.
+    /// Time limit.
     pub(crate) duration: Option<Span>,
-    /// It is to end.
+    /// Set to end the run.
     pub(crate) stop: &'a AtomicBool,
-    /// Those who look on read them.
+    /// Progress, for observers.
     pub(crate) counters: &'a Counters,
 }
 
-/// Frames that come from no port.
+/// Frames that do not come from a port.
 enum Own {
-    /// They do.
+    /// There are none.
     None,
-    /// They are made.
+    /// Generated frames.
     Made(Maker),
-    /// They are all there, and so many are to be sent.
+    /// Retained frames, and the number to send.
     Kept(Vec<Kept>, u64),
 }
 
 impl Run<'_> {
-    /// When it ends, if it begins at `start`.
+    /// When the run ends if it starts at `start`.
     pub(crate) fn end(&self, start: Time) -> Time {
         self.duration.and_then(|duration| start.checked_add(duration)).unwrap_or(Time::MAX)
     }
@@ -69,13 +69,13 @@ impl Run<'_> {
 }
 
 impl Worker {
-    /// Runs until `stop` is set, the time is up or the stream has ended. `counters` tell how far it is.
+    /// Runs until `stop` is set, the time is up or the stream has ended. Publishes progress in `counters`.
     ///
     /// # Errors
     /// The thread cannot be registered with DPDK.
     pub fn run(self, eal: &'static Eal, stop: &AtomicBool, counters: &Counters) -> Result<Finished, Error> {
         let _registered = eal.register_thread()?;
-        // Its ports are closed, also where it fails, by a thread that DPDK knows.
+        // A registered thread must close the ports, also after an error.
         let mut worker = self;
         let clock = TscClock::new(eal);
         let (cpus, line_cpu) = worker.config.cpus_of_parts();
@@ -91,13 +91,13 @@ impl Worker {
         }
     }
 
-    /// Frames that are followed are so by this clock.
+    /// Timestamps traces with this clock.
     fn slice_by(&mut self, clock: TscClock) {
         if !self.pipeline.is_slicing() {
             return;
         }
         let (clock, cost) = slices::reading(clock);
-        // With fillers the time of a frame is its place on the line, which the schedule reckons with.
+        // With fillers the time of a frame is its position on the line, which the schedule uses.
         if !matches!(self.config.pacing, Pacing::Filler { .. }) {
             self.pipeline.slice_by(&clock, cost);
         }
@@ -111,16 +111,16 @@ impl Worker {
         self.output.started.tx.first().map_or(0, TxQueue::max_frame)
     }
 
-    /// Whether the output and the buffers have room for frames of so many bytes without FCS.
+    /// Whether the output and the buffers hold frames of this many bytes without FCS.
     fn takes(&self, longest: usize) -> bool {
         longest <= self.longest().min(usize::from(self.pool.data_room()))
     }
 
-    /// Takes what the feed gives that is no port, and makes ready what can be.
+    /// Prepares frames that come from no port: prefills or loads them if possible.
     fn own(&mut self, eal: &Eal, floods: bool) -> Result<Own, Error> {
         let longest = self.longest();
         let Worker { config, pipeline, pool, output, .. } = self;
-        // What a stage changed would be changed in every frame that has its buffer later.
+        // A change by a stage would persist in every later frame of the same buffer.
         let leaves = config.output.leaves_frames(&output.driver) && pipeline.leaves_frames();
         match &mut config.feed {
             Feed::Stream(streams, count) => {
@@ -141,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// On a port that frames may arrive at, the generator is a neighbour of whoever is there.
+    /// Where frames may arrive, the generator acts as a neighbour.
     fn answers(&mut self) -> Option<Answers> {
         let Worker { config, output, heard, .. } = self;
         let Feed::Stream(streams, _) = &config.feed else { return None };
@@ -150,8 +150,8 @@ impl Worker {
         answers.then(|| Answers::new(std::mem::take(&mut output.started.rx), hosts, std::mem::take(heard)))
     }
 
-    /// Sends what `maker` makes by all queues, each on a thread and a CPU of its own; one of them answers neighbours, and
-    /// follows frames if any are.
+    /// Sends the frames of `maker` on all queues, each with its own thread and CPU. One of them answers neighbours, and
+    /// traces frames if tracing is on.
     fn flood(mut self, eal: &'static Eal, run: Run<'_>, maker: Maker) -> Result<Finished, Error> {
         let mut answers = self.answers();
         let Worker { config, mut pipeline, output: Opened { started: Started { tx, port, .. }, driver }, .. } = self;
@@ -165,12 +165,12 @@ impl Worker {
                 .enumerate()
                 .map(|(i, (maker, tx))| {
                     let (config, there) = (&config, &there);
-                    // The first one listens.
+                    // The first queue listens.
                     let (answers, passing) = (answers.take(), passing.take());
                     scope.spawn(move || {
                         let registered = eal.register_thread();
                         let pinned = pin(config.cpus.get(i));
-                        // All begin at once, or those that can.
+                        // All queues that can start do so at once.
                         there.wait();
                         let _registered = registered?;
                         pinned?;
@@ -188,7 +188,7 @@ impl Worker {
         Ok(finished(report, config.name, vec![(port, driver)]))
     }
 
-    /// Sends frames that are all there, one after the other and from the start again, `count` of them.
+    /// Sends retained frames in order, repeatedly, `count` frames in total.
     fn flood_kept(self, run: Run<'_>, frames: &[Kept], count: u64) -> Finished {
         let Worker { config, mut pipeline, output: Opened { started: Started { mut tx, port, .. }, driver }, .. } =
             self;
@@ -198,8 +198,8 @@ impl Worker {
         finished(report, config.name, vec![(port, driver)])
     }
 
-    /// Sends what the port, `maker` or a supply gives through the pipeline, each frame when its time has come. The parts
-    /// of the pipeline have a CPU each, and so may the far end of a line.
+    /// Sends the frames of the port, `maker` or a supply through the pipeline, each at its time. Each part of the
+    /// pipeline may have a CPU, and so may the far end of a line.
     fn pace(
         mut self,
         eal: &'static Eal,
@@ -267,7 +267,8 @@ impl Worker {
             Pacing::Filler { line, align, unbounded, .. } => {
                 let tx = output_tx.swap_remove(0);
                 let slots = config.output.slots().unwrap_or(u32::from(tx.descriptors()));
-                // It sleeps while a long queue is full. The threads of parts would inherit it, and they spin.
+                // The pacer sleeps while a long queue is full. Threads of parts would inherit the priority, and they
+                // spin.
                 raised = made && cpus.len() < 2 && slots >= filler::NIC_SLOTS && dpdk::wake_first();
                 let (near, far) = match config.output {
                     Device::Line { list, keep_fillers, .. } => {
@@ -288,15 +289,15 @@ impl Worker {
                     Some(far) => {
                         let (report, (line, frames)) = with_far_end(eal, far, &run.clock, line_cpu.as_ref(), fill)?;
                         listed = frames;
-                        // It knows; from the near end an underrun can only be inferred.
+                        // The far end knows; the near end can only infer underruns.
                         PipelineReport { underruns: Some(line.underruns), line: Some(line), ..report? }
                     }
                 }
             }
         };
-        // From here on the interface's frames go their own way again.
+        // From here on, the interface's traffic is no longer diverted.
         drop(detour);
-        // The intake is gone, and with it the reason to read on.
+        // The intake is gone, so the reader has no reason to continue.
         let failure = match reader.map(thread::JoinHandle::join) {
             Some(Ok(failure)) => failure,
             Some(Err(_)) => return Err(Error::Worker("the reader of a capture".to_owned())),
@@ -306,14 +307,14 @@ impl Worker {
     }
 }
 
-/// What came of a run of the pipeline `name` over these ports.
+/// Results of a run of the pipeline `name` over these ports.
 fn finished(report: PipelineReport, name: String, ports: Vec<(Port, String)>) -> Finished {
     let ports = ports.into_iter().map(|(port, driver)| summary(&port, driver)).collect();
     let report = PipelineReport { name, ..report };
     Finished { report, ports, launched: false, raised: false, listed: Vec::new(), failure: None }
 }
 
-/// How the NIC is told when frames are to depart, if that is wanted and possible.
+/// The interface to the NIC's launch time, if asked and possible.
 fn launch(eal: &Eal, clock: &TscClock, config: &Config, port: &Port) -> Result<Option<Launch>, Error> {
     let Some(nic) = port.launch_clock() else { return Ok(None) };
     let launch = Launch::new(LaunchField::register(eal)?, *clock, Box::new(nic));
@@ -333,7 +334,7 @@ fn with_far_end<T>(
     cpu: Option<&usize>,
     near: impl FnOnce() -> T,
 ) -> Result<(T, (LineReport, Vec<OnLine>)), Error> {
-    // A line is there before anything is sent on it.
+    // The far end must run before anything is sent.
     let there = Barrier::new(2);
     thread::scope(|scope| {
         let far = scope.spawn(|| {
@@ -352,7 +353,7 @@ fn with_far_end<T>(
     })
 }
 
-/// Keeps the calling thread on a CPU.
+/// Pins the calling thread to a CPU.
 pub(crate) fn pin(cpu: Option<&usize>) -> Result<(), Error> {
     let Some(cpu) = cpu else { return Ok(()) };
     let mut set = CpuSet::new();
@@ -361,7 +362,7 @@ pub(crate) fn pin(cpu: Option<&usize>) -> Result<(), Error> {
 }
 
 fn summary(port: &Port, driver: String) -> PortSummary {
-    // A driver that cannot tell has told nothing: the summary is an extra.
+    // Without driver statistics the figures are zero: the summary is optional.
     let PortStats { rx_missed, rx_no_buffer, rx_completed, .. } = port.stats().unwrap_or_default();
     PortSummary { driver, rx_missed, rx_no_buffer, rx_completed, cut_off: port.is_cut_off() }
 }
