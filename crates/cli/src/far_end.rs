@@ -1,14 +1,18 @@
-//! The receiver of a generator: counts what comes back by its stamps, while and after frames are sent.
+//! The receiver of a generator: counts what comes back by its stamps, while and after frames are sent, and answers for
+//! the addresses that they go to, so that a router passes them on.
 
 use crate::output::{self, Failure};
 use crate::stop::Stop;
-use dpdk::{PacketRing, RingConfig};
-use measure::{Flow, StreamMeter};
-use packet::Stamp;
+use dpdk::{PacketRing, Received, RingConfig};
+use engine::sources::Target;
+use measure::{AnswersReport, Flow, StreamMeter};
+use packet::{Answered, MacAddr, Stamp};
 use scenario::PortSpec;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
+use units::FrameLen;
 
 /// An interface on which frames are to arrive.
 pub(crate) struct FarEnd {
@@ -17,6 +21,21 @@ pub(crate) struct FarEnd {
     began_ns: u64,
     /// With nothing more arriving for so long after the last frame was sent, nothing is on its way.
     wait: Duration,
+    neighbour: Neighbour,
+}
+
+/// What answers on the interface.
+struct Neighbour {
+    targets: Vec<Target>,
+    own: MacAddr,
+    /// Addresses that the kernel answers for by itself.
+    kernels: Vec<IpAddr>,
+    report: AnswersReport,
+    /// The frame as it was on the link, and the answer to it.
+    asked: Vec<u8>,
+    answer: Vec<u8>,
+    /// Answers to send once the ring's block is given back.
+    ready: Vec<(Answered, Vec<u8>)>,
 }
 
 /// Nobody knows yet how many are sent.
@@ -35,10 +54,14 @@ pub(crate) struct Arrived {
 const COPIES: Duration = Duration::from_millis(100);
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(20);
+/// So long learning frames are waited for: a router asks for an address each second.
+const LEARN: Duration = Duration::from_millis(1_500);
+/// Once some have come, for so long after the last.
+const LEARNT: Duration = Duration::from_millis(100);
 
 impl FarEnd {
-    /// Opens the receiver. What arrives from now on is counted.
-    pub(crate) fn open(port: &PortSpec, wait: Duration) -> Result<Self, Failure> {
+    /// Opens the receiver of frames that go to `targets`. What arrives from now on is counted.
+    pub(crate) fn open(port: &PortSpec, targets: Vec<Target>, wait: Duration) -> Result<Self, Failure> {
         let Some(name) = port.interface() else {
             return Err(Failure::new(format!(
                 "--in: nothing can be received from {port} while sending: name an interface"
@@ -50,7 +73,42 @@ impl FarEnd {
         let ring =
             PacketRing::open(name, &RingConfig { blocks: 512, ..RingConfig::default() }).map_err(Failure::new)?;
         say_what_comes_before(name);
-        Ok(FarEnd { ring, began_ns, wait })
+        let own = ring.mac().map_err(Failure::new)?;
+        let neighbour = Neighbour {
+            targets,
+            own,
+            kernels: addresses(),
+            report: AnswersReport::default(),
+            asked: Vec::new(),
+            answer: Vec::new(),
+            ready: Vec::new(),
+        };
+        Ok(FarEnd { ring, began_ns, wait, neighbour })
+    }
+
+    /// Waits until `frames` learning frames have come, and answers meanwhile. What does not learn is no failure: it may be
+    /// what is to be found out.
+    pub(crate) fn learn(&mut self, frames: u32, stop: &Stop) -> Result<(), Failure> {
+        let (began, mut last, mut came) = (Instant::now(), None::<Instant>, 0);
+        while came < frames && began.elapsed() < LEARN && last.is_none_or(|last| last.elapsed() < LEARNT) {
+            if stop.asked() {
+                break;
+            }
+            if let Some(batch) = self.ring.next(LOOK).map_err(|cause| broke_off(&cause))? {
+                for frame in &batch {
+                    match Stamp::of(frame.bytes) {
+                        Some(Stamp { time_ns: 0, .. }) => {
+                            came += 1;
+                            last = Some(Instant::now());
+                        }
+                        Some(_) => {}
+                        None => self.neighbour.look(&frame),
+                    }
+                }
+            }
+            self.neighbour.speak(&self.ring);
+        }
+        Ok(())
     }
 
     /// Counts on a thread of its own while `send` runs, and until nothing more arrives. `frames` says how many
@@ -99,7 +157,14 @@ impl FarEnd {
             let over = sent != SENDING;
             if let Some(batch) = self.ring.next(LOOK).map_err(|cause| broke_off(&cause))? {
                 for frame in &batch {
-                    let Some(stamp) = Stamp::of(frame.bytes) else { continue };
+                    let Some(stamp) = Stamp::of(frame.bytes) else {
+                        self.neighbour.look(&frame);
+                        continue;
+                    };
+                    // A learning frame was answered for, or is too late.
+                    if stamp.time_ns == 0 {
+                        continue;
+                    }
                     if stamp.time_ns < self.began_ns {
                         earlier += 1;
                         continue;
@@ -115,6 +180,7 @@ impl FarEnd {
                     arrived.flow.super_frames += u64::from(frame.original_len > longest);
                 }
             }
+            self.neighbour.speak(&self.ring);
             if !over {
                 // The quiet begins when the last frame was sent.
                 (last, found) = (Instant::now(), Instant::now());
@@ -131,9 +197,59 @@ impl FarEnd {
             }
         }
         arrived.flow.earlier = Some(earlier);
+        arrived.flow.answers = Some(self.neighbour.report.clone());
         arrived.flow.kernel_drops = self.ring.counts().map_err(Failure::new)?.dropped;
         Ok(())
     }
+}
+
+impl Neighbour {
+    /// Makes the answer to a frame, if it asks for an address that frames go to and that the kernel does not have.
+    fn look(&mut self, frame: &Received<'_>) {
+        self.report.came.add(FrameLen::of_captured(frame.link_len()));
+        self.asked.clear();
+        frame.write_to(&mut self.asked);
+        // Whatever the tags: those that it came by through a router are not those that it was sent with.
+        let owner = |address, _| {
+            let target = self.targets.iter().find(|target| target.has(address))?;
+            (!self.kernels.contains(&address)).then(|| target.mac(self.own))
+        };
+        match packet::answer(&self.asked, owner, &mut self.answer) {
+            Some(answered) => self.ready.push((answered, self.answer.clone())),
+            None => {
+                self.report.ignored += 1;
+                let question = packet::asked(&self.asked);
+                if let Some(question) = question.filter(|(_, target)| !self.kernels.contains(target)) {
+                    self.report.ask_in_vain(question);
+                }
+            }
+        }
+    }
+
+    fn speak(&mut self, ring: &PacketRing) {
+        for (answered, frame) in self.ready.drain(..) {
+            if ring.send(&frame) {
+                let tally = &mut self.report.answered;
+                *match answered {
+                    Answered::Arp => &mut tally.arp,
+                    Answered::Solicitation => &mut tally.ndp,
+                    Answered::Echo => &mut tally.echo,
+                } += 1;
+            } else {
+                self.report.held += 1;
+            }
+        }
+    }
+}
+
+/// Addresses of this network namespace.
+fn addresses() -> Vec<IpAddr> {
+    let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let address = |address: nix::sys::socket::SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    };
+    all.filter_map(|interface| interface.address.and_then(address)).collect()
 }
 
 /// An XDP program gets what arrives before packet sockets do, and af_xdp's passes nothing on.

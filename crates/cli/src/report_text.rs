@@ -72,10 +72,12 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(slices) = &report.slices {
         out.push_str(&slices.table(false));
     }
-    if let Some(answers) = report.answers.as_ref().filter(|answers| answers.came.frames > 0) {
+    let at_in = report.flow.as_ref().and_then(|flow| flow.answers.as_ref());
+    for (answers, port) in [(report.answers.as_ref(), "the port"), (at_in, "--in beside the streams")] {
+        let Some(answers) = answers.filter(|answers| answers.came.frames > 0) else { continue };
         writeln!(
             out,
-            "  answered  {} ARP, {} neighbour and {} echo requests of {} that arrived on the port; {} dropped, {} held",
+            "  answered  {} ARP, {} neighbour and {} echo requests of {} that arrived on {port}; {} dropped, {} held",
             thousands(answers.answered.arp),
             thousands(answers.answered.ndp),
             thousands(answers.answered.echo),

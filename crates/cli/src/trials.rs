@@ -4,6 +4,7 @@ use crate::files::{OnDisk, read_text};
 use crate::output::Failure;
 use crate::ready;
 use crate::stop::Stop;
+use crate::verdicts::seen_instead;
 use engine::schedules::{Ask, Draw};
 use engine::search::{Outcome, Trial};
 use engine::sources::{StreamSpec, Streams};
@@ -47,6 +48,8 @@ pub(crate) struct Measured {
     pub(crate) duplicates: u64,
     /// Frames of earlier trials that came during this one.
     pub(crate) earlier: u64,
+    /// What the ports saw instead, if nothing came back.
+    pub(crate) seen: Option<String>,
 }
 
 /// Ends a trial when the user wants.
@@ -131,7 +134,7 @@ fn in_virtual_time(
     let took = trial.duration + source.behind();
     let outcome =
         Outcome { sent: count, lost: count - came.min(count), took, missed: 0, late: Span::ZERO, late_frames: 0 };
-    Ok(Measured { outcome, delay, duplicates, earlier: 0 })
+    Ok(Measured { outcome, delay, duplicates, earlier: 0, seen: None })
 }
 
 /// Runs `netlathe gen` for the trial: a process of its own, so that none is left by the one before.
@@ -177,6 +180,7 @@ fn on_ports(
     if !matches!(output.status.code().map(u8::try_from), Some(Ok(0 | Failure::MISSED))) {
         return Err(failed());
     }
+    let seen = seen_instead(pipeline);
     let streams = pipeline["streams"].as_array().cloned().unwrap_or_default();
     let of_all = |name: &str| streams.iter().filter_map(|stream| stream[name].as_u64()).sum();
     let (lost, duplicates) = (of_all("lost"), of_all("duplicates"));
@@ -199,6 +203,7 @@ fn on_ports(
         delay,
         duplicates,
         earlier: number("/flow/earlier"),
+        seen,
     })
 }
 
@@ -317,7 +322,9 @@ impl Journal {
                 let delay = Some(line["delay"].clone()).filter(|delay| !delay.is_null());
                 // Files of netlathe before these were counted have none.
                 let count = |name: &str| number(name).unwrap_or(0);
-                Ok(Some(Measured { outcome, delay, duplicates: count("duplicates"), earlier: count("earlier") }))
+                let seen = line["seen"].as_str().map(str::to_owned);
+                let (duplicates, earlier) = (count("duplicates"), count("earlier"));
+                Ok(Some(Measured { outcome, delay, duplicates, earlier, seen }))
             }
             None => {
                 let kept = Trial {
@@ -343,7 +350,7 @@ impl Journal {
     /// Keeps a trial.
     pub(crate) fn add(&mut self, size: &str, trial: &Trial, measured: &Measured) -> Result<(), Failure> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let Measured { outcome, delay, duplicates, earlier } = measured;
+        let Measured { outcome, delay, duplicates, earlier, seen } = measured;
         let line = json!({
             "size": size,
             "load_mfps": trial.load.millis(),
@@ -356,6 +363,7 @@ impl Journal {
             "late_frames": outcome.late_frames,
             "duplicates": duplicates,
             "earlier": earlier,
+            "seen": seen,
             "delay": delay,
         });
         let written = file.write_all(format!("{line}\n").as_bytes());

@@ -51,6 +51,39 @@ fn figure(value: f64, unit: Unit) -> String {
     }
 }
 
+/// What the ends saw when not one frame of the streams came to `--in`; none when some did. `pipeline` is a generator's
+/// report as JSON.
+pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
+    let streams = pipeline["streams"].as_array()?;
+    let none_came = |stream: &Value| stream["received"] == 0 && stream["sent"].as_u64() > Some(0);
+    let seen = pipeline.pointer("/flow/answers").filter(|_| !streams.is_empty() && streams.iter().all(none_came))?;
+    let number = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    let mut words = match number(seen, "/in/frames") {
+        0 => "--in saw no frame at all".to_owned(),
+        others => format!("--in saw none of them, but {}", output::counted(others, "other frame")),
+    };
+    let asked = number(seen, "/answered/arp") + number(seen, "/answered/ndp");
+    if asked > 0 {
+        words += &format!("; it answered {} for the streams' addresses", output::counted(asked, "question"));
+    }
+    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or("?").to_owned();
+    for (end, seen) in [("--in", seen), ("--out", &pipeline["answers"])] {
+        if let Some(vain) = seen.get("unanswered") {
+            let (asker, target) = (text(vain, "asker"), text(vain, "target"));
+            let times = output::counted(number(vain, "/requests"), "question");
+            words += &format!("; at {end} {asker} asks for {target}, which no stream has ({times} unanswered)");
+        }
+        if let Some(refused) = seen.get("refused") {
+            let (by, reason) = (text(refused, "by"), text(refused, "reason"));
+            words += &format!(
+                "; {by} refuses them: {reason} ({} at {end})",
+                output::counted(number(refused, "/packets"), "message")
+            );
+        }
+    }
+    Some(words)
+}
+
 /// A receiver expects every frame that was sent.
 pub(crate) fn whether_all_came(report: &Report) -> Verdict {
     let streams = report.pipelines.iter().flat_map(|pipeline| &pipeline.streams);
@@ -63,6 +96,8 @@ pub(crate) fn whether_all_came(report: &Report) -> Verdict {
         let were = if frames == 1 { "was" } else { "were" };
         (frames > 0).then(|| format!("{} {were} {what}", output::counted(frames, "frame")))
     };
+    let seen = report.pipelines.iter().filter_map(|pipeline| seen_instead(&json!(pipeline))).next();
+    let own = seen.map_or(own, |seen| format!(": {seen}"));
     let (lost, dropped) = (were(lost, format!("lost{own}")), were(dropped, "dropped before departure".to_owned()));
     let why: Vec<String> = lost.into_iter().chain(dropped).collect();
     Verdict { expected: "every frame at --in".to_owned(), missed: (!why.is_empty()).then(|| why.join(", ")) }

@@ -24,6 +24,16 @@ pub(crate) struct Answers {
     drops: Books,
 }
 
+/// Counts a frame that asks for nothing of ours.
+pub(crate) fn ignore(report: &mut AnswersReport, frame: &[u8]) {
+    report.ignored += 1;
+    if let Some(refusal) = packet::refused(frame) {
+        report.refuse(refusal);
+    } else if let Some(question) = packet::asked(frame) {
+        report.ask_in_vain(question);
+    }
+}
+
 /// However dense departures are, one who asks is heard so often.
 const LISTEN: Span = Span::from_ms(1);
 /// More than this waits for no departure: who floods a generator with pings loses some.
@@ -64,7 +74,7 @@ impl Answers {
             self.report.came.add(frame.length());
             let owner = |address, vlans| self.hosts.iter().find_map(|host| host.mac_of(address, vlans));
             match packet::answer(frame.bytes(), owner, &mut self.text) {
-                None => self.report.ignored += 1,
+                None => ignore(&mut self.report, frame.bytes()),
                 // The buffer it came in has room for what is as long, or the shortest frame there is.
                 Some(answered) if self.ready.len() < MOST_READY && frame.copy_from(&self.text).is_ok() => {
                     self.ready.push_back((answered, frame));

@@ -1,4 +1,5 @@
 use crate::Error;
+use crate::answers::ignore;
 use dpdk::{Burst, Pool, Started};
 use engine::sources::Host;
 use measure::{AnsweredTally, AnswersReport};
@@ -58,7 +59,7 @@ pub(crate) fn meet(
                             sending.push(frame).expect("there is room");
                             count(&mut heard.answered, answered);
                         }
-                        _ => heard.ignored += 1,
+                        _ => ignore(heard, frame.bytes()),
                     }
                 }
             }
@@ -79,7 +80,7 @@ pub(crate) fn count(answered: &mut AnsweredTally, what: Answered) {
     } += 1;
 }
 
-fn no_buffer(pool: &Pool) -> Error {
+pub(crate) fn no_buffer(pool: &Pool) -> Error {
     let (frames, data_room) = (pool.frames(), pool.data_room());
     dpdk::Error::Pool { frames, data_room, reason: "all are in use".to_owned(), log: String::new() }.into()
 }

@@ -1,6 +1,7 @@
 //! What we ask the kernel about an interface, and tell it.
 
 use crate::{Error, Result};
+use packet::MacAddr;
 use std::ffi::{CStr, CString};
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -79,6 +80,16 @@ impl Interface {
 
     /// What it is, by the type of its address.
     fn hardware(&self) -> Result<libc::sa_family_t> {
+        Ok(self.hardware_address()?.sa_family)
+    }
+
+    /// Its address on Ethernet.
+    pub(crate) fn mac(&self) -> Result<MacAddr> {
+        let [a, b, c, d, e, f, ..] = self.hardware_address()?.sa_data.map(libc::c_char::cast_unsigned);
+        Ok(MacAddr([a, b, c, d, e, f]))
+    }
+
+    fn hardware_address(&self) -> Result<libc::sockaddr> {
         let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         let mut request = self.request();
         // SAFETY: the kernel reads and writes an ifreq.
@@ -87,7 +98,7 @@ impl Interface {
             return Err(Error::system(format!("asking {} for its address", self.name)));
         }
         // SAFETY: that is the member which SIOCGIFHWADDR writes.
-        Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+        Ok(unsafe { request.ifr_ifru.ifru_hwaddr })
     }
 
     /// Whether it is set up, and whether it has a carrier besides.

@@ -7,6 +7,7 @@
 
 use crate::interface::{Interface, set_option, socket};
 use crate::{Error, Result};
+use packet::MacAddr;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -254,6 +255,28 @@ impl PacketRing {
         self.counts.dropped += u64::from(fresh.tp_drops);
         self.counts.freezes += u64::from(fresh.tp_freeze_q_cnt);
         Ok(self.counts)
+    }
+
+    /// Sends a frame, without FCS, from the interface. Does not wait: gives false where the interface takes none now.
+    pub fn send(&self, frame: &[u8]) -> bool {
+        // SAFETY: the kernel reads `frame.len()` bytes that are borrowed meanwhile.
+        let sent = unsafe {
+            libc::send(
+                self.socket.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        sent >= 0
+    }
+
+    /// The interface's hardware address.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn mac(&self) -> Result<MacAddr> {
+        self.interface.mac()
     }
 
     /// The interface's MTU in bytes, now. A frame longer than this and 14 bytes was never on a link:

@@ -41,8 +41,8 @@ pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{
     AnsweredTally, AnswersReport, BufferReport, ConformanceReport, Contended, DepthReport, Flow, Forgiven, GapError,
-    GapReport, Hiccups, LatenessReport, LineReport, Overlap, PaceReport, PipelineReport, RateReport, Report,
-    ReturnReport, SharesWithin, Shortfall, Skew, SourceReport,
+    GapReport, Hiccups, LatenessReport, LineReport, Overlap, PaceReport, PipelineReport, RateReport, Refused, Report,
+    ReturnReport, SharesWithin, Shortfall, Skew, SourceReport, Unanswered,
 };
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGETHER};
 pub use streams::{IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};

@@ -7,6 +7,7 @@ use crate::plots::Plots;
 use crate::slices::{EndToEnd, PipelineSlices};
 use crate::streams::StreamReport;
 use serde::Serialize;
+use std::net::IpAddr;
 use units::Span;
 
 /// The report of a run; its field names are stable within a schema version.
@@ -221,6 +222,46 @@ pub struct AnswersReport {
     pub drops: Drops,
     /// Answers that were not sent when the run ended.
     pub held: u64,
+    /// Of those ignored: questions for addresses of which no stream has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<Unanswered>,
+    /// Of those ignored: refusals to pass on a packet, by ICMP or ICMPv6.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refused>,
+}
+
+impl AnswersReport {
+    /// Counts a question that is not answered. The first one is kept.
+    pub fn ask_in_vain(&mut self, (asker, target): (IpAddr, IpAddr)) {
+        self.unanswered.get_or_insert(Unanswered { asker, target, requests: 0 }).requests += 1;
+    }
+
+    /// Counts a refusal. The first one is kept.
+    pub fn refuse(&mut self, (by, reason): (IpAddr, &'static str)) {
+        self.refused.get_or_insert(Refused { by, reason, packets: 0 }).packets += 1;
+    }
+}
+
+/// Requests of ARP and neighbour solicitations that were not answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unanswered {
+    /// Who asked first.
+    pub asker: IpAddr,
+    /// For which address.
+    pub target: IpAddr,
+    /// All of them.
+    pub requests: u64,
+}
+
+/// Messages of routers and hosts that refuse packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Who refused first.
+    pub by: IpAddr,
+    /// Why, in its words.
+    pub reason: &'static str,
+    /// All of them.
+    pub packets: u64,
 }
 
 /// Answers by what was asked.
@@ -498,4 +539,8 @@ pub struct Flow {
     /// beside its sender can tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earlier: Option<u64>,
+    /// Of a receiver beside its sender: frames that are no stamped ones, and its answers to those who asked for the
+    /// addresses that the streams go to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<AnswersReport>,
 }

@@ -26,7 +26,7 @@ pub use identity::Identity;
 pub use key::{ICMP, Key, Kind, Site};
 pub use mac::MacAddr;
 pub use marking::{set_congestion, set_dscp};
-pub use neighbour::{Answered, Asker, answer, question, told};
+pub use neighbour::{Answered, Asker, answer, asked, question, refused, told};
 pub use protocol::Protocol;
 pub use rewrite::{End, Prefix, Rewrite};
 pub use stamp::Stamp;

@@ -125,6 +125,62 @@ pub fn question(asker: &Asker, neighbour: IpAddr) -> Vec<u8> {
     frame
 }
 
+/// Who asks for the hardware address of whom, if the frame is an ARP request or a neighbour solicitation. One who asks
+/// for its own address, to see whether another has it, asks nobody.
+#[must_use]
+pub fn asked(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let headers = Headers::of(frame)?;
+    if headers.ether_type == ARP {
+        let packet = frame.get(headers.network..headers.network + 28)?;
+        let address = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).map(|bytes| IpAddr::V4(bytes.into())).ok();
+        let (asker, target) = (address(14)?, address(24)?);
+        return (packet[..8] == [0, 1, 8, 0, 6, 4, 0, 1] && asker != target).then_some((asker, target));
+    }
+    let (asker, message) = icmp_v6(frame, &headers)?;
+    let target: [u8; 16] = message.get(8..24)?.try_into().ok()?;
+    let target = IpAddr::V6(target.into());
+    (message[0] == SOLICITATION && !asker.is_unspecified() && asker != target).then_some((asker, target))
+}
+
+/// Who refuses to pass on a packet and why, if the frame says so by ICMP or ICMPv6.
+#[must_use]
+pub fn refused(frame: &[u8]) -> Option<(IpAddr, &'static str)> {
+    let headers = Headers::of(frame)?;
+    if let Some((router, message)) = icmp_v6(frame, &headers) {
+        let why = match message[..2] {
+            [1, 0] => "no route to the destination",
+            [1, 1] => "forbidden",
+            [1, 3] => "address unreachable",
+            [1, 4] => "port unreachable",
+            [1, _] => "destination unreachable",
+            [2, _] => "packet too big",
+            [3, _] => "hop limit exceeded",
+            _ => return None,
+        };
+        return Some((router, why));
+    }
+    let ip = headers.ip.filter(|ip| ip.version == 4 && ip.protocol == ICMP && !ip.fragment)?;
+    let message = frame.get(ip.transport?..ip.end).filter(|message| message.len() >= 8)?;
+    let why = match message[..2] {
+        [3, 0] => "network unreachable",
+        [3, 1] => "host unreachable",
+        [3, 3] => "port unreachable",
+        [3, 4] => "fragmentation needed",
+        [3, 9 | 10 | 13] => "forbidden",
+        [3, _] => "destination unreachable",
+        [11, _] => "time to live exceeded",
+        _ => return None,
+    };
+    Some((ip.source(frame)?, why))
+}
+
+/// The sender and the message of a whole packet of ICMPv6.
+fn icmp_v6<'a>(frame: &'a [u8], headers: &Headers) -> Option<(IpAddr, &'a [u8])> {
+    let ip = headers.ip.filter(|ip| ip.version == 6 && ip.protocol == ICMPV6 && !ip.fragment)?;
+    let message = frame.get(ip.transport?..ip.end).filter(|message| message.len() >= 8)?;
+    Some((ip.source(frame)?, message))
+}
+
 /// The hardware address of `neighbour`, if the frame tells it: an ARP packet that it sent, or an
 /// advertisement of it.
 #[must_use]
@@ -352,6 +408,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn questions_and_refusals_are_read_by_anybody() {
+        for (asks, wanted) in [(v4(1), v4(9)), (v6(1), v6(9))] {
+            let question = question(&host(asks), wanted);
+            assert_eq!((asked(&question), refused(&question)), (Some((asks, wanted)), None));
+            assert_eq!(asked(&super::question(&host(asks), asks)), None, "whether another has it");
+            let (_, reply) = reply_to(&question).expect("an answer");
+            assert_eq!((asked(&reply), refused(&reply)), (None, None));
+            for length in 0..question.len().min(42) {
+                assert_eq!(asked(&question[..length]), None);
+            }
+        }
+        for (v6_too, kind, code, why) in [
+            (false, 3, 0, "network unreachable"),
+            (false, 3, 1, "host unreachable"),
+            (false, 3, 13, "forbidden"),
+            (false, 11, 0, "time to live exceeded"),
+            (true, 1, 0, "no route to the destination"),
+            (true, 1, 3, "address unreachable"),
+            (true, 3, 0, "hop limit exceeded"),
+        ] {
+            let mut error = ping(v6_too, b"the packet that was refused");
+            let at = if v6_too { 54 } else { 34 };
+            (error[at], error[at + 1]) = (kind, code);
+            assert_eq!(refused(&error), Some((if v6_too { v6(1) } else { v4(1) }, why)));
+            assert_eq!((asked(&error), refused(&error[..at])), (None, None));
+        }
+        assert_eq!(refused(&ping(false, b"")), None);
     }
 
     #[test]

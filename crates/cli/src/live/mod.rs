@@ -63,7 +63,14 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         carried.note(plan, &worker.drivers());
         workers.push(worker);
     }
-    let far_end = receiver.map(|arrivals| FarEnd::open(&arrivals.port, arrivals.wait.to_std())).transpose()?;
+    let mut far_end = None;
+    if let (Some(arrivals), Some(worker), Some(plan)) = (receiver, workers.last_mut(), request.pipelines.last()) {
+        let mut end = FarEnd::open(&arrivals.port, worker.targets(), arrivals.wait.to_std())?;
+        if matches!(&plan.source, SourcePlan::Streams { gateway, .. } if !gateway.is_empty()) {
+            end.learn(worker.teach(LEARNING).map_err(Failure::new)?, stop)?;
+        }
+        far_end = Some(end);
+    }
     let mut watched = Watched::of(request, receiver, &workers, carriers);
     let send = || work(eal, workers, request, &mut reload, &mut watched, stats.as_mut(), stop);
     let (ended, arrived) = match far_end {
@@ -89,6 +96,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     outcome.failure = outcome.failure.or(told.err());
     Ok(outcome)
 }
+
+/// The most learning frames that a router gets. Linux knows up to 1024 neighbours.
+const LEARNING: u32 = 256;
 
 /// Between two looks at a run, which take a CPU from departures for some microseconds; and until it is ready.
 const LOOK: Duration = Duration::from_millis(100);

@@ -10,11 +10,11 @@ use crate::fillers::{self, Fillers};
 use crate::line::OnLine;
 use crate::neighbour;
 use crate::pools::{Size, slots};
-use dpdk::{Detour, Eal, LaunchTime, Mbuf, Pool, PortInterface, TxQueue};
+use dpdk::{Burst, Detour, Eal, LaunchTime, Mbuf, Pool, PortInterface, TxQueue};
 use engine::Pipeline;
-use engine::sources::Host;
+use engine::sources::{Host, Target};
 use measure::{AnswersReport, PipelineReport};
-use packet::Asker;
+use packet::{Asker, Frame as _, HeapFrame};
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use units::FrameLen;
@@ -172,5 +172,39 @@ impl Worker {
             streams.aim(mac, |host| host.v6 == neighbour.is_ipv6() && host.asker().vlans == asker.vlans);
         }
         Ok(!askers.is_empty())
+    }
+
+    /// Where the frames of its streams go.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Target> {
+        let Feed::Stream(streams, _) = &self.config.feed else { return Vec::new() };
+        streams.targets().cloned().collect()
+    }
+
+    /// Sends learning frames (RFC 2544, 23): the first frames of its streams, up to one for each address that they go
+    /// to, whose stamps have no time. Routers then find the hardware addresses that they will need. Gives how many.
+    ///
+    /// # Errors
+    /// A frame that cannot be made.
+    pub fn teach(&mut self, most: u32) -> Result<u32, Error> {
+        let Feed::Stream(streams, _) = &self.config.feed else { return Ok(0) };
+        let wanted = streams.targets().fold(0, |sum: u128, target| sum.saturating_add(target.count()));
+        let mut streams = streams.clone();
+        let (mut made, mut sent) = (HeapFrame::default(), 0);
+        let mut sending = Burst::new();
+        for _ in 0..wanted.min(most.into()) {
+            streams.fill(&mut made);
+            let mut frame = self.pool.alloc().ok_or_else(|| neighbour::no_buffer(&self.pool))?;
+            frame.copy_from(made.bytes())?;
+            let tx = &mut self.output.started.tx[0];
+            if !tx.carries(&frame) {
+                continue;
+            }
+            sending.push(frame).expect("there is room");
+            // What the driver does not take is not offered again: these are frames to learn from.
+            sent += tx.send(&mut sending) as u32;
+            sending.clear();
+        }
+        Ok(sent)
     }
 }

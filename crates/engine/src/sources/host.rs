@@ -67,6 +67,52 @@ impl Host {
     }
 }
 
+/// The addresses that the frames of a stream go to: those of whoever receives them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    v6: bool,
+    addresses: Values,
+    /// Hardware addresses that the stream says itself.
+    macs: Option<Values>,
+}
+
+impl Target {
+    /// Of the frames that `template` makes for `spec`; none where they have no address.
+    pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Target> {
+        let said = |key: Key| spec.fields.iter().find(|(said, _)| *said == key).map(|(_, values)| values.clone());
+        let site = template.site(Key::Destination)?;
+        let addresses = said(Key::Destination).unwrap_or_else(|| Values::fixed(template.value(&site)));
+        Some(Target { v6: site.width == 16, addresses, macs: said(Key::Dmac) })
+    }
+
+    /// Whether frames of the stream go to this address.
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) if !self.v6 => self.addresses.position(address.to_bits().into()).is_some(),
+            IpAddr::V6(address) if self.v6 => self.addresses.position(address.to_bits()).is_some(),
+            _ => false,
+        }
+    }
+
+    /// The hardware address that a receiver at a port with `own` has: its own where the stream says that one, else
+    /// [`MADE`](Target::MADE), which no kernel takes for its own and forwards.
+    #[must_use]
+    pub fn mac(&self, own: MacAddr) -> MacAddr {
+        let said = self.macs.as_ref().is_some_and(|macs| macs.position(own.number().into()).is_some());
+        if said { own } else { Target::MADE }
+    }
+
+    /// Where frames of a stream that says no `dmac` go.
+    pub const MADE: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+    /// How many addresses there are.
+    #[must_use]
+    pub fn count(&self) -> u128 {
+        self.addresses.count()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +155,28 @@ mod tests {
         assert_eq!(tagged.mac_of(ip("10.0.0.3"), [Some(5), None]), Some(MacAddr([2, 0, 0, 0, 0, 0x13])));
         assert_eq!(tagged.mac_of(ip("10.0.0.3"), [None; 2]), None);
         assert_eq!((tagged.asker().vlans, tagged.aimed), ([Some(5), None], true));
+    }
+
+    #[test]
+    fn a_receiver_has_the_addresses_that_frames_go_to() {
+        let target = |spec: &StreamSpec| {
+            let template = spec.template(&mut crate::random::Random::stream(1, "host"), 0).expect("a template").0;
+            assert_eq!(template.value(&template.site(Key::Dmac).expect("Ethernet")), Target::MADE.number().into());
+            Target::of(spec, &template)
+        };
+        let mut spec = StreamSpec::made(Protocol::Udp, false);
+        spec.fields.push((Key::Destination, walk("10.9.0.1", "10.9.0.3")));
+        let v4 = target(&spec).expect("a target");
+        assert_eq!((v4.has(ip("10.9.0.3")), v4.has(ip("10.9.0.4")), v4.has(ip("::a09:1"))), (true, false, false));
+        assert_eq!(v4.count(), 3);
+        let own = MacAddr([2, 7, 7, 7, 7, 7]);
+        assert_eq!(v4.mac(own), Target::MADE);
+        spec.fields.push((Key::Dmac, Values::fixed(own.number().into())));
+        let template = spec.template(&mut crate::random::Random::stream(1, "host"), 0).expect("a template").0;
+        let aimed = Target::of(&spec, &template).expect("a target");
+        let other = MacAddr([2, 7, 7, 7, 7, 8]);
+        assert_eq!((aimed.mac(own), aimed.mac(other)), (own, Target::MADE), "never that of a router");
+        assert_eq!(target(&StreamSpec::made(Protocol::Ethernet, false)), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod spec;
 mod stream;
 mod values;
 
-pub use host::Host;
+pub use host::{Host, Target};
 pub use mix::{Mix, SizeSpec, Sizes};
 pub use spec::{Payload, Stack, StreamSpec};
 pub use stream::Streams;

@@ -1,4 +1,4 @@
-use super::host::Host;
+use super::host::{Host, Target};
 use super::mix::Sizes;
 use super::spec::StreamSpec;
 use super::values::{Counter, Walker};
@@ -14,6 +14,7 @@ struct Stream {
     sizes: Sizes,
     sequence: u64,
     host: Option<Host>,
+    target: Option<Target>,
     /// What the sums of frames begin with, once their common part was laid.
     laid: Sums,
 }
@@ -46,8 +47,9 @@ impl Stream {
             fields.push(Field::new(site, Walker::new(values, random(name))));
         }
         let host = Host::of(spec, &template);
+        let target = Target::of(spec, &template);
         let sizes = Sizes::new(sizes, random("size"));
-        Ok(Stream { template, fields, sizes, sequence: 0, host, laid: Sums::default() })
+        Ok(Stream { template, fields, sizes, sequence: 0, host, target, laid: Sums::default() })
     }
 
     #[inline]
@@ -267,6 +269,11 @@ impl Streams {
     /// Who the frames come from: of each stream with addresses, in order.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
         self.streams.iter().filter_map(|stream| stream.host.as_ref())
+    }
+
+    /// Where the frames go: of each stream with addresses, in order.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.streams.iter().filter_map(|stream| stream.target.as_ref())
     }
 
     /// Sends the frames of all streams that `of` names, and that say no destination by themselves, to this

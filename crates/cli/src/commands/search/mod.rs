@@ -30,6 +30,7 @@ Examples:
   netlathe search --dut 'limit key dst-ip rate 63209472bps burst 64B' --trial 10s --width 0.1%
   netlathe search --out eth1 --in eth2 --size rfc2544 --trial 60s --csv throughput.csv
   netlathe search --out eth1 --in eth2 --size 64B --size imix --loss 0% --loss 0.5% --trial 10s --max 1Mpps
+  netlathe search --out eth1 --in eth2 --gateway 198.18.0.254 --max 1Mpps
   netlathe search --out eth1 --in eth2 --method mlrsearch --loss 0% --loss 0.5% --trial 1s --sum 21s --json
   netlathe search --out eth1 --in eth2 --trial 60s --latency 120s --frame-loss 10% --back-to-back 50 --report results
 
@@ -38,7 +39,8 @@ by single trials; mlrsearch (RFC 9971) settles a load by trials of --sum togethe
 --exceed may be bad, and begins with short ones. A trial at which the load was not really offered does
 not count; if that does not change, the verdict is tester-limited. --latency sends the found rate once
 more; --frame-loss sends the most load, and less and less, for the loss at each (RFC 2544, 26.3);
---back-to-back looks for the longest burst without loss (26.4). --dut names stages that are tried in
+--back-to-back looks for the longest burst without loss (26.4). A router needs --gateway and a route to
+the streams' destinations: --in answers ARP, NDP and pings for them. --dut names stages that are tried in
 virtual time.")]
 pub(crate) struct Search {
     /// Interface that frames leave by

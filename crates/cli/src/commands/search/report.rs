@@ -115,13 +115,17 @@ pub(super) fn remarks(one: &Searched) -> Vec<String> {
     }
     let nothing = |measured: &&Measured| measured.outcome.sent > 0 && measured.outcome.lost == measured.outcome.sent;
     let trials = one.measured.len();
+    let seen = one.measured.last().and_then(|measured| measured.seen.as_ref());
+    let seen = seen.map_or(String::new(), |seen| format!(" ({seen})"));
     match one.measured.iter().rev().take_while(nothing).count() {
         0 => {}
-        all if all == trials => remarks.push(
-            "nothing came back in any trial: check that the device passes frames with these addresses on to --in".into(),
-        ),
+        all if all == trials => remarks.push(format!(
+            "nothing came back in any trial{seen}: check that the device passes frames with these addresses on to --in, and \
+             name a router by --gateway"
+        )),
         last => remarks.push(format!(
-            "nothing came back in the last {last} of {trials} trials, after frames had come: look whether the device still works"
+            "nothing came back in the last {last} of {trials} trials, after frames had come{seen}: look whether the device still \
+             works"
         )),
     }
     remarks
