@@ -2,6 +2,7 @@ use crate::neighbours::Neighbours;
 use crate::ns;
 use crate::special::{chi2_above, kolmogorov};
 use serde::Serialize;
+use std::collections::HashSet;
 use std::sync::Arc;
 use units::{FrameLen, Span, Time};
 
@@ -104,6 +105,11 @@ const KEPT: usize = 4_000_000;
 const BINS: usize = 100;
 /// What is no further from a single value is that value, in ps: no more than arithmetic makes of it.
 const SAME: f64 = 1e-3;
+/// From so many gaps of so many values on their greatest common divisor is what they were rounded to.
+const MANY_GAPS: usize = 100;
+const MANY_VALUES: usize = 8;
+/// A step of a grid that holds less of the law than this share of the critical distance is of no account.
+const LITTLE: f64 = 0.05;
 /// The asymptotic 5 % point of √n·D.
 const KOLMOGOROV_05: f64 = 1.358_1;
 /// Values of a discrete law that are expected less often are joined with their neighbours.
@@ -112,7 +118,8 @@ const LEAST_EXPECTED: f64 = 5.0;
 /// Judges gaps by the law that was asked.
 pub struct FitMeter {
     law: Arc<dyn Reference>,
-    /// Half a byte time early or late is no other gap: a value so near to an edge is at the edge.
+    /// How far rounding moves a gap, in ps: a byte time of a line, a step of stamps. A value so near to an edge may
+    /// be at the edge.
     tolerance: f64,
     /// How long a byte lasts on the line, where gaps are idle times.
     byte_ps: f64,
@@ -142,6 +149,11 @@ impl FitMeter {
             random: 0x6e65_746c_6174_6865,
             neighbours: Neighbours::default(),
         }
+    }
+
+    /// The stamps that gaps are taken from are multiples of `step_ns`.
+    pub fn stamped_in_steps(&mut self, step_ns: f64) {
+        self.tolerance = self.tolerance.max(step_ns * 1_000.0);
     }
 
     /// A frame of `length` started at `start`. Frames come in order.
@@ -188,8 +200,12 @@ impl FitMeter {
             ..FitReport::default()
         };
         match self.law.atoms() {
-            Some(atoms) => self.judge_atoms(&atoms, &mut report),
-            None => self.judge_values(&mut report),
+            Some(atoms) if self.tells_apart(&atoms) => self.judge_atoms(&atoms, &mut report),
+            Some(atoms) => {
+                let values: Vec<f64> = atoms.iter().map(|(value, _)| *value).collect();
+                self.judge_values(&values, &mut report);
+            }
+            None => self.judge_values(&self.law.jumps(), &mut report),
         }
         Some(report)
     }
@@ -201,9 +217,29 @@ impl FitMeter {
         self.kept.len() as f64 * (1.0 - rho) / (1.0 + rho)
     }
 
+    /// Whether rounding leaves each value of a discrete law nearer to itself than to the next one.
+    fn tells_apart(&self, atoms: &[(f64, f64)]) -> bool {
+        atoms.windows(2).all(|pair| pair[1].0 - pair[0].0 > 2.0 * self.tolerance)
+    }
+
+    /// How far apart the values are that a gap can have, in ps, if its stamps were rounded to a grid: to byte times
+    /// of a line or of one that the frames passed before, or to the step of stamps. The gaps show whether they were.
+    fn grid(&self) -> Option<f64> {
+        let gaps = || self.kept.iter();
+        // A coarser grid than the known one is believed when many values agree on it.
+        let values: HashSet<i64> = gaps().take(MANY_GAPS).copied().collect();
+        let common =
+            gaps().fold(0, |sum, gap| if sum == 1 { 1 } else { greatest_common_divisor(sum, gap.unsigned_abs()) });
+        if gaps().len() >= MANY_GAPS && values.len() >= MANY_VALUES && common as f64 >= self.tolerance {
+            return Some(common as f64);
+        }
+        let off = |gap: &i64| (*gap as f64 - nearest(*gap as f64, self.tolerance)).abs() > self.tolerance / 8.0;
+        (!gaps().any(off)).then_some(self.tolerance)
+    }
+
     /// The gaps in order, those that are a byte time from an edge or a single value put on it: otherwise
-    /// rounding would tear apart what is one value in the law.
-    fn sorted(&self, jumps: &[f64]) -> Vec<f64> {
+    /// rounding would put what is one value in the law into two bins.
+    fn snapped(&self, jumps: &[f64]) -> Vec<f64> {
         let (least, most) = self.law.limits();
         let snapped = |gap: &i64| {
             let gap = *gap as f64;
@@ -223,29 +259,10 @@ impl FitMeter {
         gaps
     }
 
-    fn judge_values(&self, report: &mut FitReport) {
-        let jumps = self.law.jumps();
-        let gaps = self.sorted(&jumps);
+    fn judge_values(&self, jumps: &[f64], report: &mut FitReport) {
+        self.judge_distance(jumps, report);
+        let gaps = self.snapped(jumps);
         let n = gaps.len() as f64;
-        let mut distance: f64 = 0.0;
-        let mut shares = Vec::with_capacity(gaps.len());
-        let mut at = 0;
-        for group in gaps.chunk_by(|a, b| a.total_cmp(b).is_eq()) {
-            let (mut strictly, mut upto) = self.law.cdf(group[0]);
-            if !jumps.is_empty() {
-                (strictly, upto) = (self.law.cdf(group[0] - SAME).0, self.law.cdf(group[0] + SAME).1);
-            }
-            distance = distance.max((at as f64 / n - strictly).abs());
-            at += group.len();
-            distance = distance.max((at as f64 / n - upto).abs());
-            shares.extend(std::iter::repeat_n(upto, group.len()));
-        }
-        report.ks_d = Some(distance);
-        report.ks_critical_05 = Some(KOLMOGOROV_05 / n.sqrt());
-        report.ks_p = Some(kolmogorov(distance, self.effective()));
-        report.ks2_d = Some(two_sample(&shares));
-        report.ks2_critical_05 = Some(KOLMOGOROV_05 * (2.0 / n).sqrt());
-
         let (least, most) = self.law.limits();
         report.outside = gaps.iter().filter(|gap| **gap < least || **gap > most).count() as f64 / n;
         let (from, to) = self.law.bins();
@@ -266,6 +283,61 @@ impl FitMeter {
         }
         bins.push((1.0 - before.0, 1.0 - before.1));
         compare(&bins, report);
+    }
+
+    /// The Kolmogorov–Smirnov figures.
+    ///
+    /// A gap on a grid is up to a step longer or shorter than the one that the law gave. Near a limit and near a
+    /// single value the distance is therefore taken a step away on each side only. Elsewhere the law is compared as
+    /// the grid shows it, see [`Rounded`], wherever a step holds enough of the law to matter.
+    fn judge_distance(&self, jumps: &[f64], report: &mut FitReport) {
+        let grid = self.grid();
+        let on_grid = |gap: &i64| grid.map_or(*gap as f64, |step| nearest(*gap as f64, step));
+        let mut gaps: Vec<f64> = self.kept.iter().map(on_grid).collect();
+        gaps.sort_unstable_by(f64::total_cmp);
+        let n = gaps.len() as f64;
+        let law = Rounded::new(self.law.as_ref(), jumps, grid);
+        // Each place where the two are compared: gaps that are less, and the law's share of them.
+        let mut places: Vec<(usize, f64)> = Vec::new();
+        // Of a coarse grid all is known; of a fine one, captures round once more.
+        let reach = if grid.is_some() { self.tolerance.min(1_000.0) } else { self.tolerance };
+        let cells = law.cells(reach);
+        for (low, high) in &cells {
+            places.push((gaps.partition_point(|gap| gap < low), law.below(*low)));
+            places.push((gaps.partition_point(|gap| gap <= high), law.upto(*high)));
+        }
+        let in_cell = |gap: f64| {
+            let after = cells.partition_point(|(low, _)| *low <= gap);
+            after > 0 && gap <= cells[after - 1].1
+        };
+        let groups: Vec<&[f64]> = gaps.chunk_by(|a, b| a.total_cmp(b).is_eq()).collect();
+        let plain: Vec<(f64, f64)> = groups.iter().map(|group| law.plain(group[0])).collect();
+        let little = LITTLE * KOLMOGOROV_05 / n.sqrt();
+        let mut at = 0;
+        for (i, group) in groups.iter().enumerate() {
+            let before = at;
+            at += group.len();
+            let gap = group[0];
+            if in_cell(gap) {
+                continue;
+            }
+            let (mut below, mut upto) = plain[i];
+            // The neighbours are a step away or more.
+            let from = if i > 0 { plain[i - 1].0 } else { 0.0 };
+            let to = plain.get(i + 1).map_or(1.0, |next| next.1);
+            if grid.is_some() && to - from > little {
+                (below, upto) = (law.below(gap), law.upto(gap));
+            }
+            places.push((before, below));
+            places.push((at, upto));
+        }
+        let apart = |(count, share): &(usize, f64)| (*count as f64 / n - share).abs();
+        let distance = places.iter().map(apart).fold(0.0, f64::max);
+        report.ks_d = Some(distance);
+        report.ks_critical_05 = Some(KOLMOGOROV_05 / n.sqrt());
+        report.ks_p = Some(kolmogorov(distance, self.effective()));
+        report.ks2_d = Some(two_sample(&places, gaps.len()));
+        report.ks2_critical_05 = Some(KOLMOGOROV_05 * (2.0 / n).sqrt());
     }
 
     fn judge_atoms(&self, atoms: &[(f64, f64)], report: &mut FitReport) {
@@ -320,31 +392,99 @@ fn compare(bins: &[(f64, f64)], report: &mut FitReport) {
     report.kl = sum.is_finite().then_some(sum.max(0.0));
 }
 
-/// The two-sample distance between gaps, given by the law's P(≤ gap) of each in order, and as many
-/// ideal draws. It is the same on the scale of probability, where ideal draws are uniform.
-fn two_sample(shares: &[f64]) -> f64 {
+/// A law as gaps show it whose two stamps were rounded to a grid.
+///
+/// Where a frame is on the grid does not depend on the gap before it, so a gap x between two steps becomes the
+/// upper one with the probability (x − lower) ÷ step: the share of gaps up to a step k is the mean of the law's
+/// distribution function from k to k + 1.
+struct Rounded<'a> {
+    law: &'a dyn Reference,
+    /// Limits and single values, in ascending order.
+    special: Vec<f64>,
+    has_jumps: bool,
+    grid: Option<f64>,
+}
+
+impl<'a> Rounded<'a> {
+    fn new(law: &'a dyn Reference, jumps: &[f64], grid: Option<f64>) -> Self {
+        let (least, most) = law.limits();
+        let mut special: Vec<f64> = jumps.iter().copied().chain([least, most]).filter(|x| x.is_finite()).collect();
+        special.sort_unstable_by(f64::total_cmp);
+        special.dedup();
+        Rounded { law, special, has_jumps: !jumps.is_empty(), grid }
+    }
+
+    /// The surroundings of limits and single values, as wide as rounding goes. Two of them meet halfway.
+    fn cells(&self, reach: f64) -> Vec<(f64, f64)> {
+        let middle = |a: usize, b: usize| Some((self.special.get(a)? + self.special.get(b)?) / 2.0);
+        let cell = |(i, value): (usize, &f64)| {
+            let low = i.checked_sub(1).and_then(|before| middle(before, i)).unwrap_or(f64::NEG_INFINITY);
+            let high = middle(i, i + 1).unwrap_or(f64::INFINITY);
+            (low.max(value - reach), high.min(value + reach))
+        };
+        self.special.iter().enumerate().map(cell).collect()
+    }
+
+    /// P(gap < `ps`) and P(gap ≤ `ps`) of the law itself. What arithmetic makes of a single value is that value.
+    fn plain(&self, ps: f64) -> (f64, f64) {
+        if self.has_jumps { (self.law.cdf(ps - SAME).0, self.law.cdf(ps + SAME).1) } else { self.law.cdf(ps) }
+    }
+
+    /// P(gap < `ps`) on the grid.
+    fn below(&self, ps: f64) -> f64 {
+        let Some(step) = self.grid else { return self.plain(ps).0 };
+        let upper = libm::ceil(ps / step - 1e-6) * step;
+        self.mean(upper - step, upper)
+    }
+
+    /// P(gap ≤ `ps`) on the grid.
+    fn upto(&self, ps: f64) -> f64 {
+        let Some(step) = self.grid else { return self.plain(ps).1 };
+        let lower = libm::floor(ps / step + 1e-6) * step;
+        self.mean(lower, lower + step)
+    }
+
+    /// The mean of the distribution function, by Simpson's rule between the places where it is not smooth.
+    fn mean(&self, from: f64, to: f64) -> f64 {
+        const CELLS: u32 = 16;
+        let first = self.special.partition_point(|value| *value <= from);
+        let inner = self.special[first..].iter().copied().take_while(|value| *value < to);
+        let (mut sum, mut start) = (0.0, from);
+        for end in inner.chain([to]) {
+            let width = (end - start) / f64::from(CELLS);
+            let mut piece = self.plain(start).1 + self.plain(end).0;
+            for cell in 0..CELLS {
+                let at = |part: f64| self.law.cdf(start + (f64::from(cell) + part) * width).1;
+                piece += 4.0 * at(0.5) + if cell > 0 { 2.0 * at(0.0) } else { 0.0 };
+            }
+            sum += piece * width / 6.0;
+            start = end;
+        }
+        sum / (to - from)
+    }
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// The step nearest to a gap.
+fn nearest(gap: f64, step: f64) -> f64 {
+    libm::round(gap / step) * step
+}
+
+/// The two-sample distance between gaps and as many ideal draws of the law, at all places: gaps that are less, of
+/// `all`, and the law's share of them. On the scale of probability ideal draws are uniform.
+fn two_sample(places: &[(usize, f64)], all: usize) -> f64 {
     let mut state = 0x6964_6561_6c00_0000_u64;
     let mut draw = || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         (mix(state) >> 11) as f64 / (1_u64 << 53) as f64
     };
-    let mut ideal: Vec<f64> = shares.iter().map(|_| draw()).collect();
+    let mut ideal: Vec<f64> = (0..all).map(|_| draw()).collect();
     ideal.sort_unstable_by(f64::total_cmp);
-    let (mut i, mut distance) = (0, 0_usize);
-    for (group_end, share) in shares.iter().enumerate().map(|(k, share)| (k + 1, share)) {
-        if shares.get(group_end).is_some_and(|next| next.total_cmp(share).is_eq()) {
-            continue;
-        }
-        // Before the step of the gaps, and after it.
-        while ideal.get(i).is_some_and(|value| value <= share) {
-            i += 1;
-        }
-        distance = distance.max(i.abs_diff(group_end));
-        let start = shares.partition_point(|other| other < share);
-        let before = ideal.partition_point(|value| value < share);
-        distance = distance.max(before.abs_diff(start));
-    }
-    distance as f64 / shares.len() as f64
+    let apart = |(count, share): &(usize, f64)| ideal.partition_point(|value| value <= share).abs_diff(*count);
+    places.iter().map(apart).max().unwrap_or(0) as f64 / all as f64
 }
 
 /// The output function of SplitMix64 (Steele, Lea and Flood 2014).

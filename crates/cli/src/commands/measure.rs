@@ -453,6 +453,9 @@ fn from_capture(
     if let Some(writer) = &mut writer {
         failure = failure.or(writer.flush().err().map(Failure::new));
     }
+    if let Some(fit) = &mut receiver.fit {
+        fit.stamped_in_steps(source.step_ns());
+    }
     let mut limits = Map::new();
     limits.insert("clock".into(), json!("the capture's stamps"));
     limits.insert("stamp_step_ns".into(), json!(source.step_ns()));

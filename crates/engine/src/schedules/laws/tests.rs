@@ -356,3 +356,52 @@ fn draws_are_pinned() {
 }
 
 const PINNED: [u64; 4] = [87_833_965, 95_382_295, 88_687_485, 84_348_549];
+
+/// p of gaps whose departures were rounded to multiples of `step` ps, judged by the law `by`.
+fn judged(drawn: &[f64], step: u64, by: &Placed) -> f64 {
+    let byte_time = (step != 1_000).then(|| units::Span::from_ps(step));
+    let mut meter = measure::FitMeter::new(std::sync::Arc::new(by.clone()), byte_time);
+    let mut due = 0.3 * step as f64;
+    meter.record(Time::ZERO, FrameLen::MIN);
+    for gap in drawn {
+        due += gap;
+        meter.record(Time::from_ps((due / step as f64).round() as u64 * step), FrameLen::MIN);
+    }
+    meter.report().expect("gaps").p()
+}
+
+/// Laws that are steep at an edge, wide ones, and single values among others.
+const JUDGED: [(&str, &str); 12] = [
+    ("pareto shape 1.5 in 5us..100us", "pareto shape 1.6 in 5us..100us"),
+    ("pareto shape 3 scale 2us", "pareto shape 2.6 scale 2us"),
+    ("exp in 5us..25us", "exp in 5us..28us"),
+    ("exp mean 10us", "exp mean 12us"),
+    ("lognormal mean 10us sd 9us", "lognormal mean 10us sd 7us"),
+    ("gamma shape 0.9 scale 5us", "gamma shape 1 scale 5us"),
+    ("uniform 8us..12us", "uniform 8us..12.3us"),
+    ("normal mean 10us sd 1us", "normal mean 10.2us sd 1us"),
+    ("normal mean 10us sd 2us saturate 9us..11us", "normal mean 10us sd 2us saturate 9us..11.2us"),
+    ("exp mean 10us clip 3us..20us", "exp mean 10us clip 3us..23us"),
+    ("table gaps.txt", "table gaps.txt in 9us..29us"),
+    ("chi2 df 1 in 5us..50us", "chi2 df 1 in 5us..65us"),
+];
+
+/// Captures of 1 ns, and lines of 10 Gbit/s, 100 Mbit/s and 10 Mbit/s.
+#[test]
+fn a_law_rejects_its_own_gaps_as_seldom_as_it_says_and_others_surely() {
+    let (mut rejected, mut runs) = (0, 0);
+    for (i, (text, other)) in JUDGED.into_iter().enumerate() {
+        let (law, other) = (placed(text), placed(other));
+        for step in [1_000, 800, 80_000, 800_000] {
+            let drawn = gaps(text, step + i as u64, 6_000);
+            let (own, other) = (judged(&drawn, step, &law), judged(&drawn, step, &other));
+            assert!(own > 1e-3 && other < 1e-6, "{text} in steps of {step} ps: {own:e}, another law {other:e}");
+            for part in drawn.chunks(300) {
+                rejected += u32::from(judged(part, step, &law) < 0.01);
+                runs += 1;
+            }
+        }
+    }
+    // 1 % of 960, give or take three standard deviations.
+    assert!((1..=19).contains(&rejected), "{rejected} of {runs} at 1 %");
+}
