@@ -1,8 +1,8 @@
 //! One interface of this host, whose frames are led through netlathe and back.
 
 use crate::output::Failure;
+#[cfg(feature = "live")]
 use std::path::Path;
-use std::process::Command;
 
 /// The longest packet that DPDK's TAP devices carry, in bytes.
 #[cfg(feature = "live")]
@@ -61,14 +61,37 @@ impl On {
         Err(Failure::no_live_ports())
     }
 
-    /// Whether whoever types may be cut off: the other end of an SSH session that this process descends
-    /// from, if the route to it leaves by the interface, or by one that cannot be told.
+    /// The other end of the SSH session that this process descends from, if the way to it leaves by the interface, or by
+    /// one that is unknown: whoever types may be cut off.
+    #[cfg(feature = "live")]
     pub(crate) fn carries_session(&self) -> Option<String> {
-        let far = ssh_peer()?;
-        let route = Command::new("ip").args(["route", "get", &far]).output().ok();
-        let text = route.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-        device_of(&text).is_none_or(|device| device == self.interface).then_some(far)
+        let (text, way) = session()?;
+        way.is_none_or(|way| way == self.interface).then_some(text)
     }
+
+    #[cfg(not(feature = "live"))]
+    pub(crate) fn carries_session(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The other end of the SSH session that this process descends from, if the way to it leaves by this interface.
+#[cfg(feature = "live")]
+pub(crate) fn session_by(interface: &str) -> Option<String> {
+    let (peer, way) = session()?;
+    (way.as_deref() == Some(interface)).then_some(peer)
+}
+
+/// The far end's address of the SSH session, and the interface by which frames to it leave, if there is one.
+#[cfg(feature = "live")]
+fn session() -> Option<(String, Option<String>)> {
+    let peer = ssh_peer()?;
+    // A link-local address has its interface behind it.
+    let way = match peer.split_once('%') {
+        Some((_, zone)) => Some(zone.to_owned()),
+        None => peer.parse().ok().and_then(dpdk::way_to),
+    };
+    Some((peer, way))
 }
 
 /// Whether this process is root of the machine: not only of a user namespace, as in `unshare -Urn` and in the labs of
@@ -80,13 +103,9 @@ fn may_load_programs() -> bool {
     ::lab::privileged() && map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// What stands behind `dev` in what `ip route get` prints.
-fn device_of(route: &str) -> Option<&str> {
-    route.split_whitespace().skip_while(|word| *word != "dev").nth(1)
-}
-
 /// The far end's address of the SSH session that this process or one of its ancestors was started in: `sudo`
 /// takes the variable away.
+#[cfg(feature = "live")]
 fn ssh_peer() -> Option<String> {
     let mut process = std::process::id();
     while process > 1 {
@@ -101,15 +120,4 @@ fn ssh_peer() -> Option<String> {
         process = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
     }
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_interface_of_a_route_is_read() {
-        assert_eq!(device_of("192.0.2.7 via 10.0.0.1 dev eth0 src 10.0.0.2 uid 0 \n    cache"), Some("eth0"));
-        assert_eq!(device_of("RTNETLINK answers: Network is unreachable"), None);
-    }
 }

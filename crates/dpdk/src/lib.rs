@@ -11,7 +11,7 @@
 //! - [`TscClock`] reads the time-stamp counter in picoseconds, at the kernel's rate.
 //! - [`Detour`] leads the frames of an interface through two TAP devices and back.
 //! - [`LinkChanges`] tells that an interface has changed.
-//! - [`relation`] tells how two interfaces hang together.
+//! - [`relation`] tells how two interfaces hang together, [`host_uses`] what the host does with one.
 //! - [`wake_first`] tells the kernel of a thread that must not wake late.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
@@ -26,6 +26,7 @@ mod detour;
 mod eal;
 mod error;
 mod events;
+mod host_use;
 mod interface;
 mod kept;
 mod launch;
@@ -52,6 +53,7 @@ pub use detour::{Detour, seclude};
 pub use eal::{Eal, EalConfig, HugePages, LogLevel, WorkerGuard};
 pub use error::Error;
 pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, EventWorker};
+pub use host_use::{HostUse, host_uses, way_to};
 pub use interface::{Link, is_there, link};
 pub use kept::Kept;
 pub use launch::{LaunchField, LaunchTime, NicClock};

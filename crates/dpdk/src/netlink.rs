@@ -64,6 +64,72 @@ fn question(index: u32, namespace: Option<u32>) -> Vec<u8> {
     question
 }
 
+/// The bodies of all answers to a question about everything of a kind, such as RTM_GETADDR. `family` is AF_UNSPEC for
+/// all of them. A body begins with the structure that the kind has, as `struct ifaddrmsg`.
+///
+/// # Errors
+/// [`Error::System`].
+pub(crate) fn dump(kind: u16, family: u8, what: &str) -> Result<Vec<Vec<u8>>> {
+    let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW)?);
+    // The longest structure that such a question begins with has 16 bytes, and the kernel reads no more than it knows.
+    let question = message(kind, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, &[&[family], &[0; 15]]);
+    let mut bodies = Vec::new();
+    let mut collect = || -> io::Result<()> {
+        netlink.write_all(&question)?;
+        let mut answer = vec![0; 1 << 16];
+        loop {
+            let length = netlink.read(&mut answer)?;
+            let mut rest = &answer[..length];
+            while let Some((kind, body, after)) = first_message(rest) {
+                match i32::from(kind) {
+                    libc::NLMSG_DONE => return Ok(()),
+                    libc::NLMSG_ERROR => return Err(refusal(body)),
+                    _ => bodies.push(body.to_vec()),
+                }
+                rest = after;
+            }
+        }
+    };
+    collect().map_err(|source| Error::System { what: format!("asking for {what}"), source })?;
+    Ok(bodies)
+}
+
+/// The body of the only answer to a question that begins with `body`; none where the kernel refuses.
+pub(crate) fn look_up(kind: u16, body: &[&[u8]]) -> Option<Vec<u8>> {
+    let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW).ok()?);
+    netlink.write_all(&message(kind, libc::NLM_F_REQUEST, body)).ok()?;
+    let mut answer = vec![0; 1 << 16];
+    let length = netlink.read(&mut answer).ok()?;
+    let (kind, body, _) = first_message(&answer[..length])?;
+    (i32::from(kind) != libc::NLMSG_ERROR).then(|| body.to_vec())
+}
+
+fn message(kind: u16, flags: i32, body: &[&[u8]]) -> Vec<u8> {
+    const HEADER: usize = 16;
+    let body = body.concat();
+    let mut message = Vec::with_capacity(HEADER + body.len());
+    message.extend(((HEADER + body.len()) as u32).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend((flags as u16).to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(body);
+    message
+}
+
+/// The kind and the body of the first of several messages, and the others.
+fn first_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
+    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+    let body = bytes.get(16..length)?;
+    Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
+}
+
+/// Why the kernel refused, by the body of an NLMSG_ERROR.
+fn refusal(body: &[u8]) -> io::Error {
+    let errno = body.get(..4).and_then(|errno| errno.try_into().ok()).map_or(libc::EIO, i32::from_ne_bytes);
+    io::Error::from_raw_os_error(errno.abs())
+}
+
 /// The attributes in an answer.
 pub(crate) fn attributes_in(answer: &[u8]) -> io::Result<Vec<(u16, &[u8])>> {
     let short = || io::Error::from(io::ErrorKind::UnexpectedEof);

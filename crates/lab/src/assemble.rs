@@ -305,7 +305,7 @@ fn not_ready(link: &Value) -> Option<String> {
 }
 
 /// The veth ends in a node.
-fn interfaces(topology: &Topology, node: Node) -> Vec<String> {
+pub(crate) fn interfaces(topology: &Topology, node: Node) -> Vec<String> {
     match node {
         Node::Client(_) | Node::Server => vec![HOST_SIDE.to_owned()],
         Node::Box => vec![CLIENT_SIDE.to_owned(), SERVER_SIDE.to_owned()],

@@ -26,6 +26,7 @@
 mod assemble;
 mod error;
 mod held;
+mod here;
 mod list;
 mod offload;
 mod record;
@@ -36,6 +37,7 @@ mod user_namespace;
 
 pub use assemble::{Ended, Guard, Lab, down, up};
 pub use error::{Error, Result};
+pub use here::{Own, made_here};
 pub use list::{Interface, NodeSummary, State, Summary, list};
 pub use run::{Run, default_name, run};
 pub use tool::which;

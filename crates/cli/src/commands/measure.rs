@@ -27,7 +27,8 @@ use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Share, Span, Time, WireLen
 /// Measure gaps and rates of what arrives
 #[derive(clap::Args)]
 // Both are refused, with what to do instead.
-#[command(mut_arg("slices", |option| option.hide(true)), mut_arg("cores", |option| option.hide(true)))]
+#[command(mut_arg("slices", |option| option.hide(true)), mut_arg("cores", |option| option.hide(true)),
+    mut_arg("take_over", |option| option.hide(true)))]
 #[command(override_usage = "\
 netlathe measure --in <PORT> [OPTIONS]
        netlathe measure --pcap <FILE> [OPTIONS]
@@ -262,6 +263,11 @@ impl Measure {
         }
         if self.common.slices.is_some() {
             return Err(Failure::new("--slices: measure has no stages to follow frames through: leave it out"));
+        }
+        if self.common.take_over {
+            return Err(Failure::new(
+                "--take-over: measure only listens, and takes nothing from the host: leave it out",
+            ));
         }
         if self.common.cores.is_some() {
             return Err(Failure::new("--cores: measure receives on one thread: write taskset -c 2 netlathe measure …"));

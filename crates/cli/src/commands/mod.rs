@@ -114,6 +114,9 @@ pub(crate) struct Common {
     /// Follow one frame in N through the stages and report where its time went; 1/64 when no share is given
     #[arg(long, value_name = "1/N", num_args = 0..=1, default_missing_value = "1/64", value_parser = parse_sampling)]
     pub(crate) slices: Option<Every>,
+    /// Use interfaces that carry this host's own traffic, which is cut off then
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Who hears of each frame that is followed.
     #[arg(skip)]
     pub(crate) listener: SliceListener,

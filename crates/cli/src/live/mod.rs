@@ -3,6 +3,7 @@
 mod capture;
 mod carried;
 mod cores;
+mod host_ports;
 mod progress;
 mod receive;
 mod round;
@@ -42,6 +43,7 @@ pub(crate) use receive::receive;
 pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
     limits::check_live(request)?;
     request.pipelines.iter().try_for_each(round::check)?;
+    host_ports::check(request, receiver)?;
     // Before anything takes time: until then the signal would end the program.
     let mut reload = Reload::new(request)?;
     let mut stats = Stats::open(&request.common, request.command)?;
@@ -262,6 +264,9 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         on: None,
         probed: request.common.listener.concludes.is_some(),
     };
+    if let (Device::Interface { driver, .. }, Some(chosen)) = (&mut config.output, host_ports::driver(plan, request)) {
+        *driver = Some(as_driver(chosen));
+    }
     if let Some(On { interface, host, wire }) = &request.on {
         config.feed = Feed::Device(Device::Detour(host.clone()));
         config.output = Device::Detour(wire.clone());
@@ -332,16 +337,18 @@ fn open(
     Ok(worker)
 }
 
+fn as_driver(driver: scenario::Driver) -> Driver {
+    match driver {
+        scenario::Driver::AfXdp => Driver::AfXdp,
+        scenario::Driver::AfPacket => Driver::AfPacket,
+    }
+}
+
 fn device(port: &PortSpec) -> Result<Device, Failure> {
     Ok(match port {
-        PortSpec::Interface { name, driver, queues } => Device::Interface {
-            name: name.clone(),
-            queues: *queues,
-            driver: driver.map(|driver| match driver {
-                scenario::Driver::AfXdp => Driver::AfXdp,
-                scenario::Driver::AfPacket => Driver::AfPacket,
-            }),
-        },
+        PortSpec::Interface { name, driver, queues } => {
+            Device::Interface { name: name.clone(), queues: *queues, driver: driver.map(as_driver) }
+        }
         PortSpec::Tap(name) => Device::Tap(name.clone()),
         PortSpec::Pci(address) => Device::Pci(address.clone()),
         PortSpec::Dpdk(arguments) => Device::Vdev(arguments.clone()),

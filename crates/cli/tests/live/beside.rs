@@ -43,7 +43,7 @@ fn what_the_kernel_carries_too_is_said() {
     for port in ["a0", "b0"] {
         bed.stdout(Node::Box, &format!("ip link set {port} master bridge0"));
     }
-    let run = |ports: &str| bed.run(Node::Box, &format!("shape {ports} --duration 100ms --json")).stderr;
+    let run = |ports: &str| bed.run(Node::Box, &format!("shape {ports} --duration 100ms --json --take-over")).stderr;
     let both = "--in if:a0,driver=af_packet --out if:b0,driver=af_packet";
     let said = run(both);
     assert!(said.contains("a0 and b0 are ports of the bridge bridge0") && said.contains("nomaster"), "{said}");
@@ -60,7 +60,7 @@ fn what_is_sent_by_an_interface_does_not_come_in() {
     bed.stdout(Node::Box, "ip address add 10.99.0.1/24 dev a0");
     for queues in [1, 2] {
         let ports = format!("--in if:a0,driver=af_packet,queues={queues} --out if:b0,driver=af_packet");
-        let shape = bed.start(Node::Box, &format!("shape {ports} --json --duration 5s"));
+        let shape = bed.start(Node::Box, &format!("shape {ports} --json --duration 5s --take-over"));
         thread::sleep(Duration::from_millis(2_000));
         // Asks for that address on a0, and nobody answers.
         assert!(!bed.output(Node::Box, "ping -c 1 -W 1 10.99.0.2").status.success());

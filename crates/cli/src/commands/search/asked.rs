@@ -60,6 +60,7 @@ impl Search {
                     });
                     options.extend(["--gateway".to_owned(), gateway.clone()]);
                 }
+                options.extend(self.take_over.then(|| "--take-over".to_owned()));
                 Device::Ports { out: out.clone(), input: input.clone(), streams: self.streams.clone(), options }
             }
             _ => {

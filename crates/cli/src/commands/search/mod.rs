@@ -95,6 +95,9 @@ pub(crate) struct Search {
     /// Live: the neighbour that frames go to, whose hardware address is asked for, as for gen
     #[arg(long = "gateway", value_name = "IP", conflicts_with = "dut")]
     gateways: Vec<String>,
+    /// Live: use interfaces that carry this host's own traffic, which is cut off then
+    #[arg(long, conflicts_with = "dut")]
+    take_over: bool,
     /// Send the found rate once more for so long, for its latency (RFC 2544 says 120s)
     #[arg(long, value_name = "TIME", value_parser = parse::<Span>)]
     latency: Option<Span>,

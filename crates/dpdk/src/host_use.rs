@@ -1,0 +1,279 @@
+//! What this host does with an interface: where frames are taken from it, the host loses that.
+
+use crate::interface::Interface;
+use crate::netlink::{attributes, dump, look_up, number};
+use crate::{Error, Result};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Something that this host uses an interface for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostUse {
+    /// It has this address, of this prefix length.
+    Address(IpAddr, u8),
+    /// The default route leaves by it.
+    DefaultRoute,
+    /// This network is reached by it, of this prefix length.
+    Route(IpAddr, u8),
+    /// It is a port of a bridge, bond or team, or a slave of another kind: the kind and the name of that.
+    PortOf(String, String),
+    /// It is a bridge, bond or team, or another such kind: the kind, and the name of its first port, if it has any.
+    Carries(String, Option<String>),
+    /// Another interface, as a VLAN, was made on it, which the host uses so.
+    Under(String, Box<HostUse>),
+}
+
+impl fmt::Display for HostUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostUse::Address(address, prefix) => write!(f, "it has the address {address}/{prefix}"),
+            HostUse::DefaultRoute => f.write_str("the default route leaves by it"),
+            HostUse::Route(network, prefix) => write!(f, "the route to {network}/{prefix} leaves by it"),
+            HostUse::PortOf(kind, name) => write!(f, "it is a port of the {kind} {name}"),
+            HostUse::Carries(kind, None) => write!(f, "it is a {kind}"),
+            HostUse::Carries(kind, Some(port)) => write!(f, "it is a {kind} with the port {port}"),
+            HostUse::Under(name, why) => write!(f, "{name} was made on it: {why}"),
+        }
+    }
+}
+
+/// Kinds of interfaces that carry what arrives at their ports.
+const MASTERS: [&str; 3] = ["bridge", "bond", "team"];
+/// Kinds whose two ends name each other as what they were made on.
+const PAIRS: [&str; 2] = ["veth", "netkit"];
+
+/// All that the host uses an interface of the calling thread's network namespace for. Link-local addresses and the routes
+/// that the kernel makes for addresses do not count.
+///
+/// # Errors
+/// [`Error::NoInterface`], [`Error::System`].
+pub fn host_uses(interface: &str) -> Result<Vec<HostUse>> {
+    let index = Interface::named(interface)?.index;
+    let links = dump(libc::RTM_GETLINK, libc::AF_UNSPEC as u8, "the interfaces")?;
+    let addresses = dump(libc::RTM_GETADDR, libc::AF_UNSPEC as u8, "the addresses")?;
+    let mut routes = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        // A kernel without IPv6 refuses to tell its routes.
+        match dump(libc::RTM_GETROUTE, family as u8, "the routes") {
+            Ok(more) => routes.extend(more.iter().filter_map(|body| Route::read(body))),
+            Err(Error::System { .. }) if family == libc::AF_INET6 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let table = Table {
+        links: links.iter().filter_map(|body| Link::read(body)).collect(),
+        addresses: addresses.iter().filter_map(|body| Address::read(body)).collect(),
+        routes,
+    };
+    Ok(table.uses(index))
+}
+
+/// The interface by which frames to this address leave. None where there is no route.
+#[must_use]
+pub fn way_to(address: IpAddr) -> Option<String> {
+    let (family, bytes) = match address {
+        IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
+        IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
+    };
+    let mut head = [0; ROUTE];
+    (head[0], head[1]) = (family as u8, bytes.len() as u8 * 8);
+    let length = (4 + bytes.len()) as u16;
+    let attribute = [length.to_ne_bytes(), libc::RTA_DST.to_ne_bytes()].concat();
+    let body = look_up(libc::RTM_GETROUTE, &[&head, &attribute, &bytes])?;
+    let index = number(&attributes(body.get(ROUTE..)?), libc::RTA_OIF)?;
+    Interface::numbered(index).map(|interface| interface.name)
+}
+
+/// Lengths of `struct ifinfomsg`, `struct ifaddrmsg` and `struct rtmsg`.
+const LINK: usize = 16;
+const ADDRESS: usize = 8;
+const ROUTE: usize = 12;
+
+struct Link {
+    index: u32,
+    name: String,
+    kind: String,
+    /// What it was made on, in this network namespace.
+    on: Option<u32>,
+    master: Option<u32>,
+}
+
+impl Link {
+    fn read(body: &[u8]) -> Option<Link> {
+        let index = u32::from_ne_bytes(body.get(4..8)?.try_into().ok()?);
+        let all = attributes(body.get(LINK..)?);
+        let text = |all: &[(u16, &[u8])], kind| {
+            let value = all.iter().find(|(found, _)| *found == kind)?.1;
+            Some(String::from_utf8_lossy(value).trim_end_matches('\0').to_owned())
+        };
+        let about = all.iter().find(|(kind, _)| *kind == libc::IFLA_LINKINFO).map(|(_, value)| attributes(value));
+        let elsewhere = all.iter().any(|(kind, _)| *kind == libc::IFLA_LINK_NETNSID);
+        Some(Link {
+            index,
+            name: text(&all, libc::IFLA_IFNAME)?,
+            kind: about.and_then(|about| text(&about, libc::IFLA_INFO_KIND)).unwrap_or_default(),
+            on: number(&all, libc::IFLA_LINK).filter(|on| !elsewhere && *on != index),
+            master: number(&all, libc::IFLA_MASTER),
+        })
+    }
+}
+
+struct Address {
+    index: u32,
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Address {
+    fn read(body: &[u8]) -> Option<Address> {
+        let head = body.get(..ADDRESS)?;
+        let index = u32::from_ne_bytes(head[4..8].try_into().ok()?);
+        let all = attributes(&body[ADDRESS..]);
+        // The other end of a point-to-point link is the address then, and the local one apart.
+        let of = |kind| all.iter().find(|(found, _)| *found == kind).and_then(|(_, value)| ip(value));
+        let address = of(libc::IFA_LOCAL).or_else(|| of(libc::IFA_ADDRESS))?;
+        Some(Address { index, address, prefix: head[1] })
+    }
+}
+
+struct Route {
+    /// By each of these it may leave.
+    by: Vec<u32>,
+    network: Option<IpAddr>,
+    prefix: u8,
+}
+
+impl Route {
+    /// None of routes that the kernel made, and of those that are none to send by.
+    fn read(body: &[u8]) -> Option<Route> {
+        let head = body.get(..ROUTE)?;
+        let (prefix, protocol, kind) = (head[1], head[5], head[7]);
+        if kind != libc::RTN_UNICAST || protocol == libc::RTPROT_KERNEL {
+            return None;
+        }
+        let all = attributes(&body[ROUTE..]);
+        let mut by: Vec<u32> = number(&all, libc::RTA_OIF).into_iter().collect();
+        if let Some((_, hops)) = all.iter().find(|(kind, _)| *kind == libc::RTA_MULTIPATH) {
+            by.extend(next_hops(hops));
+        }
+        let network = all.iter().find(|(kind, _)| *kind == libc::RTA_DST).and_then(|(_, value)| ip(value));
+        Some(Route { by, network, prefix })
+    }
+}
+
+/// The interfaces in a list of `struct rtnexthop`: length, flags, hops, interface, attributes.
+fn next_hops(mut bytes: &[u8]) -> Vec<u32> {
+    let mut all = Vec::new();
+    while let [a, b, _, _, c, d, e, f, ..] = *bytes {
+        all.push(u32::from_ne_bytes([c, d, e, f]));
+        let length = usize::from(u16::from_ne_bytes([a, b])).next_multiple_of(4).max(8);
+        bytes = bytes.get(length..).unwrap_or_default();
+    }
+    all
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(|bytes| Ipv4Addr::from(bytes).into());
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(|bytes| Ipv6Addr::from(bytes).into())).ok()
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// What the kernel said of everything.
+struct Table {
+    links: Vec<Link>,
+    addresses: Vec<Address>,
+    routes: Vec<Route>,
+}
+
+impl Table {
+    fn uses(&self, index: u32) -> Vec<HostUse> {
+        let mut uses = Vec::new();
+        let own = self.addresses.iter().filter(|address| address.index == index && !is_link_local(address.address));
+        uses.extend(own.map(|address| HostUse::Address(address.address, address.prefix)));
+        for route in self.routes.iter().filter(|route| route.by.contains(&index)) {
+            match route.network {
+                Some(network) if is_link_local(network) => {}
+                Some(network) => uses.push(HostUse::Route(network, route.prefix)),
+                None => uses.push(HostUse::DefaultRoute),
+            }
+        }
+        let Some(link) = self.links.iter().find(|link| link.index == index) else { return uses };
+        if let Some(master) = link.master {
+            let master = self.links.iter().find(|link| link.index == master);
+            let (kind, name) = master.map_or(("device", "another interface"), |link| (&link.kind, &link.name));
+            uses.push(HostUse::PortOf(kind.to_owned(), name.to_owned()));
+        }
+        let port = self.links.iter().find(|other| other.master == Some(index));
+        if port.is_some() || MASTERS.contains(&link.kind.as_str()) {
+            uses.push(HostUse::Carries(link.kind.clone(), port.map(|port| port.name.clone())));
+        }
+        let above = self.links.iter().filter(|other| other.on == Some(index) && !PAIRS.contains(&other.kind.as_str()));
+        for upper in above {
+            let why = self.uses(upper.index).into_iter().next();
+            uses.extend(why.map(|why| HostUse::Under(upper.name.clone(), Box::new(why))));
+        }
+        uses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, name: &str, kind: &str, on: Option<u32>, master: Option<u32>) -> Link {
+        Link { index, name: name.to_owned(), kind: kind.to_owned(), on, master }
+    }
+
+    #[test]
+    fn each_use_is_found_and_link_local_is_none() {
+        let table = Table {
+            links: vec![
+                link(1, "eth0", "", None, None),
+                link(2, "eth0.5", "vlan", Some(1), None),
+                link(3, "br0", "bridge", None, None),
+                link(4, "p1", "veth", Some(5), Some(3)),
+                link(5, "p2", "veth", Some(4), None),
+                link(6, "bond0", "bond", None, None),
+                link(7, "eth1", "", None, None),
+            ],
+            addresses: vec![
+                Address { index: 2, address: "192.0.2.5".parse().expect("an address"), prefix: 24 },
+                Address { index: 7, address: "fe80::1".parse().expect("an address"), prefix: 64 },
+                Address { index: 7, address: "169.254.3.4".parse().expect("an address"), prefix: 16 },
+            ],
+            routes: vec![
+                Route { by: vec![5], network: None, prefix: 0 },
+                Route { by: vec![7], network: Some("fe80::".parse().expect("an address")), prefix: 64 },
+            ],
+        };
+        let said = |index| table.uses(index).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(said(1), ["eth0.5 was made on it: it has the address 192.0.2.5/24"]);
+        assert_eq!(said(2), ["it has the address 192.0.2.5/24"]);
+        assert_eq!(said(3), ["it is a bridge with the port p1"]);
+        assert_eq!(said(4), ["it is a port of the bridge br0"]);
+        assert_eq!(said(5), ["the default route leaves by it"]);
+        assert_eq!(said(6), ["it is a bond"]);
+        assert_eq!(said(7), [""; 0]);
+    }
+
+    #[test]
+    fn next_hops_are_read_to_the_end() {
+        let hop = |index: u32| [&[12, 0, 0, 0][..], &index.to_ne_bytes(), &[0; 4]].concat();
+        assert_eq!(next_hops(&[hop(3), hop(9)].concat()), [3, 9]);
+        assert_eq!(next_hops(&[0; 3]), [0; 0]);
+    }
+
+    #[test]
+    fn loopback_is_the_hosts() {
+        // A new network namespace has lo down, without an address; most machines have it up.
+        let uses = host_uses("lo").expect("there is one");
+        assert!(uses.iter().all(|one| matches!(one, HostUse::Address(..) | HostUse::Route(..))), "{uses:?}");
+        assert!(matches!(host_uses("no-such-one"), Err(Error::NoInterface { .. })));
+    }
+}

@@ -1,0 +1,37 @@
+//! Whether this process is inside a lab, and what there the lab has made itself.
+
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::assemble::interfaces;
+use crate::record::{self, Record};
+use crate::topology::{self, Node};
+
+/// An interface that a lab has made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Own {
+    /// The addresses that the lab gave it.
+    pub addresses: Vec<IpAddr>,
+    /// The lab has made it a port of its switch.
+    pub switched: bool,
+}
+
+/// What a lab has made of this interface, if the calling thread's network namespace is one of a lab's nodes and the
+/// interface one that came with it.
+#[must_use]
+pub fn made_here(interface: &str) -> Option<Own> {
+    let id = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let here = id(Path::new("/proc/thread-self/ns/net"))?;
+    let namespaces = record::namespaces().ok()?;
+    let found = namespaces.iter().find(|name| id(&record::namespace_file(name)) == Some(here))?;
+    let (lab, node) = topology::parse_namespace(found)?;
+    let topology = Record::read(&lab).ok()??.topology;
+    if !interfaces(&topology, node).iter().any(|own| own == interface) {
+        return None;
+    }
+    let v4 = topology.ipv4(node).map(IpAddr::from);
+    let v6 = topology.ipv6(node).map(IpAddr::from);
+    Some(Own { addresses: v4.into_iter().chain(v6).collect(), switched: node == Node::Switch })
+}
