@@ -1,4 +1,4 @@
-//! The operations as they are done on the backing directory.
+//! Performs operations on the backing directory.
 
 use crate::callers::Caller;
 use crate::limits::Limits;
@@ -21,26 +21,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A directory, and what the kernel has open in it.
+/// The backing directory, and the files that the kernel has open in it.
 ///
-/// Files are named by handles, never by paths, so that renaming and removing cannot lead to another
-/// one.
+/// Files are identified by handles, never by paths, so that renaming and removing cannot redirect an operation to
+/// another file.
 pub(crate) struct Backing {
     pub(crate) nodes: Nodes,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     handles: AtomicU64,
-    /// We may give files away, and must: what others make belongs to them.
+    /// We may change owners, and must: new files belong to the programs that create them.
     privileged: bool,
 }
 
-/// A file or directory that a program has open.
+/// A file or directory opened by a program.
 pub(crate) struct OpenFile {
     fd: Arc<OwnedFd>,
-    /// Where the reading of a directory is.
+    /// Position of the directory listing.
     pub(crate) reading: Mutex<Reading>,
 }
 
-/// What shall change of a file.
+/// Requested changes of a file's attributes.
 pub(crate) struct Changes {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
@@ -52,8 +52,8 @@ pub(crate) struct Changes {
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// Flags that programs open files with and that matter to the backing file. Not O_APPEND and O_SYNC: each write
-/// says itself whether it appends and is synchronous. Not O_DIRECT, which asks for aligned memory.
+/// Open flags of programs that are passed to the backing file. Excludes O_APPEND and O_SYNC, because each write states
+/// whether it appends and is synchronous, and O_DIRECT, which requires aligned memory.
 const PASSED_ON: OFlags = OFlags::RWMODE.union(OFlags::NOATIME);
 
 impl Backing {
@@ -67,7 +67,7 @@ impl Backing {
         })
     }
 
-    /// An open file by its handle.
+    /// The open file with this handle.
     pub(crate) fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.get(&handle).cloned().ok_or(Errno::BADF)
@@ -82,18 +82,18 @@ impl Backing {
 
     pub(crate) fn release(&self, handle: u64) {
         let file = self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
-        // Closing may take long: not under the lock.
+        // Closing may take long, so it happens outside the lock.
         drop(file);
     }
 
-    /// What the kernel is to know of a name; it knows the file from then on.
+    /// The attributes of a name. The kernel knows the file from then on.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr> {
         let directory = self.nodes.get(parent)?;
         let (stat, number) = self.nodes.tell(parent, directory, name)?;
         Ok(attributes(&stat, number))
     }
 
-    /// The file of an operation: by what a program has open, if it has, else by its number.
+    /// The file of an operation: the open file if there is a handle, else the inode.
     fn target(&self, number: u64, handle: Option<u64>) -> Result<Arc<OwnedFd>> {
         match handle {
             Some(handle) => Ok(Arc::clone(&self.file(handle)?.fd)),
@@ -118,7 +118,7 @@ impl Backing {
         if changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some() {
             self.take_setid_away(&node, caller, false)?;
         }
-        // The owner first, since a change of it takes set-user-ID away; times last, since all else changes them.
+        // Owner first, because changing it clears set-user-ID; times last, because all other changes update them.
         if changes.uid.is_some() || changes.gid.is_some() {
             let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
             rustix::fs::chownat(&node, "", uid, gid, AtFlags::EMPTY_PATH)?;
@@ -223,7 +223,7 @@ impl Backing {
         let mode = masked(&directory, mode, caller);
         let opened = wanted & PASSED_ON | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match rustix::fs::openat(&directory, name, opened | OFlags::CREATE | OFlags::EXCL, mode) {
-            // Somebody was faster behind our back.
+            // Another process created the file in the meantime.
             Err(Errno::EXIST) if !wanted.contains(OFlags::EXCL) => {
                 let fd = rustix::fs::openat(&directory, name, opened, Mode::empty())?;
                 if wanted.contains(OFlags::TRUNC) {
@@ -236,7 +236,7 @@ impl Backing {
             Ok(fd) => {
                 self.give(&directory, name, caller, AtFlags::empty())?;
                 if mode.intersects(Mode::SUID | Mode::SGID) {
-                    // Being given away has taken them.
+                    // The change of owner has cleared them.
                     rustix::fs::fchmod(&fd, mode)?;
                 }
                 fd
@@ -246,7 +246,7 @@ impl Backing {
         Ok((attributes, self.keep(fd)))
     }
 
-    /// Makes what was just created the caller's; if that cannot be, it is removed again.
+    /// Gives a new file to the caller, or removes it if that fails.
     fn give(&self, parent: &OwnedFd, name: &OsStr, caller: Caller, remove: AtFlags) -> Result<()> {
         if !self.privileged || (caller.uid, caller.gid) == (0, 0) {
             return Ok(());
@@ -255,7 +255,7 @@ impl Backing {
         let gid = if inherits { None } else { Some(Gid::from_raw(caller.gid)) };
         let given = rustix::fs::chownat(parent, name, Some(Uid::from_raw(caller.uid)), gid, AtFlags::SYMLINK_NOFOLLOW);
         given.inspect_err(|_| {
-            // The failure that is told is the first one.
+            // Reports the first error.
             let _ = rustix::fs::unlinkat(parent, name, remove);
         })
     }
@@ -264,7 +264,7 @@ impl Backing {
         rustix::fs::fstatvfs(self.nodes.get(number)?)
     }
 
-    /// Writes, at `offset` or at the end of the file. `kill` is set where the kernel says that the caller lacks
+    /// Writes at `offset` or at the end of the file. `kill` is set if the kernel reports that the caller lacks
     /// `CAP_FSETID`.
     pub(crate) fn write(
         &self,
@@ -287,11 +287,11 @@ impl Backing {
         file.fallocate(mode, offset, length)
     }
 
-    /// Takes set-user-ID and set-group-ID away, as Linux does before a program without `CAP_FSETID` changes a file
-    /// (`setattr_should_drop_suidgid`). First, so that no moment has both the bits and the new content.
+    /// Clears set-user-ID and set-group-ID, as Linux does before a program without `CAP_FSETID` changes a file
+    /// (`setattr_should_drop_suidgid`). Done before the change, so the new content never has these bits.
     ///
-    /// `lacks` says that the caller is known to lack it. Without privilege the backing file system does it, for us as for any program. It takes file capabilities
-    /// away in either case.
+    /// `lacks`: the caller is known to lack the capability. Without privilege, the backing file system does this for
+    /// us, as for any program. It clears file capabilities in either case.
     fn take_setid_away(&self, fd: &OwnedFd, caller: Caller, lacks: bool) -> Result<()> {
         if !self.privileged {
             return Ok(());
@@ -306,7 +306,7 @@ impl Backing {
         rustix::fs::chmodat(CWD, path_of(fd), Mode::from_raw_mode(left), AtFlags::empty())
     }
 
-    /// An attribute's value, or its length where there is no `room` for it.
+    /// The value of an attribute, or its length if `room` is 0.
     pub(crate) fn getxattr(&self, number: u64, name: &OsStr, room: usize) -> Result<Attribute> {
         let node = self.nodes.get(number)?;
         let mut value = Vec::with_capacity(if room == 0 { LARGEST_ATTRIBUTE } else { room });
@@ -315,8 +315,8 @@ impl Backing {
         Ok(if room == 0 { Attribute::Length(value.len()) } else { Attribute::Value(value) })
     }
 
-    /// The names of the attributes, each with a zero byte behind it. As on Linux's own file systems, those that begin
-    /// with `trusted.` are listed only for a caller with `CAP_SYS_ADMIN`.
+    /// The names of the attributes, each terminated by a zero byte. As on Linux's own file systems, names starting with
+    /// `trusted.` are listed only for callers with `CAP_SYS_ADMIN`.
     pub(crate) fn listxattr(&self, number: u64, room: usize, caller: Caller) -> Result<Attribute> {
         const TRUSTED: &[u8] = b"trusted.";
         let node = self.nodes.get(number)?;
@@ -337,7 +337,7 @@ impl Backing {
     pub(crate) fn setxattr(&self, number: u64, name: &OsStr, value: &[u8], flags: i32, caller: Caller) -> Result<()> {
         let node = self.nodes.get(number)?;
         rustix::fs::setxattr(path_of(&node), name, value, XattrFlags::from_bits_retain(flags.cast_unsigned()))?;
-        // As chmod does, an ACL takes set-group-ID away if it is not set by a member of the group.
+        // As with chmod, an ACL set by a non-member of the group clears set-group-ID.
         if self.privileged && name == "system.posix_acl_access" {
             let stat = rustix::fs::fstat(&node)?;
             let mode = stat.st_mode & 0o7777;
@@ -354,24 +354,24 @@ impl Backing {
     }
 }
 
-/// What is told of an extended attribute.
+/// Reply to a request for an extended attribute.
 pub(crate) enum Attribute {
     Length(usize),
     Value(Vec<u8>),
 }
 
-/// No attribute and no list of them is longer on Linux.
+/// Limit on Linux for an attribute and for the list of them.
 const LARGEST_ATTRIBUTE: usize = 65_536;
 
 impl OpenFile {
-    /// As many bytes as there are, up to `size`.
+    /// Reads up to `size` bytes, fewer only at the end of the file.
     pub(crate) fn read(&self, offset: u64, size: usize) -> Result<Vec<u8>> {
         let mut data = Vec::with_capacity(size);
         while data.len() < size {
             let at = offset + data.len() as u64;
             match rustix::io::pread(&self.fd, spare_capacity(&mut data), at) {
                 Ok(0) => break,
-                // What was read is told; the error comes again with the next read.
+                // Returns the bytes read so far; the next read will fail again.
                 Err(_) if !data.is_empty() => break,
                 Err(Errno::INTR) => {}
                 read => {
@@ -382,7 +382,7 @@ impl OpenFile {
         Ok(data)
     }
 
-    /// Writes at `offset`, or at the end of the file, wherever that is by now.
+    /// Writes at `offset`, or atomically at the current end of the file.
     fn write(&self, offset: u64, data: &[u8], append: bool) -> Result<usize> {
         if append {
             let data = [std::io::IoSlice::new(data)];
@@ -392,9 +392,9 @@ impl OpenFile {
         }
     }
 
-    /// How many bytes a read finds, as far as the file's length says; the kernel begins to fetch them.
+    /// Number of bytes that a read will return by the file's length. The kernel starts to fetch them.
     pub(crate) fn prepare_read(&self, offset: u64, size: usize) -> u64 {
-        // That it is fetched early is of use, not needed.
+        // Prefetching is only an optimisation.
         let _ = rustix::fs::fadvise(&self.fd, offset, NonZeroU64::new(size as u64), Advice::WillNeed);
         let length = rustix::fs::fstat(&self.fd).map_or(0, |stat| stat.st_size.cast_unsigned());
         length.saturating_sub(offset).min(size as u64)
@@ -408,7 +408,7 @@ impl OpenFile {
         rustix::fs::fallocate(&self.fd, FallocateFlags::from_bits_retain(mode.cast_unsigned()), offset, length)
     }
 
-    /// The next data or the next hole; the kernel asks for nothing else.
+    /// Seeks the next data or hole; the kernel requests no other kind of seek.
     pub(crate) fn seek(&self, offset: i64, whence: i32) -> Result<u64> {
         let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
         match whence {
@@ -426,14 +426,14 @@ impl OpenFile {
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// A path to what a handle names, for calls that take no handle without rights.
+/// A path to the file of a handle, for calls that do not accept O_PATH handles.
 fn path_of(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
 fn reopened(node: &OwnedFd, flags: OFlags) -> Result<OwnedFd> {
     match rustix::fs::open(path_of(node), flags, Mode::empty()) {
-        // Only owners may leave access times alone; the kernel has looked whether the caller is one.
+        // Only owners may use O_NOATIME; the kernel has checked that the caller is one.
         Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => {
             rustix::fs::open(path_of(node), flags.difference(OFlags::NOATIME), Mode::empty())
         }
@@ -441,19 +441,19 @@ fn reopened(node: &OwnedFd, flags: OFlags) -> Result<OwnedFd> {
     }
 }
 
-/// The mode of a new file: where the directory has a default ACL, that stands for the umask.
+/// The mode of a new file. A default ACL of the directory replaces the umask.
 fn masked(parent: &OwnedFd, mode: u32, caller: Caller) -> Mode {
     let acl = || rustix::fs::getxattr(path_of(parent), "system.posix_acl_default", &mut [0_u8; 4096][..]).is_ok();
     let mask = if caller.umask == 0 || acl() { 0 } else { caller.umask };
     Mode::from_raw_mode(mode & 0o7777 & !mask)
 }
 
-/// Whether a file has set-user-ID or set-group-ID, which give rights to whoever runs it.
+/// Whether a file has set-user-ID or set-group-ID, which grant rights to whoever runs it.
 fn has_setid(stat: &Stat) -> bool {
     rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_mode & 0o6000 != 0
 }
 
-/// What the kernel is told of a file.
+/// Attributes in the form of the protocol.
 fn attributes(stat: &Stat, number: u64) -> FileAttr {
     let mtime = time(stat.st_mtime, stat.st_mtime_nsec);
     FileAttr {
@@ -469,14 +469,14 @@ fn attributes(stat: &Stat, number: u64) -> FileAttr {
         nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
         uid: stat.st_uid,
         gid: stat.st_gid,
-        // Both the C library and the kernel put major and minor in these 32 bits.
+        // Both the C library and the kernel encode major and minor in these 32 bits.
         rdev: stat.st_rdev as u32,
         blksize: u32::try_from(stat.st_blksize).unwrap_or(4_096),
         flags: 0,
     }
 }
 
-/// Kinds of files in the words of the protocol.
+/// Converts a file type to that of the protocol.
 pub(crate) fn kind(kind: rustix::fs::FileType) -> FileType {
     match kind {
         rustix::fs::FileType::Directory => FileType::Directory,
@@ -503,7 +503,7 @@ fn timespec(time: Option<fuser::TimeOrNow>) -> Timespec {
         Some(fuser::TimeOrNow::Now) => special(rustix::fs::UTIME_NOW),
         Some(fuser::TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
             Ok(since) => Timespec { tv_sec: since.as_secs().cast_signed(), tv_nsec: since.subsec_nanos().into() },
-            // Fuser reads −s seconds and n nanoseconds as −(s + n): this undoes it.
+            // Fuser decodes −s seconds and n nanoseconds as −(s + n); this compensates for it.
             Err(before) => {
                 let before = before.duration();
                 Timespec { tv_sec: -before.as_secs().cast_signed(), tv_nsec: before.subsec_nanos().into() }

@@ -1,23 +1,23 @@
-//! The programs that ask for an operation, and what Linux lets them do.
+//! The programs that request operations, and their permissions on Linux.
 
 use rustix::process::Pid;
 use rustix::thread::CapabilitySet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// The program on whose behalf an operation is done.
+/// The program that requested an operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Its thread, as this process sees it; 0 where it cannot.
+    /// Its thread ID in our PID namespace; 0 if it is not visible there.
     pub(crate) pid: u32,
     pub(crate) umask: u32,
 }
 
 impl Caller {
-    /// Whether it has a capability in our user namespace. Reads `/proc`, so ask only where it matters. Where `/proc`
-    /// does not say, root has it.
+    /// Whether the caller has a capability in our user namespace. Reads `/proc`, so call only if necessary. If `/proc`
+    /// gives no answer, root has it.
     pub(crate) fn has(self, capability: CapabilitySet) -> bool {
         let namespace = |who: &str| fs::metadata(format!("/proc/{who}/ns/user")).map(|link| (link.dev(), link.ino()));
         let thread = Pid::from_raw(self.pid.cast_signed());
@@ -28,7 +28,7 @@ impl Caller {
         }
     }
 
-    /// Whether it is in a group.
+    /// Whether the caller is in a group.
     pub(crate) fn is_in_group(self, gid: u32) -> bool {
         if self.gid == gid {
             return true;
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_capabilities_are_those_of_the_thread() {
+    fn reads_groups_and_capabilities_of_the_thread() {
         let own = rustix::process::getgroups().expect("they can be asked");
         let caller = this_thread(0, 4_000_000_000);
         assert!(own.iter().all(|group| caller.is_in_group(group.as_raw())));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_out_of_sight_is_judged_by_its_user() {
+    fn invisible_caller_is_judged_by_its_user_id() {
         for (uid, has) in [(0, true), (1000, false)] {
             let caller = Caller { pid: 0, ..this_thread(uid, 7) };
             assert_eq!(caller.has(CapabilitySet::FSETID), has);

@@ -1,4 +1,4 @@
-//! How long operations take, as people write it.
+//! Delays of operations, and their grammar.
 
 use crate::operations::Operations;
 use engine::random::Random;
@@ -7,14 +7,14 @@ use engine::schedules::laws::{Correlation, Distribution, GapLaw, Values};
 use std::fmt;
 use units::{ParseError, Share, Span};
 
-/// How long an operation takes; of some operations only, where their names stand before it: `read,write 10ms`.
+/// Delay of operations. With names in front it applies only to those: `read,write 10ms`.
 ///
-/// Written as `tc netem` writes delays, `T [J [C]] [distribution NAME]`, or as any law of gaps:
-/// `exp mean 10ms`, `lognormal mean 10ms sd 5ms`.
+/// The grammar is that of `tc netem` delays, `T [J [C]] [distribution NAME]`, or any law of gaps: `exp mean 10ms`,
+/// `lognormal mean 10ms sd 5ms`.
 #[derive(Clone, Debug)]
 pub struct Delay {
     text: String,
-    /// Of which operations, if it says.
+    /// The operations it applies to, if named.
     pub(crate) operations: Option<Operations>,
     how: How,
 }
@@ -23,7 +23,7 @@ pub struct Delay {
 enum How {
     Fixed(Span),
     Law(Box<GapLaw>),
-    /// As netem has it: the mean and its jitter times a value of a distribution.
+    /// As in netem: the mean, plus the jitter times a value of a distribution.
     Spread {
         mean: Span,
         jitter: Span,
@@ -32,11 +32,11 @@ enum How {
     },
 }
 
-/// What the random numbers of delays are keyed by.
+/// Key of the random numbers of delays.
 const PATH: &str = "disk/delay";
 
 impl Delay {
-    /// Reads several, of which each is of other operations: `read 5ms; write,fsync 20ms 2ms`.
+    /// Parses several delays for different operations: `read 5ms; write,fsync 20ms 2ms`.
     ///
     /// # Errors
     /// As [`Delay::parse`].
@@ -44,11 +44,11 @@ impl Delay {
         text.split(';').map(Delay::parse).collect()
     }
 
-    /// Reads `10ms`, `10ms 2ms`, `10ms 2ms 25%`, `10ms 2ms distribution normal` and laws, with `read` or `write,fsync`
-    /// before it or not.
+    /// Parses `10ms`, `10ms 2ms`, `10ms 2ms 25%`, `10ms 2ms distribution normal` and laws, optionally after `read` or
+    /// `write,fsync`.
     ///
     /// # Errors
-    /// A time without a unit, words that mean nothing here, a law that cannot be had.
+    /// A time without a unit, words outside the grammar, or an impossible law.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let text = words.join(" ");
@@ -64,10 +64,10 @@ impl Delay {
         Ok(Delay { text, operations, how })
     }
 
-    /// Reads the table that it names, if it names one.
+    /// Reads the delay's table, if it has one.
     ///
     /// # Errors
-    /// A file that cannot be read, or is no table.
+    /// The file cannot be read or is not a table.
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         match &mut self.how {
             How::Law(law) => law.load(files),
@@ -76,7 +76,7 @@ impl Delay {
         }
     }
 
-    /// The delays, one after the other. Those of some operations have random numbers of their own.
+    /// The stream of delays. Delays for named operations have their own random numbers.
     pub(crate) fn draws(&self, seed: u64) -> Result<Draws, ParseError> {
         let path = self.operations.map_or_else(|| PATH.to_owned(), |operations| format!("{PATH}/{operations}"));
         Ok(match &self.how {
@@ -97,7 +97,7 @@ impl fmt::Display for Delay {
     }
 }
 
-/// Delays, one after the other.
+/// A stream of delays.
 #[derive(Debug)]
 pub(crate) enum Draws {
     Fixed(Span),
@@ -116,7 +116,7 @@ impl Draws {
 const REMEDY: &str = "write --delay 10ms, --delay 10ms 2ms, --delay 10ms 2ms distribution normal, or a law as 'exp mean 10ms'; \
      --delay 'read 5ms; write,fsync 20ms' where operations differ";
 
-/// `T [J [C]] [[distribution] NAME] [corr C]`.
+/// Parses `T [J [C]] [[distribution] NAME] [corr C]`.
 fn as_netem(words: &[&str]) -> Result<How, ParseError> {
     let (mean, mut rest) = words.split_first().ok_or_else(|| ParseError::new("there is no delay", REMEDY))?;
     if mean.starts_with(char::is_alphabetic) {
@@ -157,7 +157,7 @@ fn as_netem(words: &[&str]) -> Result<How, ParseError> {
                 distribution = Some(*name);
                 rest = after;
             }
-            // As stages have it: 10ms 2ms normal.
+            // As in stages: 10ms 2ms normal.
             name => {
                 distribution = Some(name);
                 rest = after;
@@ -178,7 +178,7 @@ fn as_netem(words: &[&str]) -> Result<How, ParseError> {
     Ok(How::Spread { mean, jitter, correlation, distribution })
 }
 
-/// A distribution that netem has, or a file.
+/// One of netem's distributions, or a file.
 fn named(name: &str) -> Result<Distribution, ParseError> {
     let is_file = name.contains('/') || name.ends_with(".dist") || name == "experimental";
     if is_file || Distribution::NAMES.contains(&name) {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_have_the_law_that_is_written() {
+    fn delays_follow_their_law() {
         assert_eq!(mean_and_deviation("10ms", 10), (10.0, 0.0));
         assert_eq!(mean_and_deviation("10ms 0ms", 10), (10.0, 0.0));
         for (text, mean, deviation) in [
@@ -221,7 +221,7 @@ mod tests {
             assert!((m - mean).abs() < 0.03 * mean, "{text}: mean {m}");
             assert!((d - deviation).abs() < 0.05 * deviation, "{text}: deviation {d}");
         }
-        // The same tables as of `emulate`: cut at four times the jitter.
+        // The tables of `emulate`, cut at four times the jitter.
         for name in ["pareto", "paretonormal"] {
             let (mean, deviation) = mean_and_deviation(&format!("10ms 2ms distribution {name}"), 40_000);
             assert!((mean - 10.0).abs() < 0.15 && (1.5..1.9).contains(&deviation), "{name}: {mean}, {deviation}");
@@ -229,9 +229,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_zero_is_zero() {
+    fn negative_delays_become_zero() {
         let (mean, _) = mean_and_deviation("1ms 10ms", 40_000);
-        // Evenly from −9 to 11 ms: what is above zero has a mean of 5.5 ms and a share of 55 %.
+        // Uniform from −9 to 11 ms: 55 % of the values are above zero, with a mean of 5.5 ms.
         assert!((mean - 3.025).abs() < 0.1, "{mean}");
         let delay = Delay::parse("1ms 10ms distribution normal").expect("a delay");
         let mut values = delay.draws(1).expect("it can be had");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_refused_with_a_remedy() {
+    fn refuses_invalid_delays_with_a_remedy() {
         for text in [
             "10",
             "",

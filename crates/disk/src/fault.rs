@@ -1,4 +1,4 @@
-//! Errors that operations are made to fail with.
+//! Injected errors of operations.
 
 use crate::operations::Operations;
 use rustix::io::Errno;
@@ -10,9 +10,9 @@ use units::{ParseError, Share};
 pub struct Fault {
     pub(crate) errno: Errno,
     name: &'static str,
-    /// How many operations of all, each on its own.
+    /// The share of operations; each is decided independently.
     pub share: Share,
-    /// Of which operations, if it says.
+    /// The operations it applies to, if named.
     pub operations: Option<Operations>,
 }
 
@@ -27,10 +27,10 @@ const ERRORS: [(&str, Errno); 6] = [
 ];
 
 impl Fault {
-    /// Reads `eio 0.1%`, and `write,fsync eio 0.1%`.
+    /// Parses `eio 0.1%` and `write,fsync eio 0.1%`.
     ///
     /// # Errors
-    /// A name that is no error of a disk, no share.
+    /// An unknown error name, or an invalid share.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let bad = |what: String| {
             let names: Vec<&str> = ERRORS.iter().map(|(name, _)| *name).collect();
@@ -49,7 +49,7 @@ impl Fault {
         Ok(Fault { errno, name, share: share.parse()?, operations })
     }
 
-    /// The error's name, in small letters.
+    /// The name of the error, in lower case.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_read_and_print() {
+    fn faults_survive_parsing_and_printing() {
         for text in ["eio 0.1%", "enospc 5%", "etimedout 100%", "read eio 1%", "write,fsync enospc 5%"] {
             assert_eq!(Fault::parse(text).expect(text).to_string(), text);
         }

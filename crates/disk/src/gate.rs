@@ -1,4 +1,4 @@
-//! What every operation passes: how long it takes, how fast bytes go, which ones fail.
+//! The gate that every operation passes: decides delays, rate and injected errors.
 
 use crate::Ask;
 use crate::delay::{Delay, Draws};
@@ -12,41 +12,41 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use units::{BitRate, ParseError, Share, Span};
 
-/// Decides about operations in the order in which they come, and holds their replies back.
+/// Decides about operations in order of arrival, and holds back their replies.
 ///
-/// An operation is done on the backing directory at once; its reply waits until the operation has
-/// taken as long as asked, counted from when netlathe was given it. So delays do not add to what the
-/// backing directory takes: they are how long an operation takes at least.
+/// An operation is performed on the backing directory at once. Its reply waits until the asked delay has passed since
+/// netlathe received the operation. A delay therefore does not add to the time of the backing directory; it is the
+/// minimum duration of an operation.
 pub(crate) struct Gate {
     operations: Operations,
     decisions: Mutex<Decisions>,
     bucket: Option<Arc<Mutex<Bucket>>>,
     later: Later,
-    /// Does what is done only when it is due, in threads of its own: it may take long.
+    /// Performs operations only when they are due, on separate threads, because they may take long.
     late: Later,
-    /// Bytes of memory in replies that wait.
+    /// Bytes of memory in waiting replies.
     held: Arc<AtomicUsize>,
     tallies: Arc<Mutex<Tallies>>,
     hurry: AtomicBool,
     written_back: AtomicU64,
 }
 
-/// What is drawn, in one order: that of operations.
+/// Random decisions, drawn in order of operations.
 struct Decisions {
     delays: Vec<(Operations, Draws)>,
     random: Random,
-    /// Each error, and of which operations how many in 10⁹ fail with it.
+    /// Each error with its operations, and how many in 10⁹ of them fail.
     errors: Vec<(Operations, Errno, u64)>,
 }
 
-/// An operation that is under way.
+/// An operation in progress.
 pub(crate) struct Turn {
     operation: Operation,
     arrived: Instant,
     asked: Option<Span>,
-    /// It came when the disk was already to end, and is in no figure.
+    /// It arrived after the disk began to end, and does not count in any figure.
     afterwards: bool,
-    /// The error it shall fail with, without being done.
+    /// The injected error, which replaces the operation.
     pub(crate) error: Option<Errno>,
 }
 
@@ -92,12 +92,12 @@ impl Gate {
         self.operations.contains(operation)
     }
 
-    /// An operation comes.
+    /// Records the arrival of an operation.
     pub(crate) fn arrive(&self, operation: Operation) -> Turn {
         self.arrive_at(operation, Instant::now())
     }
 
-    /// An operation comes, or will at the instant when the one before it is over.
+    /// Records the arrival of an operation at an instant, which may be the end of the preceding operation.
     pub(crate) fn arrive_at(&self, operation: Operation, arrived: Instant) -> Turn {
         let afterwards = self.hurry.load(Ordering::Relaxed);
         let mut turn = Turn { operation, arrived, asked: None, afterwards, error: None };
@@ -119,7 +119,7 @@ impl Gate {
         turn
     }
 
-    /// Memory for a reply, if all that wait leave room for it. One that need not wait always has it.
+    /// Reserves memory for a reply, if the waiting replies leave room. Always succeeds for a reply that does not wait.
     pub(crate) fn room(&self, turn: &Turn, bytes: usize) -> Option<Room> {
         let waits = !turn.afterwards && (self.bucket.is_some() || turn.asked.is_some_and(|asked| asked > Span::ZERO));
         let bytes = if waits { bytes } else { 0 };
@@ -129,7 +129,7 @@ impl Gate {
         taken.ok().map(|_| Room { held: Arc::clone(&self.held), bytes })
     }
 
-    /// When an operation is due that came and moves so many bytes.
+    /// When an operation that moves this many bytes is due.
     fn due(&self, turn: &Turn, bytes: u64) -> Instant {
         let due = turn.arrived + turn.asked.unwrap_or_default().to_std();
         match self.bucket.as_ref().filter(|_| bytes > 0) {
@@ -138,7 +138,7 @@ impl Gate {
         }
     }
 
-    /// What to do when an operation is over that was `due`: it goes into the figures.
+    /// A function that records an operation that was `due` when it completes.
     fn tallying(&self, turn: &Turn, due: Instant) -> impl FnOnce(u64, bool) + Send + 'static + use<> {
         let Turn { operation, arrived, asked, error, .. } = *turn;
         let (tallies, bucket) = (Arc::clone(&self.tallies), self.bucket.as_ref().map(Arc::clone));
@@ -153,8 +153,9 @@ impl Gate {
         }
     }
 
-    /// Does an operation when its time is over, and answers then. `bytes` is how many it will move. `work` says how many
-    /// it moved, whether it failed, and how to tell the kernel; it learns whether the disk ends before its time is over.
+    /// Performs an operation when it is due, and answers. `bytes` is the expected number of bytes. `work` learns
+    /// whether the disk ends before the operation is due; it returns the number of bytes moved, whether it failed, and
+    /// a function that answers.
     pub(crate) fn finish_late<A: FnOnce()>(
         &self,
         turn: &Turn,
@@ -173,7 +174,7 @@ impl Gate {
         );
     }
 
-    /// An operation was done of which the kernel learns together with another: says when its time is over.
+    /// Completes an operation that is answered together with another. Returns when it is due.
     pub(crate) fn finish_part(&self, turn: &Turn, bytes: u64) -> Instant {
         if turn.afterwards {
             return Instant::now();
@@ -192,10 +193,10 @@ impl Gate {
         }
     }
 
-    /// It was done, with so many bytes, or it `failed` without having been told to; `answer` tells the
-    /// kernel once it is time.
+    /// Completes an operation that moved this many bytes, or `failed` without injection. `answer` runs when the
+    /// operation is due.
     pub(crate) fn finish(&self, turn: &Turn, bytes: u64, failed: bool, answer: impl FnOnce() + Send + 'static) {
-        // Nothing was asked of what is done while the disk goes: counted, it would hide what was obtained before.
+        // Operations during the end have no delay; counting them would distort the measured delays.
         if turn.afterwards {
             return answer();
         }
@@ -207,39 +208,39 @@ impl Gate {
         });
     }
 
-    /// Nothing waits from now on, so that the file system can be unmounted, and nothing that comes is counted.
+    /// From now on nothing waits, so that the file system can be unmounted, and new operations are not counted.
     pub(crate) fn hurry(&self) {
         self.hurry.store(true, Ordering::Relaxed);
         self.later.hurry();
         self.late.hurry();
     }
 
-    /// Waits until what was hurried is answered and counted, or for so long.
+    /// Waits until pending operations are answered and counted, up to `patience`.
     pub(crate) fn settle(&self, patience: Duration) {
         self.late.settle(patience);
         self.later.settle(patience);
     }
 
-    /// The kernel wrote what programs had changed in mapped files.
+    /// Records that the kernel wrote changes of mapped files.
     pub(crate) fn note_write_back(&self) {
         self.written_back.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it did so.
+    /// Number of these writes.
     pub(crate) fn write_backs(&self) -> u64 {
         self.written_back.load(Ordering::Relaxed)
     }
 
-    /// What came so far.
+    /// The figures so far.
     pub(crate) fn tallies(&self) -> Tallies {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// The most memory, in bytes, that replies take while they wait. What comes beyond it is read when it is due.
+/// Limit on memory of waiting replies, in bytes. Beyond it, operations are performed when they are due.
 const MOST_HELD: usize = 64 << 20;
 
-/// Memory that a reply takes until this is dropped.
+/// Memory reserved for a reply until this is dropped.
 pub(crate) struct Room {
     held: Arc<AtomicUsize>,
     bytes: usize,
@@ -251,32 +252,33 @@ impl Drop for Room {
     }
 }
 
-/// A token bucket over bytes, as the instant at which all bytes so far have passed.
+/// A token bucket of bytes, represented by the instant at which all bytes so far have passed.
 struct Bucket {
     rate: BitRate,
     passed: Option<Instant>,
-    /// Parts of a nanosecond that are still to be counted, in 1/rate of it.
+    /// Remainder of a nanosecond, in 1/rate ns.
     rest: u128,
-    /// How late we were, and have not made good.
+    /// Our own lateness that is not compensated yet.
     owed: Duration,
 }
 
 impl Bucket {
-    /// What the bucket holds, as time at the rate. It makes good for the time between operations, in
-    /// which a program that waits for each cannot ask for the next.
+    /// Depth of the bucket, as time at the rate. Compensates for the time between operations, in which a program that
+    /// waits for each cannot request the next.
     const DEPTH: Duration = Duration::from_millis(10);
 
-    /// A machine that slept has not owed us all that time.
+    /// Limit on the compensated lateness, for example after the machine slept.
     const MOST_OWED: Duration = Duration::from_secs(1);
 
     fn new(rate: BitRate) -> Self {
         Bucket { rate, passed: None, rest: 0, owed: Duration::ZERO }
     }
 
-    /// When so many bytes that come `now` have passed.
+    /// When this many bytes that arrive `now` have passed.
     fn take(&mut self, now: Instant, bytes: u64) -> Instant {
         let passed = self.passed.unwrap_or(now);
-        // A program that was answered late asks late for the next: that is our doing, and made good.
+        // A program that was answered late also requests the next operation late; that is our lateness, and is
+        // compensated.
         let unused = now.saturating_duration_since(passed).saturating_sub(Self::DEPTH);
         let made_good = unused.min(self.owed);
         self.owed -= made_good;
@@ -290,7 +292,7 @@ impl Bucket {
         passed
     }
 
-    /// An answer was so much late. Those that were late together were so for one reason.
+    /// Records the lateness of an answer. Answers that were late together count once.
     fn was_late(&mut self, late: Duration) {
         self.owed = self.owed.max(late.min(Self::MOST_OWED));
     }
@@ -301,10 +303,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_pass_at_the_rate_whatever_comes_between() {
+    fn bytes_pass_at_the_rate_despite_pauses() {
         let start = Instant::now();
         let mut bucket = Bucket::new(BitRate::from_bps(8_000_000));
-        // 4 kB each, asked 100 µs after the one before it was answered: 4 ms each all the same.
+        // 4 kB each, requested 100 µs after the previous answer: each still takes 4 ms.
         let mut now = start;
         for _ in 0..1_000 {
             now = bucket.take(now, 4_000).max(now) + Duration::from_micros(100);
@@ -320,7 +322,7 @@ mod tests {
         let mut now = start;
         for i in 0..100 {
             let due = bucket.take(now, 10_000);
-            // Now and then the machine does something else for 60 ms.
+            // From time to time the machine is busy for 60 ms.
             now = due.max(now) + Duration::from_millis(if i % 20 == 10 { 60 } else { 0 });
             bucket.was_late(now - due);
         }
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_disk_saves_up_for_one_bucket_only() {
+    fn idle_disk_accumulates_one_bucket_at_most() {
         let start = Instant::now();
         let mut bucket = Bucket::new(BitRate::from_bps(8_000_000));
         bucket.take(start, 1_000);
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_nanosecond_are_kept() {
+    fn carries_fractions_of_a_nanosecond() {
         let start = Instant::now();
         let mut bucket = Bucket::new(BitRate::from_bps(24_000_000_000));
         for _ in 0..3_000 {
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_come_as_often_as_asked_and_only_where_asked() {
+    fn injects_the_asked_share_of_errors_only_where_asked() {
         let gate = Gate::new(&ask(&[("eio", "2%"), ("enospc", "1%")])).expect("threads");
         let errors: Vec<Errno> = (0..100_000).filter_map(|_| gate.arrive(Operation::Write).error).collect();
         let count = |errno| errors.iter().filter(|error| **error == errno).count() as f64;
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_have_delays_and_errors_of_their_own() {
+    fn named_operations_have_their_own_delays_and_errors() {
         let delays = Delay::parse_each("read 5ms; write,rename 20ms").expect("two delays");
         let gate = Gate::new(&Ask { delays, ..ask(&[("read eio", "100%"), ("enospc", "100%")]) });
         assert!(gate.is_err(), "reads would fail twice");
@@ -388,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn two_delays_of_one_operation_are_refused() {
+    fn refuses_two_delays_of_one_operation() {
         for text in ["read 5ms; read,write 6ms", "5ms; write 20ms", "5ms; 6ms"] {
             let delays = Delay::parse_each(text).expect("delays");
             let refused = Gate::new(&Ask { delays, ..ask(&[]) }).err().expect("two").to_string();
@@ -397,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn more_errors_than_operations_are_refused() {
+    fn refuses_more_errors_than_operations() {
         assert!(Gate::new(&ask(&[("eio", "60%"), ("enospc", "60%")])).is_err());
         assert!(Gate::new(&ask(&[("read eio", "60%"), ("write enospc", "60%")])).is_ok());
     }

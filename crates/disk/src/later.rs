@@ -1,4 +1,4 @@
-//! Replies that are due later.
+//! Delayed replies.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -7,9 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Does things at the instant they are due, in threads of its own.
+/// Runs jobs when they are due, on its own threads.
 ///
-/// Whoever asks for it does not wait, so that any number of operations can be under way.
+/// The caller does not wait, so any number of operations can be in progress.
 pub(crate) struct Later {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -18,18 +18,18 @@ pub(crate) struct Later {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Nothing waits and nothing is being done.
+    /// Signalled when nothing waits and nothing runs.
     idle: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     jobs: BinaryHeap<Job>,
-    /// Threads that are at one.
+    /// Number of threads running a job.
     busy: usize,
-    /// For the order of those that are due at the same instant.
+    /// Orders jobs that are due at the same instant.
     count: u64,
-    /// Nothing waits any more.
+    /// Jobs no longer wait.
     hurry: bool,
     ended: bool,
 }
@@ -55,14 +55,14 @@ impl PartialOrd for Job {
 }
 
 impl Ord for Job {
-    /// The earliest is the greatest, as the heap wants it.
+    /// Reversed, because the heap returns its greatest element.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.number).cmp(&(self.due, self.number))
     }
 }
 
 impl Later {
-    /// Copying large replies takes time; while one thread does, the other looks after what is due.
+    /// Two, because copying a large reply takes time, in which the other thread handles jobs that are due.
     const THREADS: usize = 2;
 
     /// Starts the threads.
@@ -88,31 +88,31 @@ impl Later {
         }
     }
 
-    /// From now on everything is done at once, what waits first.
+    /// From now on runs everything at once, pending jobs first.
     pub(crate) fn hurry(&self) {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).hurry = true;
         self.shared.changed.notify_all();
     }
 
-    /// Waits until all that was to be done is done, or for so long.
+    /// Waits until all jobs are done, up to `patience`.
     pub(crate) fn settle(&self, patience: Duration) {
         let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = |state: &mut State| state.busy > 0 || !state.jobs.is_empty();
-        // Either outcome is as good: who calls goes on.
+        // The caller continues in either case.
         drop(self.shared.idle.wait_timeout_while(state, patience, under_way));
     }
 }
 
-/// This thread runs before those of other programs, and threads that it starts do: what they have to do
-/// is short, and late if it waits. Only root may have it so.
+/// Raises the priority of this thread and of threads it starts: their work is short, and late if it waits. Only root
+/// may do this.
 pub(crate) fn before_others() {
     let _ = rustix::process::setpriority_process(None, -10);
 }
 
 impl Shared {
     fn work(&self) {
-        // Timers of ordinary threads may be 50 µs late so that a laptop can sleep. Where this is not
-        // permitted they are just that late.
+        // By default, timers of ordinary threads may fire 50 µs late to save power. If the change is not permitted,
+        // they are that late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         before_others();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,12 +143,12 @@ impl Shared {
 }
 
 impl Drop for Later {
-    /// Does what is still to be done, at once.
+    /// Runs the remaining jobs at once.
     fn drop(&mut self) {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // A job that panicked has said so itself.
+            // The panic message of a job is already on stderr.
             let _ = thread.join();
         }
     }
@@ -160,7 +160,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn jobs_are_done_in_order_and_never_early() {
+    fn runs_jobs_in_order_and_never_early() {
         let later = Later::start().expect("threads");
         let (done, order) = channel();
         let start = Instant::now();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn hurried_jobs_are_done_before_it_has_settled() {
+    fn runs_hurried_jobs_before_settle_returns() {
         let later = Later::start().expect("threads");
         let done = Arc::new(Mutex::new(0));
         for _ in 0..50 {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_at_the_end() {
+    fn runs_remaining_jobs_on_drop() {
         for hurry in [false, true] {
             let later = Later::start().expect("threads");
             let (done, count) = channel();

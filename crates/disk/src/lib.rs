@@ -1,9 +1,8 @@
-//! A directory whose operations take time.
+//! A directory whose operations are delayed or made to fail.
 //!
-//! [`mount`] shows a *backing* directory at a *mount point*, through FUSE. What programs do there is
-//! done in the backing directory, and answered when it has taken as long as asked; a share of it can
-//! be made to fail. Without the page cache between (the default) every read and write of a program is
-//! an operation; with it, reads of what is cached are none.
+//! [`mount`] shows a *backing* directory at a *mount point*, through FUSE. Operations of programs are performed in the
+//! backing directory and answered when the asked delay has passed; a share of them can be made to fail. Without the
+//! page cache (the default), every read and write of a program is an operation; with it, reads of cached data are not.
 //!
 //! ```text
 //! program ──▶ kernel ──▶ gate (how long? fail?) ──▶ backing directory
@@ -11,9 +10,9 @@
 //!                └───── later (timer threads) ◀───────────┘
 //! ```
 //!
-//! Guarantees: no operation is answered before its delay is over; none waits for another's delay;
-//! what was answered is in the backing directory, also if this process is killed; the same seed gives
-//! the same delays and errors in the order in which operations come.
+//! Guarantees: no operation is answered before its delay is over; no operation waits for the delay of another; an
+//! answered operation is in the backing directory, even if this process is killed; the same seed gives the same delays
+//! and errors, in order of operations.
 
 mod backing;
 mod callers;
@@ -42,24 +41,24 @@ pub use report::{Tallies, Tally, Times};
 use std::path::PathBuf;
 use units::BitRate;
 
-/// What is asked of a disk.
+/// Configuration of a disk.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// The directory that is shown.
+    /// The backing directory.
     pub backing: PathBuf,
-    /// Where it is shown.
+    /// The mount point.
     pub mount: PathBuf,
-    /// How long operations take: those that a delay names, or each of [`Ask::operations`].
+    /// Delays. Each applies to the operations that it names, else to [`Ask::operations`].
     pub delays: Vec<Delay>,
-    /// How fast bytes are read and written, all together.
+    /// Rate of bytes read and written in total.
     pub rate: Option<BitRate>,
-    /// What fails, and how often: of the operations that an error names, or each of [`Ask::operations`].
+    /// Injected errors. Each applies to the operations that it names, else to [`Ask::operations`].
     pub errors: Vec<Fault>,
-    /// The operations that are delayed and made to fail where delays and errors name none.
+    /// The operations for delays and errors that name none.
     pub operations: Operations,
-    /// The page cache is used.
+    /// Uses the page cache.
     pub cached: bool,
-    /// Set-user-ID files and file capabilities work at the mount point even where the mount of the backing directory
+    /// Lets set-user-ID files and file capabilities work at the mount point even if the mount of the backing directory
     /// is `nosuid`. Needs root.
     pub allow_suid: bool,
     /// Seed of delays and errors.
@@ -67,7 +66,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// A directory that is shown as it is.
+    /// A disk without delays or errors.
     #[must_use]
     pub fn new(backing: PathBuf, mount: PathBuf) -> Self {
         let operations = Operations::default();

@@ -1,11 +1,11 @@
-//! What a mount forbids: `nosuid`, `nodev`, `noexec`.
+//! Restrictions of a mount: `nosuid`, `nodev`, `noexec`.
 
 use rustix::fd::AsFd;
 use rustix::fs::{StatVfsMountFlags, fstatvfs};
 use rustix::io::Errno;
 use std::fmt;
 
-/// What the files of a mount cannot be used for.
+/// What a mount forbids for its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Set-user-ID and set-group-ID bits and file capabilities have no effect.
@@ -17,7 +17,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of the mount through which a file was opened.
+    /// The restrictions of the mount through which a file was opened.
     pub(crate) fn of(file: impl AsFd) -> Result<Self, Errno> {
         let flags = fstatvfs(file)?.f_flag;
         let has = |flag| flags.contains(flag);
@@ -28,12 +28,12 @@ impl Limits {
         })
     }
 
-    /// Whether something is forbidden there that these limits allow.
+    /// Whether `other` forbids something that these restrictions allow.
     pub(crate) const fn allow_more_than(self, other: Self) -> bool {
         (!self.nosuid && other.nosuid) || (!self.nodev && other.nodev) || (!self.noexec && other.noexec)
     }
 
-    /// The names of those that are set, as `mount -o` takes them.
+    /// The names of the restrictions that are set, as for `mount -o`.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let named = [("nosuid", self.nosuid), ("nodev", self.nodev), ("noexec", self.noexec)];
         named.into_iter().filter(|(_, set)| *set).map(|(name, _)| name)
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_compared_one_by_one() {
+    fn compares_each_limit() {
         let none = Limits::default();
         let nosuid = Limits { nosuid: true, ..none };
         let noexec = Limits { noexec: true, ..none };

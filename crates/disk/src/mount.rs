@@ -1,4 +1,4 @@
-//! Mounting, and putting back what was there before.
+//! Mounting and unmounting.
 
 use crate::backing::Backing;
 use crate::gate::Gate;
@@ -21,14 +21,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Threads that take operations from the kernel. They do not wait for what is delayed, but for the
-/// backing directory they do.
+/// Threads that take operations from the kernel. They wait for the backing directory, but not for delays.
 const THREADS: usize = 16;
 
-/// Handles of files that the kernel knows and no program has open: enough for any tree that is worked in.
+/// Limit on handles of files that the kernel knows and no program has open: enough for any working tree.
 const MOST_HANDLES: usize = 100_000;
 
-/// Addresses that may be needed, in bytes: a thread has a buffer of 16 MiB, a stack and a heap of its own.
+/// Required address space in bytes: each thread has a buffer of 16 MiB, a stack and a heap.
 const LEAST_MEMORY: u64 = 2 << 30;
 
 /// A mounted directory.
@@ -41,21 +40,22 @@ pub struct Mounted {
     limits: Limits,
 }
 
-/// How a mount ended.
+/// Result of a mount.
 pub struct Ended {
-    /// What came to pass.
+    /// The figures.
     pub tallies: Tallies,
-    /// Programs had files open or were in the directory: it is gone for all others, and for them now.
+    /// Programs had files open or were in the directory. It was detached for others at once, and is now gone for these
+    /// programs as well.
     pub busy: bool,
-    /// The kernel did not unmount, for another reason than that it was in use; or it did, and not all that programs
-    /// had changed reached the backing directory.
+    /// The kernel failed to unmount for a reason other than use, or not all changes of programs reached the backing
+    /// directory.
     pub failure: Option<Error>,
 }
 
-/// Mounts what is asked, and serves it from threads of its own.
+/// Mounts a disk and serves it on separate threads.
 ///
 /// # Errors
-/// Directories that cannot be used for this, a kernel without FUSE, missing rights.
+/// Unsuitable directories, a kernel without FUSE, or missing rights.
 pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
     if ask.allow_suid && !geteuid().is_root() {
         return Err(Error::AllowSuid);
@@ -74,7 +74,7 @@ pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
         return Err(Error::Nested { backing, mount: target });
     }
     permitted()?;
-    // A thread that finds no room for its buffer would end the process, and leave the mount behind.
+    // A thread without memory for its buffer would abort the process and leave the mount behind.
     if let Some(has) = getrlimit(Resource::As).current.filter(|has| *has < LEAST_MEMORY) {
         return Err(Error::Memory { has, least: LEAST_MEMORY });
     }
@@ -83,11 +83,11 @@ pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
     let root = openat(CWD, &backing, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?;
     let limits = forbidden(&root, ask)?;
-    // What is mounted below may be `nosuid` if set-user-ID files are to work all the same.
+    // Mounts below the backing directory may be `nosuid` if set-user-ID files are to work anyway.
     let tolerated = Limits { nosuid: limits.nosuid || ask.allow_suid, ..limits };
-    // One half for what the kernel knows, one for what programs have open.
+    // Half for files that the kernel knows, half for files that programs have open.
     let handles = (raise_open_files() / 2).clamp(16, MOST_HANDLES);
-    // Each operation brings the umask of its program.
+    // Each operation carries the umask of its program.
     rustix::process::umask(Mode::empty());
     let shared_maps = Arc::new(OnceLock::new());
     let service = Service {
@@ -113,44 +113,44 @@ pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
 }
 
 impl Mounted {
-    /// Where it is, as an absolute path.
+    /// The absolute path of the mount point.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.mount
     }
 
-    /// False where this kernel does not let programs map files that others see the changes of.
+    /// False if this kernel does not support shared file mappings here.
     #[must_use]
     pub fn has_shared_maps(&self) -> bool {
         self.shared_maps
     }
 
-    /// What cannot be done with the files there: what the mount of the backing directory forbids. To a user's own mount
-    /// the kernel adds `nosuid` and `nodev`.
+    /// The restrictions of its files: those of the mount of the backing directory. For mounts of ordinary users the
+    /// kernel adds `nosuid` and `nodev`.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// The mount point was not empty: what is in it is hidden for the time being.
+    /// The mount point was not empty; its contents are hidden while mounted.
     #[must_use]
     pub fn covers_something(&self) -> bool {
         self.covers
     }
 
-    /// True once somebody else has unmounted it.
+    /// True once someone else has unmounted it.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.session.is_finished()
     }
 
-    /// What came so far.
+    /// The figures so far.
     #[must_use]
     pub fn tallies(&self) -> Tallies {
         self.gate.tallies()
     }
 
-    /// Unmounts, answering at once whatever still waits.
+    /// Unmounts, and answers all waiting operations at once.
     #[must_use]
     pub fn end(self) -> Ended {
         self.gate.hurry();
@@ -161,7 +161,7 @@ impl Mounted {
                 Ok(()) => {}
                 Err(Detach::Busy) => {
                     busy = true;
-                    // Whether or not that can be written, nobody serves the mount from now on.
+                    // The mount is no longer served from here on, even if writing back fails.
                     let written = self.write_back();
                     let detached = detach(&self.mount, UnmountFlags::DETACH).map_err(|error| error.of(&self.mount));
                     failure = written.and(detached).err();
@@ -178,7 +178,7 @@ impl Mounted {
         Ended { tallies: self.gate.tallies(), busy, failure }
     }
 
-    /// Has the kernel write what programs have changed in mapped files, which is not on its way yet.
+    /// Asks the kernel to write back changes of mapped files.
     fn write_back(&self) -> Result<(), Error> {
         let Ok(root) = openat(CWD, &self.mount, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return Ok(()) };
         let sync = || {
@@ -186,7 +186,7 @@ impl Mounted {
             rustix::fs::syncfs(&root).map_err(unwritten)
         };
         let begun = sync();
-        // Of FUSE, newer kernels do not wait for what they have begun to write, so that errors come later.
+        // For FUSE, newer kernels do not wait for writes that they have started, so errors arrive later.
         let end = Instant::now() + PATIENCE;
         let mut before = self.gate.write_backs();
         while Instant::now() < end {
@@ -201,20 +201,20 @@ impl Mounted {
     }
 }
 
-/// How long the end waits for answers to be given: what takes longer finds the disk gone.
+/// How long the end waits for pending answers; slower operations fail.
 const SETTLING: Duration = Duration::from_millis(250);
 
-/// So long without such a write nothing is on its way any more. Other operations are none of it: programs that go on
-/// reading and writing would keep the disk, which is as fast as its backing directory by then.
+/// Without a write-back for this long, none is pending. Other operations do not count: programs that keep reading and
+/// writing would hold up the end.
 const QUIET: Duration = Duration::from_millis(50);
-/// How long what is on its way is waited for.
+/// Limit on the wait for write-backs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Unmounts a directory that some netlathe mounted, whether that still runs, has ended, or was killed.
-/// Says whether it was left behind by one that is gone.
+/// Unmounts a directory mounted by netlathe, whether that process still runs, has ended, or was killed. Returns whether
+/// its process was gone.
 ///
 /// # Errors
-/// The directory is not a mount of netlathe's, or is in use while its netlathe runs.
+/// The directory is not a netlathe mount, or is in use while its netlathe runs.
 pub fn unmount(mount: &Path) -> Result<bool, Error> {
     let target = mounts::absolute(mount);
     let mut stale = false;
@@ -232,7 +232,7 @@ pub fn unmount(mount: &Path) -> Result<bool, Error> {
         stale |= dead;
         match detach(&target, UnmountFlags::empty()) {
             Ok(()) => {}
-            // Nobody can do anything in it any more but hold it.
+            // Programs in a dead mount can only hold it.
             Err(Detach::Busy) if dead => {
                 detach(&target, UnmountFlags::DETACH).map_err(|error| error.of(&target))?;
             }
@@ -247,7 +247,7 @@ fn is_dead(mount: &Path) -> bool {
     fs::metadata(mount).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
 }
 
-/// Why a mount is still there.
+/// Why a directory could not be unmounted.
 enum Detach {
     Busy,
     Other(String),
@@ -272,7 +272,7 @@ fn detach(mount: &Path, flags: UnmountFlags) -> Result<(), Detach> {
     }
 }
 
-/// Unmounting without privilege, by the program that has it.
+/// Unmounts without privilege, through the setuid helper.
 fn by_helper(mount: &Path, flags: UnmountFlags) -> Result<(), Detach> {
     let Some(helper) = helper() else {
         return Err(Detach::Other("that needs root or fusermount3 (Debian: apt-get install fuse3)".into()));
@@ -301,17 +301,17 @@ fn helper() -> Option<PathBuf> {
         .find_map(|name| folders.iter().map(|folder| folder.join(name)).find(|file| file.is_file()))
 }
 
-/// A directory's path without links.
+/// The canonical path of a directory.
 fn directory(path: &Path) -> Result<PathBuf, Error> {
     let whole = fs::canonicalize(path).and_then(|whole| fs::metadata(&whole).map(|metadata| (whole, metadata)));
     let (whole, metadata) = whole.map_err(|cause| Error::Directory { path: path.to_owned(), cause })?;
     if metadata.is_dir() { Ok(whole) } else { Err(Error::NoDirectory { path: path.to_owned() }) }
 }
 
-/// Whether this machine lets this user mount a file system of their own.
+/// Checks that this user may mount a FUSE file system.
 ///
 /// # Errors
-/// No FUSE, no right to use it, nobody to help a user who is not root.
+/// No FUSE, no access to it, or no helper for a user other than root.
 pub fn permitted() -> Result<(), Error> {
     let device = Path::new("/dev/fuse");
     let opened = fs::OpenOptions::new().read(true).write(true).open(device);
@@ -326,8 +326,8 @@ pub fn permitted() -> Result<(), Error> {
     Ok(())
 }
 
-/// What our mount is to forbid: what the mount of the backing directory does, and to users who are not root set-user-ID
-/// files and devices in any case.
+/// The restrictions of our mount: those of the mount of the backing directory, and set-user-ID files and devices for
+/// all users except root.
 fn forbidden(root: &OwnedFd, ask: &Ask) -> Result<Limits, Error> {
     let unknown = |cause: Errno| Error::Directory { path: ask.backing.clone(), cause: cause.into() };
     let limits = Limits::of(root).map_err(unknown)?;
@@ -340,7 +340,7 @@ fn forbidden(root: &OwnedFd, ask: &Ask) -> Result<Limits, Error> {
 
 fn options(backing: &Path, limits: Limits) -> Config {
     let mut config = Config::default();
-    // A comma would begin another option.
+    // A comma would start another option.
     let name = backing.to_string_lossy().replace([',', '\\'], "_");
     config.mount_options = vec![
         MountOption::FSName(name),
@@ -364,11 +364,11 @@ fn refused(mount: &Path, cause: &std::io::Error) -> Error {
     Error::Mount { mount: mount.to_owned(), cause: text }
 }
 
-/// Raises the limit of open files as far as that goes; says where it is.
+/// Raises the limit of open files as far as possible, and returns it.
 fn raise_open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let most = fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
-    // Only root may have more than the hard limit, and not in every container.
+    // Only root may exceed the hard limit, and not in every container.
     for maximum in [most, limit.maximum].into_iter().flatten() {
         let wanted = Rlimit { current: Some(maximum), maximum: limit.maximum.map(|limit: u64| limit.max(maximum)) };
         if setrlimit(Resource::Nofile, wanted).is_ok() {

@@ -1,11 +1,11 @@
-//! What is mounted where, as the kernel tells it.
+//! The mount table of the kernel.
 
 use crate::Error;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// A mount, as a line of `/proc/self/mountinfo` has it.
+/// A mount, from a line of `/proc/self/mountinfo`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
     point: PathBuf,
@@ -14,14 +14,14 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// What tells our mounts from those of others.
+    /// Identifies our mounts.
     pub(crate) const SUBTYPE: &'static str = "netlathe";
 
     pub(crate) fn is_ours(&self) -> bool {
         self.kind.strip_prefix("fuse.") == Some(Self::SUBTYPE)
     }
 
-    /// Reads `… … … … POINT … [OPTIONAL…] - KIND SOURCE …`.
+    /// Parses `… … … … POINT … [OPTIONAL…] - KIND SOURCE …`.
     fn read(line: &[u8]) -> Option<Self> {
         let mut words = line.split(|byte| *byte == b' ');
         let point = OsString::from_vec(unescaped(words.nth(4)?)).into();
@@ -31,27 +31,27 @@ impl Mount {
     }
 }
 
-/// What is mounted exactly there, the last one if there are several.
+/// The mount at exactly this path; the last one if there are several.
 pub(crate) fn at(point: &Path) -> Result<Option<Mount>, Error> {
     let table = std::fs::read("/proc/self/mountinfo").map_err(Error::Mounts)?;
     let mut mounts = table.split(|byte| *byte == b'\n').filter_map(Mount::read);
     Ok(mounts.rfind(|mount| mount.point == point))
 }
 
-/// The absolute path of a mount point, without looking at what is mounted there: that may not answer.
+/// The absolute path of a mount point. Does not access the mount itself, which may not respond.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     match (path.parent().map(std::fs::canonicalize), path.file_name()) {
         (Some(Ok(parent)), Some(name)) => {
             let whole = parent.join(name);
-            // A link to the mount point is one more way to write it.
+            // A symbolic link to the mount point is resolved.
             if whole.is_symlink() { std::fs::canonicalize(&whole).unwrap_or(whole) } else { whole }
         }
         _ => std::fs::canonicalize(&path).unwrap_or(path),
     }
 }
 
-/// Undoes the octal escapes of blanks, tabs, newlines and backslashes.
+/// Decodes the octal escapes of blanks, tabs, newlines and backslashes.
 fn unescaped(word: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -80,7 +80,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn lines_of_mountinfo_are_read() {
+    fn parses_lines_of_mountinfo() {
         let line =
             br"98 31 0:52 / /mnt/a\040slow\134disk rw,relatime shared:7 - fuse.netlathe /data/a\040b rw,user_id=0";
         let mount = Mount::read(line).expect("a mount");
@@ -93,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_mounted() {
+    fn finds_the_root_mount() {
         assert!(at(Path::new("/")).expect("it can be read").is_some());
         assert_eq!(at(Path::new("/no/such/directory")).expect("it can be read"), None);
     }
 
     #[test]
-    fn paths_are_made_absolute_without_a_look_at_the_last_part() {
+    fn makes_paths_absolute_without_accessing_the_last_component() {
         let folder = tempfile::tempdir().expect("a folder");
         let real = folder.path().canonicalize().expect("it is there");
         std::os::unix::fs::symlink(&real, folder.path().join("link")).expect("a link");

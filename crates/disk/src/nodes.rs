@@ -1,4 +1,4 @@
-//! Which inode is meant: the kernel's numbers, and the files behind them.
+//! Maps the kernel's inode numbers to files.
 
 use crate::limits::Limits;
 use rustix::fd::{AsFd, OwnedFd};
@@ -8,30 +8,29 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Every inode that the kernel knows, by a handle that has no rights but to name it.
+/// All inodes that the kernel knows, each with an O_PATH handle.
 ///
-/// A handle stays that of the same inode whatever is renamed or removed, here or behind our back. There
-/// are not handles enough for all inodes of a large tree: those not used for long are closed, and
-/// opened anew where the inode was last seen. An inode whose name is gone keeps its handle, which is
-/// all there is of it.
+/// A handle refers to the same inode after any renaming or removal, by us or by others. There are too few handles for
+/// all inodes of a large tree, so those unused for longest are closed, and reopened at the inode's last known name. An
+/// inode without a name keeps its handle, which is the only way to reach it.
 pub(crate) struct Nodes {
     table: Mutex<Table>,
-    /// The device of the root, whose inode numbers are shown as they are.
+    /// The device of the root, whose inode numbers are used unchanged.
     device: u64,
-    /// Handles that may be open at once.
+    /// Limit on open handles.
     most: usize,
-    /// What the mount of a file may forbid: nothing is shown whose mount forbids more.
+    /// Restrictions that a file's mount may have; files on mounts that forbid more are hidden.
     limits: Limits,
 }
 
 struct Table {
     by_number: HashMap<u64, Node>,
     by_file: HashMap<File, u64>,
-    /// Inodes of other devices have had so many numbers.
+    /// Numbers assigned to inodes of other devices so far.
     foreign: u64,
-    /// Handles that are open.
+    /// Number of open handles.
     open: usize,
-    /// Counts uses, to tell which was before which.
+    /// Counts uses, for the order of last use.
     clock: u64,
 }
 
@@ -41,11 +40,11 @@ type File = (u64, u64);
 struct Node {
     handle: Option<Arc<OwnedFd>>,
     file: File,
-    /// How often the kernel was told of it.
+    /// Number of lookups by the kernel that it has not forgotten.
     lookups: u64,
-    /// Where it was last seen.
+    /// Last known name.
     place: Place,
-    /// It is not there any more.
+    /// The name is gone.
     displaced: bool,
     used: u64,
 }
@@ -63,7 +62,7 @@ impl Place {
     }
 }
 
-/// An inode whose name is about to change; its handle stays open meanwhile.
+/// An inode whose name is about to change. Its handle stays open meanwhile.
 pub(crate) struct Held {
     number: u64,
     _handle: Arc<OwnedFd>,
@@ -71,11 +70,11 @@ pub(crate) struct Held {
 
 /// The kernel's number of the root.
 pub(crate) const ROOT: u64 = 1;
-/// Where numbers of inodes of other devices begin, which could be taken on the root's.
+/// First number for inodes of other devices, whose own numbers may collide with those of the root's.
 const FOREIGN: u64 = 1 << 63;
 
 impl Nodes {
-    /// Those of a directory, with at most so many handles open.
+    /// The table of a directory, with at most `most` open handles.
     pub(crate) fn new(root: OwnedFd, stat: &Stat, most: usize, limits: Limits) -> Self {
         let file = (stat.st_dev, stat.st_ino);
         let node = Node {
@@ -83,7 +82,7 @@ impl Nodes {
             file,
             lookups: 1,
             place: Place::new(ROOT, OsStr::new(".")),
-            // There is no way to it but its handle.
+            // It is reachable only through its handle.
             displaced: true,
             used: 0,
         };
@@ -96,7 +95,7 @@ impl Nodes {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file behind a number.
+    /// The file with this number.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<OwnedFd>, Errno> {
         let (place, file) = {
             let mut table = self.table();
@@ -110,7 +109,7 @@ impl Nodes {
             }
         };
         let (handle, stat) = self.find(self.get(place.parent)?, &place.name).map_err(|_| Errno::STALE)?;
-        // Somebody has put another file there behind our back.
+        // Another file has taken this name.
         if (stat.st_dev, stat.st_ino) != file {
             return Err(Errno::STALE);
         }
@@ -126,7 +125,7 @@ impl Nodes {
         Ok(handle)
     }
 
-    /// Looks a name up, of which the kernel is told: what it is, and its number.
+    /// Looks up a name for the kernel. Returns its state and number.
     pub(crate) fn tell(&self, parent: u64, directory: impl AsFd, name: &OsStr) -> Result<(Stat, u64), Errno> {
         let (handle, stat) = self.find(directory, name)?;
         let file = (stat.st_dev, stat.st_ino);
@@ -171,8 +170,7 @@ impl Nodes {
         Ok((stat, number))
     }
 
-    /// Closes the handles that were not used for longest, if there are too many; a quarter of all, so
-    /// that this is seldom.
+    /// Closes the handles unused for longest if there are too many; a quarter of all, so that it happens rarely.
     fn close_some(&self, mut table: MutexGuard<'_, Table>) {
         if table.open <= self.most {
             return;
@@ -191,12 +189,12 @@ impl Nodes {
             .filter_map(|(_, number)| table.by_number.get_mut(number).and_then(|node| node.handle.take()))
             .collect();
         table.open -= closed.len();
-        // Closing takes time: not under the lock.
+        // Closing takes time, so it happens outside the lock.
         drop(table);
         drop(closed);
     }
 
-    /// What is known by this name, if it is, before the name changes.
+    /// Holds the known inode of this name, if there is one, before the name changes.
     pub(crate) fn hold(&self, parent: u64, directory: impl AsFd, name: &OsStr) -> Option<Held> {
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let number = *self.table().by_file.get(&(stat.st_dev, stat.st_ino))?;
@@ -205,7 +203,7 @@ impl Nodes {
         here.then_some(Held { number, _handle: handle })
     }
 
-    /// The name is gone.
+    /// Records that the name is gone.
     pub(crate) fn displace(&self, held: Option<&Held>) {
         if let Some(held) = held
             && let Some(node) = self.table().by_number.get_mut(&held.number)
@@ -214,7 +212,7 @@ impl Nodes {
         }
     }
 
-    /// The file has another name.
+    /// Records that the file has another name.
     pub(crate) fn place(&self, held: Option<&Held>, parent: u64, name: &OsStr) {
         if let Some(held) = held
             && let Some(node) = self.table().by_number.get_mut(&held.number)
@@ -223,14 +221,14 @@ impl Nodes {
         }
     }
 
-    /// The number that an inode of the root's device is shown with where the kernel need not remember it.
+    /// The number under which a directory listing shows an inode of the root's device.
     pub(crate) fn shown(&self, inode: u64) -> u64 {
         let number = self.table().by_file.get(&(self.device, inode)).copied();
-        // Zero would end the listing for some programs.
+        // Some programs end a listing at zero.
         number.unwrap_or(inode).max(ROOT)
     }
 
-    /// The kernel forgets that it was told `times` times.
+    /// Records that the kernel forgets `times` lookups.
     pub(crate) fn forget(&self, number: u64, times: u64) {
         if number == ROOT {
             return;
@@ -243,17 +241,17 @@ impl Nodes {
         {
             table.by_file.remove(&node.file);
             table.open -= usize::from(node.handle.is_some());
-            // Closing the last handle of a file that is gone frees its blocks: not under the lock.
+            // Closing the last handle of a removed file frees its blocks, so it happens outside the lock.
             drop(table);
             drop(node);
         }
     }
 
-    /// A handle of what a name means.
+    /// Opens a handle of a name.
     ///
     /// # Errors
-    /// `EACCES` where another file system is mounted at that name which forbids what our mount allows: what is harmless
-    /// there, such as a set-user-ID file on a `nosuid` stick, would not be harmless here.
+    /// `EACCES` if another file system is mounted at that name and forbids something that our mount allows. For
+    /// example, a set-user-ID file that is harmless on a `nosuid` stick would be dangerous here.
     fn find(&self, directory: impl AsFd, name: &OsStr) -> Result<(OwnedFd, Stat), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = match openat2(&directory, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
@@ -292,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_one_number_until_it_is_forgotten_as_often_as_told() {
+    fn file_keeps_its_number_until_all_lookups_are_forgotten() {
         let (folder, nodes) = nodes(100);
         let a = folder.path().join("a");
         fs::write(&a, "a").expect("it can be written");
@@ -311,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn more_files_than_handles() {
+    fn serves_more_files_than_handles() {
         let (folder, nodes) = nodes(20);
         fs::create_dir_all(folder.path().join("d/e")).expect("it is empty");
         let inner = tell(&nodes, tell(&nodes, ROOT, "d"), "e");
@@ -331,7 +329,7 @@ mod tests {
             assert_eq!(content(*number), Ok(name(i)));
             assert!(nodes.table().open <= 20);
         }
-        // What is removed and renamed by way of us stays known.
+        // Files removed or renamed through us stay known.
         let directory = nodes.get(inner).expect("it is known");
         for i in 0..10 {
             let held = nodes.hold(inner, &directory, OsStr::new(&name(i)));
@@ -351,7 +349,7 @@ mod tests {
         for (i, number) in numbers[..10].iter().enumerate() {
             assert_eq!(content(*number), Ok(name(i)));
         }
-        // What another puts in the place of a file is not taken for it.
+        // A file that takes another's name is not mistaken for it.
         fs::rename(folder.path().join("d/e/f11"), folder.path().join("d/e/f12")).expect("it is there");
         for number in &numbers[20..] {
             assert!(content(*number).is_ok());

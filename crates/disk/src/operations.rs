@@ -1,4 +1,4 @@
-//! The operations of a file system that can be counted, delayed and made to fail.
+//! The file system operations that can be counted, delayed and made to fail.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,18 +6,17 @@ use units::ParseError;
 
 macro_rules! operations {
     ($($operation:ident $name:literal,)*) => {
-        /// What the kernel asks a file system to do. The names are those of the system calls, or of
-        /// what the kernel does for them.
+        /// An operation of the kernel on a file system, named after the system call or what the kernel does for it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Operation {
             $(#[doc = $name] $operation,)*
         }
 
         impl Operation {
-            /// All of them, in the order of reports.
+            /// All operations, in the order of reports.
             pub const ALL: &'static [Operation] = &[$(Operation::$operation),*];
 
-            /// How it is written.
+            /// The name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -57,12 +56,12 @@ operations! {
     Removexattr "removexattr",
 }
 
-/// Some of the operations.
+/// A set of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operations(u32);
 
 impl Operations {
-    /// Whether this one is among them.
+    /// Whether the set contains an operation.
     #[must_use]
     pub const fn contains(self, operation: Operation) -> bool {
         self.0 & (1 << operation as u32) != 0
@@ -72,25 +71,25 @@ impl Operations {
         Operations(self.0 | 1 << operation as u32)
     }
 
-    /// These and others.
+    /// The union of two sets.
     pub(crate) const fn and(self, others: Self) -> Self {
         Operations(self.0 | others.0)
     }
 
-    /// What stands before a delay or an error that is of some operations only, and the rest.
+    /// Splits a leading list of operations from the words of a delay or an error.
     pub(crate) fn before<'a, 'b>(words: &'a [&'b str]) -> (Option<Self>, &'a [&'b str]) {
         let read = words.split_first().and_then(|(first, rest)| Some((first.parse().ok()?, rest)));
         read.map_or((None, words), |(operations, rest)| (Some(operations), rest))
     }
 
-    /// Each of them.
+    /// The operations of the set.
     pub fn iter(self) -> impl Iterator<Item = Operation> {
         Operation::ALL.iter().copied().filter(move |operation| self.contains(*operation))
     }
 }
 
 impl Default for Operations {
-    /// What moves data, or waits for it to be moved: read, write and fsync.
+    /// Operations that move data or wait for it: read, write and fsync.
     fn default() -> Self {
         [Operation::Read, Operation::Write, Operation::Fsync].into_iter().fold(Operations(0), Operations::with)
     }
@@ -99,7 +98,7 @@ impl Default for Operations {
 impl FromStr for Operations {
     type Err = ParseError;
 
-    /// Reads `read,write,fsync`, and `all`.
+    /// Parses `read,write,fsync`, and `all`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut operations = Operations(0);
         for name in text.split(',') {
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_read_and_print() {
+    fn operations_survive_parsing_and_printing() {
         assert_eq!(Operations::default().to_string(), "read,write,fsync");
         for text in ["read", "write,lookup", "all", "read,write,fsync"] {
             let operations: Operations = text.parse().expect(text);

@@ -1,4 +1,4 @@
-//! The reading of directories.
+//! Directory listings.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, RawDir, SeekFrom};
@@ -7,37 +7,37 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// How far an open directory was read.
+/// Read position of an open directory.
 ///
-/// Offsets are those of the backing file system: they stay the same while entries come and go.
+/// Offsets are those of the backing file system, which stay valid while entries come and go.
 #[derive(Default)]
 pub(crate) struct Reading {
-    /// The offset of the first of the entries below.
+    /// Offset of the first buffered entry.
     at: u64,
     entries: VecDeque<Entry>,
 }
 
-/// An entry of a directory.
+/// A directory entry.
 pub(crate) struct Entry {
     pub(crate) name: OsString,
     pub(crate) inode: u64,
     pub(crate) kind: FileType,
-    /// The offset behind it.
+    /// Offset after the entry.
     pub(crate) next: u64,
 }
 
-/// Read from the backing directory at once.
+/// Bytes read from the backing directory at once.
 const BUFFER: usize = 32 * 1024;
 
 impl Reading {
-    /// Gives the entries from `offset` on to `take`, until that says that it has no room for one.
+    /// Passes the entries from `offset` on to `take`, until `take` has no room for one.
     pub(crate) fn read(
         &mut self,
         directory: &OwnedFd,
         offset: u64,
         mut take: impl FnMut(&Entry) -> bool,
     ) -> Result<(), Errno> {
-        // From the start everything is read anew, as rewinddir(3) promises.
+        // Starts over at offset 0, as rewinddir(3) requires.
         if offset == 0 || offset != self.at || self.entries.is_empty() {
             self.entries.clear();
             rustix::fs::seek(directory, SeekFrom::Start(offset))?;
@@ -58,7 +58,7 @@ impl Reading {
         }
     }
 
-    /// False at the end of the directory.
+    /// Reads more entries. False at the end of the directory.
     fn refill(&mut self, directory: &OwnedFd) -> Result<bool, Errno> {
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut raw = RawDir::new(directory, buffer.spare_capacity_mut());
@@ -85,7 +85,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_directory_is_read_in_pieces_of_any_size_from_any_offset() {
+    fn reads_directories_in_pieces_of_any_size_from_any_offset() {
         let folder = tempfile::tempdir().expect("a folder");
         let names: BTreeSet<OsString> = (0..2_000).map(|i| format!("file-{i:04}").into()).collect();
         for name in &names {
@@ -107,7 +107,7 @@ mod tests {
                 });
                 took.expect("it can be read");
                 let Some((_, next)) = taken.last() else { break };
-                // Once a step back, as telldir(3) and seekdir(3) make it.
+                // Steps back once, as with telldir(3) and seekdir(3).
                 if found.len() >= 700 && !stepped_back {
                     stepped_back = true;
                     offset = before;

@@ -1,45 +1,45 @@
-//! What happened: how many operations of each kind, what was asked of them, what was obtained.
+//! Figures per operation: counts, asked delays and measured times.
 
 use crate::operations::Operation;
 use hdrhistogram::Histogram;
 use std::time::Instant;
 use units::{PS_PER_NS, Span};
 
-/// What one kind of operation came to.
+/// Figures of one kind of operation.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// How many were answered.
+    /// Operations answered.
     pub count: u64,
     /// Bytes read or written; zero for operations that move none.
     pub bytes: u64,
-    /// How many were told to fail, and did.
+    /// Operations with an injected error.
     pub injected: u64,
-    /// How many failed by themselves: what is not there, is full, is not permitted.
+    /// Operations that failed otherwise: not found, full, not permitted.
     pub failed: u64,
-    /// How many were answered before their time, since the disk ended.
+    /// Operations answered before they were due because the disk ended.
     pub cut_short: u64,
-    /// The delays drawn; of operations without one there is none.
+    /// The delays drawn; empty for operations without a delay.
     pub asked: Times,
-    /// From being given an operation to answering it, with what the backing directory and the rate took;
-    /// without those that were cut short.
+    /// Time from the receipt of an operation to its answer, including the backing directory and the rate. Excludes
+    /// operations that were cut short.
     pub obtained: Times,
-    /// The bytes of those that were not cut short.
+    /// Bytes of operations that were not cut short.
     pub passed: u64,
-    /// When the first of those came and when the last was answered.
+    /// Arrival of the first of these operations, and the last answer.
     pub span: Option<(Instant, Instant)>,
 }
 
-/// An operation that is answered.
+/// An answered operation.
 pub(crate) struct Answered {
     pub(crate) bytes: u64,
     pub(crate) asked: Option<Span>,
     pub(crate) arrived: Instant,
     pub(crate) now: Instant,
-    /// It was told to fail.
+    /// The error was injected.
     pub(crate) injected: bool,
-    /// It failed by itself.
+    /// It failed without injection.
     pub(crate) failed: bool,
-    /// Its time was not over.
+    /// It was answered before it was due.
     pub(crate) cut_short: bool,
 }
 
@@ -64,7 +64,7 @@ impl Tally {
     }
 }
 
-/// Times in ns: count, mean, least and longest exactly, quantiles to 0.1 %.
+/// Times in ns: count, mean, smallest and largest are exact, quantiles to 0.1 %.
 #[derive(Clone, Debug)]
 pub struct Times {
     histogram: Histogram<u64>,
@@ -88,39 +88,39 @@ impl Times {
         self.longest = self.longest.max(ns);
     }
 
-    /// How many.
+    /// The number of times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// Their mean; of none it is no number.
+    /// The mean; NaN if there are none.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.count() as f64
     }
 
-    /// The least; of none the most there is.
+    /// The smallest; `u64::MAX` if there are none.
     #[must_use]
     pub fn least(&self) -> u64 {
         self.least
     }
 
-    /// The longest; of none zero.
+    /// The largest; zero if there are none.
     #[must_use]
     pub fn longest(&self) -> u64 {
         self.longest
     }
 
-    /// The time that such a share of all are within; of none zero.
+    /// The quantile for this share; zero if there are none.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
-        // The upper end of a bucket may be above all that is in it.
+        // The upper end of a bucket may exceed every value in it.
         self.histogram.value_at_quantile(share).max(self.least.min(self.longest)).min(self.longest)
     }
 }
 
-/// The tallies of all operations.
+/// Figures of all operations.
 #[derive(Clone, Debug, Default)]
 pub struct Tallies(Vec<(Operation, Tally)>);
 
@@ -133,7 +133,7 @@ impl Tallies {
         &mut self.0[place].1
     }
 
-    /// Those of which there was at least one, in the order of [`Operation::ALL`].
+    /// Operations that occurred, in the order of [`Operation::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = (Operation, &Tally)> {
         Operation::ALL.iter().filter_map(|operation| {
             self.0.iter().find(|(other, _)| other == operation).map(|(operation, tally)| (*operation, tally))
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_of_equal_times_is_that_time() {
+    fn equal_times_are_reported_exactly() {
         let mut times = Times::default();
         assert_eq!((times.count(), times.longest(), times.quantile(0.5)), (0, 0, 0));
         for _ in 0..1_000 {

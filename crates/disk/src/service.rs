@@ -1,4 +1,4 @@
-//! What the kernel asks, passed on: each operation through the gate to the backing directory.
+//! The FUSE service: passes each operation of the kernel through the gate to the backing directory.
 
 mod answers;
 
@@ -22,28 +22,28 @@ use std::time::SystemTime;
 pub(crate) struct Service {
     pub(crate) backing: Arc<Backing>,
     pub(crate) gate: Arc<Gate>,
-    /// The page cache may hold data, and the kernel names and attributes.
+    /// The page cache may hold data, and the kernel may cache names and attributes.
     pub(crate) cached: bool,
-    /// Whether files can be mapped and shared, once the kernel has told.
+    /// Whether shared file mappings work, once the kernel has reported it.
     pub(crate) shared_maps: Arc<OnceLock<bool>>,
 }
 
-/// The longest read or write in one operation, in bytes: the most that Linux makes of it.
+/// The longest read or write per operation, in bytes: the most that Linux sends.
 const LONGEST: u32 = 1 << 20;
-/// Operations that programs do not wait for, such as reading ahead, before the kernel holds more back.
+/// Limit on background operations, such as readahead, before the kernel throttles them.
 const BACKGROUND: u16 = 1_024;
 
-/// `O_DSYNC`, which is set for `O_SYNC` too. The `DSYNC` of rustix is `O_SYNC` itself.
+/// `O_DSYNC`, which `O_SYNC` includes. The `DSYNC` of rustix is `O_SYNC` itself.
 const DSYNC: OFlags = OFlags::from_bits_retain(0o10000);
 
-/// The longest listing in one operation, in bytes.
+/// The longest listing per operation, in bytes.
 const LARGEST_LISTING: usize = LONGEST as usize;
 
 fn caller(request: &Request, umask: u32) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), pid: request.pid(), umask }
 }
 
-/// Reads entries of an open directory for as long as `take` has room.
+/// Reads entries of an open directory while `take` has room.
 fn entries(directory: &OpenFile, offset: u64, take: impl FnMut(&crate::reading::Entry) -> bool) -> Result<(), Errno> {
     let mut reading = directory.reading.lock().unwrap_or_else(PoisonError::into_inner);
     reading.read(directory.fd(), offset, take)
@@ -54,12 +54,12 @@ impl Filesystem for Service {
         let mut wanted = vec![
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
-            // The umask is for us to apply, since a default ACL stands for it.
+            // We apply the umask ourselves, because a default ACL replaces it.
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_POSIX_ACL,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            // With it the kernel asks for the mode of a program once more when it reads the program to run it, which
-            // is when no other program can write to it any more. See `Service::opened`.
+            // With this flag the kernel requests a program's mode once more when it reads the program to run it. At
+            // that point no other program can write to it. See `Service::opened`.
             InitFlags::FUSE_AUTO_INVAL_DATA,
         ];
         if self.cached {
@@ -68,13 +68,13 @@ impl Filesystem for Service {
             wanted.push(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         }
         for flag in wanted {
-            // An older kernel does without.
+            // Older kernels work without it.
             let offered = config.add_capabilities(flag).is_ok();
             if flag == InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP {
                 self.shared_maps.get_or_init(|| offered);
             }
         }
-        // Nothing here can be refused: the values are within what fuser takes.
+        // Cannot fail: the values are within fuser's limits.
         let _ = config.set_max_write(LONGEST);
         let _ = config.set_max_background(BACKGROUND);
         Ok(())
@@ -247,13 +247,13 @@ impl Filesystem for Service {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // What the page cache writes back has its place in the file.
+        // Data from the page cache has a fixed position in the file.
         let writes_back = how.contains(WriteFlags::FUSE_WRITE_CACHE);
-        // The kernel puts RWF_DSYNC and RWF_SYNC of one write among the flags of the file.
+        // The kernel passes RWF_DSYNC and RWF_SYNC of a single write as file flags.
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
         let append = flags.contains(OFlags::APPEND) && !writes_back;
         let kill = how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| caller(request, 0));
-        // Behind a synchronous write by way of the page cache the kernel asks for an fsync of its own.
+        // After a synchronous write through the page cache, the kernel requests a separate fsync.
         let sync = flags.contains(DSYNC) && !self.cached && !writes_back;
         let data_only = !flags.contains(OFlags::SYNC);
         self.serve_write(
@@ -317,11 +317,11 @@ impl Filesystem for Service {
             entries(&*backing.file(handle.0)?, offset, |entry| {
                 let dots = entry.name == "." || entry.name == "..";
                 let name = if dots { OsStr::new(".") } else { &entry.name };
-                // What went away since it was listed is not listed.
+                // Skips entries that were removed since the listing.
                 let Ok(mut attributes) = backing.lookup(parent.0, name) else { return true };
                 let number = attributes.ino;
                 if dots {
-                    // The kernel takes nothing of these but their names and numbers, and does not count them.
+                    // The kernel uses only names and numbers of these, and does not count them as lookups.
                     attributes.ino = INodeNo(backing.nodes.shown(entry.inode));
                 }
                 let ttl = believed.of(&attributes);

@@ -1,4 +1,4 @@
-//! Building a lab and taking it down.
+//! Builds and removes labs.
 
 use std::ffi::OsStr;
 use std::ops::Deref;
@@ -22,42 +22,42 @@ const HOST_SIDE: &str = "eth0";
 /// The switch's bridge, and its port towards the box.
 const BRIDGE: &str = "br0";
 const UPLINK: &str = "up0";
-/// How long links may take to come up.
+/// Limit on the time until links are up.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A lab that is up. Dropping this value leaves the lab up; see [`Guard`] for the other way.
+/// A lab that is up. Dropping this value leaves the lab up; see [`Guard`] for the alternative.
 #[derive(Debug, Clone)]
 pub struct Lab {
     record: Record,
 }
 
-/// What was there to take down.
+/// What [`down`] removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
     /// The namespaces removed.
     pub namespaces: Vec<String>,
-    /// The processes found in them and ended: number and name.
+    /// The processes that were ended in them: PID and name.
     pub processes: Vec<(u32, String)>,
 }
 
-/// Builds a lab that stays until [`down`]. What was built goes when a step fails.
+/// Builds a lab that stays until [`down`]. If a step fails, removes what was built.
 ///
 /// # Errors
-/// A topology out of bounds, a missing tool, missing rights, a lab of that name ([`Error::Exists`],
+/// A topology out of bounds, a missing tool, missing rights, an existing lab of that name ([`Error::Exists`],
 /// [`Error::LeftBehind`], …), or the command that failed.
 pub fn up(topology: &Topology) -> Result<Lab> {
     Lab::build(topology, None)
 }
 
-/// Takes a lab down by name: ends the programs left in it (SIGTERM, after two seconds SIGKILL; never the caller or
-/// its ancestors), removes its namespaces and its record. Works on half-built labs, on those whose process was killed,
+/// Removes a lab by name: ends the programs left in it (SIGTERM, after two seconds SIGKILL; never the caller or its
+/// ancestors), and removes its namespaces and its record. Works on half-built labs, on labs whose process was killed,
 /// and on namespaces without a record.
 ///
 /// # Errors
-/// [`Error::NotUp`] when there is nothing of that name; otherwise what failed, after everything else was tried.
+/// [`Error::NotUp`] if nothing of that name exists; otherwise the first error, after everything else was tried.
 pub fn down(name: &str) -> Result<Ended> {
     topology::check_name(name)?;
-    // Both are asked: a record may be without namespaces (killed at once), namespaces without a record (lost).
+    // Checks both: a record may lack namespaces (killed early), and namespaces may lack a record (lost).
     let namespaces = record::namespaces_of(name)?;
     if namespaces.is_empty() {
         return if Record::remove(name)? { Ok(Ended::default()) } else { Err(Error::NotUp(name.to_owned())) };
@@ -72,7 +72,7 @@ pub fn down(name: &str) -> Result<Ended> {
         }
     }
     match first_failure {
-        // The record stays, so that the next attempt finds the rest.
+        // Keeps the record, so that the next attempt finds the rest.
         Some(error) => Err(error),
         None => {
             Record::remove(name)?;
@@ -93,17 +93,17 @@ impl Lab {
         match assemble(topology).and_then(|()| lab.record.completed()) {
             Ok(()) => Ok(lab),
             Err(error) => {
-                // The first failure is the one to report; what is left, `lab down` finds.
+                // Reports the first failure; `lab down` finds what is left.
                 let _also_failed = down(&topology.name);
                 Err(error)
             }
         }
     }
 
-    /// The lab of that name, if it is up and whole.
+    /// The lab of that name, if it is up and complete.
     ///
     /// # Errors
-    /// [`Error::NotUp`], or why what is there cannot be used.
+    /// [`Error::NotUp`], or why the existing lab cannot be used.
     pub fn find(name: &str) -> Result<Lab> {
         topology::check_name(name)?;
         let Some(record) = Record::read(name)? else {
@@ -114,7 +114,7 @@ impl Lab {
         Ok(Lab { record })
     }
 
-    /// Takes this lab down.
+    /// Removes this lab.
     ///
     /// # Errors
     /// As [`down`].
@@ -122,7 +122,7 @@ impl Lab {
         down(self.name())
     }
 
-    /// What was asked for.
+    /// The requested topology.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.record.topology
@@ -134,17 +134,17 @@ impl Lab {
         &self.record.topology.name
     }
 
-    /// The process that it goes with; none for a lab that stays.
+    /// The process that the lab lives with; `None` for a lab that stays.
     pub(crate) fn owner(&self) -> Option<u32> {
         self.record.owner.as_ref().map(|owner| owner.pid)
     }
 
     /// A command that will run `program` in a node, with [`Lab::environment`] set. It becomes the program without a
-    /// process in between, so that its number, its signals and its exit status are the program's.
+    /// process in between, so its PID, signals and exit status are the program's.
     ///
     /// # Errors
-    /// [`Error::NoSuchNode`], or [`Error::NoProgram`] when there is no such program: `ip netns exec` would say it too,
-    /// but with an exit status that could be the program's own.
+    /// [`Error::NoSuchNode`], or [`Error::NoProgram`] if there is no such program. `ip netns exec` would report that as
+    /// well, but with an exit status that could be the program's own.
     pub fn command(&self, node: Node, program: impl AsRef<OsStr>) -> Result<Command> {
         let program = program.as_ref();
         let topology = self.topology();
@@ -161,9 +161,9 @@ impl Lab {
         Ok(command)
     }
 
-    /// The variables that programs in the lab see: `NETLATHE_LAB` and `NETLATHE_NODE`; the addresses
-    /// `NETLATHE_CLIENT`, `NETLATHE_CLIENT2`, …, `NETLATHE_SERVER`, each also with `_V6` and `_MAC`; and the box's
-    /// interfaces `NETLATHE_CLIENT_IF` and `NETLATHE_SERVER_IF`.
+    /// The environment of programs in the lab: `NETLATHE_LAB` and `NETLATHE_NODE`; the addresses `NETLATHE_CLIENT`,
+    /// `NETLATHE_CLIENT2`, …, `NETLATHE_SERVER`, each also with `_V6` and `_MAC`; and the box's interfaces
+    /// `NETLATHE_CLIENT_IF` and `NETLATHE_SERVER_IF`.
     #[must_use]
     pub fn environment(&self, node: Node) -> Vec<(String, String)> {
         let topology = self.topology();
@@ -186,8 +186,8 @@ impl Lab {
     }
 }
 
-/// A lab that is taken down when this value is dropped, and that `lab list` shows as left behind when the process was
-/// killed before it could.
+/// A lab that is removed when this value is dropped. If the process is killed before that, `lab list` shows the lab as
+/// left behind.
 #[derive(Debug)]
 pub struct Guard {
     lab: Option<Lab>,
@@ -202,7 +202,7 @@ impl Guard {
         Ok(Guard { lab: Some(Lab::build(topology, Some(Owner::this()?))?) })
     }
 
-    /// Takes the lab down and returns the outcome, which a drop cannot. It is no failure if the lab is already gone.
+    /// Removes the lab and returns the outcome, which a drop cannot do. Succeeds if the lab is already gone.
     ///
     /// # Errors
     /// As [`down`].
@@ -226,18 +226,18 @@ impl Deref for Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(lab) = self.lab.take() {
-            // A drop cannot report; `lab list` and `lab down` find what is left.
+            // A drop cannot report errors; `lab list` and `lab down` find what is left.
             let _unreported = lab.down();
         }
     }
 }
 
-/// Makes the namespaces, the wires between them and the settings of their ends.
+/// Creates the namespaces, the veth pairs between them and the settings of their ends.
 fn assemble(topology: &Topology) -> Result<()> {
     let namespaces: Vec<(Node, String)> = topology.nodes().into_iter().map(|n| (n, topology.namespace(n))).collect();
     let add: Vec<String> = namespaces.iter().map(|(_, name)| format!("netns add {name}")).collect();
     tool::batch("ip", None, &add)?;
-    // Before there are interfaces: they take the namespace's defaults when they appear.
+    // Before interfaces exist, because they take the namespace's defaults when they are created.
     for (node, namespace) in &namespaces {
         set_kernel(*node, namespace)?;
     }
@@ -247,7 +247,7 @@ fn assemble(topology: &Topology) -> Result<()> {
             offload::turn_off(namespace, &interface)?;
         }
     }
-    // Up only now: no frame passes before the offloads are off.
+    // Links come up last, so no frame passes before offloads are off.
     for (node, namespace) in &namespaces {
         let mut lines = vec!["link set dev lo up".to_owned()];
         lines.extend(interfaces(topology, *node).iter().map(|interface| format!("link set dev {interface} up")));
@@ -260,7 +260,7 @@ fn assemble(topology: &Topology) -> Result<()> {
         tool::batch("ip", Some(&topology.namespace(host)), &address(topology, host))?;
     }
     if topology.has_switch() {
-        // Static entries: learning would flood the first frame for each client to all of them.
+        // Static entries, because learning would flood the first frame for each client to all of them.
         let mut lines: Vec<String> = (1..=topology.clients)
             .filter_map(|n| Some((n, topology.mac(Node::Client(n))?)))
             .map(|(n, mac)| format!("fdb replace {mac} dev p{n} master static"))
@@ -271,8 +271,8 @@ fn assemble(topology: &Topology) -> Result<()> {
     namespaces.iter().try_for_each(|(_, namespace)| await_links(namespace))
 }
 
-/// Waits until every interface of a namespace carries frames. The kernel notices a link with up to a second's delay,
-/// and until then drops what is sent: the first frames of a run would be missing.
+/// Waits until every interface of a namespace carries frames. The kernel notices a link up to a second late and drops
+/// frames until then, so the first frames of a run would be lost.
 fn await_links(namespace: &str) -> Result<()> {
     let start = Instant::now();
     loop {
@@ -295,11 +295,11 @@ fn await_links(namespace: &str) -> Result<()> {
     }
 }
 
-/// An interface's name if it does not carry frames yet.
+/// The name of an interface that does not carry frames yet.
 fn not_ready(link: &Value) -> Option<String> {
     let name = link.get("ifname")?.as_str()?;
     let up = link.get("operstate").is_some_and(|state| state == "UP");
-    // A port of a bridge has a state of its own.
+    // A bridge port has an additional state.
     let forwards = link.pointer("/linkinfo/info_slave_data/state").is_none_or(|state| state == "forwarding");
     (name != "lo" && !(up && forwards)).then(|| name.to_owned())
 }
@@ -313,28 +313,28 @@ pub(crate) fn interfaces(topology: &Topology, node: Node) -> Vec<String> {
     }
 }
 
-/// Settings of a namespace's kernel. Each is tried where it exists: a kernel without IPv6 has none to turn off.
+/// Sets kernel parameters of a namespace, as far as they exist: a kernel without IPv6 lacks its settings.
 fn set_kernel(node: Node, namespace: &str) -> Result<()> {
     let settings: &[(&str, &str)] = match node {
         Node::Box | Node::Switch => &[
-            // New namespaces may inherit the machine's setting, and a machine with containers forwards.
+            // New namespaces may inherit the machine's setting, and machines with containers forward.
             ("ipv4/ip_forward", "0"),
             ("ipv6/conf/all/disable_ipv6", "1"),
             ("ipv6/conf/default/disable_ipv6", "1"),
-            // If IPv6 is turned on again, no address appears by itself.
+            // Prevents automatic addresses if IPv6 is turned on again.
             ("ipv6/conf/default/addr_gen_mode", "1"),
         ],
         Node::Client(_) | Node::Server => &[
             ("ipv4/ip_forward", "0"),
             ("ipv6/conf/all/forwarding", "0"),
-            // No link-local address, router solicitation or duplicate detection: a quiet lab is silent.
+            // No link-local address, router solicitation or duplicate address detection, so that an idle lab is silent.
             ("ipv6/conf/default/addr_gen_mode", "1"),
             ("ipv6/conf/default/accept_ra", "0"),
             ("ipv6/conf/default/router_solicitations", "0"),
             ("ipv6/conf/default/accept_dad", "0"),
-            // A TCP that remembers the last run's path makes runs differ.
+            // TCP metrics saved from earlier runs would make runs differ.
             ("ipv4/tcp_no_metrics_save", "1"),
-            // Any user of the lab may `ping`, also where no other group than 0 exists.
+            // Lets any user of the lab `ping`, even if only group 0 exists.
             ("ipv4/ping_group_range", "0 0"),
         ],
     };
@@ -347,7 +347,7 @@ fn set_kernel(node: Node, namespace: &str) -> Result<()> {
     tool::output(command).map(drop)
 }
 
-/// Makes the veth pairs, each within its two namespaces: nothing ever shows in the caller's.
+/// Creates the veth pairs directly in their namespaces; nothing appears in the caller's namespace.
 fn wire(topology: &Topology) -> Result<()> {
     let (mtu, queues) = (topology.mtu, topology.queues);
     let settings = format!("mtu {mtu} numtxqueues {queues} numrxqueues {queues}");
@@ -366,7 +366,7 @@ fn wire(topology: &Topology) -> Result<()> {
     let line = pair(HOST_SIDE, topology.mac(Node::Server), SERVER_SIDE, Node::Box);
     tool::batch("ip", Some(&topology.namespace(Node::Server)), &[line])?;
     if topology.has_switch() {
-        // No spanning tree and no multicast snooping: a bridge that neither speaks nor thinks.
+        // Without spanning tree and multicast snooping, the bridge sends nothing of its own.
         let mut lines = vec![
             pair(UPLINK, None, CLIENT_SIDE, Node::Box),
             format!("link add name {BRIDGE} mtu {mtu} type bridge stp_state 0 mcast_snooping 0 forward_delay 0"),
@@ -381,7 +381,7 @@ fn wire(topology: &Topology) -> Result<()> {
     tool::batch("ip", Some(&topology.namespace(Node::Box)), &quiet)
 }
 
-/// Addresses of a host, and permanent neighbour entries for all the others.
+/// Addresses of a host, and permanent neighbour entries for all other hosts.
 fn address(topology: &Topology, host: Node) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(topology.ipv4(host).map(|a| format!("addr add {a}/24 dev {HOST_SIDE}")));

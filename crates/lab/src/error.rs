@@ -1,58 +1,58 @@
-//! What can go wrong, and what to do about it: every message ends in a remedy or names the thing to change.
+//! Errors of labs. Every message ends in a remedy or names the setting to change.
 
 use std::path::PathBuf;
 
-/// Shorthand for this crate's results.
+/// This crate's result type.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a lab could not be built, found, used or taken down.
+/// Why a lab could not be built, found, used or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The topology cannot be built as written.
+    /// The topology is invalid.
     #[error("{0}")]
     Topology(String),
 
-    /// Text that names no node.
+    /// A text that names no node.
     #[error("`{0}` is no node of a lab: use `client` (or `client1`, `client2`, …), `box`, `server` or `switch`")]
     UnknownNode(String),
 
-    /// The node does not exist in this lab.
+    /// The lab has no such node.
     #[error("lab `{lab}` has no `{node}`: it has {has}")]
     NoSuchNode {
         /// The lab's name.
         lab: String,
-        /// The node asked for.
+        /// The requested node.
         node: String,
         /// The nodes that exist.
         has: String,
     },
 
-    /// A program that labs are built with is not installed.
+    /// A required program is not installed.
     #[error("`{program}` is not installed; labs are built with it: apt-get install {package}")]
     MissingTool {
         /// The program's name.
         program: &'static str,
-        /// The Debian package that has it.
+        /// The Debian package that contains it.
         package: &'static str,
     },
 
-    /// The command that was to be run in the lab does not exist.
+    /// The command to run in the lab does not exist.
     #[error("cannot run `{0}` in the lab: no such program in PATH, or it is not executable")]
     NoProgram(String),
 
-    /// `run` was given nothing to run.
+    /// `run` was given no command.
     #[error("no command was given to run in the lab: netlathe lab run [--on NODE] -- COMMAND [ARGUMENT…]")]
     NoCommand,
 
-    /// A tool ran and failed.
+    /// A tool failed.
     #[error("`{command}` failed: {detail}; {remedy}")]
     Tool {
-        /// The command line, fit to be run by hand.
+        /// The command line, ready to run by hand.
         command: String,
-        /// What it wrote to its standard error.
+        /// Its standard error.
         detail: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
 
@@ -70,11 +70,11 @@ pub enum Error {
         features: String,
     },
 
-    /// A lab of that name is there.
+    /// A lab of that name exists.
     #[error("lab `{0}` is already up: use it, choose another name, or take it down with `netlathe lab down {0}`")]
     Exists(String),
 
-    /// A lab of that name is there, and the process that it belonged to is gone.
+    /// A lab of that name exists, but its process is gone.
     #[error("lab `{name}` was left behind by process {pid}, which is gone: remove it with `netlathe lab down {name}`")]
     LeftBehind {
         /// The lab's name.
@@ -83,14 +83,14 @@ pub enum Error {
         pid: u32,
     },
 
-    /// A lab of that name is being built by a live process, or was given up half-way.
+    /// A lab of that name is being built, or its building was interrupted.
     #[error(
         "lab `{0}` is not complete: it is being built right now, or its building was cut off; \
          in the second case remove it with `netlathe lab down {0}`"
     )]
     Incomplete(String),
 
-    /// A lab of that name belongs to another command, with whose end it goes.
+    /// A lab of that name belongs to another command, and ends with it.
     #[error(
         "lab `{name}` belongs to process {pid} and goes down when that ends: choose another name with --name, or put \
          NETLATHE_LAB={name} before the command to run it there all the same"
@@ -102,20 +102,20 @@ pub enum Error {
         pid: u32,
     },
 
-    /// A lab of that name is up, and is not what was asked for.
+    /// A lab of that name is up, but with another shape.
     #[error("lab `{name}` is up with {what} {has}, not {said}: leave --{what} out, or choose another name with --name")]
     Shape {
         /// The lab's name.
         name: String,
-        /// What is different, as its option is called.
+        /// The option that differs.
         what: &'static str,
-        /// What was said.
+        /// The requested value.
         said: u32,
-        /// What the lab has.
+        /// The value of the lab.
         has: u32,
     },
 
-    /// Namespaces of that lab are there, its record is not.
+    /// Namespaces of that lab exist without a record.
     #[error("lab `{0}` has namespaces but no record of them: remove them with `netlathe lab down {0}`")]
     Unrecorded(String),
 
@@ -123,12 +123,12 @@ pub enum Error {
     #[error("there is no lab `{0}`: bring it up with `netlathe lab up {0}`, or see `netlathe lab list`")]
     NotUp(String),
 
-    /// A record of a lab cannot be understood.
+    /// A record of a lab cannot be parsed.
     #[error("the record {path} cannot be read ({detail}): remove the lab with `netlathe lab down {name}`")]
     Record {
         /// The record.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         detail: String,
         /// The lab's name.
         name: String,
@@ -141,24 +141,24 @@ pub enum Error {
     )]
     Unprivileged,
 
-    /// The kernel, or its configuration, permits no user namespaces to ordinary users.
+    /// The kernel or its configuration refuses user namespaces to ordinary users.
     #[error(
         "a lab without root needs user namespaces, and this machine refuses them ({detail}): run it as root, or allow \
          them: {remedy}"
     )]
     UserNamespaceRefused {
-        /// What the attempt said.
+        /// The error of the attempt.
         detail: String,
-        /// What allows them.
+        /// The command that allows them.
         remedy: String,
     },
 
-    /// A system call on a file or a process failed.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done to what.
+        /// The operation and its object.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }

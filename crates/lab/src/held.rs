@@ -1,4 +1,4 @@
-//! Processes that hold a lab's namespaces: a namespace lives on, nameless, as long as one process is in it.
+//! Processes in a lab's namespaces: a namespace without a name lives as long as a process is in it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,13 +11,13 @@ use nix::unistd::Pid;
 
 use crate::record::namespace_file;
 
-/// How long a process has between being asked to end and being ended.
+/// Time for a process to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long a killed process may take to go.
+/// Time for a killed process to disappear.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Ends the processes in these namespaces, except this one and those it descends from (a `lab down` typed in a shell
-/// inside the lab must not end that shell). Returns their numbers and names.
+/// Ends the processes in these namespaces, except this process and its ancestors (a `lab down` typed in a shell inside
+/// the lab must not end that shell). Returns their PIDs and names.
 pub(crate) fn end_processes_in(namespaces: &[String]) -> Vec<(u32, String)> {
     let ids: HashSet<(u64, u64)> = namespaces
         .iter()
@@ -38,12 +38,12 @@ pub(crate) fn end_processes_in(namespaces: &[String]) -> Vec<(u32, String)> {
                 break;
             }
             for pid in there {
-                // Processes started meanwhile are told as well, each once.
+                // Processes started meanwhile are signalled as well, each once.
                 if told.insert(pid) {
                     if !ended.iter().any(|(known, _)| *known == pid) {
                         ended.push((pid, name_of(pid)));
                     }
-                    // It may have gone by itself, which is what was wanted.
+                    // It may already have ended.
                     let _gone = i32::try_from(pid).map(|pid| kill(Pid::from_raw(pid), signal));
                 }
             }
@@ -65,7 +65,7 @@ fn processes_in(ids: &HashSet<(u64, u64)>, spared: &HashSet<u32>) -> Vec<u32> {
         .collect()
 }
 
-/// This process, its parent, and so on up.
+/// This process and its ancestors.
 fn own_line() -> HashSet<u32> {
     let mut line = HashSet::new();
     let mut pid = Some(std::process::id());

@@ -1,7 +1,7 @@
-//! Namespaces, veth pairs and bridges to test in.
+//! Test networks of namespaces, veth pairs and bridges.
 //!
 //! A lab is a small network inside one machine: one or more client namespaces, a *box* in the middle, and a server.
-//! Programs run in the ends unmodified; the box is where netlathe runs.
+//! Programs run unmodified at the ends; netlathe runs in the box.
 //!
 //! ```text
 //!  client1 eth0 ──┐
@@ -9,18 +9,18 @@
 //!  client3 eth0 ──┘
 //! ```
 //!
-//! What a lab guarantees:
-//! - The kernel forwards nothing in the box. Its interfaces have no address, no IPv6 and no ARP, so a frame reaches
-//!   the far side only when a program in the box carries it.
-//! - A frame on a wire is what the application sent, as a real wire would show it: segmentation, aggregation and
-//!   checksum offloads are off at every end, and that they *are* off has been read back.
-//! - A quiet lab is silent: MAC addresses are fixed and every end knows the others', so no ARP or neighbour
-//!   discovery is mixed into what is measured. (In its first second IPv6 reports its multicast groups.)
-//! - Nothing is left behind: what was built goes when building fails half-way, when a [`Guard`] is dropped and when
-//!   [`run()`] ends; what a killed process left is found again by [`down`], with or without its record.
-//! - Nothing is made in the caller's network namespace.
+//! A lab guarantees:
+//! - The kernel forwards nothing in the box. Its interfaces have no address, no IPv6 and no ARP, so a frame reaches the
+//!   far side only if a program in the box carries it.
+//! - Frames look as on a real wire: segmentation, aggregation and checksum offloads are off at every end, which is
+//!   verified by reading the settings back.
+//! - An idle lab is silent: MAC addresses are fixed and every end knows those of the others, so no ARP or neighbour
+//!   discovery disturbs measurements. (In its first second IPv6 reports its multicast groups.)
+//! - Nothing is left behind. A lab is removed if building fails, when a [`Guard`] is dropped and when [`run()`] ends.
+//!   [`down`] finds what a killed process left, with or without its record.
+//! - Nothing is created in the caller's network namespace.
 //!
-//! It is done by running `ip` and `ethtool`, so that each step can be read, and repeated by hand; errors carry the
+//! Labs are built by running `ip` and `ethtool`, so that each step can be read and repeated by hand; errors contain the
 //! command that failed. This crate prints nothing.
 
 mod assemble;

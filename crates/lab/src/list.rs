@@ -1,4 +1,4 @@
-//! What labs there are, as they are: interfaces and addresses are asked of the kernel, not of the record.
+//! Lists labs. Interfaces and addresses come from the kernel, not from the record.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,72 +13,72 @@ use crate::record::{self, Record};
 use crate::topology::{self, Node};
 use crate::{tool, user_namespace};
 
-/// How a lab is.
+/// State of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Up, and stays up until it is taken down.
+    /// Up, until it is removed.
     Up,
-    /// Up for as long as this process lives.
+    /// Up while this process lives.
     Held {
         /// The process.
         pid: u32,
     },
-    /// Being built, or given up half-way.
+    /// Being built, or its building was interrupted.
     Incomplete,
-    /// The process that it was built for is gone: it may be taken down.
+    /// The process that it was built for is gone: it may be removed.
     LeftBehind {
         /// The process that is gone.
         pid: u32,
     },
-    /// There are namespaces without a record, or a record that cannot be read: it may be taken down.
+    /// Namespaces without a record, or an unreadable record: it may be removed.
     Unrecorded,
 }
 
-/// A lab, for showing.
+/// A lab, for display.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How it is.
+    /// The state.
     pub state: State,
-    /// When it was brought up, where that is recorded.
+    /// When it was built, if recorded.
     #[serde(skip)]
     pub since: Option<SystemTime>,
-    /// Its nodes that exist, clients first, server last.
+    /// Its existing nodes, clients first, server last.
     pub nodes: Vec<NodeSummary>,
 }
 
-/// A node of a lab, for showing.
+/// A node of a lab, for display.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodeSummary {
     /// `client1`, `box`, …
     pub node: String,
-    /// Its namespace, as in `ip netns exec NAMESPACE …`.
+    /// Name of the namespace, as in `ip netns exec NAMESPACE …`.
     pub namespace: String,
-    /// Its interfaces, without `lo`; none where the caller lacks the rights to look.
+    /// Interfaces without `lo`; empty if the caller lacks the rights to read them.
     pub interfaces: Vec<Interface>,
 }
 
-/// An interface of a node, for showing.
+/// An interface of a node, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Interface {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its MAC address.
+    /// The MAC address.
     pub mac: String,
-    /// Its MTU in bytes (L3).
+    /// The MTU in bytes (L3).
     pub mtu: u32,
-    /// Whether it is up and so is its other end.
+    /// Whether both ends of the link are up.
     pub up: bool,
-    /// Its addresses with their prefix lengths, `10.77.0.1/24`.
+    /// Addresses with their prefix lengths, `10.77.0.1/24`.
     pub addresses: Vec<String>,
 }
 
-/// All labs of this machine (or of this user namespace), by name, including what killed processes left.
+/// All labs of this machine (or of this user namespace), by name, including those left by killed processes.
 ///
 /// # Errors
-/// A folder that cannot be read, or `ip` that fails. A lab that vanishes meanwhile is left out.
+/// A folder that cannot be read, or a failing `ip`. Omits labs that disappear meanwhile.
 pub fn list() -> Result<Vec<Summary>> {
     let namespaces = record::namespaces()?;
     let named = namespaces.iter().filter_map(|n| topology::parse_namespace(n)).map(|(lab, _)| lab);
@@ -99,15 +99,16 @@ fn summary(name: &str) -> Result<Summary> {
     found.sort_by_key(|(node, _)| *node);
     let mut nodes = Vec::new();
     for (node, namespace) in found {
-        // Only who has the rights may look into a namespace; to others the lab is shown all the same.
+        // Entering a namespace needs rights; without them the lab is listed without interfaces.
         let looked = if user_namespace::privileged() { interfaces(&namespace)? } else { Some(Vec::new()) };
         nodes.extend(looked.map(|interfaces| NodeSummary { node: node.to_string(), namespace, interfaces }));
     }
     Ok(Summary { name: name.to_owned(), state, since: record.map(|r| r.since()), nodes })
 }
 
-/// The interfaces in a namespace; none when it vanishes meanwhile. Whoever takes a lab down ends what runs in it, our
-/// `ip` too, some time before the namespace goes: a failure counts only when the namespace outlasts it.
+/// The interfaces in a namespace; `None` if it disappears meanwhile. Removing a lab ends the processes in it, including
+/// our `ip`, some time before the namespace disappears. A failure therefore counts only if the namespace still exists
+/// later.
 fn interfaces(namespace: &str) -> Result<Option<Vec<Interface>>> {
     const PATIENCE: Duration = Duration::from_secs(4);
     let start = Instant::now();
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_answer_is_read() {
+    fn parses_the_output_of_ip() {
         let value = serde_json::json!({
             "ifname": "eth0", "address": "02:77:00:00:00:01", "mtu": 1500, "flags": ["BROADCAST", "UP", "LOWER_UP"],
             "addr_info": [{"family": "inet", "local": "10.77.0.1", "prefixlen": 24},

@@ -1,8 +1,8 @@
-//! Turning offloads off, so that a frame on the veth is the frame that a wire would carry.
+//! Turns offloads off, so that frames on the veth equal those on a real wire.
 //!
-//! veth hands buffers over as they are: left alone, a receiver sees 64 KiB "frames" with checksums not yet computed.
-//! Lists of features differ from kernel to kernel and `ethtool -K` refuses a whole command for one unknown name, so
-//! the interface is asked what it has, that is turned off, and the result is read back.
+//! veth passes buffers on unchanged: by default, a receiver sees 64 KiB "frames" without checksums. Feature lists
+//! differ between kernels, and `ethtool -K` refuses the whole command for one unknown name. So the features of the
+//! interface are read, turned off, and read back.
 
 use crate::error::{Error, Result};
 use crate::tool;
@@ -15,7 +15,7 @@ struct Feature<'a> {
     fixed: bool,
 }
 
-/// Turns off, in a namespace, everything that makes an interface's frames differ from a wire's.
+/// Turns off all features of an interface that make its frames differ from those on a wire.
 pub(crate) fn turn_off(namespace: &str, interface: &str) -> Result<()> {
     let before = show(namespace, interface)?;
     let wanted: Vec<&str> =
@@ -50,17 +50,17 @@ fn parse(text: &str) -> impl Iterator<Item = Feature<'_>> {
     })
 }
 
-/// Whether a feature lets a frame on the veth differ from the frame on a wire: in its length (segmentation left to
-/// the device, aggregation), in its bytes (checksums, VLAN tags carried beside the frame).
+/// Whether a feature can make a frame on the veth differ from the frame on a wire: in its length (segmentation left to
+/// the device, aggregation) or its bytes (checksums, VLAN tags stored beside the frame).
 fn alters_frames(name: &str) -> bool {
     ["segmentation", "checksum", "scatter-gather", "receive-offload", "-gro", "-gso", "vlan-offload", "vlan-stag-hw"]
         .iter()
         .any(|part| name.contains(part))
-        // Whether a device survives a malformed super-frame; with segmentation off it sees none.
+        // States whether a device survives a malformed super-frame, which does not occur with segmentation off.
         && name != "tx-gso-robust"
 }
 
-/// The name that `ethtool -K` takes: the headings of `-k` have short names of their own.
+/// The name for `ethtool -K`: the headings of `-k` have their own short names.
 fn settable_name(name: &str) -> &str {
     match name {
         "rx-checksumming" => "rx",
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_read_with_their_state() {
+    fn parses_features_with_their_state() {
         let text = "Features for c0:\nrx-checksumming: on\n\ttx-checksum-ipv4: off [fixed]\nhighdma: on\n\
                     tx-vlan-offload: on [requested off]\n";
         let features: Vec<Feature<'_>> = parse(text).collect();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_alters_frames_is_told_from_what_does_not() {
+    fn recognises_features_that_alter_frames() {
         for name in [
             "rx-checksumming", "tx-udp-segmentation", "tx-gso-list", "rx-gro-list", "rx-udp-gro-forwarding",
             "generic-receive-offload", "large-receive-offload", "rx-vlan-offload", "tx-vlan-stag-hw-insert",

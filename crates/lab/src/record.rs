@@ -1,7 +1,7 @@
-//! The record of a lab: what was built, when, and which process it belongs to.
+//! The record of a lab: what was built, when, and its owning process.
 //!
-//! It is written *before* the first namespace is made, by creating a file that must not exist: that is what keeps two
-//! processes from building the same lab, and what lets a later `down` find a lab whose builder was killed half-way.
+//! The record is written *before* the first namespace is created, as a file that must not exist. This prevents two
+//! processes from building the same lab, and lets a later `down` find a lab whose builder was killed.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -14,12 +14,12 @@ use crate::error::{Error, Result};
 use crate::list::State;
 use crate::topology::{self, Topology};
 
-/// Where records are. Namespaces are in /run too and vanish with it at a reboot, so neither outlives the other.
+/// Folder of the records. Like the namespaces it is in /run and disappears at a reboot, so neither outlives the other.
 const FOLDER: &str = "/run/netlathe/labs";
-/// Where `ip netns` keeps its namespaces.
+/// Folder where `ip netns` keeps namespaces.
 const NAMESPACES: &str = "/run/netns";
 
-/// A process that a lab belongs to. The start time tells it from a later process with the same number.
+/// The process that a lab belongs to. The start time distinguishes it from a later process with the same PID.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,
@@ -41,10 +41,10 @@ impl Owner {
     }
 }
 
-/// When a process started, in clock ticks since boot; none if it does not exist or is only waiting to be reaped.
+/// Start time of a process in clock ticks since boot; `None` if it does not exist or is a zombie.
 fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name, in parentheses, may itself hold spaces and parentheses.
+    // The program's name in parentheses may contain spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     if matches!(fields.first(), Some(&"Z" | &"X")) {
         return None;
@@ -52,20 +52,20 @@ fn start_ticks(pid: u32) -> Option<u64> {
     fields.get(19)?.parse().ok()
 }
 
-/// What is kept about a lab.
+/// The stored data of a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) topology: Topology,
-    /// Seconds since 1970.
+    /// Creation time in seconds since 1970.
     since: u64,
-    /// The process whose end should be the lab's end; none for a lab that is to stay.
+    /// The process whose end should end the lab; `None` for a lab that stays.
     pub(crate) owner: Option<Owner>,
-    /// Whether building got to its end.
+    /// Whether building was completed.
     pub(crate) complete: bool,
 }
 
 impl Record {
-    /// Claims the name: fails if there is a record of it or a namespace.
+    /// Claims the name. Fails if a record or a namespace of it exists.
     pub(crate) fn claim(topology: &Topology, owner: Option<Owner>) -> Result<Record> {
         fs::create_dir_all(FOLDER).map_err(Error::io(format!("cannot make {FOLDER}")))?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -88,7 +88,7 @@ impl Record {
         Ok(record)
     }
 
-    /// How the lab is, by what is kept about it.
+    /// State of the lab according to the record.
     pub(crate) fn state(&self) -> State {
         match &self.owner {
             Some(owner) if !owner.is_alive() => State::LeftBehind { pid: owner.pid },
@@ -98,12 +98,12 @@ impl Record {
         }
     }
 
-    /// Why a lab with this record cannot be built anew.
+    /// Why a lab with this record cannot be built again.
     fn conflict(&self) -> Error {
         self.usable().err().unwrap_or_else(|| Error::Exists(self.topology.name.clone()))
     }
 
-    /// Whether programs can be run in the lab; says why not.
+    /// Checks that programs can be run in the lab.
     pub(crate) fn usable(&self) -> Result<()> {
         let name = self.topology.name.clone();
         match self.state() {
@@ -114,11 +114,11 @@ impl Record {
         }
     }
 
-    /// Notes that building got to its end.
+    /// Records that building was completed.
     pub(crate) fn completed(&mut self) -> Result<()> {
         self.complete = true;
         let path = path(&self.topology.name);
-        // Renamed into place, so that a reader never sees half a record.
+        // Renamed into place, so that a reader never sees a partial record.
         let draft = path.with_extension("draft");
         fs::write(&draft, self.to_json())
             .and_then(|()| fs::rename(&draft, &path))
@@ -141,7 +141,7 @@ impl Record {
         Ok(Some(record))
     }
 
-    /// Removes the record; says whether there was one.
+    /// Removes the record. Returns whether it existed.
     pub(crate) fn remove(name: &str) -> Result<bool> {
         let path = path(name);
         match fs::remove_file(&path) {
@@ -164,13 +164,13 @@ fn path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{name}.json"))
 }
 
-/// The names that have a record.
+/// The names of labs with a record.
 pub(crate) fn recorded() -> Result<Vec<String>> {
     let names = names_in(FOLDER)?.into_iter().filter_map(|file| file.strip_suffix(".json").map(str::to_owned));
     Ok(names.filter(|name| topology::check_name(name).is_ok()).collect())
 }
 
-/// The namespaces of all labs as `ip netns` has them: found by name, whether or not there is a record.
+/// The namespaces of all labs in `ip netns`, found by name, with or without a record.
 pub(crate) fn namespaces() -> Result<Vec<String>> {
     let mut names = names_in(NAMESPACES)?;
     names.retain(|name| topology::parse_namespace(name).is_some());
@@ -189,7 +189,7 @@ pub(crate) fn namespace_file(namespace: &str) -> PathBuf {
     Path::new(NAMESPACES).join(namespace)
 }
 
-/// The sorted names in a folder; none if there is no folder.
+/// The sorted names in a folder; empty if it does not exist.
 fn names_in(folder: &str) -> Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -206,11 +206,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_live_owner_is_told_from_a_dead_one_and_from_its_number_used_again() {
+    fn distinguishes_a_live_owner_from_a_dead_one_and_a_reused_pid() {
         let this = Owner::this().expect("we are running");
         assert!(this.is_alive());
         assert!(!Owner { start_ticks: this.start_ticks + 1, ..this }.is_alive());
-        // Beyond the kernel's largest process number.
+        // Above the kernel's largest PID.
         assert!(!Owner { pid: 1 << 30, start_ticks: 0 }.is_alive());
     }
 }

@@ -1,4 +1,4 @@
-//! Running a program in a lab, and the lab only as long as the program, if there was none.
+//! Runs a program in a lab, which is built for the program if it does not exist.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::assemble::{Guard, Lab};
 use crate::error::{Error, Result};
 use crate::topology::{DEFAULT_NAME, Node, Shape};
 
-/// The lab that a command means when it names none: the one it runs in (`NETLATHE_LAB`), else [`DEFAULT_NAME`].
+/// The default lab of a command: the one it runs in (`NETLATHE_LAB`), else [`DEFAULT_NAME`].
 #[must_use]
 pub fn default_name() -> String {
     std::env::var("NETLATHE_LAB").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| DEFAULT_NAME.to_owned())
@@ -30,32 +30,31 @@ pub fn default_name() -> String {
 /// What to run, and where.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The lab to use if one of that name is up, else to build.
+    /// The lab to use if it is up, else to build.
     pub name: String,
-    /// What it is to look like.
+    /// Its shape.
     pub shape: Shape,
     /// The node to run in.
     pub node: Node,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Whether the program's standard output goes to our standard error, because ours carries a report.
+    /// Redirects the program's standard output to our standard error, because ours carries a report.
     pub stdout_to_stderr: bool,
 }
 
-/// Runs a program in a lab and returns its exit status as a shell gives it (128 + n when signal n ended it).
+/// Runs a program in a lab and returns its exit status as in a shell (128 + n if signal n ended it).
 ///
-/// If a lab of that name is up, the program runs in it, and it stays; one that goes with another command is used only
-/// inside it, which is what `NETLATHE_LAB` tells: elsewhere the program would be ended at any moment. Else one is built,
-/// and taken down when the program has ended, however it ended.
+/// If a lab of that name is up, the program runs in it and the lab stays. A lab that belongs to another command is used
+/// only from inside it, as shown by `NETLATHE_LAB`; from outside, the program could be ended at any moment. Otherwise a
+/// lab is built, and removed when the program has ended in any way.
 ///
-/// SIGINT, SIGTERM, SIGHUP (unless it was ignored, as `nohup` has it) and SIGQUIT go to the program, once each, and the
-/// lab is taken down after it. Signal handling is given back in neither case: the process is expected to exit soon after.
+/// SIGINT, SIGTERM, SIGHUP (unless it was ignored, as with `nohup`) and SIGQUIT are passed to the program, once each;
+/// the lab is removed after it. Signal handlers are not restored, since the process should exit soon after.
 ///
-/// Without the rights to build a lab see [`crate::reexec_in_user_namespace`], to be called before.
+/// Without the rights to build a lab, call [`crate::reexec_in_user_namespace`] first.
 ///
 /// # Errors
-/// As [`crate::up`] and [`Lab::command`], [`Error::Held`], [`Error::Shape`]; the lab is gone then, too, if it was built
-/// here.
+/// As [`crate::up`] and [`Lab::command`], [`Error::Held`], [`Error::Shape`]. A lab that was built here is then removed.
 pub fn run(options: &Run) -> Result<i32> {
     let (program, arguments) = options.command.split_first().ok_or(Error::NoCommand)?;
     let relay = Relay::start()?;
@@ -88,7 +87,7 @@ pub fn run(options: &Run) -> Result<i32> {
     Ok(status)
 }
 
-/// Whether a lab that is up may be used, and is what was asked for.
+/// Checks that an existing lab may be used and has the requested shape.
 fn join(lab: &Lab, options: &Run) -> Result<()> {
     let inside = std::env::var("NETLATHE_LAB").is_ok_and(|name| name == options.name);
     if let Some(pid) = lab.owner().filter(|pid| !inside && *pid != std::process::id()) {
@@ -111,21 +110,21 @@ fn shell_status(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(128)
 }
 
-/// Passes signals on to the one child.
+/// Passes signals on to the child.
 struct Relay {
     state: Arc<Mutex<Target>>,
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whom a signal is for.
+/// The target of a signal.
 #[derive(Clone, Copy)]
 enum Target {
     /// No child yet.
     None,
-    /// No child yet, and none shall be: this signal came first.
+    /// There is no child and there will be none, because this signal came first.
     Cut(i32),
-    /// The child, not yet reaped, so that its number is still its own.
+    /// The child, not yet reaped, so its PID is still valid.
     Child(Pid),
 }
 
@@ -136,8 +135,9 @@ enum Spawned {
 }
 
 impl Relay {
-    /// Takes the signals over, also those inherited as ignored (a shell ignores SIGINT in background jobs), but for
-    /// SIGHUP: `nohup` means it, and the program would get it back with its default action.
+    /// Takes over the signals, including those inherited as ignored (a shell ignores SIGINT in background jobs).
+    /// Exception: an ignored SIGHUP stays ignored, because `nohup` intends that, and the program would otherwise get
+    /// the default action.
     fn start() -> Result<Relay> {
         let taken = [SIGINT, SIGTERM, SIGQUIT].into_iter().chain((!ignored(SIGHUP)).then_some(SIGHUP));
         let mut signals = SignalsInfo::<WithOrigin>::new(taken).map_err(Error::io("cannot set signal handlers"))?;
@@ -152,11 +152,11 @@ impl Relay {
                     match *target {
                         Target::None => *target = Target::Cut(origin.signal),
                         Target::Cut(_) => {}
-                        // The terminal sends Ctrl-C to the whole foreground group, so the child has it already;
-                        // a second one makes many programs give up their orderly end.
+                        // The terminal sends Ctrl-C to the whole foreground group, so the child already has it; a
+                        // second one makes many programs abort their orderly end.
                         Target::Child(_) if origin.cause == Cause::Kernel => {}
                         Target::Child(pid) => {
-                            // It may have ended meanwhile; then it is waited for already.
+                            // If it has already ended, it is being waited for.
                             let _ended = Signal::try_from(origin.signal).map(|signal| kill(pid, signal));
                         }
                     }
@@ -166,7 +166,7 @@ impl Relay {
         Ok(Relay { state, handle, thread: Some(thread) })
     }
 
-    /// Starts the child unless a signal came first. The lock is held meanwhile: a signal waits until there is a child.
+    /// Starts the child unless a signal came first. The lock makes signals wait until the child exists.
     fn spawn(&self, start: impl FnOnce() -> io::Result<Child>) -> Spawned {
         let mut target = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Target::Cut(signal) = *target {
@@ -185,7 +185,7 @@ impl Relay {
     fn wait(&self, mut child: Child) -> Result<ExitStatus> {
         let waiting = || Error::io("cannot wait for the command");
         let pid = Pid::from_raw(i32::try_from(child.id()).expect("process numbers are positive i32s"));
-        // First without reaping: until it is reaped its number cannot be another's, and signals may be sent to it.
+        // Waits without reaping first: an unreaped PID cannot be reused, so signals may be sent to it.
         loop {
             match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
                 Err(nix::errno::Errno::EINTR) => {}
@@ -202,7 +202,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.handle.close();
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say, and a panic in it was reported by the panic hook.
+            // It returns nothing, and the panic hook has reported any panic.
             let _ended = thread.join();
         }
     }

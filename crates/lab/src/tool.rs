@@ -1,4 +1,4 @@
-//! Running `ip` and `ethtool`: one place that knows how they fail.
+//! Runs `ip` and `ethtool`, and interprets their failures.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// The programs that labs are built with, and the Debian packages that have them.
+/// The required programs and their Debian packages.
 const TOOLS: [(&str, &str); 3] = [("ip", "iproute2"), ("bridge", "iproute2"), ("ethtool", "ethtool")];
 
-/// Checks that every program is there before anything is built.
+/// Checks before building that every program is installed.
 pub(crate) fn check_all() -> Result<()> {
     for (program, package) in TOOLS {
         if which(program).is_none() {
@@ -22,8 +22,8 @@ pub(crate) fn check_all() -> Result<()> {
     Ok(())
 }
 
-/// Finds a program: a path if it has a slash, else through PATH and the folders for administrators' programs, which
-/// ordinary users' PATH lacks on Debian.
+/// Finds a program: a path if it contains a slash, else in PATH and the administrators' folders, which PATH of ordinary
+/// users lacks on Debian.
 #[must_use]
 pub fn which(program: &str) -> Option<PathBuf> {
     let executable = |path: &Path| path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
@@ -33,13 +33,13 @@ pub fn which(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&search_path()).map(|folder| folder.join(program)).find(|path| executable(path))
 }
 
-/// PATH with the administrators' folders at its end.
+/// PATH with the administrators' folders appended.
 pub(crate) fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     if path.is_empty() { "/usr/sbin:/usr/bin:/sbin:/bin".to_owned() } else { format!("{path}:/usr/sbin:/sbin") }
 }
 
-/// A command with the search path above, and messages in English since some are looked at.
+/// A command with the search path above and English messages, because some are parsed.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path()).env("LC_ALL", "C");
@@ -66,8 +66,8 @@ pub(crate) fn json(command: Command) -> Result<Value> {
     })
 }
 
-/// Runs lines of `ip` (or `bridge`) commands in one process, in a namespace or, with `None`, where we are. The first
-/// line that fails ends it, and the error shows that line as a command to repeat by hand.
+/// Runs lines of `ip` (or `bridge`) commands in one process, in a namespace or, with `None`, in ours. Stops at the
+/// first failing line, which the error shows as a command to repeat by hand.
 pub(crate) fn batch(program: &str, namespace: Option<&str>, lines: &[String]) -> Result<()> {
     let mut command = command(program);
     if let Some(namespace) = namespace {
@@ -78,7 +78,7 @@ pub(crate) fn batch(program: &str, namespace: Option<&str>, lines: &[String]) ->
     let mut child = command.spawn().map_err(Error::io(format!("cannot run `{shown}`")))?;
     let mut text = lines.join("\n");
     text.push('\n');
-    // A tool that fails early closes the pipe; its own message says more than ours would.
+    // A tool that fails early closes the pipe; its own message is more helpful.
     let written = child.stdin.take().map(|mut pipe| pipe.write_all(text.as_bytes()));
     let output = child.wait_with_output().map_err(Error::io(format!("cannot wait for `{shown}`")))?;
     if output.status.success() {
@@ -96,7 +96,7 @@ pub(crate) fn batch(program: &str, namespace: Option<&str>, lines: &[String]) ->
     Err(failure(line, &output))
 }
 
-/// The number, from 1, in the tools' `Command failed -:3`.
+/// The line number, from 1, in the tools' `Command failed -:3`.
 fn failed_line(stderr: &str) -> Option<usize> {
     let at = stderr.lines().find_map(|line| line.strip_prefix("Command failed "))?;
     at.rsplit_once(':')?.1.trim().parse().ok().filter(|&n| n > 0)
@@ -111,7 +111,7 @@ fn failure(command: String, output: &Output) -> Error {
     Error::Tool { command, detail, remedy }
 }
 
-/// What to do, by what the kernel said.
+/// The remedy for an error of the kernel.
 fn remedy(detail: &str) -> &'static str {
     let has = |text: &str| detail.contains(text);
     if has("Operation not permitted") || has("Permission denied") {
@@ -127,7 +127,7 @@ fn remedy(detail: &str) -> &'static str {
     }
 }
 
-/// A command as one would type it.
+/// A command as typed in a shell.
 pub(crate) fn line_of(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for argument in command.get_args() {
@@ -147,21 +147,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_failed_line_of_a_batch_is_found() {
+    fn finds_the_failed_line_of_a_batch() {
         assert_eq!(failed_line("RTNETLINK answers: File exists\nCommand failed -:3\n"), Some(3));
         assert_eq!(failed_line("Command failed -:0\n"), None);
         assert_eq!(failed_line("something else"), None);
     }
 
     #[test]
-    fn a_shown_command_can_be_typed() {
+    fn shown_commands_can_be_typed() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'a b'", ""]);
         assert_eq!(line_of(&command), r"sh -c 'echo '\''a b'\''' ''");
     }
 
     #[test]
-    fn programs_are_found_in_administrators_folders() {
+    fn finds_programs_in_administrators_folders() {
         assert!(which("sh").is_some() && which("/bin/sh").is_some());
         assert!(which("no-such-program-here").is_none() && which("/bin").is_none());
         assert!(search_path().split(':').any(|folder| folder == "/usr/sbin"));

@@ -1,4 +1,4 @@
-//! What a lab looks like: its nodes, their names and addresses. Pure arithmetic, nothing is touched.
+//! The topology of a lab: nodes, names and addresses. Pure computation without side effects.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// The name of a lab that was given none.
+/// The default name of a lab.
 pub const DEFAULT_NAME: &str = "lab";
-/// The most clients a lab can have: 10.77.0.1 … 10.77.0.99 (the server is .100).
+/// Limit on clients: 10.77.0.1 … 10.77.0.99 (the server is .100).
 pub const MAX_CLIENTS: u16 = 99;
-/// Below this MTU Linux takes IPv6 off an interface (RFC 8200), so the lab gives no IPv6 addresses.
+/// Below this MTU Linux disables IPv6 on an interface (RFC 8200), so the lab assigns no IPv6 addresses.
 const IPV6_MIN_MTU: u32 = 1280;
-/// The last byte of the server's address.
+/// Last byte of the server's address.
 const SERVER_HOST: u16 = 100;
-/// Every namespace of every lab begins so.
+/// Prefix of all lab namespaces.
 const PREFIX: &str = "nl-";
 
-/// One of a lab's namespaces.
+/// A namespace of a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Node {
     /// The n-th client, counted from 1. Its interface is `eth0`.
@@ -46,10 +46,10 @@ impl fmt::Display for Node {
 impl FromStr for Node {
     type Err = Error;
 
-    /// Reads `client` (the first), `client2`, `box`, `server` or `switch`.
+    /// Parses `client` (the first), `client2`, `box`, `server` or `switch`.
     ///
     /// # Errors
-    /// [`Error::UnknownNode`] for anything else.
+    /// [`Error::UnknownNode`] for any other text.
     fn from_str(text: &str) -> Result<Node> {
         let unknown = || Error::UnknownNode(text.to_owned());
         match text {
@@ -59,7 +59,7 @@ impl FromStr for Node {
             "client" => Ok(Node::Client(1)),
             _ => {
                 let digits = text.strip_prefix("client").ok_or_else(unknown)?;
-                // `client01` and `client+1` parse as numbers but name no namespace.
+                // `client01` and `client+1` parse as numbers but are not namespace names.
                 let n: u16 = digits.parse().map_err(|_| unknown())?;
                 if n == 0 || n.to_string() != digits {
                     return Err(unknown());
@@ -70,14 +70,14 @@ impl FromStr for Node {
     }
 }
 
-/// What was said of a lab's shape; the rest is as [`Topology::named`] has it.
+/// The requested shape of a lab; defaults are those of [`Topology::named`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// How many clients.
+    /// Number of clients.
     pub clients: Option<u16>,
     /// The longest packet in bytes.
     pub mtu: Option<u32>,
-    /// Queues of each interface.
+    /// Number of queues per interface.
     pub queues: Option<u16>,
 }
 
@@ -94,7 +94,7 @@ impl Shape {
         }
     }
 
-    /// The first of what was said that a lab has otherwise: its name, what was said, and what the lab has.
+    /// The first requested value that differs in a lab: its name, the requested value and the actual value.
     pub(crate) fn differs(&self, lab: &Topology) -> Option<(&'static str, u32, u32)> {
         let said = [
             ("clients", self.clients.map(u32::from), u32::from(lab.clients)),
@@ -105,17 +105,18 @@ impl Shape {
     }
 }
 
-/// What a lab is to be.
+/// The topology of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// The lab's name: lower-case letters, digits and inner dashes, at most 32. Labs of different names coexist.
+    /// The name: lower-case letters, digits and inner dashes, at most 32. Labs with different names coexist.
     pub name: String,
-    /// How many clients, 1 … [`MAX_CLIENTS`].
+    /// Number of clients, 1 … [`MAX_CLIENTS`].
     pub clients: u16,
     /// The MTU of every interface in bytes (L3), 68 … 65535. Below 1280 the lab has no IPv6.
     pub mtu: u32,
-    /// Receive and transmit queues of each veth end, 1 … 64. An AF_XDP socket sees one queue only, hence 1 unless asked.
+    /// Receive and transmit queues per veth end, 1 … 64. The default is 1, because an AF_XDP socket sees only one
+    /// queue.
     pub queues: u16,
 }
 
@@ -134,7 +135,7 @@ impl Topology {
     /// Checks every field.
     ///
     /// # Errors
-    /// [`Error::Topology`], saying which field and what it may be.
+    /// [`Error::Topology`], with the field and its valid values.
     pub fn check(&self) -> Result<()> {
         check_name(&self.name)?;
         let out_of_range = |what: &str, got: u32, range: &str| {
@@ -152,7 +153,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Whether a bridge joins the clients: only where there are several, so that one client is wired straight.
+    /// Whether a bridge joins the clients. A single client is connected directly.
     #[must_use]
     pub fn has_switch(&self) -> bool {
         self.clients > 1
@@ -164,7 +165,7 @@ impl Topology {
         self.mtu >= IPV6_MIN_MTU
     }
 
-    /// Every node, clients first, server last.
+    /// All nodes, clients first, server last.
     #[must_use]
     pub fn nodes(&self) -> Vec<Node> {
         let mut nodes: Vec<Node> = (1..=self.clients).map(Node::Client).collect();
@@ -189,30 +190,30 @@ impl Topology {
         format!("{PREFIX}{}-{node}", self.name)
     }
 
-    /// A node's IPv4 address; the box and the switch have none.
+    /// The IPv4 address of a node; the box and the switch have none.
     #[must_use]
     pub fn ipv4(&self, node: Node) -> Option<Ipv4Addr> {
-        // At most 100, so it fits a byte.
+        // At most 100, so it fits in a byte.
         host_number(node).map(|n| Ipv4Addr::new(10, 77, 0, u8::try_from(n).unwrap_or(u8::MAX)))
     }
 
-    /// A node's IPv6 address, `fd77::` and the number of its IPv4 address written alike: client 2 is `fd77::2`, the
-    /// server `fd77::100`. None for the box and the switch, and none anywhere below an MTU of 1280.
+    /// The IPv6 address of a node: `fd77::` with the digits of its IPv4 host number. Client 2 is `fd77::2`, the server
+    /// `fd77::100`. `None` for the box and the switch, and for all nodes below an MTU of 1280.
     #[must_use]
     pub fn ipv6(&self, node: Node) -> Option<Ipv6Addr> {
         let n = if node == Node::Server { 0x100 } else { host_number(node)? };
         self.has_ipv6().then(|| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, decimal_as_hex(n)))
     }
 
-    /// The MAC address of a client's or the server's `eth0`. It is the same in every lab, so that templates and
-    /// captures may name it.
+    /// The MAC address of a client's or the server's `eth0`. Equal in every lab, so that templates and captures may
+    /// contain it.
     #[must_use]
     pub fn mac(&self, node: Node) -> Option<String> {
         host_number(node).map(|n| format!("02:77:00:00:00:{n:02x}"))
     }
 }
 
-/// Writes a decimal number's digits as hex digits, so that `fd77::12` belongs to 10.77.0.12. 0x100 stays itself.
+/// Converts decimal digits to equal hex digits, so that `fd77::12` belongs to 10.77.0.12. 0x100 stays unchanged.
 fn decimal_as_hex(n: u16) -> u16 {
     if n < 100 { (n / 10) * 16 + n % 10 } else { n }
 }
@@ -240,11 +241,11 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     )))
 }
 
-/// The lab and the node that a namespace's name belongs to, if it is one of ours. The node is what follows the last
-/// dash, so names with dashes stay unambiguous.
+/// The lab and node of a namespace name, if it is one of ours. The node follows the last dash, so names with dashes are
+/// unambiguous.
 pub(crate) fn parse_namespace(namespace: &str) -> Option<(String, Node)> {
     let (lab, node) = namespace.strip_prefix(PREFIX)?.rsplit_once('-')?;
-    // `client` alone is short for `client1` when people type it, but names no namespace.
+    // Users may type `client` for `client1`, but it is not a namespace name.
     let node: Node = node.parse().ok().filter(|parsed: &Node| parsed.to_string() == node)?;
     check_name(lab).ok()?;
     Some((lab.to_owned(), node))
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_read_as_they_are_written() {
+    fn nodes_survive_printing_and_parsing() {
         for node in [Node::Client(1), Node::Client(12), Node::Box, Node::Server, Node::Switch] {
             assert_eq!(node.to_string().parse::<Node>().expect("its own name"), node);
         }
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_name_their_lab_even_with_dashes() {
+    fn parses_namespaces_of_labs_with_dashes() {
         for name in ["lab", "a-box", "x-client1", "7"] {
             let topology = Topology { clients: 3, ..Topology::named(name) };
             for node in topology.nodes() {
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_of_every_limit() {
+    fn checks_both_sides_of_every_limit() {
         let with = |change: fn(&mut Topology)| {
             let mut topology = Topology::default();
             change(&mut topology);

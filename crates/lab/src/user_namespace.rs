@@ -1,7 +1,7 @@
-//! Labs without root: the program starts itself again inside a user namespace, where it has the rights it needs.
+//! Labs without root: the program restarts itself inside a user namespace, where it has the necessary rights.
 //!
-//! Inside, a fresh tmpfs covers /run: `ip netns` keeps its namespaces there, and an ordinary user cannot write to the
-//! machine's own. All of it ends with the last process inside.
+//! Inside, a new tmpfs covers /run, because `ip netns` keeps its namespaces there and an ordinary user cannot write to
+//! the machine's /run. Everything disappears with the last process inside.
 
 use std::convert::Infallible;
 use std::fs;
@@ -12,17 +12,17 @@ use std::process::{Command, Stdio};
 use crate::error::{Error, Result};
 use crate::tool;
 
-/// Set in the process that was started again, so that it does not try a second time.
+/// Set in the restarted process, so that it does not try a second time.
 const MARK: &str = "NETLATHE_USER_NAMESPACE";
-/// The two capabilities that a lab takes, as bits of `CapEff` (linux/capability.h).
+/// The two capabilities that a lab needs, as bits of `CapEff` (linux/capability.h).
 const CAP_NET_ADMIN: u64 = 1 << 12;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
-/// Covers /run, and /var/run where that is a folder of its own, then becomes the program.
+/// Covers /run, and /var/run if that is a separate folder, then becomes the program.
 const ENTER: &str = "mount -t tmpfs -o mode=755 tmpfs /run && \
                      { [ /var/run -ef /run ] || mount -t tmpfs -o mode=755 tmpfs /var/run; } && exec \"$@\"";
 
-/// Whether this process may build labs where it is: it has CAP_NET_ADMIN and CAP_SYS_ADMIN. Being user 0 says little
-/// in a container.
+/// Whether this process may build labs: it has CAP_NET_ADMIN and CAP_SYS_ADMIN. User ID 0 is not sufficient in a
+/// container.
 #[must_use]
 pub fn privileged() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -35,22 +35,22 @@ pub fn privileged() -> bool {
     effective & needed == needed
 }
 
-/// Whether this process is inside a user namespace that [`reexec_in_user_namespace`] made.
+/// Whether this process is inside a user namespace created by [`reexec_in_user_namespace`].
 #[must_use]
 pub fn in_user_namespace() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// Settings of the kernel that keep ordinary users from making user namespaces: the value that forbids, and one that
-/// permits. The second is of Debian's kernels before 12, the third of Ubuntu since 23.10.
+/// Kernel settings that forbid user namespaces to ordinary users: the forbidding value and an allowing one. The second
+/// is from Debian's kernels before 12, the third from Ubuntu since 23.10.
 const SETTINGS: [(&str, &str, &str); 3] = [
     ("user.max_user_namespaces", "0", "10000"),
     ("kernel.unprivileged_userns_clone", "0", "1"),
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
 ];
 
-/// The command that lets ordinary users make user namespaces, where a setting below `root` (`/` but in tests) forbids
-/// it to them. None when no setting is against it; a container may be, all the same.
+/// The command that allows ordinary users to create user namespaces, if a setting below `root` (`/` except in tests)
+/// forbids it. `None` if no setting does; a container may still forbid it.
 #[must_use]
 pub fn permit_user_namespaces(root: &Path) -> Option<String> {
     let forbids = |name: &str, value: &str| {
@@ -62,14 +62,14 @@ pub fn permit_user_namespaces(root: &Path) -> Option<String> {
     (!commands.is_empty()).then(|| commands.join(" && "))
 }
 
-/// Starts this program again, with the same arguments, as root of a new user namespace with networks and mounts of
-/// its own. Does not return when that works: the process stays the same one (number, terminal, signals).
+/// Restarts this program with the same arguments, as root of a new user namespace with its own networks and mounts.
+/// Does not return on success: the process stays the same (PID, terminal, signals).
 ///
-/// Only one user exists inside, so programs that change to another user cannot (`tcpdump` wants `-Z root`); and the
-/// machine's /run is hidden, with the sockets in it.
+/// Only one user exists inside, so programs cannot change to another user (`tcpdump` needs `-Z root`). The machine's
+/// /run and its sockets are hidden.
 ///
 /// # Errors
-/// [`Error::UserNamespaceRefused`] when the machine does not permit it, found by trying; [`Error::MissingTool`].
+/// [`Error::UserNamespaceRefused`] if an attempt shows that the machine does not permit it; [`Error::MissingTool`].
 pub fn reexec_in_user_namespace() -> Result<Infallible> {
     let refused = |detail: String| {
         let remedy = match permit_user_namespaces(Path::new("/")) {
@@ -84,7 +84,7 @@ pub fn reexec_in_user_namespace() -> Result<Infallible> {
     if tool::which("unshare").is_none() {
         return Err(Error::MissingTool { program: "unshare", package: "util-linux" });
     }
-    // Tried with a program that does nothing first: after the exec below a failure cannot be explained any more.
+    // Tries a program that does nothing first, because a failure after the exec below could not be explained.
     let trial = enter().arg("true").stdin(Stdio::null()).output().map_err(Error::io("cannot run `unshare`"))?;
     if !trial.status.success() {
         let said = String::from_utf8_lossy(&trial.stderr);
@@ -97,7 +97,7 @@ pub fn reexec_in_user_namespace() -> Result<Infallible> {
 
 fn enter() -> Command {
     let mut command = Command::new("unshare");
-    // Without --fork: it becomes the program, so signals sent to our number reach it.
+    // Without --fork, unshare becomes the program, so signals to our PID reach it.
     command.args(["--user", "--map-root-user", "--net", "--mount", "--", "sh", "-c", ENTER, "sh"]);
     command.env("PATH", tool::search_path());
     command
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_setting_that_forbids_is_named() {
+    fn names_the_setting_that_forbids() {
         let root = tempfile::tempdir().expect("a folder");
         let set = |name: &str, value: &str| {
             let file = root.path().join("proc/sys").join(name.replace('.', "/"));

@@ -1,5 +1,5 @@
-//! Labs on this machine: what a lab promises, asked of the kernel. Each test has a lab of its own name, and says
-//! `SKIP: why` where the machine does not permit labs.
+//! Labs on this machine: checks a lab's guarantees against the kernel. Each test has its own lab, and prints `SKIP:
+//! why` if the machine does not permit labs.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use lab::{Error, Guard, Lab, Node, Run, Shape, State, Topology};
 
-/// Which part a test plays when it is started as a process of its own.
+/// The role of a test that is started as a separate process.
 const ROLE: &str = "NETLATHE_LAB_TEST_ROLE";
-/// The lab that the part is played in.
+/// The lab for the role.
 const NAME: &str = "NETLATHE_LAB_TEST_NAME";
-/// What a part runs.
+/// The script that a role runs.
 const SCRIPT: &str = "NETLATHE_LAB_TEST_SCRIPT";
 
-/// A TCP sender in a line of Python, and a receiver that prints what it got.
+/// A TCP receiver in Python that prints what it got, and a sender.
 const RECEIVE: &str = "import socket\n\
     s = socket.create_server(('10.77.0.100', 5000))\n\
     print('ready', flush=True)\n\
@@ -37,7 +37,7 @@ fn name(test: &str) -> String {
     format!("t{}-{test}", std::process::id())
 }
 
-/// A lab for a test, or none and the reason on the test's output.
+/// A lab for a test, or `None` with the reason on the test's output.
 fn lab_for(topology: &Topology) -> Option<Guard> {
     match Guard::up(topology) {
         Ok(guard) => Some(guard),
@@ -78,7 +78,7 @@ fn assert_nothing_left(name: &str) {
     assert!(lab::list().expect("labs can be listed").iter().all(|summary| summary.name != name));
 }
 
-/// Sends 4 MB by TCP and returns what arrived.
+/// Sends 4 MB over TCP and returns what arrived.
 fn transfer(lab: &Lab) -> u64 {
     let mut receiver = lab.command(Node::Server, "python3").expect("python3 is installed");
     let mut receiver =
@@ -91,7 +91,7 @@ fn transfer(lab: &Lab) -> u64 {
     got
 }
 
-/// Lets the kernel carry frames through the box, as netlathe would.
+/// Lets the kernel carry frames through the box, in place of netlathe.
 fn bridge_the_box(lab: &Lab) {
     for line in [
         "link add name middle type bridge",
@@ -102,7 +102,7 @@ fn bridge_the_box(lab: &Lab) {
         let words: Vec<&str> = ["ip"].into_iter().chain(line.split(' ')).collect();
         stdout(lab, Node::Box, &words);
     }
-    // The kernel notices a link with some delay, and until then a port drops frames.
+    // The kernel notices a link with a delay, and until then a port drops frames.
     let start = Instant::now();
     let all_forward = || {
         let ports = stdout(lab, Node::Box, &["bridge", "link", "show"]);
@@ -116,7 +116,7 @@ fn bridge_the_box(lab: &Lab) {
 }
 
 #[test]
-fn the_box_carries_nothing_by_itself_and_down_leaves_nothing() {
+fn box_carries_nothing_by_itself_and_down_leaves_nothing() {
     let name = name("plain");
     let Some(lab) = lab_for(&Topology::named(&name)) else { return };
     assert_eq!(namespaces_of(&name).len(), 3);
@@ -126,7 +126,7 @@ fn the_box_carries_nothing_by_itself_and_down_leaves_nothing() {
         assert_eq!(carrier.trim(), "1", "{node}/{interface} has no link");
     }
     let before = counter(&lab, Node::Server, "eth0", "rx_packets");
-    // Sent blindly, since neighbours are known: it must arrive at the box and nowhere else.
+    // Sent without ARP, since neighbours are known: it must arrive at the box and nowhere else.
     let send = "import socket\n\
                 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
                 for _ in range(10): s.sendto(b'x', ('10.77.0.100', 9))";
@@ -142,9 +142,9 @@ fn the_box_carries_nothing_by_itself_and_down_leaves_nothing() {
 }
 
 #[test]
-fn a_quiet_lab_is_silent() {
+fn idle_lab_is_silent() {
     let Some(lab) = lab_for(&Topology::named(name("silent"))) else { return };
-    // What the kernel says when an interface comes up (multicast memberships) is over after a moment.
+    // Messages of an interface coming up (multicast memberships) end after a moment.
     thread::sleep(Duration::from_millis(1500));
     let count = || ["c0", "s0"].map(|interface| counter(&lab, Node::Box, interface, "rx_packets"));
     let before = count();
@@ -153,7 +153,7 @@ fn a_quiet_lab_is_silent() {
 }
 
 #[test]
-fn the_boxs_interfaces_are_deaf_and_dumb() {
+fn box_interfaces_neither_send_nor_answer() {
     let Some(lab) = lab_for(&Topology::named(name("deaf"))) else { return };
     for interface in ["c0", "s0"] {
         let shown = stdout(&lab, Node::Box, &["ip", "address", "show", "dev", interface]);
@@ -163,7 +163,7 @@ fn the_boxs_interfaces_are_deaf_and_dumb() {
         if Path::new("/proc/sys/net/ipv6").exists() {
             assert_eq!(stdout(&lab, Node::Box, &["cat", &off]).trim(), "1");
         }
-        // AF_XDP takes one queue of an interface: with more, part of the traffic would pass it by.
+        // AF_XDP takes one queue of an interface; with more, part of the traffic would bypass it.
         let queues = stdout(&lab, Node::Box, &["ls", &format!("/sys/class/net/{interface}/queues")]);
         assert_eq!(queues.split_whitespace().collect::<Vec<_>>(), ["rx-0", "tx-0"]);
     }
@@ -194,7 +194,7 @@ fn offloads_are_off_at_every_end() {
 }
 
 #[test]
-fn frames_are_as_a_wire_would_carry_them() {
+fn frames_look_as_on_a_wire() {
     for mtu in [1500, 600] {
         let topology = Topology { mtu, ..Topology::named(name(&format!("mtu{mtu}"))) };
         let Some(lab) = lab_for(&topology) else { return };
@@ -208,10 +208,10 @@ fn frames_are_as_a_wire_would_carry_them() {
     }
 }
 
-/// The longest frame, and a check of every IPv4 TCP checksum, on `c0` while something runs: read by a packet socket
-/// in the box, as netlathe's own ports read.
+/// The longest frame on `c0` while something runs, with a check of every IPv4 TCP checksum. Read by a packet socket in
+/// the box, like netlathe's own ports.
 fn largest_frame(lab: &Lab, during: impl FnOnce()) -> u64 {
-    // Until its standard input is closed, and then what is still in the socket.
+    // Until its standard input is closed, and then the rest in the socket.
     const WATCH: &str = "import select, socket, struct, sys\n\
         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))\n\
         s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)\n\
@@ -247,7 +247,7 @@ fn largest_frame(lab: &Lab, during: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn several_clients_share_the_boxs_one_interface() {
+fn several_clients_share_one_interface_of_the_box() {
     let topology = Topology { clients: 3, ..Topology::named(name("three")) };
     let Some(lab) = lab_for(&topology) else { return };
     assert_eq!(namespaces_of(lab.name()).len(), 6);
@@ -271,7 +271,7 @@ fn several_clients_share_the_boxs_one_interface() {
 }
 
 #[test]
-fn names_are_taken_once_and_different_names_coexist() {
+fn names_are_unique_and_different_labs_coexist() {
     let (one, two) = (name("one"), name("two"));
     let Some(_lab) = lab_for(&Topology::named(&one)) else { return };
     let error = lab::up(&Topology::named(&one)).expect_err("the name is taken");
@@ -292,12 +292,12 @@ fn names_are_taken_once_and_different_names_coexist() {
 }
 
 #[test]
-fn a_failing_step_leaves_nothing() {
+fn failing_step_leaves_nothing() {
     let name = name("half");
     if lab_for(&Topology::named(&name)).is_none() {
         return;
     }
-    // An `ethtool` that fails comes first in PATH: by then there are namespaces and wires.
+    // A failing `ethtool` comes first in PATH; at that point namespaces and wires exist.
     let folder = tempfile::tempdir().expect("a folder");
     let broken = folder.path().join("ethtool");
     fs::write(&broken, "#!/bin/sh\necho out of order >&2\nexit 3\n").expect("it can be written");
@@ -312,7 +312,7 @@ fn a_failing_step_leaves_nothing() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_found_with_and_without_its_record() {
+fn finds_remains_of_a_killed_process_with_and_without_its_record() {
     for lose_record in [false, true] {
         let name = name(if lose_record { "lost" } else { "killed" });
         let Some(mut holder) = start_role("hold", &name) else { return };
@@ -338,13 +338,13 @@ fn programs_left_in_a_lab_end_with_it() {
     let Some(lab) = lab_for(&Topology::named(name("daemon"))) else { return };
     let mut daemon = lab.command(Node::Server, "sleep").expect("sleep exists");
     let mut daemon = daemon.arg("60").spawn().expect("sleep can be started");
-    // Until `ip` has become the program it is not in the namespace yet.
+    // Until `ip` has become the program, it is not in the namespace.
     let start = Instant::now();
     while fs::read_to_string(format!("/proc/{}/comm", daemon.id())).is_ok_and(|comm| comm.trim() != "sleep") {
         assert!(start.elapsed() < Duration::from_secs(5), "sleep did not start");
         thread::sleep(Duration::from_millis(2));
     }
-    // Reaped beside, as init would: a zombie is in no namespace, but it is in /proc.
+    // Reaped concurrently, as init would: a zombie is in no namespace, but it is in /proc.
     let pid = daemon.id();
     let reaper = thread::spawn(move || daemon.wait().expect("sleep ends"));
     let ended = lab.down().expect("the lab goes down");
@@ -363,7 +363,7 @@ fn run_in(name: &str, node: Node, line: &[&str]) -> lab::Result<i32> {
 }
 
 #[test]
-fn run_builds_a_lab_for_one_command_and_gives_its_status() {
+fn run_builds_a_lab_for_one_command_and_returns_its_status() {
     let name = name("run");
     let Some(guard) = lab_for(&Topology::named(&name)) else { return };
     let script = "test \"$NETLATHE_LAB\" = \"$0\" && test $NETLATHE_NODE = server && \
@@ -383,7 +383,7 @@ fn run_builds_a_lab_for_one_command_and_gives_its_status() {
 }
 
 #[test]
-fn a_signal_goes_to_the_command_and_the_lab_goes_after_it() {
+fn signal_reaches_the_command_and_the_lab_is_removed_after_it() {
     for (signal, status) in [("-INT", 42), ("-TERM", 43)] {
         let name = name(&format!("signal{}", signal.to_lowercase()));
         let Some(mut runner) = start_role("run", &name) else { return };
@@ -396,7 +396,7 @@ fn a_signal_goes_to_the_command_and_the_lab_goes_after_it() {
 }
 
 #[test]
-fn a_lab_that_goes_with_another_command_is_not_joined() {
+fn refuses_a_lab_that_belongs_to_another_command() {
     let name = name("held");
     let Some(mut holder) = start_role("hold", &name) else { return };
     match run_in(&name, Node::Box, &["true"]) {
@@ -409,7 +409,7 @@ fn a_lab_that_goes_with_another_command_is_not_joined() {
 }
 
 #[test]
-fn a_lab_of_another_shape_is_not_taken_for_the_one_asked_for() {
+fn refuses_a_lab_of_another_shape() {
     let name = name("shape");
     let Some(guard) = lab_for(&Topology { clients: 2, ..Topology::named(&name) }) else { return };
     let with = |shape: Shape| {
@@ -423,7 +423,7 @@ fn a_lab_of_another_shape_is_not_taken_for_the_one_asked_for() {
 }
 
 #[test]
-fn a_hangup_that_is_ignored_stays_ignored() {
+fn ignored_hangup_stays_ignored() {
     let name = name("nohup");
     // SIGHUP is the lowest bit of the mask.
     let script = "echo ready; grep -q 'SigIgn:.*[13579bdf]$' /proc/self/status";
@@ -445,7 +445,7 @@ fn role_command(role: &str, name: &str) -> Command {
     command
 }
 
-/// Starts this test program again to play a part, and waits until it says that it is ready.
+/// Starts this test program again in a role, and waits until it is ready.
 fn start_role(role: &str, name: &str) -> Option<Child> {
     let mut child = role_command(role, name).stdout(Stdio::piped()).spawn().expect("the test can be started again");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
@@ -456,7 +456,7 @@ fn start_role(role: &str, name: &str) -> Option<Child> {
         line.contains("ready")
     });
     if ready {
-        // Read on, so that the child may write until it ends.
+        // Reads on, so that the child can write until it ends.
         thread::spawn(move || lines.for_each(drop));
         return Some(child);
     }
@@ -466,7 +466,7 @@ fn start_role(role: &str, name: &str) -> Option<Child> {
     None
 }
 
-/// No test by itself: the parts that other tests start as processes of their own.
+/// Not a test itself: the roles that other tests start as separate processes.
 #[test]
 fn role() {
     let (Ok(role), Ok(name)) = (env::var(ROLE), env::var(NAME)) else { return };
@@ -505,7 +505,7 @@ fn role() {
                 return;
             }
             assert!(lab::privileged());
-            // The outer command runs an inner one, elsewhere in the same lab.
+            // The outer command runs an inner one, in another node of the same lab.
             let inner = format!("ip netns exec nl-{name}-client1 cat /sys/class/net/eth0/address");
             let status = run_in(&name, Node::Box, &["sh", "-c", &format!("test $({inner}) = 02:77:00:00:00:01")]);
             assert_eq!(status.expect("a lab in a user namespace"), 0);
@@ -517,10 +517,10 @@ fn role() {
 }
 
 #[test]
-fn an_ordinary_user_gets_a_lab_in_a_user_namespace() {
+fn ordinary_user_gets_a_lab_in_a_user_namespace() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("test");
-    // A copy, since the target folder may be closed to others.
+    // A copy, since the target folder may be inaccessible to others.
     fs::copy(env::current_exe().expect("a test has a file"), &program).expect("it can be copied");
     for path in [folder.path(), &program] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");

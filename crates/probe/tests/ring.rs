@@ -256,7 +256,7 @@ fn probes_turn_off_after_their_reader_was_killed() {
 }
 
 #[test]
-fn ignores_section_numbers_above_31() {
+fn counts_section_numbers_above_31_as_beyond() {
     let (_folder, ring, mut reader) = ring(64 << 10);
     let mut block = ring.init(6, Direction::Send);
     for id in [33, 31, 255] {

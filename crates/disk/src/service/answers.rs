@@ -1,4 +1,4 @@
-//! How operations go through the gate, and are answered when it is time.
+//! Passes operations through the gate, and answers them when they are due.
 
 use super::Service;
 use crate::backing::{Attribute, Backing};
@@ -11,12 +11,12 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the kernel may believe names and attributes without asking, with `cached`.
+/// How long the kernel may cache names and attributes, with `cached`.
 const CACHED_FOR: Duration = Duration::from_secs(1);
-/// And without: for as long as one call takes, which may ask for the same several times.
+/// The same without `cached`: the duration of one call, which may request the same data several times.
 const ONE_CALL: Duration = Duration::from_millis(10);
 
-/// A reply that can say what went wrong.
+/// A reply that can carry an error.
 pub(super) trait Refuse: Send + 'static {
     fn refuse(self, error: fuser::Errno);
 }
@@ -36,7 +36,7 @@ refuse! {
     ReplyStatfs ReplyWrite ReplyXattr
 }
 
-/// Answers with what came of an operation.
+/// Answers with the result of an operation.
 fn conclude<R: Refuse, T>(reply: R, done: Result<T, Errno>, answer: impl FnOnce(R, T)) {
     match done {
         Ok(result) => answer(reply, result),
@@ -48,20 +48,20 @@ fn by_fuse(error: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(error.raw_os_error())
 }
 
-/// How long the kernel may believe what it is told.
+/// How long the kernel may cache a reply.
 #[derive(Clone, Copy)]
 pub(super) struct Believed(Duration);
 
 impl Believed {
-    /// The kernel always asks for set-user-ID and set-group-ID anew: a write takes them away, of which the kernel does
-    /// not learn by itself.
+    /// Zero for files with set-user-ID or set-group-ID: a write clears these bits without the kernel's knowledge, so it
+    /// must always request them.
     pub(super) fn of(self, attributes: &FileAttr) -> Duration {
         let has_setid = attributes.kind == FileType::RegularFile && attributes.perm & 0o6000 != 0;
         if has_setid { Duration::ZERO } else { self.0 }
     }
 }
 
-/// `O_…` flag of an open by `execve`, as the kernel passes it on (`__FMODE_EXEC`).
+/// Open flag of an `execve`, as passed by the kernel (`__FMODE_EXEC`).
 const TO_BE_RUN: i32 = 0x20;
 
 impl Service {
@@ -81,11 +81,11 @@ impl Service {
         self.gate.finish(&turn, 0, failed, move || conclude(reply, done, answer));
     }
 
-    /// Does an operation whose reply takes up to `most` bytes of memory. It says how many bytes it read, and may fill
-    /// its reply by and by.
+    /// Performs an operation whose reply takes up to `most` bytes of memory. `work` returns the number of bytes read,
+    /// and may fill the reply in steps.
     ///
-    /// While replies that wait take too much memory, an operation is done when its reply is due, not when it comes.
-    /// `prepare` then says beforehand how many bytes it will read.
+    /// While waiting replies take too much memory, an operation is performed when its reply is due instead of at its
+    /// arrival. `prepare` then returns the expected number of bytes in advance.
     pub(super) fn serve_held<R: Refuse, T: Send + 'static>(
         &self,
         operation: Operation,
@@ -103,8 +103,8 @@ impl Service {
             let backing = Arc::clone(&self.backing);
             let bytes = prepare(&backing);
             return self.gate.finish_late(&turn, bytes, move |cut_short| {
-                // There may be thousands, and the end does not wait for them: they get what the kernel says of a disk
-                // that is gone.
+                // There may be thousands of these, and the end does not wait for them. They get the kernel's error for
+                // a disconnected file system.
                 let done = if cut_short { Err(Errno::CONNABORTED) } else { work(&backing, &mut reply) };
                 let bytes = done.as_ref().map_or(0, |(_, bytes)| *bytes);
                 let failed = done.is_err() && !cut_short;
@@ -120,8 +120,8 @@ impl Service {
         });
     }
 
-    /// Writes, and where a `sync` is asked with it, does that too: as an operation of its own, which begins when the
-    /// write's time is over.
+    /// Writes, followed by a `sync` if requested with the write. The sync is a separate operation that starts when the
+    /// write is due.
     pub(super) fn serve_write(
         &self,
         reply: ReplyWrite,
@@ -214,11 +214,11 @@ impl Service {
         })
     }
 
-    /// How a file is opened.
+    /// How the kernel handles an opened file.
     ///
-    /// A program that is to be run is read by way of the page cache, into which it is mapped in any case. Only so does
-    /// the kernel ask for its mode after the point from which nothing can write to it. The mode that it saw before may
-    /// have set-user-ID, while another program has written to the file since, and has taken it away.
+    /// A program to be run is read through the page cache, into which it is mapped in any case. Only then does the
+    /// kernel request its mode after the point from which nothing can write to it. The mode it saw earlier may still
+    /// have set-user-ID, although another program has written to the file since and so cleared it.
     pub(super) fn opened(&self, flags: i32) -> FopenFlags {
         if self.cached {
             FopenFlags::FOPEN_KEEP_CACHE
