@@ -397,22 +397,21 @@ impl Search {
             }
             (None, Some(upper)) if upper <= least => None,
             (None, Some(upper)) => {
-                // The rate that came back at that load approximates the limit.
+                // The rate that came back at that load approximates the limit. Of flawed trials the best one counts.
                 let there = self.runs.iter().filter(|run| run.trial.load == upper);
-                let came = there.map(|run| {
+                let came = |run: &Run| {
                     let seconds = run.outcome.took.max(run.trial.duration).as_secs_f64();
                     run.outcome.sent.saturating_sub(run.outcome.lost) as f64 * 1_000.0 / seconds.max(1e-9)
-                });
-                let came = came.fold(f64::INFINITY, f64::min);
-                let guess = below.filter(|below| *below < upper).unwrap_or_else(|| as_rate(came));
-                // Loads that the tester failed count as failed, too.
-                let fails = |run: &&Run| !run.within(goal) || run.trial.load >= upper;
-                let mut failed: Vec<FrameRate> = self.runs.iter().filter(fails).map(|run| run.trial.load).collect();
-                failed.sort_unstable();
-                failed.dedup();
-                // After repeated failures the guesses decrease faster.
-                let factor = 1.0 - (goal.width.as_f64() * f64::powi(2.0, failed.len().min(30) as i32)).min(0.5);
-                let next = guess.min(as_rate(upper.millis() as f64 * factor.max(0.5)));
+                };
+                let (flawed, counts): (Vec<&Run>, Vec<&Run>) = there.partition(|run| run.flaw.is_some());
+                let least_came = counts.into_iter().map(came).reduce(f64::min);
+                let came = least_came.or_else(|| flawed.into_iter().map(came).reduce(f64::max)).unwrap_or(0.0);
+                let stepped = self.step_down(goal, upper).map(|step| as_rate(upper.millis() as f64 * (1.0 - step)));
+                let next = match below.filter(|below| *below < upper) {
+                    // The bound that shorter trials found is tried as it is.
+                    Some(below) => stepped.map_or(below, |stepped| stepped.min(below)),
+                    None => stepped.unwrap_or(upper).min(as_rate(came)),
+                };
                 Some(next.max(least).min(upper))
             }
             (Some(lower), Some(upper)) => {
@@ -427,6 +426,24 @@ impl Search {
                 (wide && middle < upper).then_some(middle.min(most)).filter(|middle| *middle > lower)
             }
         }
+    }
+
+    /// Step below an upper bound, as a share of it: one width, doubled with each step that failed, and one width again
+    /// after a jump to a guess. None where only shorter trials made it a bound.
+    fn step_down(&self, goal: &Goal, upper: FrameRate) -> Option<f64> {
+        // Loads that the tester failed count as failed, too.
+        let fails = |run: &&Run| !run.within(goal) || run.trial.load >= upper;
+        let full = self.runs.iter().filter(|run| run.trial.duration >= goal.trial).filter(fails);
+        let mut failed: Vec<FrameRate> = full.map(|run| run.trial.load).collect();
+        failed.sort_unstable_by(|a, b| b.cmp(a));
+        failed.dedup();
+        let width = goal.width.as_f64();
+        let step = failed.windows(2).fold(width, |step, pair| {
+            let [above, below] = [pair[0], pair[1]].map(|load| load.millis() as f64);
+            // A rate is a whole number of frames/1000 s.
+            if below + 1.0 >= above * (1.0 - step) { step * 2.0 } else { width }
+        });
+        (!failed.is_empty()).then(|| step.min(0.5))
     }
 
     /// Step above a lower bound, as a share of it. Doubles with each lower bound found.

@@ -170,6 +170,76 @@ fn searches_just_above_the_result_of_an_excessive_load() {
     }
 }
 
+/// Loads of the trials in order, in frames/s.
+fn loads(search: &Search) -> Vec<f64> {
+    search.runs().iter().map(|run| run.trial.load.millis() as f64 / 1_000.0).collect()
+}
+
+#[test]
+fn after_a_failed_trial_steps_down_widen() {
+    // What comes back is a little too much each time: a device that takes less the longer it is tried.
+    let goal = Goal::rfc2544(percent(0.0), S, percent(1.0));
+    let device = |load: f64, _: usize| if load > 70_000.0 { 1e-4 } else { 0.0 };
+    let search = run(Settings { most: rate(100_000.0), ..settings(vec![goal]) }, 1e9, device);
+    let steps = [100_000.0, 99_000.0, 97_020.0, 93_139.2, 85_688.064, 71_977.973, 48_945.0];
+    for (load, step) in loads(&search).into_iter().zip(steps) {
+        assert!((load / step - 1.0).abs() < 1e-3, "{load} for {step}: {:?}", loads(&search));
+    }
+    let lower = search.found()[0].lower.expect("a bound").millis() as f64 / 1_000.0;
+    assert!((69_300.0..=70_000.0).contains(&lower), "{lower}");
+}
+
+#[test]
+fn a_guess_that_fails_is_followed_by_a_step_of_one_width() {
+    // Of ten times the load that it takes, a little more comes back than it takes at that rate.
+    let goal = Goal::rfc2544(percent(0.0), S, percent(0.5));
+    let device = |load: f64, _: usize| if load > 50_000.0 { 1.0 - 50_010.0_f64.min(load * 0.9999) / load } else { 0.0 };
+    let search = run(settings(vec![goal]), 1e9, device);
+    let loads = loads(&search);
+    assert!((loads[1] - 50_010.0).abs() < 1.5 && (loads[2] / loads[1] - 0.995).abs() < 1e-4, "{loads:?}");
+    assert!(loads.iter().all(|load| *load > 49_000.0), "no trial at half of it: {loads:?}");
+}
+
+#[test]
+fn longer_trials_begin_where_shorter_ones_ended() {
+    for loss in [0.0, 0.5] {
+        let goal = Goal { width: percent(0.05), sum: Span::from_ms(3_000), ..mlr(loss) };
+        // A bucket of 100 frames that is filled with 271 828 a second.
+        let device = |load: f64, _: usize| (1.0 - (271_828.0 + 100.0) / load).max(0.0);
+        let search = run(Settings { most: rate(600_000.0), confirm: 0, ..settings(vec![goal]) }, 1e9, device);
+        let limit = 271_928.0 / (1.0 - loss / 100.0);
+        let full: Vec<f64> = search
+            .runs()
+            .iter()
+            .filter(|run| run.trial.duration == S)
+            .map(|run| run.trial.load.millis() as f64 / 1e3)
+            .collect();
+        assert!(full.iter().all(|load| *load > limit * 0.98), "{loss}: {full:?}");
+        let seconds: f64 = search.runs().iter().map(|run| run.trial.duration.as_secs_f64()).sum();
+        assert!(seconds < 30.0, "{loss}: {seconds} s of trials");
+    }
+}
+
+#[test]
+fn a_load_that_the_tester_fails_is_left_by_a_width() {
+    // A device that takes 2048, and a tester that fails five trials at about that load by hiccups.
+    let goal = Goal::rfc2544(percent(0.0), S, percent(0.5));
+    let mut search = Search::new(Settings { most: rate(100_000.0), ..settings(vec![goal]) });
+    let mut failures = 0;
+    while let Some(trial) = search.next_trial() {
+        let load = trial.load.millis() as f64 / 1_000.0;
+        let lost = (load * hard(2_048.0)(load, 0)).ceil() as u64;
+        let late = load < 2_060.0 && failures < ATTEMPTS;
+        failures += usize::from(late);
+        // Half of the trials took much longer than asked.
+        let took = if late { Span::from_ms(1_050 + 1_000 * (failures as u64 % 2)) } else { S };
+        let outcome = Outcome { sent: load as u64, lost, took, missed: 0, late: Span::ZERO, late_frames: 0 };
+        search.tell(trial, outcome);
+    }
+    let loads = loads(&search);
+    assert!(loads.iter().all(|load| *load > 1_900.0), "{loads:?}");
+}
+
 #[test]
 fn reports_not_limited_if_the_device_forwards_everything() {
     let search = run(settings(vec![mlr(0.0)]), 1e9, |_, _| 0.0);
