@@ -1,16 +1,17 @@
 //! The files that asks name (tables of laws, captures whose gaps are a law), and those that a run writes.
 
 use crate::execute::Request;
-use crate::output::Failure;
+use crate::output::{self, Failure};
+use crate::resolution;
 use engine::schedules::Files;
 use packet::HeapFrame;
 use scenario::{PortSpec, Replay, SourcePlan};
-use sim::CaptureReader;
+use sim::{CaptureReader, PcapSource, Source};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use units::{PS_PER_NS, ParseError};
+use units::{ParseError, Time};
 
 /// What is no file (a pipe, a device) may never end: no more is read of it.
 const ENDLESS: usize = 256 << 20;
@@ -68,13 +69,20 @@ impl Files for OnDisk {
 
     fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
         let broken = |error: sim::SimError| ParseError::new(error.to_string(), "give a capture that is whole");
-        let mut reader = CaptureReader::open(path).map_err(broken)?;
+        let mut source = PcapSource::open(path).map_err(broken)?;
         let mut frame = HeapFrame::default();
-        let mut last = None;
+        let mut last: Option<Time> = None;
         let mut gaps = Vec::new();
-        while let Some(record) = reader.read(&mut frame).map_err(broken)? {
-            let before = last.replace(record.time_ns);
-            gaps.extend(before.map(|before| record.time_ns.saturating_sub(before).saturating_mul(PS_PER_NS)));
+        while let Some(arrival) = source.arrival() {
+            let before = last.replace(arrival);
+            gaps.extend(before.map(|before| arrival.since(before).as_ps()));
+            source.take(&mut frame);
+        }
+        source.failure().map_or(Ok(()), |error| Err(broken(error)))?;
+        for warning in
+            source.oddities().map(|oddities| resolution::of_oddities(path.display(), oddities)).unwrap_or_default()
+        {
+            output::note(warning);
         }
         Ok(gaps)
     }

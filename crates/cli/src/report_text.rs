@@ -105,6 +105,9 @@ fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(left_out) = &report.left_out {
         writeln!(out, "  left out  {}: in no other figure", tally(left_out))?;
     }
+    for (reason, records) in &report.skipped {
+        writeln!(out, "  skipped   {}: {reason}", counted(*records, "record"))?;
+    }
     writeln!(out, "  out       {}", tally(&report.left))?;
     for (reason, frames) in report.drops.iter() {
         writeln!(out, "  dropped   {}: {} ({})", counted(frames, "frame"), reason.name(), reason.meaning())?;

@@ -9,6 +9,7 @@ use scenario::{Pacer, SourcePlan};
 use scenario::{PipelinePlan, PortSpec};
 use serde_json::{Map, Value, json};
 use sim::Oddities;
+use std::fmt;
 use std::path::Path;
 use units::{PS_PER_NS, Span, Time};
 
@@ -192,16 +193,44 @@ fn whole_ns(gap: Span) -> bool {
     gap.as_ps().is_multiple_of(PS_PER_NS)
 }
 
-/// Says which records of captures were not as one would expect, if any were.
-pub(crate) fn note_oddities(Oddities { disordered, made_headers }: Oddities, limits: &mut Map<String, Value>) {
-    if disordered > 0 {
-        limits.insert("disordered_records".into(), json!(disordered));
-        output::note(format!(
-            "{disordered} records of the capture are stamped before the record ahead of them; they arrived together with it"
-        ));
+/// What of a capture was left out or changed: records that were skipped, and gaps that were shortened.
+pub(crate) fn of_oddities(name: impl fmt::Display, oddities: &Oddities) -> Vec<String> {
+    let skipped = oddities.skipped.iter().map(|(why, records)| {
+        format!("{name}: {} of the capture skipped ({why}): {}", output::counted(*records, "record"), why.meaning())
+    });
+    let shortened = (oddities.shortened_gaps > 0).then(|| {
+        format!(
+            "{name}: {} of the capture shortened to 1 s, since virtual time reaches 213 days: editcap -i 86400 makes parts of it",
+            output::counted(oddities.shortened_gaps, "gap")
+        )
+    });
+    skipped.chain(shortened).collect()
+}
+
+/// Keeps in the report which records of captures were not as one would expect, and says it of those that were used.
+pub(crate) fn note_oddities(oddities: &Oddities, limits: &mut Map<String, Value>) {
+    let Oddities { disordered, clock_steps, stray_stamps, shortened_gaps, made_headers, .. } = *oddities;
+    for (name, records) in [
+        ("disordered_records", disordered),
+        ("clock_steps", clock_steps),
+        ("stray_stamps", stray_stamps),
+        ("shortened_gaps", shortened_gaps),
+        ("made_headers", made_headers),
+    ] {
+        if records > 0 {
+            limits.insert(name.into(), json!(records));
+        }
+    }
+    if disordered > 0 || stray_stamps > 0 {
+        let early = format!("{} stamped before the record ahead", output::counted(disordered, "record"));
+        let steps = format!("clock set back {}: the gap there counts as 0", output::counted(clock_steps, "time"));
+        let strays =
+            format!("{} far off: it counts with the record ahead", output::counted(stray_stamps, "lone stamp"));
+        let said = [(disordered, early), (clock_steps, steps), (stray_stamps, strays)];
+        let said: Vec<String> = said.into_iter().filter(|(records, _)| *records > 0).map(|(_, text)| text).collect();
+        output::note(format!("stamps of the capture go back: {}", said.join("; ")));
     }
     if made_headers > 0 {
-        limits.insert("made_headers".into(), json!(made_headers));
         output::note(format!(
             "{} of the capture came without an Ethernet header, and got one: of hardware addresses, the sender's was known at most",
             output::counted(made_headers, "record")

@@ -27,11 +27,13 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     files::check(request)?;
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
-        let (report, failure) = run_one(plan, source.as_mut(), request, stop)?;
+        let (mut report, failure) = run_one(plan, source.as_mut(), request, stop)?;
         warnings.extend(resolution::of_model(plan, &report));
-        let Oddities { disordered, made_headers } = source.oddities();
-        oddities.disordered += disordered;
-        oddities.made_headers += made_headers;
+        if let Some(odd) = source.oddities() {
+            warnings.extend(resolution::of_oddities(&plan.name, odd));
+            report.skipped = odd.skipped_by_name();
+            oddities += odd;
+        }
         say_what_did_not_fit(&report);
         outcome.reports.push(report);
         outcome.failure = failure;
@@ -42,7 +44,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     resolution::warn(&mut outcome.limits, &warnings);
     outcome.limits.insert("clock".into(), json!("virtual, exact to 1 ps"));
     outcome.limits.insert("capture_stamps".into(), json!("rounded to the nearest ns"));
-    resolution::note_oddities(oddities, &mut outcome.limits);
+    resolution::note_oddities(&oddities, &mut outcome.limits);
     Ok(outcome)
 }
 

@@ -49,5 +49,32 @@ fn frames_that_offloads_joined_and_records_out_of_order_are_told() {
     let (limits, text) = said(&records);
     assert!(text.contains("1 record longer than any line carries, up to 65 2") && text.contains("tso off"), "{text}");
     assert_eq!(limits["warnings"].as_array().map(Vec::len), Some(1), "{limits}");
-    assert!(limits["disordered_records"] == 1 && text.contains("before the record ahead"), "{text}");
+    assert!(limits["disordered_records"] == 1 && text.contains("1 record stamped before the record ahead"), "{text}");
+}
+
+#[test]
+fn a_clock_that_was_set_back_costs_one_gap_and_a_stray_stamp_one_frame() {
+    let bench = Bench::new();
+    let start = 1_700_000_000_000_000_000;
+    let at = |ms: &[i64]| -> Vec<Record> {
+        ms.iter().map(|ms| Record::new((start + ms * 1_000_000) as u64, 64, 0)).collect()
+    };
+    let arrivals = |ms: &[i64]| {
+        bench.capture("in.pcap", Dialect { nanoseconds: true, ..Dialect::USUAL }, &at(ms));
+        let finished = bench.run(words("gen --pcap in.pcap --out pcap:out.pcap --json"));
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let records = bench.records("out.pcap");
+        let gaps: Vec<u64> = records.windows(2).map(|pair| (pair[1].ns - pair[0].ns) / 1_000_000).collect();
+        (gaps, finished.report()["limits"].clone(), finished.stderr)
+    };
+    let (gaps, limits, said) = arrivals(&[0, 1, 2, -18, -17, -16, -15]);
+    assert_eq!(gaps, [1, 1, 0, 1, 1, 1]);
+    assert_eq!((&limits["clock_steps"], &limits["disordered_records"]), (&1.into(), &1.into()));
+    assert!(said.contains("clock set back 1 time") && limits["stray_stamps"].is_null(), "{said}");
+    for stray in [3_600_000, -3_600_000] {
+        let (gaps, limits, said) = arrivals(&[0, 1, stray, 3, 4]);
+        assert_eq!(gaps, [1, 0, 2, 1], "{stray}");
+        assert_eq!((&limits["stray_stamps"], &limits["disordered_records"]), (&1.into(), &1.into()));
+        assert!(said.contains("1 lone stamp far off") && limits["clock_steps"].is_null(), "{said}");
+    }
 }

@@ -7,6 +7,7 @@ use crate::plots::Plots;
 use crate::slices::{EndToEnd, PipelineSlices};
 use crate::streams::StreamReport;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use units::Span;
 
@@ -45,6 +46,9 @@ pub struct PipelineReport {
     /// Frames that came to a receiver and were not to be measured: in no other figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<Tally>,
+    /// Records of the input's capture that are no frames, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub skipped: BTreeMap<String, u64>,
     /// Frames that left, without fillers.
     #[serde(rename = "out")]
     pub left: Tally,

@@ -70,6 +70,7 @@ pub fn run(
     let meter = pipeline.meter(limits.asked_gap, byte_time, limits.window);
     let end = limits.duration.map_or(LAST, |duration| Time::from_ps(duration.as_ps()).min(LAST));
     let mut driver = Driver {
+        epoch_ns: source.epoch_ns(),
         source,
         pipeline,
         sink,
@@ -120,6 +121,8 @@ struct Driver<'a> {
     sent: SentStreams,
     /// Of the stages.
     clock: Time,
+    /// The UNIX time of the start of the run.
+    epoch_ns: u64,
     /// When the last frame started, and of which class it was.
     last: (Time, u32),
     /// A class had no frame to depart, and no more of the backlog was read.
@@ -144,8 +147,13 @@ impl Driver<'_> {
             let now = match self.next() {
                 Next::Arrival(at) => {
                     let mut frame = self.spare.pop().unwrap_or_default();
-                    self.source.take(&mut frame);
                     self.clock = self.clock.max(at);
+                    let epoch_ns = self.source.epoch_ns();
+                    if epoch_ns != self.epoch_ns {
+                        self.epoch_ns = epoch_ns;
+                        self.sink.rebase(self.clock, epoch_ns);
+                    }
+                    self.source.take(&mut frame);
                     self.pipeline.push(self.clock, at, frame);
                     self.clock
                 }

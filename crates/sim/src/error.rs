@@ -1,3 +1,5 @@
+use crate::capture::Skip;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Why a run in virtual time could not start or had to end.
@@ -33,12 +35,6 @@ pub enum SimError {
         /// Who unpacks it.
         program: &'static str,
     },
-    /// A capture whose records have longer headers.
-    #[error("{} is a modified pcap (Kuznetzov's): turn it into pcapng first, as editcap {} NEW.pcapng does", path.display(), path.display())]
-    Modified {
-        /// The file.
-        path: PathBuf,
-    },
     /// A capture that goes on for longer than instants reach.
     #[error(
         "{} spans more than the 213 days (18 446 744 s) that virtual time reaches: record {record} is further from the \
@@ -61,26 +57,42 @@ pub enum SimError {
         why: String,
     },
     /// A capture of something else than Ethernet or IP.
-    #[error("{} holds records of link type {link_type}: netlathe reads Ethernet (1), IP alone (101) and what `tcpdump -i any` writes (113, 276)", path.display())]
+    #[error("{} holds records of link type {link_type}: netlathe reads Ethernet (1), IP alone (12, 14, 101, 228, 229), loopback (0, 108) and what `tcpdump -i any` writes (113, 276)", path.display())]
     LinkType {
         /// The file.
         path: PathBuf,
         /// The number in the tcpdump registry.
-        link_type: u32,
+        link_type: u16,
     },
-    /// A capture that ends or breaks within a record.
+    /// A capture all of whose records had to be skipped.
+    #[error("{} holds no record that can be used: {}", path.display(), reasons(skipped))]
+    NoFrames {
+        /// The file.
+        path: PathBuf,
+        /// How many records were skipped for which reason.
+        skipped: BTreeMap<Skip, u64>,
+    },
+    /// A capture that is cut, or whose records cannot be told apart any more.
     #[error(
-        "{} breaks after record {whole}, at byte {offset}: {why}: the whole records were used, capture again for the rest",
-        path.display()
+        "{} breaks after record {whole}, at byte {offset}: {why}: the records before were used; editcap {} NEW.pcap writes a file \
+         of those that can be read",
+        path.display(), path.display()
     )]
     Broken {
         /// The file.
         path: PathBuf,
         /// Records that were whole.
         whole: u64,
-        /// Where the broken record starts, in bytes from the start of the file.
+        /// Where the record that cannot be read starts, in bytes from the start of the file.
         offset: u64,
         /// What is wrong there.
         why: String,
     },
+}
+
+/// The reasons of skipped records with their meanings, on one line.
+fn reasons(skipped: &BTreeMap<Skip, u64>) -> String {
+    let each: Vec<String> =
+        skipped.iter().map(|(why, records)| format!("{records} × {why} ({})", why.meaning())).collect();
+    each.join(", ")
 }

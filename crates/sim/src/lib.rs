@@ -4,22 +4,21 @@
 //! cannot leave yet stays in the file until its turn, so that memory does not grow with the input.
 //! The same input, plan and seed give the same output to the bit.
 
+mod arrivals;
 mod capture;
 mod driver;
 mod error;
-mod link;
 mod offered;
-mod pcapng;
 mod replay;
 mod sink;
 mod source;
 mod wire;
 
-pub use capture::{CaptureReader, CaptureWriter, Record};
+pub use capture::{CaptureReader, CaptureWriter, Oddities, Record, Skip};
 pub use driver::{Limits, MANY, Run, Watch, run};
 pub use error::SimError;
 pub use offered::{CountingSink, OfferedSource};
 pub use replay::ReplaySource;
 pub use sink::{NullSink, PcapSink, Sink};
-pub use source::{Oddities, PcapSource, Source, StreamSource};
+pub use source::{PcapSource, Source, StreamSource};
 pub use wire::{FrameList, WireSink};

@@ -1,15 +1,16 @@
-use crate::capture::CaptureReader;
+use crate::arrivals::Arrivals;
+use crate::capture::{CaptureReader, Oddities};
 use crate::error::SimError;
-use crate::source::{Oddities, Source};
+use crate::source::Source;
 use packet::{HeapFrame, Rewrite};
 use std::path::{Path, PathBuf};
-use units::{PS_PER_NS, Span, Time};
+use units::{PS_PER_S, Span, Time};
 
 /// A capture that is sent again: its frames one after the other, read as they are needed, so that a
 /// file may be larger than memory.
 pub struct ReplaySource {
     path: PathBuf,
-    reader: CaptureReader,
+    arrivals: Arrivals,
     /// What time of the capture becomes which time of the run.
     scale: Box<dyn Fn(Span) -> Span + Send + Sync>,
     /// All frames are there from the start.
@@ -19,17 +20,14 @@ pub struct ReplaySource {
     again: u64,
     /// How many frames are still to come at most.
     left: u64,
-    /// Stamp of the first record, and the time of the capture at which this round began.
-    first_ns: u64,
+    /// The time of the capture at which this round began.
     began: Span,
     /// The time of the capture at which the last record was, and how many there were in this round.
     last: Span,
     records: u64,
     next: HeapFrame,
     arrival: Option<Time>,
-    oddities: Oddities,
     failed: Option<SimError>,
-    epoch_ns: u64,
 }
 
 impl ReplaySource {
@@ -47,24 +45,20 @@ impl ReplaySource {
     ) -> Result<Self, SimError> {
         let mut source = ReplaySource {
             path: path.to_owned(),
-            reader: CaptureReader::open(path)?,
+            arrivals: Arrivals::new(CaptureReader::open(path)?),
             backlog: scale.is_none(),
             scale: scale.unwrap_or_else(|| Box::new(|_| Span::ZERO)),
             rewrite,
             again: times.saturating_sub(1),
             left: most,
-            first_ns: 0,
             began: Span::ZERO,
             last: Span::ZERO,
             records: 0,
             next: HeapFrame::default(),
             arrival: None,
-            oddities: Oddities::default(),
             failed: None,
-            epoch_ns: 0,
         };
         source.look_ahead();
-        source.epoch_ns = source.first_ns;
         Ok(source)
     }
 
@@ -80,12 +74,17 @@ impl ReplaySource {
         if self.left == 0 {
             return Ok(None);
         }
-        let record = loop {
-            match self.reader.read(&mut self.next)? {
-                Some(record) => break record,
+        let since = loop {
+            let read = match self.backlog {
+                // No stamp is needed.
+                true => self.arrivals.read_unstamped(&mut self.next)?.then_some(Time::ZERO),
+                false => self.arrivals.read(&mut self.next)?,
+            };
+            match read {
+                Some(at) => break at.since(Time::ZERO),
                 None if self.again > 0 && self.records > 0 => {
                     self.again -= 1;
-                    self.reader = CaptureReader::open(&self.path)?;
+                    self.arrivals.restart(&self.path)?;
                     let round = self.last.as_ps() - self.began.as_ps();
                     self.began = Span::from_ps(self.last.as_ps().saturating_add(round / (self.records - 1).max(1)));
                     self.records = 0;
@@ -93,24 +92,9 @@ impl ReplaySource {
                 None => return Ok(None),
             }
         };
-        if self.records == 0 {
-            self.first_ns = record.time_ns;
-        }
         self.records += 1;
         self.left -= 1;
-        self.oddities.made_headers += u64::from(record.made_header);
-        let since = record.time_ns.saturating_sub(self.first_ns).checked_mul(PS_PER_NS);
-        let at = match since.map(|since| since.checked_add(self.began.as_ps())) {
-            Some(Some(at)) => Span::from_ps(at),
-            // Nobody waits for a stamp.
-            _ if self.backlog => self.last,
-            Some(None) => return Err(SimError::TooLong),
-            None => return Err(self.reader.too_wide()),
-        };
-        if at < self.last || record.time_ns < self.first_ns {
-            self.oddities.disordered += 1;
-        }
-        self.last = at.max(self.last);
+        self.last = self.began.as_ps().checked_add(since.as_ps()).map(Span::from_ps).ok_or(SimError::TooLong)?;
         Ok(Some(Time::ZERO + (self.scale)(self.last)))
     }
 }
@@ -133,11 +117,14 @@ impl Source for ReplaySource {
     }
 
     fn epoch_ns(&self) -> u64 {
-        self.epoch_ns
+        // What is shortened is time of the capture.
+        let second = (self.scale)(Span::from_ps(PS_PER_S)).as_ps();
+        let shortened = u128::from(self.arrivals.shortened_ns()) * u128::from(second) / u128::from(PS_PER_S);
+        self.arrivals.first_ns().saturating_add(u64::try_from(shortened).unwrap_or(u64::MAX))
     }
 
-    fn oddities(&self) -> Oddities {
-        self.oddities
+    fn oddities(&self) -> Option<&Oddities> {
+        Some(self.arrivals.reader().oddities())
     }
 
     fn is_backlog(&self) -> bool {

@@ -3,6 +3,7 @@ use crate::error::SimError;
 use engine::{Departure, Line};
 use measure::PipelineReport;
 use packet::{Frame, HeapFrame, Stamp};
+use std::collections::VecDeque;
 use std::path::Path;
 use units::{PS_PER_NS, Time};
 
@@ -16,6 +17,9 @@ pub trait Sink {
 
     /// Frames are stamped: when each departs is to be written into it.
     fn stamp_departures(&mut self) {}
+
+    /// From this instant on, the start of the run had another UNIX time: a gap of the input was shortened.
+    fn rebase(&mut self, _from: Time, _epoch_ns: u64) {}
 
     /// Writes out everything that is still gathered.
     ///
@@ -52,6 +56,8 @@ impl Sink for NullSink {
 pub struct PcapSink {
     writer: CaptureWriter,
     epoch_ns: u64,
+    /// What it is from later instants on.
+    later: VecDeque<(Time, u64)>,
     stamps: bool,
 }
 
@@ -61,7 +67,7 @@ impl PcapSink {
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path, epoch_ns: u64) -> Result<Self, SimError> {
-        Ok(PcapSink { writer: CaptureWriter::create(path)?, epoch_ns, stamps: false })
+        Ok(PcapSink { writer: CaptureWriter::create(path)?, epoch_ns, later: VecDeque::new(), stamps: false })
     }
 
     /// Writes a frame that started at `start`.
@@ -78,12 +84,17 @@ impl PcapSink {
 
     /// As [`PcapSink::write`] for bytes that are no frame of the pipeline.
     pub(crate) fn write_bytes(&mut self, start: Time, bytes: &[u8]) -> Result<(), SimError> {
-        self.writer.write(self.stamp(start), bytes, bytes.len() as u32)
+        let time_ns = self.stamp(start);
+        self.writer.write(time_ns, bytes, bytes.len() as u32)
     }
 
     /// To the nearest nanosecond, which is all that a capture holds.
-    fn stamp(&self, start: Time) -> u64 {
-        self.epoch_ns + (start.as_ps() + PS_PER_NS / 2) / PS_PER_NS
+    fn stamp(&mut self, start: Time) -> u64 {
+        while let Some((_, epoch_ns)) = self.later.front().filter(|(from, _)| *from <= start) {
+            self.epoch_ns = *epoch_ns;
+            self.later.pop_front();
+        }
+        self.epoch_ns.saturating_add((start.as_ps() + PS_PER_NS / 2) / PS_PER_NS)
     }
 }
 
@@ -95,6 +106,10 @@ impl Sink for PcapSink {
 
     fn stamp_departures(&mut self) {
         self.stamps = true;
+    }
+
+    fn rebase(&mut self, from: Time, epoch_ns: u64) {
+        self.later.push_back((from, epoch_ns));
     }
 
     fn finish(&mut self) -> Result<(), SimError> {

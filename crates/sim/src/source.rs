@@ -1,9 +1,10 @@
-use crate::capture::CaptureReader;
+use crate::arrivals::Arrivals;
+use crate::capture::{CaptureReader, Oddities};
 use crate::error::SimError;
 use engine::sources::Streams;
 use packet::HeapFrame;
 use std::path::Path;
-use units::{PS_PER_NS, Time};
+use units::Time;
 
 /// Where frames come from in virtual time.
 pub trait Source {
@@ -24,14 +25,14 @@ pub trait Source {
         None
     }
 
-    /// The UNIX time in nanoseconds of the start of the run.
+    /// The UNIX time in nanoseconds of the start of the run, for the next frame: it changes where a gap is shortened.
     fn epoch_ns(&self) -> u64 {
         0
     }
 
     /// What its records were like so far.
-    fn oddities(&self) -> Oddities {
-        Oddities::default()
+    fn oddities(&self) -> Option<&Oddities> {
+        None
     }
 
     /// Frames say when they depart: it is to be written into them then.
@@ -45,22 +46,11 @@ pub trait Source {
     }
 }
 
-/// Records of a capture that are not as one would expect.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Oddities {
-    /// Their stamp was before that of the record ahead of them; they arrive together with it.
-    pub disordered: u64,
-    /// They were captured without an Ethernet header, and have got one.
-    pub made_headers: u64,
-}
-
 /// The frames of a capture, which arrive at their stamps. The first one starts the run.
 pub struct PcapSource {
-    reader: CaptureReader,
-    epoch_ns: u64,
+    arrivals: Arrivals,
     next: HeapFrame,
     arrival: Option<Time>,
-    oddities: Oddities,
     failed: Option<SimError>,
 }
 
@@ -70,43 +60,23 @@ impl PcapSource {
     /// # Errors
     /// As [`CaptureReader::open`].
     pub fn open(path: &Path) -> Result<Self, SimError> {
-        let reader = CaptureReader::open(path)?;
-        let mut source = PcapSource {
-            reader,
-            epoch_ns: 0,
-            next: HeapFrame::default(),
-            arrival: None,
-            oddities: Oddities::default(),
-            failed: None,
-        };
-        match source.reader.read(&mut source.next) {
-            Ok(None) => {}
-            Ok(Some(record)) => {
-                source.epoch_ns = record.time_ns;
-                source.oddities.made_headers += u64::from(record.made_header);
-                source.arrival = Some(Time::ZERO);
-            }
-            Err(error) => source.failed = Some(error),
-        }
+        let arrivals = Arrivals::new(CaptureReader::open(path)?);
+        let mut source = PcapSource { arrivals, next: HeapFrame::default(), arrival: None, failed: None };
+        source.look_ahead();
         Ok(source)
     }
 
     /// The step of the capture's stamps in nanoseconds, see [`CaptureReader::step_ns`].
     #[must_use]
     pub fn step_ns(&self) -> f64 {
-        self.reader.step_ns()
+        self.arrivals.reader().step_ns()
     }
 
-    /// Reads the next frame, which does not come earlier than `before`.
-    fn next_arrival(&mut self, before: Time) -> Result<Option<Time>, SimError> {
-        let Some(record) = self.reader.read(&mut self.next)? else { return Ok(None) };
-        self.oddities.made_headers += u64::from(record.made_header);
-        let since = record.time_ns.saturating_sub(self.epoch_ns).checked_mul(PS_PER_NS);
-        let arrival = since.map(Time::from_ps).ok_or_else(|| self.reader.too_wide())?;
-        if arrival < before || record.time_ns < self.epoch_ns {
-            self.oddities.disordered += 1;
-        }
-        Ok(Some(arrival.max(before)))
+    fn look_ahead(&mut self) {
+        self.arrival = self.arrivals.read(&mut self.next).unwrap_or_else(|error| {
+            self.failed = Some(error);
+            None
+        });
     }
 }
 
@@ -116,12 +86,8 @@ impl Source for PcapSource {
     }
 
     fn take(&mut self, frame: &mut HeapFrame) {
-        let before = self.arrival.unwrap_or_default();
         std::mem::swap(frame, &mut self.next);
-        self.arrival = self.next_arrival(before).unwrap_or_else(|error| {
-            self.failed = Some(error);
-            None
-        });
+        self.look_ahead();
     }
 
     fn failure(&mut self) -> Option<SimError> {
@@ -129,11 +95,11 @@ impl Source for PcapSource {
     }
 
     fn epoch_ns(&self) -> u64 {
-        self.epoch_ns
+        self.arrivals.first_ns() + self.arrivals.shortened_ns()
     }
 
-    fn oddities(&self) -> Oddities {
-        self.oddities
+    fn oddities(&self) -> Option<&Oddities> {
+        Some(self.arrivals.reader().oddities())
     }
 }
 

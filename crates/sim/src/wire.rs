@@ -138,6 +138,12 @@ impl Sink for WireSink {
         }
     }
 
+    fn rebase(&mut self, from: Time, epoch_ns: u64) {
+        if let Some(pcap) = &mut self.pcap {
+            pcap.rebase(from, epoch_ns);
+        }
+    }
+
     fn finish(&mut self) -> Result<(), SimError> {
         if let Some(frames) = &mut self.frames {
             frames.flush()?;

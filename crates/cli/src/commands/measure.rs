@@ -18,6 +18,7 @@ use page::Verdict;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use serde_json::{Map, json};
 use sim::{PcapSource, Source};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -151,6 +152,8 @@ pub(crate) struct Receiver {
     timeline: Timeline,
     streams: StreamMeter,
     books: Books,
+    /// Records of a capture that are no frames, by reason.
+    skipped: BTreeMap<String, u64>,
     /// Length of the frame before.
     last: Option<FrameLen>,
 }
@@ -167,6 +170,7 @@ impl Receiver {
             timeline: Timeline::default(),
             streams: StreamMeter::default(),
             books: Books::default(),
+            skipped: BTreeMap::new(),
             last: None,
         }
     }
@@ -229,6 +233,7 @@ impl Receiver {
             name: "measure".into(),
             rule: self.only.as_ref().map(Only::rule),
             left_out: self.left_out(),
+            skipped: self.skipped.clone(),
             came: self.books.came,
             left: self.books.left,
             drops: self.books.drops(),
@@ -440,13 +445,13 @@ fn from_capture(
         if progress.is_due() {
             progress.say(0, receiver.so_far(progress.passed()));
         }
+        let arrived_ns = source.epoch_ns().saturating_add(arrival.as_ps() / units::PS_PER_NS);
         source.take(&mut frame);
         if !receiver.takes(frame.bytes(), frame.length()) {
             continue;
         }
         receiver.record(arrival, frame.length());
         uncut.add(frame.length());
-        let arrived_ns = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
         let is_cut = (frame.bytes().len() as u32) < frame.original();
         cut += u64::from(!receiver.record_stamp(frame.bytes(), arrived_ns) && is_cut);
         if let Some(writer) = &mut writer {
@@ -467,11 +472,12 @@ fn from_capture(
     limits.insert("stamp_step_ns".into(), json!(source.step_ns()));
     let of_stamps = (cut > 0 && !receiver.streams.is_empty()).then(|| resolution::of_cut(path, cut));
     let of_steps = resolution::of_steps(path, source.step_ns());
-    resolution::warn(
-        &mut limits,
-        &of_steps.into_iter().chain(of_stamps).chain(uncut.warning(path)).collect::<Vec<_>>(),
-    );
-    resolution::note_oddities(source.oddities(), &mut limits);
+    let oddities = source.oddities().cloned().unwrap_or_default();
+    receiver.skipped = oddities.skipped_by_name();
+    let of_oddities = resolution::of_oddities(path.display(), &oddities);
+    let warnings = of_oddities.into_iter().chain(of_steps).chain(of_stamps).chain(uncut.warning(path));
+    resolution::warn(&mut limits, &warnings.collect::<Vec<_>>());
+    resolution::note_oddities(&oddities, &mut limits);
     Ok(Outcome { reports: Vec::new(), limits, failure: failure.or(source.failure().map(Failure::new)) })
 }
 

@@ -8,60 +8,82 @@ use packet::{Frame, HeapFrame};
 use scenario::Replay;
 use serde_json::{Map, Value, json};
 use sim::{Oddities, ReplaySource, Source};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::Time;
 
 /// A capture that is sent again, as the data plane takes it.
 pub(super) struct FromCapture {
     source: ReplaySource,
-    cut: u64,
+    found: Found,
     records: Arc<Records>,
 }
 
-/// Records of a capture that are not as they should be, so far.
+/// Records of a capture that are not as they should be, so far: written by the thread that reads it.
 #[derive(Default)]
-pub(super) struct Records {
+pub(super) struct Records(Mutex<Found>);
+
+#[derive(Clone, Default)]
+struct Found {
     /// Cut when they were captured.
-    cut: AtomicU64,
-    /// Stamped before the one ahead of them.
-    disordered: AtomicU64,
-    /// Without an Ethernet header.
-    made_headers: AtomicU64,
+    cut: u64,
+    oddities: Oddities,
 }
 
 impl Records {
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was skipped of the capture of a pipeline, by reason; `warnings` get what it means.
+    pub(super) fn skipped(&self, pipeline: &str, warnings: &mut Vec<String>) -> BTreeMap<String, u64> {
+        let found = self.found();
+        warnings.extend(resolution::of_oddities(pipeline, &found.oddities));
+        found.oddities.skipped_by_name()
+    }
+
     /// Says what was found in the captures of a run.
     pub(super) fn note(all: &[Arc<Records>], limits: &mut Map<String, Value>) {
-        let sum = |of: fn(&Records) -> &AtomicU64| all.iter().map(|one| of(one).load(Ordering::Relaxed)).sum::<u64>();
-        let cut = sum(|one| &one.cut);
+        let mut sum = Found::default();
+        for one in all {
+            let found = one.found();
+            sum.cut += found.cut;
+            sum.oddities += &found.oddities;
+        }
+        let cut = sum.cut;
         if cut > 0 {
             limits.insert("cut_records".into(), json!(cut));
             output::note(format!(
                 "{cut} records of the capture had been cut, or lack an Ethernet header; their frames go out as long as they were, with zeros for what is missing"
             ));
         }
-        let oddities = Oddities { disordered: sum(|one| &one.disordered), made_headers: sum(|one| &one.made_headers) };
-        resolution::note_oddities(oddities, limits);
+        resolution::note_oddities(&sum.oddities, limits);
     }
 }
 
 impl FromCapture {
     pub(super) fn new(source: ReplaySource, records: Arc<Records>) -> Self {
-        FromCapture { source, cut: 0, records }
+        FromCapture { source, found: Found::default(), records }
     }
 }
 
 impl Supply for FromCapture {
     fn next(&mut self, frame: &mut HeapFrame) -> Option<Time> {
-        let arrival = self.source.arrival()?;
-        self.source.take(frame);
-        self.cut += u64::from(frame.make_whole());
-        self.records.cut.store(self.cut, Ordering::Relaxed);
-        let Oddities { disordered, made_headers } = self.source.oddities();
-        self.records.disordered.store(disordered, Ordering::Relaxed);
-        self.records.made_headers.store(made_headers, Ordering::Relaxed);
-        Some(arrival)
+        let arrival = self.source.arrival();
+        let mut changed = false;
+        if arrival.is_some() {
+            self.source.take(frame);
+            changed = frame.make_whole();
+            self.found.cut += u64::from(changed);
+        }
+        if let Some(oddities) = self.source.oddities().filter(|oddities| **oddities != self.found.oddities) {
+            self.found.oddities.clone_from(oddities);
+            changed = true;
+        }
+        if changed {
+            self.records.found().clone_from(&self.found);
+        }
+        arrival
     }
 
     fn failure(&mut self) -> Option<String> {
@@ -88,6 +110,7 @@ pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<Whole>,
         cut += u64::from(next.make_whole());
         whole.frames.push(next.bytes().to_vec());
     }
-    records.cut.store(cut, Ordering::Relaxed);
+    let oddities = source.oddities().cloned().unwrap_or_default();
+    *records.found() = Found { cut, oddities };
     Ok(source.failure().is_none().then_some(whole))
 }

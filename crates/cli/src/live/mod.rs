@@ -84,8 +84,8 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     };
 
     let mut telling = Telling::new(&floors, watched.failure());
-    for ((plan, ended), list) in request.pipelines.iter().zip(ended).zip(&mut lists) {
-        telling.pipeline(plan, ended, list.as_mut())?;
+    for (((plan, ended), list), records) in request.pipelines.iter().zip(ended).zip(&mut lists).zip(&records) {
+        telling.pipeline(plan, ended, list.as_mut(), records)?;
     }
     for log in logs {
         telling.failed(log.finish().err());

@@ -58,6 +58,7 @@ impl<'a> Telling<'a> {
         plan: &PipelinePlan,
         ended: Ended,
         list: Option<&mut FrameList>,
+        records: &Records,
     ) -> Result<(), Failure> {
         let finished =
             ended.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
@@ -72,6 +73,7 @@ impl<'a> Telling<'a> {
         let driver = finished.ports.first().map_or("", |port| &port.driver);
         self.warnings.extend(resolution::of_buckets(plan, driver));
         let mut report = named(plan, finished);
+        report.skipped = records.skipped(&plan.name, &mut self.warnings);
         self.failed(nothing_fitted(plan, &report));
         let backward = report.backward.take();
         let floor = self.floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);

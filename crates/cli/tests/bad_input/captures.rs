@@ -123,33 +123,42 @@ fn a_cut_capture_gives_what_was_whole() {
 }
 
 #[test]
-fn a_capture_that_spans_more_than_time_reaches_is_told_with_its_record() {
+fn a_capture_that_spans_more_than_time_reaches_is_read_whole() {
     let bench = bench();
-    let records = |last_days: u64| [0, 1_000, last_days * 86_400_000_000_000].map(|ns| Record::new(7 + ns, 64, 0));
-    bench.capture("wide.pcap", Dialect::USUAL, &records(213));
-    bench.capture("wider.pcap", Dialect::USUAL, &records(214));
-    for command in ["measure --pcap", "shape --out null --in pcap:", "gen --out null --pcap"] {
-        let said = |capture: &str, wanted: &str| {
-            let line = format!("{command} {capture} --json").replace(": ", ":");
-            let finished = bench.run(words(&line));
-            assert_eq!((finished.status, finished.complaints().len()), (Some(2), 1), "{line}: {}", finished.stderr);
-            assert!(finished.stderr.contains(wanted), "{line}: {}", finished.stderr);
-            assert_eq!(finished.report()["pipelines"][0]["in"]["frames"], 2, "{line}");
-        };
-        bench.report(words(&format!("{command} wide.pcap").replace(": ", ":")));
-        said("wider.pcap", "spans more than the 213 days (18 446 744 s) that virtual time reaches: record 3 is");
-        if command.starts_with("gen") {
-            // Its records are not too far apart: when they are to be sent is too far.
-            said("wide.pcap --speed 0.5", "the run is longer than the 213 days");
-            said("wide.pcap --loop 2 --speed 0.9", "the run is longer than the 213 days");
-        }
+    let records: Vec<Record> =
+        [0, 1, 214, 215, 900].map(|days| Record::new(7 + days * 86_400_000_000_000, 64, 0)).into();
+    // The last one alone would be a stray stamp.
+    let records = [records, vec![Record::new(8 + 900 * 86_400_000_000_000, 64, 0)]].concat();
+    bench.capture("wide.pcap", Dialect { nanoseconds: true, ..Dialect::USUAL }, &records);
+    for command in
+        ["measure --write out.pcap --pcap", "shape --out pcap:out.pcap --in pcap:", "gen --out pcap:out.pcap --pcap"]
+    {
+        let finished = bench.run(words(&format!("{command} wide.pcap --json").replace(": ", ":")));
+        assert_eq!((finished.status, finished.complaints().len()), (Some(0), 0), "{command}: {}", finished.stderr);
+        assert!(finished.stderr.contains("2 gaps of the capture shortened to 1 s"), "{command}: {}", finished.stderr);
+        let report = finished.report();
+        assert_eq!(
+            (&report["pipelines"][0]["in"]["frames"], &report["limits"]["shortened_gaps"]),
+            (&6.into(), &2.into())
+        );
+        // What is written keeps the stamps of the capture.
+        assert!(bench.records("out.pcap") == records, "{command}");
     }
-    let again = bench.run(words("gen --pcap wide.pcap --out null --loop 2 --json"));
-    assert_eq!(again.status, Some(2), "{}", again.stderr);
-    assert!(again.stderr.contains("the run is longer than the 213 days"), "{}", again.stderr);
-    // Back to back no stamp matters.
-    for (capture, rounds) in [("wide.pcap", 5), ("wider.pcap", 5)] {
-        let report = bench.report(words(&format!("gen --pcap {capture} --speed max --loop {rounds} --out null")));
-        assert_eq!(report["out"]["frames"], 3 * rounds, "{capture}");
+    // Twice as fast, pauses are half as long.
+    bench.report(words("gen --pcap wide.pcap --out pcap:out.pcap --speed 2"));
+    let days: Vec<u64> =
+        bench.records("out.pcap").iter().map(|record| (record.ns - 7) * 2 / 86_400_000_000_000).collect();
+    assert_eq!(days, [0, 1, 214, 215, 900, 900]);
+    let report = bench.report(words("shape --in pcap:wide.pcap --out null --gap 1ms"));
+    assert_eq!(report["out"]["frames"], 6);
+    let report = bench.report(words("gen --pcap wide.pcap --speed max --loop 5 --out null"));
+    assert_eq!(report["out"]["frames"], 30);
+    // Without a shortened gap, two rounds or half the speed are more than time reaches.
+    let long = [0, 150].map(|days| Record::new(7 + days * 86_400_000_000_000, 64, 0));
+    bench.capture("long.pcap", Dialect::USUAL, &long);
+    for line in ["gen --pcap long.pcap --out null --loop 2", "gen --pcap long.pcap --out null --speed 0.5"] {
+        let again = bench.run(words(line));
+        assert_eq!(again.status, Some(2), "{}", again.stderr);
+        assert!(again.stderr.contains("the run is longer than the 213 days"), "{}", again.stderr);
     }
 }

@@ -110,3 +110,77 @@ fn measure_writes_what_it_read() {
     assert!(written == records[..written.len()] && written.len() < 900);
     assert!(written.iter().all(|record| record.ns - records[0].ns <= 1_000_000));
 }
+
+/// A pcapng capture of blocks, little-endian.
+fn blocks(blocks: &[(u32, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (kind, body) in blocks {
+        let padded = body.len().next_multiple_of(4);
+        let length = (padded as u32 + 12).to_le_bytes();
+        bytes.extend([&kind.to_le_bytes()[..], &length, body, &vec![0; padded - body.len()], &length].concat());
+    }
+    bytes
+}
+
+fn little(words: &[u32], rest: &[u8]) -> Vec<u8> {
+    let words = words.iter().flat_map(|word| word.to_le_bytes());
+    words.chain(rest.iter().copied()).collect()
+}
+
+#[test]
+fn odd_records_are_skipped_and_counted_by_every_command() {
+    let bench = Bench::new();
+    let frame = Record::new(0, 64, 7).bytes;
+    let packet = |interface: u32, micros: u32, rest: &[u8]| {
+        let fixed = little(&[interface, 0, micros, 60, 60], &frame);
+        (6, [fixed, rest.to_vec()].concat())
+    };
+    let file = blocks(&[
+        (0x0a0d_0d0a, little(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX], &[])),
+        (1, little(&[1, 0], &[])),
+        (1, little(&[105, 0], &[])),
+        packet(0, 0, &[1, 0, 4, 0, b'c', b'a', b'f', 0xe9]),
+        packet(1, 10, &[]),
+        (2, little(&[0, 0, 20, 60, 60], &frame)),
+        (3, little(&[60], &frame)),
+        packet(7, 30, &[]),
+        packet(0, 40, &[]),
+    ]);
+    bench.write("odd.pcapng", &file);
+    let skipped = serde_json::json!({ "link-type-105": 1, "no-stamp": 1, "unknown-interface": 1 });
+    for command in [
+        "measure --pcap odd.pcapng",
+        "shape --in pcap:odd.pcapng --out null --gap 1us",
+        "emulate --in pcap:odd.pcapng --out null --forward 'delay 1ms'",
+        "gen --pcap odd.pcapng --out null",
+        "limit --in pcap:odd.pcapng --out null --rate 1Gbps --key dst-ip --mode police",
+    ] {
+        let finished = bench.run(words(&format!("{command} --json")));
+        assert_eq!((finished.status, finished.complaints().len()), (Some(0), 0), "{command}: {}", finished.stderr);
+        let report = finished.report();
+        let pipeline = &report["pipelines"][0];
+        assert_eq!((&pipeline["in"]["frames"], &pipeline["skipped"]), (&3.into(), &skipped), "{command}");
+        let warnings = report["limits"]["warnings"].to_string();
+        assert!(warnings.contains("1 record of the capture skipped (link-type-105)"), "{command}: {warnings}");
+        assert!(finished.stderr.contains("skipped (no-stamp)"), "{command}: {}", finished.stderr);
+        let text = bench.run(words(command)).stdout;
+        assert!(text.contains("\n  skipped   1 record: unknown-interface\n"), "{command}: {text}");
+    }
+    // Where no stamp is needed, a simple packet block is a frame as any other.
+    for how in ["--rate 1kpps", "--gap 1us", "--speed max"] {
+        let report = bench.report(words(&format!("gen --pcap odd.pcapng --out null {how}")));
+        assert_eq!(
+            (&report["out"]["frames"], &report["skipped"]["no-stamp"]),
+            (&4.into(), &serde_json::Value::Null),
+            "{how}"
+        );
+    }
+    // What is cut is used up to there, and the place is where its block starts.
+    let last = file.len() - 92;
+    bench.write("odd.pcapng", &file[..file.len() - 1]);
+    let finished = bench.run(words("measure --pcap odd.pcapng --json"));
+    assert_eq!((finished.status, finished.complaints().len()), (Some(2), 1), "{}", finished.stderr);
+    assert!(finished.stderr.contains(&format!("after record 5, at byte {last}: ")), "{}", finished.stderr);
+    assert!(finished.stderr.contains("editcap") && !finished.stderr.contains("capture again"), "{}", finished.stderr);
+    assert_eq!(finished.report()["pipelines"][0]["in"]["frames"], 2);
+}

@@ -1,0 +1,579 @@
+//! Captures, read and written.
+
+mod blocks;
+mod bytes;
+mod classic;
+mod link;
+mod oddities;
+mod writer;
+
+pub use oddities::{Oddities, Skip};
+pub use writer::CaptureWriter;
+
+use crate::error::SimError;
+use blocks::Blocks;
+use bytes::Bytes;
+use classic::{Classic, FILE_HEADER};
+use packet::HeapFrame;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The first bytes of what packs captures.
+const COMPRESSED: [(&[u8], &str); 4] =
+    [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zX", "xz"), (b"BZh", "bzip2")];
+/// No frame is longer; a classic record that says so is broken.
+const LONGEST_RECORD: u32 = 262_144;
+
+/// Reads the frames of a pcap or pcapng file, one after the other, in memory that does not grow. Records that are no
+/// frames are skipped and counted; only a file that is cut, or whose records cannot be told apart any more, ends early.
+pub struct CaptureReader {
+    path: PathBuf,
+    bytes: Bytes,
+    format: Format,
+    /// Records that were read, frames or not.
+    records: u64,
+    frames: u64,
+    pub(crate) oddities: Oddities,
+}
+
+enum Format {
+    Classic(Classic),
+    Next(Blocks),
+}
+
+/// What is known of a frame besides its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Stamp in nanoseconds since the UNIX epoch; a simple packet block has none. [`Record::NO_TIME`] stands for one before
+    /// 1970 or after 2554.
+    pub time_ns: Option<u64>,
+    /// It was captured without an Ethernet header, and has got one.
+    pub made_header: bool,
+}
+
+impl Record {
+    /// A stamp that is out of range.
+    pub const NO_TIME: u64 = u64::MAX;
+}
+
+/// What came of reading a record.
+enum Read {
+    Frame(Record),
+    Skipped(Skip),
+    End,
+}
+
+/// Why nothing more can be read.
+struct Broken(String);
+
+impl Broken {
+    fn cut() -> Self {
+        Broken("the file ends within a record".into())
+    }
+}
+
+impl From<std::io::Error> for Broken {
+    fn from(cause: std::io::Error) -> Self {
+        Broken(cause.to_string())
+    }
+}
+
+/// The byte order of a file or of a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Little,
+    Big,
+}
+
+impl Order {
+    fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        let bytes = array(bytes, at);
+        if self == Order::Little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) }
+    }
+
+    fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        let bytes = array(bytes, at);
+        if self == Order::Little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) }
+    }
+
+    fn u64(self, bytes: &[u8], at: usize) -> u64 {
+        let bytes = array(bytes, at);
+        if self == Order::Little { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) }
+    }
+}
+
+/// The bytes from `at`; the caller has made sure that they are there.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+impl CaptureReader {
+    /// Opens a capture and reads its header.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no capture, or is a classic one of a link type that is not read.
+    pub fn open(path: &Path) -> Result<Self, SimError> {
+        let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
+        let not_a_capture = |why: &str| SimError::NotACapture { path: path.to_owned(), why: why.to_owned() };
+        let file = File::open(path).map_err(unreadable)?;
+        if file.metadata().map_err(unreadable)?.is_dir() {
+            return Err(not_a_capture("it is a directory"));
+        }
+        let mut bytes = Bytes::new(Box::new(file));
+        let too_short = || not_a_capture("it is shorter than a capture's header");
+        let magic = *bytes.peek(4).map_err(unreadable)?.first_chunk::<4>().ok_or_else(too_short)?;
+        if let Some((_, program)) = COMPRESSED.iter().find(|(first, _)| magic.starts_with(first)) {
+            return Err(SimError::Compressed { path: path.to_owned(), program });
+        }
+        let header = bytes.peek(FILE_HEADER).map_err(unreadable)?;
+        let header = *header.first_chunk::<FILE_HEADER>().ok_or_else(too_short)?;
+        let format = if magic == blocks::SECTION {
+            Format::Next(Blocks::new())
+        } else {
+            let classic = Classic::of(&header).ok_or_else(|| not_a_capture("it does not start like one"))?;
+            let link_type = |link_type| SimError::LinkType { path: path.to_owned(), link_type };
+            let classic = classic.map_err(link_type)?;
+            bytes.take(FILE_HEADER);
+            Format::Classic(classic)
+        };
+        Ok(CaptureReader { path: path.to_owned(), bytes, format, records: 0, frames: 0, oddities: Oddities::default() })
+    }
+
+    /// The file that is read.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was odd so far.
+    #[must_use]
+    pub fn oddities(&self) -> &Oddities {
+        &self.oddities
+    }
+
+    /// What ends a run whose instants do not reach the stamp of the record that was read last.
+    pub(crate) fn too_wide(&self) -> SimError {
+        SimError::TooWide { path: self.path.clone(), record: self.records }
+    }
+
+    /// The step of the capture's stamps in nanoseconds: 1 000 for what most programs write. A pcapng
+    /// file has one for each interface; the coarsest of those described so far counts.
+    #[must_use]
+    pub fn step_ns(&self) -> f64 {
+        match &self.format {
+            Format::Classic(classic) => classic.step_ns(),
+            Format::Next(blocks) => blocks.step_ns(),
+        }
+    }
+
+    /// Reads the next frame into `frame`; `None` at the end.
+    ///
+    /// # Errors
+    /// The file is cut, its records cannot be told apart any more, or none of them was a frame.
+    pub fn read(&mut self, frame: &mut HeapFrame) -> Result<Option<Record>, SimError> {
+        self.next(frame, |_| None)
+    }
+
+    /// Reads the next frame that has a stamp into `frame`, and gives that in nanoseconds since the UNIX epoch. Frames
+    /// without are skipped and counted.
+    ///
+    /// # Errors
+    /// As [`CaptureReader::read`].
+    pub fn read_stamped(&mut self, frame: &mut HeapFrame) -> Result<Option<u64>, SimError> {
+        let record = self.next(frame, |record| record.time_ns.is_none().then_some(Skip::NoStamp))?;
+        Ok(record.and_then(|record| record.time_ns))
+    }
+
+    /// Reads the next frame that there is no reason to skip.
+    fn next(
+        &mut self,
+        frame: &mut HeapFrame,
+        unfit: impl Fn(&Record) -> Option<Skip>,
+    ) -> Result<Option<Record>, SimError> {
+        loop {
+            let read = match &mut self.format {
+                Format::Classic(classic) => classic.read(&mut self.bytes, frame),
+                Format::Next(blocks) => blocks.read(&mut self.bytes, frame),
+            };
+            let skipped = match read {
+                Ok(Read::Frame(record)) => match unfit(&record) {
+                    None => {
+                        self.records += 1;
+                        self.frames += 1;
+                        self.oddities.made_headers += u64::from(record.made_header);
+                        return Ok(Some(record));
+                    }
+                    Some(why) => why,
+                },
+                Ok(Read::Skipped(why)) => why,
+                Ok(Read::End) if self.frames == 0 && self.records > 0 => {
+                    let skipped = self.oddities.skipped.clone();
+                    return Err(SimError::NoFrames { path: self.path.clone(), skipped });
+                }
+                Ok(Read::End) => return Ok(None),
+                Err(Broken(why)) => {
+                    let (whole, offset) = (self.records, self.bytes.offset());
+                    return Err(SimError::Broken { path: self.path.clone(), whole, offset, why });
+                }
+            };
+            self.records += 1;
+            self.oddities.skip(skipped);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::Frame;
+    use std::collections::BTreeMap;
+
+    fn write(path: &Path, frames: u64) {
+        let mut writer = CaptureWriter::create(path).expect("writable");
+        for i in 0..frames {
+            let bytes = vec![i as u8; 60 + i as usize];
+            writer.write(1_700_000_000_123_456_789 + i, &bytes, bytes.len() as u32).expect("written");
+        }
+        writer.flush().expect("flushed");
+    }
+
+    fn read(path: &Path) -> (Vec<(u64, usize)>, Option<SimError>) {
+        let mut reader = CaptureReader::open(path).expect("a capture");
+        let mut frame = HeapFrame::default();
+        let mut frames = Vec::new();
+        loop {
+            match reader.read(&mut frame) {
+                Ok(Some(record)) => frames.push((record.time_ns.expect("a stamp"), frame.bytes().len())),
+                Ok(None) => return (frames, None),
+                Err(error) => return (frames, Some(error)),
+            }
+        }
+    }
+
+    #[test]
+    fn both_formats_read_back_to_the_nanosecond() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["a.pcap", "a.pcapng"] {
+            let path = folder.path().join(name);
+            write(&path, 100);
+            let (frames, error) = read(&path);
+            assert!(error.is_none() && frames.len() == 100, "{name}: {error:?}");
+            assert_eq!(frames[99], (1_700_000_000_123_456_888, 159), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_cut_file_gives_its_whole_records_and_says_where_it_broke() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pcap");
+        write(&path, 10);
+        let bytes = std::fs::read(&path).expect("readable");
+        // Cut within the data of the last record, within its header, and right after the one before.
+        let last = bytes.len() - 16 - 69;
+        for (cut, whole) in [(bytes.len() - 1, 9), (last + 5, 9), (last, 9), (30, 0)] {
+            std::fs::write(&path, &bytes[..cut]).expect("writable");
+            let (frames, error) = read(&path);
+            assert_eq!(frames.len(), whole);
+            match error {
+                Some(SimError::Broken { whole, offset, .. }) => {
+                    assert_eq!(
+                        (whole, offset),
+                        (frames.len() as u64, if frames.is_empty() { 24 } else { last as u64 })
+                    );
+                }
+                None => assert_eq!(cut, last),
+                Some(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_capture_is_said_so() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pcap");
+        for content in [b"".as_slice(), b"abc", b"this is a text, not a capture at all", &blocks::SECTION] {
+            std::fs::write(&path, content).expect("writable");
+            assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::NotACapture { .. })), "{content:?}");
+        }
+        std::fs::write(&path, b"\x1f\x8b\x08\0").expect("writable");
+        let told = CaptureReader::open(&path).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(told.contains("gzip: unpack it first, as gzip -dc /"), "{told}");
+        assert!(matches!(CaptureReader::open(folder.path()).err(), Some(SimError::NotACapture { .. })));
+        assert!(matches!(CaptureReader::open(&folder.path().join("none")).err(), Some(SimError::Read { .. })));
+    }
+
+    /// The bytes of a capture in either byte order.
+    struct Build {
+        big: bool,
+        bytes: Vec<u8>,
+    }
+
+    impl Build {
+        fn new(big: bool) -> Self {
+            Build { big, bytes: Vec::new() }
+        }
+
+        fn u16(mut self, value: u16) -> Self {
+            self.bytes.extend(if self.big { value.to_be_bytes() } else { value.to_le_bytes() });
+            self
+        }
+
+        fn words(mut self, values: &[u32]) -> Self {
+            for value in values {
+                self.bytes.extend(if self.big { value.to_be_bytes() } else { value.to_le_bytes() });
+            }
+            self
+        }
+
+        fn raw(mut self, bytes: &[u8]) -> Self {
+            self.bytes.extend_from_slice(bytes);
+            self
+        }
+
+        /// A block of pcapng around a body that is padded.
+        fn block(self, kind: u32, body: impl FnOnce(Build) -> Build) -> Self {
+            let big = self.big;
+            let mut body = body(Build::new(big)).bytes;
+            body.resize(body.len().next_multiple_of(4), 0);
+            let length = body.len() as u32 + 12;
+            self.words(&[kind, length]).raw(&body).words(&[length])
+        }
+
+        fn section(self) -> Self {
+            self.block(0x0a0d_0d0a, |body| body.words(&[0x1a2b_3c4d]).u16(1).u16(0).words(&[u32::MAX, u32::MAX]))
+        }
+
+        /// An interface with raw options.
+        fn interface(self, link_type: u16, options: &[u8]) -> Self {
+            self.block(1, |body| body.u16(link_type).u16(0).words(&[0]).raw(options))
+        }
+
+        /// An enhanced packet at `micros` with raw options.
+        fn packet(self, interface: u32, micros: u32, data: &[u8], options: &[u8]) -> Self {
+            let held = data.len() as u32;
+            let padding = &[0; 3][..data.len().next_multiple_of(4) - data.len()];
+            self.block(6, |body| body.words(&[interface, 0, micros, held, held]).raw(data).raw(padding).raw(options))
+        }
+    }
+
+    /// Stamps in µs and first bytes of the frames, what was skipped, and what ended the file.
+    type Seen = (Vec<(u64, u8)>, BTreeMap<Skip, u64>, Option<SimError>);
+
+    fn see(bytes: &[u8]) -> Seen {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        std::fs::write(&path, bytes).expect("writable");
+        let mut reader = CaptureReader::open(&path).expect("a capture");
+        let (mut frame, mut seen, mut ended) = (HeapFrame::default(), Vec::new(), None);
+        loop {
+            match reader.read_stamped(&mut frame) {
+                Ok(Some(ns)) => seen.push((ns / 1_000, frame.bytes().first().copied().unwrap_or_default())),
+                Ok(None) => break,
+                Err(error) => {
+                    ended = Some(error);
+                    break;
+                }
+            }
+        }
+        (seen, reader.oddities.skipped.clone(), ended)
+    }
+
+    #[test]
+    fn every_magic_of_classic_captures_is_read() {
+        for (magic, fraction, micros, header) in
+            [(0xa1b2_c3d4_u32, 7, 7, 16), (0xa1b2_3c4d, 7_000, 7, 16), (0xa1b2_cd34, 7, 7, 24)]
+        {
+            for big in [false, true] {
+                let file = Build::new(big).words(&[magic]).u16(2).u16(4).words(&[0, 0, 65_535, 1]);
+                let record = |file: Build, first| {
+                    file.words(&[1, fraction, 60, 60]).raw(&vec![0; header - 16]).raw(&[first; 60])
+                };
+                let file = record(record(file, 1), 2);
+                let (seen, skipped, ended) = see(&file.bytes);
+                assert!(skipped.is_empty() && ended.is_none(), "{magic:x} {big}");
+                assert_eq!(seen, [(1_000_000 + micros, 1), (1_000_000 + micros, 2)], "{magic:x} {big}");
+            }
+        }
+        // Before version 2.4 the two lengths may be the other way round.
+        let file = Build::new(false).words(&[0xa1b2_c3d4]).u16(2).u16(3).words(&[0, 0, 65_535, 1]);
+        let file = file.words(&[0, 0, 100, 60]).raw(&[9; 60]).words(&[0, 1, 60, 60]).raw(&[8; 60]);
+        assert_eq!(see(&file.bytes).0, [(0, 9), (1, 8)]);
+    }
+
+    #[test]
+    fn blocks_of_every_kind_are_read_or_passed_over() {
+        for big in [false, true] {
+            let text = |code: u16, bytes: &[u8]| Build::new(big).u16(code).u16(bytes.len() as u16).raw(bytes).bytes;
+            let latin = text(1, b"caf\xe9!");
+            let utf16 = text(2, &[0xff, 0xfe, 0x41, 0x00, 0x00, 0xd8]);
+            let long = text(1, &[0; 40])[..12].to_vec();
+            let file = Build::new(big)
+                .section()
+                .interface(1, &latin)
+                .packet(0, 1, &[1; 60], &latin)
+                .packet(0, 2, &[2; 61], &utf16)
+                .packet(0, 3, &[3; 62], &long)
+                // Name resolution, statistics, secrets, journal, custom ones, unknown ones.
+                .block(4, |body| body.words(&[0xffff_ffff]))
+                .block(5, |body| body)
+                .block(10, |body| body.raw(&[0xaa; 100_000]))
+                .block(9, |body| body.raw(b"__REALTIME"))
+                .block(0xbad, |body| body.words(&[32_473]))
+                .block(0x4000_0bad, |body| body.words(&[32_473]))
+                .block(0x7777_7777, |body| body.raw(&[1; 5]))
+                // An obsolete packet: 16 bits of interface, 16 of drops.
+                .block(2, |body| body.u16(0).u16(7).words(&[0, 4, 60, 60]).raw(&[4; 60]))
+                // A simple packet has no stamp.
+                .block(3, |body| body.words(&[60]).raw(&[5; 60]))
+                .packet(0, 6, &[6; 60], &[]);
+            // A section in the other byte order, whose interfaces are others.
+            let other = Build::new(!big).section().interface(105, &[]).interface(1, &[]);
+            let other = other.packet(0, 7, &[7; 60], &[]).packet(1, 8, &[8; 60], &[]).packet(2, 9, &[9; 60], &[]);
+            let (seen, skipped, ended) = see(&file.raw(&other.bytes).bytes);
+            assert!(ended.is_none(), "{ended:?}");
+            assert_eq!(seen, [(1, 1), (2, 2), (3, 3), (4, 4), (6, 6), (8, 8)]);
+            let expected = [(Skip::LinkType(105), 1), (Skip::NoStamp, 1), (Skip::UnknownInterface, 1)];
+            assert_eq!(skipped, BTreeMap::from(expected));
+        }
+    }
+
+    #[test]
+    fn stamps_are_counted_as_their_interface_says() {
+        for big in [false, true] {
+            let offset = |seconds: i64| {
+                let bytes = if big { seconds.to_be_bytes() } else { seconds.to_le_bytes() };
+                Build::new(big).u16(9).u16(1).raw(&[6, 0, 0, 0]).u16(14).u16(8).raw(&bytes).bytes
+            };
+            let power = Build::new(big).u16(9).u16(1).raw(&[0x80 | 20, 0, 0, 0]).bytes;
+            let file = Build::new(big)
+                .section()
+                .interface(1, &offset(10))
+                .interface(1, &offset(-1))
+                .interface(1, &power)
+                .interface(1, &offset(-5))
+                .packet(0, 1, &[1; 60], &[])
+                .packet(1, 3_000_000, &[2; 60], &[])
+                .packet(2, 3 << 20, &[3; 60], &[])
+                .packet(3, 1, &[4; 60], &[]);
+            let (seen, skipped, ended) = see(&file.bytes);
+            assert!(ended.is_none(), "{ended:?}");
+            assert_eq!(seen, [(10_000_001, 1), (2_000_000, 2), (3_000_000, 3), (Record::NO_TIME / 1_000, 4)]);
+            assert!(skipped.is_empty(), "{skipped:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_wrong_inside_is_skipped_and_one_without_an_end_breaks_the_file() {
+        let start = || Build::new(false).section().interface(1, &[]).packet(0, 1, &[1; 60], &[]);
+        let file = start().block(6, |body| body.words(&[0, 0, 2, 900, 900]).raw(&[2; 60])).block(6, |body| body);
+        let (seen, skipped, ended) = see(&file.packet(0, 3, &[3; 60], &[]).bytes);
+        assert!(ended.is_none(), "{ended:?}");
+        assert_eq!((seen, skipped), (vec![(1, 1), (3, 3)], BTreeMap::from([(Skip::BadLength, 2)])));
+        let place = start().bytes.len() as u64;
+        for broken in [
+            start().words(&[6, 8]),
+            start().words(&[6, u32::MAX, 0, 0]),
+            start().words(&[6, 32, 0, 0]),
+            start().words(&[6, 16, 0, 20]).packet(0, 3, &[3; 60], &[]),
+            start().words(&[6]),
+            start().words(&[0x0a0d_0d0a, 28, 5, 0, 0, 0, 28]),
+        ] {
+            match see(&broken.bytes) {
+                (seen, _, Some(SimError::Broken { whole: 1, offset, .. })) => {
+                    assert_eq!((seen.len(), offset), (1, place))
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_single_frame_is_an_error_with_its_reasons() {
+        let file = Build::new(false).section().interface(127, &[]).packet(0, 1, &[1; 60], &[]);
+        let said = see(&file.bytes).2.map(|error| error.to_string()).unwrap_or_default();
+        assert!(said.contains("no record that can be used: 1 × link-type-127 (link type 127 is not read"), "{said}");
+        let empty = Build::new(false).section().interface(127, &[]);
+        assert!(see(&empty.bytes).2.is_none());
+    }
+
+    #[test]
+    fn an_fcs_that_an_interface_or_a_frame_says_is_left_out() {
+        let mut frame = HeapFrame::default();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pcapng");
+        // As captured whole, cut within the FCS, cut within the frame, and shorter than an FCS.
+        for (held, original) in [(64_u32, 64_u32), (62, 64), (40, 64), (3, 3)] {
+            for (of_interface, of_frame, fcs) in [
+                (None, None, 0),
+                (Some(0), None, 0),
+                (Some(32), None, 4),
+                (Some(16), None, 2),
+                (Some(4), None, 4),
+                (None, Some(0x0000_0081_u32), 4),
+                (Some(32), Some(0x0000_0041), 2),
+                (Some(32), Some(0x0000_0001), 4),
+                (None, Some(0xffff_fe1f), 0),
+            ] {
+                let bytes: Vec<u8> = (0..held).map(|at| 0x40 + at as u8).collect();
+                let padding = &[0; 3][..bytes.len().next_multiple_of(4) - bytes.len()];
+                let option = of_interface.map(|bits| [13, 0, 1, 0, bits, 0, 0, 0]);
+                let flags = of_frame.map(|flags| Build::new(false).u16(2).u16(4).words(&[flags]).bytes);
+                let file = Build::new(false).section().interface(1, option.as_ref().map_or(&[], |option| option));
+                let file = file.block(6, |body| {
+                    let body = body.words(&[0, 0, 0, held, original]).raw(&bytes).raw(padding);
+                    body.raw(&flags.unwrap_or_default())
+                });
+                std::fs::write(&path, &file.bytes).expect("writable");
+                let mut reader = CaptureReader::open(&path).expect("a capture");
+                assert!(matches!(reader.read(&mut frame), Ok(Some(_))));
+                let left = original.saturating_sub(fcs);
+                let wanted = &bytes[..held.min(left) as usize];
+                let said = (of_interface, of_frame, held);
+                assert_eq!((frame.original(), frame.bytes()), (left, wanted), "{said:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn link_types_that_hold_no_packets_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pcap");
+        write(&path, 1);
+        let mut bytes = std::fs::read(&path).expect("readable");
+        bytes[20] = 105;
+        std::fs::write(&path, &bytes).expect("writable");
+        assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::LinkType { link_type: 105, .. })));
+    }
+
+    #[test]
+    fn an_fcs_that_the_header_tells_of_is_left_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pcap");
+        let mut frame = HeapFrame::default();
+        // As captured whole, cut within the FCS, cut within the frame, and shorter than an FCS.
+        for (held, original) in [(64_u32, 64_u32), (62, 64), (40, 64), (3, 3)] {
+            for (upper, fcs) in [(0x2400, 4), (0x1400, 2), (0x0400, 0), (0x2000, 0), (0x2800, 0), (0x27ff, 4)] {
+                for (link, made) in [(1, 0), (101, 14)].into_iter().filter(|(link, _)| *link == 1 || held > fcs) {
+                    let mut bytes = Vec::new();
+                    let word = upper << 16 | link;
+                    for word in [0xa1b2_3c4d, 0x0004_0002, 0, 0, 262_144, word, 0, 0, held, original] {
+                        bytes.extend_from_slice(&u32::to_le_bytes(word));
+                    }
+                    bytes.extend((0..held).map(|at| 0x40 + at as u8));
+                    std::fs::write(&path, &bytes).expect("writable");
+                    let mut reader = CaptureReader::open(&path).expect("its link type is read");
+                    let left = original.saturating_sub(fcs);
+                    let read =
+                        reader.read(&mut frame).expect("a whole record").map(|_| (frame.original(), frame.bytes()));
+                    let wanted: Vec<u8> = (0..held.min(left)).map(|at| 0x40 + at as u8).collect();
+                    assert_eq!(
+                        read.map(|(original, bytes)| (original, &bytes[made..])),
+                        Some((left + made as u32, &wanted[..]))
+                    );
+                }
+            }
+        }
+    }
+}
