@@ -119,8 +119,10 @@ fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         writeln!(out, "  {:<9} {}: {}", effect.name(), counted(frames, "frame"), effect.meaning())?;
     }
     if let Some(delay) = &report.delay {
-        let spread = [("mean", delay.mean_ns), ("sd", delay.std_ns), ("min", delay.min_ns)];
-        writeln!(out, "  delay     {}, {}", times(&spread), times(&quantiles(delay.p50, delay.p99, delay.max_ns)))?;
+        for (name, of) in [("delay", &delay.got), ("asked", &delay.asked)] {
+            let spread = [("mean", of.mean_ns), ("sd", of.std_ns), ("min", of.min_ns)];
+            writeln!(out, "  {name:<9} {}, {}", times(&spread), times(&quantiles(of.p50, of.p99, of.max_ns)))?;
+        }
     }
     if let Some(reorder) = report.reorder.as_ref().filter(|reorder| reorder.reordered > 0) {
         writeln!(

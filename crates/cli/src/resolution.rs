@@ -141,7 +141,7 @@ pub(crate) fn of_departures(plan: &PipelinePlan) -> Option<String> {
     let planned = plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_));
     planned.then(|| {
         format!(
-            "gap, asked, kept, rate, late and the times in stamps are planned, not measured: what the wire got depends on {} taking frames at the line's rate",
+            "gap, delay, asked, kept, rate, late and the times in stamps are planned, not measured: what the wire got depends on {} taking frames at the line's rate",
             plan.output
         )
     })

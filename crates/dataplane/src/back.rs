@@ -1,8 +1,8 @@
 use crate::counters::Counters;
 use dpdk::{Burst, Mbuf, RxQueue, TscClock, TxQueue};
-use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
-use measure::{DepartureMeter, DropReason, PipelineReport, ReturnReport};
+use engine::{Departure, Pipeline};
+use measure::{DepartureMeter, DropReason, Held, PipelineReport, ReturnReport};
 use packet::Frame;
 use std::sync::Arc;
 use units::{FrameLen, Span, Time};
@@ -22,10 +22,19 @@ pub(crate) struct Back {
     received: Burst,
     /// Frames that the input did not take yet, when they were due and how long they are.
     burst: Burst,
-    asks: Vec<(Time, u32, FrameLen, u32)>,
+    asks: Vec<BackAsk>,
     /// Those who look on see it there, now and then.
     shown: Option<Arc<Counters>>,
     round: u64,
+}
+
+/// What was asked of a frame that goes back.
+struct BackAsk {
+    at: Time,
+    class: u32,
+    length: FrameLen,
+    held: Held,
+    tag: u32,
 }
 
 /// Stages of the way back.
@@ -117,8 +126,9 @@ impl Back {
                 && let Some(departure) = self.pipeline.next_departure()
             {
                 if self.tx.carries(&departure.frame) {
-                    self.asks.push((departure.at, departure.class, departure.length, departure.tag));
-                    self.burst.push(departure.frame).expect("there is room");
+                    let Departure { frame, at, class, length, held, tag, .. } = departure;
+                    self.asks.push(BackAsk { at, class, length, held, tag });
+                    self.burst.push(frame).expect("there is room");
                 } else {
                     self.pipeline.unfollow(departure.class, &departure.frame);
                     self.pipeline.lost(departure.class, departure.source, DropReason::TooLong);
@@ -131,15 +141,17 @@ impl Back {
         if self.burst.is_empty() {
             return came;
         }
-        let start = if self.pipeline.is_slicing() { self.clock.now() } else { now };
+        // Stages that hold frames, and a driver that took none before, let time pass since `now`.
+        let start = self.clock.now();
         let sent = self.tx.send(&mut self.burst);
-        for (ask, class, length, tag) in self.asks.drain(..sent) {
+        for BackAsk { at: ask, class, length, held, tag } in self.asks.drain(..sent) {
             self.pipeline.sent(class, length);
+            self.pipeline.departed(class, None, length, held, (ask, start));
             if tag != 0 {
                 self.pipeline.sliced(class, tag, ask, start);
             }
             if let Some((_, meter)) = &mut self.direction {
-                meter.record(ask, now, length);
+                meter.record(ask, start, length);
             }
         }
         came + sent
@@ -148,7 +160,7 @@ impl Back {
     /// Drops what was let in and is longer than the link carries by now.
     fn leave_out_too_long(&mut self) {
         let mut frames = self.burst.iter();
-        self.asks.retain(|(_, class, ..)| {
+        self.asks.retain(|BackAsk { class, .. }| {
             let frame = frames.next().expect("each ask is of a frame");
             let carried = self.tx.carries(frame);
             if !carried {

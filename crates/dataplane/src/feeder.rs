@@ -106,16 +106,12 @@ fn both(mut earlier: PipelineReport, mut later: PipelineReport) -> PipelineRepor
     let slices = later.slices.take().map(|slices| slices.arrived_by(earlier.slices.as_ref()));
     // Stages are in one of the parts.
     let choices = if earlier.choices.is_empty() { later.choices } else { earlier.choices };
-    if let (Some(earlier), Some(later)) = (&mut earlier.plots, &mut later.plots) {
-        later.delay = earlier.delay.take().or(later.delay.take());
-    }
     PipelineReport {
         came: earlier.came,
         copies: earlier.copies + later.copies,
         drops,
         effects: earlier.effects,
         choices,
-        delay: earlier.delay.or(later.delay),
         reorder: earlier.reorder.or(later.reorder),
         back: earlier.back,
         backward: earlier.backward,

@@ -534,11 +534,11 @@ impl FillerPacer {
                 pipeline.lost(departure.class, departure.source, DropReason::TooLong);
                 continue;
             }
-            let (tag, source) = (departure.tag, departure.source);
+            let (tag, source, held) = (departure.tag, departure.source, departure.held);
             let position = self.planner.nearest_start(departure.at);
             let placed = self.place(departure, position);
             let start = self.planner.line().time(placed.position);
-            pipeline.departed(placed.class, source, placed.length, placed.at, start);
+            pipeline.departed(placed.class, source, placed.length, held, (placed.at, start));
             if tag != 0 {
                 // Its place on the line is settled, and when it is handed over changes nothing about it.
                 pipeline.sliced(placed.class, tag, placed.at, start);

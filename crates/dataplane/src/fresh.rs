@@ -3,7 +3,7 @@ use dpdk::{Burst, Mbuf, TxQueue};
 use engine::Departure;
 use engine::filler::FillerPlanner;
 use engine::schedules::Due;
-use measure::DropReason;
+use measure::{DropReason, Held};
 use packet::Frame;
 use units::{FrameLen, Time};
 
@@ -54,7 +54,7 @@ impl Fresh {
         let Ask { length, at, position } = self.asks[self.gone];
         self.gone += 1;
         let ready = self.start.unwrap_or(Time::ZERO);
-        Some((Departure { frame, length, class: 0, source: None, ready, at, tag: 0 }, position))
+        Some((Departure { frame, length, class: 0, source: None, ready, at, held: Held::default(), tag: 0 }, position))
     }
 
     #[inline(never)]

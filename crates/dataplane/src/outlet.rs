@@ -3,7 +3,7 @@ use crate::neighbour;
 use dpdk::{BURST, Burst, Mbuf, TxQueue};
 use engine::slices::Reading;
 use engine::{Departure, Pipeline};
-use measure::{AnsweredTally, DepartureMeter, DropReason, SentStreams, StreamReport};
+use measure::{AnsweredTally, DepartureMeter, DropReason, Held, SentStreams, StreamReport};
 use packet::{Answered, Frame, Stamp};
 use units::{FrameLen, PS_PER_NS, Span, Time};
 
@@ -54,6 +54,7 @@ struct Ask {
     stamp: Option<(Stamp, usize)>,
     /// Of a frame that is followed.
     tag: u32,
+    held: Held,
     /// When it departed.
     start: Time,
     /// When it was handed over, if it is followed.
@@ -122,7 +123,7 @@ impl Outlet {
 
     /// Adds a frame whose time to be handed over has come.
     pub(crate) fn add(&mut self, departure: Departure<Mbuf>, now: Time, pipeline: &mut Pipeline<Mbuf>) {
-        let Departure { mut frame, length, class, source, at, tag, .. } = departure;
+        let Departure { mut frame, length, class, source, at, held, tag, .. } = departure;
         let lane = match self.lanes.len() {
             1 => 0,
             lanes => packet::flow_hash(frame.bytes()) as usize % lanes,
@@ -139,7 +140,8 @@ impl Outlet {
         }
         let stamp = self.stamps.and_then(|_| Stamp::find(frame.bytes()));
         lane.burst.push(frame).expect("frames are added while there is room");
-        lane.asks.push(What::Departure(Ask { at, length, class, source, stamp, tag, start: Time::ZERO, handed: None }));
+        let ask = Ask { at, length, class, source, stamp, tag, held, start: Time::ZERO, handed: None };
+        lane.asks.push(What::Departure(ask));
         self.waiting += 1;
     }
 
@@ -183,7 +185,7 @@ impl Outlet {
         for lane in self.lanes.iter_mut().filter(|lane| !lane.burst.is_empty()) {
             let sent = lane.hand_over(&now, self.launch.is_some(), self.stamps, self.clock.as_ref());
             for what in lane.asks.drain(..sent) {
-                let Ask { at: ask, length, class, source, stamp, tag, start, handed } = match what {
+                let Ask { at: ask, length, class, source, stamp, tag, held, start, handed } = match what {
                     What::Departure(ask) => ask,
                     What::Answer(answered) => {
                         neighbour::count(&mut self.answered, answered);
@@ -194,7 +196,7 @@ impl Outlet {
                 taken += 1;
                 pipeline.sent(class, length);
                 stamp.into_iter().for_each(|(stamp, _)| self.sent.add(stamp.stream));
-                pipeline.departed(class, source, length, ask, start);
+                pipeline.departed(class, source, length, held, (ask, start));
                 if tag != 0 {
                     pipeline.sliced(class, tag, ask, handed.map_or(start, |handed| start.max(handed)));
                 }

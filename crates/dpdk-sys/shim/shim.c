@@ -51,6 +51,7 @@ _Static_assert(offsetof(struct rte_mbuf, data_len) == SHIM_MBUF_DATA_LEN, "data_
 _Static_assert(offsetof(struct rte_mbuf, hash.usr) == SHIM_MBUF_USR, "hash.usr moved");
 _Static_assert(offsetof(struct rte_mbuf, hash.fdir.hi) == SHIM_MBUF_WAITED, "hash.fdir.hi moved");
 _Static_assert(offsetof(struct rte_mbuf, buf_len) == SHIM_MBUF_BUF_LEN, "buf_len moved");
+_Static_assert(offsetof(struct rte_mbuf, tx_offload) == SHIM_MBUF_STAGE_TIME, "tx_offload moved");
 _Static_assert(RTE_PKTMBUF_HEADROOM == SHIM_HEADROOM, "DPDK built with another headroom");
 
 uint32_t shim_sizeof_port_config(void) { return sizeof(struct shim_port_config); }

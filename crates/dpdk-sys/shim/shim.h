@@ -26,6 +26,7 @@ enum {
 	SHIM_MBUF_USR = 44, /* hash.usr, for who owns the frame */
 	SHIM_MBUF_WAITED = 48, /* hash.fdir.hi: ns that a received frame waited in its port */
 	SHIM_MBUF_BUF_LEN = 54,
+	SHIM_MBUF_STAGE_TIME = 72, /* tx_offload, unused without offload flags: ps, for the engine */
 	SHIM_HEADROOM = 128,
 };
 

@@ -25,6 +25,7 @@ pub const SHIM_MBUF_DATA_LEN: usize = 40;
 pub const SHIM_MBUF_USR: usize = 44;
 pub const SHIM_MBUF_WAITED: usize = 48;
 pub const SHIM_MBUF_BUF_LEN: usize = 54;
+pub const SHIM_MBUF_STAGE_TIME: usize = 72;
 pub const SHIM_HEADROOM: usize = 128;
 
 #[repr(C)]

@@ -26,6 +26,7 @@ const _: () = {
     assert!(offset_of!(MbufHead, usr) == SHIM_MBUF_USR);
     assert!(offset_of!(MbufHead, waited) == SHIM_MBUF_WAITED);
     assert!(offset_of!(MbufHead, buf_len) == SHIM_MBUF_BUF_LEN);
+    assert!(offset_of!(MbufHead, stage_time) == SHIM_MBUF_STAGE_TIME);
 };
 
 /// The first bytes of `struct rte_mbuf`, which is otherwise opaque.
@@ -59,4 +60,9 @@ pub struct MbufHead {
     reserved_vlan_outer: u16,
     /// Bytes of the buffer, headroom included.
     pub buf_len: u16,
+    reserved_pool: u64,
+    /// DPDK's own: `next`, or nothing where DPDK keeps that in place of the IO address.
+    reserved_next: u64,
+    /// Picoseconds that the engine keeps with the frame while it is in stages. Drivers read it with offload flags only.
+    pub stage_time: u64,
 }

@@ -188,6 +188,14 @@ impl packet::Frame for Mbuf {
         self.head_mut().usr = tag;
     }
 
+    fn stage_time(&self) -> Span {
+        Span::from_ps(self.head().stage_time)
+    }
+
+    fn set_stage_time(&mut self, time: Span) {
+        self.head_mut().stage_time = time.as_ps();
+    }
+
     fn waited(&self) -> Span {
         Span::from_ns(self.head().waited.into())
     }

@@ -122,7 +122,7 @@ impl Running {
         while let Some(departure) = pipeline.next_departure() {
             let (class, at, tag, length) = (departure.class, departure.at, departure.tag, departure.frame.length());
             pipeline.sent(class, length);
-            pipeline.departed(class, None, length, at, time);
+            pipeline.departed(class, None, length, departure.held, (at, time));
             if tag != 0 {
                 pipeline.sliced(class, tag, at, time);
             }

@@ -5,7 +5,7 @@ use crate::schedules::{AsReady, Due, Lengths, Schedule};
 use crate::slices::{self, Slices};
 use crate::stages::{Item, Outlet, Stage};
 use crate::sync::{SyncSpec, Synchroniser};
-use measure::{Books, BufferReport, DropReason};
+use measure::{Books, BufferReport, DropReason, Held, HeldMeter};
 use packet::Frame;
 use std::collections::VecDeque;
 use units::{FrameLen, Span, Time};
@@ -33,6 +33,11 @@ pub(crate) struct Lane<F> {
     /// Largest number of frames ready at one time.
     pub(crate) depth: usize,
     batch: Vec<Item<F>>,
+    /// Its stages delay frames, which carry by how much.
+    delays: bool,
+    /// Frames come to the schedule with that delay, which is measured when they depart.
+    measures: bool,
+    pub(crate) held_for: HeldMeter,
     pub(crate) outlet: Outlet<F>,
     /// Traced frames, if any.
     pub(crate) slices: Slices,
@@ -40,8 +45,12 @@ pub(crate) struct Lane<F> {
 
 impl<F: Frame> Lane<F> {
     pub(crate) fn new(class: u32, stages: Vec<Box<dyn Stage<F>>>, schedule: Box<dyn Schedule>) -> Self {
+        let delays = stages.iter().any(|stage| stage.delays());
         Lane {
             class,
+            delays,
+            measures: delays,
+            held_for: HeldMeter::default(),
             stages,
             schedule,
             forgiveness: Forgiveness::default(),
@@ -75,11 +84,13 @@ impl<F: Frame> Lane<F> {
         let (arriving, departing) = self.slices.split(false);
         let stages =
             Lane { outlet: self.outlet, slices: arriving, ..Lane::new(self.class, self.stages, Box::new(AsReady)) };
+        let stages = Lane { measures: false, ..stages };
         let schedule = Lane {
             forgiveness: self.forgiveness,
             sync: self.sync,
             buffer: self.buffer,
             slices: departing,
+            measures: self.measures,
             ..Lane::new(self.class, Vec::new(), self.schedule)
         };
         (stages, schedule)
@@ -101,6 +112,9 @@ impl<F: Frame> Lane<F> {
     pub(crate) fn push(&mut self, now: Time, at: Time, mut frame: F, total: &mut Books) {
         self.books.came.add(frame.length());
         let followed = slices::COMPILED && self.slices.arrived(&mut frame, self.books.came.frames, now, at);
+        if self.delays {
+            frame.set_stage_time(Span::ZERO);
+        }
         let item = Item { frame, at };
         if self.stages.is_empty() {
             match &mut self.sync {
@@ -149,6 +163,7 @@ impl<F: Frame> Lane<F> {
             if self.stages[i].deadline().is_some_and(|deadline| deadline <= now) {
                 self.outlet.effects.told_by(i);
                 self.stages[i].wake(now, &mut self.outlet);
+                self.leaves(i);
                 let followed = self.follow();
                 self.collect(total);
                 self.run(now, i + 1, followed, total);
@@ -170,7 +185,9 @@ impl<F: Frame> Lane<F> {
                 return;
             }
             self.outlet.effects.told_by(i);
+            self.enters(i);
             self.stages[i].push(now, &mut self.batch, &mut self.outlet);
+            self.leaves(i);
             followed |= self.follow();
             debug_assert!(self.batch.is_empty(), "a stage takes the whole batch");
             book(&mut self.outlet, [&mut self.books, total]);
@@ -190,6 +207,32 @@ impl<F: Frame> Lane<F> {
                     sync.push(item, &mut self.ready);
                 }
                 sync.release(now, &mut self.ready);
+            }
+        }
+    }
+
+    /// The batch enters stage number `i`. Frames carry the sum of their delays: of one that a stage holds, less when it came
+    /// there.
+    #[inline]
+    fn enters(&mut self, i: usize) {
+        if self.delays && self.stages[i].delays() {
+            for item in &mut self.batch {
+                let before = item.frame.stage_time().as_ps();
+                let came = item.arrived().as_ps();
+                item.frame.set_stage_time(Span::from_ps(before.wrapping_sub(came)));
+            }
+        }
+    }
+
+    /// Stage number `i` has released frames.
+    #[inline]
+    fn leaves(&mut self, i: usize) {
+        if self.delays && self.stages[i].delays() {
+            for item in &mut self.outlet.released {
+                let before = item.frame.stage_time().as_ps();
+                // What it did not hold has waited in its port only, still.
+                let left = item.arrived().as_ps();
+                item.frame.set_stage_time(Span::from_ps(before.wrapping_add(left)));
             }
         }
     }
@@ -237,7 +280,7 @@ impl<F: Frame> Lane<F> {
     }
 
     fn settle(&mut self) {
-        let Some(Item { frame, at }) = self.ready.pop_front() else { return };
+        let Some(Item { mut frame, at }) = self.ready.pop_front() else { return };
         let ready = at.max(*self.opens.get_or_insert(at + self.buffer));
         let length = frame.length();
         let packet = if self.schedule.counts_packets() {
@@ -250,7 +293,15 @@ impl<F: Frame> Lane<F> {
         self.spares(due.at.since(at));
         let tag = if slices::COMPILED { self.slices.settled(&frame, at, due.at) } else { 0 };
         let source = self.sync.as_ref().and_then(|sync| sync.source_of(frame.bytes()));
-        self.head = Some(Departure { frame, length, class: self.class, source, ready, at: due.at, tag });
+        let held = if self.measures {
+            let asked = frame.stage_time();
+            // Nothing of it is to reach a driver.
+            frame.set_stage_time(Span::ZERO);
+            Held { asked, waited: frame.waited() }
+        } else {
+            Held::default()
+        };
+        self.head = Some(Departure { frame, length, class: self.class, source, ready, at: due.at, held, tag });
     }
 
     #[inline]
@@ -274,7 +325,7 @@ impl<F: Frame> Lane<F> {
     pub(crate) fn is_immediate(&self) -> bool {
         let schedule = &self.schedule;
         let plain = !schedule.counts_packets() && !schedule.watches_depth() && !self.slices.is_on();
-        plain && self.stages.is_empty() && self.sync.is_none() && self.forgiveness.total().is_none()
+        plain && self.stages.is_empty() && !self.measures && self.sync.is_none() && self.forgiveness.total().is_none()
     }
 
     /// Computes the departures of frames of these lengths that are ready at `ready`, without queueing them.
@@ -314,7 +365,10 @@ impl<F: Frame> Lane<F> {
 
     /// Records that the frame with target `ask` starts at `start`; `source` is its source, if any.
     #[inline]
-    pub(crate) fn departed(&mut self, source: Option<u32>, length: FrameLen, ask: Time, start: Time) {
+    pub(crate) fn departed(&mut self, source: Option<u32>, length: FrameLen, held: Held, ask: Time, start: Time) {
+        if self.measures {
+            self.held_for.departed(held, ask, start);
+        }
         if let Some(sync) = &mut self.sync {
             sync.departed(source, length, start);
         }

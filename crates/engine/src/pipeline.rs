@@ -9,7 +9,7 @@ use crate::schedules::{Due, Schedule};
 use crate::slices::{Passing, Reading, Sampling, Slices};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
-use measure::{Books, DepartureMeter, DropReason, PipelineReport, PipelineSlices, Tally};
+use measure::{Books, DepartureMeter, DropReason, Held, PipelineReport, PipelineSlices, Tally};
 use packet::Frame;
 use units::{FrameLen, Span, Time};
 
@@ -74,6 +74,8 @@ pub struct Departure<F> {
     pub ready: Time,
     /// When the frame should depart: the start of its preamble. [`Time::MAX`] if never.
     pub at: Time,
+    /// What the stages decided about the frame's delay.
+    pub held: Held,
     /// Trace number, or 0 if the frame is not traced. The driver also reports departures of traced frames by
     /// [`Pipeline::sliced`].
     pub tag: u32,
@@ -275,12 +277,19 @@ impl<F: Frame> Pipeline<F> {
         self.lanes[class as usize].books.left.add(length);
     }
 
-    /// Records that a frame with target `ask` starts at `start`; `source` is its source, if any. Call before asking for
+    /// Records that a frame with target `ask`, `held` by stages, starts at `start`; `source` is its source, if any. Call before asking for
     /// the next departure, so that forgiven lateness moves it.
     #[inline]
-    pub fn departed(&mut self, class: u32, source: Option<u32>, length: FrameLen, ask: Time, start: Time) {
+    pub fn departed(
+        &mut self,
+        class: u32,
+        source: Option<u32>,
+        length: FrameLen,
+        held: Held,
+        (ask, start): (Time, Time),
+    ) {
         let lane = &mut self.lanes[class as usize];
-        lane.departed(source, length, ask, start);
+        lane.departed(source, length, held, ask, start);
         if lane.sync.is_some() {
             self.merge.touched(lane);
         }
@@ -363,7 +372,7 @@ impl<F: Frame> Pipeline<F> {
     /// reports have the rest.
     pub fn report_effects(&self, report: &mut PipelineReport) {
         match &self.lanes[..] {
-            [lane] => report.add_effects(&lane.outlet.effects),
+            [lane] => report.add_effects(&lane.outlet.effects, &lane.held_for),
             lanes => lanes.iter().for_each(|lane| report.effects.add_all(&lane.outlet.effects.counts())),
         }
     }
@@ -402,7 +411,7 @@ impl<F: Frame> Pipeline<F> {
                 Some(meter) => meter.report(&lane.books, held),
                 None => DepartureMeter::none(&lane.books, held),
             };
-            of_class.add_effects(&lane.outlet.effects);
+            of_class.add_effects(&lane.outlet.effects, &lane.held_for);
             of_class.name.clone_from(&class.name);
             of_class.rule.clone_from(&class.rule);
             of_class.starved = (!class.free).then_some(lane.starved);

@@ -1,12 +1,9 @@
 use crate::histogram::Tallies;
 use crate::kinds::kinds;
-use crate::moments::Moments;
-use crate::ns;
-use crate::plots::GapPlot;
+use hdrhistogram::Histogram;
 use serde::{Serialize, Serializer};
 use std::collections::VecDeque;
 use std::fmt;
-use units::Span;
 
 kinds! {
     /// What a stage did to a frame without dropping it. The names are stable: other people's scripts read them.
@@ -82,24 +79,16 @@ impl Serialize for ChoiceReports {
     }
 }
 
-/// What stages did to frames that they did not drop: how often, how long they held them, and what
-/// became of the order.
+/// What stages did to frames that they did not drop: how often, and what became of the order.
 #[derive(Debug, Default)]
 pub struct Effects {
     counts: EffectCounts,
     choices: [Option<ChoiceReport>; Choice::ALL.len()],
-    delays: Option<Box<Delays>>,
+    /// Delays that a law asks for, in even steps of probability.
+    law: Option<Box<Tallies>>,
     /// Which stage speaks, and what each made of the order.
     stage: usize,
     orders: Vec<Order>,
-}
-
-#[derive(Debug, Default)]
-struct Delays {
-    moments: Moments,
-    tallies: Tallies,
-    /// The delays that were asked, in even steps of probability.
-    asked: Option<Tallies>,
 }
 
 impl Effects {
@@ -142,24 +131,15 @@ impl Effects {
         ChoiceReports(self.choices.map(|report| report.map(share)))
     }
 
-    /// Delays that were asked, in ps and even steps of probability, to be drawn beside those that were had.
+    /// Delays that a law asks for, in ps and even steps of probability, to be drawn beside those that were got.
     pub fn asks_delays(&mut self, delays: impl IntoIterator<Item = u64>) {
-        let asked = self.delays.get_or_insert_default().asked.get_or_insert_default();
-        delays.into_iter().for_each(|delay| asked.count(delay));
+        let law = self.law.get_or_insert_default();
+        delays.into_iter().for_each(|delay| law.count(delay));
     }
 
-    /// Delays had and asked, to be drawn.
-    #[must_use]
-    pub(crate) fn delay_plot(&self) -> Option<GapPlot> {
-        let delays = self.delays.as_ref()?;
-        GapPlot::of(&delays.tallies.all(), delays.asked.as_ref().map(Tallies::all).as_ref())
-    }
-
-    /// A stage settled for how long it holds a frame.
-    pub fn delayed(&mut self, by: Span) {
-        let delays = self.delays.get_or_insert_default();
-        delays.moments.add(by.signed_ps());
-        delays.tallies.count(by.as_ps());
+    /// Delays that a law asks for.
+    pub(crate) fn law(&self) -> Option<Histogram<u64>> {
+        self.law.as_ref().map(|law| law.all())
     }
 
     /// The frame that came as number `number` leaves a stage that may change the order.
@@ -181,25 +161,6 @@ impl Effects {
         self.counts.clone()
     }
 
-    /// For how long frames were held, if a stage that holds them settled that.
-    #[must_use]
-    pub fn delay(&self) -> Option<DelayReport> {
-        let delays = self.delays.as_ref().filter(|delays| delays.moments.count() > 0)?;
-        let all = delays.tallies.all();
-        let (min_ns, max_ns) = (ns(delays.moments.min() as f64), ns(delays.moments.max() as f64));
-        // The upper end of a bucket may be above all that is in it.
-        let quantile = |q: f64| ns(all.value_at_quantile(q) as f64).clamp(min_ns, max_ns);
-        Some(DelayReport {
-            count: delays.moments.count(),
-            mean_ns: ns(delays.moments.mean()),
-            std_ns: ns(delays.moments.deviation()),
-            min_ns,
-            max_ns,
-            p50: quantile(0.5),
-            p99: quantile(0.99),
-        })
-    }
-
     /// What became of the order, if a stage may have changed it; of several, behind that which reordered
     /// most.
     #[must_use]
@@ -212,25 +173,6 @@ impl Effects {
             max_extent: order.max_extent,
         })
     }
-}
-
-/// For how long stages held frames, as settled when each came; ns.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct DelayReport {
-    /// Frames held.
-    pub count: u64,
-    /// Mean.
-    pub mean_ns: f64,
-    /// Standard deviation.
-    pub std_ns: f64,
-    /// Least.
-    pub min_ns: f64,
-    /// Largest.
-    pub max_ns: f64,
-    /// Median, to 0.1 %.
-    pub p50: f64,
-    /// 99th percentile, to 0.1 %.
-    pub p99: f64,
 }
 
 /// The order of frames behind a stage that may change it (RFC 4737, §3 and §4.2.1).
@@ -325,18 +267,5 @@ mod tests {
         // The copy of 1 is late by the places since 2, not by those since its original.
         [1, 2, 3, 1].into_iter().for_each(|number| effects.leaves(number));
         assert_eq!(effects.reorder().map(|report| (report.reordered, report.max_extent)), Some((1, 2)));
-    }
-
-    #[test]
-    fn delays_have_their_moments() {
-        let mut effects = Effects::default();
-        assert!(effects.delay().is_none());
-        for us in [10, 20, 30] {
-            effects.delayed(Span::from_us(us));
-        }
-        let delay = effects.delay().expect("delays");
-        assert!((delay.mean_ns - 20_000.0).abs() < 1e-6 && (delay.max_ns - 30_000.0).abs() < 1e-6);
-        assert_eq!(delay.count, 3);
-        assert!((delay.p99 - delay.max_ns).abs() < 1e-6, "no quantile is above the largest: {delay:?}");
     }
 }

@@ -15,7 +15,7 @@ pub struct Plots {
     /// Inter-departure times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<GapPlot>,
-    /// For how long stages held frames: in bins, as gaps are.
+    /// Delays by stages, in bins as gaps are: asked is the law where there is one, else what stages decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<GapPlot>,
     /// Gaps by |obtained − asked|, in ten steps a decade.

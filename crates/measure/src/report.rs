@@ -1,7 +1,8 @@
 use crate::books::{Drops, Tally};
 use crate::buckets::Buckets;
-use crate::effects::{ChoiceReports, DelayReport, EffectCounts, Effects, ReorderReport};
+use crate::effects::{ChoiceReports, EffectCounts, Effects, ReorderReport};
 use crate::fit::FitReport;
+use crate::held::{DelayReport, HeldMeter};
 use crate::limit::LimitReport;
 use crate::plots::Plots;
 use crate::slices::{EndToEnd, PipelineSlices};
@@ -68,7 +69,7 @@ pub struct PipelineReport {
     /// Chances that were asked for, and what came of them.
     #[serde(skip_serializing_if = "ChoiceReports::is_empty")]
     pub choices: ChoiceReports,
-    /// For how long stages held frames.
+    /// Delays by stages, obtained and asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<DelayReport>,
     /// The order of frames behind stages that may change it.
@@ -160,12 +161,12 @@ pub struct PipelineReport {
 }
 
 impl PipelineReport {
-    /// Adds what stages did.
-    pub fn add_effects(&mut self, effects: &Effects) {
-        (self.effects, self.delay, self.reorder) = (effects.counts(), effects.delay(), effects.reorder());
+    /// Adds what stages did, and how long the frames that left were delayed.
+    pub fn add_effects(&mut self, effects: &Effects, held: &HeldMeter) {
+        (self.effects, self.delay, self.reorder) = (effects.counts(), held.report(), effects.reorder());
         self.choices = effects.choices();
-        if let Some(plots) = &mut self.plots {
-            plots.delay = effects.delay_plot();
+        if let Some(plots) = self.plots.as_mut().filter(|_| self.delay.is_some()) {
+            plots.delay = held.plot(effects.law().as_ref());
         }
     }
 

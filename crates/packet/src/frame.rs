@@ -33,6 +33,14 @@ pub trait Frame {
     /// From now on it has not waited: a stage gave it a time of its own.
     fn forget_wait(&mut self) {}
 
+    /// A time that the engine keeps with the frame while stages hold it. Until it was set it may be any.
+    fn stage_time(&self) -> Span {
+        Span::ZERO
+    }
+
+    /// Sets that time.
+    fn set_stage_time(&mut self, _time: Span) {}
+
     /// Makes it a whole frame of other bytes. False if there is no room for them; it is then as it was.
     fn replace(&mut self, bytes: &[u8]) -> bool;
 
@@ -53,6 +61,7 @@ struct Content {
     bytes: Vec<u8>,
     original: u32,
     tag: u32,
+    stage_time: Span,
 }
 
 impl HeapFrame {
@@ -60,7 +69,7 @@ impl HeapFrame {
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         let original = bytes.len() as u32;
-        HeapFrame(Box::new(Content { bytes, original, tag: 0 }))
+        HeapFrame(Box::new(Content { bytes, original, tag: 0, stage_time: Span::ZERO }))
     }
 
     /// Makes the frame so many bytes long, to be written. Keeps the allocation that it already has.
@@ -131,6 +140,14 @@ impl Frame for HeapFrame {
 
     fn set_tag(&mut self, tag: u32) {
         self.0.tag = tag;
+    }
+
+    fn stage_time(&self) -> Span {
+        self.0.stage_time
+    }
+
+    fn set_stage_time(&mut self, time: Span) {
+        self.0.stage_time = time;
     }
 
     fn replace(&mut self, bytes: &[u8]) -> bool {

@@ -180,7 +180,7 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
 fn impaired(classes: &[PipelineReport]) -> String {
     let mut rows = Vec::new();
     for class in classes {
-        for mut row in impairments(class, "drawn below") {
+        for mut row in impairments(class) {
             row[0] = format!("{}: {}", class.name, row[0]);
             rows.push(row);
         }

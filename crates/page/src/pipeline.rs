@@ -202,7 +202,7 @@ fn fit(report: &PipelineReport) -> String {
 
 /// What stages did to the frames of this direction, asked and got.
 fn effects(report: &PipelineReport) -> String {
-    let rows = impairments(report, "drawn beside");
+    let rows = impairments(report);
     if rows.is_empty() {
         return String::new();
     }
@@ -214,8 +214,8 @@ fn effects(report: &PipelineReport) -> String {
 /// What the columns of [`impairments`] are.
 pub(crate) const IMPAIRMENTS: [&str; 4] = ["", "asked", "got", "frames"];
 
-/// A row for each thing that stages did to the frames of a direction or a class; `drawn` says where the delays are.
-pub(crate) fn impairments(report: &PipelineReport, drawn: &str) -> Vec<Vec<String>> {
+/// A row for each thing that stages did to the frames of a direction or a class.
+pub(crate) fn impairments(report: &PipelineReport) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (name, choice) in report.choices.iter() {
         let frames = format!("{} of {}", thousands(choice.hits), thousands(choice.frames));
@@ -228,11 +228,17 @@ pub(crate) fn impairments(report: &PipelineReport, drawn: &str) -> Vec<Vec<Strin
         let frames = format!("{} of {}", thousands(order.reordered), thousands(order.frames));
         rows.push(vec!["left after a later one (RFC 4737)".to_owned(), "–".to_owned(), share(order.ratio), frames]);
     }
-    let asked = report.plots.as_ref().and_then(|plots| plots.delay.as_ref()).is_some_and(|delay| delay.asked.is_some());
     if let Some(delay) = &report.delay {
-        let more = if asked { drawn } else { "–" };
-        for (name, value) in [("mean delay", delay.mean_ns), ("deviation of delays", delay.std_ns)] {
-            rows.push(vec![name.to_owned(), more.to_owned(), time(digits(value, 6)), thousands(delay.count)]);
+        let (asked, got) = (&delay.asked, &delay.got);
+        for (name, asked, got) in [
+            ("mean delay", asked.mean_ns, got.mean_ns),
+            ("deviation of delays", asked.std_ns, got.std_ns),
+            ("median delay", asked.p50, got.p50),
+            ("99th percentile of delays", asked.p99, got.p99),
+            ("largest delay", asked.max_ns, got.max_ns),
+        ] {
+            let value = |ns| time(digits(ns, 6));
+            rows.push(vec![name.to_owned(), value(asked), value(got), thousands(delay.count)]);
         }
     }
     rows

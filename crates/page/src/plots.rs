@@ -25,7 +25,9 @@ pub(crate) fn figures(report: &PipelineReport, id: &str) -> String {
     }
     if let Some(delay) = &plots.delay {
         let about = match delay.asked {
-            Some(_) => "; asked is the delay alone, got has what frames waited for a rate besides",
+            Some(_) => {
+                "; asked is the law of the delay, or what the stages decided where there is none; got is measured"
+            }
             None => "",
         };
         out.push_str(&histogram(delay, id, &DELAYS, about));

@@ -166,14 +166,21 @@ fn where_nothing_was_asked_nothing_is_compared() {
     assert!(text.contains("Gaps</h3>") && text.contains("Rate over time</h3>"));
     // Stages that hold frames say when these depart.
     let mut report = pipeline(5_000, Span::from_us(10), |_| 0);
-    let mut effects = measure::Effects::default();
-    effects.delayed(Span::from_ms(10));
-    report.add_effects(&effects);
+    report.add_effects(&measure::Effects::default(), &delays([Span::from_ms(10)]));
     report.forget_ask();
     report.pacer = Some("none");
     let text = page(vec![report]);
     assert!(text.contains("Lateness</h3>") && text.contains("Delays</h3>"));
-    assert!(!text.contains("asked is the delay alone"), "no delays of a law are drawn");
+    assert!(text.contains("<td>10 ms</td><td>10 ms</td>"), "asked and got are side by side");
+}
+
+/// A meter of frames that left when these delays were over.
+fn delays(asked: impl IntoIterator<Item = Span>) -> measure::HeldMeter {
+    let mut meter = measure::HeldMeter::default();
+    for asked in asked {
+        meter.departed(measure::Held { asked, waited: Span::ZERO }, units::Time::ZERO, units::Time::ZERO);
+    }
+    meter
 }
 
 #[test]
@@ -221,11 +228,11 @@ fn impairments_are_shown_asked_and_got_with_their_direction() {
     effects.asks_delays((0..1_000).map(|i| 1_000_000_000 + i * 1_000_000));
     for i in 0..2_000_u64 {
         effects.chose(measure::Choice::Loss, 0.2, i % 4 == 0);
-        effects.delayed(Span::from_ns(1_000_000 + i % 1_000 * 1_000));
     }
+    let held = delays((0..2_000).map(|i| Span::from_ns(1_000_000 + i % 1_000 * 1_000)));
     let mut backward = pipeline(2_000, Span::from_us(10), |_| 0);
     backward.name = "backward".into();
-    backward.add_effects(&effects);
+    backward.add_effects(&effects, &held);
     let text = page(vec![pipeline(40, Span::from_us(10), |_| 0), backward]);
     checked(&text);
     assert_eq!(text.matches("<h3>Impairments</h3>").count(), 1, "the other direction is untouched");
@@ -247,7 +254,7 @@ fn impairments_of_classes_are_shown_with_what_was_asked_of_each() {
         let mut effects = measure::Effects::default();
         (0..2_000_u64).for_each(|i| effects.chose(measure::Choice::Loss, asked, i % every == 0));
         let mut class = PipelineReport { name: name.into(), ..pipeline(40, Span::from_us(10), |_| 0) };
-        class.add_effects(&effects);
+        class.add_effects(&effects, &measure::HeldMeter::default());
         class
     };
     let mut report = pipeline(40, Span::from_us(10), |_| 0);

@@ -222,12 +222,12 @@ impl Driver<'_> {
         let sent = self.sink.send(&mut departure);
         let start = sent.map_err(|failure| Ended { failure: Some(failure), undeparted: 1 })?;
         self.last = (start, departure.class);
-        let Departure { frame, class, source, length, tag, .. } = departure;
+        let Departure { frame, class, source, length, held, tag, .. } = departure;
         if let Some(stamp) = self.stamped.then(|| Stamp::of(frame.bytes())).flatten() {
             self.sent.add(stamp.stream);
         }
         self.pipeline.sent(class, length);
-        self.pipeline.departed(class, source, length, at, start);
+        self.pipeline.departed(class, source, length, held, (at, start));
         if tag != 0 {
             self.pipeline.sliced(class, tag, at, start);
         }

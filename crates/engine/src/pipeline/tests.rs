@@ -53,12 +53,12 @@ fn accepts_departures_of_sources_in_any_order() {
     // As with several port queues, each of which reports on its own, and with one frame too long to send.
     away.sort_by_key(|departure| std::cmp::Reverse(departure.length));
     for departure in away {
-        let Departure { class, source, length, at, .. } = departure;
+        let Departure { class, source, length, at, held, .. } = departure;
         if length.bytes() == 164 {
             pipeline.lost(class, source, DropReason::TooLong);
         } else {
             pipeline.sent(class, length);
-            pipeline.departed(class, source, length, at, at);
+            pipeline.departed(class, source, length, held, (at, at));
         }
     }
     let meter = pipeline.meter(None, None, Span::from_ms(100));

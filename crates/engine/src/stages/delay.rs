@@ -177,7 +177,6 @@ impl<F: Frame + Send> Stage<F> for Holding<F> {
                 leaves = leaves.max(self.last);
                 self.last = leaves;
             }
-            out.effects.delayed(leaves.since(at));
             self.queue.push(leaves, (self.number, item.frame));
             self.number += 1;
         }
@@ -193,6 +192,10 @@ impl<F: Frame + Send> Stage<F> for Holding<F> {
 
     fn deadline(&self) -> Option<Time> {
         self.queue.first()
+    }
+
+    fn delays(&self) -> bool {
+        true
     }
 
     fn held(&self) -> usize {

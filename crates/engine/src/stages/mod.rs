@@ -177,6 +177,11 @@ pub trait Stage<F: Frame>: Send {
         None
     }
 
+    /// Whether it decides for how long it holds frames: then their delays are worth a report.
+    fn delays(&self) -> bool {
+        false
+    }
+
     /// Frames that it holds.
     fn held(&self) -> usize {
         0

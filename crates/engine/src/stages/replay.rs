@@ -103,7 +103,6 @@ impl<F: Frame> Replaying<F> {
             Fate::Mark => mark(&mut frame, out),
             Fate::Pass => {}
         }
-        out.effects.delayed(decision.delay);
         let mut leaves = at;
         if decision.delay > Span::ZERO {
             leaves = arrived(&frame, at) + decision.delay;
@@ -154,6 +153,10 @@ impl<F: Frame + Send> Stage<F> for Replaying<F> {
 
     fn deadline(&self) -> Option<Time> {
         self.queue.first()
+    }
+
+    fn delays(&self) -> bool {
+        true
     }
 
     fn held(&self) -> usize {

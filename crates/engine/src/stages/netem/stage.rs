@@ -178,7 +178,6 @@ impl<F: Frame> Emulation<F> {
         {
             self.delayed = 0;
             out.effects.count(Effect::Hastened);
-            out.effects.delayed(Span::ZERO);
             out.effects.leaves(number);
             out.decided(told(Span::ZERO));
             return out.release(Item { frame, at: seen });
@@ -204,9 +203,6 @@ impl<F: Frame> Emulation<F> {
         }
         self.last = self.last.max(leaves);
         self.delayed = self.delayed.saturating_add(1);
-        if self.holds {
-            out.effects.delayed(leaves.since(at));
-        }
         out.decided(told(leaves.since(at)));
         self.bytes += u64::from(bytes);
         self.queue.push(leaves, (number, frame));
@@ -294,6 +290,10 @@ impl<F: Frame + Send> Stage<F> for Emulation<F> {
         }
         let due = self.queue.first()?;
         Some(self.slots.as_ref().map_or(due, |slots| due.max(slots.next)))
+    }
+
+    fn delays(&self) -> bool {
+        self.holds
     }
 
     fn held(&self) -> usize {

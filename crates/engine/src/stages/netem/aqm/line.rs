@@ -130,7 +130,6 @@ impl<F: Frame> Line<F> {
         let Some(mut next) = self.queue.pop(at, &mut Hits { out, ecn: self.ecn }) else { return };
         self.last = self.serving.pass(at, self.last, next.bytes);
         next.decision.delay = self.last.since(next.came);
-        out.effects.delayed(next.decision.delay);
         out.decided(|| next.decision.clone());
         self.passing = Some((self.last, next));
     }

@@ -1,0 +1,139 @@
+use crate::histogram::Tallies;
+use crate::moments::Moments;
+use crate::ns;
+use crate::plots::GapPlot;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use units::{Span, Time};
+
+/// What is known of a frame's delay when it is ready to depart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// How long the stages decided to hold it, counted from its arrival.
+    pub asked: Span,
+    /// How long it had waited in its port, where no stage counted that.
+    pub waited: Span,
+}
+
+/// Delays of frames that left: what stages decided, and what was measured.
+#[derive(Clone, Debug, Default)]
+pub struct HeldMeter {
+    asked: Delays,
+    got: Delays,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Delays {
+    moments: Moments,
+    tallies: Tallies,
+}
+
+impl HeldMeter {
+    /// A frame that was due at `ask` started at `start`. What it waited for its schedule is in neither delay.
+    #[inline]
+    pub fn departed(&mut self, held: Held, ask: Time, start: Time) {
+        let asked = held.asked.signed_ps();
+        let late = start.signed_ps_since(ask);
+        self.asked.add(asked);
+        self.got.add(asked.saturating_add(held.waited.signed_ps()).saturating_add(late));
+    }
+
+    /// The delays, if a frame left.
+    #[must_use]
+    pub fn report(&self) -> Option<DelayReport> {
+        let got = self.got.figures()?;
+        Some(DelayReport { count: self.got.moments.count(), got, asked: self.asked.figures()? })
+    }
+
+    /// Delays got and asked, to be drawn; `law` has those that a law asks for, where there is one.
+    pub(crate) fn plot(&self, law: Option<&Histogram<u64>>) -> Option<GapPlot> {
+        let asked = self.asked.tallies.all();
+        GapPlot::of(&self.got.tallies.all(), Some(law.unwrap_or(&asked)))
+    }
+}
+
+impl Delays {
+    fn add(&mut self, ps: i64) {
+        self.moments.add(ps);
+        self.tallies.count(ps.max(0).unsigned_abs());
+    }
+
+    fn figures(&self) -> Option<DelayFigures> {
+        if self.moments.count() == 0 {
+            return None;
+        }
+        let all = self.tallies.all();
+        let (min_ns, max_ns) = (ns(self.moments.min() as f64), ns(self.moments.max() as f64));
+        // The upper end of a bucket may be above all that is in it.
+        let quantile = |q: f64| ns(all.value_at_quantile(q) as f64).clamp(min_ns, max_ns);
+        Some(DelayFigures {
+            mean_ns: ns(self.moments.mean()),
+            std_ns: ns(self.moments.deviation()),
+            min_ns,
+            max_ns,
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+        })
+    }
+}
+
+/// Delays by stages of the frames that left: obtained, from arrival to departure without waits for anything else than the
+/// delay, as a schedule; and asked, as the stages decided.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DelayReport {
+    /// Frames.
+    pub count: u64,
+    /// What was obtained.
+    #[serde(flatten)]
+    pub got: DelayFigures,
+    /// What the stages decided.
+    pub asked: DelayFigures,
+}
+
+/// Figures of delays, in ns.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DelayFigures {
+    /// Mean.
+    pub mean_ns: f64,
+    /// Standard deviation.
+    pub std_ns: f64,
+    /// Least.
+    pub min_ns: f64,
+    /// Largest.
+    pub max_ns: f64,
+    /// Median, to 0.1 %.
+    pub p50: f64,
+    /// 99th percentile, to 0.1 %.
+    pub p99: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn got_is_asked_and_what_came_on_top() {
+        let mut meter = HeldMeter::default();
+        assert!(meter.report().is_none());
+        for us in [10, 20, 30] {
+            let held = Held { asked: Span::from_us(us), waited: Span::ZERO };
+            meter.departed(held, Time::from_ps(5), Time::from_ps(5));
+        }
+        let waited = Held { asked: Span::from_us(20), waited: Span::from_us(3) };
+        meter.departed(waited, Time::ZERO, Time::ZERO + Span::from_us(4));
+        let delay = meter.report().expect("delays");
+        assert_eq!(delay.count, 4);
+        assert!((delay.asked.mean_ns - 20_000.0).abs() < 1e-6 && (delay.asked.max_ns - 30_000.0).abs() < 1e-6);
+        assert!((delay.got.mean_ns - 21_750.0).abs() < 1e-6 && (delay.got.max_ns - 30_000.0).abs() < 1e-6);
+        assert!((delay.got.p99 - delay.got.max_ns).abs() < 1e-6, "no quantile is above the largest: {delay:?}");
+    }
+
+    #[test]
+    fn early_departures_shorten_what_was_got() {
+        let mut meter = HeldMeter::default();
+        let held = Held { asked: Span::from_us(10), waited: Span::ZERO };
+        meter.departed(held, Time::from_ps(400_000), Time::ZERO);
+        let delay = meter.report().expect("a delay");
+        assert!((delay.got.min_ns - 9_600.0).abs() < 1e-6, "{delay:?}");
+    }
+}
