@@ -2,12 +2,12 @@ use crate::kinds::kinds;
 use serde::Serialize;
 use units::FrameLen;
 
-/// Frames and their bytes (L2, FCS included).
+/// Count of frames and their bytes (L2, with FCS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// How many frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Their bytes, FCS included.
+    /// Bytes, with FCS.
     pub bytes: u64,
 }
 
@@ -19,13 +19,13 @@ impl Tally {
         self.bytes += u64::from(length.bytes());
     }
 
-    /// Counts what another has counted.
+    /// Adds another count.
     pub fn add_all(&mut self, other: Tally) {
         self.frames += other.frames;
         self.bytes += other.bytes;
     }
 
-    /// What was counted since `earlier`.
+    /// The difference to an `earlier` count.
     #[must_use]
     pub fn since(self, earlier: Tally) -> Tally {
         Tally { frames: self.frames - earlier.frames, bytes: self.bytes - earlier.bytes }
@@ -33,7 +33,7 @@ impl Tally {
 }
 
 kinds! {
-    /// Why a frame did not leave. The names are stable: other people's scripts read them.
+    /// Why a frame did not leave. The names are stable, because scripts depend on them.
     DropReason, counted by
     /// Drops by reason; serialises as a map of the reasons that occurred.
     Drops:
@@ -53,12 +53,12 @@ kinds! {
     Ended    "ended"     "the waveform of its class had ended";
 }
 
-/// The books of a pipeline: `in + copies = out + Σ drops + held` at any time.
+/// The counters of a pipeline: `in + copies = out + Σ drops + held` at any time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// Frames that came in.
+    /// Frames received.
     pub came: Tally,
-    /// Frames that left, without fillers.
+    /// Frames sent, without fillers.
     pub left: Tally,
     /// Frames made by duplication.
     pub copies: u64,
@@ -88,8 +88,8 @@ impl Books {
         self.drops.clone()
     }
 
-    /// Frames that came and neither left nor were dropped, by the books alone. A pipeline that
-    /// holds another number has lost or invented frames.
+    /// Frames that were neither sent nor dropped, according to the counters. A pipeline that holds a different number
+    /// has lost or invented frames.
     #[must_use]
     pub fn should_hold(&self) -> u64 {
         (self.came.frames + self.copies).saturating_sub(self.left.frames + self.drops.total())
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_fit_for_scripts() {
+    fn names_are_unique_and_usable_in_scripts() {
         for (i, reason) in DropReason::ALL.iter().enumerate() {
             assert!(reason.name().chars().all(|c| c.is_ascii_lowercase() || c == '-'));
             assert!(DropReason::ALL[..i].iter().all(|other| other.name() != reason.name()));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_books_tell_what_is_held() {
+    fn counters_give_the_number_of_held_frames() {
         let mut books = Books::default();
         for _ in 0..5 {
             books.came.add(FrameLen::MIN);

@@ -1,14 +1,14 @@
-//! Histograms in few buckets, for reports and pages.
+//! Histograms with few buckets, for reports and pages.
 
 use crate::ns;
 use hdrhistogram::Histogram;
 
-/// Counts by value: (upper end in ns, how many are above the bucket before and not above this one).
-/// A value is told apart from an end to 0.1 %.
+/// Counts by value: (upper end in ns, number of values above the preceding bucket and up to this end). Values are
+/// assigned to ends with a resolution of 0.1 %.
 pub type Buckets = Vec<(f64, u64)>;
 
-/// The buckets of a histogram of ps that end at `steps` × 10ⁿ ns, from 1 ns on, up to the last that
-/// holds anything; empty ones in between are listed too.
+/// The buckets of a histogram in ps that end at `steps` × 10ⁿ ns, from 1 ns up to the last non-empty one, including
+/// empty ones in between.
 pub(crate) fn steps(histogram: &Histogram<u64>, steps: &[f64]) -> Buckets {
     let mut ends = (0..20).flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
     let mut buckets = Buckets::new();
@@ -32,7 +32,7 @@ mod tests {
     use crate::histogram::Tallies;
 
     #[test]
-    fn ends_belong_to_their_buckets() {
+    fn bucket_includes_its_upper_end() {
         let mut histogram = Tallies::default();
         for ps in [0, 999, 1_000, 1_001, 2_000, 4_900, 10_000, 90_000] {
             histogram.count(ps);
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn any_value_has_a_bucket() {
+    fn every_value_has_a_bucket() {
         let mut histogram = Tallies::default();
         assert!(steps(&histogram.all(), &[1.0]).is_empty());
         histogram.count(u64::MAX / 2);

@@ -6,11 +6,11 @@ use crate::report::{ConformanceReport, SharesWithin};
 use hdrhistogram::Histogram;
 use units::{FrameLen, PS_PER_NS, Span, Time};
 
-/// Each inter-departure time against the one that the schedule asked for just there: of any law of
-/// gaps and any rate, since every departure comes with its own ask.
+/// Compares each inter-departure time with the one that the schedule asked for at that point. Works for any law and any
+/// rate, since every departure comes with its own target.
 #[derive(Clone)]
 pub struct ConformanceMeter {
-    /// How long a byte lasts, if the output has a line rate.
+    /// Duration of a byte, if the output has a line rate.
     byte_time: Option<Span>,
     last: Option<Departure>,
     asked: Moments,
@@ -21,7 +21,7 @@ pub struct ConformanceMeter {
     back_to_back: u64,
 }
 
-/// How many errors are within bounds that reports name: 64 ns, 256 ns, 1 µs, and a byte time of the line, if it has one.
+/// Number of errors within the bounds in reports: 64 ns, 256 ns, 1 µs, and one byte time of the line, if it has one.
 #[derive(Clone)]
 pub(crate) struct Within {
     bounds_ps: [u64; 4],
@@ -36,21 +36,21 @@ impl Within {
         Within { bounds_ps, counts: [0; 4], has_line: byte_time.is_some() }
     }
 
-    /// Counts an error of so many ps that came `times` times.
+    /// Counts an error in ps that occurred `times` times.
     pub(crate) fn count(&mut self, error: u64, times: u64) {
         for (count, bound) in self.counts.iter_mut().zip(self.bounds_ps) {
             *count += if error <= bound { times } else { 0 };
         }
     }
 
-    /// Of so many errors, at least one.
+    /// The shares of `all` errors; `all` is at least 1.
     pub(crate) fn shares(&self, all: u64) -> SharesWithin {
         let [within_64ns, within_256ns, within_1us, byte_time] = self.counts.map(|n| n as f64 / all as f64);
         SharesWithin { within_1_byte_time: self.has_line.then_some(byte_time), within_64ns, within_256ns, within_1us }
     }
 }
 
-/// A departure and its ask.
+/// A departure and its target.
 #[derive(Clone)]
 struct Departure {
     asked: Time,
@@ -74,7 +74,7 @@ impl ConformanceMeter {
         }
     }
 
-    /// Finds room for all gaps, so that nothing waits for it later.
+    /// Allocates memory for all gaps, so that nothing waits for it later.
     #[must_use]
     pub fn at_hand(mut self) -> Self {
         self.asked_gaps.at_hand();
@@ -82,7 +82,7 @@ impl ConformanceMeter {
         self
     }
 
-    /// A frame of `length` that should have departed at `asked` started at `start`.
+    /// Records that a frame of `length` with target `asked` started at `start`.
     pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
         if let Some(last) = self.last.replace(Departure { asked, start, length }) {
             let (ask, gap) = (asked.signed_ps_since(last.asked), start.signed_ps_since(last.start));
@@ -90,8 +90,8 @@ impl ConformanceMeter {
         }
     }
 
-    /// A frame of `length` started at `start`, and should have done so `ask` after the one before,
-    /// whenever that was.
+    /// Records that a frame of `length` started at `start`, with a target of `ask` after the actual start of the
+    /// preceding frame.
     pub fn record_after(&mut self, ask: Span, start: Time, length: FrameLen) {
         if let Some(last) = self.last.replace(Departure { asked: start, start, length }) {
             let (ask, gap) = (ask.signed_ps(), start.signed_ps_since(last.start));
@@ -99,7 +99,7 @@ impl ConformanceMeter {
         }
     }
 
-    /// Whether the line did not idle between a frame of length `before` and the next, `gap` ps later.
+    /// Whether the line did not idle between a frame of length `before` and the next one `gap` ps later.
     #[inline]
     pub(crate) fn is_back_to_back(&self, ask: i64, gap: i64, before: FrameLen) -> bool {
         match self.byte_time {
@@ -108,7 +108,7 @@ impl ConformanceMeter {
         }
     }
 
-    /// Counts a gap in ps against its ask, both of which came `times` times.
+    /// Counts a gap and its target in ps, both of which occurred `times` times.
     pub(crate) fn count(&mut self, ask: i64, gap: i64, back_to_back: bool, times: u64) {
         self.asked.add_many(ask, times);
         self.asked_gaps.count_many(ask.max(0).cast_unsigned(), times);
@@ -119,7 +119,7 @@ impl ConformanceMeter {
         self.back_to_back += if back_to_back { times } else { 0 };
     }
 
-    /// The figures so far; `None` when there was no gap yet.
+    /// The figures so far; `None` before the first gap.
     #[must_use]
     pub fn report(&self) -> Option<ConformanceReport> {
         if self.errors.len() == 0 {
@@ -141,12 +141,12 @@ impl ConformanceMeter {
         })
     }
 
-    /// The gaps that were asked for, as a histogram in ps.
+    /// The asked gaps, as a histogram in ps.
     pub(crate) fn asked(&self) -> Histogram<u64> {
         self.asked_gaps.all()
     }
 
-    /// How many gaps were off by how much.
+    /// Histogram of the gap errors.
     pub(crate) fn errors(&self) -> Buckets {
         steps(&self.errors.all(), &[1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0])
     }
@@ -156,7 +156,7 @@ impl ConformanceMeter {
 mod tests {
     use super::*;
 
-    /// Departures of 64 B frames with these asked and obtained gaps, in ns.
+    /// Departures of 64 B frames with these asked and measured gaps, in ns.
     fn measured(byte_time: Option<Span>, gaps: &[(u64, u64)]) -> ConformanceReport {
         let mut meter = ConformanceMeter::new(byte_time);
         let (mut asked, mut start) = (Time::ZERO, Time::from_ps(5_000_000));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_gap_is_compared_with_its_own_ask() {
+    fn compares_each_gap_with_its_own_target() {
         let report = measured(None, &[(10_000, 10_000), (30_000, 30_064), (20_000, 19_935), (40_000, 41_001)]);
         assert_eq!(report.count, 4);
         assert!((report.asked_mean_ns - 25_000.0).abs() < 1e-9);
@@ -183,36 +183,36 @@ mod tests {
     }
 
     #[test]
-    fn late_from_the_start_is_no_gap_error() {
+    fn constant_lateness_is_not_a_gap_error() {
         let report = measured(None, &[(10_000, 10_000); 3]);
         assert!(report.max_ns < 1e-9 && (report.shares.within_64ns - 1.0).abs() < 1e-12);
     }
 
     #[test]
-    fn back_to_back_is_a_tenth_of_the_ask_where_there_is_no_line() {
+    fn back_to_back_without_a_line_is_a_tenth_of_the_target() {
         let report = measured(None, &[(10_000, 999), (10_000, 1_000), (0, 0), (50_000, 4_999), (50_000, 1)]);
         assert!((report.back_to_back - 0.6).abs() < 1e-12, "0 where 0 was asked is what was asked");
     }
 
     #[test]
-    fn back_to_back_is_the_frame_before_and_a_byte_where_there_is_one() {
-        // 84 byte times of 1 ns and one more, whatever was asked.
+    fn back_to_back_on_a_line_is_the_preceding_frame_and_a_byte() {
+        // 84 byte times of 1 ns and one more, for any target.
         let report = measured(Some(Span::from_ns(1)), &[(84, 84), (100, 85), (100, 86), (5_000, 5_000), (90, 80)]);
         assert!((report.back_to_back - 0.6).abs() < 1e-12);
         assert!((report.shares.within_1_byte_time.expect("a line") - 0.4).abs() < 1e-12);
     }
 
     #[test]
-    fn one_departure_has_no_gap() {
+    fn single_departure_has_no_gap() {
         let mut meter = ConformanceMeter::new(None);
         assert!(meter.report().is_none());
         meter.record(Time::ZERO, Time::ZERO, FrameLen::MIN);
         assert!(meter.report().is_none());
     }
 
-    /// As `measure --expect` has it, which knows gaps and no instants.
+    /// As in `measure --expect`, which knows gaps but no target instants.
     #[test]
-    fn a_gap_after_the_frame_before_is_like_one_between_instants() {
+    fn relative_targets_equal_absolute_ones() {
         let (mut instants, mut gaps) = (ConformanceMeter::new(None), ConformanceMeter::new(None));
         let (mut asked, mut start) = (Time::ZERO, Time::from_ps(5_000_000));
         for (ask, got) in [(10, 0), (10, 12), (30, 30), (20, 1), (10, 19)] {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_asks_are_all_in_the_histogram() {
+    fn histogram_contains_all_repeated_targets() {
         let mut meter = ConformanceMeter::new(None);
         for ask in [0, 10, 20, 30, 35, 40, 50] {
             meter.record(Time::from_ps(ask), Time::from_ps(ask), FrameLen::MIN);

@@ -2,8 +2,8 @@ use crate::moments::Moments;
 use crate::streams::{OneWayDelay, Quantiles};
 use hdrhistogram::Histogram;
 
-/// Delays, of which each quantile is as good as 0.1 % of its distance to the first delay: clocks may be
-/// far apart, and delays below zero.
+/// Delays whose quantiles are precise to 0.1 % of their distance from the first delay, because clocks may be far apart
+/// and delays negative.
 #[derive(Debug)]
 pub(crate) struct Delays {
     first: i64,
@@ -12,7 +12,7 @@ pub(crate) struct Delays {
     moments: Moments,
 }
 
-/// One that grows to any value.
+/// A histogram that grows to any value.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new(3).expect("one to five digits are possible")
 }
@@ -32,11 +32,11 @@ impl Delays {
     fn quantile(&self, share: f64) -> f64 {
         let (below, above) = (self.below.len(), self.above.len());
         let rank = ((below + above) as f64 * share).ceil().max(1.0) as u64;
-        // From the middle of a rank: its end, divided and multiplied again, may come out beyond it, at the next.
+        // Uses the middle of a rank, because its end, divided and multiplied again, may round into the next rank.
         let at =
             |side: &Histogram<u64>, rank: u64| side.value_at_quantile((rank as f64 - 0.5) / side.len() as f64) as f64;
         let off = if rank <= below {
-            // The lowest is the farthest below.
+            // The lowest rank is the farthest below.
             -at(&self.below, below - rank + 1)
         } else if above == 0 {
             0.0
@@ -73,9 +73,9 @@ impl Delays {
 mod tests {
     use super::*;
 
-    /// Each rank is one delay: a quantile is that of its rank, not of the one after.
+    /// Each rank is one delay: a quantile is the value of its rank, not of the next one.
     #[test]
-    fn quantiles_of_few_delays_are_theirs() {
+    fn quantiles_of_few_delays_are_exact_ranks() {
         for count in 1..=60_u64 {
             for first in 0..count {
                 let delay = |i: u64| (1_000 + (first + i) % count * 3) as i64;
@@ -92,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn a_median_on_either_side_of_the_first_delay_is_its_rank() {
-        // 7 ÷ 50 × 50 is more than 7, as floating point has it.
+    fn median_on_either_side_of_the_first_delay_is_its_rank() {
+        // In floating point, 7 ÷ 50 × 50 is more than 7.
         for side in [1_i64, -1] {
             let mut delays = Delays::around(0);
             (0..50).chain(-36..0).for_each(|ms: i64| delays.record(side * ms * 1_000_000));

@@ -10,25 +10,25 @@ use crate::timeline::Timeline;
 use std::sync::Arc;
 use units::{FrameLen, Span, Time};
 
-/// Everything that is measured of departures: gaps, rate, and how far they were from the ask.
+/// All measurements of departures: gaps, rate, and deviations from the target.
 pub struct DepartureMeter {
     meters: Meters,
     fit: Option<FitMeter>,
-    /// A gap that came many times in a row, and how often since it is the last: exact departures repeat
-    /// themselves, and meters take many of a kind at the price of one.
+    /// A gap that occurred several times in a row, and its count. Exact departures repeat themselves, and meters count
+    /// many equal gaps at the cost of one.
     repeated: (Interval, u64),
-    /// Ask and start of the first departure.
+    /// Target and start of the first departure.
     first: Option<(Time, Time)>,
-    /// Ask and start of the last one, and its length.
+    /// Target and start of the last departure, and its length.
     last: (Time, Time),
     last_length: FrameLen,
-    /// Departures since that were the same once more.
+    /// Equal departures since then.
     run: Run,
-    /// One for each class, where there are several.
+    /// One meter per class, if there are several.
     classes: Vec<ClassMeter>,
 }
 
-/// The meters that take many departures of a kind at once.
+/// The meters that count many equal departures at once.
 #[derive(Clone)]
 struct Meters {
     gaps: GapMeter,
@@ -39,7 +39,7 @@ struct Meters {
 }
 
 impl Meters {
-    /// The same interval came `times` times.
+    /// Counts an interval that occurred `times` times.
     fn intervals(&mut self, interval: Interval, times: u64) {
         if times > 0 {
             self.gaps.count(interval.got, times);
@@ -47,7 +47,8 @@ impl Meters {
         }
     }
 
-    /// A run of `times` departures of `length` ended with `last`, its ask and start. Their intervals are not counted.
+    /// Counts a run of `times` departures of `length` that ended with `last`, its target and start. Does not count
+    /// their intervals.
     fn run(&mut self, times: u64, (asked, start): (Time, Time), length: FrameLen) {
         if times > 0 {
             self.rate.record_burst(start, times * u64::from(length.bytes()), length);
@@ -57,36 +58,36 @@ impl Meters {
     }
 }
 
-/// The meter of a class. Of many it is made when it is needed, and so are its tables: a thousand with all tables would
-/// fill the memory.
+/// The meter of a class. With many classes it is created on first use, and so are its tables: a thousand with all
+/// tables would exhaust the memory.
 struct ClassMeter {
     make: Box<dyn Fn() -> DepartureMeter + Send>,
     meter: Option<Box<DepartureMeter>>,
 }
 
-/// So many classes have all their memory at hand, some 1.5 MB each.
+/// Up to this many classes have all their memory allocated, some 1.5 MB each.
 const AT_HAND: usize = 32;
 
-/// What is asked of a class: a fixed gap, or gaps of a law.
+/// The target of a class: a fixed gap, or gaps of a law.
 pub type ClassAsk = (Option<Span>, Option<Arc<dyn Reference>>);
 
-/// Departures that follow each other like those before, just as they were asked for: most of them do where
-/// fillers make them. Each takes a few comparisons, and all meters get them at once.
+/// Departures that repeat the preceding one exactly as asked, as most do with fillers. Each costs a few comparisons,
+/// and all meters receive them at once.
 #[derive(Clone, Copy)]
 struct Run {
-    /// From each to the next in ps, asked and obtained.
+    /// Asked and measured time between two of them, in ps.
     step: i64,
-    /// All of them are before this, and so in the windows of the last one that was recorded by itself.
+    /// All are before this time, and so in the windows of the last departure recorded on its own.
     end: Time,
     times: u64,
 }
 
 impl Run {
-    /// What no departure is part of.
+    /// A run that no departure continues.
     const NONE: Run = Run { step: i64::MIN, end: Time::ZERO, times: 0 };
 }
 
-/// From one departure to the next, in ps.
+/// Interval between two departures, in ps.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Interval {
     asked: i64,
@@ -95,14 +96,14 @@ struct Interval {
 }
 
 impl DepartureMeter {
-    /// A meter; `asked_gap` is the fixed gap that was asked, `byte_time` that of the line if there is
-    /// one, `window` the length of the windows of the rate. All its memory is at hand.
+    /// A meter. `asked_gap` is the fixed gap that was asked, `byte_time` that of the line, if there is one, `window`
+    /// the length of the windows of the rate. Allocates all its memory.
     #[must_use]
     pub fn new(asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> Self {
         DepartureMeter::lean(asked_gap, byte_time, window).at_hand()
     }
 
-    /// The same, which finds memory when it needs it.
+    /// As [`new`](DepartureMeter::new), but allocates memory on first use.
     fn lean(asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> Self {
         DepartureMeter {
             meters: Meters {
@@ -122,8 +123,7 @@ impl DepartureMeter {
         }
     }
 
-    /// Finds room for all that it counts: memory that is touched for the first time takes time that a live departure
-    /// does not have.
+    /// Allocates memory for all counts: the first touch of memory takes time that a live departure does not have.
     fn at_hand(mut self) -> Self {
         let Meters { gaps, conformance, lateness, .. } = self.meters;
         let (gaps, conformance, lateness) = (gaps.at_hand(), conformance.at_hand(), lateness.at_hand());
@@ -131,7 +131,7 @@ impl DepartureMeter {
         self
     }
 
-    /// Measures each of several classes by itself, too.
+    /// Also measures each of several classes.
     #[must_use]
     pub fn of_classes(mut self, asks: Vec<ClassAsk>, byte_time: Option<Span>, window: Span) -> Self {
         let few = asks.len() <= AT_HAND;
@@ -143,7 +143,7 @@ impl DepartureMeter {
         self
     }
 
-    /// As [`DepartureMeter::record`], of a frame of a class.
+    /// As [`DepartureMeter::record`], for a frame of a class.
     #[inline(always)]
     pub fn record_of(&mut self, class: u32, asked: Time, start: Time, length: FrameLen) {
         if let Some(ClassMeter { make, meter }) = self.classes.get_mut(class as usize) {
@@ -152,13 +152,13 @@ impl DepartureMeter {
         self.record(asked, start, length);
     }
 
-    /// The meter of a class; `None` as long as it had no departure.
+    /// The meter of a class; `None` before its first departure.
     #[must_use]
     pub fn class(&self, class: u32) -> Option<&DepartureMeter> {
         self.classes.get(class as usize)?.meter.as_deref()
     }
 
-    /// The report of books without a departure.
+    /// A report of counters without departures.
     #[must_use]
     pub fn none(books: &Books, held: u64) -> PipelineReport {
         PipelineReport {
@@ -171,14 +171,14 @@ impl DepartureMeter {
         }
     }
 
-    /// Judges gaps by this law too, if there is one; `byte_time` is that of the line.
+    /// Also compares gaps with this law, if there is one; `byte_time` is that of the line.
     #[must_use]
     pub fn judged_by(mut self, law: Option<Arc<dyn Reference>>, byte_time: Option<Span>) -> Self {
         self.fit = law.map(|law| FitMeter::new(law, byte_time));
         self
     }
 
-    /// A frame of `length` that should have departed at `asked` started at `start`.
+    /// Records that a frame of `length` with target `asked` started at `start`.
     #[inline(always)]
     pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
         let step = start.signed_ps_since(self.last.1);
@@ -191,7 +191,7 @@ impl DepartureMeter {
         }
     }
 
-    // Apart, so that the comparisons above are made where departures are booked.
+    // Out of line, so that the comparisons above are inlined at the call.
     #[inline(never)]
     fn record_one(&mut self, asked: Time, start: Time, length: FrameLen) {
         self.end_run();
@@ -206,7 +206,7 @@ impl DepartureMeter {
             let before = self.last_length;
             self.interval(asked, start);
             let Interval { asked: ask, got, .. } = self.repeated.0;
-            // The next may be like this one if this one is like the one before, in length, too.
+            // The next departure may repeat this one if this one repeats the preceding one, including its length.
             if self.fit.is_none()
                 && ask == got
                 && before == length
@@ -221,14 +221,14 @@ impl DepartureMeter {
         self.last_length = length;
     }
 
-    /// Gives the meters what the run has counted.
+    /// Passes the counts of the run to the meters.
     fn end_run(&mut self) {
         let Run { times, .. } = std::mem::replace(&mut self.run, Run::NONE);
         self.meters.run(times, self.last, self.last_length);
         self.repeated.1 += times;
     }
 
-    /// A burst started at `start`, of which nothing was asked; its last frame was of `last`.
+    /// Records a burst without a target that started at `start`; its last frame had length `last`.
     pub fn record_burst(&mut self, start: Time, burst: Tally, last: FrameLen) {
         if burst.frames == 0 {
             return;
@@ -261,13 +261,13 @@ impl DepartureMeter {
         self.repeated.1 += 1;
     }
 
-    /// Median, to an eighth, and largest lateness so far, in ns.
+    /// Median (with a resolution of one eighth) and largest lateness so far, in ns.
     #[must_use]
     pub fn lateness_so_far(&self) -> (u64, u64) {
         self.meters.lateness.so_far()
     }
 
-    /// A report of these figures and of the books of the pipeline that holds `held` frames.
+    /// A report of these figures and of the counters of the pipeline, which holds `held` frames.
     #[must_use]
     pub fn report(&self, books: &Books, held: u64) -> PipelineReport {
         let mut meters = self.meters.clone();
@@ -286,8 +286,8 @@ impl DepartureMeter {
         }
     }
 
-    /// How far the run fell behind its ask: `None` unless the last departure was later than by
-    /// `excused`, and by more than a millionth of the run.
+    /// How far the run fell behind its target. `None` unless the last departure was later than `excused`, and later
+    /// than a millionth of the run.
     #[must_use]
     pub fn shortfall(&self, excused: Span) -> Option<Shortfall> {
         let (first_ask, first_start) = self.first?;
@@ -316,9 +316,9 @@ mod tests {
         meter.shortfall(Span::from_us(1)).map(|shortfall| shortfall.obtained_share)
     }
 
-    /// What is counted by runs is what would be counted one by one.
+    /// Runs give the same figures as single records.
     #[test]
-    fn runs_of_equal_gaps_are_all_counted() {
+    fn counts_all_of_a_run_of_equal_gaps() {
         let (window, byte_time) = (Span::from_ms(1), Some(Span::from_ps(800)));
         let mut meter = DepartureMeter::new(Some(Span::from_us(1)), byte_time, window);
         let mut gaps = GapMeter::new(Some(Span::from_us(1)), byte_time);
@@ -339,9 +339,9 @@ mod tests {
         assert_eq!(conformance.report().map(|report| report.count), Some(9));
     }
 
-    /// Runs end where a length, a gap, an ask or a window changes, and nothing is lost where they do.
+    /// Runs end where a length, gap, target or window changes, without loss.
     #[test]
-    fn runs_of_equal_departures_are_all_counted() {
+    fn counts_all_of_a_run_of_equal_departures() {
         let window = Span::from_us(40);
         let mut meter = DepartureMeter::new(Some(Span::from_us(1)), Some(Span::from_ps(800)), window);
         let mut rate = RateMeter::new(window);
@@ -358,7 +358,7 @@ mod tests {
             timeline.got(start, length);
             gaps.record(start);
             asked += Span::from_us(1);
-            // Late by a part of a window or not at all, and at last by windows: only the former are in runs.
+            // Late by part of a window or not at all, and at the end by windows; only the former are in runs.
             start += match i % 500 {
                 37 => Span::from_ns(1_200),
                 38 => Span::from_ns(800),
@@ -379,9 +379,9 @@ mod tests {
         assert_eq!(got, serde_json::to_value(expected).expect("JSON"));
     }
 
-    /// Bursts of which nothing was asked read like their frames one by one.
+    /// Bursts without a target give the same figures as their single frames.
     #[test]
-    fn bursts_are_counted_like_their_frames() {
+    fn counts_bursts_like_their_frames() {
         let window = Span::from_us(10);
         let (mut bursts, mut frames) =
             (DepartureMeter::new(None, None, window), DepartureMeter::new(None, None, window));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_of_what_is_excused() {
+    fn reports_a_shortfall_only_beyond_the_excused_lateness() {
         assert!(fell_behind(0).is_none());
         assert!(fell_behind(1_000).is_none(), "1 µs behind at the end is excused");
         let share = fell_behind(250_000).expect("250 µs behind");

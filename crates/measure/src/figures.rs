@@ -1,6 +1,6 @@
-//! Figures as people read them: each with the unit that suits it.
+//! Formats figures for people, each in a suitable unit.
 
-/// A time in nanoseconds, in the unit that suits it.
+/// A time in nanoseconds, in a suitable unit.
 #[must_use]
 pub fn time(ns: f64) -> String {
     let size = ns.abs();
@@ -13,7 +13,7 @@ pub fn time(ns: f64) -> String {
     format!("{} {unit}", trimmed(ns / scale, digits))
 }
 
-/// A bit rate in the unit that suits it.
+/// A bit rate in a suitable unit.
 #[must_use]
 pub fn bits(bps: f64) -> String {
     let (scale, unit) = match bps.abs() {
@@ -31,7 +31,7 @@ fn trimmed(value: f64, digits: usize) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// A count with groups of three, as 100 000.
+/// A count with digits in groups of three, such as 100 000.
 #[must_use]
 pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
@@ -45,20 +45,20 @@ pub fn thousands(n: u64) -> String {
     grouped
 }
 
-/// Frames a second to a thousandth, as rates are set.
+/// Frames per second with a resolution of one thousandth, as rates are set.
 #[must_use]
 pub fn frame_rate(rate: f64) -> String {
     let millis = (rate * 1e3).round() as u64;
     format!("{}.{:03}", thousands(millis / 1_000), millis % 1_000)
 }
 
-/// So many of what has this name, which takes an s: 1 frame, 2 frames.
+/// A count and its noun: 1 frame, 2 frames. The plural must end in s.
 #[must_use]
 pub fn counted(n: u64, one: &str) -> String {
     format!("{} {one}{}", thousands(n), if n == 1 { "" } else { "s" })
 }
 
-/// A share as a percentage; one that is not quite none or all does not read as if it were.
+/// A share as a percentage. A share that is almost 0 or 1 does not print as 0 % or 100 %.
 #[must_use]
 pub fn share(of_one: f64) -> String {
     let percent = of_one * 100.0;
@@ -69,13 +69,13 @@ pub fn share(of_one: f64) -> String {
     }
 }
 
-/// A time in ns in four digits, to be read at a glance.
+/// A time in ns with four digits.
 #[must_use]
 pub fn brief(ns: f64) -> String {
     time(digits(ns, 4))
 }
 
-/// A value rounded to so many digits.
+/// A value rounded to this many digits.
 #[must_use]
 pub fn digits(value: f64, digits: usize) -> f64 {
     let decimals = digits.saturating_sub(1);
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_read_well() {
+    fn formats_figures_in_suitable_units() {
         assert_eq!(thousands(100_000), "100 000");
         assert_eq!(thousands(1), "1");
         assert_eq!([0, 1, 2, 1_001].map(|n| counted(n, "frame")), ["0 frames", "1 frame", "2 frames", "1 001 frames"]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nearly_all_is_not_all() {
+    fn almost_all_does_not_print_as_all() {
         assert_eq!(share(1.0), "100.00 %");
         assert_eq!(share(0.999_999_9), "99.99 %");
         assert_eq!(share(0.000_000_1), "0.01 %");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_rounded_for_reading() {
+    fn rounds_times_for_display() {
         assert_eq!(brief(28_115_357.0), "28.12 ms");
         assert_eq!(brief(0.0), "0 ns");
         assert!((digits(1_266.468_95, 6) - 1_266.47).abs() < 1e-9);

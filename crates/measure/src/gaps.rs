@@ -6,7 +6,7 @@ use crate::report::{GapError, GapReport};
 use hdrhistogram::Histogram;
 use units::{Span, Time};
 
-/// Inter-departure times (start to start) and, where a fixed gap was asked, their error.
+/// Inter-departure times (start to start) and, if a fixed gap was asked, their error.
 #[derive(Clone)]
 pub struct GapMeter {
     last: Option<Time>,
@@ -15,7 +15,7 @@ pub struct GapMeter {
     against: Option<Against>,
 }
 
-/// What is kept when a fixed gap was asked.
+/// State for a fixed gap.
 #[derive(Clone)]
 struct Against {
     ask: Span,
@@ -25,7 +25,7 @@ struct Against {
 }
 
 impl GapMeter {
-    /// A meter; `ask` is the fixed gap to compare with, `byte_time` that of the line if it has one.
+    /// A meter; `ask` is the fixed gap to compare with, `byte_time` that of the line, if it has one.
     #[must_use]
     pub fn new(ask: Option<Span>, byte_time: Option<Span>) -> Self {
         let against = ask.map(|ask| Against {
@@ -37,7 +37,7 @@ impl GapMeter {
         GapMeter { last: None, gaps: Moments::default(), histogram: Tallies::default(), against }
     }
 
-    /// Finds room for all gaps, so that nothing waits for it later.
+    /// Allocates memory for all gaps, so that nothing waits for it later.
     #[must_use]
     pub fn at_hand(mut self) -> Self {
         self.histogram.at_hand();
@@ -47,15 +47,15 @@ impl GapMeter {
         self
     }
 
-    /// A frame started at `start`. Frames are given in the order they were seen; a stamp that goes
-    /// back counts as a gap of zero in quantiles and as the negative value that it is elsewhere.
+    /// Records that a frame started at `start`. Frames come in the order seen. A stamp that goes back counts as a gap
+    /// of zero in quantiles, and as its negative value elsewhere.
     pub fn record(&mut self, start: Time) {
         if let Some(last) = self.last.replace(start) {
             self.count(start.signed_ps_since(last), 1);
         }
     }
 
-    /// Counts a gap in ps that came `times` times.
+    /// Counts a gap in ps that occurred `times` times.
     pub(crate) fn count(&mut self, gap: i64, times: u64) {
         self.gaps.add_many(gap, times);
         self.histogram.count_many(gap.max(0).cast_unsigned(), times);
@@ -69,7 +69,7 @@ impl GapMeter {
         self.histogram.all()
     }
 
-    /// The figures so far; `None` when there was no gap yet.
+    /// The figures so far; `None` before the first gap.
     #[must_use]
     pub fn report(&self) -> Option<GapReport> {
         if self.gaps.count() == 0 {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_the_values() {
+    fn quantiles_match_the_values() {
         let mut meter = GapMeter::new(None, None);
         let mut at = 0;
         for i in 0..=1_000 {

@@ -1,32 +1,32 @@
 use hdrhistogram::Histogram;
 use units::PS_PER_S;
 
-/// Values of three significant digits and how often each came.
+/// Counts of values with three significant digits.
 ///
-/// Each eighth of a power of two has a table, which is found when its first value comes; that takes a part of a
-/// microsecond. What may not wait has all of them from the start ([`Counts::at_hand`]): a third of a megabyte.
+/// Each eighth of a power of two has a table, which is allocated on first use within a fraction of a microsecond.
+/// Callers that must not wait allocate all of them at the start ([`Counts::at_hand`]): a third of a megabyte.
 ///
-/// The buckets are those of `HdrHistogram`, which makes what is read of them. To count there takes 2 ns longer.
+/// The buckets are those of `HdrHistogram`, which is used for reading. Counting in it would take 2 ns longer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     tables: Vec<Option<Box<Table>>>,
 }
 
-/// The same of values that are often the same many times in a row, as exact departures are: a value is put in its
-/// bucket when it changes.
+/// Counts of values that often repeat many times in a row, like exact departures: a value goes into its bucket when it
+/// changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tallies {
     counts: Counts,
     counted: u64,
-    /// The last value, and how often it came since it is the last.
+    /// The last value, and how often it has repeated.
     value: u64,
     times: u64,
 }
 
-/// Values below twice this have a bucket each; from there on each power of two has so many buckets.
+/// Smaller values than twice this have one bucket each; above, each power of two has this many buckets.
 const BUCKETS: u64 = 1 << BITS;
 const BITS: u32 = 10;
-/// Buckets of a table.
+/// Buckets per table.
 const TABLE: usize = BUCKETS as usize / 8;
 type Table = [u64; TABLE];
 
@@ -37,21 +37,21 @@ fn bucket(value: u64) -> usize {
     ((u64::from(shift) << BITS) + (value >> shift)) as usize
 }
 
-/// The least value of a bucket.
+/// The smallest value of a bucket.
 fn least(bucket: usize) -> u64 {
     let shift = (bucket as u64 >> BITS).saturating_sub(1);
     (bucket as u64 - (shift << BITS)) << shift
 }
 
 impl Counts {
-    /// Finds room for values up to 100 s of ps, so that nothing waits for it later.
+    /// Allocates memory for values up to 100 s in ps, so that nothing waits for it later.
     pub(crate) fn at_hand(&mut self) {
         for table in 0..=bucket(100 * PS_PER_S) / TABLE {
             self.find(table);
         }
     }
 
-    /// Counts a value that came `times` times.
+    /// Counts a value that occurred `times` times.
     #[inline]
     pub(crate) fn count(&mut self, value: u64, times: u64) {
         let bucket = bucket(value);
@@ -71,17 +71,17 @@ impl Counts {
         if self.tables.len() <= table {
             self.tables.resize_with(table + 1, || None);
         }
-        // Writes to all of it.
+        // Writes to the whole table.
         self.tables[table].get_or_insert_with(|| Box::new([std::hint::black_box(0); TABLE]))
     }
 
-    /// How often the values of each table that was found came.
+    /// The allocated tables with their indices.
     fn found(&self) -> impl Iterator<Item = (usize, &Table)> {
         self.tables.iter().enumerate().filter_map(|(n, table)| Some((n, &**table.as_ref()?)))
     }
 
-    /// The highest value of the bucket in which the values up to this quantile end, as `HdrHistogram` has it; 0 where there
-    /// is none. That would first take a table of a quarter of a megabyte.
+    /// The highest value of the bucket that contains this quantile, as in `HdrHistogram`; 0 without values.
+    /// `HdrHistogram` itself would first allocate a table of a quarter of a megabyte.
     pub(crate) fn at_quantile(&self, quantile: f64) -> u64 {
         let counts = || self.found().map(|(n, table)| (n, table, table.iter().sum::<u64>()));
         let wanted = ((quantile * counts().map(|(.., count)| count).sum::<u64>() as f64).ceil() as u64).max(1);
@@ -113,7 +113,7 @@ impl Counts {
 }
 
 impl Tallies {
-    /// Finds room for values up to 100 s of ps, so that nothing waits for it later.
+    /// Allocates memory for values up to 100 s in ps, so that nothing waits for it later.
     pub(crate) fn at_hand(&mut self) {
         self.counts.at_hand();
     }
@@ -124,7 +124,7 @@ impl Tallies {
         self.count_many(value, 1);
     }
 
-    /// Counts a value that came `times` times.
+    /// Counts a value that occurred `times` times.
     #[inline]
     pub(crate) fn count_many(&mut self, value: u64, times: u64) {
         if value != self.value {
@@ -135,12 +135,12 @@ impl Tallies {
         self.times += times;
     }
 
-    /// How many values were counted.
+    /// The number of values.
     pub(crate) fn len(&self) -> u64 {
         self.counted + self.times
     }
 
-    /// All of them.
+    /// All values.
     pub(crate) fn all(&self) -> Histogram<u64> {
         let mut all = self.counts.all();
         record(&mut all, self.value, self.times);
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_values_are_all_there() {
+    fn counts_all_repeated_values() {
         let mut tallies = Tallies::default();
         for value in [0, 0, 7, 7, 7, 9, 7, 200 * PS_PER_S] {
             tallies.count(value);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_those_of_the_histogram() {
+    fn buckets_match_hdr_histogram() {
         let mut values: Vec<u64> = (0..62).flat_map(|bit| [1_u64 << bit, (1 << bit) - 1, 3 << bit >> 1]).collect();
         values.extend((0..5_000).map(|n| n * n * n * 97));
         values.extend([100 * PS_PER_S, 100 * PS_PER_S + 1]);
@@ -190,7 +190,7 @@ mod tests {
         for quantile in [0.0, 0.01, 0.5, 0.99, 1.0] {
             assert_eq!(all.value_at_quantile(quantile), expected.value_at_quantile(quantile));
         }
-        tallies.count(0); // which puts the last one in its bucket
+        tallies.count(0); // moves the last value into its bucket
         for quantile in [1e-6, 0.01, 0.3, 0.5, 0.9, 0.99, 0.999, 1.0] {
             assert_eq!(tallies.counts.at_quantile(quantile), expected.value_at_quantile(quantile), "{quantile}");
         }

@@ -1,7 +1,7 @@
-//! What is counted by kind: each kind has a stable name in reports and a meaning for people.
+//! Counts by kind. Each kind has a stable name in reports and a description.
 
-/// Declares an enum of kinds once, with their names and meanings, and the counts of each, which serialise as a map
-/// of the kinds that occurred.
+/// Declares an enum of kinds with names and descriptions, and a type of counts per kind that serialises as a map of the
+/// kinds that occurred.
 macro_rules! kinds {
     (
         $(#[$kind_doc:meta])* $Kind:ident, counted by $(#[$counts_doc:meta])* $Counts:ident:
@@ -12,7 +12,7 @@ macro_rules! kinds {
         pub enum $Kind { $(#[doc = $meaning] $variant),* }
 
         impl $Kind {
-            /// Every one there is.
+            /// All kinds.
             pub const ALL: &'static [$Kind] = &[$($Kind::$variant),*];
 
             /// The name in reports.
@@ -21,7 +21,7 @@ macro_rules! kinds {
                 match self { $($Kind::$variant => $name),* }
             }
 
-            /// What it means, for people.
+            /// The description.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $($Kind::$variant => $meaning),* }
@@ -37,31 +37,31 @@ macro_rules! kinds {
                 self.0[kind as usize] += n;
             }
 
-            /// How often there was one of this kind.
+            /// The count of this kind.
             #[must_use]
             pub fn of(&self, kind: $Kind) -> u64 {
                 self.0[kind as usize]
             }
 
-            /// The kinds that occurred and how often.
+            /// The kinds that occurred, with their counts.
             pub fn iter(&self) -> impl Iterator<Item = ($Kind, u64)> + '_ {
                 $Kind::ALL.iter().map(|kind| (*kind, self.of(*kind))).filter(|(_, n)| *n > 0)
             }
 
-            /// Adds those of another part of the same pipeline.
+            /// Adds the counts of another part of the same pipeline.
             pub fn add_all(&mut self, other: &$Counts) {
                 for (count, more) in self.0.iter_mut().zip(other.0) {
                     *count += more;
                 }
             }
 
-            /// All together.
+            /// The sum of all counts.
             #[must_use]
             pub fn total(&self) -> u64 {
                 self.0.iter().sum()
             }
 
-            /// Nothing occurred.
+            /// True if nothing occurred.
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.total() == 0

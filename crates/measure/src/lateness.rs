@@ -4,20 +4,20 @@ use crate::ns;
 use crate::report::{Hiccups, LatenessReport};
 use units::{PS_PER_NS, Time};
 
-/// How far departures were from the instants asked for.
+/// Distance of departures from their targets.
 #[derive(Clone)]
 pub(crate) struct LatenessMeter {
     late: Tallies,
-    /// Departures by lateness in ns, four buckets an octave: a median that is quick to find.
+    /// Departures by lateness in ns, with four buckets per octave, for a quick median.
     coarse: [u64; 256],
     latest: u64,
     earliest: u64,
-    /// Departures later than [`HICCUP`], runs of them, and whether the last one was.
+    /// Departures later than [`HICCUP`], runs of them, and whether the last departure was one.
     hiccups: Hiccups,
     in_hiccup: bool,
 }
 
-/// A departure later than this, in ps, is part of a hiccup: no loop that has the CPU to itself is.
+/// A departure later than this in ps belongs to a hiccup: a loop with its own CPU is never this late.
 const HICCUP: u64 = 5_000 * PS_PER_NS;
 
 impl Default for LatenessMeter {
@@ -34,18 +34,18 @@ impl Default for LatenessMeter {
 }
 
 impl LatenessMeter {
-    /// Finds room for all of it, so that nothing waits for it later.
+    /// Allocates all memory, so that nothing waits for it later.
     pub(crate) fn at_hand(mut self) -> Self {
         self.late.at_hand();
         self
     }
 
-    /// A frame that should have departed at `asked` did so at `departed`.
+    /// Records that a frame with target `asked` departed at `departed`.
     pub(crate) fn record(&mut self, asked: Time, departed: Time) {
         self.record_many(departed.signed_ps_since(asked), 1);
     }
 
-    /// So many frames in a row departed late by so many ps.
+    /// Records `times` consecutive departures that were each late by `late` ps.
     pub(crate) fn record_many(&mut self, late: i64, times: u64) {
         if times == 0 {
             return;
@@ -64,7 +64,7 @@ impl LatenessMeter {
         }
     }
 
-    /// The median in ns, to an eighth, and the largest lateness in ns: cheap enough for a loop that paces.
+    /// Median (with a resolution of one eighth) and largest lateness in ns. Cheap enough for a pacing loop.
     pub(crate) fn so_far(&self) -> (u64, u64) {
         let half = self.late.len().div_ceil(2);
         let mut sum = 0;
@@ -76,7 +76,7 @@ impl LatenessMeter {
         (u64::midpoint(least, next.saturating_sub(1).max(least)), self.latest / PS_PER_NS)
     }
 
-    /// The figures so far; `None` when nothing departed.
+    /// The figures so far; `None` before the first departure.
     pub(crate) fn report(&self) -> Option<LatenessReport> {
         if self.late.len() == 0 {
             return None;
@@ -97,7 +97,7 @@ impl LatenessMeter {
     }
 }
 
-/// The coarse bucket of a lateness in ns: 0, 1, 2, 3, then four an octave.
+/// The coarse bucket of a lateness in ns: 0, 1, 2, 3, then four per octave.
 fn bucket(ns: u64) -> usize {
     match ns.checked_ilog2() {
         None | Some(0 | 1) => ns as usize,
@@ -105,7 +105,7 @@ fn bucket(ns: u64) -> usize {
     }
 }
 
-/// The least lateness in ns of a coarse bucket.
+/// The smallest lateness in ns of a coarse bucket.
 fn least(bucket: usize) -> u64 {
     let (octave, quarter) = (bucket / 4 + 1, bucket as u64 % 4);
     match bucket {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn early_and_late_are_kept_apart() {
+    fn separates_early_and_late_departures() {
         let mut meter = LatenessMeter::default();
         for (asked, departed) in [(1_000, 1_000), (2_000, 7_000), (9_000, 6_000)] {
             meter.record(Time::from_ps(asked), Time::from_ps(departed));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hiccup_is_a_run_of_late_departures() {
+    fn run_of_late_departures_is_one_hiccup() {
         let mut meter = LatenessMeter::default();
         for (i, late_ns) in (0..).zip([0, 9_000, 5_001, 5_000, 0, 7_000, 20]) {
             let asked = Time::from_ps(i * 10_000_000);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_lateness_has_a_bucket_of_its_own_size() {
+    fn coarse_buckets_cover_every_lateness() {
         for ns in (0..5_000).chain([u64::from(u32::MAX), u64::MAX / 3, u64::MAX]) {
             let bucket = bucket(ns);
             assert!(least(bucket) <= ns && ns <= least(bucket + 1), "{ns}");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_so_far_is_good_to_an_eighth() {
+    fn median_so_far_is_within_an_eighth() {
         let mut meter = LatenessMeter::default();
         assert_eq!(meter.so_far(), (0, 0));
         for late_ns in 0..=2_000 {

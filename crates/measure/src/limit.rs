@@ -2,48 +2,48 @@ use crate::books::Tally;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a stage `limit` did.
+/// Report of a `limit` stage.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LimitReport {
-    /// What frames of one user have in common.
+    /// What the frames of one user have in common.
     pub key: String,
-    /// The rate of users whose own is not given.
+    /// The rate of users without a configured rate.
     pub rate_bps: u64,
-    /// Bytes of their bucket.
+    /// Size of their bucket in bytes.
     pub burst_bytes: u64,
-    /// What becomes of frames that exceed.
+    /// What happens to frames that exceed.
     pub mode: &'static str,
     /// The scheme.
     pub algorithm: String,
     /// Frames within their user's rate and burst; with colours the green ones.
     pub conforming: Tally,
-    /// Frames beyond it, whatever became of them.
+    /// Frames that exceed, whatever their fate.
     pub exceeding: Tally,
-    /// With colours, the yellow ones among them.
+    /// With colours, the yellow ones of these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub yellow: Option<Tally>,
-    /// Frames that were marked.
+    /// Frames marked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marked: Option<u64>,
     /// Frames that had to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delayed: Option<u64>,
-    /// Frames that belong to no user, as ARP where the key is an address; they pass.
+    /// Frames without a user, such as ARP if the key is an address; they pass.
     pub without_key: u64,
-    /// Frames of users that have no rate, or no room, and passed unmetered.
+    /// Frames of users without a rate or without room, which passed unmetered.
     pub unmetered: u64,
     /// The table of users.
     pub users: UserTable,
-    /// Obtained ÷ asked by length of window: users that were held back in a window and in the one before.
+    /// Obtained ÷ asked by window length, for users that were limited in a window and in the one before.
     pub error: BTreeMap<&'static str, LimitWindow>,
-    /// Users that are watched for `error`, at most.
+    /// Number of users watched for `error`.
     pub watched: usize,
-    /// The users who sent most, those reclaimed left out.
+    /// The users with the most traffic, except reclaimed ones.
     pub talkers: Vec<LimitedUser>,
-    /// What workers did, where there are several.
+    /// Load of the workers, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerLoad>,
-    /// Frames that were dropped before a worker was chosen, since the event device was full.
+    /// Frames dropped before a worker was chosen, because the event device was full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undealt: Option<u64>,
 }
@@ -51,28 +51,28 @@ pub struct LimitReport {
 /// The table of users.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct UserTable {
-    /// Users that it has room for.
+    /// Capacity in users.
     pub capacity: usize,
-    /// Users that are in it.
+    /// Users in the table.
     pub present: u64,
-    /// Users that came.
+    /// Users added.
     pub created: u64,
-    /// Users that made room.
+    /// Users evicted.
     pub reclaimed: u64,
     /// Frames whose user found no room.
     pub refused: u64,
-    /// Memory, taken at once.
+    /// Memory per user of capacity, allocated at the start.
     pub bytes_per_user: usize,
-    /// Times that rates were given again during the run.
+    /// Rate changes during the run.
     pub reloads: u64,
 }
 
 /// Obtained ÷ asked over windows of one length.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LimitWindow {
-    /// Windows of users.
+    /// Number of windows, over all users.
     pub windows: u64,
-    /// Least.
+    /// Smallest.
     pub min: f64,
     /// Median.
     pub p50: f64,
@@ -84,26 +84,26 @@ pub struct LimitWindow {
     pub worst_error: f64,
 }
 
-/// What one user sent and got.
+/// Traffic of one user.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitedUser {
-    /// Who.
+    /// The user.
     pub user: String,
-    /// Its rate.
+    /// The rate.
     pub rate_bps: u64,
-    /// Bytes that passed, as the rate counts them.
+    /// Bytes that passed, in the layer of the rate.
     pub passed_bytes: u64,
-    /// Bytes that exceeded, likewise.
+    /// Bytes that exceeded, in the layer of the rate.
     pub exceeded_bytes: u64,
 }
 
-/// What one worker did.
+/// Load of one worker.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct WorkerLoad {
-    /// Frames that were dealt to it.
+    /// Frames received.
     pub frames: u64,
-    /// Of them those that exceeded.
+    /// The part of these that exceeded.
     pub exceeded: u64,
-    /// Of them those that it had no time for.
+    /// The part of these that was dropped because the worker was busy.
     pub overrun: u64,
 }

@@ -1,15 +1,15 @@
-/// Exact count, mean, deviation, least and largest of integers.
+/// Exact count, mean, standard deviation, smallest and largest of integers.
 ///
-/// Values are summed relative to the first one, so that a long run of similar values neither
-/// overflows nor loses digits. Of squares 128 bits are too few where the first value is a day's pause and 50 000
-/// short gaps follow: they have 192.
+/// Values are summed relative to the first one, so that a long run of similar values neither overflows nor loses
+/// digits. The sum of squares has 192 bits: 128 would not suffice if the first value is a pause of a day, followed by
+/// 50 000 short gaps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moments {
     count: u64,
     origin: i64,
     sum: i128,
     squares: u128,
-    /// How often the squares went beyond 2¹²⁸.
+    /// Number of overflows of the squares beyond 2¹²⁸.
     beyond: u64,
     min: i64,
     max: i64,
@@ -35,7 +35,7 @@ impl Moments {
         }
         self.min = self.min.min(value);
         self.max = self.max.max(value);
-        // Most values come alone and are close to the first one: its square has 64 bits.
+        // Most values come singly and are close to the first one: the square fits in 64 bits.
         if let (1, Some(shifted)) = (n, value.checked_sub(self.origin).and_then(|shifted| i32::try_from(shifted).ok()))
         {
             let square = i64::from(shifted) * i64::from(shifted);
@@ -56,13 +56,13 @@ impl Moments {
         self.beyond += (high >> 64) as u64;
     }
 
-    /// How many values.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The mean; zero of no values.
+    /// The mean; zero without values.
     #[must_use]
     pub fn mean(&self) -> f64 {
         if self.count == 0 {
@@ -73,7 +73,7 @@ impl Moments {
         (i128::from(self.origin) + whole) as f64 + rest as f64 / self.count as f64
     }
 
-    /// The standard deviation of the population (divided by n); zero of no values.
+    /// The population standard deviation (divided by n); zero without values.
     #[must_use]
     pub fn deviation(&self) -> f64 {
         if self.count == 0 {
@@ -82,18 +82,18 @@ impl Moments {
         let n = self.count as f64;
         let mean = self.sum as f64 / n;
         let squares = self.beyond as f64 * 2_f64.powi(128) + self.squares as f64;
-        // Both terms are exact integers until here; their difference is not negative but for the
-        // rounding of the conversion.
+        // Both terms are exact integers up to here; their difference can be negative only by rounding of the
+        // conversion.
         (squares / n - mean * mean).max(0.0).sqrt()
     }
 
-    /// The least value; zero of no values.
+    /// The smallest value; zero without values.
     #[must_use]
     pub fn min(&self) -> i64 {
         self.min
     }
 
-    /// The largest value; zero of no values.
+    /// The largest value; zero without values.
     #[must_use]
     pub fn max(&self) -> i64 {
         self.max
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_values_have_exactly_no_deviation() {
+    fn equal_values_have_zero_deviation() {
         let mut moments = Moments::default();
         for _ in 0..1_000 {
             moments.add(10_000_000_000_001);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn small_spread_on_a_large_value_is_not_lost() {
+    fn keeps_a_small_spread_of_large_values() {
         let mut moments = Moments::default();
         for i in 0..1_000_i64 {
             moments.add(1_000_000_000_000_000 + i % 2);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_far_from_the_first_have_a_deviation() {
+    fn handles_many_values_far_from_the_first() {
         let mut moments = Moments::default();
         let day = 86_400_000_000_000_000_i64;
         moments.add(day);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_close_and_what_is_far_are_summed_alike() {
+    fn sums_near_and_far_values_alike() {
         let edge = 1_i64 << 31;
         let offs = [0, 1, -1, edge - 1, edge, edge + 1, -edge, -edge - 1, i64::MAX / 2, i64::MIN / 2];
         let (mut one_by_one, mut in_pairs) = (Moments::default(), Moments::default());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_zero() {
+    fn figures_without_values_are_zero() {
         let moments = Moments::default();
         assert!(moments.mean().abs() < f64::EPSILON && moments.deviation().abs() < f64::EPSILON);
     }

@@ -27,7 +27,7 @@ impl Neighbours {
         self.last = gap;
     }
 
-    /// 0 where there is none, as of values that are all the same.
+    /// The correlation; 0 if undefined, as for equal values.
     pub(crate) fn correlation(&self) -> f64 {
         let n = self.pairs as f64;
         let covariance = self.products - self.sum[0] * self.sum[1] / n;

@@ -2,7 +2,7 @@ use crate::moments::Moments;
 use crate::report::RateReport;
 use units::{FrameLen, PS_PER_S, Span, Time};
 
-/// The rate of a stream: overall, and per window of fixed length from the first frame on.
+/// The rate of a stream: overall, and per window of fixed length since the first frame.
 #[derive(Clone)]
 pub struct RateMeter {
     window: Span,
@@ -10,7 +10,7 @@ pub struct RateMeter {
     last: Time,
     window_end: Time,
     in_window: u64,
-    /// Bytes of all frames but the last, and of the last.
+    /// Bytes of all frames except the last, and of the last.
     before_last: u64,
     last_bytes: u64,
     windows: Moments,
@@ -32,12 +32,12 @@ impl RateMeter {
         }
     }
 
-    /// A frame of `length` started at `start`.
+    /// Records that a frame of `length` started at `start`.
     pub fn record(&mut self, start: Time, length: FrameLen) {
         self.record_burst(start, u64::from(length.bytes()), length);
     }
 
-    /// Frames of so many bytes in all, the last one of `last`, started at `start`.
+    /// Records frames of `bytes` bytes in total that started at `start`; the last one has length `last`.
     pub(crate) fn record_burst(&mut self, start: Time, bytes: u64, last: FrameLen) {
         if self.first.is_none() {
             self.first = Some(start);
@@ -56,7 +56,7 @@ impl RateMeter {
         self.last = self.last.max(start);
     }
 
-    /// When the window of the last frame ends.
+    /// End of the window of the last frame.
     pub(crate) fn window_end(&self) -> Time {
         self.window_end
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mean_counts_all_lengths_but_the_last() {
+    fn mean_excludes_the_length_of_the_last_frame() {
         let mut meter = RateMeter::new(Span::from_us(10));
         for i in 0..101 {
             meter.record(Time::from_ps(i * 1_000_000), FrameLen::new(125));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_window_is_whole_only_the_mean_is_known() {
+    fn only_the_mean_is_known_before_the_first_complete_window() {
         let mut meter = RateMeter::new(Span::from_us(10));
         meter.record(Time::ZERO, FrameLen::new(1_000));
         meter.record(Time::from_ps(5_000_000), FrameLen::new(1_000));
@@ -127,7 +127,7 @@ mod tests {
         for (us, bytes) in [(0, 1_000), (10, 1_000), (15, 1_000), (20, 1_000), (22, 500), (31, 1_000)] {
             meter.record(Time::from_ps(us * 1_000_000), FrameLen::new(bytes));
         }
-        // Windows of 1000, 2000 and 1500 B; 1 B in 10 us is 800 kbit/s.
+        // Windows of 1000, 2000 and 1500 B; 1 B per 10 µs is 800 kbit/s.
         let report = meter.report().expect("six frames");
         let of = |figure: Option<f64>| figure.expect("whole windows").round() as u64;
         assert_eq!((report.windows, of(report.min_bps), of(report.max_bps)), (3, 800_000_000, 1_600_000_000));

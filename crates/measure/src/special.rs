@@ -1,10 +1,9 @@
-//! The special functions of distributions, the same to the bit on every machine: they are made of
-//! the four operations, the square root and the `libm` crate, never of the system's library.
+//! Special functions of distributions with identical bits on every machine: they use only the four operations, the
+//! square root and the `libm` crate, never the system's library.
 
 use libm::{erfc, exp, lgamma, log, sqrt};
 
-/// Both sides of a distribution function at one point, P(X ≤ x) and P(X > x), so that neither tail
-/// loses its digits to the other.
+/// Both sides of a distribution function at one point, P(X ≤ x) and P(X > x), so that neither tail loses digits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probability {
     /// P(X ≤ x).
@@ -14,18 +13,18 @@ pub struct Probability {
 }
 
 impl Probability {
-    /// Nothing is below.
+    /// All probability is above.
     pub const NONE: Probability = Probability { below: 0.0, above: 1.0 };
-    /// All is below.
+    /// All probability is below.
     pub const ALL: Probability = Probability { below: 1.0, above: 0.0 };
 
-    /// So much is below.
+    /// A probability given by its lower side.
     #[must_use]
     pub fn below(below: f64) -> Self {
         Probability { below, above: 1.0 - below }
     }
 
-    /// So much is above.
+    /// A probability given by its upper side.
     #[must_use]
     pub fn above(above: f64) -> Self {
         Probability { below: 1.0 - above, above }
@@ -39,7 +38,7 @@ pub fn normal_cdf(z: f64) -> Probability {
     Probability { below: half(-z), above: half(z) }
 }
 
-/// The standard normal quantile: Wichura's AS 241 (PPND16), to about 1e-15 in relative terms.
+/// The standard normal quantile: Wichura's AS 241 (PPND16), with a relative error of about 1e-15.
 #[must_use]
 pub fn normal_quantile(p: Probability) -> f64 {
     let centred = if p.below < p.above { p.below - 0.5 } else { 0.5 - p.above };
@@ -87,9 +86,9 @@ const F: [f64; 8] = [
     1.846_318_317_510_054_8e-5, 1.421_511_758_316_446e-7, 2.044_263_103_389_939_8e-15,
 ];
 
-/// The distribution function of the gamma law with this shape and scale 1: the regularised
-/// incomplete gamma functions P and Q, by the series below `shape + 1` and by the continued fraction
-/// (Lentz) above. To about 1e-13 for shapes up to 100 and 1e-10 up to 100 000.
+/// The distribution function of the gamma law with this shape and scale 1: the regularised incomplete gamma functions P
+/// and Q, by the series below `shape + 1` and by the continued fraction (Lentz) above. The error is about 1e-13 for
+/// shapes up to 100, and 1e-10 up to 100 000.
 #[must_use]
 pub fn gamma_cdf(shape: f64, x: f64) -> Probability {
     if x <= 0.0 {
@@ -127,8 +126,8 @@ fn not_zero(x: f64, tiny: f64) -> f64 {
     if x.abs() < tiny { tiny } else { x }
 }
 
-/// The quantile of the gamma law with this shape and scale 1: Newton's method on the logarithm of
-/// the smaller tail, within a bracket.
+/// The quantile of the gamma law with this shape and scale 1: bracketed Newton iteration on the logarithm of the
+/// smaller tail.
 #[must_use]
 pub fn gamma_quantile(shape: f64, p: Probability) -> f64 {
     if p.below <= 0.0 {
@@ -138,7 +137,7 @@ pub fn gamma_quantile(shape: f64, p: Probability) -> f64 {
         return f64::INFINITY;
     }
     let lower = p.below < p.above;
-    // Wilson and Hilferty's cube root; where it fails, the first term of the series.
+    // Cube root by Wilson and Hilferty; if it fails, the first term of the series.
     let ninth = 1.0 / (9.0 * shape);
     let cube = 1.0 - ninth + normal_quantile(p) * sqrt(ninth);
     let series = exp((log(p.below) + lgamma(shape + 1.0)) / shape);
@@ -177,8 +176,8 @@ pub fn gamma_quantile(shape: f64, p: Probability) -> f64 {
     x
 }
 
-/// P(D > d) of the two-sided Kolmogorov–Smirnov test with `n` values: Kolmogorov's series with
-/// Stephens' correction (1970).
+/// P(D > d) of the two-sided Kolmogorov–Smirnov test with `n` values: Kolmogorov's series with Stephens' correction
+/// (1970).
 #[must_use]
 pub fn kolmogorov(d: f64, n: f64) -> f64 {
     let root = sqrt(n);
@@ -211,7 +210,7 @@ mod tests {
         assert!((got / wanted - 1.0).abs() <= relative, "{what}: {got:e} instead of {wanted:e}");
     }
 
-    /// Probabilities below, then above, at which SciPy 1.17 was asked for quantiles.
+    /// Lower and upper tail probabilities of the reference quantiles from SciPy 1.17.
     const BELOW: [f64; 7] = [1e-12, 1e-6, 1e-4, 0.01, 0.3, 0.5, 0.9];
     const ABOVE: [f64; 3] = [1e-4, 1e-9, 1e-15];
 
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_quantiles_are_scipys() {
+    fn normal_quantiles_match_scipy() {
         let wanted = [
             -7.034_483_825_301_131, -4.753_424_308_822_899, -3.719_016_485_455_680_4, -2.326_347_874_040_840_8,
             -0.524_400_512_708_041, 0.0, 1.281_551_565_544_600_4, 3.719_016_485_455_680_4, 5.997_807_015_007_686_5,
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn gamma_quantiles_are_scipys() {
+    fn gamma_quantiles_match_scipy() {
         for (shape, relative, wanted) in [
             (
                 0.1,
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_have_scipys_probabilities() {
+    fn test_probabilities_match_scipy() {
         for (x, wanted) in [
             (0.3, 0.999_990_694_198_665_5),
             (0.5, 0.963_945_243_664_875_1),
@@ -297,7 +296,7 @@ mod tests {
             (2.0, 6.709_252_557_796_953e-4),
             (3.0, 3.045_995_948_942_526e-8),
         ] {
-            // With so many values the correction is gone.
+            // The correction vanishes for this many values.
             close(kolmogorov(x / 1e8, 1e16), wanted, 1e-7, "Kolmogorov");
         }
         close(chi2_above(9.0, 20.0), 0.017_912_404_529_843_298, 1e-12, "chi²");

@@ -4,43 +4,42 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What a receiver says of the streams whose stamps it reads, and a sender of how many it sent.
+/// Figures of a stream by its stamps at the receiver, and the number of frames from the sender.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamReport {
-    /// Number of the stream.
+    /// The stream number.
     pub stream: u16,
-    /// Frames sent, where the sender is known.
+    /// Frames sent, if the sender is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// What came of them, where there is a receiver.
+    /// The received frames, if there is a receiver.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub received: Option<ReceivedStream>,
 }
 
-/// What came of a stream. Times in ns, with the signs that they have.
+/// Received frames of a stream. Times in ns, signed.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReceivedStream {
-    /// Frames that came, without duplicates.
+    /// Frames received, without duplicates.
     pub received: u64,
-    /// Frames that did not come: of those sent, or of those between the lowest and the highest number
-    /// seen where it is not known how many were sent.
+    /// Frames not received: out of those sent, or out of the numbers between the lowest and the highest seen if the
+    /// number sent is unknown.
     pub lost: u64,
     /// `lost` ÷ (`received` + `lost`).
     pub loss: f64,
-    /// Frames that came again.
+    /// Duplicates received.
     pub duplicates: u64,
-    /// Frames that came after one with a higher number (RFC 4737, Type-P-Reordered).
+    /// Frames received after one with a higher number (RFC 4737, Type-P-Reordered).
     pub reordered: u64,
     /// `reordered` ÷ `received`.
     pub reorder_ratio: f64,
-    /// Largest reordering extent (RFC 4737 section 4.2.2), seen from the last 65 536 frames that were ahead.
+    /// Largest reordering extent (RFC 4737 section 4.2.2) within the last 65 536 frames that were ahead.
     pub reorder_max_extent: u64,
     /// One-way delay: arrival minus departure, each by its own clock.
     pub delay: OneWayDelay,
-    /// Delay minus the least delay (PDV, RFC 5481): what is left where the clocks are apart.
+    /// Delay minus the smallest delay (PDV, RFC 5481): valid even if the clocks differ.
     pub pdv: Quantiles,
-    /// Difference in delay of frames sent one after the other, in whichever order they came, without its sign
-    /// (IPDV, RFC 3393).
+    /// Absolute difference in delay between consecutively sent frames, in any order of arrival (IPDV, RFC 3393).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipdv: Option<IpdvReport>,
 }
@@ -68,7 +67,7 @@ pub struct Quantiles {
     pub max_ns: f64,
 }
 
-/// Sizes of differences in delay, in ns.
+/// Absolute differences in delay, in ns.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names are the documentation: quantiles in ns")]
 pub struct IpdvReport {
@@ -79,12 +78,12 @@ pub struct IpdvReport {
     pub max_ns: f64,
 }
 
-/// Frames sent of each stream.
+/// Frames sent per stream.
 #[derive(Clone, Debug, Default)]
 pub struct SentStreams(Vec<u64>);
 
 impl SentStreams {
-    /// A frame of `stream` was sent.
+    /// Counts a sent frame of `stream`.
     #[inline]
     pub fn add(&mut self, stream: u16) {
         let stream = usize::from(stream);
@@ -94,12 +93,12 @@ impl SentStreams {
         self.0[stream] += 1;
     }
 
-    /// A report that says how many were sent, and no more.
+    /// A report with only the numbers sent.
     #[must_use]
     pub fn report(&self) -> Vec<StreamReport> {
         let sent = self.0.iter().enumerate().filter(|(_, sent)| **sent > 0);
         let report = |(stream, sent): (usize, &u64)| StreamReport {
-            stream: stream as u16, // as it was when it was added
+            stream: stream as u16, // the index was a u16 when it was added
             sent: Some(*sent),
             received: None,
         };
@@ -107,33 +106,33 @@ impl SentStreams {
     }
 }
 
-/// Counts the frames of streams by their stamps, in memory that does not grow with how many come.
+/// Counts the frames of streams by their stamps, in constant memory.
 #[derive(Debug, Default)]
 pub struct StreamMeter(BTreeMap<u16, Stream>);
 
-/// How far back a frame is told from its duplicate.
+/// Number of recent frames in which duplicates are detected.
 const WINDOW: u64 = 65_536;
 
 impl StreamMeter {
-    /// Frame `sequence` of `stream`, sent at `departed_ns`, arrived at `arrived_ns`. False if it came before.
+    /// Records frame `sequence` of `stream`, sent at `departed_ns`, received at `arrived_ns`. False for a duplicate.
     pub fn record(&mut self, stream: u16, sequence: u32, departed_ns: u64, arrived_ns: u64) -> bool {
         let delay = arrived_ns.wrapping_sub(departed_ns).cast_signed();
         self.0.entry(stream).or_insert_with(|| Stream::new(sequence, delay)).record(sequence, delay)
     }
 
-    /// No stamp was seen.
+    /// True if no stamp was seen.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Frames that came, without duplicates.
+    /// Frames received, without duplicates.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.0.values().map(|stream| stream.received).sum()
     }
 
-    /// The figures of each stream that came, and of each that was `sent`.
+    /// The figures of each stream received, and of each stream in `sent`.
     #[must_use]
     pub fn report(&self, sent: &[StreamReport]) -> Vec<StreamReport> {
         let mut numbers: Vec<u16> = self.0.keys().copied().chain(sent.iter().map(|sent| sent.stream)).collect();
@@ -155,12 +154,12 @@ struct Stream {
     duplicates: u64,
     reordered: u64,
     max_extent: u64,
-    /// Numbers, unwrapped: the lowest and the highest seen.
+    /// The lowest and highest number seen, unwrapped.
     lowest: u64,
     highest: u64,
-    /// Which of the last numbers came, by number modulo the window.
+    /// Bit set of recently received numbers, by number modulo the window.
     seen: Vec<u64>,
-    /// Frames that were ahead of all before them: their numbers and when they came, counted in frames.
+    /// Frames that were ahead of all before them: their number and arrival index.
     ahead: VecDeque<(u64, u64)>,
     delays: Delays,
     recent: Recent,
@@ -168,7 +167,7 @@ struct Stream {
     ipdv_moments: Moments,
 }
 
-/// Where unwrapped numbers begin, so that frames from before the first one have a place.
+/// Start of the unwrapped numbers, which leaves room for frames before the first one.
 const ORIGIN: u64 = 1 << 33;
 
 impl Stream {
@@ -194,7 +193,7 @@ impl Stream {
         let off = sequence.wrapping_sub(self.highest as u32).cast_signed();
         let number = self.highest.saturating_add_signed(i64::from(off));
         if number > self.highest {
-            // What lies between did not come yet.
+            // The numbers in between have not arrived yet.
             for passed in (self.highest + 1..number).take(WINDOW as usize) {
                 self.forget(passed);
             }
@@ -269,7 +268,7 @@ impl Stream {
             pdv: self.delays.variation(),
             ipdv: (!self.ipdv.is_empty()).then(|| {
                 let max_ns = self.ipdv_moments.max() as f64;
-                // The upper end of a bucket may be above all that is in it.
+                // The upper end of a bucket may exceed every value in it.
                 let quantile = |share| (self.ipdv.value_at_quantile(share) as f64).min(max_ns);
                 let (p50, p99) = (quantile(0.5), quantile(0.99));
                 IpdvReport { count: self.ipdv.len(), mean_ns: self.ipdv_moments.mean(), p50, p99, max_ns }
@@ -278,13 +277,13 @@ impl Stream {
     }
 }
 
-/// The delays of the last numbers, so that neighbours find each other in whichever order they come. Pairs of
-/// frames that came in order alone would be those that a jitter left alike.
+/// Delays of recent numbers, so that consecutive frames are paired in any order of arrival. Pairs that arrived in order
+/// alone would be biased towards those with little jitter.
 #[derive(Debug)]
 struct Recent {
-    /// By number modulo its length, a power of two that grows with how late frames come.
+    /// Indexed by number modulo the length, a power of two that grows with the lateness of frames.
     delays: Vec<i64>,
-    /// What came before is not kept.
+    /// Earlier numbers are not stored.
     from: u64,
 }
 
@@ -304,9 +303,9 @@ impl Recent {
         (number % self.length()) as usize
     }
 
-    /// Frame `number` came, `highest` being the highest by now.
+    /// Stores the delay of frame `number`; `highest` is the highest number so far.
     fn keep(&mut self, number: u64, highest: u64, delay: i64) {
-        // The frame before it lies one farther back.
+        // The preceding frame is one further back.
         let reach = highest - number + 2;
         if (self.length() + 1..=WINDOW).contains(&reach) {
             let mut longer = Recent {
@@ -325,7 +324,7 @@ impl Recent {
         }
     }
 
-    /// The delay of frame `number`, if it came and is not too far back.
+    /// The delay of frame `number`, if it arrived and is recent enough.
     fn get(&self, number: u64, highest: u64) -> Option<i64> {
         let kept = (self.from..=highest).contains(&number) && highest - number < self.length();
         kept.then(|| self.delays[self.place(number)])
@@ -347,10 +346,10 @@ mod tests {
     }
 
     #[test]
-    fn losses_duplicates_and_order() {
+    fn counts_losses_duplicates_and_reordering() {
         let got = of(&[0, 1, 3, 2, 2, 7, 6, 5, 9], None);
         assert_eq!((got.received, got.lost, got.duplicates), (8, 2, 1));
-        // 2 came one after 3; 6 one and 5 two after 7.
+        // 2 came one place after 3; 6 one and 5 two places after 7.
         assert_eq!((got.reordered, got.reorder_max_extent), (3, 2));
         assert_eq!(of(&[0, 1, 2], Some(5)).lost, 2, "the tail is known to the sender");
         assert_eq!(of(&[10, 11], None).lost, 0, "what was before the capture is not lost");
@@ -358,19 +357,19 @@ mod tests {
     }
 
     #[test]
-    fn numbers_start_anew_after_2_to_the_32() {
+    fn unwraps_numbers_after_2_to_the_32() {
         let got = of(&[u32::MAX - 1, u32::MAX, 0, 2, 1], None);
         assert_eq!((got.received, got.lost, got.reordered, got.duplicates), (5, 0, 1, 0));
     }
 
     #[test]
-    fn the_extent_of_rfc_4737() {
-        // Its section 4.2.3: 1 2 3 7 8 4 5 6 9 has extents 2, 3 and 4.
+    fn computes_the_extent_of_rfc_4737() {
+        // Section 4.2.3: 1 2 3 7 8 4 5 6 9 has extents 2, 3 and 4.
         assert_eq!(of(&[1, 2, 3, 7, 8, 4, 5, 6, 9], None).reorder_max_extent, 4);
     }
 
     #[test]
-    fn duplicates_are_told_within_the_window() {
+    fn detects_duplicates_within_the_window() {
         let mut numbers: Vec<u32> = (0..70_000).collect();
         numbers.extend([69_999, 69_999 - 65_535, 0]);
         let got = of(&numbers, None);
@@ -378,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn no_quantile_is_above_the_largest() {
+    fn no_quantile_exceeds_the_maximum() {
         let mut meter = StreamMeter::default();
         for (number, delay) in [(0, 1_000), (1, 20_300)] {
             meter.record(0, number, 0, delay);
@@ -388,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_find_each_other_in_any_order() {
+    fn pairs_consecutive_frames_in_any_order() {
         let of = |came: &[(u32, u64)]| {
             let mut meter = StreamMeter::default();
             for (number, delay) in came {
@@ -397,26 +396,26 @@ mod tests {
             let ipdv = meter.report(&[]).remove(0).received.and_then(|got| got.ipdv).expect("a pair");
             (ipdv.count, ipdv.mean_ns.round() as u64, ipdv.max_ns as u64)
         };
-        // Differences of 100, 300 and 500; 7 has no neighbour, and a duplicate adds none.
+        // Differences of 100, 300 and 500; 7 has no neighbour, and a duplicate adds nothing.
         let sent = [(0, 1_000), (1, 1_100), (2, 800), (3, 1_300), (7, 9_000)];
         for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [0, 2, 4, 1, 3]] {
             assert_eq!(of(&order.map(|i| sent[i])), (3, 300, 500), "{order:?}");
         }
         assert_eq!(of(&[sent[0], sent[2], sent[1], sent[0], sent[3]]), (3, 300, 500));
-        // Every second frame comes 5 000 frames later, with 50 µs more: all differences are that, but those of
-        // frames that came before it was known how late some come.
+        // Every second frame arrives 5 000 frames later, with 50 µs more. All differences are 50 µs, except those of
+        // frames that arrived before the lateness was known.
         let mut late: Vec<(u32, u64)> =
             (0..40_000).map(|i: u32| (i, if i.is_multiple_of(2) { 1_000 } else { 51_000 })).collect();
         late.sort_by_key(|(number, delay)| if *delay > 1_000 { number + 5_000 } else { *number });
         let (count, mean, max) = of(&late);
         assert!((30_000..40_000).contains(&count) && mean == 50_000 && max == 50_000, "{count} {mean} {max}");
-        // Within what is kept from the start, none is left out.
+        // Within the initial length, no frame is left out.
         late.sort_by_key(|(number, delay)| if *delay > 1_000 { number + 1_000 } else { *number });
         assert_eq!(of(&late), (39_999, 50_000, 50_000));
     }
 
     #[test]
-    fn delays_and_their_variation() {
+    fn computes_delays_and_their_variation() {
         let mut meter = StreamMeter::default();
         for i in 0..1_000_u64 {
             // 5 µs, every tenth frame 15 µs; the receiver's clock is 1 s behind.

@@ -1,8 +1,8 @@
 use crate::plots::RatePlot;
 use units::{FrameLen, PS_PER_S, Span, Time};
 
-/// Bytes over time, asked and got, in windows that double whenever there would be too many: a run of
-/// any length takes the same memory.
+/// Bytes over time, asked and measured, in windows that double in length when there are too many: a run of any length
+/// takes constant memory.
 #[derive(Clone)]
 pub struct Timeline {
     origin: Option<Time>,
@@ -12,15 +12,15 @@ pub struct Timeline {
     got: Vec<u64>,
     frames: u64,
     last: Time,
-    /// Start and number of the window that was found last: the next frame is mostly in it too.
+    /// Start and index of the window found last, which usually contains the next frame as well.
     found: (u64, usize),
 }
 
-/// Most windows that are kept.
+/// Limit on the number of windows.
 const MOST: usize = 512;
-/// Windows begin with this length, in ps.
+/// Initial length of a window in ps.
 const NARROWEST: u64 = 1_000_000;
-/// A window with fewer frames than this shows frames, not a rate.
+/// A window with fewer frames than this shows single frames, not a rate.
 const FRAMES: u64 = 32;
 
 impl Default for Timeline {
@@ -38,13 +38,13 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// A frame of `length` was asked to start at `at`.
+    /// Records the target `at` of a frame of `length`.
     pub fn ask(&mut self, at: Time, length: FrameLen) {
         let window = self.window(at);
         add(&mut self.asked, window, length.bytes().into());
     }
 
-    /// So many frames of so many bytes in all started at `at`.
+    /// Records that `frames` frames of `bytes` bytes in total started at `at`.
     pub(crate) fn got_burst(&mut self, at: Time, frames: u64, bytes: u64) {
         let window = self.window(at);
         add(&mut self.got, window, bytes);
@@ -52,7 +52,7 @@ impl Timeline {
         self.last = self.last.max(at);
     }
 
-    /// A frame of `length` started at `at`.
+    /// Records that a frame of `length` started at `at`.
     pub fn got(&mut self, at: Time, length: FrameLen) {
         let window = self.window(at);
         add(&mut self.got, window, length.bytes().into());
@@ -60,7 +60,7 @@ impl Timeline {
         self.last = self.last.max(at);
     }
 
-    /// So many frames of `length`, asked for and started, are in the window of the frame before.
+    /// Records `frames` frames of `length` with target and start in the window of the preceding frame.
     pub(crate) fn repeat(&mut self, frames: u64, length: FrameLen, last: Time) {
         let bytes = frames * u64::from(length.bytes());
         let window = self.found.1;
@@ -70,17 +70,16 @@ impl Timeline {
         self.last = self.last.max(last);
     }
 
-    /// When the window ends that was found last; both ask and start of the last frame are in it, or else
-    /// there is no such time.
+    /// End of the window found last, if it contains both target and start of the last frame.
     pub(crate) fn window_end(&self, asked: Time, start: Time) -> Option<Time> {
         let begin = self.origin?.as_ps() + self.found.0;
-        // The last window may reach past the end of time.
+        // The last window may extend beyond the end of time.
         let end = begin.checked_add(self.width)?;
         let within = |at: Time| (begin..end).contains(&at.as_ps());
         (within(asked) && within(start)).then_some(Time::from_ps(end))
     }
 
-    /// The number of the window of `at`, after as many doublings as it takes.
+    /// Index of the window of `at`, after doubling as often as necessary.
     fn window(&mut self, at: Time) -> usize {
         let passed = at.as_ps().saturating_sub(self.origin.get_or_insert(at).as_ps());
         if passed.wrapping_sub(self.found.0) < self.width {
@@ -96,13 +95,13 @@ impl Timeline {
         self.found.1
     }
 
-    /// The rates of the whole windows so far; `None` when there are fewer than two.
+    /// The rates of the complete windows so far; `None` if there are fewer than two.
     #[must_use]
     pub fn report(&self) -> Option<RatePlot> {
         let passed = self.last.as_ps() - self.origin?.as_ps().min(self.last.as_ps());
         let (mut width, mut asked, mut got) = (self.width, self.asked.clone(), self.got.clone());
         while got.len() > 1 && self.frames < FRAMES * got.len() as u64 {
-            // The only window of few frames may reach past the end of time.
+            // A single window of few frames may extend beyond the end of time.
             width = width.saturating_mul(2);
             halve(&mut asked);
             halve(&mut got);
@@ -128,7 +127,7 @@ fn add(windows: &mut Vec<u64>, window: usize, bytes: u64) {
     windows[window] += bytes;
 }
 
-/// Makes one window of each two.
+/// Merges windows in pairs.
 fn halve(windows: &mut Vec<u64>) {
     let halved = windows.chunks(2).map(|pair| pair.iter().sum()).collect();
     *windows = halved;
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_any_length_take_the_same_memory_and_keep_their_bytes() {
+    fn runs_of_any_length_take_constant_memory_and_keep_their_bytes() {
         for (frames, gap) in [(100_000, Span::from_us(1)), (100_000, Span::from_ms(86_400)), (3, Span::from_ms(1))] {
             let timeline = even(frames, gap);
             assert!(timeline.got.len() <= MOST && timeline.asked.len() <= MOST);
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_stream_is_a_level_line() {
+    fn even_stream_is_a_constant_line() {
         let plot = even(100_000, Span::from_us(1)).report().expect("windows");
         assert!(plot.got_bps.len() >= 250, "{} windows", plot.got_bps.len());
         for rate in plot.got_bps.iter().chain(plot.asked_bps.as_ref().expect("asks")) {
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_before_the_first_ask_is_in_the_first_window() {
+    fn start_before_the_first_target_is_in_the_first_window() {
         let mut timeline = Timeline::default();
         timeline.ask(Time::from_ps(1_000), FrameLen::MIN);
         timeline.got(Time::from_ps(400), FrameLen::MIN);

@@ -1,12 +1,12 @@
-//! A Linux receiver's counters, read from files: recorded ones of this project's machine (`veth-6.18`, `virtio-6.18`), and
-//! made ones in the shapes of other drivers and kernels, whose numbers the tests state again.
+//! Diagnoses of a Linux receiver from files: recorded on this project's machine (`veth-6.18`, `virtio-6.18`), or made
+//! in the formats of other drivers and kernels, with numbers that the tests repeat.
 
 use measure::host::{Advice, HostReport, InterfaceSettings, InterfaceTexts, Place, Settings, Snapshot, Texts};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// A receiver at two moments.
+/// A receiver at two instants.
 struct Receiver {
     head: BTreeMap<String, String>,
     sections: BTreeMap<String, String>,
@@ -111,9 +111,9 @@ fn advice<'a>(report: &'a HostReport, name: &str) -> &'a Advice {
         .unwrap_or_else(|| panic!("no {name} in {:?}", names(report)))
 }
 
-/// The case of docs/guide/receiver.md: one flow at 200 000 frames a second into a ring of 512, while the CPU has time left.
+/// The case of docs/guide/receiver.md: one flow at 200 000 frames/s into a ring of 512, while the CPU has time left.
 #[test]
-fn a_small_ring_loses_bursts_while_its_cpu_is_idle() {
+fn small_ring_loses_bursts_while_its_cpu_is_idle() {
     let report = Receiver::open("i40e-4.15.txt").report();
     let of = &report.interfaces[0];
     assert_eq!((of.frames, of.bytes), (1_988_210, 1_988_210 * 64));
@@ -127,11 +127,11 @@ fn a_small_ring_loses_bursts_while_its_cpu_is_idle() {
     assert!(ring.seen.contains("512 of 4096") && ring.seen.contains("CPU 2"), "{}", ring.seen);
     assert!(ring.seen.contains("idle for 60.00 %"), "{}", ring.seen);
 
-    // The same flow keeps one queue busy; RSS is as it should be, so more flows are the way.
+    // That flow keeps one queue busy; RSS is set correctly, so only more flows help.
     let queue = advice(&report, "one-queue");
     assert!(queue.seen.starts_with("queue 2 of 4 took 99.99 %") && queue.seen.contains("one flow"), "{}", queue.seen);
     assert!(queue.commands[0].starts_with("netlathe gen"), "{queue:?}");
-    // Nobody has the address, as in the reference.
+    // No host has the address, as in the reference.
     assert_eq!(advice(&report, "other-address").frames, Some(1_988_200));
     assert_eq!(names(&report), ["ring-small", "one-queue", "other-address"]);
     let interrupts = of.interrupts.as_ref().expect("named by the interface");
@@ -139,12 +139,12 @@ fn a_small_ring_loses_bursts_while_its_cpu_is_idle() {
 }
 
 #[test]
-fn a_ring_at_its_largest_is_not_enlarged() {
+fn does_not_advise_enlarging_a_ring_of_maximum_size() {
     let report = Receiver::open("ixgbe-4.19.txt").report();
     assert_eq!(report.lost.ring, Some(3_000_000), "the largest of two names of the same frames");
     let ring = advice(&report, "ring-full");
     assert!(ring.seen.contains("4096 descriptors") && ring.seen.contains("CPU 5"), "{}", ring.seen);
-    // All ports of two hosts on one queue: the hash looks at addresses only.
+    // All ports of two hosts use one queue, because the hash covers addresses only.
     let queue = advice(&report, "one-queue");
     assert!(queue.seen.contains("by addresses only"), "{}", queue.seen);
     for found in [ring, queue] {
@@ -162,7 +162,7 @@ fn a_ring_at_its_largest_is_not_enlarged() {
 }
 
 #[test]
-fn a_full_backlog_is_told_from_the_interfaces_own_drops() {
+fn distinguishes_a_full_backlog_from_interface_drops() {
     let report = Receiver::open("ice-5.15.txt").report();
     assert_eq!((report.lost.ring, report.lost.softnet, report.lost.interface), (Some(0), Some(140_000), Some(0)));
     let cpus: Vec<usize> = report.cpus.iter().map(|cpu| cpu.cpu).collect();
@@ -179,7 +179,7 @@ fn a_full_backlog_is_told_from_the_interfaces_own_drops() {
 }
 
 #[test]
-fn full_cpus_want_more_cpus() {
+fn advises_more_cpus_if_all_are_full() {
     let report = Receiver::open("mlx5-6.1.txt").report();
     assert_eq!(report.lost.ring, Some(5_000_000));
     assert!(report.cpus.iter().all(|cpu| cpu.busy.is_some_and(|busy| busy > 0.97)), "{:?}", report.cpus);
@@ -191,15 +191,15 @@ fn full_cpus_want_more_cpus() {
 }
 
 #[test]
-fn a_receiver_that_copes_is_left_alone() {
+fn gives_no_advice_without_losses() {
     let report = Receiver::open("igb-6.6.txt").report();
     assert_eq!(report.lost.places().map(|(_, lost)| lost), [Some(12), Some(0), Some(0), Some(0), Some(0), Some(0)]);
     assert_eq!(names(&report), ["broken-frames"], "and its ring of 256 need not grow");
 }
 
-/// Recorded: 210 304 frames over veth, spread by RPS to CPU 1, to a reader in Python with the default buffer.
+/// Recorded: 210 304 frames over veth, moved by RPS to CPU 1, to a Python reader with the default buffer.
 #[test]
-fn a_slow_reader_is_named() {
+fn names_a_slow_reader() {
     let report = Receiver::open("veth-6.18.txt").report();
     assert_eq!((report.lost.wire, report.lost.ring), (None, None), "veth has neither, which is not zero");
     assert_eq!(report.lost.socket, Some(171_748));
@@ -221,7 +221,7 @@ fn a_slow_reader_is_named() {
 
 /// Recorded: an idle guest.
 #[test]
-fn an_idle_receiver_needs_nothing() {
+fn gives_no_advice_to_an_idle_receiver() {
     let report = Receiver::open("virtio-6.18.txt").report();
     assert_eq!(names(&report), [""; 0]);
     let of = &report.interfaces[0];
@@ -231,7 +231,7 @@ fn an_idle_receiver_needs_nothing() {
 }
 
 #[test]
-fn what_cannot_be_read_is_unknown() {
+fn unreadable_values_are_unknown() {
     let receiver = Receiver::open("i40e-4.15.txt");
     let (before, mut after) = (receiver.texts("before"), receiver.texts("after"));
     after.softnet_stat = Some("not a table".into());
@@ -246,10 +246,10 @@ fn what_cannot_be_read_is_unknown() {
     assert!(report.sockets.is_none() && report.interfaces[0].queues.is_none(), "{report:?}");
     assert_eq!(report.interfaces[0].frames, 1_988_210, "the rest is as it was");
 
-    // A driver that was loaded anew counts from zero: what it lost before is not known.
+    // A reloaded driver counts from zero, so its earlier losses are unknown.
     let report = receiver.report_of(&receiver.texts("after"), &receiver.texts("before"));
     assert_eq!((report.lost.ring, report.interfaces[0].frames), (None, 0));
-    // Nothing at all is no reason to fail.
+    // Empty texts must not fail.
     let nothing = Texts::default();
     let report = receiver.report_of(&nothing, &nothing);
     assert!(report.interfaces.is_empty() && report.cpus.is_empty() && report.advice.is_empty());

@@ -5,14 +5,13 @@ use engine::schedules::{Ask, FollowDepth};
 use std::sync::Arc;
 use units::{ParseError, Rate, Span};
 
-/// The longest gap that makes sense within a run of 213 days.
+/// Limit on gaps, reasonable for runs of up to 213 days.
 const LONGEST_GAP: Span = Span::from_ms(86_400_000);
 
-/// Reads a GAP: `10us`, `fixed 10us`, or a law such as `chi2 df 6 in 80us..120us`. A table is named,
-/// not read.
+/// Parses a GAP: `10us`, `fixed 10us`, or a law such as `chi2 df 6 in 80us..120us`. Does not read tables.
 ///
 /// # Errors
-/// No time, a bare number, zero, more than a day, an unknown law, or one that cannot be had.
+/// No time, a bare number, zero, more than a day, an unknown law, or an impossible one.
 pub fn parse_gap(text: &str) -> Result<Ask, ParseError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     if let Some(law) = GapLaw::parse(text) {
@@ -36,7 +35,7 @@ pub fn parse_gap(text: &str) -> Result<Ask, ParseError> {
     }
 }
 
-/// A text that starts with no law.
+/// The error for a text that starts with no law.
 fn no_gap(text: &str) -> ParseError {
     let names: Vec<&str> = std::iter::once("fixed").chain(Law::KINDS.iter().map(|kind| kind.name)).collect();
     let word = text.split_whitespace().next().unwrap_or_default();
@@ -65,11 +64,11 @@ fn fixed_gap(time: &str) -> Result<Span, ParseError> {
     Ok(gap)
 }
 
-/// Reads a WAVE: `5Gbps`, `const 5Gbps`, `1.2Mpps`, `50%`, or a waveform such as
-/// `burst 8Gbps for 2ms every 10ms`. A file is named, not read.
+/// Parses a WAVE: `5Gbps`, `const 5Gbps`, `1.2Mpps`, `50%`, or a waveform such as `burst 8Gbps for 2ms every 10ms`.
+/// Does not read files.
 ///
 /// # Errors
-/// No rate, a bare number, an unknown waveform, or one that cannot be had.
+/// No rate, a bare number, an unknown waveform, or an impossible one.
 pub fn parse_wave(text: &str) -> Result<Ask, ParseError> {
     let text = text.trim();
     if text.split_whitespace().next() == Some(FollowDepth::NAME) {
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_to_write_the_same() {
+    fn accepts_both_spellings() {
         assert_eq!(parse_gap("fixed 10us"), Ok(Ask::Gap(Span::from_us(10))));
         assert_eq!(parse_gap("10us"), Ok(Ask::Gap(Span::from_us(10))));
         assert_eq!(parse_gap("fixed 10us idle"), Ok(Ask::IdleGap(Span::from_us(10))));
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_law_behind_its_time_is_told_how_it_stands() {
+    fn errors_of_a_law_after_its_time_show_the_right_order() {
         for (text, example) in [("10us exp", "exp mean 10us"), ("10us normal 2us", "normal mean 100us sd 5us")] {
             let error = parse_gap(text).expect_err(text).to_string();
             assert!(error.ends_with(&format!("write it as {example}")), "{error}");
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_says_how_to_write_it() {
+    fn errors_name_the_spelling_to_use() {
         for text in ["", "10", "fixed", "fixed 10", "-1us", "0us", "10us 20us", "99999s", "fixd 10us"] {
             let error = parse_gap(text).expect_err(text).to_string();
             let remedies = ["write", "leave", "did you mean", "add"];

@@ -1,4 +1,4 @@
-//! Classes as they are written, in scenarios and on the command line.
+//! Texts of classes, from scenarios and the command line.
 
 use crate::asks::{parse_gap, parse_wave};
 use crate::plan::PipelineText;
@@ -9,14 +9,14 @@ use engine::stages::StageConfig;
 use engine::sync::SyncSpec;
 use units::Span;
 
-/// A class as it was written.
+/// A class as text.
 #[derive(Clone, Debug, Default)]
 pub struct ClassText {
-    /// Its name; none if that was left out.
+    /// The name; `None` if omitted.
     pub name: Option<Text>,
-    /// Where it stands.
+    /// Its position in the scenario.
     pub place: Option<Origin>,
-    /// Which frames are of it.
+    /// The rule.
     pub rule: Option<Text>,
     /// A WAVE.
     pub rate: Option<Text>,
@@ -24,36 +24,36 @@ pub struct ClassText {
     pub gap: Option<Text>,
     /// Stages, first to last.
     pub stages: Vec<Text>,
-    /// An order of sources.
+    /// An order of sources (sync).
     pub sync: Option<Text>,
-    /// How long the schedule waits.
+    /// Delay of the schedule's start.
     pub buffer: Option<Text>,
 }
 
-/// A class that frames are found for by a rule.
+/// A class with a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassPlan {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: String,
-    /// Which frames are of it.
+    /// The rule.
     pub rule: Rule,
-    /// What is asked of departures.
+    /// The target of departures.
     pub ask: Ask,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
-    /// How frames of several sources follow each other, if that is asked.
+    /// How frames of several sources are synchronised, if asked.
     pub sync: Option<SyncSpec>,
-    /// How long after its first frame the schedule starts.
+    /// Delay of the schedule's start after the first frame.
     pub buffer: Span,
 }
 
-/// The longest buffer that makes sense within a run of 213 days.
+/// Limit on buffers, reasonable for runs of up to 213 days.
 const LONGEST_BUFFER: Span = Span::from_ms(86_400_000);
 
-/// The name of the default class where it has none.
+/// Default name of the class without a rule.
 pub const DEFAULT_CLASS: &str = "default";
 
-/// The fields of a pipeline in a report: an expectation says `down.gap.max_ns`, and `down.api.gap.max_ns` of a class.
+/// The fields of a pipeline in a report. Expectations use `down.gap.max_ns`, and `down.api.gap.max_ns` for a class.
 pub(crate) const FIELDS: [&str; 39] = [
     "name", "match", "in", "left_out", "out", "return", "answers", "copies", "drops", "effects", "choices", "delay",
     "reorder", "held", "gap", "fit", "forfeited_share", "conformance", "rate", "lateness", "starved", "buffer",
@@ -61,7 +61,7 @@ pub(crate) const FIELDS: [&str; 39] = [
     "pacer", "flow", "sources", "classes", "limit", "streams", "slices",
 ];
 
-/// Makes plans of classes, or notes every problem; `default` is the name of the class without a rule.
+/// Creates the plans of classes, or notes every problem; `default` is the name of the class without a rule.
 pub(crate) fn resolve(
     texts: &[ClassText],
     default: &str,
@@ -101,8 +101,8 @@ pub(crate) fn resolve(
     plans
 }
 
-/// Notes the sources of an order that never come to its class, the default class if there is no plan of it:
-/// classes before it take them, or its rule leaves them out.
+/// Notes the sources of an order that never reach its class, because earlier classes take them or its rule excludes
+/// them. Without a plan, checks the default class.
 pub(crate) fn check_sources(
     text: &Text,
     sync: &SyncSpec,
@@ -139,13 +139,13 @@ pub(crate) fn check_sources(
     }
 }
 
-/// Stages, first to last.
+/// Parses stages, first to last.
 pub(crate) fn stages(texts: &[Text], files: Option<&dyn Files>, problems: &mut Problems) -> Vec<StageConfig> {
     let mut read = |text| problems.read_with_files(text, files, StageConfig::parse, StageConfig::load);
     texts.iter().filter_map(&mut read).collect()
 }
 
-/// What is asked of departures.
+/// Parses the target of departures.
 pub(crate) fn ask(
     rate: Option<&Text>,
     gap: Option<&Text>,
@@ -163,7 +163,7 @@ pub(crate) fn ask(
     }
 }
 
-/// How long a schedule waits.
+/// Parses the delay of a schedule.
 pub(crate) fn buffer(text: Option<&Text>, ask: &Ask, problems: &mut Problems) -> Span {
     let Some(text) = text else { return Span::ZERO };
     if *ask == Ask::Nothing {
@@ -177,7 +177,7 @@ pub(crate) fn buffer(text: Option<&Text>, ask: &Ask, problems: &mut Problems) ->
     buffer
 }
 
-/// Notes the rules that no frame can ever reach.
+/// Notes rules that no frame can reach.
 fn check_reach(texts: &[ClassText], plans: &[ClassPlan], problems: &mut Problems) {
     let rules: Vec<&Rule> = plans.iter().map(|plan| &plan.rule).collect();
     let Err(bad) = Classifier::new(&rules) else { return };
@@ -211,19 +211,19 @@ impl ClassText {
     }
 }
 
-/// Whether this may be the name of a class.
+/// Whether a text is a valid class name.
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'_')
 }
 
-/// `NAME = VALUE` in two, if what is before the first `=` may be a name.
+/// Splits `NAME = VALUE`, if the part before the first `=` may be a name.
 fn assignment(text: &str) -> Option<(&str, &str)> {
     let (name, value) = text.split_once('=')?;
     Some((name.trim(), value.trim())).filter(|(name, _)| is_name(name))
 }
 
-/// What `--class`, `--rate`, `--gap` and `--stage` say, of each class and of the default one.
+/// Values of `--class`, `--rate`, `--gap` and `--stage`, for all classes including the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassOptions {
     /// `NAME = RULE`, in order.
@@ -234,8 +234,8 @@ pub struct ClassOptions {
     pub gaps: Vec<String>,
     /// `STAGE`, or `NAME=STAGE`.
     pub stages: Vec<String>,
-    /// Stages by options of their own, behind the others: the option, the name of the stage, and what
-    /// follows the name, or `NAME=` and that.
+    /// Stages from separate options, placed after the others: the option, the name of the stage, and what follows the
+    /// name, possibly after `NAME=`.
     pub named_stages: Vec<(&'static str, &'static str, String)>,
     /// An order of sources, or `NAME=…`.
     pub syncs: Vec<String>,
@@ -244,7 +244,7 @@ pub struct ClassOptions {
 }
 
 impl ClassOptions {
-    /// Puts everything where it belongs in `pipeline`, or notes every problem.
+    /// Applies the options to `pipeline`, or notes every problem.
     pub fn put(&self, pipeline: &mut PipelineText, problems: &mut Problems) {
         for text in &self.classes {
             match assignment(text) {
@@ -278,7 +278,7 @@ impl ClassOptions {
     }
 }
 
-/// Where options of a class go.
+/// Destination of a class's options.
 struct Place<'p> {
     rate: &'p mut Option<Text>,
     gap: &'p mut Option<Text>,
@@ -288,7 +288,7 @@ struct Place<'p> {
 }
 
 impl Place<'_> {
-    /// Puts a value where it belongs. True if there was one already, and can be one only.
+    /// Stores a value. True if there was one already and only one is allowed.
     fn take(&mut self, option: &str, value: Text) -> bool {
         let one = match option {
             "--rate" => &mut *self.rate,
@@ -304,7 +304,7 @@ impl Place<'_> {
     }
 }
 
-/// Puts the value of an option where it belongs, behind the name of the stage that the option is for.
+/// Stores the value of an option, prefixed by the name of the option's stage.
 fn put(
     pipeline: &mut PipelineText,
     (option, stage): (&'static str, &'static str),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_a_report_is_known_here() {
+    fn fields_list_every_field_of_a_report() {
         let code = include_str!("../../measure/src/report.rs");
         let fields = code.split("pub struct PipelineReport {").nth(1).and_then(|rest| rest.split("\n}").next());
         let mut attribute = "";
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn options_go_to_their_classes() {
+    fn assigns_options_to_their_classes() {
         let classes = ["api = tcp dport 8080 src 10.0.0.0/8", "dns=udp port 53"];
         let pipeline = options(&classes, &["api=50Mbps"], &["chi2 df 6 in 80us..120us", "dns = 10us"]).expect("good");
         let texts = |text: &Option<Text>| text.as_ref().map(|text| text.value.clone());
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn reports_invalid_class_options() {
         for (classes, rates, gaps, word) in [
             (&["api tcp"][..], &[][..], &[][..], "names no class"),
             (&["api = tcp", "api = udp"], &[], &[], "already"),

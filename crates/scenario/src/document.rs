@@ -1,4 +1,4 @@
-//! Scenario files: what stands in them, and what it means.
+//! Parses scenario files.
 
 use crate::classes::{self, ClassOptions, ClassText};
 use crate::expect::Expectation;
@@ -10,24 +10,24 @@ use std::ops::Range;
 use toml::de::DeTable;
 use units::Span;
 
-/// A scenario that can be run.
+/// A parsed scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// Seed of all random numbers.
     pub seed: Option<u64>,
-    /// When to end, if before the inputs do.
+    /// Time limit.
     pub duration: Option<Span>,
-    /// Pipelines in the order of the file.
+    /// Pipelines, in order of the file.
     pub pipelines: Vec<PipelinePlan>,
-    /// What the run should show.
+    /// Expected results.
     pub expectations: Vec<Expectation>,
 }
 
-/// The version of the format that this code reads.
+/// The supported version of the format.
 const SCHEMA: u64 = 1;
 
-/// Reads a scenario; `file` is its name for messages. The tables, steps and captures that it names are read from
-/// `files`; without them they are left unread, and such a scenario cannot be run.
+/// Parses a scenario; `file` is its name for messages. The tables, steps and captures that it names are read from
+/// `files`; without `files` they are not read, and the scenario cannot be run.
 ///
 /// # Errors
 /// All problems of the file, each with its line and column.
@@ -129,7 +129,7 @@ impl Reader<'_> {
         pipeline
     }
 
-    /// Notes a count or a number of times that this input cannot have.
+    /// Notes a count or repetition that this input does not support.
     fn check_repeats(&mut self, table: &DeTable<'_>, pipeline: &PipelineText) {
         if let Some(count) = table.get("count").filter(|_| pipeline.streams.is_empty() && pipeline.replay.is_none()) {
             self.add(count.span(), "count is for streams and captures that are sent again, a port has the frames that it has: leave it out");
@@ -145,7 +145,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The classes of a pipeline, the one without a rule behind all others.
+    /// The classes of a pipeline, with the one without a rule last.
     fn classes(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
         let mut default = false;
         for (span, class) in self.tables(table, "pipeline.class") {
@@ -162,7 +162,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A name that reports, progress lines and notes show: it is to stay in its line, and no command to a terminal.
+    /// A name for reports, progress lines and notes. Control characters are refused, because they could break lines or
+    /// control the terminal.
     fn name(&mut self, table: &DeTable<'_>) -> Option<Text> {
         let text = self.text(table, "name")?;
         if text.value.contains(char::is_control) {
@@ -172,7 +173,7 @@ impl Reader<'_> {
         Some(text)
     }
 
-    /// The name of a class: expectations look there for a class first, then for a field of the report.
+    /// Refuses class names that equal a field of the report: expectations look for a class first, then for a field.
     fn hides_no_field(&mut self, name: Option<Text>) -> Option<Text> {
         if let Some(text) = name.as_ref().filter(|text| classes::FIELDS.contains(&text.value.as_str())) {
             let name = &text.value;
@@ -198,7 +199,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The class without a rule, which takes every frame that no other takes.
+    /// The class without a rule, which takes all remaining frames.
     fn default_class(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
         let name = self.name(table);
         pipeline.default_class = self.hides_no_field(name);
@@ -276,7 +277,7 @@ that = "down.gap.error.max_ns < 1ns"
 "#;
 
     #[test]
-    fn a_complete_scenario() {
+    fn parses_a_complete_scenario() {
         let scenario = read("a.toml", GOOD, None).expect("a scenario");
         assert_eq!(scenario.seed, Some(7));
         let pipeline = &scenario.pipelines[0];
@@ -286,7 +287,7 @@ that = "down.gap.error.max_ns < 1ns"
     }
 
     #[test]
-    fn every_error_has_its_place() {
+    fn errors_have_their_position() {
         let bad = GOOD
             .replace("fixed 10us", "fixed 10")
             .replace("seed ", "sead ")
@@ -303,7 +304,7 @@ that = "down.gap.error.max_ns < 1ns"
     }
 
     #[test]
-    fn what_is_quoted_is_one_line_and_no_command_to_a_terminal() {
+    fn quoted_text_in_errors_is_escaped() {
         let bad = GOOD.replace("\"down\"", "\"a\\u001b[31m\\nb\"");
         let problems = read("a.toml", &bad, None).expect_err("another name is expected");
         for problem in &problems.0 {
@@ -313,7 +314,7 @@ that = "down.gap.error.max_ns < 1ns"
     }
 
     #[test]
-    fn a_name_without_an_expectation_may_have_no_control_characters_either() {
+    fn refuses_control_characters_in_names() {
         for bad in [r"\u001b[2Jx", r"x\r", r"x\ny", r"x\ty", r"\u009b2J", r"\u007f"] {
             let pipeline = GOOD.replace("\"down\"", &format!("\"{bad}\"")).replace("down.", "pipeline1.");
             let class = "schema = 1\n[[pipeline]]\nin = \"pcap:a\"\nout = \"null\"\n[[pipeline.class]]\n";
@@ -327,7 +328,7 @@ that = "down.gap.error.max_ns < 1ns"
     }
 
     #[test]
-    fn an_expectation_is_of_one_pipeline() {
+    fn expectation_refers_to_one_pipeline() {
         let both = |names: [&str; 2], that: &str| {
             let pipeline = |name| format!("[[pipeline]]\nname = \"{name}\"\nin = \"pcap:{name}\"\nout = \"null\"\n");
             let pipelines = names.map(pipeline).concat();
@@ -337,14 +338,14 @@ that = "down.gap.error.max_ns < 1ns"
             let text = both(names, that).expect_err(that).to_string();
             assert!(text.starts_with("a.toml:") && text.contains("another name"), "{text}");
         }
-        // What is behind the dots tells.
+        // The part after the dots decides.
         for (names, that) in [(["a", "a.b"], "a.gap.mean_ns > 1ns"), (["a.b", "a.c"], "a.b.gap.mean_ns > 1ns")] {
             both(names, that).expect(that);
         }
     }
 
     #[test]
-    fn a_class_hides_no_field_of_reports() {
+    fn class_names_must_not_hide_report_fields() {
         for rule in ["match = \"udp\"\n", ""] {
             let named = |name| GOOD.replace("  stages", &format!("  {rule}  name = \"{name}\"\n  stages"));
             assert!(read("a.toml", &named("gaps"), None).is_ok());
@@ -358,7 +359,7 @@ that = "down.gap.error.max_ns < 1ns"
     }
 
     #[test]
-    fn nothing_at_all_is_no_traffic() {
+    fn refuses_a_count_of_zero() {
         for source in ["replay = \"pcap:a\"", "stream = \"udp 10.0.0.1:1 > 10.0.0.2:2\""] {
             let text = |count| format!("schema = 1\n[[pipeline]]\n{source}\nout = \"null\"\ncount = {count}\n");
             assert!(read("a.toml", &text(1), None).is_ok(), "{source}");
@@ -368,7 +369,7 @@ that = "down.gap.error.max_ns < 1ns"
     }
 
     #[test]
-    fn what_has_no_unit_may_be_a_number() {
+    fn values_without_unit_may_be_numbers() {
         for number in ["3", "\"3\""] {
             let text = GOOD.replace("out  =", &format!("catch-up = {number}\nout  ="));
             let scenario = read("a.toml", &text, None).expect(number);
@@ -381,14 +382,14 @@ that = "down.gap.error.max_ns < 1ns"
     }
 
     #[test]
-    fn a_pipeline_with_a_dot_in_its_name_is_expected() {
+    fn expectations_accept_pipeline_names_with_dots() {
         let text = GOOD.replace("\"down\"", "\"v1.2\"").replace("down.gap", "v1.2.gap");
         let scenario = read("a.toml", &text, None).expect("a scenario");
         assert_eq!(scenario.expectations[0].path, ["v1.2", "gap", "error", "max_ns"]);
     }
 
     #[test]
-    fn names_tell_pipelines_apart() {
+    fn refuses_empty_and_duplicate_pipeline_names() {
         let refused = |text: &str| read("a.toml", text, None).expect_err("a name").to_string();
         assert!(refused(&GOOD.replace("\"down\"", "\" \"")).contains("the pipeline's name is empty"));
         let pipeline = |more: &str| format!("[[pipeline]]\nin = \"eth0\"\nout = \"eth1\"\n{more}\n");
@@ -399,7 +400,7 @@ that = "down.gap.error.max_ns < 1ns"
         }
     }
 
-    /// Files of which none is there.
+    /// Files that are all missing.
     struct Nowhere;
 
     impl Files for Nowhere {
@@ -421,7 +422,7 @@ that = "down.gap.error.max_ns < 1ns"
     }
 
     #[test]
-    fn files_that_are_missing_or_ask_too_much_have_their_place() {
+    fn errors_of_missing_and_unsuitable_files_have_their_position() {
         let text = r#"
 schema = 1
 [[pipeline]]
@@ -453,7 +454,7 @@ gap    = "table gone.txt"
     }
 
     #[test]
-    fn bare_numbers_and_broken_toml_are_refused() {
+    fn refuses_bare_numbers_and_broken_toml() {
         let text = read("a.toml", &GOOD.replace("\"fixed 10us\"", "10"), None).expect_err("bare").to_string();
         assert!(text.contains("a.toml:12:12: a bare number has no unit"), "{text}");
         let text = read("a.toml", "schema = 1\n[[pipeline]\n", None).expect_err("broken").to_string();

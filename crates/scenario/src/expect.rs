@@ -1,21 +1,21 @@
 use units::{BitRate, FrameRate, ParseError, Share, Span, parse_size};
 
-/// What a run is expected to show: a figure of the report, a comparison and a bound.
+/// An expected result: a figure of the report, a comparison and a bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
     /// The text as written.
     pub text: String,
-    /// The figure: the pipeline's name, then the names of the report's fields.
+    /// The figure: the pipeline's name followed by field names of the report.
     pub path: Vec<String>,
-    /// How to compare.
+    /// The comparison.
     pub comparison: Comparison,
-    /// With what, in the report's unit.
+    /// The bound, in the unit of the report.
     pub bound: Quantity,
-    /// What the figure is measured in: as its name tells, else as its bound was written.
+    /// The unit of the figure: from its name if possible, else from its bound.
     pub unit: Unit,
 }
 
-/// How a figure is compared with its bound.
+/// Comparison of a figure with its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// `<`
@@ -30,11 +30,11 @@ pub enum Comparison {
     Equal,
 }
 
-/// A bound in the unit that reports use: ns, bit/s, frames/s, bytes, a fraction, or a plain count.
+/// A bound in the units of reports: ns, bit/s, frames/s, bytes, a fraction, or a plain count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantity(pub f64);
 
-/// What a figure is measured in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds.
@@ -47,16 +47,16 @@ pub enum Unit {
     Share,
     /// Bytes.
     Size,
-    /// Nothing: it is counted.
+    /// A plain count.
     Count,
 }
 
 impl Expectation {
-    /// Reads `down.gap.error.p99 < 10us`.
+    /// Parses `down.gap.error.p99 < 10us`.
     ///
     /// # Errors
-    /// No comparison or two, an empty path, a bound that is neither a quantity with its unit nor a count, or one in
-    /// another unit than the figure's name tells.
+    /// No comparison or several, an empty path, a bound that is neither a quantity with its unit nor a count, or a
+    /// bound whose unit contradicts the figure's name.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         const HOW: &str = "write PIPELINE.FIELD < VALUE, such as down.gap.error.p99 < 10us";
         let operators = [
@@ -84,14 +84,14 @@ impl Expectation {
         Ok(Expectation { text: text.to_owned(), path, comparison, bound, unit })
     }
 
-    /// Those of these pipelines whose figure it may be: names have dots, as paths do.
+    /// The pipelines to which the figure may belong. Several may match, because names may contain dots.
     pub(crate) fn pipelines<'n>(&self, names: &'n [String]) -> Vec<&'n str> {
         let path = self.path.join(".");
         let is_of = |name: &&str| path.strip_prefix(name).is_some_and(|fields| fields.starts_with('.'));
         names.iter().map(String::as_str).filter(is_of).collect()
     }
 
-    /// Makes the name of one of these pipelines one part of the path, though it has dots.
+    /// Makes the name of the pipeline a single part of the path, even if it contains dots.
     pub(crate) fn has_pipeline(&mut self, names: &[String]) {
         if let Some(name) = self.pipelines(names).first() {
             let fields = self.path.join(".").split_off(name.len() + 1);
@@ -99,7 +99,7 @@ impl Expectation {
         }
     }
 
-    /// True if `value`, in the report's unit, is as expected.
+    /// True if `value`, in the unit of the report, meets the expectation.
     #[must_use]
     pub fn holds(&self, value: f64) -> bool {
         let bound = self.bound.0;
@@ -117,7 +117,7 @@ impl Expectation {
 fn of_figure(path: &[String], text: &str) -> Result<(Quantity, Unit), ParseError> {
     let (bound, unit) = quantity(text)?;
     let Some(wanted) = unit_of(path) else { return Ok((bound, unit)) };
-    // Nothing is the same in all units, and bytes may be counted.
+    // Zero is equal in all units, and bytes may be written as a count.
     if unit == wanted || bound == Quantity(0.0) || (unit, wanted) == (Unit::Count, Unit::Size) {
         return Ok((bound, wanted));
     }
@@ -133,14 +133,14 @@ fn of_figure(path: &[String], text: &str) -> Result<(Quantity, Unit), ParseError
     Err(ParseError::new(format!("{name} is {what} and '{text}' is none"), format!("write {example}")))
 }
 
-/// The unit that a figure's name tells, of most figures of a report; some names are told apart by what they are of.
+/// The unit implied by a figure's name, for most figures of a report. Some names also need the parent's name.
 fn unit_of(path: &[String]) -> Option<Unit> {
     let [.., of, name] = path else { return None };
     Some(match (of.as_str(), name.as_str()) {
         ("drops" | "effects", _) => Unit::Count,
         (_, name) if name.ends_with("_ns") || name == "ns" => Unit::Time,
         (_, name) if name.ends_with("_bps") => Unit::BitRate,
-        // Of `limit`: obtained ÷ asked, by the length of the windows.
+        // In `limit`: obtained ÷ asked, by window length.
         ("10ms" | "100ms" | "1s", "p50" | "min" | "max" | "p99_error" | "worst_error") => Unit::Share,
         (_, "p1" | "p50" | "p99" | "p999") | ("lateness" | "contended", "max" | "early_max") => Unit::Time,
         (_, name) if name.starts_with("within_") || name.ends_with("_share") || name.ends_with("_ratio") => Unit::Share,
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_in_the_units_of_reports() {
+    fn converts_bounds_to_the_units_of_reports() {
         for (text, bound) in [
             ("a.b < 10us", 10_000.0),
             ("a.b<=5Gbps", 5e9),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_in_the_unit_that_a_name_tells() {
+    fn bounds_have_the_unit_of_the_figure() {
         for (text, unit) in [
             ("a.gap.mean_ns < 0", Unit::Time),
             ("a.gap.mean_ns < 3us", Unit::Time),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_of_each_comparison() {
+    fn checks_both_sides_of_each_comparison() {
         let holds = |text: &str, value| Expectation::parse(text).expect(text).holds(value);
         assert!(holds("a.b < 2", 1.9) && !holds("a.b < 2", 2.0));
         assert!(holds("a.b <= 2", 2.0) && !holds("a.b <= 2", 2.1));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_expectations_say_how() {
+    fn errors_of_bad_expectations_name_the_spelling_to_use() {
         for text in ["", "a.b", "a < 1", "a.b < fast", "a..b < 1", ".a < 1"] {
             let error = Expectation::parse(text).expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");

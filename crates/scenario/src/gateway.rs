@@ -1,4 +1,4 @@
-//! Neighbours whose hardware addresses a generator asks for.
+//! Neighbours whose MAC addresses a generator requests.
 
 use crate::plan::SourcePlan;
 use crate::ports::PortSpec;
@@ -7,7 +7,7 @@ use engine::sources::StreamSpec;
 use std::net::IpAddr;
 use units::ParseError;
 
-/// Reads them: one of each version of IP, each of use to a stream.
+/// Parses gateways: at most one per IP version, each used by some stream.
 pub(crate) fn read(texts: &[Text], specs: &[StreamSpec], problems: &mut Problems) -> Vec<IpAddr> {
     let mut gateways: Vec<IpAddr> = Vec::new();
     for text in texts {
@@ -30,7 +30,7 @@ pub(crate) fn read(texts: &[Text], specs: &[StreamSpec], problems: &mut Problems
     gateways
 }
 
-/// Whether anybody can be asked: frames are made, and leave by a port with somebody behind it.
+/// Checks that a gateway can be asked: frames are generated, and leave by a port with a neighbour.
 pub(crate) fn check(texts: &[Text], source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {
     let Some(text) = texts.first() else { return };
     if !matches!(source, SourcePlan::Streams { .. }) {

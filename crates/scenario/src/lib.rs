@@ -1,9 +1,7 @@
-//! From text to a plan: what people type on the command line or in a scenario file, every grammar
-//! of it, and every diagnostic.
+//! Parses pipelines from the command line and scenario files, with all grammars and diagnostics.
 //!
-//! Both ways of asking end in the same place: [`PipelineText`] holds texts and where each was
-//! written, [`PipelineText::resolve`] makes a [`PipelinePlan`] of it. Nothing is opened here, and
-//! all problems are collected before any is shown.
+//! Both inputs use the same types: [`PipelineText`] holds texts and their positions, [`PipelineText::resolve`] turns it
+//! into a [`PipelinePlan`]. Nothing is opened here, and all problems are collected before any is shown.
 
 mod asks;
 mod classes;

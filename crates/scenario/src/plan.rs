@@ -1,4 +1,4 @@
-//! A pipeline, as it was written and as it can be run.
+//! A pipeline as text and as a plan.
 
 use crate::classes::{ClassOptions, ClassPlan, ClassText};
 use crate::ports::{FillerSpec, PortSpec};
@@ -12,147 +12,146 @@ use engine::{CatchUp, Line};
 use std::net::IpAddr;
 use units::Span;
 
-/// A pipeline as it was written: texts, and where each stands.
+/// A pipeline as text, with positions.
 #[derive(Clone, Debug, Default)]
 pub struct PipelineText {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: String,
-    /// Where it stands in a scenario; options have names of their own.
+    /// Its position in a scenario; options have their own names.
     pub place: Option<Origin>,
-    /// The port that frames come from.
+    /// The input port.
     pub input: Option<Text>,
-    /// Or the streams that are made.
+    /// Alternatively, the streams to generate.
     pub streams: Vec<Text>,
-    /// Neighbours whose hardware addresses streams without one are sent to.
+    /// Neighbours to which streams without a MAC address are sent.
     pub gateway: Vec<Text>,
-    /// How many frames of the streams together, or of the capture.
+    /// Number of frames of all streams, or of the capture.
     pub count: Option<u64>,
-    /// The number of the first stream; those of one run differ.
+    /// Number of the first stream; numbers are unique within a run.
     pub first_stream: u16,
-    /// Or the capture that is sent again.
+    /// Alternatively, the capture to replay.
     pub replay: Option<Text>,
-    /// How fast.
+    /// Speed of the replay.
     pub speed: Option<Text>,
-    /// How often.
+    /// Repetitions of the replay.
     pub times: Option<u64>,
-    /// What is changed in its frames.
+    /// Changes of its frames.
     pub rewrite: Vec<Text>,
-    /// The port that frames leave by.
+    /// The output port.
     pub output: Option<Text>,
     /// A WAVE.
     pub rate: Option<Text>,
     /// A GAP.
     pub gap: Option<Text>,
-    /// A pacer.
+    /// The pacer.
     pub pacer: Option<Text>,
-    /// Fillers.
+    /// The fillers.
     pub filler: Option<Text>,
-    /// The output's line rate, where it does not tell.
+    /// The output's line rate, if the port does not report it.
     pub line_rate: Option<Text>,
-    /// What becomes of late departures.
+    /// How to continue after late departures.
     pub catch_up: Option<Text>,
     /// Stages, first to last.
     pub stages: Vec<Text>,
-    /// An order of sources.
+    /// An order of sources (sync).
     pub sync: Option<Text>,
-    /// How long the schedule waits.
+    /// Delay of the schedule's start.
     pub buffer: Option<Text>,
-    /// Classes with a rule, in order; what is said above is of the one without.
+    /// Classes with a rule, in order. The fields above belong to the class without one.
     pub classes: Vec<ClassText>,
     /// The name of the class without a rule.
     pub default_class: Option<Text>,
-    /// What options say of classes, to be put in its place.
+    /// Options of classes that are not applied yet.
     pub options: ClassOptions,
-    /// Nothing is carried back.
+    /// Carries nothing back.
     pub one_way: bool,
-    /// Stages that what is carried back passes, and what this is called in reports; without, it is
-    /// carried back unchanged.
+    /// Name and stages of the way back; without it, frames are carried back unchanged.
     pub back: Option<(String, Vec<Text>)>,
 }
 
 /// A pipeline that can be run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelinePlan {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: String,
-    /// Where frames come from.
+    /// The source of frames.
     pub source: SourcePlan,
-    /// The port that frames leave by.
+    /// The output port.
     pub output: PortSpec,
-    /// What is asked of departures.
+    /// The target of departures.
     pub ask: Ask,
-    /// How departures are made to happen.
+    /// How departures are timed.
     pub pacer: Pacer,
-    /// What fills the line.
+    /// The fillers.
     pub filler: FillerSpec,
     /// The output's line, if it has a line rate.
     pub line: Option<Line>,
-    /// What becomes of late departures.
+    /// How to continue after late departures.
     pub catch_up: CatchUp,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
-    /// How frames of several sources follow each other, if that is asked.
+    /// How frames of several sources are synchronised, if asked.
     pub sync: Option<SyncSpec>,
-    /// How long after its first frame the schedule starts.
+    /// Delay of the schedule's start after the first frame.
     pub buffer: Span,
-    /// Classes with a rule, in order; what is asked above is of the one without.
+    /// Classes with a rule, in order. The target above belongs to the class without one.
     pub classes: Vec<ClassPlan>,
     /// The name of the class without a rule.
     pub default_class: String,
-    /// Nothing is carried back.
+    /// Carries nothing back.
     pub one_way: bool,
-    /// What is carried back passes stages of its own.
+    /// Stages of the way back, if it has any.
     pub back: Option<BackPlan>,
 }
 
-/// The way from the output port back to the input port, when it has stages.
+/// The way from the output port back to the input port, if it has stages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackPlan {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: String,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
 }
 
-/// Where frames come from.
+/// The source of frames.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourcePlan {
     /// A port.
     Port(PortSpec),
-    /// Streams that are made.
+    /// Generated streams.
     Streams {
         /// The streams.
         specs: Vec<StreamSpec>,
-        /// The number of the first one.
+        /// Number of the first stream.
         first: u16,
-        /// How many frames in all; as many as the duration allows if not said.
+        /// Number of frames in total; limited only by the duration if `None`.
         count: Option<u64>,
-        /// Neighbours that streams without a hardware address of their own go to: one of each version of IP.
+        /// Neighbours for streams without a MAC address: one per IP version.
         gateway: Vec<IpAddr>,
     },
-    /// A capture that is sent again.
+    /// A replayed capture.
     Replay(Replay),
 }
 
-/// How departures are made to happen.
+/// How departures are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacer {
-    /// Filler frames keep the line busy, so that lengths set the times.
+    /// Filler frames keep the line busy, so that frame lengths set the times.
     Filler,
-    /// The line idles between frames, each of which starts at its time.
+    /// The line idles between frames, and each frame starts at its time.
     LaunchTime,
-    /// A clock is watched until each departure is due.
+    /// The CPU waits on the clock until each departure is due.
     Deadline,
-    /// Launch time if the port turns out to offer it, else a deadline.
+    /// Launch time if the port supports it, else a deadline.
     Auto,
-    /// Frames leave as soon as they can.
+    /// Frames leave as soon as possible.
     Unpaced,
-    /// Departures are written down, not made.
+    /// Departures are only recorded.
     Stamps,
 }
 
 impl Pacer {
-    /// Its name in texts and reports.
+    /// The name in texts and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -179,14 +178,14 @@ impl PipelinePlan {
         })
     }
 
-    /// Nothing is asked of the departures of any class, neither by a schedule nor by a capture's timing.
+    /// True if no class has a target, neither from a schedule nor from the timing of a capture.
     #[must_use]
     pub fn asks_nothing(&self) -> bool {
         let timed = matches!(&self.source, SourcePlan::Replay(Replay { speed: Speed::Times(_), .. }));
         !timed && self.ask == Ask::Nothing && self.classes.iter().all(|class| class.ask == Ask::Nothing)
     }
 
-    /// All stages, those of classes and of the way back included.
+    /// All stages, including those of classes and of the way back.
     pub fn all_stages(&self) -> impl Iterator<Item = &StageConfig> {
         let back = self.back.iter().flat_map(|back| &back.stages);
         self.stages.iter().chain(back).chain(self.classes.iter().flat_map(|class| &class.stages))

@@ -3,19 +3,19 @@ use packet::{FillerKind, MacAddr};
 use std::path::PathBuf;
 use units::{BitRate, FrameLen, ParseError, parse_size};
 
-/// A port as people write it.
+/// A port as written by users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortSpec {
     /// A Linux interface: `eth0`, `if:eth0,driver=af_packet`.
     Interface {
-        /// Its name.
+        /// The name.
         name: String,
-        /// The driver, if one was asked for.
+        /// The driver, if specified.
         driver: Option<Driver>,
-        /// How many queues, if that was asked for.
+        /// Number of queues, if specified.
         queues: Option<u16>,
     },
-    /// A TAP device made by us: `tap:NAME`.
+    /// A TAP device that we create: `tap:NAME`.
     Tap(String),
     /// A NIC bound to DPDK: `pci:0000:03:00.1`.
     Pci(String),
@@ -27,11 +27,11 @@ pub enum PortSpec {
     Wire(WireSpec),
     /// A line in real time without a NIC: `line:10G`.
     Line(LineSpec),
-    /// Drops and counts: `null`.
+    /// Drops and counts frames: `null`.
     Null,
 }
 
-/// How a Linux interface is reached.
+/// How to access a Linux interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// AF_XDP sockets.
@@ -40,42 +40,42 @@ pub enum Driver {
     AfPacket,
 }
 
-/// The model line and what it writes.
+/// The model line and its outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireSpec {
     /// Line rate.
     pub rate: BitRate,
-    /// Capture of what the receiver sees.
+    /// Capture of the frames that the receiver sees.
     pub pcap: Option<PathBuf>,
-    /// List of frames with their start in picoseconds.
+    /// List of frames with their starts in picoseconds.
     pub frames: Option<PathBuf>,
-    /// Fillers are listed and captured too.
+    /// Also lists and captures fillers.
     pub keep_fillers: bool,
     /// The MAC aligns frames by a deficit idle count.
     pub deficit_idle_count: bool,
 }
 
-/// A line in real time, and what its far end writes.
+/// A line in real time, and the output of its far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineSpec {
     /// Line rate.
     pub rate: BitRate,
-    /// Frames that the queue before it holds.
+    /// Capacity of the queue before it, in frames.
     pub slots: u32,
-    /// List of frames with their start in picoseconds.
+    /// List of frames with their starts in picoseconds.
     pub frames: Option<PathBuf>,
-    /// Fillers are listed too.
+    /// Also lists fillers.
     pub keep_fillers: bool,
 }
 
-/// Fillers as asked for.
+/// Requested fillers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillerSpec {
-    /// Who throws them away.
+    /// Which device discards them.
     pub kind: FillerKind,
-    /// To how many bytes data frames are aligned.
+    /// Alignment of data frames in bytes.
     pub align: u64,
-    /// The longest.
+    /// The longest filler.
     pub longest: FrameLen,
 }
 
@@ -86,10 +86,10 @@ impl Default for FillerSpec {
 }
 
 impl PortSpec {
-    /// Reads a port.
+    /// Parses a port.
     ///
     /// # Errors
-    /// An unknown kind, an empty name, or options that the kind does not have.
+    /// An unknown kind, an empty name, or options that the kind does not support.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         const KINDS: &str =
             "write an interface (eth0), pcap:FILE, wire:10G, line:10G, null, tap:NAME, pci:ADDRESS or dpdk:ARGS";
@@ -108,7 +108,7 @@ impl PortSpec {
         }
         match text.split_once(':') {
             None if text == "null" => Ok(PortSpec::Null),
-            // Linux would take these as names, but who writes them means something else; `if:` insists.
+            // Linux would accept these as names, but users mean the kind; `if:` enforces the name.
             None if ["pcap", "wire", "line", "tap", "pci", "dpdk", "if"].contains(&text) => {
                 Err(ParseError::new(format!("'{text}' alone is no port"), KINDS))
             }
@@ -131,20 +131,20 @@ impl PortSpec {
         }
     }
 
-    /// The name of the machine's own interface that this port is.
+    /// The name of this machine's interface, if the port is one.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         if let PortSpec::Interface { name, .. } = self { Some(name) } else { None }
     }
 
-    /// True if time is virtual on this port.
+    /// True if the port uses virtual time.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         matches!(self, PortSpec::Pcap(_) | PortSpec::Wire(_) | PortSpec::Null)
     }
 }
 
-/// The name of an interface that is written as `ip link` prints it, with its other end: `eth0` of `eth0@if5`.
+/// The interface name in text as printed by `ip link` with the peer: `eth0` in `eth0@if5`.
 #[must_use]
 pub fn name_before_peer(text: &str) -> Option<&str> {
     text.split_once('@').map(|(own, _)| own).filter(|own| !own.is_empty())
@@ -168,7 +168,7 @@ fn interface(text: &str) -> Result<PortSpec, ParseError> {
     Ok(PortSpec::Interface { name, driver, queues })
 }
 
-/// Such as 0000:03:00.1, or 03:00.1 as lspci prints it.
+/// Whether the text is a PCI address such as 0000:03:00.1, or 03:00.1 as printed by lspci.
 fn is_pci_address(text: &str) -> bool {
     let hex = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts: Vec<&str> = text.split([':', '.']).collect();
@@ -176,7 +176,7 @@ fn is_pci_address(text: &str) -> bool {
     shape && (3..=4).contains(&parts.len()) && parts.into_iter().all(hex)
 }
 
-/// The names that Linux takes: 1 to 15 bytes, no slash, no space.
+/// An interface name that Linux accepts: 1 to 15 bytes without slashes and spaces.
 fn interface_name(name: &str) -> Result<String, ParseError> {
     if name.is_empty() || name.len() > 15 || name.contains(|c: char| c == '/' || c.is_whitespace()) {
         let what = format!("'{name}' cannot be the name of an interface");
@@ -240,11 +240,12 @@ fn line(options: &str) -> Result<LineSpec, ParseError> {
 }
 
 impl LineSpec {
-    /// Slots of the queue when none are asked for, as NICs have.
+    /// Default slots of the queue, as in NICs.
     pub const SLOTS: u32 = 4_096;
 }
 
-/// `10G` as ports are called, or any bit rate; 1 Mbit/s to 1 Tbit/s. Errors show it behind `prefix`, as it is written.
+/// Parses `10G` as in names of ports, or any bit rate from 1 Mbit/s to 1 Tbit/s. Errors show it after `prefix`, as
+/// written.
 pub(crate) fn line_rate(text: &str, prefix: &str) -> Result<BitRate, ParseError> {
     let spelled = if text.ends_with(['G', 'M']) { format!("{text}bps") } else { text.to_owned() };
     let rate: BitRate = spelled.parse().map_err(|_| {
@@ -260,10 +261,12 @@ pub(crate) fn line_rate(text: &str, prefix: &str) -> Result<BitRate, ParseError>
 }
 
 impl FillerSpec {
-    /// Reads `self`, `mac-control` or `blackhole=MAC`, then `,align=4` or `,align=8` and `,longest=9018B` if wanted.
+    /// Parses `self`, `mac-control` or `blackhole=MAC`, optionally followed by `,align=4` or `,align=8` and
+    /// `,longest=9018B`.
     ///
     /// # Errors
-    /// Another word, a group address, another alignment, or a longest filler that saves none (up to 2 972 B, but the standard's) or above 9 216 B.
+    /// Another word, a group address, another alignment, or a longest filler that has no benefit (up to 2 972 B, except
+    /// the standard's) or is above 9 216 B.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         const HOW: &str =
             "write self, mac-control or blackhole=MAC, then ,align=4 or ,align=8 and ,longest=LENGTH if wanted";
@@ -317,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_as_ip_link_prints_it_is_told_from_the_name() {
+    fn recognises_names_printed_by_ip_link() {
         for text in ["gen-b0@gen-b1", "gen-b0@if12,driver=af_packet", "gen-b0@gen-b1-much-longer"] {
             let error = PortSpec::parse(text).expect_err(text).to_string();
             assert!(error.contains(text) && error.contains("write gen-b0; if:NAME"), "{error}");
@@ -327,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_port() {
+    fn parses_every_kind_of_port() {
         let eth0 = |driver| PortSpec::Interface { name: "eth0".into(), driver, queues: None };
         for (text, port) in [
             ("eth0", eth0(None)),
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_without_its_kind_is_told_with_it() {
+    fn errors_suggest_the_missing_kind_of_port() {
         let remedy = |text| PortSpec::parse(text).expect_err(text).to_string();
         for (text, said) in [
             ("out.pcap", "write pcap:out.pcap"),
@@ -370,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_ports_say_what_is_possible() {
+    fn errors_of_bad_ports_name_what_is_possible() {
         for text in [
             "", "if:", "pcap:", "pci:", "dpdk:", "tap:", "wire:", "wire:0G", "wire:10", "wire:10G,foo=bar",
             "wire:9999G", "wire:10G,fillers=keep", "line:10", "line:10G,slots=1", "line:10G,fillers=keep",
@@ -383,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn fillers() {
+    fn parses_fillers() {
         assert_eq!(FillerSpec::parse("self"), Ok(FillerSpec::default()));
         assert_eq!(FillerSpec::parse("mac-control,align=8").map(|filler| filler.align), Ok(8));
         assert!(FillerSpec::parse("blackhole=02:00:00:00:00:ff").is_ok());

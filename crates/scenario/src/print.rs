@@ -1,4 +1,4 @@
-//! Plans as people would write them. What is printed reads back as the same plan.
+//! Prints plans in the form that users write. Parsing the output gives the same plan.
 
 use crate::document::Scenario;
 use crate::plan::{Pacer, PipelinePlan, SourcePlan};
@@ -64,7 +64,7 @@ impl fmt::Display for FillerSpec {
     }
 }
 
-/// A text as a TOML string: in quotes, with the escapes that TOML has (Rust's differ).
+/// Prints a text as a TOML string: quoted, with TOML's escapes (Rust's differ).
 struct Quoted<T>(T);
 
 impl<T: fmt::Display> fmt::Display for Quoted<T> {
@@ -152,7 +152,7 @@ impl fmt::Display for PipelinePlan {
     }
 }
 
-/// What happens to the frames of a class.
+/// Prints the target and schedule settings of a class.
 fn departures(
     f: &mut fmt::Formatter<'_>,
     ask: &Ask,
@@ -206,7 +206,7 @@ mod tests {
     use crate::document::read;
 
     #[test]
-    fn what_is_printed_reads_back_as_the_same() {
+    fn plans_survive_printing_and_parsing() {
         let text = r#"
             schema = 1
             seed = 18446744073709551615

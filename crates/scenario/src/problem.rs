@@ -7,7 +7,7 @@ use units::ParseError;
 pub enum Origin {
     /// An option of the command line, as typed: `--gap`.
     Option(&'static str),
-    /// A place in a scenario file.
+    /// A position in a scenario file.
     File {
         /// The file's name as given.
         file: String,
@@ -27,35 +27,35 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A text and where it was written.
+/// A text and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
-    /// What was written.
+    /// The text.
     pub value: String,
-    /// Where.
+    /// The position.
     pub origin: Origin,
 }
 
 impl Text {
-    /// What was given to an option of the command line.
+    /// The value of a command line option.
     pub fn option(name: &'static str, value: impl Into<String>) -> Self {
         Text { value: value.into(), origin: Origin::Option(name) }
     }
 }
 
-/// Something that cannot be run: where, what, and how to mend it, in one line.
+/// A problem in one line: position, what is wrong, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it was written.
+    /// The position.
     pub origin: Origin,
-    /// What is wrong, and what to do about it.
+    /// What is wrong, and how to fix it.
     pub message: String,
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.origin)?;
-        // A message quotes what was written: it is to stay one line, and no command to a terminal.
+        // Escapes control characters in quoted text, which could break lines or control the terminal.
         self.message.chars().try_for_each(|c| match c.is_control() {
             true => write!(f, "{}", c.escape_default()),
             false => f.write_char(c),
@@ -73,13 +73,12 @@ impl Problems {
         self.0.push(Problem { origin: origin.clone(), message: message.into() });
     }
 
-    /// Reads a text by `parse`, noting what is wrong with it.
+    /// Parses a text, and notes the error if it is invalid.
     pub fn read<T>(&mut self, text: &Text, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Option<T> {
         parse(&text.value).map_err(|error| self.add(&text.origin, error.to_string())).ok()
     }
 
-    /// Reads a text by `parse`, and by `load` the files that it names if there are any to read from, noting what is
-    /// wrong with either.
+    /// Parses a text, and loads the files that it names if `files` are available. Notes errors of either.
     pub(crate) fn read_with_files<T>(
         &mut self,
         text: &Text,
@@ -94,7 +93,7 @@ impl Problems {
         })
     }
 
-    /// `value`, unless there were problems.
+    /// Returns `value`, unless there were problems.
     ///
     /// # Errors
     /// The problems, if there are any.
@@ -118,7 +117,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// The word of `known` that `word` was probably meant to be.
+/// The closest word of `known` to a misspelt `word`.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known.iter().map(|name| (strsim::jaro_winkler(word, name), *name));
     scored.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)

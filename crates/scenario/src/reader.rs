@@ -1,4 +1,4 @@
-//! Typed values of a TOML file, and where each stands.
+//! Typed values of a TOML file with their positions.
 
 use crate::problem::{Origin, Problems, Text, nearest};
 use engine::schedules::Files;
@@ -8,13 +8,13 @@ use toml::de::{DeTable, DeValue};
 
 type Value<'i> = Spanned<DeValue<'i>>;
 
-/// Reads a file, and notes what is wrong in it.
+/// Reads a file, and notes its problems.
 pub(crate) struct Reader<'s> {
     file: &'s str,
     source: &'s str,
-    /// Where each line starts.
+    /// Start of each line.
     lines: Vec<usize>,
-    /// Where what it names is read, if anywhere.
+    /// Source of the files that it names, if available.
     pub(crate) files: Option<&'s dyn Files>,
     pub(crate) problems: Problems,
 }
@@ -56,7 +56,7 @@ impl<'s> Reader<'s> {
         self.string(value)
     }
 
-    /// A text that may be a number, since it has no unit.
+    /// Reads a text that may also be a TOML number, because it has no unit.
     pub(crate) fn number(&mut self, table: &DeTable<'_>, key: &str) -> Option<Text> {
         let value = table.get(key)?;
         let digits = match value.get_ref() {
@@ -76,7 +76,7 @@ impl<'s> Reader<'s> {
         array.iter().filter_map(|value| self.string(value)).collect()
     }
 
-    /// A text, or a list of them.
+    /// Reads a text or a list of texts.
     pub(crate) fn one_or_more(&mut self, table: &DeTable<'_>, key: &str) -> Vec<Text> {
         match table.get(key).map(|value| value.get_ref()) {
             Some(DeValue::Array(_)) => self.texts(table, key),
@@ -121,7 +121,7 @@ impl<'s> Reader<'s> {
         false
     }
 
-    /// The tables of `[[header]]`, the last part of which is their key in `table`, and where each stands.
+    /// The tables of `[[header]]`, whose last part is their key in `table`, with their positions.
     pub(crate) fn tables<'t, 'i>(
         &mut self,
         table: &'t DeTable<'i>,

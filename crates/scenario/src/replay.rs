@@ -4,35 +4,35 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use units::{ParseError, Span};
 
-/// A capture that is sent again.
+/// A replayed capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// The capture.
     pub path: PathBuf,
-    /// How fast, where nothing else sets the departures.
+    /// The speed, if nothing else sets the departures.
     pub speed: Speed,
-    /// How often it is sent.
+    /// Number of repetitions.
     pub times: u64,
-    /// How many frames are sent at most, of all rounds together.
+    /// Limit on the frames of all repetitions together.
     pub count: Option<u64>,
-    /// What is changed in its frames, in this order.
+    /// Changes of its frames, in order.
     pub rewrite: Vec<Rewrite>,
 }
 
-/// Times of a capture are divided by this.
+/// Divides the times of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speed {
-    /// Millionths: 1 000 000 is the capture's own timing.
+    /// In millionths: 1 000 000 is the original timing.
     Times(u64),
-    /// As fast as the output takes the frames.
+    /// As fast as the output takes frames.
     Most,
 }
 
 impl Speed {
-    /// As it was captured.
+    /// The original timing.
     pub const OWN: Speed = Speed::Times(MILLION);
 
-    /// A time of the capture at this speed; none at the most.
+    /// A time of the capture at this speed; zero at maximum speed.
     #[must_use]
     pub fn scale(self, span: Span) -> Span {
         match self {
@@ -51,7 +51,7 @@ const MILLION: u64 = 1_000_000;
 impl FromStr for Speed {
     type Err = ParseError;
 
-    /// Reads `2`, `0.5`, `1.25` or `max`.
+    /// Parses `2`, `0.5`, `1.25` or `max`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let bad = || ParseError::new(format!("'{text}' is no speed"), "write 2, 0.5 (0.000001 to 1000000) or max");
         if text == "max" {
@@ -83,10 +83,10 @@ impl fmt::Display for Speed {
     }
 }
 
-/// Reads changes: `dst 10.0.0.0/8 > 192.168.0.0/16, dmac 02:00:00:00:00:02`.
+/// Parses changes: `dst 10.0.0.0/8 > 192.168.0.0/16, dmac 02:00:00:00:00:02`.
 ///
 /// # Errors
-/// One that is none.
+/// An invalid change.
 pub(crate) fn parse_rewrite(text: &str) -> Result<Vec<Rewrite>, ParseError> {
     text.split(',').map(|rule| rule.trim().parse()).collect()
 }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speeds_read_scale_and_print() {
+    fn speeds_parse_scale_and_print() {
         for (text, ps) in [("1", 1_000_000), ("2", 500_000), ("0.5", 2_000_000), ("1.25", 800_000), ("max", 0)] {
             let speed: Speed = text.parse().expect(text);
             assert_eq!((speed.scale(Span::from_us(1)).as_ps(), speed.to_string().as_str()), (ps, text));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn several_changes_in_a_text() {
+    fn parses_several_changes() {
         assert_eq!(parse_rewrite("vlan 5, dport 80 > 81").map(|rules| rules.len()), Ok(2));
         assert!(parse_rewrite("vlan 5,").is_err());
     }

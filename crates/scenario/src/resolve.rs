@@ -1,4 +1,4 @@
-//! From the texts of a pipeline to its plan.
+//! Turns the text of a pipeline into a plan.
 
 use crate::classes;
 use crate::gateway;
@@ -15,8 +15,8 @@ use engine::stages::{Limit, StageConfig};
 use units::{ParseError, Span};
 
 impl PipelineText {
-    /// Makes a plan, or notes every problem. What it names is read from `files`; without them it is left unread, and
-    /// such a plan cannot be run.
+    /// Creates a plan, or notes every problem. Named files are read from `files`; without `files` they are not read,
+    /// and the plan cannot be run.
     pub fn resolve(&self, files: Option<&dyn Files>, problems: &mut Problems) -> Option<PipelinePlan> {
         if self.options != ClassOptions::default() {
             let mut text = self.clone();
@@ -85,12 +85,12 @@ impl PipelineText {
         (problems.0.len() == before).then_some(plan)
     }
 
-    /// Notes what does not go together.
+    /// Notes incompatible settings.
     fn check(&self, plan: &PipelinePlan, files: Option<&dyn Files>, problems: &mut Problems) {
         let PipelinePlan { source, output, line, .. } = plan;
         let before = problems.0.len();
         self.check_ports(source, output, problems);
-        // One that cannot be read with these ports need not be there.
+        // A capture that these ports cannot use need not exist.
         if problems.0.len() == before
             && let SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) = source
             && let (Some(files), Some(text)) = (files, self.input.as_ref().or(self.replay.as_ref()))
@@ -120,7 +120,7 @@ impl PipelineText {
         self.check_tables(plan, problems);
     }
 
-    /// Notes that the tables of all limits together would fill the memory, which is taken at the start.
+    /// Notes if the tables of all limits, which are allocated at the start, would exhaust the memory.
     fn check_tables(&self, plan: &PipelinePlan, problems: &mut Problems) {
         let (count, users) = plan.limits().fold((0, 0), |(count, users), (_, limit)| (count + 1, users + limit.users));
         if users <= Limit::MOST_USERS {
@@ -142,7 +142,7 @@ impl PipelineText {
         }
     }
 
-    /// Where something should stand that does not.
+    /// The position of a missing setting.
     fn missing(&self, option: &'static str) -> Origin {
         self.place.clone().unwrap_or(Origin::Option(option))
     }
@@ -208,7 +208,7 @@ impl PipelineText {
         for text in &self.rewrite {
             rewrite.extend(problems.read(text, parse_rewrite)?);
         }
-        // A prefix that is written like the port is meant as the port.
+        // A port prefix is accepted here as well.
         let path = file.value.strip_prefix("pcap:").unwrap_or(&file.value).into();
         Some(SourcePlan::Replay(Replay { path, speed, times: self.times.unwrap_or(1), count: self.count, rewrite }))
     }
@@ -232,7 +232,7 @@ impl PipelineText {
         }
     }
 
-    /// What arrives at the output is carried back to the input.
+    /// Whether frames that arrive at the output are carried back to the input.
     fn carries_back(&self, source: &SourcePlan, output: &PortSpec) -> bool {
         !self.one_way
             && !output.is_virtual()
@@ -240,7 +240,7 @@ impl PipelineText {
             && matches!(source, SourcePlan::Port(port) if !port.is_virtual())
     }
 
-    /// The output's own line, or the one that the user vouches for.
+    /// The output's own line, or the one that the user specifies.
     fn line(&self, output: &PortSpec, problems: &mut Problems) -> Option<Line> {
         let own = output.line();
         let Some(text) = &self.line_rate else { return own };
@@ -297,7 +297,7 @@ impl PipelineText {
     }
 }
 
-/// Reads the captured frame that a stream sends, if it does.
+/// Reads the captured frame that a stream sends, if any.
 fn load_stream(spec: &mut StreamSpec, files: &dyn Files) -> Result<(), ParseError> {
     if let Stack::Captured { path, frame, bytes } = &mut spec.stack {
         *bytes = Some(files.frame(path, *frame)?);
@@ -306,7 +306,7 @@ fn load_stream(spec: &mut StreamSpec, files: &dyn Files) -> Result<(), ParseErro
     Ok(())
 }
 
-/// Notes what cannot be asked on this line.
+/// Notes targets that this line does not allow.
 fn check_ask(text: Option<&Text>, ask: &Ask, line: Option<Line>, problems: &mut Problems) {
     let Some(text) = text else { return };
     match ask.check(line) {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pacer_follows_the_output() {
+    fn pacer_follows_from_the_output() {
         let pacer = |output: &str, gap: Option<&str>| {
             let input = if output.contains(':') { "pcap:in.pcap" } else { "eth7" };
             resolve(input, output, |text| text.gap = gap.map(|gap| Text::option("--gap", gap))).map(|plan| plan.pacer)
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_beyond_the_last_number_are_refused() {
+    fn refuses_streams_beyond_the_last_number() {
         let of = |streams: usize| {
             resolve("", "null", |text| {
                 text.input = None;
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_collected() {
+    fn collects_all_problems() {
         let errors = resolve("wire:10G", "wire:10X", |text| {
             text.gap = Some(Text::option("--gap", "10"));
             text.stages = vec![Text::option("--stage", "dely 10ms")];
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_that_cannot_be() {
+    fn refuses_impossible_targets() {
         for (output, rate, word) in [
             ("wire:10G", "11Gbps", "above the line rate"),
             ("pcap:o.pcap", "50%", "share of line rate"),

@@ -7,16 +7,16 @@ use units::ParseError;
 
 const HOW: &str = "write udp 10.0.0.1:1000 > 10.0.0.2:2000 size 64B";
 
-/// Reads a stream: `udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B`.
+/// Parses a stream: `udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B`.
 ///
-/// First what frames are made of: a protocol, `hex BYTES` or `pcap FILE frame N`. Then, of protocols
-/// with addresses, `SOURCE > DESTINATION`. Then `key value` pairs: the fields of the stack, `size`,
-/// `payload`, `weight`, `stamp`. Values of a field are one, a range `a-b` with an optional `step N`, a
-/// list `a,b-c`, a prefix `10.0.0.0/24`, or `random` or `A..B` to draw from such.
+/// First comes the stack: a protocol, `hex BYTES` or `pcap FILE frame N`. Protocols with addresses continue with
+/// `SOURCE > DESTINATION`. Then follow `key value` pairs: the fields of the stack, `size`, `payload`, `weight`,
+/// `stamp`. The values of a field are a single value, a range `a-b` with an optional `step N`, a list `a,b-c`, a prefix
+/// `10.0.0.0/24`, or `random` or `A..B` to draw from these.
 ///
 /// # Errors
-/// Anything that does not follow this grammar, with what was expected there; a field that the stack
-/// does not have; frames too short for what they should hold.
+/// Any deviation from this grammar, with what was expected there; a field that the stack does not have; frames too
+/// short for their contents.
 pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
     let words = words::split(text)?;
     let mut words = Words::new(&words);
@@ -55,7 +55,7 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
     Ok(spec)
 }
 
-/// Whether addresses are those of IPv6, once one was seen.
+/// Whether addresses are IPv6, known from the first address on.
 #[derive(Default)]
 struct Family {
     is_v6: Option<bool>,
@@ -79,7 +79,7 @@ fn protocol(spec: &StreamSpec) -> Option<Protocol> {
     }
 }
 
-/// What frames are made of.
+/// Parses the stack.
 fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
     let word = words.next().ok_or_else(|| ParseError::new("a stream is missing", HOW))?;
     if let Some(protocol) = Protocol::ALL.iter().find(|protocol| protocol.name() == word) {
@@ -139,8 +139,8 @@ fn hex(digits: &str) -> Option<Vec<u8>> {
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok()).collect()
 }
 
-/// `ADDRESS` or `ADDRESS:PORT`, each values, the whole optionally behind `random`. An IPv6 address that
-/// a port follows is in brackets.
+/// Parses `ADDRESS` or `ADDRESS:PORT`, each with values, optionally after `random`. An IPv6 address followed by a port
+/// is in brackets.
 fn endpoint(
     words: &mut Words<'_>,
     spec: &mut StreamSpec,
@@ -159,7 +159,7 @@ fn endpoint(
             Some(number) => (inside, Some(number)),
             None => return Err(ParseError::new(format!("'{behind}' follows ']'"), "write [2001:db8::1]:80")),
         },
-        // Two colons are in no IPv4 address with a port.
+        // An IPv4 address with a port has only one colon.
         None if word.matches(':').count() > 1 => (word, None),
         None => word.split_once(':').map_or((word, None), |(address, port)| (address, Some(port))),
     };
@@ -181,7 +181,7 @@ fn endpoint(
     number.map_or(Ok(()), |number| put(spec, port, stepped(port, number)?))
 }
 
-/// `step N`, if it is there.
+/// Parses `step N`, if present.
 fn step(words: &mut Words<'_>) -> Result<Option<u64>, ParseError> {
     if words.peek() != Some("step") {
         return Ok(None);
@@ -200,7 +200,7 @@ fn put(spec: &mut StreamSpec, key: Key, values: Values) -> Result<(), ParseError
     Ok(())
 }
 
-/// What a key other than a field is called.
+/// Keys other than fields.
 const OWN: [&str; 4] = ["size", "payload", "weight", "stamp"];
 
 fn is_own_key(word: &str) -> bool {
@@ -238,7 +238,7 @@ fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, family: &mut Family) -> R
                 };
             }
             _ => {
-                // Names that other tools have for the same.
+                // Names of other tools for the same field.
                 let name = match word {
                     "hop-limit" => "ttl",
                     "seq-number" => "seq",
@@ -265,7 +265,7 @@ fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, family: &mut Family) -> R
 fn unknown(word: &str) -> ParseError {
     let names: Vec<&str> = Key::ALL.iter().map(|key| key.name()).chain(OWN).collect();
     let what = format!("'{word}' is no key of a stream");
-    // What others call it, and what belongs to all streams together.
+    // Names of other tools, and settings that belong to all streams together.
     let lower = word.to_ascii_lowercase().replace('_', "-");
     let how = match lower.as_str() {
         "len" | "length" | "pkt-size" | "pktsize" | "frame-size" => "write size 64B, which counts the FCS",
@@ -322,7 +322,7 @@ fn payload(words: &mut Words<'_>) -> Result<Payload, ParseError> {
     })
 }
 
-/// A value, `a-b`, `a..b` (drawn), a prefix, or a list of these.
+/// Parses a value, `a-b`, `a..b` (drawn), a prefix, or a list of these.
 fn values(key: Key, text: &str, random: bool) -> Result<Values, ParseError> {
     let mut drawn = random;
     let mut parts = Vec::new();
@@ -349,7 +349,7 @@ fn values(key: Key, text: &str, random: bool) -> Result<Values, ParseError> {
     Ok(Values { parts, step: 1, random: drawn })
 }
 
-/// All addresses of `10.0.0.0/24`.
+/// The first and last address of `10.0.0.0/24`.
 fn prefix(key: Key, (address, length): (&str, &str)) -> Result<(u128, u128), ParseError> {
     let bits = if address.contains(':') { 128 } else { 32 };
     let first = key.parse(address)?;
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_docs() {
+    fn parses_the_example_of_the_docs() {
         let spec = spec("udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B");
         assert_eq!(spec.fields[0], (Key::Source, Values::fixed(0x0a00_0001)));
         assert_eq!(spec.fields[1], (Key::Sport, Values::fixed(1000)));
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_all_kinds() {
+    fn parses_values_of_all_kinds() {
         let text = "udp random 10.1.0.1-10.1.0.9:1000>10.2.0.1-10.2.0.16:53 ttl 9 size imix dmac 02:aa:00:00:00:01";
         let range = |first, last, random| Values { parts: vec![(first, last)], step: 1, random };
         assert_eq!(field(text, Key::Source), range(0x0a01_0001, 0x0a01_0009, true));
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_in_and_out_of_brackets() {
+    fn parses_ipv6_with_and_without_brackets() {
         let udp = spec("udp [2001:db8::1-2001:db8::ff]:1000 > [2001:db8:1::1]:53 flow-label 5 hop-limit 3");
         assert!(udp.is_v6());
         assert_eq!(udp.fields[0].1.parts[0].1 & 0xffff, 0xff);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_reads_back_as_the_same() {
+    fn streams_survive_printing_and_parsing() {
         for text in [
             "udp 10.0.0.1:1000 > 10.0.0.2:2000",
             "tcp random 10.0.0.1-10.0.0.9:1-9 > 10.0.0.10:80 size 64B",
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_streams_say_what_was_expected() {
+    fn errors_of_bad_streams_name_what_was_expected() {
         for (text, word) in [
             ("", "missing"),
             ("udp", "no "),
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_are_there_where_there_is_room() {
+    fn stamps_frames_that_have_room() {
         for (text, bytes) in [
             ("udp 10.0.0.1:1 > 10.0.0.2:2", None),
             ("tcp 10.0.0.1:1 > 10.0.0.2:2 size 64B", None),

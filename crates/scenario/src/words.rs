@@ -1,8 +1,8 @@
-//! The words of which a stream is written.
+//! Splits streams into words.
 
 use units::ParseError;
 
-/// The words of a text: `>` stands alone, quotes hold blanks.
+/// The words of a text: `>` is a separate word, and quotes may contain blanks.
 pub(crate) fn split(text: &str) -> Result<Vec<String>, ParseError> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -11,7 +11,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<String>, ParseError> {
         match c {
             '"' => {
                 quoted = !quoted;
-                // What is quoted is a word even if it is empty.
+                // Quoted text is a word even if it is empty.
                 word.push('\u{0}');
             }
             _ if quoted => word.push(c),
@@ -28,7 +28,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<String>, ParseError> {
     Ok(words.into_iter().map(|word| word.replace('\u{0}', "")).collect())
 }
 
-/// The words of a stream, taken one after the other.
+/// The words of a stream, read one by one.
 pub(crate) struct Words<'a> {
     words: &'a [String],
     at: usize,

@@ -1,10 +1,10 @@
-//! Texts that are broken in any way are refused with words, or mean what they print. Never a panic. Seeded, so that a
-//! failure comes again.
+//! Corrupted texts are refused with a message, or mean what they print, and never cause a panic. Seeded, so that
+//! failures are repeatable.
 
 use engine::schedules::Ask;
 use scenario::{PortSpec, parse_gap, parse_stream, parse_wave};
 
-/// Marsaglia's xorshift: enough to choose what to break.
+/// Marsaglia's xorshift, sufficient to choose corruptions.
 struct Chance(u64);
 
 impl Chance {
@@ -16,7 +16,7 @@ impl Chance {
     }
 }
 
-/// What grammars trip over: signs, units, numbers at the edges, characters of several bytes.
+/// Typical problems of grammars: signs, units, numbers at limits, multi-byte characters.
 const PIECES: [&str; 44] = [
     "", " ", "-", "--", "+", ".", "..", ",", ":", "::", ">", "=", "%", "/", "\"", "'", "\\", "\n", "\t", "\0", "µ",
     "é", "e\u{301}", "😀", "0", "00", "1e9", "18446744073709551615", "18446744073709551616", "0.0000000000001",
@@ -41,7 +41,7 @@ fn broken(whole: &str, chance: &mut Chance) -> String {
     characters.into_iter().collect()
 }
 
-/// Breaks each of `good` many times; every refusal has a remedy behind a colon.
+/// Corrupts each of `good` many times; every refusal has a remedy after a colon.
 fn never_panics<T, E: ToString>(seed: u64, good: &[&str], parse: impl Fn(&str) -> Result<T, E>) {
     let mut chance = Chance(seed);
     let mut refused = 0;
@@ -96,7 +96,7 @@ fn laws_and_waveforms() {
         "sine 1Gbps..9Gbps ip every 1s",
         "trace \"a trace\"",
     ];
-    // What is read means what it prints.
+    // Parsed text means what it prints.
     let gap = |text: &str| {
         let read = parse_gap(text);
         if let Ok(Ask::Law(law)) = &read {
@@ -128,7 +128,7 @@ fn rules_orders_and_depths() {
         let read = text.parse::<engine::classes::Rule>();
         if let Ok(rule) = &read {
             assert_eq!(rule.to_string().parse().as_ref(), Ok(rule), "{text:?}");
-            // Whatever can be written can be compiled, or is refused.
+            // Every valid rule compiles or is refused.
             let _ = engine::classes::Classifier::new(&[rule]);
         }
         read

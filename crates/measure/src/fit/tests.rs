@@ -31,7 +31,7 @@ impl Reference for Even {
     }
 }
 
-/// The same with 60 % of all gaps at 100 µs.
+/// The same law with 60 % of all gaps at 100 µs.
 struct Peaked;
 
 impl Reference for Peaked {
@@ -82,33 +82,33 @@ fn judge_by(law: Arc<dyn Reference>, gaps: impl Iterator<Item = u64>) -> FitRepo
 }
 
 #[test]
-fn even_gaps_fit_and_shifted_ones_do_not() {
+fn even_gaps_fit_and_shifted_gaps_do_not() {
     // 1 000 gaps in the middle of as many equal shares.
     let fit = judge((0..1_000).map(|i| 80_020_000 + i * 40_000));
     assert!((fit.ks_d.expect("d") - 0.000_5).abs() < 1e-9, "{fit:?}");
     assert!(fit.mse < 1e-12 && fit.kl.expect("finite") < 1e-9 && fit.ks_p.expect("p") > 0.999);
     assert_eq!((fit.bins, fit.outside), (102, 0.0));
     let fit = judge((0..1_000).map(|i| 90_020_000 + i * 30_000));
-    // At 90 µs none is below where a quarter should be.
+    // Above 90 µs a quarter of the law is missing.
     assert!((fit.ks_d.expect("d") - 0.25).abs() < 0.002 && fit.p() < 1e-4, "{fit:?}");
 }
 
 #[test]
-fn a_value_that_rounding_tore_apart_is_one_value() {
-    // 400 even ones, and 600 on both sides of the peak, as a line or a capture rounds them.
+fn values_split_by_rounding_count_as_one() {
+    // 400 even gaps, and 600 on both sides of the peak, as after rounding by a line or a capture.
     let rounded = |by: u64| {
         let even = (0..400).map(|i| 80_050_000 + i * 100_000);
         judge_by(Arc::new(Peaked), even.chain((0..600).map(move |i| 100_000_000 - by + i % 2 * 2 * by)))
     };
     let fit = rounded(400);
     assert!(fit.ks_d.expect("d") < 0.001 && fit.p() > 0.99, "{fit:?}");
-    // What is farther away than rounding goes is something else.
+    // A distance beyond rounding is a different value.
     let fit = rounded(2_000);
     assert!(fit.ks_d.expect("d") > 0.29 && fit.p() < 1e-4, "{fit:?}");
 }
 
 #[test]
-fn an_edge_holds_what_is_a_nanosecond_beyond_it_and_no_more() {
+fn edge_includes_gaps_up_to_a_nanosecond_beyond() {
     let fit = judge([80_000_000 - 1_000, 120_000_000 + 1_000].into_iter().cycle().take(100));
     assert!(fit.outside.abs() < 1e-12 && fit.kl.is_some(), "{fit:?}");
     let fit = judge([80_000_000 - 1_001, 120_000_000 + 1_001].into_iter().cycle().take(100));
@@ -116,7 +116,7 @@ fn an_edge_holds_what_is_a_nanosecond_beyond_it_and_no_more() {
 }
 
 #[test]
-fn the_critical_distances_are_those_of_the_paper() {
+fn critical_distances_match_the_paper() {
     let fit = judge((0..100_000).map(|i| 80_000_200 + i * 400));
     assert!((fit.ks2_critical_05.expect("two samples") - 0.006_073).abs() < 1e-6);
     assert!((fit.ks_critical_05.expect("one sample") - 0.004_295).abs() < 1e-6);
@@ -124,7 +124,7 @@ fn the_critical_distances_are_those_of_the_paper() {
 }
 
 #[test]
-fn of_more_gaps_than_are_kept_each_is_kept_as_likely() {
+fn samples_uniformly_from_more_gaps_than_it_keeps() {
     let mut meter = FitMeter::new(Arc::new(Even), None);
     meter.most = 2_000;
     let mut at = Time::ZERO;
@@ -140,7 +140,7 @@ fn of_more_gaps_than_are_kept_each_is_kept_as_likely() {
 }
 
 #[test]
-fn neighbours_correlate_as_they_do() {
+fn computes_the_correlation_of_neighbours() {
     let fit = judge((0..1_000).map(|i| if i % 2 == 0 { 90_000_000 } else { 110_000_000 }));
     assert!((fit.lag1 + 1.0).abs() < 1e-9);
 }

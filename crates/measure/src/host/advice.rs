@@ -1,38 +1,38 @@
-//! What an engineer would make of the counters, with the command that mends it.
+//! Advice from the counters of a receiver, with commands that fix the problem.
 
 use super::report::{HostReport, InterfaceReport, Place, TCP_FULL, UDP_FULL, UNWANTED};
 use crate::figures::{counted, share, thousands};
 use serde::Serialize;
 
-/// Something seen, and what to do.
+/// An observation and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Advice {
     /// A stable name: `ring-small`, `ring-full`, `one-queue`, `one-cpu`, `backlog`, `budget`, `socket-buffer`,
     /// `slow-reader`, `tcp-buffer`, `accept-queue`, `no-port`, `other-address`, `checksum`, `reverse-path`,
     /// `unwanted`, `broken-frames`, `interface-drops`.
     pub name: &'static str,
-    /// Where.
+    /// The place of the loss.
     pub place: Place,
-    /// The interface, if it is about one.
+    /// The interface concerned, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Frames that were lost there; none where it is about what will be.
+    /// Frames lost there; `None` if the advice concerns future losses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<u64>,
-    /// What was seen, and what it means.
+    /// The observation and its meaning.
     pub seen: String,
-    /// Commands that mend it, or show more where nothing can be said from here.
+    /// Commands that fix the problem, or that show more if the cause is unknown.
     pub commands: Vec<String>,
 }
 
-/// A CPU or queue has it all above this share.
+/// A CPU or queue with more than this share has practically everything.
 const ALL: f64 = 0.9;
-/// A CPU has no time left above this share.
+/// A CPU above this load has no time left.
 const FULL: f64 = 0.9;
-/// Below so many frames a second how they are spread matters to nobody.
+/// Below this rate in frames/s, the distribution does not matter.
 const NOTABLE_PPS: f64 = 1_000.0;
 
-/// All that is to be said, in the order of a frame's way.
+/// All advice, in order of a frame's path.
 pub(super) fn advise(report: &HostReport) -> Vec<Advice> {
     let mut advice = Vec::new();
     for interface in &report.interfaces {
@@ -63,8 +63,8 @@ fn wire(interface: &InterfaceReport) -> Option<Advice> {
     })
 }
 
-/// The first find of the case in docs/guide/receiver.md: 512 descriptors lost frames above 120 000 a second with an idle
-/// CPU; 4096 held 1.4 million.
+/// First finding of the case in docs/guide/receiver.md: 512 descriptors lost frames above 120 000 frames/s with an idle
+/// CPU; 4096 descriptors held 1.4 million.
 fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     let name = &interface.name;
     let lost = interface.lost(Place::Ring).filter(|lost| *lost > 0);
@@ -132,13 +132,13 @@ fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     }
 }
 
-/// Whether no CPU has time left, so that spreading is of no use.
+/// Whether no CPU has time left, so that distribution does not help.
 fn all_full(report: &HostReport) -> bool {
     let mut busy = report.cpus.iter().filter_map(|cpu| cpu.busy).peekable();
     busy.peek().is_some() && busy.all(|busy| busy > FULL)
 }
 
-/// The second find of that case: one flow goes to one queue and one CPU; many flows took 1.4 to 6 million frames a second.
+/// Second finding of that case: a single flow uses one queue and one CPU; many flows reached 1.4 to 6 million frames/s.
 fn spread(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     if interface.pps < NOTABLE_PPS || report.settings.cpus < 2 {
         return None;
@@ -186,7 +186,7 @@ fn spread(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     advice("one-cpu", seen, spreading(report, interface))
 }
 
-/// What gives more CPUs a part: queues of the NIC if it can have more, its hash if that is coarse, else RPS.
+/// Ways to use more CPUs: more queues if the NIC supports them, else a finer hash, else RPS.
 fn spreading(report: &HostReport, interface: &InterfaceReport) -> Vec<String> {
     let name = &interface.name;
     let settings = &interface.settings;
@@ -217,7 +217,7 @@ fn is_set(mask: &str) -> bool {
     mask.chars().any(|digit| digit.is_ascii_hexdigit() && digit != '0')
 }
 
-/// The first so many CPUs, in words of 32 bits as the kernel reads them.
+/// A mask of the first `cpus` CPUs in 32-bit words, as the kernel reads it.
 fn mask(cpus: u64) -> String {
     let words = cpus.div_ceil(32).max(1);
     let word = |nth: u64| match cpus.saturating_sub(nth * 32) {
@@ -266,17 +266,17 @@ fn backlog(report: &HostReport) -> Option<Advice> {
     Some(Advice { name: "backlog", place: Place::Softnet, interface: None, frames: Some(lost), seen, commands })
 }
 
-/// What a command says of a limit that cannot be seen.
+/// Comment for a command whose current limit is unknown.
 fn or_more(now: Option<u64>) -> &'static str {
     if now.is_some() { "" } else { "     # or twice what it is" }
 }
 
-/// Twice what is set, but at least so much.
+/// Twice the current value, but at least `least`.
 fn larger(now: Option<u64>, least: u64) -> u64 {
     now.unwrap_or(0).saturating_mul(2).max(least)
 }
 
-/// Squeezes in a second from which they are a limit; a few are the kernel's way of being fair.
+/// Squeezes per second that indicate a limit; a few are the kernel's way of being fair.
 const SQUEEZES: f64 = 10.0;
 
 fn budget(report: &HostReport) -> Option<Advice> {
@@ -372,7 +372,7 @@ fn protocol(report: &HostReport) -> Vec<Advice> {
     known.into_iter().filter_map(advice).collect()
 }
 
-/// A reader that loses more than this share is too slow, not surprised by bursts.
+/// A reader that loses more than this share is too slow, rather than affected by bursts.
 const SLOW: f64 = 0.1;
 const BUFFER: u64 = 16 << 20;
 
@@ -445,7 +445,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_are_as_the_kernel_reads_them() {
+    fn masks_have_the_format_of_the_kernel() {
         assert_eq!([1, 2, 8, 32, 33, 72].map(mask), ["1", "3", "ff", "ffffffff", "1,ffffffff", "ff,ffffffff,ffffffff"]);
         assert!(!is_set("00000000,00000000") && is_set("00000002,00000000"));
     }

@@ -1,29 +1,29 @@
-//! The kernel's counters as its files have them, from Linux 2.6.35 to 6.18.
+//! Parses the kernel's counters, from Linux 2.6.35 to 6.18.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Counters of the protocols, as `Udp.RcvbufErrors`, `TcpExt.ListenDrops`, `Udp6RcvbufErrors`.
+/// Protocol counters, such as `Udp.RcvbufErrors`, `TcpExt.ListenDrops`, `Udp6RcvbufErrors`.
 pub(super) type Protocols = BTreeMap<String, u64>;
 
-/// A CPU's line of `/proc/net/softnet_stat`. The kernel's counters there are of 32 bits and wrap.
+/// A CPU's line of `/proc/net/softnet_stat`. These counters have 32 bits and wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Softnet {
     pub(super) cpu: usize,
-    /// Frames that this CPU took through the stack.
+    /// Frames processed by this CPU.
     pub(super) processed: u32,
     /// Frames that found the CPU's backlog full.
     pub(super) dropped: u32,
-    /// Times that the CPU stopped with work left, by `netdev_budget` or `netdev_budget_usecs`.
+    /// Times that the CPU stopped with work left because of `netdev_budget` or `netdev_budget_usecs`.
     pub(super) time_squeeze: u32,
-    /// Times that another CPU woke this one by RPS.
+    /// Wake-ups by another CPU through RPS.
     pub(super) received_rps: Option<u32>,
-    /// Frames dropped for the sake of smaller flows.
+    /// Frames dropped in favour of smaller flows.
     pub(super) flow_limit: Option<u32>,
 }
 
-/// Reads `/proc/net/softnet_stat`: 10 columns from Linux 2.6.35 (RPS), 11 from 3.11 (flow limit), 13 from 5.10 (backlog,
-/// number of the CPU), 15 from 6.6. Without its number a line is of the n-th CPU that is online.
+/// Parses `/proc/net/softnet_stat`: 10 columns from Linux 2.6.35 (RPS), 11 from 3.11 (flow limit), 13 from 5.10
+/// (backlog, CPU number), 15 from 6.6. Without CPU numbers, the n-th line belongs to the n-th online CPU.
 pub(super) fn softnet(text: &str, online: &[usize]) -> Option<Vec<Softnet>> {
     let line = |(nth, line): (usize, &str)| {
         let columns: Vec<u32> =
@@ -42,19 +42,19 @@ pub(super) fn softnet(text: &str, online: &[usize]) -> Option<Vec<Softnet>> {
     (!cpus.is_empty()).then_some(cpus)
 }
 
-/// Reads a list such as `0-3,8`, as the kernel writes sets of CPUs.
+/// Parses a list such as `0-3,8`, the kernel's format of CPU sets.
 pub(super) fn cpu_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some((first.parse::<usize>().ok()?, last.parse::<usize>().ok()?))
     };
-    // No machine has more CPUs than this; a file that says so is not one of the kernel.
+    // No machine has more CPUs; a larger number does not come from the kernel.
     const MOST: usize = 65_536;
     let ranges = text.trim().split(',').filter_map(range);
     ranges.flat_map(|(first, last)| first..=last.min(first.saturating_add(MOST))).collect()
 }
 
-/// Reads pairs of lines of one prefix, names and then values, as `/proc/net/snmp` and `/proc/net/netstat` have them.
+/// Parses pairs of lines with a common prefix, names then values, as in `/proc/net/snmp` and `/proc/net/netstat`.
 pub(super) fn paired_lines(text: &str) -> Option<Protocols> {
     let mut counters = Protocols::new();
     let mut names: Option<(&str, &str)> = None;
@@ -63,7 +63,7 @@ pub(super) fn paired_lines(text: &str) -> Option<Protocols> {
         match names.take() {
             Some((before, columns)) if before == prefix => {
                 for (name, value) in columns.split_whitespace().zip(rest.split_whitespace()) {
-                    // Tcp.MaxConn is -1: no count.
+                    // Tcp.MaxConn may be -1, which is not a count.
                     if let Ok(value) = value.parse() {
                         counters.insert(format!("{prefix}.{name}"), value);
                     }
@@ -75,7 +75,7 @@ pub(super) fn paired_lines(text: &str) -> Option<Protocols> {
     (!counters.is_empty()).then_some(counters)
 }
 
-/// Reads lines of a name and a value, as `/proc/net/snmp6` has them.
+/// Parses lines of a name and a value, as in `/proc/net/snmp6`.
 pub(super) fn named_values(text: &str) -> impl Iterator<Item = (String, u64)> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -83,7 +83,7 @@ pub(super) fn named_values(text: &str) -> impl Iterator<Item = (String, u64)> {
     })
 }
 
-/// A UDP socket, and what it had no room for.
+/// A UDP socket and its drops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Socket {
     pub(super) inode: u64,
@@ -91,7 +91,7 @@ pub(super) struct Socket {
     pub(super) drops: u64,
 }
 
-/// Reads `/proc/net/udp` and `/proc/net/udp6`. A kernel without the last column tells nothing of drops (before 2.6.27).
+/// Parses `/proc/net/udp` and `/proc/net/udp6`. Kernels before 2.6.27 lack the last column, and so the drops.
 pub(super) fn sockets(text: &str) -> Vec<Socket> {
     let line = |line: &str| {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -104,7 +104,7 @@ pub(super) fn sockets(text: &str) -> Vec<Socket> {
     text.lines().filter_map(line).collect()
 }
 
-/// Reads `0100007F:0035`: words of 32 bits as the machine has them in memory, and the port.
+/// Parses `0100007F:0035`: an address as 32-bit words in the machine's byte order, and the port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let words = address
@@ -120,23 +120,23 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// What a CPU spent its time on, in the kernel's ticks since it started.
+/// CPU time in kernel ticks since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CpuTime {
     pub(super) total: u64,
-    /// With waiting for disks.
+    /// Including I/O wait.
     pub(super) idle: u64,
-    /// Interrupts, hard and soft.
+    /// Hard and soft interrupts.
     pub(super) interrupts: u64,
 }
 
-/// Reads the CPUs' lines of `/proc/stat`.
+/// Parses the CPU lines of `/proc/stat`.
 pub(super) fn cpu_times(text: &str) -> Option<BTreeMap<usize, CpuTime>> {
     let line = |line: &str| {
         let (cpu, rest) = line.strip_prefix("cpu")?.split_once(' ')?;
         let ticks: Vec<u64> = rest.split_whitespace().map(|tick| tick.parse().ok()).collect::<Option<_>>()?;
         let at = |column: usize| ticks.get(column).copied().unwrap_or(0);
-        // Time of guests is within that of user and nice.
+        // Guest time is included in user and nice.
         let total = ticks.iter().take(8).fold(0_u64, |sum, tick| sum.saturating_add(*tick));
         let (idle, interrupts) = (at(3).saturating_add(at(4)), at(5).saturating_add(at(6)));
         Some((cpu.parse().ok()?, CpuTime { total, idle, interrupts }))
@@ -145,16 +145,15 @@ pub(super) fn cpu_times(text: &str) -> Option<BTreeMap<usize, CpuTime>> {
     (!cpus.is_empty()).then_some(cpus)
 }
 
-/// A row of `/proc/softirqs`, by CPU.
+/// Parses a row of `/proc/softirqs`, by CPU.
 pub(super) fn softirq(text: &str, name: &str) -> Option<BTreeMap<usize, u64>> {
     let (cpus, rows) = by_cpu(text)?;
     let row = rows.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))?;
     Some(cpus.into_iter().zip(row.split_whitespace().map_while(|count| count.parse().ok())).collect())
 }
 
-/// The interrupts of a device's receive queues and where they came, by name, from `/proc/interrupts`. Drivers name them
-/// by the interface (`eth0-rx-1`, `i40e-eth0-TxRx-3`) or by the device (`mlx5_comp3@pci:0000:03:00.0`,
-/// `virtio2-input.0`).
+/// The interrupts of a device's receive queues by name and CPU, from `/proc/interrupts`. Drivers name them after the
+/// interface (`eth0-rx-1`, `i40e-eth0-TxRx-3`) or the device (`mlx5_comp3@pci:0000:03:00.0`, `virtio2-input.0`).
 pub(super) fn interrupts(text: &str, interface: &str, device: Option<&str>) -> BTreeMap<String, BTreeMap<usize, u64>> {
     let Some((cpus, rows)) = by_cpu(text) else { return BTreeMap::new() };
     let row = |line: &str| {
@@ -167,7 +166,7 @@ pub(super) fn interrupts(text: &str, interface: &str, device: Option<&str>) -> B
     rows.lines().filter_map(row).collect()
 }
 
-/// Whether an interrupt of this name tells that frames came.
+/// Whether an interrupt of this name signals received frames.
 fn is_of(name: &str, interface: &str, device: Option<&str>) -> bool {
     let lower = name.to_lowercase();
     if ["output", "config", "-tx-", "async", "event", "control", "misc"].iter().any(|other| lower.contains(other)) {
@@ -183,7 +182,7 @@ fn is_of(name: &str, interface: &str, device: Option<&str>) -> bool {
     whole(interface) || device.is_some_and(whole)
 }
 
-/// The CPUs that a table's header names, and the lines below it.
+/// The CPUs in a table's header, and the rows below it.
 fn by_cpu(text: &str) -> Option<(Vec<usize>, &str)> {
     let (header, rows) = text.split_once('\n')?;
     let cpus: Vec<usize> =
@@ -196,18 +195,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn softnet_is_read_of_all_kernels() {
+    fn parses_softnet_of_all_kernels() {
         let old = "0000ffff 00000002 00000003 00000000 00000000 00000000 00000000 00000000 00000000 00000005\n";
         let cpu = softnet(old, &[]).expect("2.6.35")[0];
         assert_eq!((cpu.cpu, cpu.processed, cpu.dropped, cpu.time_squeeze), (0, 65_535, 2, 3));
         assert_eq!((cpu.received_rps, cpu.flow_limit), (Some(5), None));
 
-        // 4.x has the flow limit, but no numbers: CPU 1 is offline here.
+        // 4.x has the flow limit but no CPU numbers; CPU 1 is offline here.
         let middle = format!("{} 00000007\n{} 00000008\n", old.trim(), old.trim());
         let cpus = softnet(&middle, &cpu_list("0,2-3\n")).expect("4.19");
         assert_eq!(cpus.iter().map(|cpu| (cpu.cpu, cpu.flow_limit)).collect::<Vec<_>>(), [(0, Some(7)), (2, Some(8))]);
 
-        // 5.10 numbers its lines, 6.6 tells how long two queues are.
+        // 5.10 numbers its lines; 6.6 adds the lengths of two queues.
         let numbered = format!("{} 00000007 00000000 0000000a\n", old.trim());
         assert_eq!(softnet(&numbered, &[0]).expect("5.10")[0].cpu, 10);
         assert_eq!(softnet(&format!("{} 0 0\n", numbered.trim()), &[0]).expect("6.6")[0].cpu, 10);
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_of_lines_are_counters() {
+    fn parses_pairs_of_lines() {
         let text = "Tcp: MaxConn InSegs\nTcp: -1 5\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 890 1 7\n";
         let counters = paired_lines(text).expect("counters");
         assert_eq!(counters.get("Udp.RcvbufErrors"), Some(&7));
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_tell_their_drops() {
+    fn parses_drops_of_sockets() {
         let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
             \x20 123: 64644D0A:1F90 00000000:0000 07 00000000:00034200 00:00000000 00000000     0        0 5511 2 00000000deadbeef 9041\n\
             \x20 124: 00000000000000000000000001000000:0035 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 77 2 0 0\n";
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_spend_their_time() {
+    fn parses_cpu_times() {
         let text = "cpu  1 2 3 4 5 6 7 8 0 0\ncpu3 10 0 20 60 5 1 4 0 0 0\nintr 5\n";
         let times = cpu_times(text).expect("one CPU");
         assert_eq!(times.get(&3), Some(&CpuTime { total: 100, idle: 65, interrupts: 5 }));
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_are_found_by_interface_or_device() {
+    fn finds_interrupts_by_interface_or_device() {
         let text = "           CPU0       CPU2\n 34:   10   0  PCI-MSI 1-edge  i40e-eno1-TxRx-0\n 35:   0   7  PCI-MSI 2-edge  i40e-eno10-TxRx-0\n\
             \x20 38:   5   6  PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\n 39:  1 1 PCI-MSIX 2-edge virtio2-output.0\n\
             \x20 40:  3 4 IR-PCI-MSI 9-edge mlx5_comp3@pci:0000:03:00.0\nLOC: 1 2 Local timer interrupts\nERR: 0\n";

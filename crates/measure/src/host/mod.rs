@@ -1,12 +1,12 @@
-//! A Linux receiver by its own counters: what arrived, where frames were lost, and what would mend it.
+//! Diagnoses a Linux receiver from its own counters: what arrived, where frames were lost, and how to fix it.
 //!
-//! Nothing here reads a file or runs a program: the caller gathers [`Texts`] (of `/proc`, `/sys` and `ethtool`) at two
-//! moments, and [`HostReport::between`] says what happened in that time. What a kernel or driver does not count is
-//! *unknown* (`None`, JSON null), never zero; so is a counter that was set back meanwhile.
+//! Nothing here reads a file or runs a program. The caller collects [`Texts`] (of `/proc`, `/sys` and `ethtool`) at two
+//! instants, and [`HostReport::between`] reports what happened in between. A figure that a kernel or driver does not
+//! count is *unknown* (`None`, JSON null), never zero; so is a counter that was reset meanwhile.
 //!
 //! A frame on its way into a Linux host can be lost at six [`Place`]s, in this order: on the wire (broken), at the ring
-//! (no free descriptor), in softnet (a CPU's backlog is full), at the protocol (not for this host, wrong checksum),
-//! at the socket (its buffer is full), and at the interface's rest (`rx_dropped` beyond these).
+//! (no free descriptor), in softnet (a CPU's backlog is full), at the protocol (not for this host, wrong checksum), at
+//! the socket (its buffer is full), and elsewhere at the interface (the rest of `rx_dropped`).
 
 mod advice;
 mod interface;
@@ -23,18 +23,18 @@ use interface::InterfaceCounters;
 use kernel::{CpuTime, Protocols, Socket, Softnet};
 use std::collections::BTreeMap;
 
-/// The texts of the kernel's files and of `ethtool -S` at one moment; none where a file is absent.
+/// Contents of kernel files and of `ethtool -S` at one instant; `None` if a file is absent.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
-    /// `/proc/net/softnet_stat`: every CPU's, whatever the network namespace.
+    /// `/proc/net/softnet_stat`: covers all CPUs and all network namespaces.
     pub softnet_stat: Option<String>,
-    /// `/sys/devices/system/cpu/online`: which CPUs the lines of `softnet_stat` are of, before Linux 5.10.
+    /// `/sys/devices/system/cpu/online`: identifies the lines of `softnet_stat` before Linux 5.10.
     pub online_cpus: Option<String>,
-    /// `/proc/net/snmp` and `/proc/net/netstat`, one after the other.
+    /// `/proc/net/snmp` followed by `/proc/net/netstat`.
     pub snmp: Option<String>,
     /// `/proc/net/snmp6`.
     pub snmp6: Option<String>,
-    /// `/proc/net/udp` and `/proc/net/udp6`, one after the other.
+    /// `/proc/net/udp` followed by `/proc/net/udp6`.
     pub udp: Option<String>,
     /// `/proc/interrupts`.
     pub interrupts: Option<String>,
@@ -42,11 +42,11 @@ pub struct Texts {
     pub softirqs: Option<String>,
     /// `/proc/stat`.
     pub stat: Option<String>,
-    /// Of each interface that is watched.
+    /// The watched interfaces.
     pub interfaces: Vec<InterfaceTexts>,
 }
 
-/// Counters at one moment.
+/// Counters at one instant.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     softnet: Option<Vec<Softnet>>,
@@ -58,7 +58,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads the texts. What is not as any kernel writes it is as good as absent.
+    /// Parses the texts. Content in an unknown format counts as absent.
     #[must_use]
     pub fn read(texts: &Texts) -> Snapshot {
         let online = texts.online_cpus.as_deref().map(kernel::cpu_list).unwrap_or_default();
@@ -81,13 +81,13 @@ impl Snapshot {
     }
 }
 
-/// How many CPUs a list such as `0-3,8` names.
+/// The number of CPUs in a list such as `0-3,8`.
 #[must_use]
 pub fn count_cpus(list: &str) -> usize {
     kernel::cpu_list(list).len()
 }
 
-/// What a counter grew by; none if it was set back, or is not there.
+/// Increase of a counter; `None` if it was reset or is missing.
 fn grown(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     after?.checked_sub(before?)
 }

@@ -1,4 +1,4 @@
-//! What happened at a receiver between two moments.
+//! Report of a receiver between two instants.
 
 use super::advice::{self, Advice};
 use super::interface::InterfaceCounters;
@@ -8,28 +8,28 @@ use super::{Snapshot, grown};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Where a frame can be lost, in the order of its way into the host.
+/// Where a frame can be lost, in order of its way into the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// It came broken.
+    /// The frame arrived broken.
     Wire,
-    /// The NIC had no free descriptor for it, or no room before that.
+    /// The NIC had no free descriptor, or no room in its own memory.
     Ring,
-    /// No place of losses, but of advice: how frames are spread over queues and CPUs.
+    /// Not a place of loss, but of advice: the distribution of frames over queues and CPUs.
     Queue,
     /// A CPU's backlog was full.
     Softnet,
-    /// The interface dropped it otherwise: `rx_dropped` beyond what softnet and ring explain.
+    /// Other drops of the interface: the part of `rx_dropped` that softnet and ring do not explain.
     Interface,
-    /// IP or UDP did not want it: another host's address, no such port, a wrong checksum.
+    /// IP or UDP refused it: another host's address, no such port, a wrong checksum.
     Protocol,
     /// The socket's buffer was full.
     Socket,
 }
 
 impl Place {
-    /// Its name in reports.
+    /// The name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,17 +44,17 @@ impl Place {
     }
 }
 
-/// Frames lost by place; none where nobody counts.
+/// Frames lost by place; `None` if there is no counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lost {
-    /// Broken frames of the interfaces watched.
+    /// Broken frames of the watched interfaces.
     pub wire: Option<u64>,
-    /// At the rings of the interfaces watched. Drivers count one frame by several names: the largest is taken, so this
-    /// is the least that was lost.
+    /// At the rings of the watched interfaces. Drivers count one frame under several names; this is the largest
+    /// counter, so a lower bound.
     pub ring: Option<u64>,
-    /// At the backlogs of all CPUs, of all interfaces of the machine.
+    /// At the backlogs of all CPUs, over all interfaces of the machine.
     pub softnet: Option<u64>,
-    /// `rx_dropped` of the interfaces watched, less softnet and ring.
+    /// `rx_dropped` of the watched interfaces, minus softnet and ring.
     pub interface: Option<u64>,
     /// By IP and UDP in this network namespace.
     pub protocol: Option<u64>,
@@ -63,7 +63,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Each place and what was lost there, in the order of the way.
+    /// Each place with its loss, in order of a frame's path.
     #[must_use]
     pub fn places(&self) -> [(Place, Option<u64>); 6] {
         [
@@ -77,128 +77,128 @@ impl Lost {
     }
 }
 
-/// A counter of losses, by its own name.
+/// A loss counter with its original name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Drop {
-    /// Where.
+    /// The place.
     pub place: Place,
-    /// The driver's or the kernel's name of it.
+    /// Name of the counter in the driver or kernel.
     pub counter: String,
-    /// What it grew by.
+    /// Its increase.
     pub frames: u64,
 }
 
-/// What a receive queue took.
+/// Frames of a receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Queue {
-    /// Its number.
+    /// The queue number.
     pub queue: usize,
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
 }
 
 /// The receive ring, in descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RingSize {
-    /// Now.
+    /// Current size.
     pub now: u64,
-    /// The most it may have.
+    /// Maximum size.
     pub max: Option<u64>,
 }
 
-/// What came to an interface.
+/// Report of an interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct InterfaceReport {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Frames that the driver handed to the kernel.
+    /// Frames that the driver passed to the kernel.
     pub frames: u64,
-    /// Their bytes: the driver's count and 4 for the FCS of each.
+    /// Bytes: the driver's count plus 4 per frame for the FCS.
     pub bytes: u64,
     /// Frames per second.
     pub pps: f64,
     /// Bits per second of frames with FCS.
     pub bps: f64,
-    /// Its receive ring.
+    /// The receive ring.
     pub ring: Option<RingSize>,
-    /// What each receive queue took, where the driver counts that.
+    /// Frames per receive queue, if the driver counts them.
     pub queues: Option<Vec<Queue>>,
-    /// Interrupts of its receive queues, where they can be told by their names.
+    /// Interrupts of the receive queues, if their names identify them.
     pub interrupts: Option<BTreeMap<String, u64>>,
-    /// Counters of losses that it has, also those that did not grow.
+    /// All loss counters, including those without an increase.
     pub drops: Vec<Drop>,
-    /// Times that the NIC looked for a descriptor in vain, and held the frame.
+    /// Times that the NIC found no descriptor, and held the frame.
     pub no_buffer: Option<u64>,
-    /// How it is set.
+    /// Settings.
     pub settings: InterfaceSettings,
 }
 
 impl InterfaceReport {
-    /// The largest of its counters of a place; none if it has none.
+    /// The largest loss counter of a place; `None` if there is none.
     pub(super) fn lost(&self, place: Place) -> Option<u64> {
         self.drops.iter().filter(|drop| drop.place == place).map(|drop| drop.frames).max()
     }
 }
 
-/// What a CPU did.
+/// Report of a CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cpu {
-    /// Its number.
+    /// The CPU number.
     pub cpu: usize,
-    /// Frames that it took through the stack, of all interfaces.
+    /// Frames processed, of all interfaces.
     pub processed: Option<u64>,
-    /// Frames that found its backlog full.
+    /// Frames that found the backlog full.
     pub dropped: Option<u64>,
     /// Times that it stopped with work left.
     pub time_squeeze: Option<u64>,
-    /// Times that another CPU gave it frames by RPS.
+    /// Wake-ups by another CPU through RPS.
     pub received_rps: Option<u64>,
-    /// Frames among `dropped` that were dropped for the sake of smaller flows.
+    /// The part of `dropped` that was dropped in favour of smaller flows.
     pub flow_limit: Option<u64>,
-    /// Runs of the receiving softirq.
+    /// Runs of the NET_RX softirq.
     pub net_rx: Option<u64>,
-    /// Share of its time that it was not idle.
+    /// Share of time that it was not idle.
     pub busy: Option<f64>,
-    /// Share of its time in interrupts, hard and soft.
+    /// Share of time in hard and soft interrupts.
     pub interrupts: Option<f64>,
 }
 
 /// A UDP socket that lost datagrams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SocketReport {
-    /// Its address and port.
+    /// The local address and port.
     pub local: String,
-    /// Datagrams that found no room.
+    /// Datagrams dropped because the buffer was full.
     pub drops: u64,
-    /// Bytes of its buffer, as the kernel counts: with its own book-keeping.
+    /// Size of the buffer in bytes, including the kernel's overhead.
     pub buffer: Option<u64>,
-    /// Whose it is.
+    /// The owning program.
     pub program: Option<String>,
 }
 
-/// What happened at a receiver.
+/// Report of a receiver.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostReport {
-    /// How long was looked, in s.
+    /// Duration of the observation in s.
     pub seconds: f64,
-    /// What came to each interface.
+    /// The interfaces.
     pub interfaces: Vec<InterfaceReport>,
     /// Frames lost by place.
     pub lost: Lost,
-    /// What each CPU did.
+    /// The CPUs.
     pub cpus: Vec<Cpu>,
-    /// The protocols' counters that grew, as `Udp.InDatagrams`.
+    /// Protocol counters that increased, such as `Udp.InDatagrams`.
     pub protocols: Option<BTreeMap<String, u64>>,
-    /// UDP sockets that lost datagrams, the worst first.
+    /// UDP sockets that lost datagrams, worst first.
     pub sockets: Option<Vec<SocketReport>>,
     /// The kernel's limits.
     pub settings: Settings,
-    /// What would mend it, in the order of a frame's way.
+    /// Advice, in order of a frame's path.
     pub advice: Vec<Advice>,
 }
 
 impl HostReport {
-    /// What happened from one moment to another, `seconds` apart.
+    /// The report between two snapshots that are `seconds` apart.
     #[must_use]
     pub fn between(before: &Snapshot, after: &Snapshot, seconds: f64, settings: &Settings) -> HostReport {
         let interfaces = after.interfaces.iter().filter_map(|after| {
@@ -226,12 +226,12 @@ impl HostReport {
         report
     }
 
-    /// What a protocol's counter grew by; 0 if it did not.
+    /// Increase of a protocol counter; 0 if there is none.
     pub(super) fn protocol(&self, name: &str) -> u64 {
         self.protocols.as_ref().and_then(|protocols| protocols.get(name)).copied().unwrap_or(0)
     }
 
-    /// The protocols' counters of losses at a place that grew, by name.
+    /// The protocol's loss counters of a place that increased, by name.
     #[must_use]
     pub fn protocol_losses(&self, place: Place) -> Vec<(&'static str, u64)> {
         let names: Vec<&'static str> = match place {
@@ -242,7 +242,7 @@ impl HostReport {
         names.into_iter().map(|name| (name, self.protocol(name))).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The CPU that took most frames through the stack, if any did, and its share of them.
+    /// The CPU that processed most frames, if any did, and its share.
     pub(super) fn busiest(&self) -> Option<(&Cpu, f64)> {
         let all: u64 = self.cpus.iter().filter_map(|cpu| cpu.processed).sum();
         let cpu = self.cpus.iter().max_by_key(|cpu| cpu.processed)?;
@@ -264,14 +264,14 @@ fn interface(
     let mut note = |place, counter: &str, before: Option<u64>, after: u64| {
         drops.extend(grown(before, Some(after)).map(|frames| Drop { place, counter: counter.to_owned(), frames }));
     };
-    // A wire is known by a NIC: the files are there for veth, too.
+    // Only a NIC has a wire; veth has these files as well.
     let earlier: BTreeMap<String, u64> = before.wire().into_iter().collect();
     for (name, value) in after.wire() {
         if after.has_device || value > 0 {
             note(Place::Wire, &name, earlier.get(&name).copied(), value);
         }
     }
-    // A counter of the kernel's that was zero before does not show there.
+    // A kernel counter that was zero before is missing there.
     let earlier = before.ring();
     for (name, value) in after.ring() {
         note(Place::Ring, &name, Some(earlier.get(&name).copied().unwrap_or(0)), value);
@@ -295,8 +295,8 @@ fn interface(
     }
 }
 
-/// What each queue took. None where the driver's counters cover less than half of the frames: veth's and virtio's count
-/// only what passes an XDP program, and a driver may read the hardware's only once a second.
+/// Frames per queue. `None` if the driver's counters cover less than half of the frames: veth and virtio count only
+/// what passes an XDP program, and a driver may read hardware counters only once a second.
 fn queues(before: &InterfaceCounters, after: &InterfaceCounters, frames: u64) -> Option<Vec<Queue>> {
     let earlier = before.queues();
     let took = |(queue, value): (&usize, &u64)| {
@@ -322,7 +322,7 @@ fn cpus(before: &Snapshot, after: &Snapshot) -> Vec<Cpu> {
     if let (Some(earlier), Some(later)) = (&before.softnet, &after.softnet) {
         for now in later {
             let Some(then) = earlier.iter().find(|then| then.cpu == now.cpu) else { continue };
-            // 32 bits that wrap: half a minute at 140 Mpps.
+            // 32-bit counters that wrap: half a minute at 140 Mpps.
             let since = |of: fn(&Softnet) -> u32| Some(u64::from(of(now).wrapping_sub(of(then))));
             let both = |now: Option<u32>, then: Option<u32>| Some(u64::from(now?.wrapping_sub(then?)));
             let cpu = cpus.entry(now.cpu).or_insert_with(|| numbered(now.cpu));
@@ -377,17 +377,17 @@ fn sockets(before: &Snapshot, after: &Snapshot, settings: &Settings) -> Option<V
     Some(losers)
 }
 
-/// What IP and UDP throw away. Broken headers hold wrong IP checksums; what found no room in a socket is not here.
+/// Frames refused by IP and UDP. Broken headers include wrong IP checksums; full sockets are not included.
 pub(super) const UNWANTED: [&str; 14] = [
     "Ip.InHdrErrors", "Ip.InAddrErrors", "Ip.InUnknownProtos", "Ip.InDiscards", "IpExt.InNoRoutes",
     "IpExt.InTruncatedPkts", "TcpExt.IPReversePathFilter", "Udp.NoPorts", "Udp.InCsumErrors", "Ip6InHdrErrors",
     "Ip6InAddrErrors", "Ip6InDiscards", "Udp6NoPorts", "Udp6InCsumErrors",
 ];
 
-/// What finds no room at a UDP socket, or in all sockets' memory.
+/// Frames that found a UDP socket, or the memory of all sockets, full.
 pub(super) const UDP_FULL: [&str; 4] = ["Udp.RcvbufErrors", "Udp.MemErrors", "Udp6RcvbufErrors", "Udp6MemErrors"];
 
-/// What finds no room at a TCP socket.
+/// Frames that found a TCP socket full.
 pub(super) const TCP_FULL: [&str; 5] = [
     "TcpExt.TCPBacklogDrop", "TcpExt.TCPRcvQDrop", "TcpExt.TCPOFODrop", "TcpExt.TCPZeroWindowDrop",
     "TcpExt.ListenDrops",
@@ -401,7 +401,7 @@ fn lost(interfaces: &[InterfaceReport], cpus: &[Cpu], protocols: Option<&BTreeMa
         let counters = protocols?;
         Some(names.iter().filter_map(|name| counters.get(*name)).copied().fold(0, u64::saturating_add))
     };
-    // The kernel counts what a backlog has no room for at the interface, too, and some drivers count the ring's there.
+    // The kernel also counts a full backlog at the interface, and some drivers count the ring there.
     let explained = softnet.unwrap_or(0).saturating_add(ring.unwrap_or(0));
     Lost {
         wire: sum(Place::Wire),

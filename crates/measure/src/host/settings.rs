@@ -1,73 +1,74 @@
-//! How a receiver is set: rings, queues, and the kernel's limits. Read once; they seldom change while one looks.
+//! Settings of a receiver: rings, queues, and the kernel's limits. Read once, since they rarely change during an
+//! observation.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The kernel's limits. In a network namespace other than the machine's first, most of them cannot be seen.
+/// The kernel's limits. Most are invisible in network namespaces other than the initial one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Frames that a CPU's backlog holds (`net.core.netdev_max_backlog`).
+    /// Capacity of a CPU's backlog in frames (`net.core.netdev_max_backlog`).
     pub netdev_max_backlog: Option<u64>,
-    /// Frames that a CPU handles before it looks at other work (`net.core.netdev_budget`).
+    /// Frames that a CPU processes before it turns to other work (`net.core.netdev_budget`).
     pub netdev_budget: Option<u64>,
-    /// Time in µs after which it does so (`net.core.netdev_budget_usecs`, from Linux 4.12).
+    /// Time in µs with the same effect (`net.core.netdev_budget_usecs`, from Linux 4.12).
     pub netdev_budget_usecs: Option<u64>,
-    /// Bytes of a socket's buffer whose program asks for none (`net.core.rmem_default`).
+    /// Default size of a socket's buffer in bytes (`net.core.rmem_default`).
     pub rmem_default: Option<u64>,
-    /// The most bytes that a program may ask for (`net.core.rmem_max`).
+    /// Limit on the buffer size that a program may request, in bytes (`net.core.rmem_max`).
     pub rmem_max: Option<u64>,
-    /// µs that `poll` and `select` watch the ring themselves (`net.core.busy_poll`).
+    /// Busy-polling time of `poll` and `select` in µs (`net.core.busy_poll`).
     pub busy_poll: Option<u64>,
-    /// µs that a read watches the ring itself (`net.core.busy_read`).
+    /// Busy-polling time of a read in µs (`net.core.busy_read`).
     pub busy_read: Option<u64>,
-    /// CPUs that are online.
+    /// Number of online CPUs.
     pub cpus: usize,
-    /// Of each interface that is watched, by its name.
+    /// The watched interfaces, by name.
     #[serde(skip)]
     pub interfaces: BTreeMap<String, InterfaceSettings>,
-    /// Who has which UDP socket, by its inode.
+    /// Owners of UDP sockets, by inode.
     #[serde(skip)]
     pub owners: BTreeMap<u64, Owner>,
 }
 
-/// How an interface is set; none where neither driver nor kernel tells.
+/// Settings of an interface; `None` if neither driver nor kernel reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InterfaceSettings {
     /// The driver's name.
     pub driver: Option<String>,
-    /// Descriptors of a receive ring, now.
+    /// Current descriptors per receive ring.
     pub ring: Option<u64>,
-    /// The most it may have.
+    /// Maximum.
     pub ring_max: Option<u64>,
-    /// Receive queues, now.
+    /// Current receive queues.
     pub queues: Option<u64>,
-    /// The most it may have.
+    /// Maximum.
     pub queues_max: Option<u64>,
-    /// Receive queues that the RSS table leads to.
+    /// Receive queues used by the RSS table.
     pub rss_queues: Option<u64>,
-    /// Whether the hash over UDP takes ports, or addresses only.
+    /// Whether the hash over UDP includes ports, not only addresses.
     pub udp_ports_hashed: Option<bool>,
-    /// CPUs that RPS spreads the queues' frames over, as the kernel's masks have them.
+    /// CPU masks of RPS, in the kernel's format.
     pub rps: Option<Vec<String>>,
 }
 
-/// Who has a socket.
+/// Owner of a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The program's name, and its number.
+    /// The program's name and PID.
     pub program: Option<String>,
-    /// Bytes of the receive buffer: what the kernel made of `SO_RCVBUF`, its own book-keeping included.
+    /// Receive buffer in bytes: the kernel's value for `SO_RCVBUF`, including its overhead.
     pub buffer: Option<u64>,
 }
 
 impl InterfaceSettings {
-    /// Takes the ring's size from `ethtool -g`.
+    /// Parses the ring size from `ethtool -g`.
     pub fn read_ring(&mut self, text: &str) {
         let (max, now) = halves(text);
         (self.ring_max, self.ring) = (field(max, "RX"), field(now, "RX"));
     }
 
-    /// Takes the number of queues from `ethtool -l`: those of their own and those shared with sending.
+    /// Parses the number of queues from `ethtool -l`: receive queues and combined ones.
     pub fn read_channels(&mut self, text: &str) {
         let sum = |part: &str| match (field(part, "RX"), field(part, "Combined")) {
             (None, None) => None,
@@ -77,7 +78,7 @@ impl InterfaceSettings {
         (self.queues_max, self.queues) = (sum(max), sum(now));
     }
 
-    /// Takes from `ethtool -x` how many queues the RSS table leads to.
+    /// Parses from `ethtool -x` how many queues the RSS table uses.
     pub fn read_indirection(&mut self, text: &str) {
         let rows = text.lines().skip(1).map_while(|line| {
             let (at, queues) = line.trim().split_once(':')?;
@@ -90,7 +91,7 @@ impl InterfaceSettings {
         self.rss_queues = Some(queues.len() as u64).filter(|count| *count > 0);
     }
 
-    /// Takes from `ethtool -n NAME rx-flow-hash udp4` whether ports are hashed.
+    /// Parses from `ethtool -n NAME rx-flow-hash udp4` whether ports are hashed.
     pub fn read_udp_hash(&mut self, text: &str) {
         let known = text.contains("IP SA") || text.contains("IP DA") || text.contains("L4 bytes");
         self.udp_ports_hashed = known.then(|| text.contains("L4 bytes"));
@@ -98,7 +99,7 @@ impl InterfaceSettings {
 }
 
 impl Settings {
-    /// Takes who has which socket from `ss -H -uanmpeO`.
+    /// Parses the owners of sockets from `ss -H -uanmpeO`.
     pub fn read_owners(&mut self, text: &str) {
         let after = |line: &str, mark: &str| {
             let rest = &line[line.find(mark)? + mark.len()..];
@@ -119,7 +120,7 @@ impl Settings {
     }
 }
 
-/// The most and the present in ethtool's listings.
+/// The parts with maximum and current values in ethtool's listings.
 fn halves(text: &str) -> (&str, &str) {
     text.split_once("Current hardware settings:").unwrap_or((text, ""))
 }
@@ -134,9 +135,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ethtool_tells_rings_queues_and_hashes() {
+    fn parses_rings_queues_and_hashes_of_ethtool() {
         let mut of = InterfaceSettings::default();
-        // ethtool 6.1 on virtio, but with a ring that can grow.
+        // ethtool 6.1 on virtio, modified to have a ring that can grow.
         of.read_ring(
             "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t4096\nRX Mini:\tn/a\nTX:\t\t4096\n\
              Current hardware settings:\nRX:\t\t512\nRX Mini:\tn/a\nTX:\t\t256\nRX Buf Len:\t\tn/a\n",
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ethtool_does_not_tell_is_unknown() {
+    fn missing_ethtool_values_are_unknown() {
         let mut of = InterfaceSettings::default();
         for text in
             ["", "netlink error: Operation not supported\n", "RX:\t\tn/a\nCurrent hardware settings:\nRX:\t\t0\n"]
@@ -177,9 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn sockets_have_owners() {
+    fn parses_owners_of_sockets() {
         let mut settings = Settings::default();
-        // Recorded of ss 6.1.
+        // Recorded from ss 6.1.
         settings.read_owners(
             "UNCONN 0      0            0.0.0.0:9000      0.0.0.0:*    users:((\"python3\",pid=41,fd=3)) ino:5511 sk:1 cgroup:/ <-> \
              skmem:(r0,rb212992,t0,tb212992,f4096,w0,o0,bl0,d9041)\nUNCONN 0 0 *:53 *:* ino:77 sk:2 <->\nnonsense\n",

@@ -1,22 +1,22 @@
-//! One slice over many frames.
+//! Statistics of one slice over many frames.
 
 use super::{Mark, SliceError, SliceTimes};
 use crate::histogram::Counts;
 use crate::ns;
 use units::PS_PER_NS;
 
-/// How long something took, in ps.
+/// Durations in ps.
 #[derive(Clone, Default)]
 pub(super) struct Times {
     raw: i128,
     net: i128,
-    /// Of `net`, in ps².
+    /// Sum of squares of `net`, in ps².
     squares: f64,
     count: u64,
     all: Counts,
 }
 
-/// One slice, and how far it was from what it was meant to be, in ps.
+/// Statistics of one slice and its deviation from the intended duration, in ps.
 #[derive(Clone, Default)]
 pub(super) struct Column {
     times: Times,
@@ -34,11 +34,11 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// From one mark to the next, of which a reading of the clock took `reading`.
+    /// The slice between two marks, including one reading of the clock that takes `reading`.
     #[inline]
     pub(super) fn between(from: Mark, to: Mark, reading: i64) -> Part {
         let raw = to.at.signed_ps_since(from.at);
-        // What is shorter than a reading is none; what ends before its time stays as it is.
+        // Clamps at zero, unless the slice is negative already.
         let net = if raw > 0 { (raw - reading).max(0) } else { raw };
         Part { raw, net, intended: to.intended.signed_ps_since(from.intended) }
     }
@@ -49,19 +49,19 @@ impl Part {
 }
 
 impl Times {
-    /// Finds room for all that may come, so that nothing waits for it later.
+    /// Allocates all memory, so that nothing waits for it later.
     pub(super) fn at_hand(&mut self) {
         self.all.at_hand();
     }
 
-    /// Counts several frames. Sums are kept apart meanwhile: counting in a table is a store anywhere, behind which they
-    /// would have to be read again.
+    /// Counts several frames. Keeps the sums in local variables, because the table stores could alias them and force
+    /// reloads.
     #[inline]
     pub(super) fn count(&mut self, parts: &[Part]) {
         self.count_beside(parts, |_| ());
     }
 
-    /// The same, with something else done for each.
+    /// As [`count`](Times::count), with an extra action per part.
     #[inline(always)]
     fn count_beside(&mut self, parts: &[Part], mut beside: impl FnMut(&Part)) {
         let Times { mut raw, mut net, mut squares, .. } = *self;
@@ -76,7 +76,7 @@ impl Times {
         self.count += parts.len() as u64;
     }
 
-    /// Counts what so many frames have alike.
+    /// Counts `frames` equal parts.
     fn count_alike(&mut self, Part { raw, net, .. }: Part, frames: usize) {
         self.raw += i128::from(raw) * frames as i128;
         self.net += i128::from(net) * frames as i128;
@@ -105,7 +105,7 @@ impl Times {
 }
 
 impl Column {
-    /// Finds room for all that may come, so that nothing waits for it later.
+    /// Allocates all memory, so that nothing waits for it later.
     pub(super) fn at_hand(&mut self) {
         self.times.at_hand();
         self.errors.at_hand();
@@ -113,7 +113,7 @@ impl Column {
 
     /// Counts one slice of several frames.
     pub(super) fn count(&mut self, parts: &[Part]) {
-        // Those who wait for nobody all take the same time: none.
+        // Frames that do not wait all have the same duration: zero.
         if let [first, rest @ ..] = parts
             && rest.iter().all(|part| part == first)
         {
@@ -124,7 +124,7 @@ impl Column {
         }
         let Column { mut intended, mut worst, .. } = *self;
         let errors = &mut self.errors;
-        // Both tables by turns: two of the same bucket in a row would wait for each other.
+        // Alternates between the two tables, because consecutive updates of one bucket would stall.
         self.times.count_beside(parts, |part| {
             intended += i128::from(part.intended);
             worst = worst.max(part.error());
@@ -137,7 +137,7 @@ impl Column {
         self.times.figures()
     }
 
-    /// The mean of what it was meant to be, in ns.
+    /// Mean intended duration in ns.
     pub(super) fn intended_mean(&self) -> f64 {
         self.times.mean(self.intended)
     }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_alike_counts_as_often_as_it_came() {
+    fn equal_parts_count_like_single_ones() {
         let part = |net| Part { raw: net + 20, net, intended: 1_000 };
         let (alike, other) = ([part(5_000); 7], part(2_000));
         let (mut together, mut singly) = (Column::default(), Column::default());
@@ -174,7 +174,7 @@ mod tests {
             (times.count, ns.map(|ns| (ns * 1e3).round() as u64), buckets, (times.cv * 1e6) as u64)
         };
         assert_eq!(figures(&together), figures(&singly));
-        // Eight of 5 ns and two of 2 ns, each 20 ps more as stamped, and 1 ns was meant.
+        // Eight of 5 ns and two of 2 ns, each with 20 ps more in the raw values; 1 ns was intended.
         assert_eq!(figures(&together), (10, [4_400, 4_420, 1_000, 3_400, 4_000], [5, 4], 272_727));
     }
 }

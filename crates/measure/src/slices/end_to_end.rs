@@ -1,4 +1,4 @@
-//! The way of packets from program to program, through kernels and a pipeline between them.
+//! Path of packets from program to program, through kernels and a pipeline between them.
 
 use super::column::{Part, Times};
 use super::{FIRST, SliceFigures, SlicePart, SliceTimes, SlicedPackets, waterfall};
@@ -7,55 +7,55 @@ use serde::Serialize;
 use std::fmt::Write;
 use units::PS_PER_NS;
 
-/// The way of packets from program to program, in slices of kernels and of a pipeline between them.
+/// Path of packets from program to program, in slices of the kernels and of the pipeline between them.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndToEnd {
-    /// Of one direction, which.
+    /// The direction, if this covers only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What became of the packets that the pipeline followed: matched are those whose both ends were seen.
+    /// Outcome of the packets that the pipeline traced; matched packets were seen at both ends.
     pub packets: SlicedPackets,
-    /// The slices in the order of the way, those of kernels less what the probes cost; they do not overlap, and sum to the
-    /// total.
+    /// The slices in order of the path, with the cost of the probes subtracted from kernel slices. They do not overlap,
+    /// and sum to the total.
     pub slices: Vec<SliceFigures>,
-    /// From the sender's call to the receiver's.
+    /// Time from the sender's system call to the receiver's.
     pub total: SliceTimes,
-    /// Which points of the kernel were stamped.
+    /// Which points of the kernel were probed.
     pub probes: String,
-    /// Of the first packets the one whose way is nearest to the median.
+    /// Of the first packets, the one whose path is closest to the median.
     pub typical: Vec<SlicePart>,
-    /// Each direction by itself, where packets went in several.
+    /// Each direction separately, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub directions: Vec<EndToEnd>,
 }
 
-/// Gathers whole ways of packets.
+/// Collects complete paths of packets.
 #[derive(Default)]
 pub struct EndToEndMeter {
     all: Ways,
     directions: Vec<(String, Ways)>,
 }
 
-/// Whole ways of packets, of one direction or of all.
+/// Complete paths of packets, in one direction or all.
 #[derive(Clone, Default)]
 struct Ways {
     seen: u64,
-    /// By name, in the order of the way, which not every packet goes whole.
+    /// By name, in order of the path; a packet may lack some of them.
     slices: Vec<(String, Times)>,
     total: Times,
     first: Vec<Vec<(String, f64)>>,
 }
 
 impl EndToEndMeter {
-    /// A meter of directions with these names.
+    /// A meter for directions with these names.
     #[must_use]
     pub fn new(directions: &[String]) -> EndToEndMeter {
         let directions = directions.iter().map(|name| (name.clone(), Ways::default())).collect();
         EndToEndMeter { all: Ways::default(), directions }
     }
 
-    /// A packet came through the pipeline in the direction with this number; its slices by name and length in ns, if both
-    /// ends were seen.
+    /// Records a packet of the direction with this index that passed the pipeline. `slices` are its slices by name and
+    /// length in ns, if both ends were seen.
     pub fn add(&mut self, direction: usize, slices: Option<&[(String, f64)]>) {
         self.all.add(slices);
         if let Some((_, ways)) = self.directions.get_mut(direction) {
@@ -63,7 +63,7 @@ impl EndToEndMeter {
         }
     }
 
-    /// The figures; `probes` says which points of the kernel were stamped.
+    /// The figures; `probes` states which points of the kernel were probed.
     #[must_use]
     pub fn report(&self, probes: &str) -> EndToEnd {
         let of = |(name, ways): &(String, Ways)| EndToEnd { name: Some(name.clone()), ..ways.report(probes) };
@@ -85,7 +85,7 @@ impl Ways {
         for (name, ns) in slices {
             let known = self.slices.iter().position(|(known, _)| known == name);
             let place = known.unwrap_or_else(|| {
-                // Behind the one that it came behind.
+                // After the slice that it followed.
                 self.slices.insert(next, (name.clone(), Times::default()));
                 next
             });
@@ -123,7 +123,7 @@ impl Ways {
 }
 
 impl EndToEnd {
-    /// The table for people, and one packet's way; of several directions one each.
+    /// Tables for people, with one packet's path; one per direction if there are several.
     #[must_use]
     pub fn table(&self) -> String {
         if !self.directions.is_empty() {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_ways_are_in_their_order() {
+    fn complete_paths_are_in_order() {
         let mut meter = EndToEndMeter::default();
         let way = |hold: f64| {
             [("client syscall", 300.0), ("netlathe netem", hold), ("server copy", 50.0)]
@@ -197,9 +197,9 @@ mod tests {
         assert!(report.table().contains("4 carried, of 3 both ends were seen, of 1 not"));
     }
 
-    /// Ways that differ by what they have are put together in the order of each, not by when slices began.
+    /// Paths with different slices are merged in path order, not in order of appearance.
     #[test]
-    fn slices_that_some_packets_lack_stand_where_they_belong() {
+    fn slices_missing_in_some_packets_are_in_path_order() {
         let mut meter = EndToEndMeter::default();
         let way = |parts: &[(&str, f64)]| parts.iter().map(|(name, ns)| ((*name).to_owned(), *ns)).collect::<Vec<_>>();
         meter.add(0, Some(&way(&[("netem", 700.0), ("queueing", 1.0), ("copy", 1.0)])));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn directions_are_counted_by_themselves_too() {
+    fn directions_are_also_counted_separately() {
         let mut meter = EndToEndMeter::new(&["there".to_owned(), "back".to_owned()]);
         for (direction, hold) in [(0, 700.0), (1, 100.0), (0, 700.0), (1, 100.0)] {
             meter.add(direction, Some(&[("netem".to_owned(), hold)]));

@@ -1,4 +1,4 @@
-//! Slices of a pipeline: where sampled frames spend their time, from their arrival to the driver.
+//! Slices of a pipeline: where sampled frames spend their time, from arrival to driver.
 
 mod column;
 mod end_to_end;
@@ -12,52 +12,52 @@ use units::{Span, Time};
 pub use end_to_end::{EndToEnd, EndToEndMeter};
 pub use text::waterfall;
 
-/// A boundary between two slices of a frame's way.
+/// A boundary between two slices of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// When the frame was there.
     pub at: Time,
-    /// When it should have been there, by what stages and schedule decided.
+    /// When it should have been there, according to stages and schedule.
     pub intended: Time,
 }
 
 /// Slices of one pipeline or class.
 #[derive(Clone, Debug, Serialize)]
 pub struct PipelineSlices {
-    /// One frame in so many is followed.
+    /// One frame in this many is traced.
     pub every: u64,
-    /// What became of the frames that were followed.
+    /// Outcome of the traced frames.
     pub packets: SlicedPackets,
-    /// The slices in the order of the way; they do not overlap, and sum to the total.
+    /// The slices in order of the path; they do not overlap, and sum to the total.
     pub slices: Vec<PipelineSlice>,
-    /// From the arrival to the end of the hand-over to the driver.
+    /// From arrival to the end of the hand-over to the driver.
     pub total: SliceTimes,
-    /// What the measuring cost.
+    /// Cost of the measurement.
     pub overhead: SliceOverhead,
-    /// The port does not tell how long frames were in its ring: their way begins at the look that found them.
+    /// The port does not report the time in its ring: traces begin at the poll that found the frame.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ring_untold: bool,
-    /// Of the first frames the one whose way is nearest to the median.
+    /// Of the first frames, the one whose path is closest to the median.
     pub typical: Vec<SlicePart>,
 }
 
-/// What became of the frames that were followed; seen = matched + lost.
+/// Outcome of the traced frames; seen = matched + lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SlicedPackets {
-    /// Frames that were followed from their arrival.
+    /// Frames traced from their arrival.
     pub seen: u64,
-    /// Those that departed.
+    /// Frames that departed.
     pub matched: u64,
-    /// Those that did not: dropped by a stage, or held at the end.
+    /// Frames that did not: dropped by a stage, or held at the end.
     pub lost: u64,
 }
 
-/// One slice over all packets that had it, in ns; less what the measuring cost.
+/// One slice over all packets that had it, in ns, with the cost of the measurement subtracted.
 #[derive(Clone, Debug, Serialize)]
 pub struct SliceFigures {
-    /// Which.
+    /// The name.
     pub name: String,
-    /// How often it came.
+    /// Number of occurrences.
     pub count: u64,
     /// Mean.
     pub mean_ns: f64,
@@ -69,14 +69,14 @@ pub struct SliceFigures {
     pub cv: f64,
     /// Share of the total of all packets.
     pub share: f64,
-    /// One of those that do not overlap and sum to the total.
+    /// True for slices that do not overlap and sum to the total.
     pub top: bool,
-    /// Occurrences per packet whose whole way is known.
+    /// Occurrences per packet with a complete path.
     pub per_packet: f64,
 }
 
 impl SliceFigures {
-    /// The name as it stands in a table: what overlaps with others is marked.
+    /// The name in a table, with a mark if the slice overlaps others.
     #[must_use]
     pub fn shown(&self) -> String {
         if self.top { self.name.clone() } else { format!("· {}", self.name) }
@@ -86,18 +86,18 @@ impl SliceFigures {
 /// One slice of a pipeline: `ring`, `rx`, the name of a stage, `queueing`, `pacer` or `tx`.
 #[derive(Clone, Debug, Serialize)]
 pub struct PipelineSlice {
-    /// What it was.
+    /// The measured figures.
     #[serde(flatten)]
     pub figures: SliceFigures,
-    /// Mean of what the stage or schedule meant it to be.
+    /// Mean duration intended by the stage or schedule.
     pub intended_mean_ns: f64,
-    /// What it was, less what it was meant to be.
+    /// Measured minus intended duration.
     pub error: SliceError,
     /// Mean as stamped.
     pub raw_mean_ns: f64,
 }
 
-/// What a slice was, less what it was meant to be, in ns. `mean_ns` is signed, the rest is of the absolute error.
+/// Measured minus intended duration in ns. `mean_ns` is signed; the rest refers to the absolute error.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct SliceError {
     /// Signed mean.
@@ -110,7 +110,7 @@ pub struct SliceError {
     pub max_ns: f64,
 }
 
-/// How long a slice took, or a whole way from first to last stamp, in ns; less what the measuring cost.
+/// Duration of a slice, or of a path from first to last stamp, in ns, with the cost of the measurement subtracted.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "as those of a slice")]
 pub struct SliceTimes {
@@ -124,40 +124,40 @@ pub struct SliceTimes {
 }
 
 impl SliceTimes {
-    /// The figures of the slice that took this, a part of `whole`; `top` where it overlaps with no other such.
+    /// The figures of a slice with this duration within `whole`; `top` if it overlaps no other such slice.
     #[must_use]
     pub fn slice(&self, name: &str, top: bool, whole: &SliceTimes) -> SliceFigures {
         let SliceTimes { count, mean_ns, p50_ns, p99_ns, cv, .. } = *self;
         let per_packet = count as f64 / whole.count.max(1) as f64;
-        // Of what took no time, or ended before its time, nothing has a share.
+        // Without a positive total there are no shares.
         let share = if whole.mean_ns > 0.0 { mean_ns * per_packet / whole.mean_ns } else { 0.0 };
         SliceFigures { name: name.to_owned(), count, mean_ns, p50_ns, p99_ns, cv, share, top, per_packet }
     }
 }
 
-/// What measuring costs, in ns; 0 in virtual time.
+/// Cost of measuring in ns; 0 in virtual time.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct SliceOverhead {
-    /// One reading of the clock: what lies between two stamps of it, τo.
+    /// One reading of the clock: the time between two consecutive stamps, τo.
     pub tau_o_ns: f64,
-    /// What was subtracted from a frame's total, on the mean.
+    /// Mean amount subtracted from a frame's total.
     pub per_packet_ns: f64,
 }
 
 /// A slice of one frame, in ns.
 #[derive(Clone, Debug, Serialize)]
 pub struct SlicePart {
-    /// Which.
+    /// The name.
     pub name: String,
-    /// Where it begins, from the arrival on.
+    /// Start relative to the arrival.
     pub start_ns: f64,
-    /// How long it was.
+    /// Duration.
     pub length_ns: f64,
-    /// How long it was meant to be.
+    /// Intended duration.
     pub intended_ns: f64,
 }
 
-/// What a slice of a pipeline is, by its name.
+/// Description of a slice of a pipeline.
 #[must_use]
 pub fn meaning(name: &str) -> &'static str {
     match name {
@@ -170,34 +170,34 @@ pub fn meaning(name: &str) -> &'static str {
     }
 }
 
-/// The slice before a frame was looked for, where the port tells when it came.
+/// The slice before the poll, if the port reports arrivals.
 pub const RING: &str = "ring";
 
-/// Frames of which one is shown.
+/// Number of first frames from which the typical one is taken.
 const FIRST: usize = 1_000;
 
-/// So many ways are counted together at most. Counting touches some 50 lines of memory, which are far from the CPU when
-/// frames are followed seldom; more at a time would keep the frames behind them waiting for more than about 1 µs.
+/// Limit on traces counted together. Counting touches some 50 cache lines, which are cold if traces are rare; more at a
+/// time would delay later frames by more than about 1 µs.
 pub const TOGETHER: usize = 32;
 
-/// Gathers the ways of frames.
+/// Collects traces of frames.
 #[derive(Clone)]
 pub struct SliceMeter {
     names: Vec<String>,
     every: u64,
-    /// What a reading of the clock takes.
+    /// Cost of a reading of the clock.
     reading: Span,
-    /// Whether the port of the frames tells how long they were in its ring, if they come from a port.
+    /// Whether the port reports the time in its ring; `None` if frames do not come from a port.
     ring: Option<bool>,
     seen: u64,
     slices: Vec<Column>,
     total: Times,
-    /// Marks of the first ways, one after the other.
+    /// Marks of the first traces, one after the other.
     first: Vec<Mark>,
 }
 
 impl SliceMeter {
-    /// A meter of slices with these names, of which a frame has one mark more; one frame in `every` is followed.
+    /// A meter of slices with these names; a trace has one mark more. One frame in `every` is traced.
     #[must_use]
     pub fn new(names: Vec<String>, every: u64) -> SliceMeter {
         let slices = names.iter().map(|_| Column::default()).collect();
@@ -214,7 +214,7 @@ impl SliceMeter {
         }
     }
 
-    /// Frames come from a port. Where it tells how long each was in its ring, that is a slice ahead of the others.
+    /// Frames come from a port. If it reports the time in its ring, that becomes the first slice.
     pub fn come_from_port(&mut self, tells: bool) {
         let ring = tells.then(|| RING.to_owned());
         let names = ring.into_iter().chain(std::mem::take(&mut self.names)).collect();
@@ -225,21 +225,21 @@ impl SliceMeter {
         }
     }
 
-    /// Time is real: each mark from that before the first stage on takes `reading`, and there is room for all that may come, so that no frame
-    /// waits for it.
+    /// Uses real time: each mark from the one before the first stage on costs `reading`. Allocates all memory, so that
+    /// no frame waits for it.
     pub fn in_real_time(&mut self, reading: Span) {
         self.reading = reading;
         self.slices.iter_mut().for_each(Column::at_hand);
         self.total.at_hand();
     }
 
-    /// Whether frames wait for nobody: time is real.
+    /// Whether time is real, so that frames do not wait for tracing.
     #[must_use]
     pub fn is_real_time(&self) -> bool {
         self.reading > Span::ZERO
     }
 
-    /// A meter of the same slices, of which nothing was seen.
+    /// An empty meter of the same slices.
     #[must_use]
     pub fn another(&self) -> SliceMeter {
         let mut other = SliceMeter { ring: self.ring, ..SliceMeter::new(self.names.clone(), self.every) };
@@ -255,23 +255,23 @@ impl SliceMeter {
         &self.names
     }
 
-    /// A frame began to be followed.
+    /// Records the start of a trace.
     #[inline]
     pub fn seen(&mut self) {
         self.seen += 1;
     }
 
-    /// What a reading adds to slice `n`: it is part of the slice that it begins. `rx` and what is before it begin with
-    /// nothing that was read for the frame.
+    /// The part of a reading in slice `n`: a reading belongs to the slice that it starts. `rx` and the slices before it
+    /// start without a reading for the frame.
     fn reading_in(&self, n: usize) -> i64 {
         let rx = usize::from(self.ring == Some(true));
         if n <= rx { 0 } else { self.reading.as_ps().cast_signed() }
     }
 
-    /// Frames departed; the marks of each. Counted slice by slice, several take less time than one by one.
+    /// Records departed frames by their marks. Counting slice by slice is faster for several frames than one by one.
     ///
     /// # Panics
-    /// When the marks of one are not one more than the names, or there are more than [`TOGETHER`].
+    /// If the marks of a frame are not one more than the names, or if there are more than [`TOGETHER`] frames.
     #[inline(never)]
     pub fn record(&mut self, ways: &[&[Mark]]) {
         let last = self.names.len();
@@ -300,7 +300,7 @@ impl SliceMeter {
         Part::between(marks[n], marks[n + 1], self.reading_in(n))
     }
 
-    /// One frame's slices.
+    /// The slices of one frame.
     #[must_use]
     pub fn parts(&self, marks: &[Mark]) -> Vec<SlicePart> {
         let mut start = 0;
@@ -357,7 +357,7 @@ impl SliceMeter {
 }
 
 impl PipelineSlices {
-    /// Of frames that `self` saw departing and `arriving` saw arriving, on another thread.
+    /// Combines figures of departures in `self` with figures of arrivals from another thread.
     #[must_use]
     pub fn arrived_by(mut self, arriving: Option<&PipelineSlices>) -> PipelineSlices {
         if let Some(arriving) = arriving {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_sum_to_the_total_and_errors_to_the_lateness() {
+    fn slices_sum_to_the_total_and_errors_to_the_lateness_of_the_frame() {
         let names = ["rx", "delay", "tx"].map(str::to_owned).to_vec();
         let mut meter = SliceMeter::new(names, 4);
         for n in 0..100 {
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_tells_of_its_ring_or_the_report_says_that_it_does_not() {
+    fn reports_the_ring_or_that_it_is_unknown() {
         let mut meter = SliceMeter::new(["rx", "delay", "tx"].map(str::to_owned).to_vec(), 1);
         assert!(!serde_json::to_string(&meter.report()).expect("JSON").contains("ring"), "there is no port");
         meter.in_real_time(Span::from_ns(20));
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_of_the_clock_are_subtracted_where_they_fall() {
+    fn subtracts_clock_readings_from_the_right_slices() {
         let names = ["rx", "delay", "tx"].map(str::to_owned).to_vec();
         let mut meter = SliceMeter::new(names, 1);
         meter.in_real_time(Span::from_ns(20));

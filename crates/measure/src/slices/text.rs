@@ -1,11 +1,11 @@
-//! Slices as people read them.
+//! Formats slices for people.
 
 use super::{PipelineSlices, SlicePart, SlicedPackets};
 use crate::figures::{brief, share, thousands, time};
 use std::fmt::Write;
 
 impl PipelineSlices {
-    /// The table for people; with `raw`, the means as stamped, too.
+    /// A table for people; with `raw`, also the means as stamped.
     #[must_use]
     pub fn table(&self, raw: bool) -> String {
         let mut out = String::new();
@@ -60,7 +60,7 @@ impl PipelineSlices {
     }
 }
 
-/// Parts of one packet's way as bars to scale, one line each.
+/// A bar chart to scale of one packet's slices, one line each.
 #[must_use]
 pub fn waterfall(parts: &[SlicePart]) -> String {
     const WIDTH: f64 = 48.0;
