@@ -1,4 +1,4 @@
-//! Sources that make frames from a description.
+//! Sources that generate frames from a description.
 
 mod host;
 mod mix;

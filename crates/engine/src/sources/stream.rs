@@ -6,7 +6,7 @@ use crate::random::Random;
 use packet::{HeapFrame, Key, MacAddr, Site, Sums, Template};
 use units::ParseError;
 
-/// Makes the frames of a stream, one after the other.
+/// Generates the frames of one stream.
 #[derive(Clone, Debug)]
 struct Stream {
     template: Template,
@@ -15,16 +15,16 @@ struct Stream {
     sequence: u64,
     host: Option<Host>,
     target: Option<Target>,
-    /// What the sums of frames begin with, once their common part was laid.
+    /// Initial sums of a frame, from its common part.
     laid: Sums,
 }
 
-/// A field that changes.
+/// A field that varies.
 #[derive(Clone, Debug)]
 struct Field {
     site: Site,
     walker: Walker,
-    /// Gives the same values instead, where it can.
+    /// Yields the same values faster, if possible.
     counter: Option<Counter>,
 }
 
@@ -69,9 +69,9 @@ impl Stream {
     }
 }
 
-/// How frames of an even stream are made: [`Streams::even`].
+/// Generation of frames of an even stream: [`Streams::even`].
 impl Stream {
-    /// All frames are the same.
+    /// True if all frames are equal.
     fn is_constant(&self) -> bool {
         self.fields.is_empty() && !self.template.is_stamped()
     }
@@ -89,7 +89,7 @@ impl Stream {
         self.sequence += 1;
     }
 
-    /// The part that one of several makes, see [`Streams::deal`].
+    /// The part that one of several makers generates, see [`Streams::deal`].
     fn part(&self, part: u16, of: u16, apart: u16) -> Option<Self> {
         let mut stream = self.clone();
         if of > 1 {
@@ -105,31 +105,30 @@ impl Stream {
     }
 }
 
-/// Makes the frames of one stream or of several in turn, each as often as its weight.
+/// Generates the frames of one or several streams in turn, by weight.
 #[derive(Clone, Debug)]
 pub struct Streams {
     streams: Vec<Stream>,
     weights: Vec<i64>,
-    /// Of each stream: how far it is behind its share.
+    /// Per stream: how far it is behind its share.
     credit: Vec<i64>,
-    /// Of each stream: the class of its frames, where classes have rates of their own; else none.
+    /// Per stream: the class of its frames. Empty unless classes pace the streams.
     classes: Vec<usize>,
-    /// Of each stream that has a class: enough of its frames wait, and it has no turn.
+    /// Per stream, if classes pace them: its class has enough frames waiting, so it is skipped.
     passed: Vec<bool>,
     first: u16,
-    /// How far the numbers of the parts are apart.
+    /// Distance between the stream numbers of the parts.
     apart: u16,
 }
 
 impl Streams {
-    /// The streams that `specs` describe, numbered from `first` on. Each draws from random streams of
-    /// its own, named by its number.
+    /// The streams of `specs`, numbered from `first` on. Each draws from its own random streams, named by its number.
     ///
     /// # Errors
-    /// One that cannot be made.
+    /// A stream that cannot be generated.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `specs` is empty.
     pub fn new(specs: &[StreamSpec], seed: u64, first: u16) -> Result<Self, ParseError> {
         assert!(!specs.is_empty(), "a source has a stream at least");
         let numbered = specs.iter().zip(first..);
@@ -140,14 +139,14 @@ impl Streams {
         Ok(Streams { credit, apart, streams, weights, classes: Vec::new(), passed: Vec::new(), first })
     }
 
-    /// Frames of each stream are of one class, the one given here. From now on a stream has no turn while its class has
-    /// frames enough: see [`wanted`](Streams::wanted).
+    /// Paces streams by their classes: all frames of a stream belong to the class given here, and a stream is skipped
+    /// while its class has enough frames. See [`wanted`](Streams::wanted).
     #[must_use]
     pub fn paced_by(self, classes: Vec<usize>) -> Self {
         Streams { passed: vec![false; classes.len()], classes, ..self }
     }
 
-    /// Passes over the streams of classes that are `full`, until it is asked again. False if that are all.
+    /// Skips the streams of classes that are `full`, until the next call. False if all are skipped.
     pub fn wanted(&mut self, full: impl Fn(usize) -> bool) -> bool {
         for (passed, class) in self.passed.iter_mut().zip(&self.classes) {
             *passed = full(*class);
@@ -155,25 +154,25 @@ impl Streams {
         self.classes.is_empty() || self.passed.contains(&false)
     }
 
-    /// Classes decide which stream has its turn.
+    /// True if classes pace the streams.
     #[must_use]
     pub fn is_paced(&self) -> bool {
         !self.classes.is_empty()
     }
 
-    /// Makes the next frame: of its length, without FCS, `room` gives the place it is written to.
+    /// Generates the next frame. `room` receives the length without FCS and returns the buffer.
     ///
     /// # Errors
-    /// What `room` refuses; the frame is then left out.
+    /// The error of `room`; the frame is then skipped.
     #[inline]
     pub fn next_frame<'a, E>(&mut self, room: impl FnOnce(usize) -> Result<&'a mut [u8], E>) -> Result<(), E> {
         let turn = if self.streams.len() == 1 { 0 } else { self.turn() };
         self.streams[turn].next_frame(room)
     }
 
-    /// The length without FCS of all frames, if there is one stream and all its frames have the same.
-    /// Such frames differ in a few bytes only: a buffer that holds one of them, as
-    /// [`lay`](Streams::lay) writes it, becomes the next by [`patch`](Streams::patch).
+    /// The length without FCS of all frames, if there is one stream and its frames have equal lengths. Such frames
+    /// differ only in a few bytes: [`patch`](Streams::patch) turns a buffer that [`lay`](Streams::lay) prepared, or
+    /// that holds any frame of the stream, into the next frame.
     #[must_use]
     pub fn even(&self) -> Option<usize> {
         match &self.streams[..] {
@@ -182,7 +181,7 @@ impl Streams {
         }
     }
 
-    /// Writes what all frames of an even stream have in common into a buffer of that length.
+    /// Writes the common bytes of an even stream into a buffer of its length.
     pub fn lay(&mut self, frame: &mut [u8]) {
         let stream = &mut self.streams[0];
         stream.laid = stream.template.lay(frame);
@@ -191,8 +190,8 @@ impl Streams {
         }
     }
 
-    /// Makes each of these buffers, which hold some frame of this even stream, the next one: the same bytes
-    /// as [`next_frame`](Streams::next_frame) writes.
+    /// Turns each buffer, which holds some frame of this even stream, into the next frame, with the same bytes as
+    /// [`next_frame`](Streams::next_frame).
     #[inline]
     pub fn patch<'a>(&mut self, frames: impl Iterator<Item = &'a mut [u8]>) {
         let stream = &mut self.streams[0];
@@ -201,31 +200,31 @@ impl Streams {
         }
     }
 
-    /// The length without FCS of the longest frame there can be.
+    /// The length without FCS of the longest possible frame.
     #[must_use]
     pub fn longest(&self) -> usize {
         self.streams.iter().map(|stream| stream.template.given_length()).max().unwrap_or(0)
     }
 
-    /// Where the stamps of frames of an even stream end, if they have any.
+    /// The end of the stamp in frames of an even stream, if they have one.
     #[must_use]
     pub fn stamp_end(&self) -> Option<usize> {
         self.streams[0].template.stamp_end(self.even()?)
     }
 
-    /// The numbers of parts are to be `apart`, see [`deal`](Streams::deal).
+    /// Sets the distance between the stream numbers of parts, see [`deal`](Streams::deal).
     #[must_use]
     pub fn numbered_apart(self, apart: u16) -> Self {
         Streams { apart, ..self }
     }
 
-    /// Deals the frames to so many makers that know nothing of each other. The fields of part k take the
-    /// values that those of frames k, k + n, k + 2 n… would have, so that all together go through the same
-    /// ranges; what is random is drawn from random streams of its own. Each part counts its stamps by
-    /// itself, as stream number k × `apart` higher: a receiver finds every part in order.
+    /// Splits the generation among `parts` independent makers. The fields of part k take the values of frames k, k + n,
+    /// k + 2 n…, so that together the parts walk the same ranges; random values come from separate random streams. Each
+    /// part numbers its own stamps, under a stream number that is k × `apart` higher, so a receiver sees every part in
+    /// order.
     ///
     /// # Errors
-    /// More streams than there are numbers.
+    /// There are not enough stream numbers.
     pub fn deal(&self, parts: u16) -> Result<Vec<Streams>, ParseError> {
         let part = |part: u16| {
             let streams = self.streams.iter().map(|stream| stream.part(part, parts, self.apart));
@@ -247,37 +246,36 @@ impl Streams {
         (0..parts.max(1)).map(part).collect()
     }
 
-    /// Makes `frame` the next one.
+    /// Replaces `frame` by the next frame.
     pub fn fill(&mut self, frame: &mut HeapFrame) {
         let made: Result<(), std::convert::Infallible> = self.next_frame(|length| Ok(frame.resize(length)));
         let Ok(()) = made;
     }
 
-    /// Frames say when they departed, which is to be written when they do.
+    /// True if frames carry a stamp, whose time the sender writes at departure.
     #[must_use]
     pub fn stamped(&self) -> bool {
         self.streams.iter().any(|stream| stream.template.is_stamped())
     }
 
-    /// Of each stream that stamps its frames: its number and how many were made.
+    /// Per stream with stamps: its number and the number of frames generated.
     pub fn made(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         let numbered = self.streams.iter().zip(self.first..);
         let stamped = numbered.filter(|(stream, _)| stream.template.is_stamped());
         stamped.map(|(stream, number)| (number, stream.sequence))
     }
 
-    /// Who the frames come from: of each stream with addresses, in order.
+    /// The sender of each stream with addresses, in order.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
         self.streams.iter().filter_map(|stream| stream.host.as_ref())
     }
 
-    /// Where the frames go: of each stream with addresses, in order.
+    /// The destination of each stream with addresses, in order.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         self.streams.iter().filter_map(|stream| stream.target.as_ref())
     }
 
-    /// Sends the frames of all streams that `of` names, and that say no destination by themselves, to this
-    /// hardware address.
+    /// Sets the destination MAC address in all streams that `of` selects and that do not set it themselves.
     pub fn aim(&mut self, mac: MacAddr, of: impl Fn(&Host) -> bool) {
         for stream in &mut self.streams {
             if stream.host.as_ref().is_some_and(|host| !host.aimed && of(host))
@@ -288,8 +286,8 @@ impl Streams {
         }
     }
 
-    /// Smooth weighted round robin, as [`Sizes`] mixes sizes, among those that are not passed over. Those are owed what they
-    /// missed, a round of all at most.
+    /// Smooth weighted round robin, as in [`Sizes`], among the streams that are not skipped. A skipped stream catches
+    /// up later, by at most one round.
     fn turn(&mut self) -> usize {
         let mut best = None;
         let mut total = 0;
@@ -318,7 +316,7 @@ mod tests {
     use packet::{Frame, Key, Protocol, Stamp};
     use units::FrameLen;
 
-    /// UDP with fields that are walked, listed, drawn at random, and parts of words.
+    /// UDP with fields that are walked, listed, drawn at random, and part of a word.
     fn spec(stamp: bool, fields: usize) -> StreamSpec {
         let range = |first, last, step| Values { parts: vec![(first, last)], step, random: false };
         let all = [
@@ -335,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn patched_frames_are_those_that_would_be_written() {
+    fn patched_frames_equal_generated_ones() {
         for (stamp, fields) in (0..=6).flat_map(|fields| [(false, fields), (true, fields)]) {
             let specs = [spec(stamp, fields)];
             let mut whole = Streams::new(&specs, 7, 3).expect("a stream");
@@ -355,8 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_over_protocols_is_of_the_field_that_was_written() {
-        // TCP, UDP, ARP and a tag among them: what the first of them makes of the rest is not asked.
+    fn walks_over_protocols_change_only_their_field() {
+        // Includes TCP, UDP, ARP and a tag, under which the rest of the frame parses differently.
         let walked = |first, last| Values { parts: vec![(first, last)], step: 1, random: false };
         let of = |protocol, v6, field| StreamSpec {
             fields: vec![field],
@@ -386,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_of_arp_is_the_sender_of_the_frame() {
+    fn arp_sender_equals_the_frame_sender() {
         let macs = |random| Values { parts: vec![(0x0200_0000_0101, 0x0200_0000_01ff)], step: 2, random };
         for (random, said) in [(false, false), (true, false), (false, true)] {
             let mut spec = StreamSpec::made(Protocol::Arp, false);
@@ -406,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_whose_class_is_full_have_no_turn_and_lose_none() {
+    fn streams_of_full_classes_are_skipped_without_loss() {
         let mut streams = Streams::new(&[spec(true, 0), spec(true, 0), spec(true, 0)], 7, 0).expect("streams");
         assert!(streams.wanted(|_| true), "without classes weights alone decide");
         streams = streams.paced_by(vec![0, 1, 0]);
@@ -423,12 +421,12 @@ mod tests {
         assert_eq!(turns(&mut streams, &[0]), (true, vec![(1, 1), (1, 2), (1, 3)]));
         assert_eq!(turns(&mut streams, &[1]), (true, vec![(0, 1), (2, 1), (0, 2)]));
         assert_eq!(turns(&mut streams, &[0, 1]), (false, vec![]));
-        // Who was passed over is owed some.
+        // Skipped streams catch up.
         assert_eq!(turns(&mut streams, &[]), (true, vec![(2, 2), (0, 3), (2, 3)]));
     }
 
     #[test]
-    fn parts_make_what_one_would_in_turn() {
+    fn parts_interleave_to_the_frames_of_one_maker() {
         for laid in [false, true] {
             let mut walked = spec(true, 2);
             walked.stamp = Some(false);
@@ -454,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_stamps_of_their_own() {
+    fn parts_number_their_own_stamps() {
         let streams = Streams::new(&[spec(true, 1), spec(true, 0)], 7, 5).expect("streams").numbered_apart(10);
         let mut frame = HeapFrame::default();
         let mut seen = Vec::new();

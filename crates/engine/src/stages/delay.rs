@@ -6,35 +6,34 @@ use packet::Frame;
 use std::fmt;
 use units::{ParseError, Span, Time};
 
-/// Frames are held: each for the same time, or for a time that is drawn.
+/// Holds each frame for a fixed time, or for a random time.
 ///
-/// Where times are drawn, a frame may overtake another (`keep-order` holds it back instead, which
-/// bends the law).
+/// With random times, a frame may overtake another. `keep-order` prevents this, which distorts the distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delay {
-    /// How long.
+    /// The delay.
     pub by: Amount,
-    /// No frame leaves before one that came earlier.
+    /// No frame leaves before one that arrived earlier.
     pub keep_order: bool,
 }
 
-/// How long frames are held.
+/// The delay of frames.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Amount {
-    /// All alike.
+    /// The same for all frames.
     Fixed(Span),
-    /// Around a mean, as tc-netem has it.
+    /// Around a mean, as in tc-netem.
     Around {
         /// The mean.
         mean: Span,
-        /// The jitter: half the width of a uniform law, the unit of the others.
+        /// The jitter: half the width of a uniform distribution, the unit of the others.
         jitter: Span,
-        /// The law.
+        /// The distribution.
         distribution: Distribution,
         /// Pearson's correlation of each delay with the next.
         correlation: Option<Correlation>,
     },
-    /// By a law of gaps.
+    /// Drawn from a law of gaps.
     Law(Box<GapLaw>),
 }
 
@@ -157,7 +156,7 @@ enum Times {
 struct Holding<F> {
     times: Times,
     keep_order: bool,
-    /// When the last of them leaves.
+    /// Latest departure so far.
     last: Time,
     number: u64,
     queue: Timed<(u64, F)>,
@@ -228,7 +227,8 @@ mod tests {
         assert_eq!(out.released[0].at, Time::from_ps(5_001_000), "a late driver does not move the frame");
     }
 
-    /// When 10 000 frames that come a µs apart leave, in the order in which they do.
+    /// Departure times of 10 000 frames that arrive 1 µs apart, in order of departure, and the share of
+    /// reordered frames.
     fn leave(text: &str) -> (Vec<Time>, f64) {
         let mut stage = stage(text);
         let mut out = Outlet::default();
@@ -250,13 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn any_law_will_do() {
+    fn accepts_any_law() {
         let (times, _) = leave("chi2 df 6 in 80us..120us");
         assert!(times[0] >= Time::from_ps(80_000_000) && times[9_999] <= Time::from_ps(10_119_000_000));
     }
 
     #[test]
-    fn laws_that_no_delay_has_are_refused_before_it_is_made() {
+    fn refuses_unsuitable_laws_when_parsing() {
         let load = |text: &str| {
             let words: Vec<&str> = text.split_whitespace().collect();
             let mut delay = Delay::parse(&words)?;
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_delays_say_how() {
+    fn errors_of_bad_delays_name_the_spelling_to_use() {
         for text in
             ["", "10", "10ms 2", "10ms 0s", "10ms 2ms normal corr", "10ms 2ms often", "sometimes", "10ms 2ms corr 100%"]
         {

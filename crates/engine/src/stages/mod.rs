@@ -1,8 +1,8 @@
-//! Stages: what happens to frames between their arrival and the schedule.
+//! Stages: act on frames between their arrival and the schedule.
 //!
-//! A stage is one file, or one folder where it is large, with its documentation, configuration, state, effect and
-//! tests, and one line in the list below. From the list come the configuration enum, its grammar, the help and the
-//! conformance suite that every stage passes.
+//! A stage is one file, or one folder if it is large, with its documentation, configuration, state, effect and tests,
+//! and one line in the list below. The list generates the configuration enum, its grammar, the help and the conformance
+//! suite that every stage passes.
 
 mod decision;
 mod timed;
@@ -26,7 +26,7 @@ pub use {
     reorder::Until,
 };
 
-/// From the list of stages: modules, the enum of configurations, its grammar and the kinds.
+/// Expands the list of stages to modules, the enum of configurations, its grammar and the kinds.
 macro_rules! stages {
     ($($module:ident :: $config:ident,)*) => {
         $(mod $module;)*
@@ -42,25 +42,25 @@ macro_rules! stages {
             /// Every kind of stage.
             pub const KINDS: &'static [Kind] = &[$($config::KIND),*];
 
-            /// Reads the files that it names.
+            /// Reads the files that the stage names.
             ///
             /// # Errors
-            /// A file that cannot be read, or does not hold what it should, with its line.
+            /// A file that cannot be read or has invalid content, with its line.
             pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
                 match self {
                     $(StageConfig::$config(config) => config.load(files),)*
                 }
             }
 
-            /// Settles what depends on the line rate of the output, if it has one.
+            /// Sets what depends on the line rate of the output, if it has one.
             pub fn settle(&mut self, line: Option<BitRate>) {
                 match self {
                     $(StageConfig::$config(config) => config.settle(line),)*
                 }
             }
 
-            /// Frames of full size that it may hold behind a line of 10 Gbit/s: how many buffers a live run
-            /// should have for it.
+            /// Full-size frames that the stage may hold behind a line of 10 Gbit/s, which determines the buffers of a
+            /// live run.
             #[must_use]
             pub fn room(&self) -> u64 {
                 match self {
@@ -68,7 +68,7 @@ macro_rules! stages {
                 }
             }
 
-            /// What whoever runs it should know of how it was read.
+            /// Notes about how the configuration was read.
             #[must_use]
             pub fn notes(&self) -> Vec<String> {
                 match self {
@@ -76,7 +76,7 @@ macro_rules! stages {
                 }
             }
 
-            /// It sends frames back to where others came from.
+            /// True if the stage sends frames back to the sender.
             #[must_use]
             pub fn answers(&self) -> bool {
                 match self {
@@ -84,7 +84,7 @@ macro_rules! stages {
                 }
             }
 
-            /// What another tool would have made of the same words, where that differs.
+            /// How another tool would have read the same words, if differently.
             #[must_use]
             pub fn elsewhere(&self) -> Vec<String> {
                 match self {
@@ -92,10 +92,10 @@ macro_rules! stages {
                 }
             }
 
-            /// Reads a stage as people write it: its name, then what its grammar says.
+            /// Parses a stage: its name, then its grammar.
             ///
             /// # Errors
-            /// An unknown name, or words that its grammar does not have.
+            /// An unknown name, or words outside the grammar.
             pub fn parse(text: &str) -> Result<Self, ParseError> {
                 let words: Vec<&str> = text.split_whitespace().collect();
                 let (name, rest) = words.split_first().unwrap_or((&"", &[]));
@@ -107,7 +107,7 @@ macro_rules! stages {
                 Err(ParseError::new(format!("'{name}' is no stage{meant}"), format!("write one of: {}", names.join(", "))))
             }
 
-            /// Makes the stage; `path` names its random stream within the run.
+            /// Creates the stage; `path` names its random stream in the run.
             #[must_use]
             pub fn build<F: Frame + Send + 'static>(&self, seed: u64, path: &str) -> Box<dyn Stage<F>> {
                 let random = Random::stream(seed, path);
@@ -141,13 +141,13 @@ stages! {
 pub struct Item<F> {
     /// The frame.
     pub frame: F,
-    /// When it arrived at this stage, or left the last one: exact, even if the driver is late.
+    /// When it arrived at this stage or left the last one. Exact, even if the driver is late.
     pub at: Time,
 }
 
 impl<F: Frame> Item<F> {
-    /// When the frame came: before `at` if its driver looked later and can tell by how much. For stages that reckon
-    /// with arrivals. What they do not hold is ready at `at`, since nothing departs before it was seen.
+    /// When the frame arrived. This is before `at` if the driver polled later and knows by how much. For stages whose
+    /// effect depends on arrivals. A frame that is not held is ready at `at`, since nothing departs before its poll.
     #[must_use]
     #[inline]
     pub fn arrived(&self) -> Time {
@@ -155,47 +155,47 @@ impl<F: Frame> Item<F> {
     }
 }
 
-/// When a frame came that was seen at `at`.
+/// The arrival time of a frame polled at `at`.
 #[must_use]
 #[inline]
 pub fn arrived<F: Frame>(frame: &F, at: Time) -> Time {
     Time::ZERO + at.since(Time::ZERO + frame.waited())
 }
 
-/// Something that happens to frames.
+/// A step that acts on frames.
 ///
-/// Frames come in batches: the call is dynamic once per batch, the loop inside is plain.
+/// Frames come in batches: one dynamic call per batch, with a plain loop inside.
 pub trait Stage<F: Frame>: Send {
-    /// Takes all of `batch`; releases, drops or keeps each frame. No item is later than `now`.
+    /// Takes all of `batch` and releases, drops or holds each frame. No item is later than `now`.
     fn push(&mut self, now: Time, batch: &mut Vec<Item<F>>, out: &mut Outlet<F>);
 
     /// Releases what is due by `now`.
     fn wake(&mut self, _now: Time, _out: &mut Outlet<F>) {}
 
-    /// When the stage must be woken next, if it holds anything that waits for time to pass.
+    /// When to wake the stage next, if it holds anything that waits for time to pass.
     fn deadline(&self) -> Option<Time> {
         None
     }
 
-    /// Whether it decides for how long it holds frames: then their delays are worth a report.
+    /// Whether the stage decides how long it holds frames, so that their delays belong in the report.
     fn delays(&self) -> bool {
         false
     }
 
-    /// Frames that it holds.
+    /// Frames held.
     fn held(&self) -> usize {
         0
     }
 }
 
-/// Where stages put what they are done with, and say what they did.
+/// Collects the output of stages.
 pub struct Outlet<F> {
     pub(crate) released: Vec<Item<F>>,
     pub(crate) dropped: Vec<(F, DropReason)>,
-    /// Copies made, and those for which there was no buffer.
+    /// Copies made, and copies that found no buffer.
     pub(crate) copies: u64,
     pub(crate) not_copied: u64,
-    /// What was done to frames that were not dropped.
+    /// Effects on frames that were not dropped.
     pub effects: Effects,
     pub(crate) log: Option<Log>,
     /// Frames for the other direction, if there is one.
@@ -222,17 +222,17 @@ impl<F> Outlet<F> {
         self.released.push(item);
     }
 
-    /// Ends a frame's way, with the reason.
+    /// Drops a frame for the given reason.
     pub fn discard(&mut self, frame: F, reason: DropReason) {
         self.dropped.push((frame, reason));
     }
 
-    /// Takes out what was released and what was dropped, for whoever drives a stage by itself.
+    /// Takes the released and the dropped frames, for callers that drive a stage alone.
     pub fn drain(&mut self) -> (impl Iterator<Item = Item<F>> + '_, impl Iterator<Item = (F, DropReason)> + '_) {
         (self.released.drain(..), self.dropped.drain(..))
     }
 
-    /// Tells whoever listens what was decided about a frame.
+    /// Passes a decision about a frame to the log, if there is one.
     pub(crate) fn decided(&mut self, decision: impl FnOnce() -> Decision) {
         if let Some(log) = &mut self.log {
             log(&decision());
@@ -241,8 +241,8 @@ impl<F> Outlet<F> {
 }
 
 impl<F: Frame> Outlet<F> {
-    /// Sends another frame than `frame` back to where it came from: what `write` writes, if it writes anything. It
-    /// is booked where it goes. False if there is no way back, or no buffer.
+    /// Sends a frame, built by `write` from the bytes of `frame`, back to the sender of `frame`. It is counted where it
+    /// arrives. False if there is no way back, no buffer, or nothing written.
     pub fn answer(&mut self, frame: &F, write: impl FnOnce(&[u8], &mut Vec<u8>) -> bool) -> bool {
         let Some(answers) = &mut self.answers else { return false };
         let mut bytes = Vec::new();
@@ -256,57 +256,57 @@ impl<F: Frame> Outlet<F> {
         made
     }
 
-    /// Another frame of the same bytes, which the stage must release or discard. It is booked as a copy
-    /// in any case: without a free buffer as one that was dropped for want of it, and there is none.
+    /// A copy of a frame, which the stage must release or discard. Always counted as a copy; without a free buffer it
+    /// is also counted as dropped, and `None` is returned.
     pub fn copy(&mut self, frame: &F) -> Option<F> {
         self.copies += 1;
         let mut copy = frame.copy();
-        // Nobody follows a copy: it did not arrive.
+        // A copy is not traced, because it did not arrive.
         copy.iter_mut().for_each(|copy| copy.set_tag(0));
         self.not_copied += u64::from(copy.is_none());
         copy
     }
 }
 
-/// Frames of full size that come in this time on a line of 10 Gbit/s.
+/// Full-size frames that arrive in this time on a line of 10 Gbit/s.
 fn frames_of_10g(time: Span) -> u64 {
     time.as_ps() / (1_538 * 800)
 }
 
-/// The word of `known` that `word` was probably meant to be.
+/// The closest word of `known` to a misspelt `word`.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known.iter().map(|name| (strsim::jaro_winkler(word, name), *name));
     scored.filter(|(score, _)| *score > 0.75).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
-/// How a stage is written, read and made. Implemented by each stage's configuration.
+/// Grammar and construction of a stage. Each stage's configuration implements it.
 trait Configuration: Sized + Clone + fmt::Display {
     const KIND: Kind;
-    /// Reads what follows the name.
+    /// Parses what follows the name.
     fn parse(words: &[&str]) -> Result<Self, ParseError>;
-    /// Reads the files that it names.
+    /// Reads the files that the stage names.
     fn load(&mut self, _: &dyn Files) -> Result<(), ParseError> {
         Ok(())
     }
-    /// Settles what depends on the line rate of the output, if it has one.
+    /// Sets what depends on the line rate of the output, if it has one.
     fn settle(&mut self, _: Option<BitRate>) {}
-    /// Frames of full size that it may hold behind a line of 10 Gbit/s.
+    /// Full-size frames that it may hold behind a line of 10 Gbit/s.
     fn room(&self) -> u64 {
         0
     }
-    /// What whoever runs it should know of how it was read.
+    /// Notes about how the configuration was read.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// It sends frames back to where others came from.
+    /// True if the stage sends frames back to the sender.
     fn answers(&self) -> bool {
         false
     }
-    /// What another tool would have made of the same words, where that differs.
+    /// How another tool would have read the same words, if differently.
     fn elsewhere(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Makes the stage, with a random stream of its own.
+    /// Creates the stage with its own random stream.
     fn build<F: Frame + Send + 'static>(&self, random: Random) -> Box<dyn Stage<F>>;
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use units::{ParseError, Span, Time};
 
-/// What was decided in an earlier run is done again, frame by frame.
+/// Repeats the logged decisions of an earlier run, frame by frame.
 #[derive(Clone, Debug)]
 pub struct Replay {
     /// The log of decisions.
@@ -53,7 +53,7 @@ impl Configuration for Replay {
                 .map_err(|error| ParseError::new(format!("{name}:{number}: {error}"), "mend the line or log anew"))?;
             decisions.push(decision);
         }
-        // A copy is told of before its frame.
+        // The log has a copy before its frame.
         decisions.sort_by_key(|decision| (decision.frame, decision.copy));
         self.decisions = Arc::new(decisions);
         Ok(())
@@ -172,7 +172,7 @@ mod tests {
     use packet::HeapFrame;
 
     #[test]
-    fn effect_what_was_logged_is_done() {
+    fn effect_repeats_the_logged_decisions() {
         let log = "frame,copy,fate,delay_ps,change\n0,0,loss,0,\n1,1,pass,7,\n1,0,pass,5,flip 3 0x01\n";
         let mut config = StageConfig::parse("replay log.csv").expect("a stage");
         config.load(&Text(log)).expect("a log");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused_with_their_line() {
+    fn refuses_other_files_with_the_line() {
         let load = |text| {
             let mut config = StageConfig::parse("replay log.csv").expect("a stage");
             config.load(&Text(text)).expect_err(text).to_string()

@@ -11,12 +11,12 @@ use measure::{Choice, DropReason, Effect};
 use packet::Frame;
 use units::{Span, Time};
 
-/// The stage: one queue in the order of time, as netem has it.
+/// The running stage: one queue in order of time, as in netem.
 pub(super) struct Emulation<F> {
     number: u64,
     duplicate: Option<Decisions>,
     losing: Losing,
-    /// The share to be lost, if any is.
+    /// The share of loss, if there is loss.
     lost: Option<f64>,
     ecn: bool,
     corrupt: Option<(Decisions, Mode, Random)>,
@@ -26,14 +26,14 @@ pub(super) struct Emulation<F> {
     limit: Option<QueueLimit>,
     reorder: Option<Decisions>,
     gap: u32,
-    /// Frames delayed since one was sent at once.
+    /// Frames delayed since the last one that was sent at once.
     delayed: u32,
     delays: Delays,
-    /// The delays that were asked, until they are told.
+    /// The delays as asked, until they are reported.
     asked: Vec<u64>,
     keep_order: bool,
     serving: Serving,
-    /// The rate, where a queue before it does more than drop at its tail; those that wait are there.
+    /// The rate, if the queue before it does more than drop at its tail. It then holds the waiting frames.
     line: Option<Line<F>>,
     slots: Option<Slots>,
     /// When the last frame of the queue leaves.
@@ -41,11 +41,11 @@ pub(super) struct Emulation<F> {
     /// Bytes in the queue, without FCS.
     bytes: u64,
     queue: Timed<(u64, F)>,
-    /// How long frames are held is worth a report.
+    /// Delays are part of the report.
     holds: bool,
 }
 
-/// Bytes of a frame as tc counts them: without FCS.
+/// Length of a frame as counted by tc: without FCS.
 fn length<F: Frame>(frame: &F) -> u32 {
     frame.length().bytes() - 4
 }
@@ -88,7 +88,7 @@ impl<F: Frame + Send + 'static> Emulation<F> {
 }
 
 impl<F: Frame> Emulation<F> {
-    /// A frame came. What is before the queue, in the kernel's order.
+    /// Processes an arriving frame up to the queue, in the kernel's order.
     fn arrive(&mut self, mut frame: F, at: Time, out: &mut Outlet<F>) {
         let number = self.number;
         self.number += 1;
@@ -108,7 +108,7 @@ impl<F: Frame> Emulation<F> {
                 out.effects.count(Effect::Marked);
                 marked = true;
             } else if twice {
-                // One more and one less.
+                // The duplicate and the loss cancel.
                 return self.corrupt(frame, at, (number, 0, marked), out);
             } else {
                 return drop_it(frame, number, 0, DropReason::Loss, out);
@@ -129,8 +129,8 @@ impl<F: Frame> Emulation<F> {
         hit
     }
 
-    /// The copy enters where its frame did, ahead of it, but is not duplicated again. Of a frame that was marked it has
-    /// the mark.
+    /// The copy enters at the same time as its frame and before it, and is not duplicated again. The copy of a marked
+    /// frame is marked.
     fn arrive_copy(&mut self, mut copy: F, at: Time, (number, mut marked): (u64, bool), out: &mut Outlet<F>) {
         if self.loses(out) && !marked {
             if !(self.ecn && mark(&mut copy)) {
@@ -208,7 +208,7 @@ impl<F: Frame> Emulation<F> {
         self.queue.push(leaves, (number, frame));
     }
 
-    /// Whether there is no room for a frame of so many bytes.
+    /// Whether there is no room for a frame of this many bytes.
     fn is_full(&self, bytes: u32) -> bool {
         let held = || self.line.as_ref().map_or((self.queue.len(), self.bytes), |line| (line.len(), line.bytes()));
         match self.limit {
@@ -218,12 +218,12 @@ impl<F: Frame> Emulation<F> {
         }
     }
 
-    /// When a frame came that was seen at `seen`: it is held from then on, if frames are held at all.
+    /// When a frame polled at `seen` arrived. Holding counts from then on; without delays it is the poll.
     fn came(&self, frame: &F, seen: Time) -> Time {
         if self.holds { arrived(frame, seen) } else { seen }
     }
 
-    /// Lets those leave that may by `now`.
+    /// Releases frames that may leave by `now`.
     fn release(&mut self, now: Time, out: &mut Outlet<F>) {
         if let Some(line) = &mut self.line {
             line.run(now, out);
@@ -244,13 +244,13 @@ impl<F: Frame> Emulation<F> {
         }
     }
 
-    /// The link is up first, and down at the end of each period.
+    /// The link is up at the start and down at the end of each period.
     fn is_down(&self, at: Time) -> bool {
         self.down.is_some_and(|(down, every)| at.as_ps() % every.as_ps() >= (every - down).as_ps())
     }
 }
 
-/// Whether its IP packet, or what else it carries, is longer than `mtu` bytes.
+/// Whether the IP packet, or other payload, exceeds `mtu` bytes.
 fn is_longer<F: Frame>(frame: &F, mtu: u32) -> bool {
     packet::ip_length(frame.bytes(), frame.length()).unwrap_or(length(frame) - 14) > mtu
 }
@@ -273,7 +273,7 @@ impl<F: Frame + Send> Stage<F> for Emulation<F> {
             out.effects.asks_delays(std::mem::take(&mut self.asked));
         }
         for Item { frame, at } in batch.drain(..) {
-            // Who leaves first makes room.
+            // Frames that leave first make room.
             self.release(self.came(&frame, at), out);
             self.arrive(frame, at, out);
         }

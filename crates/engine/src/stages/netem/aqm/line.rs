@@ -5,12 +5,12 @@ use crate::stages::{Decision, Item, Outlet, Timed};
 use packet::Frame;
 use units::Time;
 
-/// A link of some rate with a queue before it, and the delay before that.
+/// A link of some rate with a queue before it, and the delay before that queue.
 ///
-/// What the queue does depends on who waits when the link is free, so that frames are followed from event to event;
-/// where a queue only drops at its tail, each frame's departure is known when it comes.
+/// The queue decides when the link becomes free, so frames are simulated from event to event. A queue that only drops
+/// at its tail does not need this: its departures are known on arrival.
 pub(in crate::stages::netem) struct Line<F> {
-    /// Those that are still delayed.
+    /// Frames that are still delayed.
     delayed: Timed<Waiting<F>>,
     queue: Box<dyn Queue<F>>,
     ecn: bool,
@@ -19,9 +19,9 @@ pub(in crate::stages::netem) struct Line<F> {
     opens: Option<Time>,
     /// The frame on the link, and when it has passed.
     passing: Option<(Time, Waiting<F>)>,
-    /// When the last one had passed.
+    /// When the last frame had passed.
     last: Time,
-    /// When the last frame was to be ready. None is ready before it: a jitter does not reorder before a rate.
+    /// Latest ready time so far. No frame becomes ready earlier, so jitter does not reorder before a rate.
     ready: Time,
     delayed_bytes: u64,
 }
@@ -43,24 +43,24 @@ impl<F: Frame + Send + 'static> Line<F> {
 }
 
 impl<F: Frame> Line<F> {
-    /// Frames in it, wherever.
+    /// Number of frames held: delayed, queued and on the link.
     pub(in crate::stages::netem) fn len(&self) -> usize {
         self.delayed.len() + self.queue.backlog().frames as usize + usize::from(self.passing.is_some())
     }
 
-    /// Their bytes without FCS.
+    /// Bytes of these frames without FCS.
     pub(in crate::stages::netem) fn bytes(&self) -> u64 {
         let passing = self.passing.as_ref().map_or(0, |(_, frame)| u64::from(frame.bytes));
         self.delayed_bytes + self.queue.backlog().bytes + passing
     }
 
-    /// When something happens next.
+    /// Time of the next event.
     pub(in crate::stages::netem) fn deadline(&self) -> Option<Time> {
         let passed = self.passing.as_ref().map(|(at, _)| *at);
         passed.into_iter().chain(self.opens).chain(self.delayed.first()).min()
     }
 
-    /// A frame that came at `came` waits for the rate from `ready` on.
+    /// Adds a frame that arrived at `came` and waits for the rate from `ready` on.
     pub(in crate::stages::netem) fn push(
         &mut self,
         frame: F,
@@ -73,18 +73,18 @@ impl<F: Frame> Line<F> {
         self.delayed.push(self.ready, Waiting { frame, decision, came, since: self.ready, bytes });
     }
 
-    /// It is full: drops frames for another that comes, if the queue has better ones to drop.
+    /// Full: drops frames to make room for an arriving one, if the queue has better ones to drop.
     pub(in crate::stages::netem) fn makes_room(&mut self, comes: &F, bytes: u32, out: &mut Outlet<F>) -> bool {
         self.queue.makes_room(comes, bytes, &mut Hits { out, ecn: self.ecn })
     }
 
-    /// All that happens up to `now`, in the order of time.
+    /// Processes all events up to `now`, in order of time.
     pub(in crate::stages::netem) fn run(&mut self, now: Time, out: &mut Outlet<F>) {
         loop {
             let passed = self.passing.as_ref().map(|(at, _)| *at).filter(|at| *at <= now);
             let opens = self.opens.filter(|at| *at <= now);
             let ready = self.delayed.first().filter(|at| *at <= now);
-            // Who leaves first makes room.
+            // A departure makes room before an arrival at the same instant.
             let is_first = |at: Time| ready.is_none_or(|ready| at <= ready);
             if passed.is_some_and(is_first) {
                 self.passes(out);
@@ -125,7 +125,7 @@ impl<F: Frame> Line<F> {
         }
     }
 
-    /// The link takes a frame, if the queue leaves any.
+    /// The link takes the next frame, if the queue has one.
     fn takes(&mut self, at: Time, out: &mut Outlet<F>) {
         let Some(mut next) = self.queue.pop(at, &mut Hits { out, ecn: self.ecn }) else { return };
         self.last = self.serving.pass(at, self.last, next.bytes);
