@@ -6,17 +6,17 @@ use packet::{Answered, Frame};
 use std::collections::VecDeque;
 use units::{Span, Time};
 
-/// What a generator does with frames that arrive on the port it sends on: who asks for the addresses that
-/// its streams come from, or pings them, gets an answer, so that a normal host can be the receiver.
+/// Answers of a generator to frames that arrive on its sending port. It answers requests for the addresses of its
+/// streams, and pings, so that an ordinary host can be the receiver.
 ///
-/// Answers leave behind a departure, in the same call of the driver, or by themselves while no departure is
-/// near. They are frames of their own: no count of the pipeline has them.
+/// Answers follow a departure in the same call of the driver, or are sent alone while no departure is near. The
+/// counters of the pipeline do not include them.
 pub(crate) struct Answers {
     queues: Vec<RxQueue>,
     turn: usize,
     hosts: Vec<Host>,
     received: Burst,
-    /// What an answer is written to.
+    /// Buffer for the next answer.
     text: Vec<u8>,
     ready: VecDeque<(Answered, Mbuf)>,
     looked: Time,
@@ -24,7 +24,7 @@ pub(crate) struct Answers {
     drops: Books,
 }
 
-/// Counts a frame that asks for nothing of ours.
+/// Counts a frame that needs no answer.
 pub(crate) fn ignore(report: &mut AnswersReport, frame: &[u8]) {
     report.ignored += 1;
     if let Some(refusal) = packet::refused(frame) {
@@ -34,15 +34,15 @@ pub(crate) fn ignore(report: &mut AnswersReport, frame: &[u8]) {
     }
 }
 
-/// However dense departures are, one who asks is heard so often.
+/// Longest interval between polls, even with dense departures.
 const LISTEN: Span = Span::from_ms(1);
-/// More than this waits for no departure: who floods a generator with pings loses some.
+/// Limit on waiting answers: a ping flood loses some.
 const MOST_READY: usize = 64;
-/// A departure that is so far away is not delayed by an answer that is sent before it.
+/// An answer sent this long before a departure does not delay it.
 pub(crate) const CLEAR: Span = Span::from_us(20);
 
 impl Answers {
-    /// `heard` was counted before the run began.
+    /// `heard` was counted before the run.
     pub(crate) fn new(queues: Vec<RxQueue>, hosts: Vec<Host>, heard: AnswersReport) -> Self {
         Answers {
             queues,
@@ -57,12 +57,12 @@ impl Answers {
         }
     }
 
-    /// Nobody has been heard for so long that a look is due whatever is to depart.
+    /// True if the last poll is so long ago that the next is due despite departures.
     pub(crate) fn must_look(&self, now: Time) -> bool {
         now.since(self.looked) >= LISTEN
     }
 
-    /// Takes up to `most` of the frames that have arrived, and makes the answers. Gives how many came.
+    /// Takes up to `most` of the frames that have arrived, and prepares answers. Returns the number of frames taken.
     pub(crate) fn look(&mut self, now: Time, most: usize) -> usize {
         self.looked = now;
         if self.queues.is_empty() {
@@ -75,7 +75,7 @@ impl Answers {
             let owner = |address, vlans| self.hosts.iter().find_map(|host| host.mac_of(address, vlans));
             match packet::answer(frame.bytes(), owner, &mut self.text) {
                 None => ignore(&mut self.report, frame.bytes()),
-                // The buffer it came in has room for what is as long, or the shortest frame there is.
+                // The buffer of the request has room for an answer of its length, or of the minimum length.
                 Some(answered) if self.ready.len() < MOST_READY && frame.copy_from(&self.text).is_ok() => {
                     self.ready.push_back((answered, frame));
                 }
@@ -85,12 +85,12 @@ impl Answers {
         came
     }
 
-    /// The answer that has waited longest.
+    /// The oldest waiting answer.
     pub(crate) fn next(&mut self) -> Option<(Answered, Mbuf)> {
         self.ready.pop_front()
     }
 
-    /// Gives answers to the outlet: all that are ready if `alone`, one if it is to ride behind a departure.
+    /// Passes answers to the outlet: all that are ready if `alone`, else one to follow a departure.
     pub(crate) fn hand_over(&mut self, outlet: &mut Outlet, alone: bool) {
         let most = if alone { MOST_READY } else { 1 };
         for _ in 0..most {
@@ -102,8 +102,8 @@ impl Answers {
         }
     }
 
-    /// The books: what came, what of it was answered `since` the run began, what was handed over but
-    /// `not_taken` by the port, and what was not answered.
+    /// Counters: frames received, answers `since` the run began, answers handed over but `not_taken` by the port, and
+    /// unanswered requests.
     pub(crate) fn report(&self, since: AnsweredTally, not_taken: u64) -> AnswersReport {
         let held = self.ready.len() as u64 + not_taken;
         let before = self.report.answered;

@@ -6,19 +6,19 @@ use dpdk::BURST;
 use measure::PipelineReport;
 use std::sync::atomic::Ordering;
 
-/// A part of a pipeline that does not make departures: takes what comes in or what the part before gives,
-/// does its share, and gives what is ready to the next part, which runs on another thread.
+/// A part of a pipeline that does not carry out departures: takes frames from the input or the preceding part, runs its
+/// stages, and passes ready frames to the next part, which runs on another thread.
 pub(crate) struct Feeder<'a> {
     ready: rtrb::Producer<Ready>,
     back: Option<Back>,
-    /// The first part, which bounds what is under way: what the others have made of it, the last of which
-    /// makes departures, and where those who look on see it.
+    /// Set in the first part, which bounds the frames in progress: counters of the other parts, of which the last
+    /// carries out departures, and the counters for observers.
     shown: Option<(&'a [Counters], &'a Counters)>,
     handed: u64,
 }
 
 impl<'a> Feeder<'a> {
-    /// The first part: the `others` come behind it, and `shown` is where those who look on see all of them.
+    /// The first part. The `others` follow it, and `shown` publishes the progress of all parts.
     pub(crate) fn first(
         ready: rtrb::Producer<Ready>,
         back: Option<Back>,
@@ -33,14 +33,14 @@ impl<'a> Feeder<'a> {
         Feeder { ready, back: None, shown: None, handed: 0 }
     }
 
-    /// Runs to the end. Gives the report of this part, and how many frames it handed over.
+    /// Runs to the end. Returns the report of this part, and the number of frames handed over.
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> (PipelineReport, u64) {
         while let Some(now) = rounds.next() {
             rounds.wake(now);
             let mut elsewhere = 0;
             if let Some((others, shown)) = self.shown {
                 let gone = |sum: u64, part: &Counters| sum.wrapping_add(part.gone.load(Ordering::Relaxed));
-                // The figures of the parts are not of one instant: never less than none.
+                // The counters of the parts may be from different instants, so the difference may be negative.
                 let under_way = self.handed.wrapping_sub(others.iter().fold(0, gone));
                 elsewhere = if under_way > u64::MAX / 2 { 0 } else { under_way };
                 if others.iter().all(|part| part.running.load(Ordering::Relaxed)) {
@@ -68,7 +68,7 @@ impl<'a> Feeder<'a> {
                 back.exchange(now, now, &mut rounds.pipeline);
             }
             let done = rounds.intake.ended() && rounds.pipeline.held() == 0;
-            // The next part ends by itself when the schedule has.
+            // The next part ends by itself when its schedule has ended.
             if done || self.ready.is_abandoned() {
                 break;
             }
@@ -78,13 +78,13 @@ impl<'a> Feeder<'a> {
     }
 }
 
-/// The report of all parts together: of those that fed the next one, with how many frames each handed
-/// over, and of the one that made departures.
+/// The report of all parts: of those that fed the next one, with their number of frames handed over, and of the one
+/// that carried out departures.
 pub(crate) fn joined(feeding: Vec<(PipelineReport, u64)>, departing: PipelineReport) -> PipelineReport {
     let mut held = departing.held;
     let mut came = departing.came.frames;
     for (report, handed) in feeding.iter().rev() {
-        // What it handed over and the next one did not take was in the ring between them.
+        // Frames handed over but not taken were in the ring between the parts.
         held += report.held + (handed - came);
         came = report.came.frames;
     }
@@ -93,10 +93,10 @@ pub(crate) fn joined(feeding: Vec<(PipelineReport, u64)>, departing: PipelineRep
     PipelineReport { held, ..whole }
 }
 
-/// The books of two parts, one behind the other, but for what they hold; and the figures of the later one.
+/// Combines the counters of two consecutive parts, except for held frames, with the figures of the later one.
 fn both(mut earlier: PipelineReport, mut later: PipelineReport) -> PipelineReport {
     let classes = match (std::mem::take(&mut earlier.classes), std::mem::take(&mut later.classes)) {
-        // A part that only receives knows no classes.
+        // A part that only receives has no classes.
         (none, classes) if none.is_empty() => classes,
         (earlier, later) => earlier.into_iter().zip(later).map(|(earlier, later)| of_class(earlier, later)).collect(),
     };
@@ -104,7 +104,7 @@ fn both(mut earlier: PipelineReport, mut later: PipelineReport) -> PipelineRepor
     drops.add_all(&later.drops);
     earlier.effects.add_all(&later.effects);
     let slices = later.slices.take().map(|slices| slices.arrived_by(earlier.slices.as_ref()));
-    // Stages are in one of the parts.
+    // The stages are in one of the parts.
     let choices = if earlier.choices.is_empty() { later.choices } else { earlier.choices };
     PipelineReport {
         came: earlier.came,

@@ -1,8 +1,8 @@
-//! Filler pacing in real time: the queue of the port never drains, so the lengths of the frames in it
-//! set when each of them starts (LightShaper §2.3).
+//! Filler pacing on live ports: the port's queue never drains, so the lengths of the frames in it set when each frame
+//! starts (LightShaper §2.3).
 //!
-//! The clock of such a pipeline is the *head*: the place on the line up to which frames were handed
-//! over. What arrives is ready at the head, so nothing is asked of the line that has gone already.
+//! The clock of such a pipeline is the *head*: the position on the line up to which frames were handed over. Frames
+//! that arrive are ready at the head, so no target is in the past of the line.
 
 use crate::back::{Back, with_back};
 use crate::fillers::Fillers;
@@ -18,63 +18,63 @@ use packet::{Frame, Stamp};
 use std::collections::VecDeque;
 use units::{FrameLen, PS_PER_NS, Span, Time, WireLen};
 
-/// Slots of the transmit queue that a NIC is asked for.
+/// Transmit queue slots requested from a NIC.
 pub(crate) const NIC_SLOTS: u32 = 4_096;
 
-/// Byte times to the next departure from which on one more filler of any length fits in before it.
+/// From this distance in byte times to the next departure, one more filler of any length fits before it.
 const NEAR: u64 = 2 * WireLen::MAX_STANDARD.bytes() as u64;
 
-/// A frame that is made before the line begins takes no longer than this, with room to spare.
+/// Upper bound on the time to prepare a frame before the line starts.
 const MAKING: Span = Span::from_ns(200);
 
-/// Makes the frames of a line, data and fillers, in the order of their places on it.
+/// Produces the frames of a line, data and fillers, in order of their positions.
 pub(crate) struct FillerPacer {
     tx: TxQueue,
     planner: FillerPlanner,
     queue: Queue,
-    /// There is a line that takes its time. Without, nothing holds the pacer back but its own speed.
+    /// Whether a line limits the pacer; otherwise only its own speed does.
     bounded: bool,
     fillers: Fillers,
-    /// The next data frame, where a burst was full before it.
+    /// The next data frame, if it did not fit in the last burst.
     pending: Option<Placed>,
-    /// The first frame that may depart no more, and when it would have: `MAX` if its schedule has ended.
+    /// The first frame that will not depart, and its departure: `MAX` if its schedule has ended.
     never: Option<(Time, Mbuf)>,
-    /// From this time of the line on there are no data, but fillers: the time of a run is the line's, where data are there
-    /// whenever they are asked for, and not the clock's, which the queue is ahead of.
+    /// End of data on the line; fillers follow. For data available on demand, a run is timed by the line and not by the
+    /// clock, because the queue is ahead of the clock.
     ends: Time,
     fresh: Fresh,
-    /// Frames that the port has not taken yet, and those behind them that were made before the line began.
+    /// Frames that the port has not taken yet, and later bursts that were prepared before the line started.
     under_way: UnderWay,
     ahead: VecDeque<UnderWay>,
-    /// The queue takes no more.
+    /// The queue takes no more frames.
     full: bool,
-    /// The line tells where data frames were. Of other ports only the plan is known.
+    /// A line that reports where data frames were. For other ports only the plan is known.
     line: Option<NearEnd>,
     filled: Tally,
     carried: u64,
     crowded: u64,
     underruns: u64,
-    /// Frames are stamped: the UNIX time in ns at which the clock began.
+    /// Stamps frames; the UNIX time in ns at which the clock started.
     stamps: Option<u64>,
     sent: SentStreams,
 }
 
-/// A data frame and its place.
+/// A data frame and its position.
 struct Placed {
     frame: Mbuf,
     length: FrameLen,
     class: u32,
-    /// When it was asked to depart.
+    /// The target.
     at: Time,
     position: u64,
-    /// Byte times that are still to be filled before it.
+    /// Byte times still to fill before it.
     fill: u64,
 }
 
-/// A data frame on its way to the port, by its number in the burst.
+/// A data frame in a burst, by its number there.
 struct Data {
     number: u16,
-    /// The stream that its stamp names.
+    /// The stream named in its stamp.
     stream: Option<u16>,
     length: FrameLen,
     class: u32,
@@ -82,17 +82,17 @@ struct Data {
     position: u64,
 }
 
-/// A burst, and what its frames are, in their order: each starts where the one before ends.
+/// A burst with its frames in order: each starts where the one before ends.
 struct UnderWay {
     out: Outgoing,
-    /// Byte times of each.
+    /// Length of each frame in byte times.
     lengths: [u32; BURST],
-    /// Those before it were taken.
+    /// Frames before this one were taken.
     first: usize,
-    /// Where the first that was not taken starts.
+    /// Start of the first frame that was not taken.
     position: u64,
     data: Vec<Data>,
-    /// Data frames before it were taken.
+    /// Data frames before this one were taken.
     first_data: usize,
 }
 
@@ -110,14 +110,14 @@ impl Default for UnderWay {
 }
 
 impl UnderWay {
-    /// Adds a frame that is given away.
+    /// Adds a frame and gives up its ownership.
     #[inline]
     fn add(&mut self, position: u64, length: WireLen, frame: Mbuf) {
         self.describe(position, length, 1);
         self.out.push(frame);
     }
 
-    /// Adds a frame that is sent again later, so many times in a row. Gives the byte times that it takes.
+    /// Adds a retained frame `times` times in a row. Returns its byte times.
     #[inline]
     fn add_kept(&mut self, position: u64, length: WireLen, frame: &Kept, times: usize) -> u64 {
         self.describe(position, length, times);
@@ -125,7 +125,7 @@ impl UnderWay {
         times as u64 * u64::from(length.bytes())
     }
 
-    /// What the next `times` frames are.
+    /// Records the length of the next `times` frames.
     #[inline]
     fn describe(&mut self, position: u64, length: WireLen, times: usize) {
         let number = self.number();
@@ -141,20 +141,20 @@ impl UnderWay {
         BURST - self.out.room()
     }
 
-    /// Hands over what was not taken yet, and gives how many frames the port has taken now.
+    /// Hands over the remaining frames. Returns how many the port took.
     fn hand_over(&mut self, tx: &mut TxQueue, queue: &mut Queue, clock: &TscClock) -> usize {
         let taken = tx.send_out(&mut self.out);
-        // After the fact: a line that began cannot have begun later than this.
+        // After the call, because the line cannot have started later than this.
         queue.took(self.position, &self.lengths[self.first..self.first + taken], clock.now());
         taken
     }
 
-    /// Data frames that were not taken.
+    /// Number of data frames that were not taken.
     fn rest(&self) -> usize {
         self.data.len() - self.first_data
     }
 
-    /// All that was not taken starts later.
+    /// Moves all frames that were not taken to later positions.
     fn slip(&mut self, bytes: u64) {
         self.position += bytes;
         for data in &mut self.data[self.first_data..] {
@@ -162,7 +162,7 @@ impl UnderWay {
         }
     }
 
-    /// Makes place once all were taken.
+    /// Resets the burst once all frames were taken.
     fn clear(&mut self) {
         self.data.clear();
         (self.first, self.first_data) = (0, 0);
@@ -174,7 +174,7 @@ fn record(meter: &mut DepartureMeter, frame: &Planned, start: Time) {
     meter.record_of(frame.class, frame.at, start, frame.length);
 }
 
-/// How a line is filled.
+/// How to fill a line.
 pub(crate) struct Settings {
     pub(crate) planner: FillerPlanner,
     pub(crate) slots: usize,
@@ -210,14 +210,14 @@ impl FillerPacer {
         }
     }
 
-    /// Writes into each frame when it departs, by the wall clock, if frames are stamped.
+    /// Writes the wall-clock departure time into each frame, if frames are stamped.
     pub(crate) fn stamping(self, wall_at_zero: Option<u64>) -> Self {
         FillerPacer { stamps: wall_at_zero, ..self }
     }
 
-    /// Runs to the end and reports.
+    /// Runs to the end and returns the report.
     pub(crate) fn run(self, rounds: Rounds<'_>, back: Option<Back>) -> PipelineReport {
-        // Chosen once: what nothing can hold back needs no queue.
+        // Chosen once: frames that nothing can hold back need no queue.
         if rounds.intake.makes() && rounds.pipeline.is_immediate() {
             self.run_as::<true>(rounds, back)
         } else {
@@ -225,9 +225,9 @@ impl FillerPacer {
         }
     }
 
-    /// `DIRECT`: frames are made when the line has place for them, and go straight to the schedule.
+    /// With `DIRECT`, frames are generated when the line has room for them, and go straight to the schedule.
     fn run_as<const DIRECT: bool>(mut self, mut rounds: Rounds<'_>, mut back: Option<Back>) -> PipelineReport {
-        // The rings of a port are looked at without a pause.
+        // The rings of a port are polled without pause.
         let naps = !rounds.intake.is_port();
         if self.bounded && rounds.intake.is_stream() {
             self.begin::<DIRECT>(&mut rounds);
@@ -247,7 +247,7 @@ impl FillerPacer {
                 std::thread::sleep(self.queue.nap(rounds.clock.now()));
             }
         }
-        // What is in the queue still leaves it.
+        // Frames in the queue still leave.
         let line = *self.planner.line();
         if let Some(near) = &mut self.line {
             near.hear_the_last(|frame, position| record(&mut rounds.meter, frame, line.time(position)));
@@ -265,18 +265,18 @@ impl FillerPacer {
         with_back(report, back.as_ref())
     }
 
-    /// Makes what the queue has place for before any of it is handed over, so that the line begins with a full queue:
-    /// it takes its time from its first frame on, and the first ones are made slowest, in memory and by code
-    /// that no cache holds. The line begins when all this should be done.
+    /// Prepares as many frames as the queue holds before handing any over, so that the line starts with a full queue.
+    /// The line runs from its first frame on, and the first frames are the slowest to prepare, because memory and code
+    /// are not in the caches yet. The line starts when all this should be done.
     fn begin<const DIRECT: bool>(&mut self, rounds: &mut Rounds<'_>) {
         let bursts = self.queue.slots() / BURST;
         let start = (rounds.clock.now() + MAKING * self.queue.slots() as u64).min(rounds.end);
-        // The first frame starts at a byte time, which may be the one before: so the time of a run begins there.
+        // The first frame starts at a byte time, possibly just before, so the time of the run starts there.
         rounds.begins(self.head(start));
         self.ends = rounds.end;
         while self.ahead.len() < bursts && !self.has_all::<DIRECT>(rounds) {
             self.take_in::<DIRECT>(start, rounds);
-            // What is read, or made by another thread, may not have come yet.
+            // Frames that are read, or come from another thread, may not have arrived yet.
             if !DIRECT && rounds.pipeline.due().is_none() {
                 if rounds.clock.now() >= start {
                     break;
@@ -298,14 +298,14 @@ impl FillerPacer {
                 break;
             }
         }
-        // Booked behind the last one: that takes long, too, when it is done for the first time.
+        // Accounts for them after the last hand-over, because the first accounting is slow, too.
         for taken in handed {
             self.under_way = self.ahead.pop_front().expect("it was handed over");
             self.book::<DIRECT>(taken, rounds);
         }
     }
 
-    /// Lets come in what is ready by the head of the line.
+    /// Takes frames that are ready by the head of the line.
     fn take_in<const DIRECT: bool>(&mut self, now: Time, rounds: &mut Rounds<'_>) {
         let head = self.head(now);
         if DIRECT {
@@ -316,12 +316,12 @@ impl FillerPacer {
         }
     }
 
-    /// Nothing is to be sent any more, or nothing may.
+    /// True if there is nothing left to send, or nothing may be sent.
     fn has_ended<const DIRECT: bool>(&self, rounds: &mut Rounds<'_>) -> bool {
         self.under_way.out.is_empty() && self.ahead.is_empty() && self.has_all::<DIRECT>(rounds)
     }
 
-    /// Nothing is to be placed any more, or nothing may.
+    /// True if there is nothing left to place, or nothing may be placed.
     fn has_all<const DIRECT: bool>(&self, rounds: &mut Rounds<'_>) -> bool {
         let never = self.never.as_ref().is_some_and(|(at, _)| *at == Time::MAX);
         let over = never || !DIRECT && rounds.pipeline.ended();
@@ -332,13 +332,14 @@ impl FillerPacer {
         self.pending.is_none() && (over || all())
     }
 
-    /// Time for the pipeline: where the line is filled up to, or before the first frame the clock, at a byte time where
-    /// a frame may start. So the first one starts when it is asked to, as on the model line.
+    /// Time of the pipeline: the position up to which the line is filled. Before the first frame it is the clock,
+    /// rounded to a byte time at which a frame may start, so that the first frame starts exactly on target, as on the
+    /// model line.
     fn head(&self, now: Time) -> Time {
         if self.planner.begun() { self.planner.free() } else { self.planner.first_start(now) }
     }
 
-    /// How the port's pace differs from the line's, where it can be seen to. Of a line its far end knows more.
+    /// The difference between the port's pace and the line's, if visible. The far end of a line knows more.
     fn pace(&mut self, now: Time) -> Option<PaceReport> {
         if !self.bounded || self.line.is_some() {
             return None;
@@ -354,10 +355,10 @@ impl FillerPacer {
         data as u64 + u64::from(self.pending.is_some()) + u64::from(self.never.is_some())
     }
 
-    /// Hands a burst of frames over, as far as the port takes them.
+    /// Hands over a burst of frames, as far as the port takes them.
     fn fill<const DIRECT: bool>(&mut self, now: Time, rounds: &mut Rounds<'_>) {
         self.full = false;
-        // What was composed before keeps its place on the line.
+        // Frames composed earlier keep their positions.
         self.tx.follow_link();
         if self.bounded {
             self.look_for_underrun(now);
@@ -392,7 +393,7 @@ impl FillerPacer {
         self.book::<DIRECT>(taken, rounds);
     }
 
-    /// Books the departures that the line has told of.
+    /// Records the departures that the line has reported.
     fn hear(&mut self, meter: &mut DepartureMeter) {
         let line = self.planner.line();
         if let Some(near) = &mut self.line {
@@ -400,7 +401,7 @@ impl FillerPacer {
         }
     }
 
-    /// Books the first `taken` frames of those under way.
+    /// Accounts for the first `taken` frames of the burst.
     fn book<const DIRECT: bool>(&mut self, taken: usize, rounds: &mut Rounds<'_>) {
         let under_way = &mut self.under_way;
         let first = under_way.first;
@@ -420,7 +421,7 @@ impl FillerPacer {
             if !DIRECT {
                 rounds.pipeline.sent(data.class, data.length);
             }
-            // The line tells itself where it was.
+            // A line reports by itself where the frame was.
             if self.line.is_none() {
                 rounds.meter.record_of(data.class, data.at, line.time(data.position), data.length);
             }
@@ -433,7 +434,7 @@ impl FillerPacer {
         self.filled.add_all(Tally { frames, bytes: bytes - overhead - left.bytes });
     }
 
-    /// The next frames of the line, up to a burst of them.
+    /// Composes the next frames of the line, up to a burst.
     fn compose<const DIRECT: bool>(&mut self, rounds: &mut Rounds<'_>) {
         if let Some(placed) = self.pending.take() {
             self.push(placed);
@@ -458,7 +459,7 @@ impl FillerPacer {
     }
 
     /// Adds a data frame and the fillers before it to the burst, as far as there is room.
-    // Inlined, as all on its way is: a frame that goes through memory here takes half as long again.
+    // Inlined like the whole path, because passing the frame through memory would take half as long again.
     #[inline(always)]
     fn push(&mut self, mut placed: Placed) {
         while self.under_way.out.room() > 0 {
@@ -488,7 +489,7 @@ impl FillerPacer {
         self.under_way.add(position, length.on_wire(), frame);
     }
 
-    /// Writes into a frame when it starts, if it is one that says so, and gives its stream.
+    /// Writes the start time into a stamped frame. Returns its stream.
     #[inline(never)]
     fn stamp(&self, frame: &mut Mbuf, wall: u64, position: u64) -> Option<u16> {
         let (stamp, end) = Stamp::find(frame.bytes())?;
@@ -497,7 +498,7 @@ impl FillerPacer {
         Some(stamp.stream)
     }
 
-    /// Gives the next frame that is made its place.
+    /// Places the next generated frame.
     #[inline(always)]
     fn settle_made(&mut self, rounds: &mut Rounds<'_>, came: &mut Tally) -> Option<Placed> {
         if self.never.is_some() {
@@ -512,8 +513,8 @@ impl FillerPacer {
         Some(self.place(departure, position))
     }
 
-    /// Gives the next departure its place. None if there is none, or if it is so far ahead that a frame of
-    /// another class may still come before it.
+    /// Places the next departure. `None` if there is none, or if it is so far ahead that a frame of another class may
+    /// still precede it.
     fn settle_queued(&mut self, pipeline: &mut Pipeline<Mbuf>) -> Option<Placed> {
         if self.planner.begun()
             && let Some(due) = pipeline.due()
@@ -540,7 +541,7 @@ impl FillerPacer {
             let start = self.planner.line().time(placed.position);
             pipeline.departed(placed.class, source, placed.length, held, (placed.at, start));
             if tag != 0 {
-                // Its place on the line is settled, and when it is handed over changes nothing about it.
+                // Its position on the line is settled, whenever it is handed over.
                 pipeline.sliced(placed.class, tag, placed.at, start);
             }
             return Some(placed);
@@ -548,7 +549,7 @@ impl FillerPacer {
         None
     }
 
-    /// Gives a departure its place on the line, at this byte time if it can be had.
+    /// Places a departure on the line, at this byte time if possible.
     #[inline(always)]
     fn place(&mut self, departure: Departure<Mbuf>, wanted: u64) -> Placed {
         let Departure { frame, length, class, ready, at, .. } = departure;
@@ -558,7 +559,7 @@ impl FillerPacer {
         Placed { frame, length, class, at, position: slot.position, fill: slot.fill }
     }
 
-    /// One filler while nothing is due: the longest, but no further than to where a stage wakes.
+    /// Adds one filler while nothing is due: the longest that ends before a stage wakes.
     fn idle(&mut self, wakes: Option<Time>) {
         let line = *self.planner.line();
         let free = self.planner.free();
@@ -569,14 +570,14 @@ impl FillerPacer {
         self.push_filler(position, length, 1);
     }
 
-    /// Adds a filler, so many times. Gives the byte times that it takes.
+    /// Adds a filler `times` times. Returns its byte times.
     #[inline]
     fn push_filler(&mut self, position: u64, length: WireLen, times: usize) -> u64 {
         self.under_way.add_kept(position, length, self.fillers.of(length), times)
     }
 
-    /// Adds fillers before a departure that is far. Gives the byte times that they take.
-    // Apart: what there are few of is not to cost those of which there are many.
+    /// Adds fillers before a distant departure. Returns their byte times.
+    // Out of line, so that this rare case does not slow down the frequent one.
     #[inline(never)]
     fn push_many(&mut self, position: u64, fill: u64) -> u64 {
         if let Some((length, filler)) = self.fillers.long(fill) {
@@ -586,7 +587,7 @@ impl FillerPacer {
         self.push_filler(position, WireLen::MAX_STANDARD, longest_in_a_row(fill).min(room as u64) as usize)
     }
 
-    /// The line idled if it has gone further than was handed over: what comes next comes later by that.
+    /// Detects that the line idled because it passed the last frame handed over. Later frames start later by that time.
     fn look_for_underrun(&mut self, now: Time) {
         let idled = self.queue.idled(now);
         if idled == 0 {

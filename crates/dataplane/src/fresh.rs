@@ -7,31 +7,31 @@ use measure::{DropReason, Held};
 use packet::Frame;
 use units::{FrameLen, Time};
 
-/// Frames of a stream that go straight to the schedule, which is asked for many of them at once.
+/// Frames of a stream that go straight to the schedule, which computes many departures at once.
 #[derive(Default)]
 pub(crate) struct Fresh {
     frames: Burst,
-    /// Of all that were in the burst, and how many of these have gone.
+    /// Departures of all frames of the burst, and how many frames have gone.
     asks: Vec<Ask>,
     gone: usize,
-    // Empty but while frames are made.
+    // Empty except while frames are generated.
     lengths: Vec<FrameLen>,
     dues: Vec<Due>,
-    /// Since when all of them are ready.
+    /// Time at which all frames are ready.
     start: Option<Time>,
 }
 
-/// What is asked of a frame.
+/// Departure of a frame.
 #[derive(Clone, Copy)]
 struct Ask {
     length: FrameLen,
     at: Time,
-    /// The byte time that is nearest.
+    /// The nearest byte time.
     position: u64,
 }
 
 impl Fresh {
-    /// The stream begins now, if it has not yet.
+    /// Starts the stream now, if it has not started.
     pub(crate) fn begin(&mut self, now: Time) {
         self.start.get_or_insert(now);
     }
@@ -40,7 +40,7 @@ impl Fresh {
         self.frames.is_empty()
     }
 
-    /// The next frame, when it should depart, which is never once the schedule has ended, and the byte time at which.
+    /// The next frame, its departure (never, once the schedule has ended) and the departure's byte time.
     #[inline(always)]
     pub(crate) fn next(
         &mut self,

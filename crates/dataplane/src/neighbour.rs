@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Questions, and how long each waits for an answer: as Linux asks by itself.
+/// Number of requests and time to wait for each answer, as in Linux.
 const QUESTIONS: u32 = 3;
 const EACH: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_micros(200);
 
-/// Asks on a port for the hardware address of a neighbour before anything else is sent, and answers who
-/// asks for ours: a neighbour may want to know who asks. None if it was stopped before. `heard` counts what
-/// came and was answered.
+/// Requests the MAC address of a neighbour on a port before anything else is sent. Answers requests for our addresses
+/// meanwhile, because the neighbour may need our MAC address. `None` if stopped before. `heard` counts received and
+/// answered frames.
 pub(crate) fn meet(
     port: &mut Started,
     pool: &Pool,
@@ -42,7 +42,7 @@ pub(crate) fn meet(
                 return Ok(None);
             }
             if !sending.is_empty() {
-                // What the driver does not take is offered again.
+                // Frames that the driver does not take are offered again.
                 let _taken = tx[0].send(&mut sending);
             }
             for queue in rx.iter_mut() {
@@ -71,7 +71,7 @@ pub(crate) fn meet(
     Err(Error::Nobody { neighbour, asked, from: asker.address, seconds })
 }
 
-/// Counts an answer by what was asked.
+/// Counts an answer by kind of request.
 pub(crate) fn count(answered: &mut AnsweredTally, what: Answered) {
     *match what {
         Answered::Arp => &mut answered.arp,

@@ -7,57 +7,57 @@ use measure::{AnsweredTally, DepartureMeter, DropReason, Held, SentStreams, Stre
 use packet::{Answered, Frame, Stamp};
 use units::{FrameLen, PS_PER_NS, Span, Time};
 
-/// Bytes that a cache holds together, on most CPUs.
+/// Cache line size in bytes on most CPUs.
 const CACHE_LINE: usize = 64;
 
-/// The way out: hands frames to the transmit queues of a port and books what became of each.
+/// The way out: hands frames to the transmit queues of a port and accounts for each.
 ///
-/// With several queues the frames of one flow share one, so that their order stays; how many there
-/// are changes nothing about when frames depart.
+/// With several queues, the frames of a flow share one and so stay in order. The number of queues does not affect
+/// departure times.
 pub(crate) struct Outlet {
     lanes: Vec<Lane>,
     waiting: usize,
-    /// The NIC lets frames go at their time; they are handed over ahead.
+    /// Frames are handed over early, and the NIC sends them at their times.
     launch: Option<Launch>,
-    /// The last departure that a NIC was given.
+    /// The last departure given to a NIC.
     last: Time,
-    /// Frames are stamped: the UNIX time in ns at which the clock began.
+    /// Stamps frames; the UNIX time in ns at which the clock started.
     stamps: Option<u64>,
     sent: SentStreams,
-    /// Read before each hand-over where frames are followed.
+    /// Read before each hand-over, if frames are traced.
     clock: Option<Reading>,
-    /// Answers to neighbours, which ride behind departures and are none.
+    /// Answers to neighbours, which follow departures and do not count as such.
     answered: AnsweredTally,
     answers_waiting: u64,
 }
 
 struct Lane {
     tx: TxQueue,
-    /// Frames whose time has come, and what was asked of them.
+    /// Frames to send, and the data of each.
     burst: Burst,
     asks: Vec<What>,
 }
 
-/// What a frame is that is handed over.
+/// Kind of a frame that is handed over.
 enum What {
     Departure(Ask),
     Answer(Answered),
 }
 
-/// What was asked of a frame that is handed over.
+/// Data of a departing frame.
 struct Ask {
     at: Time,
     length: FrameLen,
     class: u32,
     source: Option<u32>,
-    /// Its stamp, and where that ends.
+    /// Its stamp, and the end of the stamp in the frame.
     stamp: Option<(Stamp, usize)>,
-    /// Of a frame that is followed.
+    /// Trace number.
     tag: u32,
     held: Held,
     /// When it departed.
     start: Time,
-    /// When it was handed over, if it is followed.
+    /// When it was handed over, if it is traced.
     handed: Option<Time>,
 }
 
@@ -78,50 +78,50 @@ impl Outlet {
         }
     }
 
-    /// Writes into each frame when it departs, by the wall clock: `wall_at_zero` is the UNIX time in ns
-    /// at which the run's clock began, if frames are stamped.
+    /// Writes the wall-clock departure time into each frame, if frames are stamped. `wall_at_zero` is the UNIX time in
+    /// ns at which the run's clock started.
     pub(crate) fn stamping(self, wall_at_zero: Option<u64>) -> Self {
         Outlet { stamps: wall_at_zero, ..self }
     }
 
-    /// Frames are followed by `clock`, if they are.
+    /// Traces frames with `clock`, if given.
     pub(crate) fn slicing(self, clock: Option<Reading>) -> Self {
         Outlet { clock, ..self }
     }
 
-    /// How many frames of each stream were sent.
+    /// Frames sent per stream.
     pub(crate) fn sent(&self) -> Vec<StreamReport> {
         self.sent.report()
     }
 
-    /// How far ahead of its departure a frame is handed over.
+    /// How early a frame is handed over.
     pub(crate) fn lead(&self) -> Span {
         if self.launch.is_some() { LEAD } else { Span::ZERO }
     }
 
-    /// Follows the NIC's clock where it lets frames go.
+    /// Tracks the NIC's clock, if the NIC times departures.
     pub(crate) fn keep_up(&mut self, now: Time) {
         if let Some(launch) = &mut self.launch {
             launch.keep_up(now);
         }
     }
 
-    /// When the NIC has let the last frame go.
+    /// When the NIC sends the last frame.
     pub(crate) fn gone(&self) -> Time {
         self.last
     }
 
-    /// Frames whose time has come and which no queue has taken.
+    /// Frames that are due and that no queue has taken.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Whether any frame may be added: a queue that takes nothing stops all, for the sake of order.
+    /// Whether any frame may be added. To keep the order, one full queue blocks all.
     pub(crate) fn has_room(&self) -> bool {
         self.lanes.iter().all(|lane| lane.burst.room() > 0)
     }
 
-    /// Adds a frame whose time to be handed over has come.
+    /// Adds a frame whose hand-over is due.
     pub(crate) fn add(&mut self, departure: Departure<Mbuf>, now: Time, pipeline: &mut Pipeline<Mbuf>) {
         let Departure { mut frame, length, class, source, at, held, tag, .. } = departure;
         let lane = match self.lanes.len() {
@@ -145,7 +145,7 @@ impl Outlet {
         self.waiting += 1;
     }
 
-    /// Adds an answer to a neighbour, behind the departures that are there.
+    /// Adds an answer to a neighbour after the present departures.
     pub(crate) fn add_answer(&mut self, answered: Answered, frame: Mbuf) {
         let lane = &mut self.lanes[0];
         lane.burst.push(frame).expect("answers are added while there is room");
@@ -153,7 +153,7 @@ impl Outlet {
         self.answers_waiting += 1;
     }
 
-    /// Answers that were sent.
+    /// Answers sent.
     pub(crate) fn answered(&self) -> AnsweredTally {
         self.answered
     }
@@ -163,8 +163,8 @@ impl Outlet {
         self.answers_waiting
     }
 
-    /// Brings what was added close to the CPU: a copy in the kernel then takes as long for a frame that
-    /// has waited for long as for one that has just come.
+    /// Loads the added frames into the cache, so that copying in the kernel takes equally long for frames that have
+    /// waited and frames that have just arrived.
     pub(crate) fn warm(&self) {
         for frame in self.lanes.iter().flat_map(|lane| &lane.burst) {
             let sum = frame.bytes().iter().step_by(CACHE_LINE).fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
@@ -172,8 +172,8 @@ impl Outlet {
         }
     }
 
-    /// Sends what was added; `now` is asked right before each queue is given its frames, and may tell of an
-    /// earlier look at the clock. Gives how many were taken.
+    /// Sends the added frames. `now` is called right before each queue gets its frames, and may return an earlier
+    /// reading of the clock. Returns the number of frames taken.
     pub(crate) fn send(
         &mut self,
         now: impl Fn() -> Time,
@@ -207,7 +207,7 @@ impl Outlet {
         taken
     }
 
-    /// Drops what was added and is longer than the link carries by now.
+    /// Drops added frames that the link no longer carries.
     fn follow_link(&mut self, pipeline: &mut Pipeline<Mbuf>) {
         for Lane { tx, burst, asks } in &mut self.lanes {
             if !tx.follow_link() {
@@ -234,9 +234,9 @@ impl Outlet {
 }
 
 impl Lane {
-    /// Gives the queue its frames, at once or each by itself as they leave, and notes when they do. Frames are `launched`
-    /// by the NIC, and get the UNIX time if they are stamped: `wall` is that of the clock's zero; `clock` is that of
-    /// frames that are followed. Gives how many were taken.
+    /// Hands frames to the queue, at once or one by one as they leave, and records when they do. If `launched`, the NIC
+    /// times them. Stamped frames get the UNIX time; `wall` is that of the clock's zero. `clock` timestamps traced
+    /// frames. Returns the number of frames taken.
     fn hand_over(
         &mut self,
         now: impl Fn() -> Time,
@@ -251,7 +251,7 @@ impl Lane {
             let at = now();
             for (frame, what) in burst.iter_mut().zip(&mut asks[sent..]).take(most) {
                 let What::Departure(ask) = what else { continue };
-                // What a NIC was given in time departs when it was asked to, by all that can be seen here.
+                // A NIC that got a frame in time sends it on target, as far as can be seen here.
                 ask.start = if launched { at.max(ask.at) } else { at };
                 if let (Some(wall), Some((stamp, end))) = (wall, ask.stamp) {
                     let time_ns = wall + ask.start.as_ps() / PS_PER_NS;

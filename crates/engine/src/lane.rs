@@ -33,9 +33,9 @@ pub(crate) struct Lane<F> {
     /// Largest number of frames ready at one time.
     pub(crate) depth: usize,
     batch: Vec<Item<F>>,
-    /// Its stages delay frames, which carry by how much.
+    /// The stages delay frames, which carry their delays.
     delays: bool,
-    /// Frames come to the schedule with that delay, which is measured when they depart.
+    /// Measures the delay that frames carry, when they depart.
     measures: bool,
     pub(crate) held_for: HeldMeter,
     pub(crate) outlet: Outlet<F>,
@@ -211,8 +211,8 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// The batch enters stage number `i`. Frames carry the sum of their delays: of one that a stage holds, less when it came
-    /// there.
+    /// The batch enters stage number `i`. Subtracts the arrival at a delaying stage from the sum of delays in each
+    /// frame; [`leaves`](Lane::leaves) adds the departure.
     #[inline]
     fn enters(&mut self, i: usize) {
         if self.delays && self.stages[i].delays() {
@@ -224,13 +224,13 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// Stage number `i` has released frames.
+    /// Stage number `i` has released frames. Adds their departures to the sums of delays.
     #[inline]
     fn leaves(&mut self, i: usize) {
         if self.delays && self.stages[i].delays() {
             for item in &mut self.outlet.released {
                 let before = item.frame.stage_time().as_ps();
-                // What it did not hold has waited in its port only, still.
+                // A frame that was not held still includes its wait in the port.
                 let left = item.arrived().as_ps();
                 item.frame.set_stage_time(Span::from_ps(before.wrapping_add(left)));
             }
@@ -295,7 +295,7 @@ impl<F: Frame> Lane<F> {
         let source = self.sync.as_ref().and_then(|sync| sync.source_of(frame.bytes()));
         let held = if self.measures {
             let asked = frame.stage_time();
-            // Nothing of it is to reach a driver.
+            // The driver must not see the delay.
             frame.set_stage_time(Span::ZERO);
             Held { asked, waited: frame.waited() }
         } else {

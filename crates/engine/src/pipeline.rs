@@ -277,8 +277,8 @@ impl<F: Frame> Pipeline<F> {
         self.lanes[class as usize].books.left.add(length);
     }
 
-    /// Records that a frame with target `ask`, `held` by stages, starts at `start`; `source` is its source, if any. Call before asking for
-    /// the next departure, so that forgiven lateness moves it.
+    /// Records that a frame with target `ask`, `held` by stages, starts at `start`; `source` is its source, if any.
+    /// Call before asking for the next departure, so that forgiven lateness moves it.
     #[inline]
     pub fn departed(
         &mut self,

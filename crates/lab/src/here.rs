@@ -1,4 +1,4 @@
-//! Whether this process is inside a lab, and what there the lab has made itself.
+//! Detects whether this process is inside a lab, and what the lab created there.
 
 use std::fs;
 use std::net::IpAddr;
@@ -9,17 +9,17 @@ use crate::assemble::interfaces;
 use crate::record::{self, Record};
 use crate::topology::{self, Node};
 
-/// An interface that a lab has made.
+/// An interface that a lab created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Own {
-    /// The addresses that the lab gave it.
+    /// The addresses that the lab assigned.
     pub addresses: Vec<IpAddr>,
-    /// The lab has made it a port of its switch.
+    /// The lab attached it to its switch.
     pub switched: bool,
 }
 
-/// What a lab has made of this interface, if the calling thread's network namespace is one of a lab's nodes and the
-/// interface one that came with it.
+/// What a lab created for this interface, if the calling thread's network namespace is a node of a lab and the
+/// interface belongs to it.
 #[must_use]
 pub fn made_here(interface: &str) -> Option<Own> {
     let id = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));

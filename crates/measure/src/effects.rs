@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::fmt;
 
 kinds! {
-    /// What a stage did to a frame without dropping it. The names are stable: other people's scripts read them.
+    /// What a stage did to a frame without dropping it. The names are stable, because scripts depend on them.
     Effect, counted by
-    /// Effects and how often they were; serialises as a map of those that occurred.
+    /// Counts of effects; serialises as a map of those that occurred.
     EffectCounts:
     Corrupted     "corrupted"     "bytes were changed, as asked";
     Incorruptible "incorruptible" "chosen to be corrupted with valid checksums, but without two different payload words";
@@ -21,16 +21,16 @@ kinds! {
     Unlogged      "unlogged"      "beyond the log of decisions that was replayed, and passed unchanged";
 }
 
-/// What a stage decides of each frame by a chance that was asked for. The names are stable, and netem's.
+/// A decision of a stage about each frame by an asked probability. The names are stable, and those of netem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// It is lost, or marked instead.
+    /// The frame is lost, or marked instead.
     Loss,
     /// Its bytes are changed.
     Corrupt,
     /// It is sent twice.
     Duplicate,
-    /// It is sent ahead of those that are delayed.
+    /// It is sent ahead of delayed frames.
     Reorder,
 }
 
@@ -43,30 +43,30 @@ impl Choice {
     ];
 }
 
-/// A chance that was asked for, and what came of it.
+/// An asked probability and its outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ChoiceReport {
     /// The share asked, in the long run.
     pub asked: f64,
-    /// Frames of which it was decided.
+    /// Frames decided about.
     pub frames: u64,
-    /// Those that were hit.
+    /// Frames hit.
     pub hits: u64,
-    /// Their share.
+    /// Share of hits.
     pub share: f64,
 }
 
-/// Choices that were made; serialises as a map by their names.
+/// Outcomes of choices; serialises as a map by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChoiceReports([Option<ChoiceReport>; Choice::ALL.len()]);
 
 impl ChoiceReports {
-    /// Each by its name.
+    /// Each outcome with its name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, ChoiceReport)> + '_ {
         Choice::ALL.iter().zip(self.0).filter_map(|((_, name), report)| Some((*name, report?)))
     }
 
-    /// None was made.
+    /// True if no choices were made.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
@@ -79,20 +79,20 @@ impl Serialize for ChoiceReports {
     }
 }
 
-/// What stages did to frames that they did not drop: how often, and what became of the order.
+/// What stages did to frames that they did not drop: counts, and the effect on the order.
 #[derive(Debug, Default)]
 pub struct Effects {
     counts: EffectCounts,
     choices: [Option<ChoiceReport>; Choice::ALL.len()],
-    /// Delays that a law asks for, in even steps of probability.
+    /// Delays by the law, at equal steps of probability.
     law: Option<Box<Tallies>>,
-    /// Which stage speaks, and what each made of the order.
+    /// The stage that reports, and the order after each stage.
     stage: usize,
     orders: Vec<Order>,
 }
 
 impl Effects {
-    /// What follows is told by stage number `stage` of its chain.
+    /// Attributes what follows to stage number `stage` of its chain.
     pub fn told_by(&mut self, stage: usize) {
         self.stage = stage;
     }
@@ -109,13 +109,13 @@ impl Effects {
         self.counts.count(effect, 1);
     }
 
-    /// How often there was an effect.
+    /// The count of an effect.
     #[must_use]
     pub fn counted(&self, effect: Effect) -> u64 {
         self.counts.of(effect)
     }
 
-    /// A stage decided of a frame by a chance of `asked`.
+    /// Records a decision about a frame with probability `asked`.
     #[inline]
     pub fn chose(&mut self, choice: Choice, asked: f64, hit: bool) {
         let report = self.choices[choice as usize].get_or_insert_default();
@@ -124,30 +124,32 @@ impl Effects {
         report.hits += u64::from(hit);
     }
 
-    /// What came of each chance; of several stages with the same one, of all together and as the last asked.
+    /// The outcome of each choice. If several stages make the same choice, their counts are added, with the last asked
+    /// share.
     #[must_use]
     pub fn choices(&self) -> ChoiceReports {
         let share = |report: ChoiceReport| ChoiceReport { share: report.hits as f64 / report.frames as f64, ..report };
         ChoiceReports(self.choices.map(|report| report.map(share)))
     }
 
-    /// Delays that a law asks for, in ps and even steps of probability, to be drawn beside those that were got.
+    /// Sets the delays by the law, in ps and at equal steps of probability, for a plot beside the measured ones.
     pub fn asks_delays(&mut self, delays: impl IntoIterator<Item = u64>) {
         let law = self.law.get_or_insert_default();
         delays.into_iter().for_each(|delay| law.count(delay));
     }
 
-    /// Delays that a law asks for.
+    /// The delays by the law.
     pub(crate) fn law(&self) -> Option<Histogram<u64>> {
         self.law.as_ref().map(|law| law.all())
     }
 
-    /// The frame that came as number `number` leaves a stage that may change the order.
+    /// Records that the frame that arrived as number `number` leaves a stage that may change the order.
     pub fn leaves(&mut self, number: u64) {
         self.order().leaves(number);
     }
 
-    /// A frame leaves, so many places of its flow behind the first later frame that left before it; 0 if none did.
+    /// Records that a frame leaves `extent` places of its flow behind the first later frame that left before it; 0 if
+    /// there is none.
     pub fn leaves_behind(&mut self, extent: u64) {
         let order = self.order();
         order.frames += 1;
@@ -155,14 +157,13 @@ impl Effects {
         order.max_extent = order.max_extent.max(extent);
     }
 
-    /// How often each effect was.
+    /// The counts of all effects.
     #[must_use]
     pub fn counts(&self) -> EffectCounts {
         self.counts.clone()
     }
 
-    /// What became of the order, if a stage may have changed it; of several, behind that which reordered
-    /// most.
+    /// The change of order, if a stage may have changed it. With several such stages, the one with the most reordering.
     #[must_use]
     pub fn reorder(&self) -> Option<ReorderReport> {
         let may = self.orders.iter().filter(|order| order.frames > 0);
@@ -175,32 +176,32 @@ impl Effects {
     }
 }
 
-/// The order of frames behind a stage that may change it (RFC 4737, §3 and §4.2.1).
+/// Order of frames after a stage that may change it (RFC 4737, §3 and §4.2.1).
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ReorderReport {
     /// Frames that left the stage.
     pub frames: u64,
-    /// Those that left after one that came later.
+    /// Frames that left after a later frame.
     pub reordered: u64,
-    /// Their share.
+    /// Share of reordered frames.
     pub ratio: f64,
-    /// Largest extent: places between a reordered frame and the first of those that overtook it;
-    /// beyond 4 096 frames back, at least that.
+    /// Largest extent: places between a reordered frame and the first frame that overtook it. Beyond 4 096 frames back
+    /// it is a lower bound.
     pub max_extent: u64,
 }
 
-/// Watches in which order numbered frames leave.
+/// Tracks the order in which numbered frames leave.
 #[derive(Default)]
 struct Order {
     frames: u64,
     reordered: u64,
     max_extent: u64,
-    /// Frames with a larger number than any before them: where, and which. The first frame that
-    /// overtook another is always one of these.
+    /// Frames with a larger number than all before them: position and number. The first frame that overtook another is
+    /// always one of these.
     records: VecDeque<(u64, u64)>,
 }
 
-/// Records kept.
+/// Limit on stored records.
 const RECORDS: usize = 4_096;
 
 impl Order {
@@ -231,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reordering_as_rfc_4737_counts_it() {
+    fn counts_reordering_as_rfc_4737() {
         // RFC 4737, §4.2.1: of 1 2 3 4 7 5 6 8, 5 and 6 are reordered, with extents of 1 and 2.
         let mut effects = Effects::default();
         for number in [1, 2, 3, 4, 7, 5, 6, 8] {
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_are_told_apart() {
+    fn tracks_each_stage_separately() {
         let mut effects = Effects::default();
         for number in 0..10 {
             effects.told_by(0);
@@ -255,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_not_reordered() {
+    fn copies_do_not_count_as_reordered() {
         let mut effects = Effects::default();
         [1, 1, 2, 2, 3].into_iter().for_each(|number| effects.leaves(number));
         assert_eq!(effects.reorder().map(|report| report.reordered), Some(0));
     }
 
     #[test]
-    fn a_copy_is_not_overtaken_by_its_original() {
+    fn original_does_not_overtake_its_copy() {
         let mut effects = Effects::default();
         // The copy of 1 is late by the places since 2, not by those since its original.
         [1, 2, 3, 1].into_iter().for_each(|number| effects.leaves(number));

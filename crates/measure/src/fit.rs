@@ -6,30 +6,30 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use units::{FrameLen, Span, Time};
 
-/// A distribution that gaps are judged by. Values are picoseconds.
+/// A distribution to compare gaps with. Values are picoseconds.
 pub trait Reference: Send + Sync {
-    /// The law as it was asked.
+    /// The law as asked.
     fn text(&self) -> &str;
     /// P(gap < `ps`) and P(gap ≤ `ps`).
     fn cdf(&self, ps: f64) -> (f64, f64);
-    /// The least and the greatest gap that the law has.
+    /// The smallest and the largest gap of the law.
     fn limits(&self) -> (f64, f64);
-    /// The range that is divided in bins.
+    /// The range divided into bins.
     fn bins(&self) -> (f64, f64);
     /// The values of a discrete law in ascending order, each with its probability.
     fn atoms(&self) -> Option<Vec<(f64, f64)>>;
-    /// Single values that have a probability of their own in a law that is otherwise continuous, in ascending
-    /// order: what a table has more than once. Those at its limits need not be told.
+    /// Single values with their own probability in an otherwise continuous law, in ascending order: repeated values of
+    /// a table. Limits need not be included.
     fn jumps(&self) -> Vec<f64> {
         Vec::new()
     }
-    /// Mean and standard deviation, where they exist.
+    /// Mean and standard deviation, if they exist.
     fn moments(&self) -> (Option<f64>, Option<f64>);
-    /// Coefficient of the chain behind correlated gaps; 0 if each is drawn apart.
+    /// Coefficient of the chain behind correlated gaps; 0 for independent gaps.
     fn persistence(&self) -> f64;
-    /// The gap runs from the end of a frame to the start of the next.
+    /// Gaps run from the end of a frame to the start of the next.
     fn is_idle(&self) -> bool;
-    /// Of how many strata each gave one gap, where they were drawn so.
+    /// Number of strata with one gap each, for stratified gaps.
     fn strata(&self) -> Option<u64> {
         None
     }
@@ -38,49 +38,49 @@ pub trait Reference: Send + Sync {
 /// How well gaps follow a law.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FitReport {
-    /// The law that was asked.
+    /// The law as asked.
     pub distribution: String,
-    /// Gaps that were judged.
+    /// Gaps compared.
     pub count: u64,
-    /// Gaps that there were, where that is more.
+    /// Total number of gaps, if larger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled_from: Option<u64>,
     /// Kolmogorov–Smirnov distance between the gaps and the law.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ks_d: Option<f64>,
-    /// The distance that gaps of the law exceed once in 20 times.
+    /// Distance that gaps of the law exceed with a probability of 5 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ks_critical_05: Option<f64>,
-    /// How often gaps of the law are this far from it or farther.
+    /// Probability that gaps of the law have at least this distance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ks_p: Option<f64>,
-    /// Distance between the gaps and as many ideal draws of the law.
+    /// Distance between the gaps and an equal number of ideal draws of the law.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ks2_d: Option<f64>,
-    /// The critical distance of that test, at 5 %.
+    /// Critical distance of that test at 5 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ks2_critical_05: Option<f64>,
     /// χ² over the values of a discrete law.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chi2: Option<f64>,
-    /// Its degrees of freedom.
+    /// Degrees of freedom.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chi2_df: Option<u64>,
-    /// How often gaps of the law give this χ² or a greater one.
+    /// Probability that gaps of the law give at least this χ².
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chi2_p: Option<f64>,
-    /// Mean square of (share of gaps in a bin − the law's).
+    /// Mean square of (share of gaps in a bin − the law's share).
     pub mse: f64,
-    /// Kullback–Leibler divergence of the gaps from the law over the bins, in nats; absent when gaps
-    /// are where the law has none.
+    /// Kullback–Leibler divergence of the gaps from the law over the bins, in nats; absent if gaps occur where the law
+    /// has no probability.
     pub kl: Option<f64>,
-    /// Bins, those for what is beyond them included.
+    /// Number of bins, including those beyond the range.
     pub bins: u64,
-    /// Share of gaps that are where the law has none.
+    /// Share of gaps where the law has no probability.
     pub outside: f64,
     /// Pearson's correlation of neighbouring gaps.
     pub lag1: f64,
-    /// Of how many strata each gave one gap: all of the run, or blocks of it.
+    /// Number of strata with one gap each: over the run, or over blocks of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<u64>,
     /// Mean of the law.
@@ -92,40 +92,40 @@ pub struct FitReport {
 }
 
 impl FitReport {
-    /// The probability of a fit as bad as this or worse, by the test that suits the law.
+    /// Probability of a fit at least as bad as this, by the test that suits the law.
     #[must_use]
     pub fn p(&self) -> f64 {
         self.ks_p.or(self.chi2_p).unwrap_or(0.0)
     }
 }
 
-/// Gaps that are kept whole; of more, as many are kept at random.
+/// Limit on stored gaps; beyond it, a random sample of this size.
 const KEPT: usize = 4_000_000;
-/// Bins of the range that a law says.
+/// Number of bins within the range of a law.
 const BINS: usize = 100;
-/// What is no further from a single value is that value, in ps: no more than arithmetic makes of it.
+/// A gap this close to a single value in ps equals that value; the difference is rounding error.
 const SAME: f64 = 1e-3;
-/// From so many gaps of so many values on their greatest common divisor is what they were rounded to.
+/// With this many gaps of this many values, their greatest common divisor is the step they were rounded to.
 const MANY_GAPS: usize = 100;
 const MANY_VALUES: usize = 8;
-/// A step of a grid that holds less of the law than this share of the critical distance is of no account.
+/// A grid step with less of the law than this share of the critical distance is ignored.
 const LITTLE: f64 = 0.05;
 /// The asymptotic 5 % point of √n·D.
 const KOLMOGOROV_05: f64 = 1.358_1;
-/// Values of a discrete law that are expected less often are joined with their neighbours.
+/// Values of a discrete law with a smaller expected count are merged with their neighbours.
 const LEAST_EXPECTED: f64 = 5.0;
 
-/// Judges gaps by the law that was asked.
+/// Compares gaps with the law that was asked.
 pub struct FitMeter {
     law: Arc<dyn Reference>,
-    /// How far rounding moves a gap, in ps: a byte time of a line, a step of stamps. A value so near to an edge may
-    /// be at the edge.
+    /// How far rounding moves a gap, in ps: a byte time of the line, or a timestamp step. A value this close to an edge
+    /// may be at the edge.
     tolerance: f64,
-    /// How long a byte lasts on the line, where gaps are idle times.
+    /// Duration of a byte on the line, if gaps are idle times.
     byte_ps: f64,
     last: Option<Time>,
     seen: u64,
-    /// How many gaps are kept whole.
+    /// Limit on stored gaps.
     most: usize,
     kept: Vec<i64>,
     random: u64,
@@ -139,7 +139,7 @@ impl FitMeter {
         let byte_ps = byte_time.map_or(0.0, |byte| byte.as_ps() as f64);
         FitMeter {
             law,
-            // Captures stamp no finer than a nanosecond.
+            // The resolution of captures is a nanosecond.
             tolerance: byte_ps.max(1_000.0 * f64::from(u8::from(byte_time.is_none()))),
             byte_ps,
             last: None,
@@ -151,17 +151,17 @@ impl FitMeter {
         }
     }
 
-    /// The stamps that gaps are taken from are multiples of `step_ns`.
+    /// Sets the timestamp step behind the gaps to `step_ns`.
     pub fn stamped_in_steps(&mut self, step_ns: f64) {
         self.tolerance = self.tolerance.max(step_ns * 1_000.0);
     }
 
-    /// A frame of `length` started at `start`. Frames come in order.
+    /// Records that a frame of `length` started at `start`. Frames come in order.
     pub fn record(&mut self, start: Time, length: FrameLen) {
         if let Some(last) = self.last {
             self.add(start.signed_ps_since(last));
         }
-        // The end of a frame is that of its FCS.
+        // A frame ends with its FCS.
         let busy = if self.law.is_idle() { f64::from(length.with_preamble()) * self.byte_ps } else { 0.0 };
         self.last = Some(start + Span::from_ps(busy as u64));
     }
@@ -172,7 +172,7 @@ impl FitMeter {
         if self.kept.len() < self.most {
             self.kept.push(gap);
         } else {
-            // Vitter's algorithm R: each gap so far is kept with the same probability.
+            // Vitter's algorithm R: each gap so far is stored with the same probability.
             self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let place = (u128::from(mix(self.random)) * u128::from(self.seen)) >> 64;
             if let Some(kept) = self.kept.get_mut(place as usize) {
@@ -181,7 +181,7 @@ impl FitMeter {
         }
     }
 
-    /// The figures so far; `None` when there was no gap yet.
+    /// The figures so far; `None` before the first gap.
     #[must_use]
     pub fn report(&self) -> Option<FitReport> {
         if self.kept.is_empty() {
@@ -210,23 +210,23 @@ impl FitMeter {
         Some(report)
     }
 
-    /// Gaps that are drawn apart, of which these tell as much: a chain of coefficient ρ tells at
-    /// least as much as (1 − ρ) ÷ (1 + ρ) of its values.
+    /// Equivalent number of independent gaps: a chain with coefficient ρ has at least the information of (1 − ρ) ÷ (1 +
+    /// ρ) times as many independent values.
     fn effective(&self) -> f64 {
         let rho = self.law.persistence().max(0.0);
         self.kept.len() as f64 * (1.0 - rho) / (1.0 + rho)
     }
 
-    /// Whether rounding leaves each value of a discrete law nearer to itself than to the next one.
+    /// Whether each rounded value of a discrete law stays closest to itself.
     fn tells_apart(&self, atoms: &[(f64, f64)]) -> bool {
         atoms.windows(2).all(|pair| pair[1].0 - pair[0].0 > 2.0 * self.tolerance)
     }
 
-    /// How far apart the values are that a gap can have, in ps, if its stamps were rounded to a grid: to byte times
-    /// of a line or of one that the frames passed before, or to the step of stamps. The gaps show whether they were.
+    /// The step of possible gaps in ps, if timestamps were rounded to a grid: byte times of this line or of an earlier
+    /// one, or the timestamp step. Determined from the gaps.
     fn grid(&self) -> Option<f64> {
         let gaps = || self.kept.iter();
-        // A coarser grid than the known one is believed when many values agree on it.
+        // A coarser grid than the known one is accepted if many values agree on it.
         let values: HashSet<i64> = gaps().take(MANY_GAPS).copied().collect();
         let common =
             gaps().fold(0, |sum, gap| if sum == 1 { 1 } else { greatest_common_divisor(sum, gap.unsigned_abs()) });
@@ -237,8 +237,8 @@ impl FitMeter {
         (!gaps().any(off)).then_some(self.tolerance)
     }
 
-    /// The gaps in order, those that are a byte time from an edge or a single value put on it: otherwise
-    /// rounding would put what is one value in the law into two bins.
+    /// The gaps in order. Gaps within the tolerance of an edge or of a single value are moved onto it, because rounding
+    /// would otherwise split one value of the law into two bins.
     fn snapped(&self, jumps: &[f64]) -> Vec<f64> {
         let (least, most) = self.law.limits();
         let snapped = |gap: &i64| {
@@ -268,7 +268,7 @@ impl FitMeter {
         let (from, to) = self.law.bins();
         let width = (to - from) / BINS as f64;
         let edges: Vec<f64> = (0..=BINS).map(|i| from + i as f64 * width).collect();
-        // A bin holds its lower edge; the last one its upper edge too.
+        // A bin includes its lower edge, the last bin also its upper edge.
         let below = |i: usize, edge: f64| {
             let (strictly, upto) = self.law.cdf(edge);
             let gaps_below = gaps.partition_point(|gap| if i == BINS { *gap <= edge } else { *gap < edge });
@@ -285,11 +285,11 @@ impl FitMeter {
         compare(&bins, report);
     }
 
-    /// The Kolmogorov–Smirnov figures.
+    /// Computes the Kolmogorov–Smirnov figures.
     ///
-    /// A gap on a grid is up to a step longer or shorter than the one that the law gave. Near a limit and near a
-    /// single value the distance is therefore taken a step away on each side only. Elsewhere the law is compared as
-    /// the grid shows it, see [`Rounded`], wherever a step holds enough of the law to matter.
+    /// On a grid, a gap is up to one step longer or shorter than drawn. Near a limit or a single value the distance is
+    /// therefore evaluated only one step away on either side. Elsewhere the law is compared as rounded to the grid, see
+    /// [`Rounded`], if a step contains enough of the law to matter.
     fn judge_distance(&self, jumps: &[f64], report: &mut FitReport) {
         let grid = self.grid();
         let on_grid = |gap: &i64| grid.map_or(*gap as f64, |step| nearest(*gap as f64, step));
@@ -297,9 +297,9 @@ impl FitMeter {
         gaps.sort_unstable_by(f64::total_cmp);
         let n = gaps.len() as f64;
         let law = Rounded::new(self.law.as_ref(), jumps, grid);
-        // Each place where the two are compared: gaps that are less, and the law's share of them.
+        // Points of comparison: the number of smaller gaps, and the law's share below.
         let mut places: Vec<(usize, f64)> = Vec::new();
-        // Of a coarse grid all is known; of a fine one, captures round once more.
+        // A coarse grid is known exactly; on a fine one, captures round once more.
         let reach = if grid.is_some() { self.tolerance.min(1_000.0) } else { self.tolerance };
         let cells = law.cells(reach);
         for (low, high) in &cells {
@@ -322,7 +322,7 @@ impl FitMeter {
                 continue;
             }
             let (mut below, mut upto) = plain[i];
-            // The neighbours are a step away or more.
+            // The neighbours are at least one step away.
             let from = if i > 0 { plain[i - 1].0 } else { 0.0 };
             let to = plain.get(i + 1).map_or(1.0, |next| next.1);
             if grid.is_some() && to - from > little {
@@ -382,7 +382,7 @@ impl FitMeter {
     }
 }
 
-/// MSE and KL over bins of (observed, expected) shares. What rounding leaves of an empty bin is none.
+/// MSE and KL over bins of (observed, expected) shares. Rounding residues in empty bins count as zero.
 fn compare(bins: &[(f64, f64)], report: &mut FitReport) {
     const NONE: f64 = 1e-12;
     report.bins = bins.len() as u64;
@@ -392,11 +392,11 @@ fn compare(bins: &[(f64, f64)], report: &mut FitReport) {
     report.kl = sum.is_finite().then_some(sum.max(0.0));
 }
 
-/// A law as gaps show it whose two stamps were rounded to a grid.
+/// A law as seen in gaps whose two timestamps were rounded to a grid.
 ///
-/// Where a frame is on the grid does not depend on the gap before it, so a gap x between two steps becomes the
-/// upper one with the probability (x − lower) ÷ step: the share of gaps up to a step k is the mean of the law's
-/// distribution function from k to k + 1.
+/// The position of a frame relative to the grid does not depend on the preceding gap. A gap x between two steps
+/// therefore becomes the upper one with probability (x − lower) ÷ step, and the share of gaps up to step k is the mean
+/// of the law's distribution function from k to k + 1.
 struct Rounded<'a> {
     law: &'a dyn Reference,
     /// Limits and single values, in ascending order.
@@ -414,7 +414,7 @@ impl<'a> Rounded<'a> {
         Rounded { law, special, has_jumps: !jumps.is_empty(), grid }
     }
 
-    /// The surroundings of limits and single values, as wide as rounding goes. Two of them meet halfway.
+    /// Intervals around limits and single values, as wide as the rounding. Overlapping ones meet halfway.
     fn cells(&self, reach: f64) -> Vec<(f64, f64)> {
         let middle = |a: usize, b: usize| Some((self.special.get(a)? + self.special.get(b)?) / 2.0);
         let cell = |(i, value): (usize, &f64)| {
@@ -425,7 +425,7 @@ impl<'a> Rounded<'a> {
         self.special.iter().enumerate().map(cell).collect()
     }
 
-    /// P(gap < `ps`) and P(gap ≤ `ps`) of the law itself. What arithmetic makes of a single value is that value.
+    /// P(gap < `ps`) and P(gap ≤ `ps`) of the law itself, with a tolerance for rounding errors of single values.
     fn plain(&self, ps: f64) -> (f64, f64) {
         if self.has_jumps { (self.law.cdf(ps - SAME).0, self.law.cdf(ps + SAME).1) } else { self.law.cdf(ps) }
     }
@@ -444,7 +444,7 @@ impl<'a> Rounded<'a> {
         self.mean(lower, lower + step)
     }
 
-    /// The mean of the distribution function, by Simpson's rule between the places where it is not smooth.
+    /// The mean of the distribution function, by Simpson's rule between the points where it is not smooth.
     fn mean(&self, from: f64, to: f64) -> f64 {
         const CELLS: u32 = 16;
         let first = self.special.partition_point(|value| *value <= from);
@@ -473,8 +473,8 @@ fn nearest(gap: f64, step: f64) -> f64 {
     libm::round(gap / step) * step
 }
 
-/// The two-sample distance between gaps and as many ideal draws of the law, at all places: gaps that are less, of
-/// `all`, and the law's share of them. On the scale of probability ideal draws are uniform.
+/// The two-sample distance between gaps and an equal number of ideal draws of the law over all points: the number of
+/// smaller gaps out of `all`, and the law's share below. Ideal draws are uniform in probability.
 fn two_sample(places: &[(usize, f64)], all: usize) -> f64 {
     let mut state = 0x6964_6561_6c00_0000_u64;
     let mut draw = || {

@@ -6,16 +6,16 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use units::{Span, Time};
 
-/// What is known of a frame's delay when it is ready to depart.
+/// The delay of a frame when it is ready to depart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// How long the stages decided to hold it, counted from its arrival.
+    /// Delay decided by the stages, counted from the arrival.
     pub asked: Span,
-    /// How long it had waited in its port, where no stage counted that.
+    /// Wait in the port, if no stage accounted for it.
     pub waited: Span,
 }
 
-/// Delays of frames that left: what stages decided, and what was measured.
+/// Delays of departed frames: decided by the stages, and measured.
 #[derive(Clone, Debug, Default)]
 pub struct HeldMeter {
     asked: Delays,
@@ -29,7 +29,7 @@ struct Delays {
 }
 
 impl HeldMeter {
-    /// A frame that was due at `ask` started at `start`. What it waited for its schedule is in neither delay.
+    /// Records that a frame due at `ask` started at `start`. Waiting for its schedule is in neither delay.
     #[inline]
     pub fn departed(&mut self, held: Held, ask: Time, start: Time) {
         let asked = held.asked.signed_ps();
@@ -38,14 +38,14 @@ impl HeldMeter {
         self.got.add(asked.saturating_add(held.waited.signed_ps()).saturating_add(late));
     }
 
-    /// The delays, if a frame left.
+    /// The delays, if any frame left.
     #[must_use]
     pub fn report(&self) -> Option<DelayReport> {
         let got = self.got.figures()?;
         Some(DelayReport { count: self.got.moments.count(), got, asked: self.asked.figures()? })
     }
 
-    /// Delays got and asked, to be drawn; `law` has those that a law asks for, where there is one.
+    /// A plot of measured and asked delays; `law` has the delays by the law, if there is one.
     pub(crate) fn plot(&self, law: Option<&Histogram<u64>>) -> Option<GapPlot> {
         let asked = self.asked.tallies.all();
         GapPlot::of(&self.got.tallies.all(), Some(law.unwrap_or(&asked)))
@@ -64,7 +64,7 @@ impl Delays {
         }
         let all = self.tallies.all();
         let (min_ns, max_ns) = (ns(self.moments.min() as f64), ns(self.moments.max() as f64));
-        // The upper end of a bucket may be above all that is in it.
+        // The upper end of a bucket may exceed every value in it.
         let quantile = |q: f64| ns(all.value_at_quantile(q) as f64).clamp(min_ns, max_ns);
         Some(DelayFigures {
             mean_ns: ns(self.moments.mean()),
@@ -77,16 +77,16 @@ impl Delays {
     }
 }
 
-/// Delays by stages of the frames that left: obtained, from arrival to departure without waits for anything else than the
-/// delay, as a schedule; and asked, as the stages decided.
+/// Delays by stages, of departed frames. Measured: from arrival to departure, without waits other than the delay, such
+/// as for a schedule. Asked: as decided by the stages.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DelayReport {
-    /// Frames.
+    /// Number of frames.
     pub count: u64,
-    /// What was obtained.
+    /// Measured delays.
     #[serde(flatten)]
     pub got: DelayFigures,
-    /// What the stages decided.
+    /// Delays decided by the stages.
     pub asked: DelayFigures,
 }
 
@@ -97,7 +97,7 @@ pub struct DelayFigures {
     pub mean_ns: f64,
     /// Standard deviation.
     pub std_ns: f64,
-    /// Least.
+    /// Smallest.
     pub min_ns: f64,
     /// Largest.
     pub max_ns: f64,
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn got_is_asked_and_what_came_on_top() {
+    fn measured_delay_is_the_asked_one_plus_lateness() {
         let mut meter = HeldMeter::default();
         assert!(meter.report().is_none());
         for us in [10, 20, 30] {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn early_departures_shorten_what_was_got() {
+    fn early_departures_shorten_the_measured_delay() {
         let mut meter = HeldMeter::default();
         let held = Held { asked: Span::from_us(10), waited: Span::ZERO };
         meter.departed(held, Time::from_ps(400_000), Time::ZERO);

@@ -6,7 +6,7 @@ use crate::timeline::Timeline;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// What can be drawn of a run, beyond its figures.
+/// Data for plots of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Plots {
     /// The rate over time.
@@ -15,53 +15,54 @@ pub struct Plots {
     /// Inter-departure times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<GapPlot>,
-    /// Delays by stages, in bins as gaps are: asked is the law where there is one, else what stages decided.
+    /// Delays by stages, in bins like the gaps. Asked delays come from the law if there is one, else from the decisions
+    /// of the stages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<GapPlot>,
-    /// Gaps by |obtained − asked|, in ten steps a decade.
+    /// Gaps by |obtained − asked|, in ten steps per decade.
     #[serde(skip_serializing_if = "Buckets::is_empty")]
     pub gap_error: Buckets,
 }
 
-/// Rates of frames with FCS in consecutive windows from the first frame on.
+/// Rates of frames with FCS in consecutive windows since the first frame.
 #[derive(Clone, Debug, Serialize)]
 pub struct RatePlot {
     /// Length of a window.
     pub window_ns: f64,
-    /// What was asked of each.
+    /// Asked rate per window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked_bps: Option<Vec<f64>>,
-    /// What each got.
+    /// Measured rate per window.
     pub got_bps: Vec<f64>,
 }
 
-/// Gaps in bins of one width.
+/// Gaps in bins of equal width.
 #[derive(Clone, Debug, Serialize)]
 pub struct GapPlot {
-    /// Where the first bin begins.
+    /// Start of the first bin.
     pub first_ns: f64,
-    /// How wide each bin is.
+    /// Width of each bin.
     pub width_ns: f64,
-    /// The gaps that were asked.
+    /// The asked gaps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Bins>,
-    /// The gaps that were got.
+    /// The measured gaps.
     pub got: Bins,
 }
 
-/// How many values each bin holds.
+/// Counts of values per bin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bins {
     /// Values below the first bin.
     pub below: u64,
-    /// Values of each bin.
+    /// Values in each bin.
     pub counts: Vec<u64>,
     /// Values above the last bin.
     pub above: u64,
 }
 
 impl Bins {
-    /// All values.
+    /// Number of all values.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.below + self.counts.iter().sum::<u64>() + self.above
@@ -69,7 +70,7 @@ impl Bins {
 }
 
 impl Plots {
-    /// What these meters have seen; `conformance` where there was an ask to compare with.
+    /// The plots of these meters; `conformance` if there was a target.
     #[must_use]
     pub fn of(gaps: &GapMeter, conformance: Option<&ConformanceMeter>, timeline: &Timeline) -> Plots {
         Plots {
@@ -80,7 +81,7 @@ impl Plots {
         }
     }
 
-    /// Leaves out what compares with an ask.
+    /// Removes comparisons with a target.
     pub fn forget_ask(&mut self) {
         self.gap_error.clear();
         if let Some(rate) = &mut self.rate {
@@ -92,10 +93,10 @@ impl Plots {
     }
 }
 
-/// Bins from quantile to quantile, before a few empty ones are added on both sides.
+/// Number of bins between the extreme quantiles; a few empty ones are added on both sides.
 const BINS: u64 = 64;
-/// The shares of gaps asked and got that may lie outside on either side: an ask is wanted whole, some
-/// hiccups should not make all else one bar.
+/// Shares of measured and asked gaps that may lie outside on either side. Asked gaps should appear completely, but a
+/// few hiccups should not compress everything else into one bar.
 const TAILS: (f64, f64) = (0.001, 0.01);
 
 impl GapPlot {
@@ -108,8 +109,8 @@ impl GapPlot {
         let least = |h: &Histogram<u64>, quantile| h.lowest_equivalent(h.value_at_quantile(quantile));
         let low = both().map(|(h, tail)| least(h, tail)).min().unwrap_or(0);
         let high = both().map(|(h, tail)| least(h, 1.0 - tail)).max().unwrap_or(0);
-        // A power of two that is no finer than the histograms are at `high` divides the ends of all
-        // their buckets, so that none lies in two bins.
+        // A power of two not finer than the histograms' resolution at `high` divides the ends of all their buckets, so
+        // no bucket spans two bins.
         let mut width =
             both().map(|(h, _)| h.highest_equivalent(high) + 1 - h.lowest_equivalent(high)).max().unwrap_or(1);
         while (high - low) / width >= BINS {
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_gap_is_a_spike_with_room_around() {
+    fn single_gap_is_a_spike_with_a_margin() {
         let plot = GapPlot::of(&of([10_000_000]), None).expect("a gap");
         assert_eq!(plot.got.counts.iter().position(|count| *count == 1), Some(6));
         assert_eq!((plot.got.counts.len(), plot.got.total()), (13, 1));
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_spread_is_a_level_histogram() {
+    fn even_spread_is_a_flat_histogram() {
         let plot = GapPlot::of(&of((80_000..120_000).map(|ns| ns * 1_000)), None).expect("gaps");
         let inner = &plot.got.counts[4..plot.got.counts.len() - 4];
         let (least, most) = (inner.iter().min().expect("bins"), inner.iter().max().expect("bins"));
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_do_not_stretch_the_axis_and_are_counted() {
+    fn outliers_are_counted_without_stretching_the_axis() {
         let got = of((0..10_000).map(|i| 10_000_000 + i % 100 * 1_000).chain([0, 7_000_000_000]));
         let asked = of([10_000_000; 10_001]);
         let plot = GapPlot::of(&got, Some(&asked)).expect("gaps");
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_and_the_largest_gaps_have_bins() {
+    fn smallest_and_largest_gaps_have_bins() {
         assert!(GapPlot::of(&of([]), None).is_none());
         for gap in [0, 1, i64::MAX.unsigned_abs()] {
             assert_eq!(GapPlot::of(&of([gap]), Some(&of([gap]))).expect("a gap").got.total(), 1);

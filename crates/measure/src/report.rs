@@ -21,111 +21,111 @@ pub struct Report {
     pub command: &'static str,
     /// One entry for each pipeline.
     pub pipelines: Vec<PipelineReport>,
-    /// Packets' way from program to program, where the kernel was followed, too.
+    /// Paths of packets from program to program, if the kernel was traced as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_to_end: Option<EndToEnd>,
-    /// What this run could not resolve, and what the figures mean.
+    /// What this run could not resolve, and how to read the figures.
     pub limits: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Report {
-    /// Version of the format that this code writes.
+    /// The format version that this code writes.
     pub const SCHEMA: u32 = 1;
 }
 
-/// What one pipeline did.
+/// Report of one pipeline.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PipelineReport {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Of a class: which frames are of it; absent for the default class. Of a receiver: which were to be measured.
+    /// Of a class: its rule; absent for the default class. Of a receiver: the rule of measured frames.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Frames that came in.
+    /// Frames received.
     #[serde(rename = "in")]
     pub came: Tally,
-    /// Frames that came to a receiver and were not to be measured: in no other figure.
+    /// Frames of a receiver that were excluded from the measurement, and so from all other figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<Tally>,
-    /// Records of the input's capture that are no frames, by reason.
+    /// Records of the input's capture that are not frames, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub skipped: BTreeMap<String, u64>,
-    /// Frames that left, without fillers.
+    /// Frames sent, without fillers.
     #[serde(rename = "out")]
     pub left: Tally,
-    /// The way back, where there is one.
+    /// The way back, if there is one.
     #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
     pub back: Option<ReturnReport>,
-    /// What arrived on the port that a generator sends on, and what it answered.
+    /// Frames that arrived on a generator's sending port, and its answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<AnswersReport>,
     /// Frames made by duplication.
     pub copies: u64,
     /// Frames dropped, by reason.
     pub drops: Drops,
-    /// What stages did to frames that they did not drop, and how often.
+    /// Effects of stages on frames that were not dropped, with counts.
     #[serde(skip_serializing_if = "EffectCounts::is_empty")]
     pub effects: EffectCounts,
-    /// Chances that were asked for, and what came of them.
+    /// Asked probabilities and their outcomes.
     #[serde(skip_serializing_if = "ChoiceReports::is_empty")]
     pub choices: ChoiceReports,
-    /// Delays by stages, obtained and asked.
+    /// Delays by stages, measured and asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<DelayReport>,
-    /// The order of frames behind stages that may change it.
+    /// Order of frames after stages that may change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reorder: Option<ReorderReport>,
-    /// Frames that were in the pipeline when it ended.
+    /// Frames in the pipeline at its end.
     pub held: u64,
     /// Inter-departure times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<GapReport>,
-    /// Gaps against the law that was asked.
+    /// Comparison of the gaps with the asked law.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fit: Option<FitReport>,
-    /// Share of a waveform's integral that no frame was there to use.
+    /// Share of a waveform's integral that went unused because no frame was ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forfeited_share: Option<f64>,
-    /// Each gap against the one that the schedule asked for just there.
+    /// Comparison of each gap with its own target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conformance: Option<ConformanceReport>,
-    /// Rate of what left.
+    /// Rate of sent frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateReport>,
-    /// Departures against the schedule's ask, in ns.
+    /// Lateness of departures, in ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lateness: Option<LatenessReport>,
-    /// Times the schedule found no frame ready when one should have departed.
+    /// Times that a departure was due and no frame was ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starved: Option<u64>,
-    /// What the schedule waited for at its start, and what would have been enough.
+    /// The buffer at the start of the schedule, and the one that would have been enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer: Option<BufferReport>,
-    /// Lateness that was not made good, where that was asked for.
+    /// Lateness that was forgiven, if asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forgiven: Option<Forgiven>,
-    /// Departures for which less than the smallest filler was idle, so that the error was carried.
+    /// Departures before which less than the smallest filler was idle, so that the error was carried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried: Option<u64>,
-    /// Departures that had to wait since the line was still busy with the frame before.
+    /// Departures that waited because the line was busy with the preceding frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crowded: Option<u64>,
     /// Of a class: departures that waited for a frame of another class to leave the line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contended: Option<Contended>,
-    /// How far the run fell behind an ask that the line or the frames did not allow.
+    /// How far the run fell behind a target that the line or the frames did not allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortfall: Option<Shortfall>,
-    /// Times the transmit queue ran empty where it should not have.
+    /// Times that the transmit queue ran empty although it should not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub underruns: Option<u64>,
     /// Filler frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fillers: Option<Tally>,
-    /// What the far end of a line in real time saw.
+    /// Figures from the far end of a line in real time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<LineReport>,
-    /// Of a live port that was filled and was seen not to keep the line's rate.
+    /// Set for a filled live port that did not keep the line rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace: Option<PaceReport>,
     /// Frames waiting for their departure.
@@ -134,34 +134,34 @@ pub struct PipelineReport {
     /// The pacer that was used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pacer: Option<&'static str>,
-    /// What came by flow of a measured port, where there is more than the frames themselves to say.
+    /// Further figures of a receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flow: Option<Flow>,
-    /// Each source by itself, where they were synchronised.
+    /// Each source, if sources were synchronised.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceReport>,
-    /// Each class by itself, where there are several.
+    /// Each class, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<PipelineReport>,
-    /// What a stage `limit` did.
+    /// Report of a `limit` stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitReport>,
-    /// Streams that are stamped.
+    /// Streams with stamps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamReport>,
     /// Where sampled frames spent their time, with `--slices`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slices: Option<PipelineSlices>,
-    /// The way back as a direction of its own, to be reported beside this one.
+    /// The way back as a separate direction, to be reported beside this one.
     #[serde(skip)]
     pub backward: Option<Box<PipelineReport>>,
-    /// What can be drawn; no part of the report on stdout.
+    /// Data for plots; not part of the report on stdout.
     #[serde(skip)]
     pub plots: Option<Box<Plots>>,
 }
 
 impl PipelineReport {
-    /// Adds what stages did, and how long the frames that left were delayed.
+    /// Adds effects of stages, and the delays of departed frames.
     pub fn add_effects(&mut self, effects: &Effects, held: &HeldMeter) {
         (self.effects, self.delay, self.reorder) = (effects.counts(), held.report(), effects.reorder());
         self.choices = effects.choices();
@@ -170,7 +170,7 @@ impl PipelineReport {
         }
     }
 
-    /// Names the pacer that was used, of all classes too.
+    /// Sets the pacer that was used, also for all classes.
     pub fn set_pacer(&mut self, name: &'static str) {
         self.pacer = Some(name);
         for class in &mut self.classes {
@@ -178,15 +178,15 @@ impl PipelineReport {
         }
     }
 
-    /// True where somebody said when frames depart: a pacer, or stages that hold them. Otherwise nothing is late.
+    /// True if a pacer or a delaying stage sets departure times. Otherwise no frame is late.
     #[must_use]
     pub fn says_when(&self) -> bool {
         let holds = |report: &PipelineReport| report.delay.is_some();
         self.pacer.is_some_and(|pacer| pacer != "none") || holds(self) || self.classes.iter().any(holds)
     }
 
-    /// Leaves out what compares with an ask, for a run that asked nothing. Where a stream goes into a file a schedule
-    /// stands for the line, and nobody minds that stages keep it waiting.
+    /// Removes comparisons with a target, for a run without one. If a stream goes to a file, a schedule represents the
+    /// line, and delays by stages do not matter to it.
     pub fn forget_ask(&mut self) {
         self.conformance = None;
         self.starved = self.starved.map(|_| 0);
@@ -197,13 +197,13 @@ impl PipelineReport {
     }
 }
 
-/// Frames carried back from the output port to the input port; balances by itself.
+/// Frames carried back from the output port to the input port. Balances on its own.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReturnReport {
-    /// Frames that came in at the output port.
+    /// Frames received at the output port.
     #[serde(rename = "in")]
     pub came: Tally,
-    /// Frames that left at the input port.
+    /// Frames sent at the input port.
     #[serde(rename = "out")]
     pub left: Tally,
     /// Frames dropped, by reason.
@@ -212,64 +212,64 @@ pub struct ReturnReport {
     pub held: u64,
 }
 
-/// Frames that arrived on the port that a generator sends on, and its answers to those who asked for the
-/// addresses of its streams: in = answered + ignored + drops + held. No other count has any of them.
+/// Frames that arrived on a generator's sending port, and the answers to requests for the addresses of its streams: in
+/// = answered + ignored + drops + held. No other count includes them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AnswersReport {
-    /// Frames that came in there.
+    /// Frames received there.
     #[serde(rename = "in")]
     pub came: Tally,
-    /// Answers that were sent.
+    /// Answers sent.
     pub answered: AnsweredTally,
-    /// Frames that asked for nothing of ours.
+    /// Frames that needed no answer.
     pub ignored: u64,
-    /// Frames that asked while too many answers waited.
+    /// Requests that arrived while too many answers waited.
     pub drops: Drops,
-    /// Answers that were not sent when the run ended.
+    /// Answers not sent by the end of the run.
     pub held: u64,
-    /// Of those ignored: questions for addresses of which no stream has any.
+    /// Part of the ignored frames: requests for addresses that no stream has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unanswered: Option<Unanswered>,
-    /// Of those ignored: refusals to pass on a packet, by ICMP or ICMPv6.
+    /// Part of the ignored frames: refusals of packets, by ICMP or ICMPv6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refused>,
 }
 
 impl AnswersReport {
-    /// Counts a question that is not answered. The first one is kept.
+    /// Counts an unanswered request. Keeps the first one.
     pub fn ask_in_vain(&mut self, (asker, target): (IpAddr, IpAddr)) {
         self.unanswered.get_or_insert(Unanswered { asker, target, requests: 0 }).requests += 1;
     }
 
-    /// Counts a refusal. The first one is kept.
+    /// Counts a refusal. Keeps the first one.
     pub fn refuse(&mut self, (by, reason): (IpAddr, &'static str)) {
         self.refused.get_or_insert(Refused { by, reason, packets: 0 }).packets += 1;
     }
 }
 
-/// Requests of ARP and neighbour solicitations that were not answered.
+/// Unanswered ARP requests and neighbour solicitations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unanswered {
-    /// Who asked first.
+    /// Sender of the first request.
     pub asker: IpAddr,
-    /// For which address.
+    /// The requested address.
     pub target: IpAddr,
-    /// All of them.
+    /// Number of requests.
     pub requests: u64,
 }
 
 /// Messages of routers and hosts that refuse packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
-    /// Who refused first.
+    /// Sender of the first refusal.
     pub by: IpAddr,
-    /// Why, in its words.
+    /// The reason, in the words of the protocol.
     pub reason: &'static str,
-    /// All of them.
+    /// Number of messages.
     pub packets: u64,
 }
 
-/// Answers by what was asked.
+/// Answers by kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnsweredTally {
     /// ARP requests.
@@ -281,7 +281,7 @@ pub struct AnsweredTally {
 }
 
 impl AnsweredTally {
-    /// All together.
+    /// The sum.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.arp + self.ndp + self.echo
@@ -301,15 +301,15 @@ pub struct GapReport {
     pub p50: f64,
     pub p99: f64,
     pub p999: f64,
-    /// Against the gap that was asked, if it is a fixed one.
+    /// Error against the fixed gap that was asked, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<GapError>,
 }
 
-/// Gaps against a fixed ask. `mean` is signed; `max`, `p50` and `p99` are of the absolute error; ns.
+/// Error of gaps against a fixed target. `mean` is signed; `max`, `p50` and `p99` refer to the absolute error; ns.
 #[derive(Clone, Debug, Serialize)]
 pub struct GapError {
-    /// What was asked.
+    /// The asked gap.
     pub ask_ns: f64,
     /// Signed mean error.
     pub mean_ns: f64,
@@ -319,12 +319,12 @@ pub struct GapError {
     pub p50: f64,
     /// 99th percentile of the absolute error.
     pub p99: f64,
-    /// By the size of the error.
+    /// Shares by size of the error.
     #[serde(flatten)]
     pub shares: SharesWithin,
 }
 
-/// Shares of gaps whose absolute error is up to a bound.
+/// Shares of gaps whose absolute error is within a bound.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names are the documentation; a byte time is that of the line, if there is one")]
 pub struct SharesWithin {
@@ -335,16 +335,16 @@ pub struct SharesWithin {
     pub within_1us: f64,
 }
 
-/// Each gap against its own ask: e = gap obtained − gap asked between the same two departures; in ns.
+/// Each gap compared with its own target: e = measured gap − asked gap between the same two departures; in ns.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConformanceReport {
     /// Gaps compared.
     pub count: u64,
-    /// Mean of the gaps asked.
+    /// Mean of the asked gaps.
     pub asked_mean_ns: f64,
-    /// Least gap asked.
+    /// Smallest asked gap.
     pub asked_min_ns: f64,
-    /// Largest gap asked.
+    /// Largest asked gap.
     pub asked_max_ns: f64,
     /// Median of \|e\|.
     pub p50: f64,
@@ -352,21 +352,21 @@ pub struct ConformanceReport {
     pub p99: f64,
     /// Largest \|e\|.
     pub max_ns: f64,
-    /// By \|e\|.
+    /// Shares by \|e\|.
     #[serde(flatten)]
     pub shares: SharesWithin,
-    /// Share of gaps without an idle line: on a line, up to the time of the frame before and one byte
-    /// time; elsewhere, less than a tenth of the gap asked.
+    /// Share of gaps without an idle line: on a line, up to the duration of the preceding frame plus one byte time;
+    /// otherwise less than a tenth of the asked gap.
     pub back_to_back: f64,
 }
 
-/// Rate of frames with FCS. The mean is (lengths of all but the last) ÷ (last start − first start);
-/// the other figures are over whole windows from the first frame on.
+/// Rate of frames with FCS. The mean is (lengths of all frames except the last) ÷ (last start − first start); the other
+/// figures cover complete windows since the first frame.
 #[derive(Clone, Debug, Serialize)]
 pub struct RateReport {
     /// Length of a window.
     pub window_ns: f64,
-    /// Whole windows seen.
+    /// Number of complete windows.
     pub windows: u64,
     /// Mean over the run.
     pub mean_bps: f64,
@@ -381,7 +381,7 @@ pub struct RateReport {
     pub std_bps: Option<f64>,
 }
 
-/// Departure minus ask, in nanoseconds; early departures count as zero in the quantiles.
+/// Departure minus target in ns; early departures count as zero in the quantiles.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatenessReport {
     /// Median.
@@ -390,11 +390,11 @@ pub struct LatenessReport {
     pub p99: f64,
     /// Largest.
     pub max: f64,
-    /// Earliest departure before its ask, as a positive number.
+    /// Largest lead of a departure over its target, as a positive number.
     pub early_max: f64,
-    /// Departures by lateness, in steps of 1, 2, 5 × 10ⁿ ns; early ones are in the first.
+    /// Departures by lateness, in steps of 1, 2, 5 × 10ⁿ ns; early ones are in the first bucket.
     pub histogram: Buckets,
-    /// Interruptions, as departures show them; real time only.
+    /// Interruptions, as seen in departures; real time only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hiccups: Option<Hiccups>,
 }
@@ -402,22 +402,22 @@ pub struct LatenessReport {
 /// A hiccup is a run of consecutive departures that are all later than `above_ns`.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Hiccups {
-    /// Lateness from which on a departure is part of one.
+    /// Lateness from which a departure belongs to a hiccup.
     pub above_ns: f64,
-    /// How many.
+    /// Number of hiccups.
     pub count: u64,
     /// Departures in them.
     pub frames: u64,
-    /// The latest of these departures; 0 if there were none.
+    /// Largest lateness in hiccups; 0 if there were none.
     pub longest_ns: f64,
 }
 
-/// Lateness that moved the rest of the schedule instead of being made good.
+/// Forgiven lateness, which moved the rest of the schedule.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Forgiven {
-    /// How often.
+    /// Number of times.
     pub times: u64,
-    /// How much in all.
+    /// Total in ns.
     pub ns: f64,
 }
 
@@ -427,78 +427,78 @@ impl From<(u64, Span)> for Forgiven {
     }
 }
 
-/// How far a run fell behind an ask that could not be had.
+/// How far a run fell behind an impossible target.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shortfall {
-    /// How late the last departure was.
+    /// Lateness of the last departure.
     pub behind_ns: f64,
-    /// Time that the ask wanted for the run ÷ time that it took.
+    /// Planned duration of the run ÷ actual duration.
     pub obtained_share: f64,
 }
 
-/// What the far end of a line in real time saw.
+/// Figures from the far end of a line in real time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LineReport {
-    /// Frames that the queue before the line holds.
+    /// Capacity of the queue before the line, in frames.
     pub slots: u32,
     /// Data frames.
     pub data: Tally,
     /// Filler frames.
     pub fillers: Tally,
-    /// Times that the line had to idle since the queue was empty.
+    /// Times that the line idled because the queue was empty.
     pub underruns: u64,
-    /// How long it idled in all.
+    /// Total idle time.
     pub idle_ns: f64,
-    /// Data frames whose place was compared with the plan, counted from the first.
+    /// Data frames whose position was compared with the plan, relative to the first.
     pub compared: u64,
-    /// Those of them that were not where the plan had them.
+    /// Data frames that were not at their planned position.
     pub displaced: u64,
-    /// How far the worst of them was off.
+    /// Largest deviation.
     pub max_off_ns: f64,
 }
 
-/// A port that takes frames faster or slower than the line whose rate was said for it.
+/// A port that takes frames faster or slower than its stated line rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PaceReport {
-    /// Time on the line of what it took (faster) or sent (slower), in ns.
+    /// Wire time of the frames that it took (if faster) or sent (if slower), in ns.
     pub wire_ns: f64,
-    /// Time in which it did so, from its first frame on, in ns.
+    /// Elapsed time since its first frame, in ns.
     pub elapsed_ns: f64,
 }
 
-/// Buffering before a schedule starts.
+/// Delay of a schedule's start.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct BufferReport {
-    /// How long the schedule waited after the first frame.
+    /// Delay after the first frame, as asked.
     pub asked_ns: f64,
-    /// The width of the wave: with a buffer this long no departure would have been starved.
+    /// Width of the wave: the shortest buffer with which no departure would have starved.
     pub width_ns: f64,
     /// No departure was starved.
     pub enough: bool,
 }
 
-/// One of several sources that were synchronised.
+/// A synchronised source.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SourceReport {
-    /// Its address or prefix.
+    /// The address or prefix.
     pub source: String,
-    /// Its frames that came.
+    /// Frames received.
     #[serde(rename = "in")]
     pub came: Tally,
-    /// Its frames that left.
+    /// Frames sent.
     #[serde(rename = "out")]
     pub left: Tally,
-    /// Rounds in which it had a crest.
+    /// Rounds with a crest of this source.
     pub crests: u64,
-    /// Rounds that went without it.
+    /// Rounds without it.
     pub missed: u64,
-    /// How long after the first frame of a round its first one came.
+    /// Delay of its first frame after the first frame of a round.
     pub skew: Skew,
-    /// For how long its crests shared the time with those of other sources, in all.
+    /// Total time for which its crests overlapped with those of other sources.
     pub overlap: Overlap,
 }
 
-/// Delay of a source against the first one of each round, in ns.
+/// Delay of a source relative to the first one of each round, in ns.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub struct Skew {
@@ -506,7 +506,7 @@ pub struct Skew {
     pub max_ns: f64,
 }
 
-/// Time that crests of several sources shared, in ns: as frames came, and as they left.
+/// Overlap of crests of several sources in ns, at arrival and at departure.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub struct Overlap {
@@ -514,38 +514,38 @@ pub struct Overlap {
     pub out_ns: f64,
 }
 
-/// Departures of a class that waited since the line was busy with a frame of another one.
+/// Departures of a class that waited because the line was busy with a frame of another class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Contended {
-    /// How many.
+    /// Number of departures.
     pub frames: u64,
-    /// The longest that one of them waited, from its ask to its start, in ns.
+    /// Longest wait, from target to start, in ns.
     #[serde(rename = "max")]
     pub max_ns: f64,
 }
 
-/// Frames that waited for their departure.
+/// Frames waiting for their departure.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DepthReport {
-    /// Most at one time.
+    /// Largest number at one time.
     pub max: u64,
 }
 
-/// What a receiver knows beyond the frames that it was given.
+/// Figures of a receiver beyond its frames.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Flow {
-    /// Frames that the kernel counted but could not deliver to us.
+    /// Frames that the kernel counted but could not deliver.
     pub kernel_drops: u64,
-    /// Frames whose checksum was left to hardware that is not there: they never were on a wire like this.
+    /// Frames whose checksum was left to missing hardware: they were never on a wire in this form.
     pub partial_checksums: u64,
     /// Frames longer than the interface's MTU allows (GSO super-frames).
     pub super_frames: u64,
-    /// Stamped frames that had departed before the run: of an earlier one, and in no other count. Only a receiver
-    /// beside its sender can tell.
+    /// Stamped frames that departed before the run. They belong to an earlier one and are in no other count. Only a
+    /// receiver beside its sender can identify them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earlier: Option<u64>,
-    /// Of a receiver beside its sender: frames that are no stamped ones, and its answers to those who asked for the
-    /// addresses that the streams go to.
+    /// Of a receiver beside its sender: frames without a stamp, and its answers to requests for the destination
+    /// addresses of the streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<AnswersReport>,
 }

@@ -1,4 +1,4 @@
-//! When the frames of a capture arrive: their stamps, in order and within the reach of instants.
+//! Arrival times of a capture's frames: their stamps, made monotonic and kept within the range of instants.
 
 use crate::capture::{CaptureReader, Record};
 use crate::error::SimError;
@@ -6,29 +6,29 @@ use packet::HeapFrame;
 use std::path::Path;
 use units::{PS_PER_NS, Time};
 
-/// Frames of several interfaces or queues may be captured out of order by less than this: they arrive together with the
-/// one ahead. A clock that is set back, or a stamp that is wrong, is further off.
+/// Frames of several interfaces or queues may be captured out of order by less than this; they then arrive together
+/// with the preceding frame. A clock that is set back, or a wrong stamp, deviates by more.
 const MIXED_NS: u64 = 1_000_000;
-/// Later than this after the first, a gap is shortened to [`SILENCE_NS`]: instants reach 5 days further.
+/// Beyond this time since the first frame, gaps are shortened to [`SILENCE_NS`]. Instants reach 5 days further.
 const REACH_NS: u64 = 18_000_000_000_000_000;
 const SILENCE_NS: u64 = 1_000_000_000;
 
-/// The frames of a capture and the instants at which they arrive, which never go back. The first one is at zero.
+/// The frames of a capture and their arrival times, which never go back. The first frame arrives at zero.
 ///
-/// Where a stamp is more than a millisecond before the one ahead of it, the stamp that follows says what is wrong: one
-/// record alone is off, which then arrives together with the one ahead of it, or the clock was set back, and the gaps
-/// from there on are those of the new time.
+/// If a stamp is more than a millisecond before the preceding one, the next stamp shows the reason. Either a single
+/// record is wrong, which then arrives together with the preceding one; or the clock was set back, and later gaps
+/// follow the new time.
 pub(crate) struct Arrivals {
     reader: CaptureReader,
-    /// What was read to tell a stray stamp from a step.
+    /// A record read ahead, to distinguish a stray stamp from a step of the clock.
     ahead: Option<Result<Option<u64>, SimError>>,
     ahead_frame: HeapFrame,
-    /// The stamp of the record that was read last, and the last one that was neither stray nor early.
+    /// The stamp of the last record, and the last stamp that was neither stray nor early.
     before_ns: Option<u64>,
     line_ns: u64,
-    /// When the last frame arrived, since the first.
+    /// Arrival of the last frame, since the first.
     at_ns: u64,
-    /// The stamp of the first frame, and by how much gaps were shortened since.
+    /// Stamp of the first frame, and the total time cut from gaps since.
     first_ns: u64,
     shortened_ns: u64,
 }
@@ -56,12 +56,12 @@ impl Arrivals {
         self.first_ns
     }
 
-    /// By how much gaps up to the frame that was read last were shortened.
+    /// The total time cut from gaps up to the last frame.
     pub(crate) fn shortened_ns(&self) -> u64 {
         self.shortened_ns
     }
 
-    /// Starts again with the first frame of the file; what was counted stays.
+    /// Restarts with the first frame of the file; counts are kept.
     pub(crate) fn restart(&mut self, path: &Path) -> Result<(), SimError> {
         let oddities = std::mem::take(&mut self.reader.oddities);
         let mut reader = CaptureReader::open(path)?;
@@ -70,12 +70,12 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Reads the next frame, whatever its stamp.
+    /// Reads the next frame without regard to its stamp.
     pub(crate) fn read_unstamped(&mut self, frame: &mut HeapFrame) -> Result<bool, SimError> {
         Ok(self.reader.read(frame)?.is_some())
     }
 
-    /// Reads the next frame and gives when it arrives.
+    /// Reads the next frame and returns its arrival time.
     pub(crate) fn read(&mut self, frame: &mut HeapFrame) -> Result<Option<Time>, SimError> {
         let stamp = match self.ahead.take() {
             Some(read) => {
@@ -98,7 +98,7 @@ impl Arrivals {
         match gap {
             _ if stamp == Record::NO_TIME => self.reader.oddities.stray_stamps += 1,
             Some(gap) if gap < MIXED_NS => self.advance(gap, stamp)?,
-            // The next one is back where it would be without this one.
+            // The next stamp returns to where it would be without this record.
             Some(gap) => match self.look_ahead() {
                 None if gap > REACH_NS => self.reader.oddities.stray_stamps += 1,
                 Some(next) if next.saturating_add(MIXED_NS) < stamp && next.saturating_add(MIXED_NS) > self.line_ns => {
@@ -118,7 +118,7 @@ impl Arrivals {
         Ok(Some(Time::from_ps(self.at_ns * PS_PER_NS)))
     }
 
-    /// The next frame arrives `gap` after the one before.
+    /// Moves to the next arrival, `gap` after the preceding one.
     fn advance(&mut self, gap: u64, stamp: u64) -> Result<(), SimError> {
         let mut at = self.at_ns.checked_add(gap);
         if gap > SILENCE_NS && at.is_none_or(|at| at > REACH_NS) {
@@ -131,7 +131,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// The stamp of the frame after the one that was read last. What ends the file is found out by whom it concerns.
+    /// The stamp of the frame after the last one. Errors are reported when that frame is read.
     fn look_ahead(&mut self) -> Option<u64> {
         let read = self.reader.read_stamped(&mut self.ahead_frame);
         let next = read.as_ref().ok().copied().flatten();
@@ -148,7 +148,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const START: u64 = 1_700_000_000_000_000_000;
 
-    /// The arrivals in ms of frames with stamps in ms, and what was odd.
+    /// Arrivals in ms of frames with stamps in ms, and the oddities.
     fn arrivals(stamps: &[i64]) -> (Vec<u64>, Oddities, Vec<u64>) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pcapng");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_back_costs_one_gap() {
+    fn clock_set_back_costs_one_gap() {
         let stamps = [0, 10, 20, 0, 10, 20, 30, 40];
         let (got, odd, _) = arrivals(&stamps);
         assert_eq!(got, [0, 10, 20, 20, 30, 40, 50, 60]);
@@ -179,28 +179,28 @@ mod tests {
     }
 
     #[test]
-    fn a_stray_stamp_costs_one_frame() {
+    fn stray_stamp_affects_one_frame() {
         for off in [-3_600_000, -50, 100, 3_600_000] {
             let (got, odd, _) = arrivals(&[0, 10, 20 + off, 30, 40]);
             assert_eq!(got, [0, 10, 10, 30, 40], "{off}");
             assert_eq!((odd.disordered, odd.clock_steps, odd.stray_stamps), (1, 0, 1), "{off}");
         }
-        // The last record far ahead has nothing that follows it.
+        // The last record is far ahead, and nothing follows it.
         assert_eq!(arrivals(&[0, 10, 300 * 86_400_000]).0, [0, 10, 10]);
-        // The last record, and two strays with one in between.
+        // The last record, and two strays with a good record in between.
         assert_eq!(arrivals(&[0, 10, -90]).0, [0, 10, 10]);
         let (got, odd, _) = arrivals(&[0, 10, 900, 30, 800, 50, 60]);
         assert_eq!((got, odd.stray_stamps), (vec![0, 10, 10, 30, 30, 50, 60], 2));
     }
 
     #[test]
-    fn pauses_are_kept() {
+    fn keeps_pauses() {
         let (got, odd, _) = arrivals(&[0, 10, 3_600_000, 3_600_010, 7_200_000]);
         assert_eq!((got, odd), (vec![0, 10, 3_600_000, 3_600_010, 7_200_000], Oddities::default()));
     }
 
     #[test]
-    fn a_gap_beyond_the_reach_is_shortened_and_stamps_stay_true() {
+    fn shortens_a_gap_beyond_the_range_and_keeps_later_stamps() {
         let day = 86_400_000;
         let stamps = [0, 150 * day, 300 * day, 300 * day + 5, 301 * day, 3_000 * day, 3_000 * day + 1];
         let (got, odd, truly) = arrivals(&stamps);

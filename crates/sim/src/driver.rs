@@ -6,55 +6,56 @@ use measure::{DepartureMeter, Forgiven, PipelineReport, SentStreams};
 use packet::{Frame, HeapFrame, Stamp};
 use units::{Span, Time, WireLen};
 
-/// When a run ends before its input does, and how its rate is measured.
+/// Limits of a run, and parameters of its measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Nothing arrives or departs from this much virtual time on.
+    /// Virtual time at which arrivals and departures end.
     pub duration: Option<Span>,
-    /// Windows of the rate.
+    /// Length of the windows of the rate.
     pub window: Span,
-    /// The fixed gap that was asked, to measure against.
+    /// The fixed gap that was asked, as a reference for measured gaps.
     pub asked_gap: Option<Span>,
 }
 
-/// Looks at a run from time to time; may end it.
+/// Observes a run periodically, and may end it.
 pub trait Watch {
-    /// `frames` have left and virtual time reads `now`. False ends the run as SIGINT does: cleanly.
+    /// Called when `frames` have left and virtual time reads `now`. Returns false to end the run cleanly, as SIGINT
+    /// does.
     fn go_on(&mut self, frames: u64, now: Time) -> bool;
 
-    /// More than [`MANY`] frames are held in memory; told once.
+    /// Called once when more than [`MANY`] frames are held in memory.
     fn holds_many(&mut self) {}
 }
 
-/// So many frames a live run holds at most: the memory for more is no matter of course.
+/// Limit on the frames that a live run holds, and so on what is normal.
 pub const MANY: u64 = 1 << 18;
 
-/// What came of a run.
+/// Result of a run.
 pub struct Run {
     /// The figures.
     pub report: PipelineReport,
-    /// What ended it early, if anything did; outputs are whole up to there.
+    /// The error that ended it early, if any. Outputs are complete up to that point.
     pub failure: Option<SimError>,
-    /// A class that departed later than it was to, since frames of others were all that a backlog had read of it.
+    /// A class that departed late because the frames read from a backlog all belonged to other classes.
     pub outpaced: Option<u32>,
 }
 
-/// Arrivals and departures between two looks of the watch.
+/// Arrivals and departures between two calls of the observer.
 const WATCH_EVERY: u64 = 4_096;
 
-/// Frames of a backlog that stages hold at one time: as many as there are would be too many.
+/// Limit on the frames of a backlog in the stages.
 const MOST_OF_BACKLOG: u64 = 65_536;
 
-/// No frame departs later: an hour before instants end, so that sums of what is due stay within them.
+/// Latest departure: an hour before the end of instants, so that sums of due times do not overflow.
 const LAST: Time = Time::from_ps(u64::MAX - 3_600 * units::PS_PER_S);
 
-/// Moves frames from `source` through `pipeline` to `sink` until the input has ended and nothing is
-/// held, or a limit is reached.
+/// Moves frames from `source` through `pipeline` to `sink` until the input has ended and nothing is held, or a limit is
+/// reached.
 ///
-/// A frame is read only when the one before it has departed and the stages need it: a backlog stays
-/// in the source. Stages run at the time of arrivals, departures at the time of the schedule; both
-/// clocks only go forward. Of several classes one may be idle while another has a backlog: then all is
-/// read that came before the next departure, and the backlog waits in memory.
+/// A frame is read only when the preceding one has departed and the stages need it, so a backlog stays in the source.
+/// Stages run at arrival times, departures at schedule times; both clocks only move forward. With several classes, one
+/// may be idle while another has a backlog. Then everything that arrived before the next departure is read, and the
+/// backlog waits in memory.
 pub fn run(
     source: &mut dyn Source,
     pipeline: &mut Pipeline<HeapFrame>,
@@ -89,17 +90,17 @@ pub fn run(
     driver.finish(ended)
 }
 
-/// What comes next in virtual time.
+/// The next event in virtual time.
 enum Next {
-    /// A frame comes.
+    /// A frame arrives.
     Arrival(Time),
-    /// A stage gives what it holds.
+    /// A stage releases frames.
     Wake(Time),
-    /// The first in its queue departs.
+    /// The first frame in the queue departs.
     Departure,
-    /// Nothing before the end.
+    /// Nothing happens before the end.
     End,
-    /// Nothing before instants end, though no other end was asked for.
+    /// Nothing happens before instants end, and no other end was requested.
     TooLong,
 }
 
@@ -107,7 +108,7 @@ enum Next {
 #[derive(Default)]
 struct Ended {
     failure: Option<SimError>,
-    /// Frames that were taken out to depart, and did not.
+    /// Frames taken for a departure that did not happen.
     undeparted: u64,
 }
 
@@ -119,21 +120,21 @@ struct Driver<'a> {
     meter: DepartureMeter,
     stamped: bool,
     sent: SentStreams,
-    /// Of the stages.
+    /// The clock of the stages.
     clock: Time,
     /// The UNIX time of the start of the run.
     epoch_ns: u64,
-    /// When the last frame started, and of which class it was.
+    /// Start and class of the last frame.
     last: (Time, u32),
-    /// A class had no frame to depart, and no more of the backlog was read.
+    /// A class had no frame to send, and the backlog was not read further.
     unread: bool,
     outpaced: Option<u32>,
-    /// Buffers of frames that have departed.
+    /// Buffers of departed frames, for reuse.
     spare: Vec<HeapFrame>,
     looks: Looks<'a>,
 }
 
-/// When the watch looks, and what it is told.
+/// When to call the observer, and what to report to it.
 struct Looks<'a> {
     watch: &'a mut dyn Watch,
     left: u64,
@@ -176,7 +177,7 @@ impl Driver<'_> {
         }
     }
 
-    /// What comes by the next departure may be due earlier, unless every class has one.
+    /// Frames that arrive before the next departure may be due earlier, unless every class has a settled one.
     fn next(&mut self) -> Next {
         let Driver { source, pipeline, end, unread, .. } = self;
         let due = pipeline.due();
@@ -200,21 +201,21 @@ impl Driver<'_> {
                 Next::Departure
             }
             (_, Some(_)) if *end == LAST => Next::TooLong,
-            // Nothing waits: what is left of the input comes after the end.
+            // Nothing waits: the rest of the input arrives after the end.
             (None, None) if *end == LAST && source.arrival().is_some() => Next::TooLong,
             _ => Next::End,
         }
     }
 
-    /// Sends a frame. Gives when it was to depart.
+    /// Sends a frame. Returns its target.
     fn depart(&mut self, mut departure: Departure<HeapFrame>) -> Result<Time, Ended> {
         if departure.at.max(self.sink.free()) >= self.end {
-            // A schedule that has ended is no run that is too long.
+            // An ended schedule does not mean that the run is too long.
             let failure = (self.end == LAST && !self.pipeline.ended()).then_some(SimError::TooLong);
             return Err(Ended { failure, undeparted: 1 });
         }
         let at = departure.at;
-        // A class that the others' backlog kept from being read is late, as live: time does not go back for it.
+        // As in a live run, a class whose frames were not read in time is late: time does not go back.
         departure.at = at.max(self.last.0);
         if self.unread && at < departure.at && departure.class != self.last.1 {
             self.outpaced.get_or_insert(departure.class);
@@ -250,7 +251,7 @@ impl Driver<'_> {
         pipeline.report_classes(&meter, &mut report);
         report.forfeited_share = pipeline.forfeited();
         report.forgiven = pipeline.forgiven().map(Forgiven::from);
-        // A few large frames in a row are late without harm.
+        // A few large frames in a row may be late without harm.
         let excused = sink.line().map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));
         report.shortfall = excused.and_then(|excused| meter.shortfall(excused));
         sink.report(&mut report);
@@ -259,7 +260,7 @@ impl Driver<'_> {
 }
 
 impl Looks<'_> {
-    /// Whether the run goes on, in which virtual time reads `now`.
+    /// Whether the run continues; virtual time reads `now`.
     #[inline]
     fn go_on(&mut self, now: Time, pipeline: &Pipeline<HeapFrame>) -> bool {
         self.until -= 1;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// Frames are due later than instants reach.
+    /// Frames are due beyond the end of instants.
     #[error(
         "the run is longer than the 213 days that virtual time reaches: end it by --duration, or ask for less delay or more rate"
     )]
@@ -16,26 +16,26 @@ pub enum SimError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: std::io::Error,
     },
-    /// A file cannot be made or written.
+    /// A file cannot be created or written.
     #[error("cannot write {}: {cause}: check the path, its permissions and the free space", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: std::io::Error,
     },
-    /// A capture is packed.
+    /// The capture is compressed.
     #[error("{} is compressed by {program}: unpack it first, as {program} -dc {} > FILE does", path.display(), path.display())]
     Compressed {
         /// The file.
         path: PathBuf,
-        /// Who unpacks it.
+        /// The program that decompresses it.
         program: &'static str,
     },
-    /// A capture that goes on for longer than instants reach.
+    /// The capture spans more time than instants reach.
     #[error(
         "{} spans more than the 213 days (18 446 744 s) that virtual time reaches: record {record} is further from the \
          first, and those before it were used: give parts of it, as editcap -i 86400 makes, or mend the stamps if a clock \
@@ -45,34 +45,34 @@ pub enum SimError {
     TooWide {
         /// The file.
         path: PathBuf,
-        /// The first record that is too late, from 1.
+        /// Number of the first record that is too late, from 1.
         record: u64,
     },
-    /// A file is no capture.
+    /// The file is not a capture.
     #[error("{} is no capture: {why}: give a pcap or pcapng file", path.display())]
     NotACapture {
         /// The file.
         path: PathBuf,
-        /// What is wrong with its start.
+        /// The problem at its start.
         why: String,
     },
-    /// A capture of something else than Ethernet or IP.
+    /// The capture is neither Ethernet nor IP.
     #[error("{} holds records of link type {link_type}: netlathe reads Ethernet (1), IP alone (12, 14, 101, 228, 229), loopback (0, 108) and what `tcpdump -i any` writes (113, 276)", path.display())]
     LinkType {
         /// The file.
         path: PathBuf,
-        /// The number in the tcpdump registry.
+        /// The link type in the tcpdump registry.
         link_type: u16,
     },
-    /// A capture all of whose records had to be skipped.
+    /// All records of the capture were skipped.
     #[error("{} holds no record that can be used: {}", path.display(), reasons(skipped))]
     NoFrames {
         /// The file.
         path: PathBuf,
-        /// How many records were skipped for which reason.
+        /// Number of skipped records per reason.
         skipped: BTreeMap<Skip, u64>,
     },
-    /// A capture that is cut, or whose records cannot be told apart any more.
+    /// The capture is truncated, or its records can no longer be delimited.
     #[error(
         "{} breaks after record {whole}, at byte {offset}: {why}: the records before were used; editcap {} NEW.pcap writes a file \
          of those that can be read",
@@ -81,11 +81,11 @@ pub enum SimError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// Records that were whole.
+        /// Number of whole records.
         whole: u64,
-        /// Where the record that cannot be read starts, in bytes from the start of the file.
+        /// Offset of the unreadable record in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The problem there.
         why: String,
     },
 }

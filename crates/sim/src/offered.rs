@@ -7,8 +7,8 @@ use measure::StreamMeter;
 use packet::{Frame, HeapFrame, Stamp};
 use units::{PS_PER_NS, Span, Time};
 
-/// Frames of streams that arrive by a schedule: a load that is offered to what follows. Each is stamped
-/// with its arrival. No frame leaves before the line has carried the one before.
+/// Frames of streams that arrive by a schedule: the load offered to what follows. Each frame is stamped with its
+/// arrival. No frame arrives before the line has carried the preceding one.
 pub struct OfferedSource {
     streams: Streams,
     schedule: Box<dyn Schedule>,
@@ -22,7 +22,7 @@ pub struct OfferedSource {
 }
 
 impl OfferedSource {
-    /// `count` frames, which arrive when `schedule` lets them depart and `line` can carry them.
+    /// `count` frames that arrive at the times of `schedule`, as soon as `line` can carry them.
     #[must_use]
     pub fn new(streams: Streams, schedule: Box<dyn Schedule>, count: u64, line: Line) -> Self {
         let mut source = OfferedSource {
@@ -39,7 +39,7 @@ impl OfferedSource {
         source
     }
 
-    /// How far behind its schedule the last frame was, since the line was busy.
+    /// How far the last frame was behind its schedule because the line was busy.
     #[must_use]
     pub fn behind(&self) -> Span {
         self.behind
@@ -73,12 +73,12 @@ impl Source for OfferedSource {
     }
 }
 
-/// Counts frames as they arrive, by their stamps if they have such.
+/// Counts frames as they arrive, also by their stamps.
 #[derive(Default)]
 pub struct CountingSink {
-    /// Frames that came.
+    /// Frames received.
     pub frames: u64,
-    /// What their stamps say.
+    /// Figures from the stamps.
     pub streams: StreamMeter,
 }
 

@@ -6,23 +6,22 @@ use packet::{HeapFrame, Rewrite};
 use std::path::{Path, PathBuf};
 use units::{PS_PER_S, Span, Time};
 
-/// A capture that is sent again: its frames one after the other, read as they are needed, so that a
-/// file may be larger than memory.
+/// A replayed capture. Frames are read on demand, so the file may be larger than memory.
 pub struct ReplaySource {
     path: PathBuf,
     arrivals: Arrivals,
-    /// What time of the capture becomes which time of the run.
+    /// Converts times of the capture to times of the run.
     scale: Box<dyn Fn(Span) -> Span + Send + Sync>,
-    /// All frames are there from the start.
+    /// All frames are present from the start.
     backlog: bool,
     rewrite: Vec<Rewrite>,
-    /// How often it is sent after this time.
+    /// Remaining repetitions after this round.
     again: u64,
-    /// How many frames are still to come at most.
+    /// Limit on the remaining frames.
     left: u64,
-    /// The time of the capture at which this round began.
+    /// Start of this round, in time of the capture.
     began: Span,
-    /// The time of the capture at which the last record was, and how many there were in this round.
+    /// Time of the last record in the capture, and the number of records in this round.
     last: Span,
     records: u64,
     next: HeapFrame,
@@ -31,9 +30,9 @@ pub struct ReplaySource {
 }
 
 impl ReplaySource {
-    /// The capture, `times` times, `most` frames of it in all. `scale` turns times of the capture into those of the run; without,
-    /// all frames are there from the start. Between the last frame of one round and the first of the
-    /// next is the mean gap of the capture.
+    /// Replays a capture `times` times, with at most `most` frames in total. `scale` converts times of the capture to
+    /// times of the run; without it, all frames are present from the start. The gap between two rounds is the mean gap
+    /// of the capture.
     ///
     /// # Errors
     /// As [`CaptureReader::open`].
@@ -76,7 +75,7 @@ impl ReplaySource {
         }
         let since = loop {
             let read = match self.backlog {
-                // No stamp is needed.
+                // Timestamps are not needed.
                 true => self.arrivals.read_unstamped(&mut self.next)?.then_some(Time::ZERO),
                 false => self.arrivals.read(&mut self.next)?,
             };
@@ -117,7 +116,7 @@ impl Source for ReplaySource {
     }
 
     fn epoch_ns(&self) -> u64 {
-        // What is shortened is time of the capture.
+        // Shortened gaps are in time of the capture.
         let second = (self.scale)(Span::from_ps(PS_PER_S)).as_ps();
         let shortened = u128::from(self.arrivals.shortened_ns()) * u128::from(second) / u128::from(PS_PER_S);
         self.arrivals.first_ns().saturating_add(u64::try_from(shortened).unwrap_or(u64::MAX))
@@ -161,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn own_timing_rounds_and_scale() {
+    fn replays_with_original_timing_rounds_and_scale() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = capture(folder.path());
         let own = ReplaySource::open(&path, (2, u64::MAX), Some(Box::new(|span| span)), Vec::new()).expect("a capture");
         assert_eq!(own.epoch_ns(), 1_700_000_000_000_000_000);
-        // The mean gap, 20 ns, lies between the rounds.
+        // The mean gap, 20 ns, separates the rounds.
         let expected = [(0, 60), (10_000, 61), (40_000, 62), (60_000, 60), (70_000, 61), (100_000, 62)];
         assert_eq!(arrivals(own), expected);
         for most in 1..7 {
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_made_and_lengths_follow() {
+    fn applies_changes_and_adjusts_lengths() {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = vec!["vlan 5".parse().expect("a rule"), "dmac 02:00:00:00:00:09".parse().expect("a rule")];
         let source = ReplaySource::open(&capture(folder.path()), (1, u64::MAX), None, rules).expect("a capture");

@@ -7,21 +7,22 @@ use std::collections::VecDeque;
 use std::path::Path;
 use units::{PS_PER_NS, Time};
 
-/// Where frames leave in virtual time.
+/// The output of a run in virtual time.
 pub trait Sink {
-    /// Makes a frame depart; returns when it really started.
+    /// Sends a frame. Returns when it really started.
     ///
     /// # Errors
     /// The output cannot be written.
     fn send(&mut self, departure: &mut Departure<HeapFrame>) -> Result<Time, SimError>;
 
-    /// Frames are stamped: when each departs is to be written into it.
+    /// Writes the departure time into each stamped frame from now on.
     fn stamp_departures(&mut self) {}
 
-    /// From this instant on, the start of the run had another UNIX time: a gap of the input was shortened.
+    /// From this instant on, the start of the run corresponds to another UNIX time, because a gap of the input was
+    /// shortened.
     fn rebase(&mut self, _from: Time, _epoch_ns: u64) {}
 
-    /// Writes out everything that is still gathered.
+    /// Writes all buffered output.
     ///
     /// # Errors
     /// The output cannot be written.
@@ -29,7 +30,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Adds what only the sink knows.
+    /// Adds figures that only the sink knows.
     fn report(&self, _report: &mut PipelineReport) {}
 
     /// The line, if the port has a line rate.
@@ -37,13 +38,13 @@ pub trait Sink {
         None
     }
 
-    /// When the frame before has left the line, so that the next one can start.
+    /// When the preceding frame has left the line, so that the next one can start.
     fn free(&self) -> Time {
         Time::ZERO
     }
 }
 
-/// Drops and counts.
+/// Drops and counts frames.
 pub struct NullSink;
 
 impl Sink for NullSink {
@@ -52,17 +53,17 @@ impl Sink for NullSink {
     }
 }
 
-/// A capture whose stamps are the departures.
+/// A capture whose timestamps are the departures.
 pub struct PcapSink {
     writer: CaptureWriter,
     epoch_ns: u64,
-    /// What it is from later instants on.
+    /// Values of it from later instants on.
     later: VecDeque<(Time, u64)>,
     stamps: bool,
 }
 
 impl PcapSink {
-    /// Makes the file; `epoch_ns` is the UNIX time of the start of the run.
+    /// Creates the file; `epoch_ns` is the UNIX time of the start of the run.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -82,13 +83,13 @@ impl PcapSink {
         self.writer.write(time_ns, frame.bytes(), frame.original())
     }
 
-    /// As [`PcapSink::write`] for bytes that are no frame of the pipeline.
+    /// As [`PcapSink::write`], for bytes that are not a frame of the pipeline.
     pub(crate) fn write_bytes(&mut self, start: Time, bytes: &[u8]) -> Result<(), SimError> {
         let time_ns = self.stamp(start);
         self.writer.write(time_ns, bytes, bytes.len() as u32)
     }
 
-    /// To the nearest nanosecond, which is all that a capture holds.
+    /// Rounds to the nearest nanosecond, the resolution of a capture.
     fn stamp(&mut self, start: Time) -> u64 {
         while let Some((_, epoch_ns)) = self.later.front().filter(|(from, _)| *from <= start) {
             self.epoch_ns = *epoch_ns;

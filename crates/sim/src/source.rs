@@ -6,7 +6,7 @@ use packet::HeapFrame;
 use std::path::Path;
 use units::Time;
 
-/// Where frames come from in virtual time.
+/// The input of a run in virtual time.
 pub trait Source {
     /// When the next frame arrives; `None` at the end.
     fn arrival(&self) -> Option<Time>;
@@ -14,39 +14,39 @@ pub trait Source {
     /// Moves the next frame into `frame` and looks for the one after.
     fn take(&mut self, frame: &mut HeapFrame);
 
-    /// Whether it has a frame of a class that is not `full`, to be taken next; a source that cannot choose has.
+    /// Whether the next frame is of a class that is not `full`. A source that cannot choose returns true.
     fn wanted(&mut self, full: &dyn Fn(usize) -> bool) -> bool {
         let _ = full;
         true
     }
 
-    /// What ended the input before its end, if anything did.
+    /// The error that ended the input early, if any.
     fn failure(&mut self) -> Option<SimError> {
         None
     }
 
-    /// The UNIX time in nanoseconds of the start of the run, for the next frame: it changes where a gap is shortened.
+    /// UNIX time in nanoseconds of the start of the run, for the next frame. Changes where a gap was shortened.
     fn epoch_ns(&self) -> u64 {
         0
     }
 
-    /// What its records were like so far.
+    /// Oddities of its records so far.
     fn oddities(&self) -> Option<&Oddities> {
         None
     }
 
-    /// Frames say when they depart: it is to be written into them then.
+    /// True if frames carry a stamp that the driver must update at departure.
     fn stamped(&self) -> bool {
         false
     }
 
-    /// True if all frames are there from the start, so that whoever takes them must limit how many.
+    /// True if all frames are present from the start, so the caller must limit how many it takes.
     fn is_backlog(&self) -> bool {
         false
     }
 }
 
-/// The frames of a capture, which arrive at their stamps. The first one starts the run.
+/// The frames of a capture, which arrive at their timestamps. The first one starts the run.
 pub struct PcapSource {
     arrivals: Arrivals,
     next: HeapFrame,
@@ -66,7 +66,7 @@ impl PcapSource {
         Ok(source)
     }
 
-    /// The step of the capture's stamps in nanoseconds, see [`CaptureReader::step_ns`].
+    /// The timestamp step of the capture in nanoseconds, see [`CaptureReader::step_ns`].
     #[must_use]
     pub fn step_ns(&self) -> f64 {
         self.arrivals.reader().step_ns()
@@ -103,7 +103,7 @@ impl Source for PcapSource {
     }
 }
 
-/// The frames of streams, all of which are there from the start.
+/// The frames of streams, all present from the start.
 pub struct StreamSource {
     streams: Streams,
     left: u64,

@@ -9,15 +9,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use units::{FrameLen, Time, WireLen};
 
-/// The model line: a NIC that sends at line rate, a switch that discards fillers, and an ideal
-/// receiver that stamps the first preamble byte of each frame to the picosecond.
+/// The model line: a NIC that sends at line rate, a switch that discards fillers, and an ideal receiver that timestamps
+/// the first preamble byte of each frame to the picosecond.
 pub struct WireSink {
     planner: FillerPlanner,
-    /// Idle time is filled with frames of this kind.
+    /// Fills idle time with frames of this kind.
     filler: Option<FillerKind>,
     /// Lengths of fillers above the standard.
     long: Vec<WireLen>,
-    /// Frames start at multiples of so many bytes: the MAC's deficit idle count.
+    /// Frames start at multiples of this many bytes: the MAC's deficit idle count.
     lane: u64,
     keep_fillers: bool,
     pcap: Option<PcapSink>,
@@ -29,7 +29,7 @@ pub struct WireSink {
 }
 
 impl WireSink {
-    /// A line whose idle time is filled by frames of up to `longest`, with data frames aligned to `align` bytes.
+    /// A line that fills idle time with frames of up to `longest`, and aligns data frames to `align` bytes.
     #[must_use]
     pub fn filled(line: Line, kind: FillerKind, align: u64, longest: FrameLen) -> Self {
         let sink = WireSink::new(FillerPlanner::new(line, align), Some(kind));
@@ -58,18 +58,18 @@ impl WireSink {
         }
     }
 
-    /// Frames start where a MAC with a deficit idle count puts them: it rounds each start down to
-    /// its lanes and remembers what it took, so that the mean gap stays 12 bytes (IEEE 802.3 46.3.1.4).
+    /// Moves frames to where a MAC with a deficit idle count starts them: it rounds each start down to its lanes and
+    /// tracks the deficit, so that the mean gap stays 12 bytes (IEEE 802.3 46.3.1.4).
     pub fn count_deficit_idle(&mut self) {
         self.lane = self.planner.line().lane_alignment();
     }
 
-    /// Fillers are listed and captured, as if no switch discarded them.
+    /// Lists and captures fillers, as if no switch discarded them.
     pub fn keep_fillers(&mut self) {
         self.keep_fillers = true;
     }
 
-    /// Captures what the receiver sees.
+    /// Captures the frames that the receiver sees.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -167,8 +167,8 @@ impl Sink for WireSink {
     }
 }
 
-/// The CSV of frames: `start_ps,length,kind`, with the start of the preamble in ps since the run's
-/// start, the length with FCS, and `data` or `filler`.
+/// A CSV list of frames, `start_ps,length,kind`: start of the preamble in ps since the start of the run, length with
+/// FCS, and `data` or `filler`.
 pub struct FrameList {
     path: PathBuf,
     file: File,
@@ -176,10 +176,10 @@ pub struct FrameList {
 }
 
 impl FrameList {
-    /// Makes the file, with its header.
+    /// Creates the file with its header.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Self, SimError> {
         let file = File::create(path).map_err(|cause| SimError::Write { path: path.to_owned(), cause })?;
         let mut list = FrameList { path: path.to_owned(), file, lines: b"start_ps,length,kind\n".to_vec() };
@@ -197,7 +197,7 @@ impl FrameList {
         if self.lines.len() >= 1 << 20 { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what is not written yet.
+    /// Writes the buffered lines.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -1,11 +1,11 @@
-//! Captures that are broken in any way end with an error or the end of the file, never with a panic. Seeded, so that a
-//! failure comes again.
+//! Corrupted captures end with an error or the end of the file, never with a panic. Seeded, so that failures are
+//! repeatable.
 
 use packet::{Frame, HeapFrame};
 use sim::{CaptureReader, CaptureWriter, PcapSource, Source};
 use std::path::Path;
 
-/// Marsaglia's xorshift: enough to choose what to break.
+/// Marsaglia's xorshift, sufficient to choose corruptions.
 struct Chance(u64);
 
 impl Chance {
@@ -17,7 +17,7 @@ impl Chance {
     }
 }
 
-/// Breaks a file: bytes flipped, set to extremes, cut out, doubled or cut off, mostly near the headers.
+/// Corrupts a file: bytes flipped, set to extremes, removed, doubled or truncated, mostly near the headers.
 fn broken(whole: &[u8], chance: &mut Chance) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     for _ in 0..=chance.below(4) {
@@ -59,7 +59,7 @@ fn capture(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn broken_captures_are_errors() {
+fn corrupted_captures_never_panic() {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["a.pcap", "a.pcapng"] {
         let path = folder.path().join(name);
@@ -97,7 +97,7 @@ fn broken_captures_are_errors() {
 }
 
 #[test]
-fn broken_captures_as_a_source_never_go_back_in_time() {
+fn corrupted_captures_never_go_back_in_time() {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["a.pcap", "a.pcapng"] {
         let path = folder.path().join(name);

@@ -122,7 +122,7 @@ impl DepthSchedule {
         let rate = self.low * full + (self.high - self.low) * u128::from(self.waiting).min(full);
         // In thousandths × ps per second × `full`, as the rate.
         let units = amount * 1_000 * u128::from(PS_PER_S) * full;
-        // A capture record may claim a frame so long that fractions of a picosecond do not matter.
+        // In a capture record that claims an enormous frame, fractions of a picosecond do not matter.
         if units.leading_zeros() >= 32 { (units << 32) / rate } else { (units / rate) << 32 }
     }
 }

@@ -397,7 +397,8 @@ impl Search {
             }
             (None, Some(upper)) if upper <= least => None,
             (None, Some(upper)) => {
-                // The rate that came back at that load approximates the limit. Of flawed trials the best one counts.
+                // The rate that came back at that load approximates the limit. If all its trials are flawed, the best
+                // one counts.
                 let there = self.runs.iter().filter(|run| run.trial.load == upper);
                 let came = |run: &Run| {
                     let seconds = run.outcome.took.max(run.trial.duration).as_secs_f64();
@@ -408,7 +409,7 @@ impl Search {
                 let came = least_came.or_else(|| flawed.into_iter().map(came).reduce(f64::max)).unwrap_or(0.0);
                 let stepped = self.step_down(goal, upper).map(|step| as_rate(upper.millis() as f64 * (1.0 - step)));
                 let next = match below.filter(|below| *below < upper) {
-                    // The bound that shorter trials found is tried as it is.
+                    // Tries the bound of shorter trials directly.
                     Some(below) => stepped.map_or(below, |stepped| stepped.min(below)),
                     None => stepped.unwrap_or(upper).min(as_rate(came)),
                 };
@@ -428,8 +429,8 @@ impl Search {
         }
     }
 
-    /// Step below an upper bound, as a share of it: one width, doubled with each step that failed, and one width again
-    /// after a jump to a guess. None where only shorter trials made it a bound.
+    /// Step below an upper bound, as a share of it: one width, doubled with each failed step, and one width again after
+    /// a jump to a guess. `None` if only shorter trials made it a bound.
     fn step_down(&self, goal: &Goal, upper: FrameRate) -> Option<f64> {
         // Loads that the tester failed count as failed, too.
         let fails = |run: &&Run| !run.within(goal) || run.trial.load >= upper;

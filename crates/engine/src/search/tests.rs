@@ -176,8 +176,8 @@ fn loads(search: &Search) -> Vec<f64> {
 }
 
 #[test]
-fn after_a_failed_trial_steps_down_widen() {
-    // What comes back is a little too much each time: a device that takes less the longer it is tried.
+fn steps_down_widen_after_failed_trials() {
+    // The rate that comes back is slightly too high each time: the device slows down the longer it is tested.
     let goal = Goal::rfc2544(percent(0.0), S, percent(1.0));
     let device = |load: f64, _: usize| if load > 70_000.0 { 1e-4 } else { 0.0 };
     let search = run(Settings { most: rate(100_000.0), ..settings(vec![goal]) }, 1e9, device);
@@ -190,8 +190,8 @@ fn after_a_failed_trial_steps_down_widen() {
 }
 
 #[test]
-fn a_guess_that_fails_is_followed_by_a_step_of_one_width() {
-    // Of ten times the load that it takes, a little more comes back than it takes at that rate.
+fn failed_guess_is_followed_by_a_step_of_one_width() {
+    // At ten times its limit, slightly more comes back than the limit.
     let goal = Goal::rfc2544(percent(0.0), S, percent(0.5));
     let device = |load: f64, _: usize| if load > 50_000.0 { 1.0 - 50_010.0_f64.min(load * 0.9999) / load } else { 0.0 };
     let search = run(settings(vec![goal]), 1e9, device);
@@ -201,10 +201,10 @@ fn a_guess_that_fails_is_followed_by_a_step_of_one_width() {
 }
 
 #[test]
-fn longer_trials_begin_where_shorter_ones_ended() {
+fn longer_trials_start_where_shorter_ones_ended() {
     for loss in [0.0, 0.5] {
         let goal = Goal { width: percent(0.05), sum: Span::from_ms(3_000), ..mlr(loss) };
-        // A bucket of 100 frames that is filled with 271 828 a second.
+        // A bucket of 100 frames that fills at 271 828 frames/s.
         let device = |load: f64, _: usize| (1.0 - (271_828.0 + 100.0) / load).max(0.0);
         let search = run(Settings { most: rate(600_000.0), confirm: 0, ..settings(vec![goal]) }, 1e9, device);
         let limit = 271_928.0 / (1.0 - loss / 100.0);
@@ -221,8 +221,8 @@ fn longer_trials_begin_where_shorter_ones_ended() {
 }
 
 #[test]
-fn a_load_that_the_tester_fails_is_left_by_a_width() {
-    // A device that takes 2048, and a tester that fails five trials at about that load by hiccups.
+fn moves_one_width_below_a_load_that_the_tester_fails() {
+    // A device that takes 2048 frames/s, and a tester that fails five trials near that load by hiccups.
     let goal = Goal::rfc2544(percent(0.0), S, percent(0.5));
     let mut search = Search::new(Settings { most: rate(100_000.0), ..settings(vec![goal]) });
     let mut failures = 0;

@@ -67,17 +67,17 @@ impl Host {
     }
 }
 
-/// The addresses that the frames of a stream go to: those of whoever receives them.
+/// The receivers of a stream: the destination addresses of its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     v6: bool,
     addresses: Values,
-    /// Hardware addresses that the stream says itself.
+    /// MAC addresses that the stream sets itself.
     macs: Option<Values>,
 }
 
 impl Target {
-    /// Of the frames that `template` makes for `spec`; none where they have no address.
+    /// The receivers of the frames that `template` makes for `spec`; `None` without addresses.
     pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Target> {
         let said = |key: Key| spec.fields.iter().find(|(said, _)| *said == key).map(|(_, values)| values.clone());
         let site = template.site(Key::Destination)?;
@@ -95,18 +95,18 @@ impl Target {
         }
     }
 
-    /// The hardware address that a receiver at a port with `own` has: its own where the stream says that one, else
-    /// [`MADE`](Target::MADE), which no kernel takes for its own and forwards.
+    /// The MAC address of a receiver on a port with the address `own`: `own` if the stream uses it as a destination,
+    /// else [`MADE`](Target::MADE), which no kernel treats as its own and forwards.
     #[must_use]
     pub fn mac(&self, own: MacAddr) -> MacAddr {
         let said = self.macs.as_ref().is_some_and(|macs| macs.position(own.number().into()).is_some());
         if said { own } else { Target::MADE }
     }
 
-    /// Where frames of a stream that says no `dmac` go.
+    /// Destination MAC address of a stream without `dmac`.
     pub const MADE: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-    /// How many addresses there are.
+    /// The number of addresses.
     #[must_use]
     pub fn count(&self) -> u128 {
         self.addresses.count()
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_has_the_addresses_that_frames_go_to() {
+    fn receiver_has_the_destination_addresses() {
         let target = |spec: &StreamSpec| {
             let template = spec.template(&mut crate::random::Random::stream(1, "host"), 0).expect("a template").0;
             assert_eq!(template.value(&template.site(Key::Dmac).expect("Ethernet")), Target::MADE.number().into());

@@ -1,7 +1,7 @@
-//! The blocks of pcapng files (draft-ietf-opsawg-pcapng).
+//! Blocks of pcapng files (draft-ietf-opsawg-pcapng).
 //!
-//! Only what frames need is looked at: a text or an option that is odd costs nothing. Blocks without frames are passed
-//! over, whatever they hold.
+//! Only what frames need is parsed, so odd texts and options have no effect. Blocks without frames are skipped with any
+//! content.
 
 use super::bytes::Bytes;
 use super::link::Link;
@@ -9,9 +9,9 @@ use super::oddities::Skip;
 use super::{Broken, LONGEST_RECORD, Order, Read, Record};
 use packet::HeapFrame;
 
-/// The first bytes of a pcapng file: the type of its section header block, the same in both byte orders.
+/// The first bytes of a pcapng file: the type of its section header block, equal in both byte orders.
 pub(super) const SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// A block that claims to be longer is damage, and no more of the file can be read.
+/// A longer block is corrupt, and the rest of the file cannot be read.
 const LONGEST_BLOCK: u32 = 16 << 20;
 
 const INTERFACE: u32 = 1;
@@ -19,31 +19,31 @@ const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Before and behind the body of each block.
+/// Bytes before and after the body of each block.
 const HEAD: usize = 8;
 const TAIL: usize = 4;
 
-/// Reads blocks. Byte order and interfaces hold for a section.
+/// Reads blocks. Byte order and interfaces apply to one section.
 pub(super) struct Blocks {
     order: Order,
     interfaces: Vec<Interface>,
     coarsest_ns: f64,
 }
 
-/// What a frame needs to know of its interface.
+/// The properties of an interface that its frames depend on.
 #[derive(Clone, Copy)]
 struct Interface {
     link: Result<Link, Skip>,
     snap: u32,
     ticks: Ticks,
-    /// Bytes of FCS that each frame ends with.
+    /// Bytes of FCS at the end of each frame.
     fcs: u32,
 }
 
 /// A frame within the body of its block.
 struct Found<'a> {
     interface: u32,
-    /// Ticks since the epoch; a simple packet block has none.
+    /// Ticks since the epoch; `None` for a simple packet block.
     ticks: Option<u64>,
     held: u32,
     original: u32,
@@ -55,7 +55,7 @@ impl Blocks {
         Blocks { order: Order::Little, interfaces: Vec::new(), coarsest_ns: 0.0 }
     }
 
-    /// The coarsest step of stamps of the interfaces that were described so far.
+    /// The coarsest timestamp step of the interfaces described so far.
     pub(super) fn step_ns(&self) -> f64 {
         self.coarsest_ns
     }
@@ -64,7 +64,7 @@ impl Blocks {
     pub(super) fn read(&mut self, bytes: &mut Bytes, frame: &mut HeapFrame) -> Result<Read, Broken> {
         loop {
             let Some((kind, length)) = self.head(bytes)? else { return Ok(Read::End) };
-            // Programs that leave out the padding of a block say so in its length only.
+            // Some programs omit the padding of a block from its length.
             let whole = (length as usize).next_multiple_of(4);
             let block = bytes.peek(whole)?;
             if block.len() < whole {
@@ -92,9 +92,9 @@ impl Blocks {
         }
     }
 
-    /// The type and the length of the next block; a section header sets the byte order of what follows.
+    /// The type and length of the next block. A section header sets the byte order of what follows.
     fn head(&mut self, bytes: &mut Bytes) -> Result<Option<(u32, u32)>, Broken> {
-        // The shortest block has 12 bytes; a section header has its byte order there.
+        // The shortest block has 12 bytes; in a section header these include the byte order.
         let head = bytes.peek(HEAD + 4)?;
         if head.is_empty() {
             return Ok(None);
@@ -122,7 +122,7 @@ impl Blocks {
         Ok(Some((kind, length)))
     }
 
-    /// The frame in the body of a block.
+    /// Extracts the frame from the body of a block.
     fn frame(&self, kind: u32, body: &[u8], frame: &mut HeapFrame) -> Result<Record, Skip> {
         let order = self.order;
         let fixed = if kind == SIMPLE_PACKET { 4 } else { 20 };
@@ -143,7 +143,7 @@ impl Blocks {
                 let (held, original) = lengths();
                 Found { interface: order.u32(body, 0), ticks: stamp(), held, original, rest }
             }
-            // 16 bits count what was dropped.
+            // The other 16 bits count drops.
             _ => {
                 let (held, original) = lengths();
                 Found { interface: order.u16(body, 0).into(), ticks: stamp(), held, original, rest }
@@ -166,7 +166,7 @@ impl Blocks {
 }
 
 impl Interface {
-    /// Reads the body of an interface description. One that is too short still has its number.
+    /// Parses an interface description. One that is too short still counts as an interface.
     fn of(body: &[u8], order: Order) -> Self {
         let mut interface = Interface { link: Err(Skip::UnknownInterface), snap: 0, ticks: Ticks::USUAL, fcs: 0 };
         if body.len() < 8 {
@@ -179,7 +179,7 @@ impl Interface {
             match (code, value) {
                 (9, [resolution]) => interface.ticks.resolution = *resolution,
                 (14, [_, _, _, _, _, _, _, _]) => interface.ticks.offset_s = order.u64(value, 0).cast_signed(),
-                // `if_fcslen` counts bits; programs that took it for bytes wrote 2 or 4, which are no bits of a whole byte.
+                // `if_fcslen` counts bits. Some programs wrote 2 or 4 bytes instead, which are not whole bytes of bits.
                 (13, [said]) => interface.fcs = u32::from(if *said < 8 { *said } else { *said / 8 }),
                 _ => {}
             }
@@ -188,13 +188,13 @@ impl Interface {
     }
 }
 
-/// Bytes of FCS that a frame ends with, where its flags say so: that is for interfaces whose FCS changes.
+/// Bytes of FCS at the end of a frame according to its flags, for interfaces whose FCS length varies.
 fn fcs_of_frame(rest: &[u8], order: Order) -> Option<u32> {
     let flags = options(rest, order).find(|(code, value)| *code == 2 && value.len() == 4);
     flags.map(|(_, value)| order.u32(value, 0) >> 5 & 0xf).filter(|bytes| *bytes > 0)
 }
 
-/// The codes and values of options, up to their end. They need no `opt_endofopt`, and one that does not fit ends them.
+/// The codes and values of options. `opt_endofopt` is optional, and an option that does not fit ends the list.
 fn options(mut rest: &[u8], order: Order) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         if rest.len() < 4 {
@@ -207,19 +207,19 @@ fn options(mut rest: &[u8], order: Order) -> impl Iterator<Item = (u16, &[u8])> 
     })
 }
 
-/// What an interface says of its stamps: `if_tsresol` and `if_tsoffset`.
+/// Timestamp format of an interface: `if_tsresol` and `if_tsoffset`.
 #[derive(Clone, Copy)]
 struct Ticks {
-    /// The highest bit says whether the exponent below it is of two or of ten.
+    /// The highest bit selects whether the exponent below it is of two or of ten.
     resolution: u8,
     offset_s: i64,
 }
 
 impl Ticks {
-    /// Microseconds, where nothing is said.
+    /// The default: microseconds.
     const USUAL: Ticks = Ticks { resolution: 6, offset_s: 0 };
 
-    /// `None` beyond what 128 bits count.
+    /// Ticks per second; `None` if that exceeds 128 bits.
     fn per_second(self) -> Option<u128> {
         let base: u128 = if self.resolution & 0x80 == 0 { 10 } else { 2 };
         base.checked_pow(u32::from(self.resolution & 0x7f))
@@ -229,9 +229,9 @@ impl Ticks {
         self.per_second().map_or(0.0, |per_second| 1e9 / per_second as f64)
     }
 
-    /// Nanoseconds since the epoch; `None` out of the range of 64 bits.
+    /// Nanoseconds since the epoch; `None` outside the range of 64 bits.
     fn nanoseconds(self, ticks: u64) -> Option<u64> {
-        // 64 bits of such short ticks are no nanosecond.
+        // 64 bits of such short ticks are less than a nanosecond.
         let since = self.per_second().map_or(0, |per_second| u128::from(ticks) * 1_000_000_000 / per_second);
         (since.cast_signed() + i128::from(self.offset_s) * 1_000_000_000).try_into().ok()
     }
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tick_lengths_of_pcapng() {
+    fn converts_ticks_of_all_lengths() {
         let ns = |resolution, offset_s, ticks| Ticks { resolution, offset_s }.nanoseconds(ticks);
         assert_eq!(ns(6, 0, 5), Some(5_000));
         assert_eq!(ns(9, 0, 5), Some(5));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn options_end_where_they_end() {
+    fn stops_at_the_end_of_options() {
         let read =
             |bytes: &[u8]| options(bytes, Order::Little).map(|(code, value)| (code, value.len())).collect::<Vec<_>>();
         assert_eq!(read(&[]), []);

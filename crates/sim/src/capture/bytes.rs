@@ -1,11 +1,11 @@
-//! The bytes of a capture, buffered.
+//! Buffered bytes of a capture.
 
 use std::io::{ErrorKind, Read, Result};
 
-/// Bytes that are asked of the file at once.
+/// Bytes requested from the file at once.
 const READ_SIZE: usize = 256 << 10;
 
-/// Reads ahead, but never waits for more than is asked for, so that a pipe is read as its writer writes.
+/// Reads ahead, but never waits for more than requested, so that a pipe is read as its writer writes.
 pub(super) struct Bytes {
     file: Box<dyn Read + Send + Sync>,
     buffer: Vec<u8>,
@@ -19,12 +19,12 @@ impl Bytes {
         Bytes { file, buffer: vec![0; READ_SIZE], start: 0, end: 0, offset: 0 }
     }
 
-    /// Bytes that were taken so far.
+    /// Bytes consumed so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next `count` bytes; fewer at the end of the file only. They are still to be taken.
+    /// The next `count` bytes, without consuming them; fewer only at the end of the file.
     pub(super) fn peek(&mut self, count: usize) -> Result<&[u8]> {
         if self.end - self.start < count {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -44,7 +44,7 @@ impl Bytes {
         Ok(&self.buffer[self.start..self.end.min(self.start + count)])
     }
 
-    /// Takes `count` bytes that were peeked at.
+    /// Consumes `count` bytes that were peeked at.
     pub(super) fn take(&mut self, count: usize) {
         debug_assert!(count <= self.end - self.start);
         self.start += count;
@@ -56,7 +56,7 @@ impl Bytes {
 mod tests {
     use super::*;
 
-    /// Gives one byte at a time, and panics when it is asked after its last.
+    /// Returns one byte at a time, and panics if read after its end.
     struct Slow(Vec<u8>);
 
     impl Read for Slow {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_no_more_than_it_is_asked_for() {
+    fn waits_for_no_more_bytes_than_requested() {
         let mut bytes = Bytes::new(Box::new(Slow(vec![1, 2, 3, 4, 5])));
         assert_eq!(bytes.peek(2).expect("readable"), [1, 2]);
         bytes.take(1);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_what_is_left_at_the_end() {
+    fn returns_the_rest_at_the_end() {
         let long = vec![7; READ_SIZE + 10];
         let mut bytes = Bytes::new(Box::new(std::io::Cursor::new(long)));
         bytes.peek(5).expect("readable");

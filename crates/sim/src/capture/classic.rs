@@ -1,27 +1,27 @@
-//! Classic captures (pcap-savefile(5)), and those with the longer records of a patched libpcap.
+//! Classic captures (pcap-savefile(5)), including the longer records of a patched libpcap.
 
 use super::bytes::Bytes;
 use super::link::Link;
 use super::{Broken, LONGEST_RECORD, Order, Read, Record};
 use packet::HeapFrame;
 
-/// The length of a file's header.
+/// Length of the file header in bytes.
 pub(super) const FILE_HEADER: usize = 24;
 
-/// What the header of a classic capture says of its records.
+/// Record format from the header of a classic capture.
 pub(super) struct Classic {
     order: Order,
-    /// Nanoseconds in the fraction of a second that stamps count.
+    /// Nanoseconds per unit of the fractional timestamps.
     fraction_ns: u64,
     record_header: usize,
-    /// Files of versions before 2.4 may have the two lengths of a record in the other order.
+    /// Files of versions before 2.4 may have the two lengths of a record in reverse order.
     old: bool,
     link: Link,
     fcs: u32,
 }
 
 impl Classic {
-    /// Reads the header of a file; `None` if it does not start like one. Gives the link type if that is not read.
+    /// Parses a file header; `None` if it is not one. Returns the link type as an error if it is not supported.
     pub(super) fn of(header: &[u8; FILE_HEADER]) -> Option<Result<Self, u16>> {
         let [a, b, c, d, ..] = *header;
         let (order, fraction_ns, record_header) = match [a, b, c, d] {
@@ -77,9 +77,9 @@ impl Classic {
     }
 }
 
-/// The link type that the header of a classic capture has in its lower half, and of how many bytes of FCS the upper half
-/// says that each record ends with (pcap-savefile(5)): units of 16 bits in the highest four bits, where bit 26 says that
-/// this is known.
+/// Splits a field of the file header into the link type in its lower half and the length in bytes of the FCS that ends
+/// each record (pcap-savefile(5)). The highest four bits hold that length in units of 16 bits, and bit 26 marks it as
+/// known.
 fn link_type(field: u32) -> (u16, u32) {
     const KNOWN: u32 = 1 << 26;
     let fcs = if field & KNOWN == 0 { 0 } else { (field >> 28) * 2 };

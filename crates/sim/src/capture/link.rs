@@ -1,9 +1,9 @@
-//! What stands before the packet in a record of a capture, and how the packet becomes an Ethernet frame.
+//! Link-layer headers of captures, and their conversion to Ethernet.
 
 use super::oddities::Skip;
 use packet::{Frame, HeapFrame};
 
-/// Destination and source of a header that is made: locally administered, as those of streams are.
+/// Destination and source of generated headers: locally administered, as in streams.
 const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
@@ -15,18 +15,18 @@ const IPV6: [u8; 2] = [0x86, 0xdd];
 pub(super) enum Link {
     /// 1: an Ethernet frame.
     Ethernet,
-    /// 12, 14, 101, 228 and 229: a packet of IP alone, as of tunnels.
+    /// 12, 14, 101, 228 and 229: an IP packet without a link-layer header, as on tunnels.
     Raw,
-    /// 0 and 108: BSD's loopback, whose header is an address family.
+    /// 0 and 108: BSD loopback, whose header is an address family.
     Loopback,
-    /// 113: Linux' "cooked" header, as of `tcpdump -i any`.
+    /// 113: Linux' "cooked" header, as from `tcpdump -i any`.
     Cooked,
-    /// 276: its second version.
+    /// 276: version 2 of the cooked header.
     Cooked2,
 }
 
 impl Link {
-    /// `None` for one that is not read.
+    /// The link type with this number; `None` if it is not supported.
     pub(super) fn of(link_type: u16) -> Option<Link> {
         match link_type {
             1 => Some(Link::Ethernet),
@@ -38,7 +38,7 @@ impl Link {
         }
     }
 
-    /// Puts an Ethernet header in the place of what stands before the packet. Gives whether it did, or why it cannot.
+    /// Replaces the captured link-layer header by an Ethernet header. Returns whether it did, or why it cannot.
     pub(super) fn make_frame(self, frame: &mut HeapFrame) -> Result<bool, Skip> {
         let bytes = frame.bytes();
         let (taken, header) = match self {
@@ -68,7 +68,7 @@ impl Link {
     }
 }
 
-/// The EtherType of a packet that says itself of which IP it is.
+/// The EtherType of an IP packet, by its version field.
 fn ip_version(packet: &[u8]) -> Result<[u8; 2], Skip> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => Ok(IPV4),
@@ -77,18 +77,18 @@ fn ip_version(packet: &[u8]) -> Result<[u8; 2], Skip> {
     }
 }
 
-/// The EtherType of an address family, which is in the byte order of the host that captured it.
+/// The EtherType of an address family, in the byte order of the capturing host.
 fn of_family(family: [u8; 4]) -> Result<[u8; 2], Skip> {
     let little = u32::from_le_bytes(family);
     match if little > 0xffff { little.swap_bytes() } else { little } {
         2 => Ok(IPV4),
-        // Of Linux, Windows, OpenBSD and NetBSD, FreeBSD, macOS.
+        // Linux, Windows, OpenBSD and NetBSD, FreeBSD, macOS.
         10 | 23 | 24 | 28 | 30 => Ok(IPV6),
         _ => Err(Skip::NotIp),
     }
 }
 
-/// What an Ethernet frame has behind its addresses, for the protocol of a cooked header and its kind of device (ARPHRD).
+/// The EtherType or length field for the protocol of a cooked header and its device type (ARPHRD).
 fn kind(protocol: [u8; 2], device: u16, payload: u32) -> Result<[u8; 2], Skip> {
     const CAN: u16 = 280;
     const FRAME_RELAY: u16 = 770;
@@ -99,7 +99,7 @@ fn kind(protocol: [u8; 2], device: u16, payload: u32) -> Result<[u8; 2], Skip> {
     }
     match u16::from_be_bytes(protocol) {
         0x0600.. => Ok(protocol),
-        // Without and with an LLC header: what Ethernet has there is the length.
+        // Without and with an LLC header: Ethernet has a length here.
         1 | 4 if payload <= 1_500 => Ok((payload as u16).to_be_bytes()),
         1 | 4 => Err(Skip::LongLlc),
         _ => Err(Skip::NotEthernet),
@@ -110,7 +110,7 @@ fn head<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Skip> {
     bytes.first_chunk().copied().ok_or(Skip::Short)
 }
 
-/// An Ethernet header: only the sender's address was captured, and whether the packet was for all.
+/// An Ethernet header. Only the sender's address was captured, and whether the packet was a broadcast.
 fn header(packet_type: u8, source: Option<[u8; 6]>, kind: [u8; 2]) -> [u8; 14] {
     const BROADCAST: u8 = 1;
     let destination = if packet_type == BROADCAST { [0xff; 6] } else { DESTINATION };
@@ -136,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn packets_get_the_header_that_is_known_of_them() {
+    fn generates_headers_from_the_captured_fields() {
         let made = [&DESTINATION[..], &SOURCE, &[0x08, 0x00], &PACKET].concat();
-        // With FCS, and 100 B that the capture cut off.
+        // With FCS, and with 100 B truncated by the capture.
         assert_eq!(framed(101, &[], 100), Ok((made.clone(), 14 + 20 + 100 + 4)));
         for raw in [12, 14, 228] {
             assert_eq!(framed(raw, &[], 100).map(|(bytes, _)| bytes), Ok(made.clone()));
@@ -150,13 +150,13 @@ mod tests {
         let cooked = [&[0x08, 0x00, 0, 0, 0, 0, 0, 9, 0, 1, 4, 6][..], &sender, &[0, 0]].concat();
         let made = [&DESTINATION[..], &sender, &[0x08, 0x00], &PACKET].concat();
         assert_eq!(framed(276, &cooked, 100), Ok((made, 14 + 20 + 100 + 4)));
-        // On `lo` the address has six bytes, too, all zero; of a tunnel there is none.
+        // On `lo` the address has six zero bytes; on a tunnel it is missing.
         let tunnel = [&[0, 4, 2, 8, 0, 0][..], &[0; 8], &[0x08, 0x00]].concat();
         assert_eq!(framed(113, &tunnel, 0).map(|(bytes, _)| bytes[6..12].to_vec()), Ok(SOURCE.to_vec()));
     }
 
     #[test]
-    fn loopback_says_its_family_in_either_byte_order() {
+    fn reads_loopback_families_in_either_byte_order() {
         let kind = |family: [u8; 4], link| framed(link, &family, 0).map(|(bytes, _)| [bytes[12], bytes[13]]);
         for link in [0, 108] {
             assert_eq!(kind([2, 0, 0, 0], link), Ok(IPV4));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn cooked_protocols_that_are_no_ether_types() {
+    fn converts_cooked_protocols_that_are_not_ether_types() {
         let cooked = |device: u16, protocol: u16, cut| {
             let [a, b] = device.to_be_bytes();
             let [c, d] = protocol.to_be_bytes();
@@ -185,7 +185,7 @@ mod tests {
         };
         assert_eq!(cooked(1, 0x0806, 0), Ok(0x0806));
         assert_eq!(cooked(65_534, 0x86dd, 0), Ok(0x86dd), "a tunnel");
-        // LLC and Novell's IPX: the length, also of what was cut.
+        // LLC and Novell's IPX: the length field, including truncated bytes.
         assert_eq!((cooked(1, 4, 0), cooked(1, 4, 18), cooked(1, 1, 0)), (Ok(20), Ok(38), Ok(20)));
         assert_eq!((cooked(1, 4, 1_480), cooked(1, 4, 1_481)), (Ok(1_500), Err(Skip::LongLlc)));
         for (device, protocol) in
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_is_skipped() {
+    fn skips_records_without_packets() {
         let mut frame = HeapFrame::default();
         for (link, bytes, why) in [
             (101, &[][..], Skip::NotIp),

@@ -1,4 +1,4 @@
-//! Captures, read and written.
+//! Reads and writes captures.
 
 mod blocks;
 mod bytes;
@@ -18,19 +18,19 @@ use packet::HeapFrame;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The first bytes of what packs captures.
+/// Magic bytes of compression formats.
 const COMPRESSED: [(&[u8], &str); 4] =
     [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zX", "xz"), (b"BZh", "bzip2")];
-/// No frame is longer; a classic record that says so is broken.
+/// No frame is longer; a classic record with a larger length is corrupt.
 const LONGEST_RECORD: u32 = 262_144;
 
-/// Reads the frames of a pcap or pcapng file, one after the other, in memory that does not grow. Records that are no
-/// frames are skipped and counted; only a file that is cut, or whose records cannot be told apart any more, ends early.
+/// Reads the frames of a pcap or pcapng file one by one, in constant memory. Records that are not frames are skipped
+/// and counted. Reading ends early only if the file is truncated or its records can no longer be delimited.
 pub struct CaptureReader {
     path: PathBuf,
     bytes: Bytes,
     format: Format,
-    /// Records that were read, frames or not.
+    /// Records read, whether frames or not.
     records: u64,
     frames: u64,
     pub(crate) oddities: Oddities,
@@ -41,29 +41,29 @@ enum Format {
     Next(Blocks),
 }
 
-/// What is known of a frame besides its bytes.
+/// Metadata of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Stamp in nanoseconds since the UNIX epoch; a simple packet block has none. [`Record::NO_TIME`] stands for one before
-    /// 1970 or after 2554.
+    /// Timestamp in nanoseconds since the UNIX epoch; `None` for a simple packet block. [`Record::NO_TIME`] represents
+    /// a time before 1970 or after 2554.
     pub time_ns: Option<u64>,
-    /// It was captured without an Ethernet header, and has got one.
+    /// It was captured without an Ethernet header, and got a generated one.
     pub made_header: bool,
 }
 
 impl Record {
-    /// A stamp that is out of range.
+    /// Timestamp out of range.
     pub const NO_TIME: u64 = u64::MAX;
 }
 
-/// What came of reading a record.
+/// Result of reading a record.
 enum Read {
     Frame(Record),
     Skipped(Skip),
     End,
 }
 
-/// Why nothing more can be read.
+/// Why reading cannot continue.
 struct Broken(String);
 
 impl Broken {
@@ -78,7 +78,7 @@ impl From<std::io::Error> for Broken {
     }
 }
 
-/// The byte order of a file or of a section.
+/// Byte order of a file or section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Little,
@@ -102,7 +102,7 @@ impl Order {
     }
 }
 
-/// The bytes from `at`; the caller has made sure that they are there.
+/// The `N` bytes from `at`, which must exist.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[at..at + N]);
@@ -113,7 +113,7 @@ impl CaptureReader {
     /// Opens a capture and reads its header.
     ///
     /// # Errors
-    /// The file cannot be read, is no capture, or is a classic one of a link type that is not read.
+    /// The file cannot be read, is not a capture, or is a classic capture of an unsupported link type.
     pub fn open(path: &Path) -> Result<Self, SimError> {
         let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
         let not_a_capture = |why: &str| SimError::NotACapture { path: path.to_owned(), why: why.to_owned() };
@@ -141,25 +141,25 @@ impl CaptureReader {
         Ok(CaptureReader { path: path.to_owned(), bytes, format, records: 0, frames: 0, oddities: Oddities::default() })
     }
 
-    /// The file that is read.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was odd so far.
+    /// The oddities so far.
     #[must_use]
     pub fn oddities(&self) -> &Oddities {
         &self.oddities
     }
 
-    /// What ends a run whose instants do not reach the stamp of the record that was read last.
+    /// The error for a run whose instants do not reach the timestamp of the last record.
     pub(crate) fn too_wide(&self) -> SimError {
         SimError::TooWide { path: self.path.clone(), record: self.records }
     }
 
-    /// The step of the capture's stamps in nanoseconds: 1 000 for what most programs write. A pcapng
-    /// file has one for each interface; the coarsest of those described so far counts.
+    /// The timestamp step of the capture in nanoseconds; 1 000 for most programs. In a pcapng file it depends on the
+    /// interface; this is the coarsest of those described so far.
     #[must_use]
     pub fn step_ns(&self) -> f64 {
         match &self.format {
@@ -171,13 +171,13 @@ impl CaptureReader {
     /// Reads the next frame into `frame`; `None` at the end.
     ///
     /// # Errors
-    /// The file is cut, its records cannot be told apart any more, or none of them was a frame.
+    /// The file is truncated, its records can no longer be delimited, or none of them was a frame.
     pub fn read(&mut self, frame: &mut HeapFrame) -> Result<Option<Record>, SimError> {
         self.next(frame, |_| None)
     }
 
-    /// Reads the next frame that has a stamp into `frame`, and gives that in nanoseconds since the UNIX epoch. Frames
-    /// without are skipped and counted.
+    /// Reads the next frame with a timestamp into `frame`, and returns the timestamp in nanoseconds since the UNIX
+    /// epoch. Skips and counts frames without one.
     ///
     /// # Errors
     /// As [`CaptureReader::read`].
@@ -186,7 +186,7 @@ impl CaptureReader {
         Ok(record.and_then(|record| record.time_ns))
     }
 
-    /// Reads the next frame that there is no reason to skip.
+    /// Reads the next frame that `skip` accepts.
     fn next(
         &mut self,
         frame: &mut HeapFrame,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn both_formats_read_back_to_the_nanosecond() {
+    fn both_formats_survive_writing_and_reading_to_the_nanosecond() {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["a.pcap", "a.pcapng"] {
             let path = folder.path().join(name);
@@ -265,12 +265,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_gives_its_whole_records_and_says_where_it_broke() {
+    fn truncated_file_yields_whole_records_and_the_position_of_the_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pcap");
         write(&path, 10);
         let bytes = std::fs::read(&path).expect("readable");
-        // Cut within the data of the last record, within its header, and right after the one before.
+        // Truncated within the data of the last record, within its header, and right before it.
         let last = bytes.len() - 16 - 69;
         for (cut, whole) in [(bytes.len() - 1, 9), (last + 5, 9), (last, 9), (30, 0)] {
             std::fs::write(&path, &bytes[..cut]).expect("writable");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_is_said_so() {
+    fn rejects_non_capture_files() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pcap");
         for content in [b"".as_slice(), b"abc", b"this is a text, not a capture at all", &blocks::SECTION] {
@@ -304,7 +304,7 @@ mod tests {
         assert!(matches!(CaptureReader::open(&folder.path().join("none")).err(), Some(SimError::Read { .. })));
     }
 
-    /// The bytes of a capture in either byte order.
+    /// Builds captures in either byte order.
     struct Build {
         big: bool,
         bytes: Vec<u8>,
@@ -332,7 +332,7 @@ mod tests {
             self
         }
 
-        /// A block of pcapng around a body that is padded.
+        /// A pcapng block with a padded body.
         fn block(self, kind: u32, body: impl FnOnce(Build) -> Build) -> Self {
             let big = self.big;
             let mut body = body(Build::new(big)).bytes;
@@ -358,7 +358,7 @@ mod tests {
         }
     }
 
-    /// Stamps in µs and first bytes of the frames, what was skipped, and what ended the file.
+    /// Timestamps in µs and first bytes of the frames, the skipped records, and what ended the file.
     type Seen = (Vec<(u64, u8)>, BTreeMap<Skip, u64>, Option<SimError>);
 
     fn see(bytes: &[u8]) -> Seen {
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn every_magic_of_classic_captures_is_read() {
+    fn reads_every_magic_of_classic_captures() {
         for (magic, fraction, micros, header) in
             [(0xa1b2_c3d4_u32, 7, 7, 16), (0xa1b2_3c4d, 7_000, 7, 16), (0xa1b2_cd34, 7, 7, 24)]
         {
@@ -396,14 +396,14 @@ mod tests {
                 assert_eq!(seen, [(1_000_000 + micros, 1), (1_000_000 + micros, 2)], "{magic:x} {big}");
             }
         }
-        // Before version 2.4 the two lengths may be the other way round.
+        // Before version 2.4 the two lengths may be reversed.
         let file = Build::new(false).words(&[0xa1b2_c3d4]).u16(2).u16(3).words(&[0, 0, 65_535, 1]);
         let file = file.words(&[0, 0, 100, 60]).raw(&[9; 60]).words(&[0, 1, 60, 60]).raw(&[8; 60]);
         assert_eq!(see(&file.bytes).0, [(0, 9), (1, 8)]);
     }
 
     #[test]
-    fn blocks_of_every_kind_are_read_or_passed_over() {
+    fn reads_or_skips_blocks_of_every_kind() {
         for big in [false, true] {
             let text = |code: u16, bytes: &[u8]| Build::new(big).u16(code).u16(bytes.len() as u16).raw(bytes).bytes;
             let latin = text(1, b"caf\xe9!");
@@ -415,7 +415,7 @@ mod tests {
                 .packet(0, 1, &[1; 60], &latin)
                 .packet(0, 2, &[2; 61], &utf16)
                 .packet(0, 3, &[3; 62], &long)
-                // Name resolution, statistics, secrets, journal, custom ones, unknown ones.
+                // Name resolution, statistics, secrets, journal, custom and unknown blocks.
                 .block(4, |body| body.words(&[0xffff_ffff]))
                 .block(5, |body| body)
                 .block(10, |body| body.raw(&[0xaa; 100_000]))
@@ -423,12 +423,12 @@ mod tests {
                 .block(0xbad, |body| body.words(&[32_473]))
                 .block(0x4000_0bad, |body| body.words(&[32_473]))
                 .block(0x7777_7777, |body| body.raw(&[1; 5]))
-                // An obsolete packet: 16 bits of interface, 16 of drops.
+                // An obsolete packet block: 16 bits of interface, 16 bits of drops.
                 .block(2, |body| body.u16(0).u16(7).words(&[0, 4, 60, 60]).raw(&[4; 60]))
-                // A simple packet has no stamp.
+                // A simple packet block has no timestamp.
                 .block(3, |body| body.words(&[60]).raw(&[5; 60]))
                 .packet(0, 6, &[6; 60], &[]);
-            // A section in the other byte order, whose interfaces are others.
+            // A section in the other byte order, with other interfaces.
             let other = Build::new(!big).section().interface(105, &[]).interface(1, &[]);
             let other = other.packet(0, 7, &[7; 60], &[]).packet(1, 8, &[8; 60], &[]).packet(2, 9, &[9; 60], &[]);
             let (seen, skipped, ended) = see(&file.raw(&other.bytes).bytes);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_are_counted_as_their_interface_says() {
+    fn converts_timestamps_by_interface() {
         for big in [false, true] {
             let offset = |seconds: i64| {
                 let bytes = if big { seconds.to_be_bytes() } else { seconds.to_le_bytes() };
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_wrong_inside_is_skipped_and_one_without_an_end_breaks_the_file() {
+    fn skips_corrupt_blocks_and_stops_at_a_block_without_end() {
         let start = || Build::new(false).section().interface(1, &[]).packet(0, 1, &[1; 60], &[]);
         let file = start().block(6, |body| body.words(&[0, 0, 2, 900, 900]).raw(&[2; 60])).block(6, |body| body);
         let (seen, skipped, ended) = see(&file.packet(0, 3, &[3; 60], &[]).bytes);
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_single_frame_is_an_error_with_its_reasons() {
+    fn file_without_frames_is_an_error_with_reasons() {
         let file = Build::new(false).section().interface(127, &[]).packet(0, 1, &[1; 60], &[]);
         let said = see(&file.bytes).2.map(|error| error.to_string()).unwrap_or_default();
         assert!(said.contains("no record that can be used: 1 × link-type-127 (link type 127 is not read"), "{said}");
@@ -499,11 +499,11 @@ mod tests {
     }
 
     #[test]
-    fn an_fcs_that_an_interface_or_a_frame_says_is_left_out() {
+    fn removes_the_fcs_declared_by_interface_or_frame() {
         let mut frame = HeapFrame::default();
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pcapng");
-        // As captured whole, cut within the FCS, cut within the frame, and shorter than an FCS.
+        // Captured whole, truncated within the FCS, truncated within the frame, and shorter than an FCS.
         for (held, original) in [(64_u32, 64_u32), (62, 64), (40, 64), (3, 3)] {
             for (of_interface, of_frame, fcs) in [
                 (None, None, 0),
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn link_types_that_hold_no_packets_are_refused() {
+    fn refuses_link_types_without_packets() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pcap");
         write(&path, 1);
@@ -548,11 +548,11 @@ mod tests {
     }
 
     #[test]
-    fn an_fcs_that_the_header_tells_of_is_left_out() {
+    fn removes_the_fcs_declared_by_the_file_header() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pcap");
         let mut frame = HeapFrame::default();
-        // As captured whole, cut within the FCS, cut within the frame, and shorter than an FCS.
+        // Captured whole, truncated within the FCS, truncated within the frame, and shorter than an FCS.
         for (held, original) in [(64_u32, 64_u32), (62, 64), (40, 64), (3, 3)] {
             for (upper, fcs) in [(0x2400, 4), (0x1400, 2), (0x0400, 0), (0x2000, 0), (0x2800, 0), (0x27ff, 4)] {
                 for (link, made) in [(1, 0), (101, 14)].into_iter().filter(|(link, _)| *link == 1 || held > fcs) {

@@ -1,29 +1,29 @@
-//! Records of a capture that are not as one would expect, counted.
+//! Counts unusual records of a capture.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::AddAssign;
 
-/// Why a record is no frame of a run. The run goes on without it.
+/// Why a record cannot be used as a frame. The run continues without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Skip {
-    /// Its link type, by the number in the tcpdump registry, is not read.
+    /// Unsupported link type, by its number in the tcpdump registry.
     LinkType(u16),
-    /// It was captured without an Ethernet header, and holds no IP packet that could get one.
+    /// Captured without an Ethernet header, and not an IP packet that could get one.
     NotIp,
-    /// Its cooked header says that it is no frame of Ethernet: CAN, netlink, 802.11.
+    /// Not an Ethernet frame according to its cooked header: CAN, netlink, 802.11.
     NotEthernet,
-    /// It is shorter than the header of its link type.
+    /// Shorter than the header of its link type.
     Short,
-    /// It is an LLC frame longer than the length field of Ethernet can say.
+    /// An LLC frame longer than Ethernet's length field allows.
     LongLlc,
-    /// It is longer than any frame.
+    /// Longer than any frame.
     TooLong,
-    /// It has no time stamp, and one is needed.
+    /// Without a timestamp where one is needed.
     NoStamp,
-    /// It names an interface that the file does not describe.
+    /// Its interface is not described in the file.
     UnknownInterface,
-    /// Its length does not fit in its block.
+    /// Its length exceeds its block.
     BadLength,
 }
 
@@ -34,7 +34,7 @@ impl Skip {
         self.to_string()
     }
 
-    /// What it means, and what helps.
+    /// The meaning and the remedy.
     #[must_use]
     pub fn meaning(self) -> String {
         match self {
@@ -72,21 +72,21 @@ impl fmt::Display for Skip {
     }
 }
 
-/// Records of a capture that are not as one would expect.
+/// Unusual records of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
-    /// They were skipped, by reason.
+    /// Skipped records, by reason.
     pub skipped: BTreeMap<Skip, u64>,
-    /// They were captured without an Ethernet header, and have got one.
+    /// Frames captured without an Ethernet header, which got a generated one.
     pub made_headers: u64,
-    /// Their stamp was before that of the record ahead of them.
+    /// Frames with a timestamp before that of the preceding record.
     pub disordered: u64,
-    /// From them on the clock was set back: the gap before counts as none.
+    /// Frames from which on the clock was set back. The gap before them counts as zero.
     pub clock_steps: u64,
-    /// Their stamp was far from those of the records around them, or out of range: they arrive together with the one
-    /// ahead.
+    /// Frames whose timestamp is far from those around them, or out of range. They arrive together with the preceding
+    /// frame.
     pub stray_stamps: u64,
-    /// The gap before them was longer than virtual time reaches, and was shortened.
+    /// Gaps longer than virtual time reaches, which were shortened.
     pub shortened_gaps: u64,
 }
 
@@ -95,7 +95,7 @@ impl Oddities {
         *self.skipped.entry(why).or_default() += 1;
     }
 
-    /// Records that were skipped, by the name of the reason.
+    /// Skipped records, by name of the reason.
     #[must_use]
     pub fn skipped_by_name(&self) -> BTreeMap<String, u64> {
         self.skipped.iter().map(|(why, records)| (why.name(), *records)).collect()

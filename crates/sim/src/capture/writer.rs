@@ -1,4 +1,4 @@
-//! Captures, written.
+//! Writes captures.
 
 use super::LONGEST_RECORD;
 use super::blocks::SECTION;
@@ -7,9 +7,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes frames to a capture with nanosecond stamps: pcapng if the name says so, else classic
-/// little-endian pcap. Whole records are written at a time, so that a file that was cut short by a
-/// crash is readable up to the last write.
+/// Writes frames to a capture with nanosecond timestamps: pcapng if the file name ends so, else classic little-endian
+/// pcap. Only whole records are written at a time, so a file truncated by a crash is readable up to the last write.
 pub struct CaptureWriter {
     path: PathBuf,
     file: File,
@@ -24,11 +23,11 @@ enum Format {
     Next,
 }
 
-/// Bytes that are gathered before they are written.
+/// Bytes buffered before a write.
 const WRITE_SIZE: usize = 1 << 20;
 
 impl CaptureWriter {
-    /// Makes the file, or empties it.
+    /// Creates the file, or truncates it.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -39,10 +38,10 @@ impl CaptureWriter {
         let format = if next { Format::Next } else { Format::Classic };
         let mut gathered = Vec::with_capacity(WRITE_SIZE + (1 << 16));
         match format {
-            // Magic of nanosecond stamps, version 2.4, zone and accuracy unused, snap length, Ethernet.
+            // Magic of nanosecond timestamps, version 2.4, unused zone and accuracy, snap length, Ethernet.
             Format::Classic => append(&mut gathered, &[0xa1b2_3c4d, 0x0004_0002, 0, 0, LONGEST_RECORD, 1]),
             Format::Next => {
-                // A section of version 1.0 and of unknown length, then an Ethernet interface with nanosecond stamps.
+                // A section of version 1.0 with unknown length, then an Ethernet interface with nanosecond timestamps.
                 gathered.extend_from_slice(&SECTION);
                 append(&mut gathered, &[28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]);
                 append(&mut gathered, &[1, 32, 1, 0, 0x0001_0009, 9, 0, 32]);
@@ -53,8 +52,8 @@ impl CaptureWriter {
         Ok(writer)
     }
 
-    /// Appends a frame, stamped `time_ns` since the UNIX epoch; `original` is its length without FCS
-    /// before anything cut it.
+    /// Appends a frame with timestamp `time_ns` since the UNIX epoch; `original` is its length without FCS before
+    /// truncation.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -82,7 +81,7 @@ impl CaptureWriter {
         if self.gathered.len() >= WRITE_SIZE { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what was gathered.
+    /// Writes the buffered records.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -102,7 +101,7 @@ fn append(gathered: &mut Vec<u8>, words: &[u32]) {
 
 impl Drop for CaptureWriter {
     fn drop(&mut self) {
-        // Callers flush and see the error; this is for those that ended early for another reason.
+        // Callers flush and see the error; this covers runs that ended early for another reason.
         let _ = self.flush();
     }
 }

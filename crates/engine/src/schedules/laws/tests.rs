@@ -357,7 +357,7 @@ fn draws_are_pinned() {
 
 const PINNED: [u64; 4] = [87_833_965, 95_382_295, 88_687_485, 84_348_549];
 
-/// p of gaps whose departures were rounded to multiples of `step` ps, judged by the law `by`.
+/// p-value of gaps whose departures were rounded to multiples of `step` ps, compared with the law `by`.
 fn judged(drawn: &[f64], step: u64, by: &Placed) -> f64 {
     let byte_time = (step != 1_000).then(|| units::Span::from_ps(step));
     let mut meter = measure::FitMeter::new(std::sync::Arc::new(by.clone()), byte_time);
@@ -370,7 +370,7 @@ fn judged(drawn: &[f64], step: u64, by: &Placed) -> f64 {
     meter.report().expect("gaps").p()
 }
 
-/// Laws that are steep at an edge, wide ones, and single values among others.
+/// Laws with a steep edge, wide laws, and laws with single values.
 const JUDGED: [(&str, &str); 12] = [
     ("pareto shape 1.5 in 5us..100us", "pareto shape 1.6 in 5us..100us"),
     ("pareto shape 3 scale 2us", "pareto shape 2.6 scale 2us"),
@@ -386,9 +386,9 @@ const JUDGED: [(&str, &str); 12] = [
     ("chi2 df 1 in 5us..50us", "chi2 df 1 in 5us..65us"),
 ];
 
-/// Captures of 1 ns, and lines of 10 Gbit/s, 100 Mbit/s and 10 Mbit/s.
+/// Captures with 1 ns, and lines of 10 Gbit/s, 100 Mbit/s and 10 Mbit/s.
 #[test]
-fn a_law_rejects_its_own_gaps_as_seldom_as_it_says_and_others_surely() {
+fn fit_rejects_own_gaps_at_the_stated_rate_and_others_always() {
     let (mut rejected, mut runs) = (0, 0);
     for (i, (text, other)) in JUDGED.into_iter().enumerate() {
         let (law, other) = (placed(text), placed(other));
@@ -402,6 +402,6 @@ fn a_law_rejects_its_own_gaps_as_seldom_as_it_says_and_others_surely() {
             }
         }
     }
-    // 1 % of 960, give or take three standard deviations.
+    // 1 % of 960, within three standard deviations.
     assert!((1..=19).contains(&rejected), "{rejected} of {runs} at 1 %");
 }

@@ -95,7 +95,7 @@ impl Netem {
         self.delay.as_ref().map_or(Span::ZERO, delay)
     }
 
-    /// A note if the queue is so long that programs time out on its contents.
+    /// A note if the queue exceeds the timeouts of programs.
     fn long_queue(&self) -> Option<String> {
         const FULL_BITS: u64 = 1_514 * 8;
         const PATIENCE_S: u64 = 30;
