@@ -11,12 +11,12 @@ use crate::schedules::laws::{Distribution, Values};
 use crate::stages::nearest;
 use units::{ParseError, Share, Span};
 
-/// tc's keywords, in its order of lookup. tc accepts any prefix.
+/// tc's keywords. tc accepts any prefix. Here words are written in full: `los` is more often a typing error.
 const OF_TC: [&str; 14] = [
     "limit", "latency", "delay", "loss", "drop", "ecn", "corrupt", "gap", "duplicate", "reorder", "distribution",
     "rate", "slot", "seed",
 ];
-/// Our keywords, which have no abbreviations.
+/// Our keywords.
 const OURS: [&str; 5] = ["queue", "keep-order", "down", "mtu", "profile"];
 
 /// Words that follow another keyword.
@@ -113,12 +113,10 @@ impl<'a> Cursor<'a> {
         Ok(Chance { share, correlation })
     }
 
-    /// Reads a keyword: any prefix of tc's, or one of ours in full.
+    /// Reads a keyword.
     fn keyword(&mut self) -> Result<Option<&'static str>, ParseError> {
         let Some(word) = self.next() else { return Ok(None) };
-        let ours = OURS.iter().find(|name| **name == word);
-        let tcs = OF_TC.iter().find(|name| name.starts_with(word));
-        if let Some(name) = ours.or(tcs) {
+        if let Some(name) = OF_TC.iter().chain(&OURS).find(|name| **name == word) {
             return Ok(Some(match *name {
                 "latency" => "delay",
                 "drop" => "loss",
@@ -127,7 +125,9 @@ impl<'a> Cursor<'a> {
         }
         let known: Vec<&str> = OF_TC.into_iter().chain(OURS).collect();
         let all: Vec<&str> = known.iter().copied().chain(INNER).collect();
-        let remedy = match nearest(word, &all) {
+        let mut begun = known.iter().copied().filter(|name| name.starts_with(word));
+        let begun = begun.next().filter(|_| begun.next().is_none());
+        let remedy = match begun.or_else(|| nearest(word, &all)) {
             Some(meant) => format!("did you mean {meant}?"),
             None if word.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
                 "a number belongs right behind the word whose value it is, and only overheads may be negative"

@@ -1,4 +1,5 @@
-//! Values in tc's syntax: `0.3%` or `0.3`, `10msec`, `1mbit`, `1mbps` (bytes), `10k` (1024).
+//! Values in tc's units: `0.3%`, `10msec`, `1mbit`, `1mbps` (bytes), `10k` (1024). A number without a unit is refused
+//! where tc would give it one.
 
 use units::{BitRate, Share, Span};
 
@@ -13,6 +14,12 @@ fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong {
 fn split(word: &str) -> (&str, String) {
     let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
     (&word[..end], word[end..].to_ascii_lowercase())
+}
+
+/// Whether a word is a number without a unit.
+fn is_bare(word: &str) -> bool {
+    let (number, unit) = split(word);
+    unit.is_empty() && number.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// A time in tc's units, in either case, or ps.
@@ -36,8 +43,11 @@ pub(super) fn time(word: &str) -> Result<Span, Wrong> {
     format!("{number}{unit}").parse().map_err(|error: units::ParseError| wrong("is no time", error.to_string()))
 }
 
-/// A share; as in tc, the `%` is optional.
+/// A share. Zero needs no unit.
 pub(super) fn share(word: &str) -> Result<Share, Wrong> {
+    if is_bare(word) && word != "0" {
+        return Err(wrong(format!("has no unit, and tc reads it as {word} %"), format!("write {word}%")));
+    }
     let text = word.strip_suffix('%').unwrap_or(word);
     format!("{text}%").parse().map_err(|error: units::ParseError| {
         let (number, unit) = split(word);
@@ -51,9 +61,15 @@ pub(super) fn share(word: &str) -> Result<Share, Wrong> {
 /// A rate. True if it was written in bytes with a spelling that means bits elsewhere (`mbps`).
 pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
     const HOW: &str = "write 10mbit, 100kbit or 1gbit, or mbps for megabytes a second";
+    if is_bare(word) {
+        return Err(wrong(
+            format!("has no unit, and tc reads it as {word} bit/s"),
+            format!("write {word}mbit, {word}kbit or {word}bit"),
+        ));
+    }
     let (number, unit) = split(word);
     let (scale, bytes) = match unit.as_str() {
-        "" | "bit" => (1, false),
+        "bit" => (1, false),
         _ if word.starts_with('-') => return Err(wrong("is less than nothing", HOW)),
         "%" => return Err(wrong("is a share of a device's speed, which is not known here", HOW)),
         _ => {
@@ -136,19 +152,27 @@ mod tests {
             ("10mbit", 10_000_000),
             ("1.5Mbit", 1_500_000),
             ("1mbps", 8_000_000),
-            ("9600", 9_600),
+            ("9600bit", 9_600),
             ("1kibit", 1_024),
             ("1KBps", 8_000),
         ] {
             assert_eq!(rate(word).map(|(rate, _)| rate.bps()), Ok(bits), "{word}");
         }
-        assert_eq!(share("0.3"), share("0.3%"));
+        assert_eq!(share("0"), share("0%"));
         assert_eq!((count("1000"), count("2k")), (Ok(1_000), Ok(2_048)));
     }
 
     #[test]
     fn refuses_values_that_tc_refuses() {
         assert!(time("100").is_err_and(|(what, _)| what.contains("6.8")));
+        for (what, of) in [
+            (share("0.3").err(), "tc reads it as 0.3 %"),
+            (share("25").err(), "tc reads it as 25 %"),
+            (rate("9600").err(), "tc reads it as 9600 bit/s"),
+            (rate("0").err(), "tc reads it as 0 bit/s"),
+        ] {
+            assert!(what.is_some_and(|(what, _)| what.contains(of)), "{of}");
+        }
         for word in ["10m", "ms", "10 ms", "-1ms"] {
             assert!(time(word).is_err(), "{word}");
         }

@@ -34,6 +34,15 @@ impl Configuration for Red {
                 "max" => &mut max,
                 "probability" | "weight" => {
                     cursor.next();
+                    let bare = cursor.peek().and_then(|next| next.parse::<f64>().ok());
+                    if let Some(bare) = bare.filter(|bare| *bare > 0.0) {
+                        cursor.next();
+                        let percent = (bare * 1e9).round() / 1e7;
+                        return Err(cursor.error(
+                            format_args!("has no unit, and tc reads it as a part of 1: {percent} %"),
+                            format!("write {percent}%"),
+                        ));
+                    }
                     let share = cursor.value(tc::share, "a share such as 2%")?;
                     if share == Share::default() {
                         return Err(cursor.error("chooses no frame ever", "write more than 0%"));
