@@ -48,6 +48,33 @@ fn the_same_seed_loses_the_same_frames_and_a_seed_in_the_words_beats_it() {
     assert_eq!(lost("loss 5% seed 9", "3"), lost("loss 5% seed 9", "4"));
 }
 
+/// One packet of 1500 B in each millisecond, as in Mahimahi, whoever sends it.
+#[test]
+fn emulate_and_shape_read_a_trace_alike() {
+    let bench = Bench::new();
+    bench.write("t", "1\n");
+    bench.generate("1518B", 500);
+    let (_, emulated) = emulate(&bench, "rate trace t", &[]);
+    bench.report(["shape", "--in", "pcap:in.pcap", "--out", "pcap:shaped.pcap", "--rate", "trace t"]);
+    for records in [emulated, bench.records("shaped.pcap")] {
+        assert_eq!(records.len(), 500);
+        assert!(records.windows(2).all(|pair| pair[1].ns - pair[0].ns == 1_000_000));
+    }
+}
+
+#[test]
+fn a_bare_number_and_a_part_of_a_word_are_refused() {
+    let bench = Bench::new();
+    for (spec, said) in [
+        ("loss 0.3", "'0.3' has no unit, and tc reads it as 0.3 %"),
+        ("delay 5ms rate 10", "character 16 of 'delay 5ms rate 10': '10' has no unit, and tc reads it as 10 bit/s"),
+        ("los 1%", "did you mean loss?"),
+    ] {
+        let finished = bench.run(["emulate", "--in", "pcap:in.pcap", "--out", "pcap:out.pcap", "--forward", spec]);
+        assert!(finished.status == Some(2) && finished.stderr.contains(said), "{spec}: {}", finished.stderr);
+    }
+}
+
 #[test]
 fn a_rate_holds_at_every_instant() {
     let bench = Bench::new();

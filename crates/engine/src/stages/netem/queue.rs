@@ -1,6 +1,7 @@
 use crate::random::Random;
 use crate::schedules::laws::{Distribution, Values};
 use crate::schedules::{Files, delivery_opportunities};
+use packet::Frame;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,8 +80,7 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// A Mahimahi trace (Netravali et al. 2015): each line is a millisecond at which 1500 bytes of frames without FCS may
-/// be sent. At its end the trace restarts.
+/// A Mahimahi trace (Netravali et al. 2015): each line is a millisecond at which 1500 bytes of IP packets may be sent. At its end the trace restarts.
 #[derive(Clone, Debug)]
 pub struct Opportunities {
     /// The file.
@@ -141,6 +141,17 @@ impl Serving {
         !matches!(self, Serving::Nothing)
     }
 
+    /// Bytes that a frame is charged: of a trace those of its IP packet, or of what else is behind the Ethernet header;
+    /// of a rate all without FCS, as tc does.
+    pub(super) fn charged<F: Frame>(&self, frame: &F) -> u32 {
+        let length = frame.length();
+        let whole = length.bytes() - 4;
+        match self {
+            Serving::Trace { .. } => packet::ip_length(frame.bytes(), length).unwrap_or(whole - 14),
+            _ => whole,
+        }
+    }
+
     /// When the first byte of a frame that may start at `ready` is sent; the frame before it passed at `last`.
     pub(super) fn opens(&mut self, ready: Time, last: Time) -> Time {
         let Serving::Trace { times, round, next, left } = self else { return ready.max(last) };
@@ -161,7 +172,7 @@ impl Serving {
         if *left > 0 { starts } else { starts.max(opportunity(times, *round, *next)) }
     }
 
-    /// When a frame of `length` B without FCS that may start at `ready` has passed; the frame before it passed at
+    /// When a frame charged with `length` B that may start at `ready` has passed; the frame before it passed at
     /// `last`.
     pub(super) fn pass(&mut self, ready: Time, last: Time, length: u32) -> Time {
         let starts = self.opens(ready, last);

@@ -197,7 +197,11 @@ impl<F: Frame> Emulation<F> {
         {
             return drop_it(frame, number, copy, DropReason::Queue, out);
         }
-        let mut leaves = if self.serving.queues() { self.serving.pass(ready, self.last, bytes) } else { ready };
+        let mut leaves = if self.serving.queues() {
+            self.serving.pass(ready, self.last, self.serving.charged(&frame))
+        } else {
+            ready
+        };
         if self.keep_order {
             leaves = leaves.max(self.last);
         }

@@ -128,7 +128,7 @@ impl<F: Frame> Line<F> {
     /// The link takes the next frame, if the queue has one.
     fn takes(&mut self, at: Time, out: &mut Outlet<F>) {
         let Some(mut next) = self.queue.pop(at, &mut Hits { out, ecn: self.ecn }) else { return };
-        self.last = self.serving.pass(at, self.last, next.bytes);
+        self.last = self.serving.pass(at, self.last, self.serving.charged(&next.frame));
         next.decision.delay = self.last.since(next.came);
         out.decided(|| next.decision.clone());
         self.passing = Some((self.last, next));

@@ -100,6 +100,7 @@ fn refuses_settings_incompatible_with_a_queue() {
         ("rate 10mbit queue red", "between which lengths"),
         ("rate 10mbit queue red min 30KiB max 30KiB", "not above its min"),
         ("rate 10mbit queue red min 30KiB max 90KiB probability 0%", "chooses no frame"),
+        ("rate 10mbit queue red min 30KiB max 90KiB probability 0.02", "a part of 1: 2 %"),
         ("rate 10mbit queue step 65", "write queue step above 65"),
         ("rate 10mbit queue step", "write above 65 behind it"),
         ("rate 10mbit queue pie tupdate 99us", "100us at least"),
@@ -424,9 +425,34 @@ fn codel_restarts_once_its_queue_is_empty() {
 }
 
 #[test]
+fn trace_carries_a_packet_of_1500_bytes_per_opportunity() {
+    // IPv4 of 1500 B, the same below two tags, IPv6 of 1500 B, and what is no IP.
+    let bytes = |ethertype: &[u8], packet: &[u8]| {
+        let mut frame = [&[0x02; 12], ethertype, packet].concat();
+        frame.resize(12 + ethertype.len() + 1_500, 0);
+        HeapFrame::new(frame)
+    };
+    let v4 = [0x45, 0, 0x05, 0xdc];
+    let v6 = [0x60, 0, 0, 0, 0x05, 0xb4];
+    let frames = [
+        bytes(&[0x08, 0], &v4),
+        bytes(&[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 0x08, 0], &v4),
+        bytes(&[0x86, 0xdd], &v6),
+        bytes(&[0x12, 0x34], &[]),
+    ];
+    for queue in ["", " queue codel target 1s"] {
+        let mut netem = Netem::parse_spec(&format!("rate trace t{queue}")).expect("a SPEC");
+        netem.load(&Text("10\n")).expect("a trace");
+        let (out, _) = run_netem(&netem, frames.clone().into_iter().map(|frame| (Time::ZERO + MS(1), frame)));
+        let left: Vec<Time> = out.released.iter().map(|item| item.at).collect();
+        assert_eq!(left, [10, 20, 30, 40].map(|ms| Time::ZERO + MS(ms)), "{queue}");
+    }
+}
+
+#[test]
 fn trace_frames_are_judged_at_their_opportunity() {
     // Two frames arrive at 1 ms. One opportunity comes at 10 ms, the other at 20 ms.
-    let frames = || (0..2).map(|_| (Time::ZERO + MS(1), frame(1, 1_500)));
+    let frames = || (0..2).map(|_| (Time::ZERO + MS(1), frame(1, 1_514)));
     for (above, marked) in [("12ms", 1), ("8ms", 2), ("20ms", 0)] {
         let mut netem = Netem::parse_spec(&format!("rate trace t queue step above {above} ecn")).expect("a SPEC");
         netem.load(&Text("10\n")).expect("a trace");
@@ -438,6 +464,6 @@ fn trace_frames_are_judged_at_their_opportunity() {
     // A frame that arrives meanwhile finds the other still waiting.
     let mut netem = Netem::parse_spec("rate trace t queue step above 1").expect("a SPEC");
     netem.load(&Text("10\n")).expect("a trace");
-    let (out, _) = run_netem(&netem, frames().chain([(Time::ZERO + MS(2), frame(1, 1_500))]));
+    let (out, _) = run_netem(&netem, frames().chain([(Time::ZERO + MS(2), frame(1, 1_514))]));
     assert_eq!(dropped(&out), [2]);
 }
