@@ -68,7 +68,7 @@ pub enum Error {
     Cpu {
         /// Number of the CPU.
         cpu: usize,
-        /// The kernel's answer.
+        /// The kernel's error.
         cause: &'static str,
     },
     /// A thread cannot be created.

@@ -33,7 +33,6 @@ impl Whole {
     ///
     /// # Errors
     /// Not enough memory.
-    /// There is no memory for them.
     pub(crate) fn load(&self, eal: &Eal, longest: usize) -> Result<Option<(Vec<Kept>, u64)>, Error> {
         let (count, length) = (self.frames.len(), self.frames.iter().map(Vec::len).max().unwrap_or(0));
         if count == 0 || count > Self::MOST || length > longest.min(JUMBO) {

@@ -7,7 +7,6 @@
 //! Let N be the byte times to fill between two data frames. N = 0 and N ≥ 84, the smallest frame on the wire, are
 //! exact. Ethernet cannot carry 0 < N < 84, so the plan takes the nearer of 0 and 84. Targets are absolute instants, so
 //! the next departure corrects the error: no departure is off by more than 42 byte times, and the mean is exact.
-//! more than 42 byte times, and the mean is exact.
 
 use crate::Line;
 use units::{FrameLen, Span, Time, WireLen};

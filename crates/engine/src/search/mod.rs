@@ -7,7 +7,6 @@
 //! A trial in which the tester did not offer the load, or took too long, says nothing about the device under test. It
 //! is repeated; if it keeps failing, the load counts as beyond the tester. The result never contains a load that was
 //! not really offered.
-//! load is reported that was not really offered.
 
 mod bursts;
 mod curve;

@@ -4,7 +4,7 @@ use packet::Identity;
 
 /// The traces in progress. Each has a place, whose index is the frame's tag − 1.
 ///
-/// Adjacent storage reaches the CPU together: with rare traces, none of this is in the caches.
+/// Stored contiguously so that few cache lines are fetched: if traces are rare, none of this is cached.
 pub(super) struct Table {
     /// Number of marks of a complete trace.
     whole: usize,

@@ -1,4 +1,4 @@
-//! What the kernel's netem makes of a SPEC, if that differs from its words.
+//! Reports where the kernel's netem behaves differently from the words of a SPEC.
 
 use super::{Bottleneck, Chance, Delayed, LossModel, Netem, QueueLimit};
 use crate::random::Random;

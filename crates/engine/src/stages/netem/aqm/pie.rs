@@ -56,7 +56,7 @@ impl fmt::Display for Pie {
     }
 }
 
-/// The shortest allowed `tupdate`: shorter ones would dominate the work while a slow link sends a frame.
+/// The smallest allowed `tupdate`: with a shorter one, updates would outnumber the frames of a slow link many times.
 const OFTEN: Span = Span::from_us(100);
 /// After a pause, no frame is selected for this long.
 const MAX_BURST: Span = Span::from_ms(150);
