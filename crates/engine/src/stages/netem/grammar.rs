@@ -11,7 +11,7 @@ use crate::schedules::laws::{Distribution, Values};
 use crate::stages::nearest;
 use units::{ParseError, Share, Span};
 
-/// tc's keywords. tc accepts any prefix. Here words are written in full: `los` is more often a typing error.
+/// tc's keywords. Unlike tc, which accepts any prefix, a SPEC must spell them out: `los` is more likely a typo.
 const OF_TC: [&str; 14] = [
     "limit", "latency", "delay", "loss", "drop", "ecn", "corrupt", "gap", "duplicate", "reorder", "distribution",
     "rate", "slot", "seed",

@@ -80,7 +80,8 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// A Mahimahi trace (Netravali et al. 2015): each line is a millisecond at which 1500 bytes of IP packets may be sent. At its end the trace restarts.
+/// A Mahimahi trace (Netravali et al. 2015): each line is a millisecond at which 1500 bytes of IP packets may be sent.
+/// At its end the trace restarts.
 #[derive(Clone, Debug)]
 pub struct Opportunities {
     /// The file.
@@ -141,8 +142,8 @@ impl Serving {
         !matches!(self, Serving::Nothing)
     }
 
-    /// Bytes that a frame is charged: of a trace those of its IP packet, or of what else is behind the Ethernet header;
-    /// of a rate all without FCS, as tc does.
+    /// The bytes that count for a frame. A trace counts its IP packet, or everything after the Ethernet header if there
+    /// is none. A rate counts the frame without FCS, like tc.
     pub(super) fn charged<F: Frame>(&self, frame: &F) -> u32 {
         let length = frame.length();
         let whole = length.bytes() - 4;
@@ -172,7 +173,7 @@ impl Serving {
         if *left > 0 { starts } else { starts.max(opportunity(times, *round, *next)) }
     }
 
-    /// When a frame charged with `length` B that may start at `ready` has passed; the frame before it passed at
+    /// When a frame that counts as `length` B and may start at `ready` has passed; the frame before it passed at
     /// `last`.
     pub(super) fn pass(&mut self, ready: Time, last: Time, length: u32) -> Time {
         let starts = self.opens(ready, last);

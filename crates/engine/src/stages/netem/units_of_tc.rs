@@ -1,5 +1,5 @@
 //! Values in tc's units: `0.3%`, `10msec`, `1mbit`, `1mbps` (bytes), `10k` (1024). A number without a unit is refused
-//! where tc would give it one.
+//! where tc would assume one.
 
 use units::{BitRate, Share, Span};
 

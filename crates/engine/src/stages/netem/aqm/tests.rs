@@ -283,8 +283,8 @@ fn flows_take_turns_and_new_flows_go_first() {
 
 #[test]
 fn red_recovers_after_a_pause() {
-    // The mean is far above max when the link falls idle. The first frame after the pause finds it so and is dropped;
-    // then it falls.
+    // The mean is far above max when the link becomes idle. The first frame after the pause still meets that mean and
+    // is dropped; after that the mean falls.
     let full = (0..400).map(|_| (Time::ZERO, frame(1, 1_500)));
     let later = (0..20).map(|n| (Time::ZERO + MS(430) + MS(2_000) * n, frame(1, 1_500)));
     let (out, _) = run("rate 12mbit limit 10000 queue red min 15kB max 30kB weight 0.1%", full.chain(later));
@@ -426,7 +426,7 @@ fn codel_restarts_once_its_queue_is_empty() {
 
 #[test]
 fn trace_carries_a_packet_of_1500_bytes_per_opportunity() {
-    // IPv4 of 1500 B, the same below two tags, IPv6 of 1500 B, and what is no IP.
+    // An IPv4 packet of 1500 B, the same behind two VLAN tags, an IPv6 packet of 1500 B, and a frame without IP.
     let bytes = |ethertype: &[u8], packet: &[u8]| {
         let mut frame = [&[0x02; 12], ethertype, packet].concat();
         frame.resize(12 + ethertype.len() + 1_500, 0);
