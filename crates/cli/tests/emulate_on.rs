@@ -9,6 +9,8 @@ mod bed;
 
 use bed::{Bed, Program, number};
 use lab::Node;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -206,4 +208,98 @@ fn an_interface_that_goes_away_ends_the_run_with_its_report() {
     assert!(number(&finished.whole_report()["pipelines"][0], "/out/frames") > 0, "{finished:?}");
     let links = bed.stdout(HOST, "ip link");
     assert!(!links.contains("nlh") && !links.contains("nlw"), "{links}");
+}
+
+/// A control group of one process that can be frozen, of either version; gone with this value.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    fn of(process: u32) -> Option<Freezer> {
+        let roots = ["/sys/fs/cgroup/freezer", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+        roots.iter().find_map(|root| {
+            if !Path::new(root).join("cgroup.procs").exists() {
+                return None;
+            }
+            let freezer = Freezer(Path::new(root).join(format!("netlathe-test-{process}")));
+            fs::create_dir(&freezer.0).ok()?;
+            let switched = freezer.0.join("freezer.state").exists() || freezer.0.join("cgroup.freeze").exists();
+            let moved = switched && fs::write(freezer.0.join("cgroup.procs"), process.to_string()).is_ok();
+            moved.then_some(freezer)
+        })
+    }
+
+    fn set(&self, frozen: bool) {
+        let old = self.0.join("freezer.state");
+        let written = match (old.exists(), frozen) {
+            (true, true) => fs::write(old, "FROZEN"),
+            (true, false) => fs::write(old, "THAWED"),
+            (false, _) => fs::write(self.0.join("cgroup.freeze"), if frozen { "1" } else { "0" }),
+        };
+        written.expect("it can be frozen");
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let parent = self.0.parent().expect("the root").join("cgroup.procs");
+        let inside = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        inside.lines().for_each(|process| drop(fs::write(&parent, process)));
+        let _gone = fs::remove_dir(&self.0);
+    }
+}
+
+/// Waits until a ping of the host is answered, or is not.
+fn await_ping(bed: &Bed, answered: bool) {
+    let start = Instant::now();
+    while bed.output(HOST, "ping -c 1 -W 1 10.77.0.100").status.success() != answered {
+        assert!(start.elapsed() < Duration::from_secs(20), "a ping is answered is never {answered}");
+    }
+}
+
+#[test]
+fn a_stopped_run_leaves_the_host_its_network() {
+    let Some(bed) = bed("on-stopped") else { return };
+    let before = settings(&bed);
+    let emulation = emulate(&bed, "--forward 'loss 100%'");
+    // Ctrl-Z, and what stops programs in the background.
+    for signal in ["TSTP", "TTIN", "TTOU"] {
+        emulation.signal(signal);
+    }
+    await_ping(&bed, false);
+    let stat = fs::read_to_string(format!("/proc/{}/stat", emulation.pid())).expect("it runs");
+    assert!(!stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T')), "{stat}");
+    emulation.signal("STOP");
+    await_ping(&bed, true);
+    emulation.signal("CONT");
+    await_ping(&bed, false);
+    match Freezer::of(emulation.pid()) {
+        Some(freezer) => {
+            freezer.set(true);
+            await_ping(&bed, true);
+            freezer.set(false);
+            await_ping(&bed, false);
+        }
+        None => println!("SKIP: no freezer"),
+    }
+    let finished = emulation.stop();
+    let report = finished.whole_report();
+    let passed = &report["limits"]["passed_unimpaired"];
+    assert!(number(passed, "/sent") > 0 && number(passed, "/arrived") > 0, "{report}");
+    let warnings = report["limits"]["warnings"].to_string();
+    assert!(warnings.contains("unimpaired") && finished.stderr.contains("unimpaired"), "{finished:?}");
+    assert_eq!(settings(&bed), before);
+}
+
+#[test]
+fn a_run_that_is_not_stopped_lets_nothing_pass() {
+    let Some(bed) = bed("on-carries") else { return };
+    let emulation = emulate(&bed, "--forward 'delay 1ms'");
+    ping(&bed, HOST, "10.77.0.100");
+    let report = emulation.stop().whole_report();
+    // A machine that gives it no CPU for a second is the exception that this is for.
+    if report["limits"]["warnings"].to_string().contains("unimpaired") {
+        println!("SKIP: it had no CPU for a second");
+        return;
+    }
+    assert_eq!(report["limits"]["passed_unimpaired"], serde_json::json!({"sent": 0, "arrived": 0}), "{report}");
 }

@@ -258,7 +258,7 @@ mod tests {
         }
         let (_, nothing_more) = rtrb::RingBuffer::new(1);
         let (stop, counters) = (AtomicBool::new(false), Counters::default());
-        let run = Run { clock, duration: None, stop: &stop, counters: &counters };
+        let run = Run { clock, duration: None, stop: &stop, counters: &counters, pulse: None };
         let meter = DepartureMeter::new(Some(gap), None, Span::from_ms(1));
         let rounds = Rounds::new(run, pipeline, Intake::of_thread(nothing_more, true), meter);
         let report = DeadlinePacer::new(Outlet::new(started.tx, Some(launch)), None, true).run(rounds);

@@ -69,8 +69,12 @@ impl Placement<'_> {
                 threads.push(scope.spawn(move || {
                     let _registered = eal.register_thread()?;
                     pin(cpu)?;
-                    let rounds =
-                        Rounds::new(Run { counters: told, ..run }, part, Intake::of_thread(taken, made), meter);
+                    let rounds = Rounds::new(
+                        Run { counters: told, pulse: None, ..run },
+                        part,
+                        Intake::of_thread(taken, made),
+                        meter,
+                    );
                     Ok::<_, Error>(Feeder::between(give).run(rounds))
                 }));
             }
@@ -82,7 +86,7 @@ impl Placement<'_> {
                 Ok::<_, Error>(depart(Rounds::new(run, schedules, Intake::of_thread(other, made), meter), None))
             });
             let received = Counters::default();
-            let rounds = Rounds::new(Run { counters: &received, ..run }, first, intake, unmeasured());
+            let rounds = Rounds::new(Run { counters: &received, pulse: None, ..run }, first, intake, unmeasured());
             let mut feeding = vec![Feeder::first(ready, back, &told, run.counters).run(rounds)];
             let ended = |_| Error::Worker("a part of a pipeline".to_owned());
             for thread in threads {

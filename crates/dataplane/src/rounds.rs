@@ -3,7 +3,7 @@ use crate::worker::Run;
 use dpdk::{Mbuf, TscClock};
 use engine::Pipeline;
 use measure::{DepartureMeter, DepthReport, Forgiven, PipelineReport};
-use units::Time;
+use units::{Span, Time};
 
 /// The common part of all pacers' loops: the clock, the intake, the pipeline with its figures, and the end of the run.
 pub(crate) struct Rounds<'a> {
@@ -14,11 +14,24 @@ pub(crate) struct Rounds<'a> {
     pub(crate) end: Time,
     run: Run<'a>,
     round: u64,
+    beat: Time,
 }
+
+/// How often the programs of a detour are told that frames are carried.
+const BEAT: Span = Span::from_ms(20);
 
 impl<'a> Rounds<'a> {
     pub(crate) fn new(run: Run<'a>, pipeline: Pipeline<Mbuf>, intake: Intake, meter: DepartureMeter) -> Self {
-        Rounds { clock: run.clock, pipeline, intake, meter, end: run.end(run.clock.now()), run, round: 0 }
+        Rounds {
+            clock: run.clock,
+            pipeline,
+            intake,
+            meter,
+            end: run.end(run.clock.now()),
+            run,
+            round: 0,
+            beat: Time::ZERO,
+        }
     }
 
     /// Moves the start of the run to `start`.
@@ -29,6 +42,10 @@ impl<'a> Rounds<'a> {
     /// Starts another round. Returns the clock's reading, or `None` at the end of the run.
     pub(crate) fn next(&mut self) -> Option<Time> {
         let now = self.clock.now();
+        if let Some(pulse) = self.run.pulse.filter(|_| now >= self.beat) {
+            pulse.beat();
+            self.beat = now + BEAT;
+        }
         if self.round.is_multiple_of(64) {
             self.run.counters.publish(&self.pipeline);
             if self.round.is_multiple_of(4_096) {

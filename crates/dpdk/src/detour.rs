@@ -1,14 +1,17 @@
 //! The frames of an interface, led through this process and back.
 //!
-//! Four programs of eight instructions, each attached by a link that this process alone holds: when it
-//! ends, however it ends, the kernel detaches them and the interface is as it was.
+//! Four programs of a few instructions, each attached by a link that this process alone holds: when it
+//! ends, however it ends, the kernel detaches them and the interface is as it was. While it is stopped, or carries nothing
+//! for another reason, the programs pass frames on as if they were not there: see [`Pulse`].
 
 use crate::Result;
 use crate::error::Error;
 use crate::interface::Interface;
+use crate::packet_ring::Map;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An interface whose frames pass two TAP devices: what the host sends comes out of one, what arrives
 /// comes out of the other. What is written to the first reaches the host as if it had arrived on the
@@ -19,6 +22,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 #[derive(Debug)]
 pub struct Detour {
     _links: [OwnedFd; 4],
+    pulse: Pulse,
 }
 
 /// Frames that come back carry this mark until they are on the interface again.
@@ -34,14 +38,80 @@ impl Detour {
     pub fn open(interface: &str, host: &str, wire: &str) -> Result<Detour> {
         let [on, host, wire] = [interface, host, wire].map(Interface::named);
         let (on, host, wire) = (on?, host?, wire?);
-        let away = |from: Attach, to: &Interface| link(&on, from, &away_to(to.index));
+        let pulse = Pulse::open(&on)?;
+        let away =
+            |from: Attach, to: &Interface, passed| link(&on, from, &away_to(to.index, pulse.map.as_raw_fd(), passed));
         let back = |from: &Interface, flags| link(from, Attach::Ingress, &back_to(on.index, flags));
         // First the ways back: no frame is led away that could not return.
         let to_host = back(&host, BPF_F_INGRESS)?;
         let to_wire = back(&wire, 0)?;
-        let sent = away(Attach::Egress, &host)?;
-        let arriving = away(Attach::Ingress, &wire)?;
-        Ok(Detour { _links: [sent, arriving, to_host, to_wire] })
+        let sent = away(Attach::Egress, &host, SENT)?;
+        let arriving = away(Attach::Ingress, &wire, ARRIVED)?;
+        Ok(Detour { _links: [sent, arriving, to_host, to_wire], pulse })
+    }
+
+    /// What must be kept going while frames are carried.
+    #[must_use]
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+}
+
+/// The sign that this process carries frames, which the programs look at: an instant in memory that they share. With none
+/// yet, or none within the last second, frames are not led away but go on, and are counted.
+#[derive(Debug)]
+pub struct Pulse {
+    map: OwnedFd,
+    page: Map,
+}
+
+/// Frames that went on without being carried, since the first [`Pulse::beat`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Those that the host sent.
+    pub sent: u64,
+    /// Those that arrived for it.
+    pub arrived: u64,
+}
+
+/// Where the shared memory has what: the last beat, in ns of the kernel's monotonic clock, and two counts of frames.
+const BEAT: i16 = 0;
+const SENT: i16 = 8;
+const ARRIVED: i16 = 16;
+const PULSE: u32 = 24;
+/// After how many ns without a beat frames go on.
+const STALE_NS: i32 = 1_000_000_000;
+
+impl Pulse {
+    fn open(on: &Interface) -> Result<Pulse> {
+        let failed = || Error::system(format!("making the map of the programs on {}", on.name));
+        let mut create =
+            MapCreate { kind: BPF_MAP_TYPE_ARRAY, key: 4, value: PULSE, entries: 1, flags: BPF_F_MMAPABLE };
+        // SAFETY: the attributes point to nothing.
+        let map = unsafe { bpf(BPF_MAP_CREATE, &mut create) }.ok_or_else(failed)?;
+        // The kernel gives such a map whole pages.
+        let page = Map::of_rings(map.as_raw_fd(), 4_096, libc::PROT_READ | libc::PROT_WRITE);
+        Ok(Pulse { page: page.map_err(|()| failed())?, map })
+    }
+
+    /// Says that frames are carried now. To be called at least every 100 ms by the thread that carries them.
+    pub fn beat(&self) {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes a timespec.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+        self.word(BEAT).store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
+    }
+
+    /// What went on without being carried so far.
+    #[must_use]
+    pub fn passed(&self) -> Passed {
+        let of = |at| self.word(at).load(Ordering::Relaxed);
+        Passed { sent: of(SENT), arrived: of(ARRIVED) }
+    }
+
+    fn word(&self, at: i16) -> &AtomicU64 {
+        // SAFETY: it lies in the mapping, on a multiple of 8, and lives as long; the kernel's programs change it atomically.
+        unsafe { self.page.byte(at as usize).cast().as_ref() }
     }
 }
 
@@ -52,13 +122,19 @@ enum Attach {
     Egress = 47,
 }
 
+const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 /// Ahead of other programs: these see each frame once, after it has come back.
 const BPF_F_BEFORE: u32 = 1 << 3;
 const BPF_F_INGRESS: i32 = 1;
+const BPF_FUNC_KTIME_GET_NS: i32 = 5;
 const BPF_FUNC_REDIRECT: i32 = 23;
+/// The source register of an instruction that loads the address of a map's value.
+const BPF_PSEUDO_MAP_VALUE: u8 = 2;
 /// What a program gives to pass a frame on.
 const TCX_NEXT: i32 = -1;
 /// Where `struct __sk_buff` has the mark.
@@ -84,15 +160,30 @@ const fn set(register: u8, number: i32) -> Instruction {
 
 const EXIT: Instruction = instruction(0x95, 0, 0, 0, 0);
 
-/// Frames that were not away yet go out by the interface `index`; the others go on without their mark.
-fn away_to(index: u32) -> Vec<Instruction> {
+/// Frames that were not away yet go out by the interface `index`, as long as the pulse in `map` says that they are carried;
+/// else they go on, counted at `passed` once there has been a beat. Those that were away go on without their mark.
+fn away_to(index: u32, map: libc::c_int, passed: i16) -> Vec<Instruction> {
     vec![
         instruction(0x61, 2, 1, SKB_MARK, 0),
-        // A 32-bit comparison: four instructions on if it is ours.
-        instruction(0x16, 2, 0, 4, MARK as i32),
+        // A 32-bit comparison: to where the mark is taken off if it is ours.
+        instruction(0x16, 2, 0, 15, MARK as i32),
+        instruction(0x18, 6, BPF_PSEUDO_MAP_VALUE, 0, map),
+        instruction(0, 0, 0, 0, 0),
+        instruction(0x79, 7, 6, BEAT, 0),
+        // No beat yet: on without a count.
+        instruction(0x15, 7, 0, 9, 0),
+        instruction(0x85, 0, 0, 0, BPF_FUNC_KTIME_GET_NS),
+        instruction(0x1f, 0, 7, 0, 0),
+        // Signed: another CPU may have seen a beat that is younger than this clock.
+        instruction(0x65, 0, 0, 4, STALE_NS),
         set(1, index as i32),
         set(2, 0),
         instruction(0x85, 0, 0, 0, BPF_FUNC_REDIRECT),
+        EXIT,
+        set(1, 1),
+        // An atomic addition.
+        instruction(0xdb, 6, 1, passed, 0),
+        set(0, TCX_NEXT),
         EXIT,
         set(2, 0),
         instruction(0x63, 1, 2, SKB_MARK, 0),
@@ -111,6 +202,16 @@ fn back_to(index: u32, flags: i32) -> Vec<Instruction> {
         instruction(0x85, 0, 0, 0, BPF_FUNC_REDIRECT),
         EXIT,
     ]
+}
+
+/// The part of `union bpf_attr` that makes a map.
+#[repr(C)]
+struct MapCreate {
+    kind: u32,
+    key: u32,
+    value: u32,
+    entries: u32,
+    flags: u32,
 }
 
 /// The part of `union bpf_attr` that loads a program.
@@ -232,13 +333,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jumps_land_where_frames_that_came_back_go_on() {
-        let program = away_to(7);
-        let jump = program.iter().position(|i| i.operation == 0x16).expect("a jump");
-        let landing = jump + 1 + program[jump].offset as usize;
-        assert_eq!((program[landing].operation, program[landing + 1].operation), (0xb7, 0x63));
+    fn jumps_land_where_they_should() {
+        let program = away_to(7, 3, SENT);
+        let landing = |operation: u8| {
+            let jump = program.iter().position(|i| i.operation == operation).expect("a jump");
+            let landing = jump + 1 + program[jump].offset as usize;
+            [program[landing].operation, program[landing + 1].operation]
+        };
+        // Of the mark: it is taken off. Without a beat: on. Of an old beat: counted.
+        assert_eq!((landing(0x16), landing(0x15), landing(0x65)), ([0xb7, 0x63], [0xb7, 0x95], [0xb7, 0xdb]));
         assert_eq!(program.last().map(|i| i.operation), Some(0x95));
         assert_eq!(size_of::<Instruction>(), 8);
-        assert_eq!((size_of::<Load>(), size_of::<Create>()), (72, 32));
+        assert_eq!((size_of::<Load>(), size_of::<Create>(), size_of::<MapCreate>()), (72, 32, 20));
     }
 }

@@ -43,13 +43,14 @@ mod port;
 mod priority;
 mod queues;
 mod relation;
+mod stops;
 mod tap_sender;
 mod vdev;
 mod xdp;
 
 pub use burst::{BURST, Burst, Drain};
 pub use clock::TscClock;
-pub use detour::{Detour, seclude};
+pub use detour::{Detour, Passed, Pulse, seclude};
 pub use eal::{Eal, EalConfig, HugePages, LogLevel, WorkerGuard};
 pub use error::Error;
 pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, EventWorker};
@@ -68,6 +69,7 @@ pub use port::{Narrower, Port, PortConfig, PortInfo, PortInterface, PortStats, S
 pub use priority::wake_first;
 pub use queues::{RxQueue, TxQueue};
 pub use relation::{Relation, relation};
+pub use stops::ignore_stops;
 pub use vdev::Vdev;
 pub use xdp::xdp_program;
 

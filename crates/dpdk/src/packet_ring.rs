@@ -117,7 +117,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// The rings of a socket, which are `length` bytes long together; the reason why not is in errno.
+    /// The rings of a socket, or the value of a map, which are `length` bytes long together; the reason why not is in errno.
     pub(crate) fn of_rings(socket: RawFd, length: usize, protection: i32) -> std::result::Result<Map, ()> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, socket, 0) };
@@ -135,8 +135,10 @@ impl Map {
     }
 }
 
-// SAFETY: the mapping belongs to the ring alone and does not depend on the thread.
+// SAFETY: the mapping belongs to its owner alone and does not depend on the thread.
 unsafe impl Send for Map {}
+// SAFETY: by reference it gives addresses only; who reads or writes there says why that is sound.
+unsafe impl Sync for Map {}
 
 impl Drop for Map {
     fn drop(&mut self) {

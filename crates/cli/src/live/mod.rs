@@ -55,6 +55,10 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let eal = start_dpdk(request, &configs)?;
     // Before the ports are open: nothing has to wait for it.
     let floors = floors(eal, &configs)?;
+    // A generator that is stopped holds nobody's frames back.
+    if request.pipelines.iter().any(|plan| matches!(plan.source, SourcePlan::Port(_))) {
+        dpdk::ignore_stops();
+    }
     let carriers = watched::with_carrier(&configs);
     let mut carried = Carried::default();
     let mut workers = Vec::new();

@@ -7,7 +7,7 @@ use crate::limits;
 use crate::output::{self, Failure};
 use crate::resolution;
 use dataplane::{Finished, Floor, OnLine, PortSummary};
-use dpdk::Eal;
+use dpdk::{Eal, Passed};
 use measure::{DropReason, PipelineReport, StreamReport};
 use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
@@ -69,6 +69,17 @@ impl<'a> Telling<'a> {
             self.failed(write_list(list, &finished.listed).map_err(Failure::new).err());
         }
         self.failed(finished.failure.as_ref().map(Failure::new));
+        if let Some(Passed { sent, arrived }) = finished.passed {
+            let said = json!({"sent": sent, "arrived": arrived});
+            self.outcome.limits.insert("passed_unimpaired".into(), said);
+            if sent + arrived > 0 {
+                self.warnings.push(format!(
+                    "{} sent and {} arrived unimpaired while netlathe did not run for more than 1 s: it was stopped, or had no CPU",
+                    output::counted(sent, "frame"),
+                    output::counted(arrived, "frame")
+                ));
+            }
+        }
         self.ports(plan, &finished.ports);
         let driver = finished.ports.first().map_or("", |port| &port.driver);
         self.warnings.extend(resolution::of_buckets(plan, driver));

@@ -10,7 +10,7 @@ use crate::fillers::{self, Fillers};
 use crate::line::OnLine;
 use crate::neighbour;
 use crate::pools::{Size, slots};
-use dpdk::{Burst, Detour, Eal, LaunchTime, Mbuf, Pool, PortInterface, TxQueue};
+use dpdk::{Burst, Detour, Eal, LaunchTime, Mbuf, Passed, Pool, PortInterface, TxQueue};
 use engine::Pipeline;
 use engine::sources::{Host, Target};
 use measure::{AnswersReport, PipelineReport};
@@ -35,6 +35,8 @@ pub struct Finished {
     pub listed: Vec<OnLine>,
     /// What ended a supply before its end.
     pub failure: Option<String>,
+    /// Frames of an interface that went their own way while this process carried nothing.
+    pub passed: Option<Passed>,
 }
 
 /// A port as it was used.

@@ -19,7 +19,7 @@ use crate::placement::{Flow, Placement};
 use crate::pools::SHALLOW_POOL;
 use crate::replay;
 use crate::slices;
-use dpdk::{Eal, Kept, LaunchField, LaunchTime, Pool, Port, PortStats, Started, TscClock, TxQueue};
+use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Pool, Port, PortStats, Pulse, Started, TscClock, TxQueue};
 use engine::filler::FillerPlanner;
 use measure::{DepartureMeter, LineReport, PipelineReport};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -45,6 +45,8 @@ pub(crate) struct Run<'a> {
     pub(crate) stop: &'a AtomicBool,
     /// Progress, for observers.
     pub(crate) counters: &'a Counters,
+    /// Tells the programs of a detour that frames are carried.
+    pub(crate) pulse: Option<&'a Pulse>,
 }
 
 /// Frames that do not come from a port.
@@ -81,7 +83,7 @@ impl Worker {
         let (cpus, line_cpu) = worker.config.cpus_of_parts();
         pin(cpus.first())?;
         worker.slice_by(clock);
-        let run = Run { clock, duration: worker.config.duration, stop, counters };
+        let run = Run { clock, duration: worker.config.duration, stop, counters, pulse: None };
         let floods = worker.config.pacing == Pacing::AsReady && worker.pipeline.is_straight();
         match worker.own(eal, floods)? {
             Own::Made(maker) if floods && worker.takes(maker.streams().longest()) => worker.flood(eal, run, maker),
@@ -211,6 +213,7 @@ impl Worker {
         let stamps = maker.as_ref().filter(|maker| maker.streams().stamped()).map(|_| run.clock.wall_at_zero());
         let Worker { config, mut pipeline, back: mut stages_back, pool, fillers, limit, input, output, detour, .. } =
             self;
+        let run = Run { pulse: detour.as_ref().map(Detour::pulse), ..run };
         let Opened { started: Started { rx: mut output_rx, tx: mut output_tx, port: output }, driver } = output;
         let launch = launch(eal, &run.clock, &config, &output)?;
         let launched = launch.is_some();
@@ -295,6 +298,7 @@ impl Worker {
                 }
             }
         };
+        let passed = detour.as_ref().map(|detour| detour.pulse().passed());
         // From here on, the interface's traffic is no longer diverted.
         drop(detour);
         // The intake is gone, so the reader has no reason to continue.
@@ -303,7 +307,7 @@ impl Worker {
             Some(Err(_)) => return Err(Error::Worker("the reader of a capture".to_owned())),
             None => None,
         };
-        Ok(Finished { launched, raised, listed, failure, ..finished(report, config.name, ports) })
+        Ok(Finished { launched, raised, listed, failure, passed, ..finished(report, config.name, ports) })
     }
 }
 
@@ -311,7 +315,7 @@ impl Worker {
 fn finished(report: PipelineReport, name: String, ports: Vec<(Port, String)>) -> Finished {
     let ports = ports.into_iter().map(|(port, driver)| summary(&port, driver)).collect();
     let report = PipelineReport { name, ..report };
-    Finished { report, ports, launched: false, raised: false, listed: Vec::new(), failure: None }
+    Finished { report, ports, launched: false, raised: false, listed: Vec::new(), failure: None, passed: None }
 }
 
 /// The interface to the NIC's launch time, if asked and possible.
