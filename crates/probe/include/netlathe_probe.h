@@ -1,6 +1,7 @@
-/* netlathe probes for C: sections of a program's own code, measured block by block.
+/* netlathe probes for C: measure sections of a program's own code, block by block.
  *
- * NetSlice's five operations. Nothing to link: include this header (C99 or C++11 and later, gcc or clang, Linux).
+ * Provides NetSlice's five operations. Header only: there is no library to link. Needs Linux, gcc or clang, and C99 or
+ * C++11 or later.
  *
  *     struct netlathe_ring ring;
  *     if (netlathe_configure(&ring, "/dev/shm/server.probes", 16 << 20))
@@ -14,9 +15,9 @@
  *     netlathe_stop(&block, 1);
  *     netlathe_exit(&ring, &block);
  *
- * `netlathe slice attach /dev/shm/server.probes` turns the probes on, reads them and shows them; until then each
- * operation costs a branch. Sections are numbered 0 to 31 and may enclose others; a block has room for 16. Several
- * threads and processes may share a ring, not a block. The ring's layout is that of crates/probe/src/layout.rs.
+ * `netlathe slice attach /dev/shm/server.probes` enables the probes, reads them and shows the results. While they are
+ * disabled, each operation costs one branch. Sections are numbered 0 to 31 and may overlap; a block holds up to 16.
+ * Threads and processes may share a ring but not a block. crates/probe/src/layout.rs documents the ring's layout.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef NETLATHE_PROBE_H
@@ -50,18 +51,18 @@ enum {
     NETLATHE_AT_WRITTEN = 8, NETLATHE_AT_READ = 16, NETLATHE_AT_LOOKED = 17, NETLATHE_AT_DROPPED = 24, NETLATHE_AT_NAMES = 64,
     NETLATHE_NAME_WORDS = 7, NETLATHE_FIRST_SLOT = 512, NETLATHE_HEADER_WORDS = 4,
     NETLATHE_SLOT_WORDS = NETLATHE_HEADER_WORDS + 2 * NETLATHE_SECTIONS, NETLATHE_VERSION = 1,
-    NETLATHE_FIRST = 64, NETLATHE_EVERY = 16, /* of a thread's blocks the first, and later one in so many, are timed */
+    NETLATHE_FIRST = 64, NETLATHE_EVERY = 16, /* the first 64 blocks of a thread are timed, then one in 16 */
     NETLATHE_AFTER_DROP = 1 << 9, NETLATHE_GONE_BITS = 33
 };
 
-/* Of each thread: its number, asked of the kernel once, and whether its last block was dropped. One of each in the whole
- * program, however many files include this. */
+/* Per thread: its ID, read from the kernel once, and whether its last block was dropped. Weak, so that all files that
+ * include this header share them. */
 __attribute__((weak)) __thread uint32_t netlathe_thread, netlathe_after;
 
 struct netlathe_ring {
-    uint64_t *words; /* NULL when it could not be configured */
+    uint64_t *words; /* NULL if it could not be configured */
     uint64_t slots;
-    uint64_t clock; /* from one settled reading of the clock to the next, in 1/1024 of a tick */
+    uint64_t clock; /* time between two ordered readings of the clock, in 1/1024 of a tick */
 };
 
 struct netlathe_block {
@@ -82,7 +83,7 @@ static inline __attribute__((always_inline)) uint64_t netlathe_ticks(void)
 #endif
 }
 
-/* The same, when all that came before has been done and is in the cache: for what is timed from outside. */
+/* As netlathe_ticks, after all earlier operations have completed and reached the cache, for timing from outside. */
 static inline uint64_t netlathe_settled(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -95,7 +96,8 @@ static inline uint64_t netlathe_settled(void)
 static inline uint64_t netlathe_magic(void)
 {
     uint64_t magic;
-    /* In memory as the letters read on a little-endian machine; the number counts, as everywhere in the ring. */
+    /* The ring holds integers in the machine's byte order; in memory this one spells the letters on little-endian
+     * machines only. */
     const unsigned char letters[8] = {'N', 'L', 'P', 'R', 'O', 'B', 'E', '1'};
     magic = 0;
     for (int i = 7; i >= 0; i--)
@@ -103,8 +105,8 @@ static inline uint64_t netlathe_magic(void)
     return magic;
 }
 
-/* A cost that was met in the program's own loop, where caches are as cold as they are: the figure moves towards it by
- * a step, in the beginning by larger ones, and so to the median. */
+/* Learns a cost measured in the program's own loop, with its real cache misses. The figure moves by a step towards each
+ * measurement, at first by larger steps, and so tracks the median. */
 static inline void netlathe_learn(const struct netlathe_ring *ring, int cost, uint64_t taken, uint32_t timed)
 {
     uint64_t *word = &ring->words[NETLATHE_AT_COSTS + cost], old = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -124,7 +126,7 @@ static inline void netlathe_begin(struct netlathe_block *block, int on, uint64_t
     }
 }
 
-/* Begins the block of a packet. `protocol` is the transport's number: 6 is TCP, 17 is UDP. */
+/* Starts the block of a packet. `protocol` is the IP protocol number, 6 for TCP and 17 for UDP. */
 static inline void netlathe_init(const struct netlathe_ring *ring, struct netlathe_block *block, uint8_t protocol,
                                  int direction)
 {
@@ -141,7 +143,7 @@ static inline void netlathe_init(const struct netlathe_ring *ring, struct netlat
     netlathe_learn(ring, 0, netlathe_settled() - begun, block->timed);
 }
 
-/* The packet's lengths in bytes: transport header, IP header, all of it. */
+/* Sets the packet's lengths in bytes: transport header, IP header, whole packet. */
 static inline void netlathe_lengths(struct netlathe_block *block, uint8_t transport, uint8_t ip, uint16_t length)
 {
     block->header = (block->header & 0xffffffffu) | (uint64_t)transport << 32 | (uint64_t)ip << 40 | (uint64_t)length << 48;
@@ -169,7 +171,7 @@ static inline __attribute__((always_inline)) void netlathe_stop(struct netlathe_
             block->beyond++;
             return;
         }
-        /* Where the counters of two CPUs differ, a thread that moves may find itself in the past. */
+        /* If the counters of two CPUs differ, a migrated thread may see time go backwards. */
         after = started > block->start ? started - block->start : 0;
         if (after > 0xffffffffu)
             after = 0xffffffffu;
@@ -195,30 +197,32 @@ static inline void netlathe_write_slot(uint64_t *slot, const struct netlathe_blo
     __atomic_store_n(&slot[0], number + 1, __ATOMIC_RELEASE);
 }
 
-/* Has the next slot fetched while the program runs on. Its reader had it last, so stores to it would wait, fill the CPU's
- * store buffer, and with that the first sections of the next block would wait, too: 0.1 us that nobody knows of. */
+/* Prefetches the next slot. The reader accessed it last, so stores to it would miss and fill the CPU's store buffer,
+ * which would delay the first sections of the next block: 0.1 us that would go unnoticed. */
 static inline void netlathe_near(const uint64_t *slot, uint32_t count)
 {
     for (uint32_t i = 0; i < NETLATHE_HEADER_WORDS + 2 * count + 7; i += 8)
 #if defined(__x86_64__)
-        __asm__ volatile("prefetchw %0" : : "m"(slot[i])); /* what gcc asks for without -mprfchw is to read it */
+        /* Without -mprfchw, the builtin below would prefetch for reading. */
+        __asm__ volatile("prefetchw %0" : : "m"(slot[i]));
 #else
         __builtin_prefetch(slot + i, 1);
 #endif
 }
 
-/* The ring is full. If its reader has not looked for seconds, it was killed: the probes go off. */
+/* The ring is full: counts a dropped block. If the reader has not polled for some seconds, it was killed; then disables
+ * the probes. */
 static inline __attribute__((cold)) void netlathe_drop(uint64_t *w)
 {
     uint64_t looked = __atomic_load_n(&w[NETLATHE_AT_LOOKED], __ATOMIC_RELAXED), now = netlathe_ticks();
     __atomic_fetch_add(&w[NETLATHE_AT_DROPPED], 1, __ATOMIC_RELAXED);
     netlathe_after = NETLATHE_AFTER_DROP;
-    /* Of a ring on disk it may be of a boot before, whose counter was ahead. */
+    /* A ring on disk may be from an earlier boot, whose counter was ahead. */
     if (looked && (now > looked ? now - looked : looked - now) >> NETLATHE_GONE_BITS)
         __atomic_store_n(&w[NETLATHE_AT_ENABLED], 0, __ATOMIC_RELAXED);
 }
 
-/* Ends a block: it goes into the ring, or if that is full, counts as dropped. */
+/* Ends a block: writes it to the ring, or counts it as dropped if the ring is full. */
 static inline void netlathe_exit(const struct netlathe_ring *ring, const struct netlathe_block *block)
 {
     uint64_t *w = ring->words, number, begun = block->timed ? netlathe_settled() : 0;
@@ -234,12 +238,12 @@ static inline void netlathe_exit(const struct netlathe_ring *ring, const struct 
                                           __ATOMIC_RELAXED));
     netlathe_write_slot(w + NETLATHE_FIRST_SLOT + number % ring->slots * NETLATHE_SLOT_WORDS, block, number);
     netlathe_near(w + NETLATHE_FIRST_SLOT + (number + 1) % ring->slots * NETLATHE_SLOT_WORDS, block->count);
-    /* Until its stores are in the cache: the program's next call would wait for that. */
+    /* Includes the time until its stores are in the cache, because the program's next call would wait for that. */
     if (block->timed)
         netlathe_learn(ring, 3, netlathe_settled() - begun, block->timed);
 }
 
-/* Names a section, for people: up to 55 bytes. */
+/* Sets the display name of a section, of up to 55 bytes. */
 static inline void netlathe_name(const struct netlathe_ring *ring, unsigned id, const char *name)
 {
     char text[NETLATHE_NAME_WORDS * 8] = {0};
@@ -261,8 +265,8 @@ static inline uint64_t netlathe_median(uint64_t *values, int count)
     return values[count / 2];
 }
 
-/* What each operation costs here, medians of many tries, in 1/1024 of a tick. With warm caches, so those of begin and
- * exit are where learning begins. */
+/* Calibrates the cost of each operation: medians of many tries, in 1/1024 of a tick. Caches are warm, so for init and
+ * exit these are only the starting values of learning. */
 static inline void netlathe_calibrate(struct netlathe_ring *ring)
 {
     enum { TRIES = 501, PAIRS = 8 };
@@ -273,7 +277,8 @@ static inline void netlathe_calibrate(struct netlathe_ring *ring)
         t[0] = netlathe_ticks();
         netlathe_begin(&block, 1, 6);
         t[1] = netlathe_ticks();
-        for (unsigned id = 0; id < PAIRS; id++) { /* several: one is not much longer than reading the clock */
+        /* Several pairs, because one takes little longer than a reading of the clock. */
+        for (unsigned id = 0; id < PAIRS; id++) {
             netlathe_start(&block, id);
             netlathe_stop(&block, id);
         }
@@ -292,7 +297,7 @@ static inline void netlathe_calibrate(struct netlathe_ring *ring)
     }
     for (int k = 0; k < 6; k++)
         median[k] = netlathe_median(took[k], TRIES);
-    /* Of the time between two readings of the clock, one reading is the clock's. */
+    /* Of the time between two readings, one reading belongs to the clock. */
     for (int k = 0; k < 3; k++)
         median[k] = median[k] > median[3] ? median[k] - median[3] : 0;
     ring->clock = median[5];
@@ -302,14 +307,14 @@ static inline void netlathe_calibrate(struct netlathe_ring *ring)
     ring->words[NETLATHE_AT_COSTS + 3] = median[2];
 }
 
-/* In a forked process the one thread that is left has another number. */
+/* In a forked process, the remaining thread has another ID. */
 static inline void netlathe_forget_thread(void)
 {
     netlathe_thread = 0;
 }
 
-/* Makes the file of a ring, which gets its name when all of it is there: whoever opens it meanwhile, or after its maker
- * was killed, does not find half of it. One that is there already stays. 0, or an errno. */
+/* Creates the file of a ring. It gets its name when it is complete, so no process finds a partial file, even if the
+ * creator is killed. An existing file is kept. Returns 0 or an errno. */
 static inline int netlathe_make(const char *path, uint64_t slots)
 {
     uint64_t head[3];
@@ -344,7 +349,8 @@ static inline int netlathe_make(const char *path, uint64_t slots)
     return error;
 }
 
-/* Opens the ring in a file, or makes one of about `bytes`. 0, or -1 and errno; EPROTO when the file is no ring. */
+/* Opens the ring in a file, or creates one of about `bytes` bytes. Returns 0, or -1 with errno set; EPROTO if the file
+ * is not a ring. */
 static inline int netlathe_configure(struct netlathe_ring *ring, const char *path, size_t bytes)
 {
     static int told;
