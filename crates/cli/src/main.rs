@@ -4,6 +4,8 @@
 //! (`measure`). This crate holds what is between: options, files and streams, exit status.
 
 mod assemble;
+#[cfg(any(feature = "live", feature = "slice"))]
+mod children;
 mod commands;
 mod decisions;
 mod execute;
@@ -84,7 +86,11 @@ fn stack() -> Option<u64> {
 // Not a part of main, whose frame is there before the stack is looked at.
 #[inline(never)]
 fn run() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let words = match words() {
+        Ok(words) => words,
+        Err(status) => return status,
+    };
+    let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => {
             if !error.use_stderr() {
@@ -102,6 +108,17 @@ fn run() -> ExitCode {
         Ok(status) => status,
         Err(failure) => ended(&failure),
     }
+}
+
+/// What was typed.
+#[cfg(any(feature = "live", feature = "slice"))]
+fn words() -> Result<Vec<std::ffi::OsString>, ExitCode> {
+    children::arguments()
+}
+
+#[cfg(not(any(feature = "live", feature = "slice")))]
+fn words() -> Result<Vec<std::ffi::OsString>, ExitCode> {
+    Ok(std::env::args_os().collect())
 }
 
 /// Says why, one line for each problem.

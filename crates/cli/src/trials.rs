@@ -147,8 +147,7 @@ fn on_ports(
     (seed, stop): (u64, &Stop),
     ready: impl FnOnce() + Send,
 ) -> Result<Measured, Failure> {
-    let program = std::env::current_exe().map_err(|cause| Failure::new(format!("cannot find netlathe: {cause}")))?;
-    let mut command = Command::new(program);
+    let mut command = generator().map_err(|cause| Failure::new(format!("cannot find netlathe: {cause}")))?;
     command.args(["gen", "--json", "--out", out, "--in", input, "--rate", &trial.load.to_string()]);
     command.args(options);
     command.args(["--count", &frames(trial).to_string(), "--seed", &seed.to_string()]);
@@ -205,6 +204,18 @@ fn on_ports(
         earlier: number("/flow/earlier"),
         seen,
     })
+}
+
+/// A netlathe, to be told what to generate.
+#[cfg(feature = "live")]
+fn generator() -> io::Result<Command> {
+    crate::children::netlathe()
+}
+
+/// Without ports it only says that there are none.
+#[cfg(not(feature = "live"))]
+fn generator() -> io::Result<Command> {
+    std::env::current_exe().map(Command::new)
 }
 
 /// Runs a program to its end, and asks it to end once the user wants that: the signal may have been for us alone.

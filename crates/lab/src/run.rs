@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -56,6 +56,14 @@ pub struct Run {
 /// # Errors
 /// As [`crate::up`] and [`Lab::command`], [`Error::Held`], [`Error::Shape`]. A lab that was built here is then removed.
 pub fn run(options: &Run) -> Result<i32> {
+    run_by(options, Ok)
+}
+
+/// The same, of the command that `change` makes of the program's: one that ends with this process, for instance.
+///
+/// # Errors
+/// As [`run`], and why `change` could not.
+pub fn run_by(options: &Run, change: impl FnOnce(Command) -> io::Result<Command>) -> Result<i32> {
     let (program, arguments) = options.command.split_first().ok_or(Error::NoCommand)?;
     let relay = Relay::start()?;
     let (guard, lab) = match Lab::find(&options.name) {
@@ -72,6 +80,7 @@ pub fn run(options: &Run) -> Result<i32> {
     };
     let mut command = lab.command(options.node, program)?;
     command.args(arguments);
+    let mut command = change(command).map_err(Error::io(format!("cannot run `{}`", program.to_string_lossy())))?;
     if options.stdout_to_stderr {
         let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(Error::io("cannot duplicate standard error"))?;
         command.stdout(Stdio::from(stderr));

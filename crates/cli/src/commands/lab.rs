@@ -135,7 +135,8 @@ impl Lab {
                 }
                 let name = name.unwrap_or_else(::lab::default_name);
                 let run = Run { name, shape: shape.said(), node: on, command, stdout_to_stderr: false };
-                let status = ::lab::run(&run).map_err(Failure::new)?;
+                let ours = |command| crate::children::ending_with_us(&command);
+                let status = ::lab::run_by(&run, ours).map_err(Failure::new)?;
                 return Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)));
             }
             Action::List { json } => {

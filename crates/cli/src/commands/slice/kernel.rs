@@ -1,5 +1,6 @@
 use super::processes::{self, Process};
 use super::report::{Set, SlicesReport, WindowsReport};
+use crate::children;
 use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
@@ -258,8 +259,10 @@ impl KernelSlices {
     /// Starts the command, if there is one, so that it belongs to the family from its first instruction on.
     fn start(&self, kernel: &mut Kernel) -> Result<Option<Child>, Failure> {
         let Some((name, arguments)) = self.program.split_first() else { return Ok(None) };
-        let mut command = Command::new(name);
+        let failed = |cause| Failure::new(format!("cannot run '{}': {cause}", name.to_string_lossy()));
+        let mut command = Command::new(children::find(name).map_err(failed)?);
         command.args(arguments);
+        let mut command = children::ending_with_us(&command).map_err(failed)?;
         if self.json {
             let stderr = io::stderr().as_fd().try_clone_to_owned();
             command.stdout(Stdio::from(stderr.map_err(waiting)?));
@@ -268,7 +271,7 @@ impl KernelSlices {
         kernel.adopt(own).map_err(Failure::new)?;
         let child = command.spawn();
         kernel.disown(own).map_err(Failure::new)?;
-        let child = child.map_err(|cause| Failure::new(format!("cannot run '{}': {cause}", name.to_string_lossy())))?;
+        let child = child.map_err(failed)?;
         kernel.adopt(child.id()).map_err(Failure::new)?;
         Ok(Some(child))
     }
