@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a thread may take to write a block. A thread that takes longer counts as killed. If it was only stopped,
@@ -74,9 +74,12 @@ pub struct Costs {
 pub struct Reader {
     map: Kept,
     slots: u64,
-    /// A missing block with later ones present, and since when it has been waited for.
-    missing: Option<(u64, Instant)>,
+    /// A missing block with later ones present, since when it has been waited for, and how many had been begun then.
+    missing: Option<(u64, Instant, u64)>,
+    /// Blocks up to this number have been waited for.
+    overdue: u64,
     lost: u64,
+    damaged: bool,
     /// The locked file.
     file: File,
 }
@@ -106,7 +109,7 @@ impl Reader {
                 "another reads this ring, and each block is read once: end the other netlathe slice attach first";
             return Err(io::Error::new(io::ErrorKind::WouldBlock, what));
         }
-        Ok(Reader { map, slots, missing: None, lost: 0, file })
+        Ok(Reader { map, slots, missing: None, overdue: 0, lost: 0, damaged: false, file })
     }
 
     /// Checks that the file has its full length. Truncated parts read as zeros, so figures read before a successful
@@ -155,17 +158,83 @@ impl Reader {
         self.lost
     }
 
-    /// The next block, if there is one. A truncated ring has none.
+    /// Whether the ring's counts of written and read blocks contradicted each other: the file was damaged, or something
+    /// other than the probes writes to it.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
+    /// Counts the blocks that are still being written as lost, for a reader that is about to end.
+    pub fn give_up(&mut self) {
+        let words = self.map.words();
+        let (written, read) = (words[AT_WRITTEN].load(Ordering::Relaxed), words[AT_READ].load(Ordering::Relaxed));
+        self.lost += written.saturating_sub(read).min(self.slots);
+        words[AT_READ].store(written, Ordering::Release);
+    }
+
+    /// The next block, if there is one. A truncated ring has none. Looks at no more blocks than the ring holds.
     pub fn next_block(&mut self) -> Option<Data> {
         let words = self.map.words();
         words[AT_LOOKED].store(ticks(), Ordering::Relaxed);
-        let number = words[AT_READ].load(Ordering::Relaxed);
-        let at = FIRST_SLOT + (number % self.slots) as usize * SLOT_WORDS;
-        let slot = &words[at..at + SLOT_WORDS];
-        if slot[0].load(Ordering::Acquire) != number + 1 {
-            return self.pass_over(number);
+        let read = words[AT_READ].load(Ordering::Relaxed);
+        let written = words[AT_WRITTEN].load(Ordering::Relaxed);
+        // A program begins no block for which there is no room.
+        if written.checked_sub(read).is_none_or(|begun| begun > self.slots) {
+            self.damaged = true;
+            self.missing = None;
+            words[AT_READ].store(written, Ordering::Release);
+            return None;
+        }
+        for number in read..written {
+            if self.is_written(number) {
+                return self.take(number);
+            }
+            if !self.is_overdue(number, written) {
+                return None;
+            }
+            self.lost += 1;
+            self.map.words()[AT_READ].store(number + 1, Ordering::Release);
         }
         self.missing = None;
+        None
+    }
+
+    fn slot(&self, number: u64) -> &[AtomicU64] {
+        let at = FIRST_SLOT + (number % self.slots) as usize * SLOT_WORDS;
+        &self.map.words()[at..at + SLOT_WORDS]
+    }
+
+    fn is_written(&self, number: u64) -> bool {
+        self.slot(number)[0].load(Ordering::Acquire) == number.wrapping_add(1)
+    }
+
+    /// Whether a block that is not written was waited for long enough: its thread is writing it, or was killed while
+    /// writing. All that had been begun when the wait began are waited for together.
+    fn is_overdue(&mut self, number: u64, written: u64) -> bool {
+        if number < self.overdue {
+            return true;
+        }
+        match self.missing {
+            Some((missing, since, begun)) if missing == number => {
+                let overdue = since.elapsed() >= PATIENCE;
+                if overdue {
+                    self.overdue = begun;
+                    self.missing = None;
+                }
+                overdue
+            }
+            _ => {
+                self.missing = Some((number, Instant::now(), written));
+                false
+            }
+        }
+    }
+
+    /// Reads a written block and frees its slot.
+    fn take(&mut self, number: u64) -> Option<Data> {
+        self.missing = None;
+        let slot = self.slot(number);
         let word = |n: usize| slot[n].load(Ordering::Relaxed);
         let (header, thread) = (word(1), word(3));
         let count = ((thread >> 32) as u16 as usize).min(SECTIONS);
@@ -190,31 +259,8 @@ impl Reader {
         if self.map.is_cut() {
             return None;
         }
-        words[AT_READ].store(number + 1, Ordering::Release);
+        self.map.words()[AT_READ].store(number + 1, Ordering::Release);
         Some(data)
-    }
-
-    /// Handles a missing block: none was written, its thread is writing it, or was killed while writing. In the last
-    /// case counts it and takes the next block.
-    fn pass_over(&mut self, number: u64) -> Option<Data> {
-        if !self.waits() {
-            self.missing = None;
-            return None;
-        }
-        match self.missing {
-            Some((missing, since)) if missing == number => {
-                if since.elapsed() < PATIENCE {
-                    return None;
-                }
-                self.lost += 1;
-                self.map.words()[AT_READ].store(number + 1, Ordering::Release);
-                self.next_block()
-            }
-            _ => {
-                self.missing = Some((number, Instant::now()));
-                None
-            }
-        }
     }
 
     /// Blocks that the program dropped because the ring was full.

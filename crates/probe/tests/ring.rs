@@ -164,6 +164,38 @@ fn gives_up_and_counts_an_unfinished_block() {
     assert_eq!((reader.lost(), reader.waits(), reader.next_block()), (1, false, None));
 }
 
+/// Blocks that were begun together are waited for once, however many there are.
+#[test]
+fn gives_up_unfinished_blocks_together() {
+    let (folder, ring, mut reader) = ring(64 << 10);
+    let file = File::options().read(true).write(true).open(folder.path().join("ring")).expect("it is there");
+    file.write_all_at(&20_u64.to_ne_bytes(), 8 * 8).expect("it can be written");
+    assert!(reader.next_block().is_none() && reader.waits());
+    std::thread::sleep(Duration::from_millis(1_100));
+    ring.exit(ring.init(6, Direction::Send));
+    assert!(reader.next_block().is_some(), "the one behind them");
+    assert_eq!((reader.lost(), reader.waits()), (20, false));
+    file.write_all_at(&30_u64.to_ne_bytes(), 8 * 8).expect("it can be written");
+    reader.give_up();
+    assert_eq!((reader.lost(), reader.waits(), reader.is_damaged()), (29, false, false));
+}
+
+/// No count, however wrong, keeps a reader from what is written later, or from its end.
+#[test]
+fn goes_on_behind_counts_that_contradict() {
+    for (at, count) in [(8, 1_000_000), (8, u64::MAX), (8, u64::MAX / 2), (16, 7), (16, u64::MAX)] {
+        let (folder, ring, mut reader) = ring(64 << 10);
+        let file = File::options().read(true).write(true).open(folder.path().join("ring")).expect("it is there");
+        file.write_all_at(&count.to_ne_bytes(), 8 * at).expect("it can be written");
+        assert!(reader.next_block().is_none());
+        assert!(reader.is_damaged() && !reader.waits() && reader.lost() == 0, "{at}: {count}");
+        if count < u64::MAX / 2 {
+            ring.exit(ring.init(6, Direction::Send));
+            assert!(reader.next_block().is_some(), "{at}: {count}");
+        }
+    }
+}
+
 /// Every process that finds the file finds a complete ring, also during creation and after its creator was killed.
 #[test]
 fn ring_gets_its_name_when_complete() {

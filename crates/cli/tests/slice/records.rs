@@ -1,10 +1,10 @@
 //! Records written and read again, and those that programs write of themselves.
 
-use super::common::Bench;
+use super::common::{Bench, Finished};
 use super::{bench, check, number, ping_pong};
 use serde_json::Value;
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -187,4 +187,40 @@ int main(int count, char **arguments)
     assert!((median - 1.0).abs() < 0.01, "less the pair within, the outer is no longer: {median} {report}");
     let round = number(&report["loop"]["p50_ns"]);
     assert!((round / wait - 1.0).abs() < 0.05, "less what the probes cost, the rest takes no time: {report}");
+}
+
+/// However a ring lies, the reader ends when its time is up, and when it is asked.
+#[test]
+fn attach_ends_however_the_ring_lies() {
+    use std::os::unix::fs::FileExt as _;
+    for (count, damaged) in [(5_u64, false), (1_000_000, true), (u64::MAX, true)] {
+        for asked in [false, true] {
+            let bench = Bench::new();
+            let duration = if asked { "60s" } else { "300ms" };
+            let words = ["slice", "attach", "ring", "--buffer", "64KiB", "--json", "--duration", duration];
+            let mut reader = bench.command(words);
+            let reader = reader.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+            while !bench.path("ring").exists() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            super::common::await_handlers(reader.id());
+            let ring = fs::OpenOptions::new().write(true).open(bench.path("ring")).expect("it is there");
+            // What it finds at its beginning it forgets.
+            thread::sleep(Duration::from_millis(150));
+            ring.write_all_at(&count.to_ne_bytes(), 8 * 8).expect("it can be written");
+            if asked {
+                thread::sleep(Duration::from_millis(50));
+                let sent = Command::new("kill").args(["-INT", &reader.id().to_string()]).status();
+                assert!(sent.expect("kill").success());
+            }
+            let finished = Finished::of(reader.wait_with_output().expect("it ends"));
+            assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+            let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+            if damaged {
+                assert!(finished.stderr.contains("contradict"), "{count}: {}", finished.stderr);
+            } else {
+                assert_eq!(report["lost"], 5, "{report}");
+            }
+        }
+    }
 }

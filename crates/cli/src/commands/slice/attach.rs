@@ -50,6 +50,8 @@ pub(crate) struct Attach {
 
 /// Between two looks at the ring.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long blocks that are being written at the end are waited for.
+const LAST_BLOCKS: Duration = Duration::from_millis(500);
 /// For the rate of the time-stamp counter: good to some ppm.
 const CLOCK: Duration = Duration::from_millis(100);
 
@@ -126,6 +128,13 @@ impl Attach {
                 "{ring} was removed while it was read: of programs that came since, which make a new ring, nothing is here; attach again for them"
             ));
         }
+        if reader.is_damaged() {
+            output::note(format!(
+                "{}: its counts of written and read blocks contradict each other: it is damaged, or another program writes to it; \
+                 blocks are missing: remove it, and start the program again",
+                self.ring.display()
+            ));
+        }
         let Gathered { head, book } = gathered;
         let mut book = book.unwrap_or_else(|| ProgramBook::new(head.costs, ns_per_tick));
         book.lost(reader.lost());
@@ -153,6 +162,7 @@ impl Attach {
         reader.enable(true);
         let end = self.duration.map(|duration| Instant::now() + duration.to_std());
         let mut left = self.count.unwrap_or(u64::MAX);
+        let mut ending: Option<Instant> = None;
         loop {
             let last = stop.asked() || end.is_some_and(|end| Instant::now() >= end);
             reader.enable(!last);
@@ -176,8 +186,12 @@ impl Attach {
                 }
             }
             *head = Head::of(reader).map_err(|cause| self.problem(&cause))?;
-            // What was under way into the ring at the end still comes, or is given up after a second.
-            if left == 0 || (last && !reader.waits()) {
+            // What was under way into the ring at the end still comes, or is given up.
+            let given_up = last && ending.get_or_insert_with(Instant::now).elapsed() >= LAST_BLOCKS;
+            if given_up {
+                reader.give_up();
+            }
+            if left == 0 || given_up || (last && !reader.waits()) {
                 return Ok(());
             }
             thread::sleep(LOOK);
