@@ -94,14 +94,14 @@ def result(wire, line=None, veth=None):
     definitions = [
         "range: rate in the fastest window − rate in the slowest, of frames with FCS; a frame counts in the window in "
         "which it starts, and the last, unfinished window does not count.",
-        "The paper's windows are unknown, and so is its frame size; here frames have 1518 B. No shaper can be below "
+        "The paper's windows are unknown, and so is its frame size; here frames have 1518 B. No shaper can get below "
         "one frame per window: 1518, 151.8 and 15.18 kB/s.",
         "gap: start of a frame to start of the next; standard deviation: √(Σ(gap − mean)² ÷ n).",
-        "model wire, line: by the place of each frame on a line of 10 Gbit/s, in ps; model wire in virtual time, line in "
+        "model wire, line: by the position of each frame on a line of 10 Gbit/s, in ps; model wire in virtual time, line in "
         "real time (`line:10G`, fillers, no NIC).",
-        "timer, veth: departures by the clock over a veth pair, by the receiver's kernel stamps. Its mean is what 5 Gbit/s "
-        "came to; its other figures are of 1 Gbit/s, which it keeps.",
-        f"Live: the median of {REPEATS} runs, figure by figure; the drawing shows the run whose deviation is the median.",
+        "timer, veth: departures by the clock over a veth pair, by the receiver's kernel stamps. Its mean is the rate obtained at "
+        "5 Gbit/s. Its other figures are for 1 Gbit/s, which it keeps.",
+        f"Live: median of {REPEATS} runs, per figure; the drawing shows the run with the median deviation.",
     ]
     notes = []
     if line and line["underruns"]:

@@ -141,14 +141,14 @@ def result(wire, live=None):
         rows.append(row(f"{when}: frames that did not arrive", "", asked=0,
                         **{key: way["sent"] - way["frames"] for key, way in ways.items()}))
     definitions = [
-        f"Three clients each send {ROUNDS} bursts, one a second, all beginning together and whatever becomes of them "
-        f"(open loop); `netlathe shape --rate {RATE}` carries them to the server, then the same with `--sync '{SYNC}'`.",
-        f"at once: share of windows of {WINDOW_MS} ms with frames of more than one source, of those with frames at all.",
+        f"Three clients each send {ROUNDS} bursts, one per second, all starting together, independent of any loss "
+        f"(open loop); `netlathe shape --rate {RATE}` carries them to the server. Then the same with `--sync '{SYNC}'`.",
+        f"at once: share of windows of {WINDOW_MS} ms with frames of more than one source, among windows with any frames.",
         "crest: run of one source's frames without a silence of 50 ms; round k has the k-th crest of each source. A crest ends "
         "here with the start of its last frame, which lasts 0.8 µs on the model line.",
         "model wire: bursts of 240 Mbit/s for 80 ms in a capture, onto a line of 10 Gbit/s, in virtual time. live: bursts of a "
-        "program (`bench/paper/traffic.py`), half a wave of a sine of 80 ms each, over veth, by the receiver's kernel stamps.",
-        "The paper has curves only, no figures, and does not say what it shaped to.",
+        "program (`bench/paper/traffic.py`), each half a sine wave of 80 ms, over veth, by the receiver's kernel stamps.",
+        "The paper has only curves, no figures, and does not give the rate it shaped to.",
     ]
     notes = [] if "after" in wire else [NO_SYNC]
     shown = live or wire

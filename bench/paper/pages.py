@@ -17,7 +17,7 @@ def block(result):
     lines += [f"- {definition}" for definition in result["definitions"]]
     lines += [f"- **Note:** {note}" for note in result["notes"]]
     lines += ["", f"{result['date'][:16].replace('T', ' ')} UTC, {where['cpus']} CPUs ({where['cpu']}), Linux {where['kernel']}, "
-              f"{where['netlathe']} at {where['commit']}; {where['busy_cpus']} CPUs busy before it began, {result['took_s']} s."]
+              f"{where['netlathe']} at {where['commit']}; {where['busy_cpus']} CPUs busy before the run, {result['took_s']} s."]
     return "\n".join(lines)
 
 

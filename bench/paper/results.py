@@ -189,5 +189,5 @@ def printed(result):
     lines += [f"  {definition}" for definition in result["definitions"]]
     lines += [f"  note: {note}" for note in result["notes"]]
     lines.append(f"  {result['date']}, {where['cpus']} CPUs ({where['cpu']}), Linux {where['kernel']}, "
-                 f"{where['busy_cpus']} CPUs busy before it began, {result['took_s']} s")
+                 f"{where['busy_cpus']} CPUs busy before the run, {result['took_s']} s")
     return "\n".join(lines)

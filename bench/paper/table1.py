@@ -63,21 +63,21 @@ def result(wire, line=None, veth=None):
             **{key: way["mean_ns"] for key, way in ways.items()}),
         row("error of a gap, median", "ns", asked=0, **ours("p50_ns")),
         row("error of a gap, 99th percentile", "ns", asked=0, **ours("p99_ns")),
-        row("gaps within 1 µs of the ask", "%", asked=100, **{key: way["within_1us"] * 100 for key, way in ways.items()}),
+        row("gaps within 1 µs of the target", "%", asked=100, **{key: way["within_1us"] * 100 for key, way in ways.items()}),
     ]
     definitions = [
-        "gap: start of a frame to start of the next; error: |gap − 10 µs|. The seed gives the same frames in all our columns.",
-        "model wire, line: by the place of each frame on a line of 10 Gbit/s, in ps; model wire in virtual time, line in "
+        "gap: start of a frame to start of the next; error: |gap − 10 µs|. The seed gives the same frames in all netlathe columns.",
+        "model wire, line: by the position of each frame on a line of 10 Gbit/s, in ps; model wire in virtual time, line in "
         "real time (`line:10G`, fillers, no NIC). The paper: a tester's capture of a mirrored port of a NIC's line.",
-        "timer, veth: departures by the clock over a veth pair, by the receiver's kernel stamps, whose own error is in them.",
-        f"Live: the median of {REPEATS} runs, figure by figure; the drawing shows the run whose deviation is the median.",
-        "A ratio is left out where the divisor is 0. The paper's text has 9 996.0 ns for tRex's mean, its table 9 996.69.",
+        "timer, veth: departures by the clock over a veth pair, by the receiver's kernel stamps, including their error.",
+        f"Live: median of {REPEATS} runs, per figure; the drawing shows the run with the median deviation.",
+        "A ratio is left out if the divisor is 0. The paper's text gives 9 996.0 ns for tRex's mean, its table 9 996.69.",
     ]
     notes = []
     if line and line["underruns"]:
         notes.append(emptied(line["underruns"]))
     if veth and veth["lost"]:
-        notes.append(f"{veth['lost']} of {COUNT} frames did not arrive over veth: gaps there span what was lost")
+        notes.append(f"{veth['lost']} of {COUNT} frames did not arrive over veth: gaps there span the lost frames")
     return record("table1", TITLE, rows, definitions=definitions, notes=notes,
                   series={key: way["bands"] for key, way in ways.items()})
 

@@ -112,20 +112,20 @@ def result(wire, line=None, veth=None):
     critical = wire["χ² in"]["ks2_critical_05"]
     definitions = [
         "laws: " + "; ".join(f"{name}: `{law}`" for name, law in LAWS.items()) + ".",
-        "in: the law cut at its 1e-4 quantiles and mapped onto the range (its mean is then 88.4 µs, of Poisson 88.9 µs). "
-        "mean: put at 100 µs, drawn again outside of the range. even: one gap from each of 99 999 equally likely strata, "
-        "so that what is left is not chance. The paper does not say which of mean and range gave way.",
+        "in: the law cut at its 1e-4 quantiles and mapped onto the range (its mean is then 88.4 µs, for Poisson 88.9 µs). "
+        "mean: set to 100 µs, values outside the range drawn again. even: one gap from each of 99 999 equally likely strata, "
+        "so that the remaining error is not chance. The paper does not say whether it kept the mean or the range.",
         f"KS D: largest distance of the distribution functions, to the law (one sample) or to as many ideal draws of it (two, "
-        f"as in the paper: critical value {critical:.6f} here, 0.006073 there). KS is not for laws of single values (atoms): χ² is.",
+        f"as in the paper: critical value {critical:.6f} here, 0.006073 there). KS does not apply to discrete laws (atoms); χ² does.",
         "MSE: mean over the bins of (share of gaps − the law's)²; KL: Σ p·ln(p ÷ q), p of the gaps, q of the law. χ²: 100 equal "
-        "bins from 80 to 120 µs (of the law's 1e-4 quantiles for `mean`) and one beyond each end; Poisson: one bin for each atom, "
-        "each gap given to the nearest. KL is infinite where gaps are outside of the law. The paper's bins are unknown, so only "
+        "bins from 80 to 120 µs (of the law's 1e-4 quantiles for `mean`) and one beyond each end; Poisson: one bin per atom, "
+        "each gap counted at the nearest. KL is infinite if gaps lie outside the law. The paper's bins are unknown, so only "
         "ratios compare.",
-        "Independent draws alone have MSE and KL: about 1e-7 and 5e-4 here. That hides what pacing adds; `even` does not.",
-        "error of a gap: |gap got − gap drawn for it|; live against the model line's gaps, there by the report. An error below "
-        "2.2 µs does not move a gap to another atom: for Poisson MSE and KL do not see it, but this does.",
-        "model wire, line: by the place of each frame on a line of 10 Gbit/s; line in real time (`line:10G`, fillers, no NIC). "
-        "timer, veth: by the clock over a veth pair, by the receiver's kernel stamps. All are judged by `netlathe measure`.",
+        "Independent draws alone give an MSE and KL of about 1e-7 and 5e-4 here. They hide the error of pacing; `even` shows it.",
+        "error of a gap: |gap got − gap drawn for it|; live compared with the model line's gaps, there from the report. An error below "
+        "2.2 µs does not move a gap to another atom, so for Poisson only this figure shows it, not MSE and KL.",
+        "model wire, line: by the position of each frame on a line of 10 Gbit/s; line in real time (`line:10G`, fillers, no NIC). "
+        "timer, veth: by the clock over a veth pair, by the receiver's kernel stamps. `netlathe measure` judges all.",
     ]
     notes = []
     for name, found in (line or {}).items():

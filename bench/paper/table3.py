@@ -106,11 +106,11 @@ def result(wire, live=None):
         f"TCP streams: {CONNECTIONS} connections (the paper: several) of iperf3 for {programs.seconds} s, socket buffers of 32 MB, "
         f"congestion control {CONTROL}; payload per second at the receiver, median of {REPEATS} runs.",
         "live: client and server in namespaces, `netlathe shape` between them over veth, stages on the way to the server only. "
-        "Two ends and netlathe share this machine's CPUs; the paper had a machine for each, and NICs of 10 Gbit/s.",
-        "How far the paper's reordered frames fell behind is unknown: here one place, and eight. Its Linux 3.10 took a frame for "
-        "lost when three later ones had come; later kernels wait for a part of a round trip too (RACK), and lose less.",
-        f"reordered: RFC 4737's ratio, the share of frames with a number less than one that came before, by flow; {FLOWS} flows of "
-        f"numbered UDP frames, judged from captures. One standard deviation of chance is {error:.2f} % of {FRAMES // FLOWS} frames.",
+        "Both ends and netlathe share this machine's CPUs. The paper used a machine for each, and 10 Gbit/s NICs.",
+        "The extent of the paper's reordering is unknown: here one place, and eight. Its Linux 3.10 considered a frame "
+        "lost after three later ones. Later kernels also wait for a part of a round trip (RACK), and lose less.",
+        f"reordered: RFC 4737's ratio, the share of frames with a number less than that of an earlier frame, per flow; {FLOWS} flows of "
+        f"numbered UDP frames, from captures. One standard deviation of chance is {error:.2f} % of {FRAMES // FLOWS} frames.",
     ]
     notes = losses(live or None)
     if wire is None:

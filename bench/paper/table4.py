@@ -80,11 +80,11 @@ def result(wire, live=None):
         rows.append(row(f"delay of a frame {text}: largest", "ms", asked=DELAY_MS, wire=exact(wire[name][1])))
     definitions = [
         f"Messages of 128 B both ways, one transaction at a time for {programs.seconds} s, by `bench/paper/traffic.py` (Python; the paper: "
-        "netperf on machines with NICs, which we have not); TCP_NODELAY, socket buffers of 32 MB.",
-        "RR: one connection; from the first byte of a request to the last of its response. CRR: a connection for each; from the "
-        "call of connect() to the last byte of the response, two round trips. None was timed by netlathe.",
-        f"live: client and server in namespaces, `netlathe shape` between them over veth; the delay is on the way to the "
-        "server only. The rise has the machine's own changes in it: an idle netlathe naps for 50 µs between looks.",
+        "netperf on machines with NICs, which we do not have); TCP_NODELAY, socket buffers of 32 MB.",
+        "RR: one connection; from the first byte of a request to the last of its response. CRR: one connection per transaction; from the "
+        "call of connect() to the last byte of the response, two round trips. netlathe timed none of them.",
+        f"live: client and server in namespaces, `netlathe shape` between them over veth; the delay is only on the way to the "
+        "server. The rise includes changes of the machine itself: an idle netlathe sleeps 50 µs between polls.",
         f"model wire: {wire['frames']} frames of 64 B, 20 to 80 µs apart, in virtual time. On a line a frame starts at a whole "
         "byte time: half of one is 0.4 ns.",
     ]
