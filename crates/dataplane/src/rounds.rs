@@ -17,7 +17,7 @@ pub(crate) struct Rounds<'a> {
     beat: Time,
 }
 
-/// How often the programs of a detour are told that frames are carried.
+/// Interval at which a detour's BPF programs are notified that this process carries frames.
 const BEAT: Span = Span::from_ms(20);
 
 impl<'a> Rounds<'a> {

@@ -45,7 +45,7 @@ pub(crate) struct Run<'a> {
     pub(crate) stop: &'a AtomicBool,
     /// Progress, for observers.
     pub(crate) counters: &'a Counters,
-    /// Tells the programs of a detour that frames are carried.
+    /// Shows the BPF programs of a detour that this process carries frames.
     pub(crate) pulse: Option<&'a Pulse>,
 }
 
