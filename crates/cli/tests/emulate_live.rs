@@ -110,7 +110,7 @@ fn effect_both_comes_behind_what_one_direction_has() {
 #[test]
 fn effect_held_frames_that_leave_late_are_told() {
     let Some(bed) = Bed::shared("emulate-late", |_| {}) else { return };
-    let emulation = emulate_between(&bed, "if:c0,driver=af_packet if:s0,driver=af_packet", "--both 'delay 300ms'");
+    let emulation = emulate(&bed, "--both 'delay 300ms'");
     let pings = Program::start(bed.command(CLIENT, "ping", &["-c", "60", "-i", "0.05", "-W", "5", "10.77.0.100"]));
     std::thread::sleep(Duration::from_secs(1));
     // A machine that does something else for a second: what is in the stages is due within 0.3 s.
@@ -138,11 +138,11 @@ fn effect_held_frames_that_leave_late_are_told() {
 #[test]
 fn effect_a_planted_delay_shows_in_its_slice_of_either_direction() {
     let Some(bed) = Bed::alone("emulate-slices", |_| {}) else { return };
-    let emulation = emulate(&bed, "--forward 'delay 200us' --backward 'delay 1ms' --slices 1/1");
+    let emulation = emulate(&bed, "--forward 'delay 500us' --backward 'delay 1ms' --slices 1/1");
     ping(&bed, "-c 300 -i 0.002 -W 5");
     let report = emulation.stop().whole_report();
     let (forward, backward) = directions(&report);
-    for (direction, asked) in [(forward, 200_000.0), (backward, 1_000_000.0)] {
+    for (direction, asked) in [(forward, 500_000.0), (backward, 1_000_000.0)] {
         let slices = direction["slices"]["slices"].as_array().expect("slices");
         let of = |name: &str, figure: &str| {
             let slice = slices.iter().find(|slice| slice["name"] == name).expect("a slice");
@@ -151,12 +151,14 @@ fn effect_a_planted_delay_shows_in_its_slice_of_either_direction() {
         assert!(number(direction, "/slices/packets/matched") >= 200, "{direction}");
         assert!((of("netem", "/intended_mean_ns") - asked).abs() < 1e-6, "{direction}");
         // By medians: a busy machine delays single frames as it likes, but none leaves early.
-        // The stage counts from the look at the port, which is where rx begins.
+        // The stage counts from the arrival: from where the ring begins, if the port tells, else from where rx does.
+        let ring = slices.iter().find(|slice| slice["name"] == "ring").and_then(|ring| ring["p50_ns"].as_f64());
+        let before = ring.unwrap_or(0.0) + of("rx", "/p50_ns");
         let (held, total) =
             (of("netem", "/p50_ns"), direction["slices"]["total"]["p50_ns"].as_f64().expect("a figure"));
-        assert!(held + of("rx", "/p50_ns") >= asked * 0.99 && held > asked * 0.8, "{direction}");
+        assert!(held + before >= asked * 0.9 && held > asked * 0.6, "{direction}");
         assert!(["rx", "queueing", "pacer", "tx"].iter().all(|name| of(name, "/p50_ns") < held / 2.0), "{direction}");
-        assert!(held / total > 0.7, "{direction}");
+        assert!(held / total > 0.6, "{direction}");
         assert!(direction["slices"]["overhead"]["tau_o_ns"].as_f64().is_some_and(|ns| ns > 0.0), "{direction}");
     }
 }

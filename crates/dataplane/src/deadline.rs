@@ -193,7 +193,8 @@ impl DeadlinePacer {
         }
         self.refilled = false;
         let clock = &rounds.clock;
-        let at = || if self.paced { clock.now() } else { now };
+        let exact = self.paced || rounds.pipeline.delays();
+        let at = || if exact { clock.now() } else { now };
         self.outlet.send(at, &mut rounds.pipeline, &mut rounds.meter) > 0
     }
 }

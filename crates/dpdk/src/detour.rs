@@ -142,23 +142,23 @@ const SKB_MARK: i16 = 8;
 
 /// `struct bpf_insn`: operation, destination and source register, offset, number.
 #[repr(C)]
-#[derive(Clone, Copy)]
-struct Instruction {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instruction {
     operation: u8,
     registers: u8,
     offset: i16,
     number: i32,
 }
 
-const fn instruction(operation: u8, to: u8, from: u8, offset: i16, number: i32) -> Instruction {
+pub(crate) const fn instruction(operation: u8, to: u8, from: u8, offset: i16, number: i32) -> Instruction {
     Instruction { operation, registers: to | from << 4, offset, number }
 }
 
-const fn set(register: u8, number: i32) -> Instruction {
+pub(crate) const fn set(register: u8, number: i32) -> Instruction {
     instruction(0xb7, register, 0, 0, number)
 }
 
-const EXIT: Instruction = instruction(0x95, 0, 0, 0, 0);
+pub(crate) const EXIT: Instruction = instruction(0x95, 0, 0, 0, 0);
 
 /// Frames that were not away yet go out by the interface `index`, as long as the pulse in `map` says that they are carried;
 /// else they go on, counted at `passed` once there has been a beat. Those that were away go on without their mark.
@@ -245,23 +245,6 @@ struct Create {
 
 /// Attaches a program to an interface.
 fn link(interface: &Interface, attach: Attach, program: &[Instruction]) -> Result<OwnedFd> {
-    let license = c"Apache-2.0";
-    let mut name = [0; 16];
-    name[..8].copy_from_slice(b"netlathe");
-    let mut load = Load {
-        kind: BPF_PROG_TYPE_SCHED_CLS,
-        count: program.len() as u32,
-        instructions: program.as_ptr() as u64,
-        license: license.as_ptr() as u64,
-        log_level: 0,
-        log_size: 0,
-        log: 0,
-        kernel: 0,
-        flags: 0,
-        name,
-        interface: 0,
-        attach: attach as u32,
-    };
     let failed = |what: &str| {
         let what = format!("{what} a program on {}", interface.name);
         match io::Error::last_os_error().raw_os_error() {
@@ -274,8 +257,7 @@ fn link(interface: &Interface, attach: Attach, program: &[Instruction]) -> Resul
             _ => Error::system(what),
         }
     };
-    // SAFETY: the attributes point to the program and the licence, which are borrowed meanwhile.
-    let program = unsafe { bpf(BPF_PROG_LOAD, &mut load) }.ok_or_else(|| failed("loading"))?;
+    let program = load("netlathe", BPF_PROG_TYPE_SCHED_CLS, attach as u32, program).ok_or_else(|| failed("loading"))?;
     let mut create = Create {
         program: program.as_raw_fd() as u32,
         interface: interface.index,
@@ -287,6 +269,30 @@ fn link(interface: &Interface, attach: Attach, program: &[Instruction]) -> Resul
     };
     // SAFETY: the attributes point to nothing.
     unsafe { bpf(BPF_LINK_CREATE, &mut create) }.ok_or_else(|| failed("attaching"))
+}
+
+/// Loads a program of this kind and of a name of up to 15 letters, to be attached so; the reason is in errno where that
+/// fails.
+pub(crate) fn load(called: &str, kind: u32, attach: u32, program: &[Instruction]) -> Option<OwnedFd> {
+    let license = c"Apache-2.0";
+    let mut name = [0; 16];
+    name.iter_mut().take(15).zip(called.bytes()).for_each(|(to, from)| *to = from);
+    let mut load = Load {
+        kind,
+        count: program.len() as u32,
+        instructions: program.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log: 0,
+        kernel: 0,
+        flags: 0,
+        name,
+        interface: 0,
+        attach,
+    };
+    // SAFETY: the attributes point to the program and the licence, which are borrowed meanwhile.
+    unsafe { bpf(BPF_PROG_LOAD, &mut load) }
 }
 
 /// A command of bpf(2) that gives a descriptor; the reason is in errno.

@@ -47,6 +47,7 @@ mod stops;
 mod tap_sender;
 mod vdev;
 mod xdp;
+mod xdp_stamps;
 
 pub use burst::{BURST, Burst, Drain};
 pub use clock::TscClock;

@@ -146,6 +146,18 @@ impl Mbuf {
         Some(unsafe { std::slice::from_raw_parts(first, ZEROS + self.len()) })
     }
 
+    /// The bytes right ahead of the frame, which are zeros from then on. None if there are not as many, or the frame is kept
+    /// elsewhere.
+    pub(crate) fn take_ahead<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
+        if usize::from(self.head().data_off) < COUNT || self.is_kept() {
+            return None;
+        }
+        // SAFETY: `data_off` bytes of the buffer are ahead of the frame, and these are no more.
+        let first = unsafe { self.data().sub(COUNT) };
+        // SAFETY: they are initialised, see `bytes`, and the frame's owner's alone, to whom we have the only way.
+        Some(unsafe { first.cast::<[u8; COUNT]>().replace([0; COUNT]) })
+    }
+
     fn data(&self) -> *mut u8 {
         let head = self.head();
         // SAFETY: DPDK keeps data_off within the buffer, and nothing here changes it.

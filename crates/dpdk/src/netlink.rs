@@ -104,6 +104,21 @@ pub(crate) fn look_up(kind: u16, body: &[&[u8]]) -> Option<Vec<u8>> {
     (i32::from(kind) != libc::NLMSG_ERROR).then(|| body.to_vec())
 }
 
+/// Has the kernel do what `body` says.
+pub(crate) fn tell(kind: u16, body: &[&[u8]]) -> io::Result<()> {
+    let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW).map_err(io::Error::other)?);
+    netlink.write_all(&message(kind, libc::NLM_F_REQUEST | libc::NLM_F_ACK, body))?;
+    let mut answer = vec![0; 1 << 16];
+    let length = netlink.read(&mut answer)?;
+    match first_message(&answer[..length]) {
+        Some((kind, body, _)) if i32::from(kind) == libc::NLMSG_ERROR => {
+            let done = body.get(..4).is_some_and(|errno| errno.iter().all(|byte| *byte == 0));
+            if done { Ok(()) } else { Err(refusal(body)) }
+        }
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
 fn message(kind: u16, flags: i32, body: &[&[u8]]) -> Vec<u8> {
     const HEADER: usize = 16;
     let body = body.concat();

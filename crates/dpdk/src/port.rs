@@ -6,6 +6,7 @@ use crate::netlink;
 use crate::packet_ring::leave_out_outgoing;
 use crate::queues::{RxQueue, TxQueue};
 use crate::xdp::Claim;
+use crate::xdp_stamps::Stamper;
 use crate::{Eal, Error, LaunchTime, NicClock, Pool, Result, Vdev};
 use dpdk_sys as sys;
 use std::ffi::{CString, c_int};
@@ -248,6 +249,8 @@ pub(crate) struct PortInner {
     pub(crate) completed: AtomicU64,
     // Given up when the driver has taken its program off, which is when this is dropped.
     claim: Option<Claim>,
+    // Gone before the driver closes.
+    pub(crate) stamper: Option<Stamper>,
 }
 
 impl Port {
@@ -362,6 +365,9 @@ impl Port {
             let rc = unsafe { sys::shim_port_configure(inner.number, &raw mut raw, pool) };
             inner.sockets.claim(&before);
             inner.check("configure", rc, mark)?;
+            if inner.claim.is_some() {
+                inner.stamper = inner.interface.as_ref().and_then(|interface| Stamper::open(interface, &before));
+            }
             // The driver has adjusted it.
             inner.tx_descriptors = raw.tx_descriptors;
         }
@@ -562,6 +568,7 @@ fn attach(eal: &'static Eal, name: &str, arguments: &str, text: &str, pool: &Poo
         sockets,
         completed: AtomicU64::new(0),
         claim: None,
+        stamper: None,
     };
     let index = inner.raw_info()?.interface_index;
     inner.interface = Interface::numbered(index);
@@ -691,6 +698,7 @@ impl PortInner {
 impl Drop for PortInner {
     fn drop(&mut self) {
         let mut open = self.eal.control();
+        self.stamper = None;
         // SAFETY: the last handle and queue are gone, so nothing uses the port. Stopping one that has
         // not been started is harmless.
         unsafe { sys::shim_port_stop(self.number) };

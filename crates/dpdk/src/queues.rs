@@ -3,6 +3,7 @@
 use crate::arrivals::Arrivals;
 use crate::port::{PortInner, TAP, text};
 use crate::tap_sender::TapSender;
+use crate::xdp_stamps::Stamps;
 use crate::{BURST, Burst, Mbuf, Outgoing, PacketSender, Result, relation};
 use dpdk_sys as sys;
 use packet::Frame;
@@ -16,6 +17,7 @@ use std::sync::atomic::Ordering;
 pub struct RxQueue {
     // It has to go before the port, whose socket it keeps open.
     arrivals: Option<Arrivals>,
+    stamps: Option<Stamps>,
     port: Arc<PortInner>,
     queue: u16,
     segmented: u64,
@@ -25,14 +27,17 @@ pub struct RxQueue {
 impl RxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Self {
         let arrivals = Arrivals::of(&port.sockets, &port.arguments, queue);
-        RxQueue { arrivals, port, queue, segmented: 0, not_sync: PhantomData }
+        let stamps = port.stamper.is_some().then(Stamps::default);
+        RxQueue { arrivals, stamps, port, queue, segmented: 0, not_sync: PhantomData }
     }
 
     /// From now on frames say how long they were there before this queue was polled ([`packet::Frame::waited`]), where the
-    /// port tells: with `net_af_packet`, whose rings hold the kernel's stamps. Others say that they have not waited.
-    /// True if it tells.
+    /// port tells: with `net_af_packet`, whose rings hold the kernel's stamps, and with `net_af_xdp`, by a program of ours.
+    /// Frames of others say that they have not waited. True if it tells.
     pub fn tell_waits(&mut self) -> bool {
-        self.arrivals.as_mut().map(Arrivals::tell_waits).is_some()
+        let ring = self.arrivals.as_mut().map(Arrivals::tell_waits).is_some();
+        let stamps = self.stamps.as_mut().map(Stamps::tell_waits).is_some();
+        ring || stamps
     }
 
     /// Adds to the burst what has arrived, as far as it has room, and gives how many frames that
@@ -67,10 +72,11 @@ impl RxQueue {
         });
         if received > 0 {
             let fresh = &mut burst.as_mut_slice()[before..];
-            match &mut self.arrivals {
-                Some(arrivals) => arrivals.tell(fresh),
+            match (&mut self.arrivals, &self.stamps) {
+                (Some(arrivals), _) => arrivals.tell(fresh),
+                (None, Some(stamps)) => stamps.tell(fresh),
                 // What came by another port of ours may know of its wait there, and a NIC writes what it likes.
-                None => fresh.iter_mut().for_each(|frame| frame.set_waited(0)),
+                (None, None) => fresh.iter_mut().for_each(|frame| frame.set_waited(0)),
             }
         }
         if received > 0 && burst.as_slice()[before..].iter().any(|frame| frame.segments() != 1) {

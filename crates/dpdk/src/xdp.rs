@@ -9,6 +9,7 @@
 use crate::detour::bpf_call;
 use crate::interface::Interface;
 use crate::netlink::{self, attributes_in};
+use crate::xdp_stamps::take_off;
 use crate::{Error, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -58,7 +59,12 @@ impl Claim {
             let name = name_behind_comma(*id);
             return Err(Error::XdpProgram { interface: interface.name.clone(), id: *id, name });
         }
-        claim.record(there)?;
+        if !there.is_empty() {
+            // The driver would try to go on with what a killed one left.
+            let what = || format!("taking the XDP program of an ended netlathe off {}", interface.name);
+            take_off(interface).map_err(|source| Error::System { what: what(), source })?;
+        }
+        claim.record(Vec::new())?;
         Ok(claim)
     }
 
@@ -206,7 +212,7 @@ struct Information {
 }
 
 /// A program by its number.
-fn program(id: u32) -> io::Result<OwnedFd> {
+pub(crate) fn program(id: u32) -> io::Result<OwnedFd> {
     let mut which = [id, 0, 0];
     // SAFETY: three numbers, which the kernel reads.
     let fd = unsafe { bpf_call(BPF_PROG_GET_FD_BY_ID, &mut which) };

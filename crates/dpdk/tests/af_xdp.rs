@@ -74,6 +74,26 @@ fn sends_10_000() {
         }
     }
     assert_eq!(seen, 1000);
+
+    // What lies in the socket's ring says since when.
+    if !started.rx[0].tell_waits() {
+        println!("SKIP: this kernel lets no program stamp frames");
+        return;
+    }
+    for nap in [1, 20] {
+        other.alloc_up_to(&mut burst, 1);
+        burst.as_mut_slice()[0].copy_from(&frame(7, 60)).expect("room");
+        let before = Instant::now();
+        assert_eq!(peer.tx[0].send(&mut burst), 1);
+        std::thread::sleep(Duration::from_millis(nap));
+        let mut received = Burst::new();
+        while received.is_empty() && before.elapsed() < Duration::from_secs(5) {
+            started.rx[0].poll(&mut received);
+        }
+        let elapsed = before.elapsed().as_nanos() as u64;
+        let waited = received.iter().map(|frame| frame.waited().as_ps() / 1_000).next().expect("a frame");
+        assert!((nap * 1_000_000..=elapsed).contains(&waited), "{waited} ns of {elapsed}");
+    }
 }
 
 /// Sends bursts of 1, 2, 3, 1, 2, 3 … frames of an interface whose departures wait for the clock; gives how many the driver

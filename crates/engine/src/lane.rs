@@ -36,7 +36,7 @@ pub(crate) struct Lane<F> {
     /// The stages delay frames, which carry their delays.
     delays: bool,
     /// Measures the delay that frames carry, when they depart.
-    measures: bool,
+    pub(crate) measures: bool,
     pub(crate) held_for: HeldMeter,
     pub(crate) outlet: Outlet<F>,
     /// Traced frames, if any.

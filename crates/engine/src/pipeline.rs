@@ -298,6 +298,12 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
+    /// Whether stages delay frames, so that departures are worth an exact instant.
+    #[must_use]
+    pub fn delays(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.measures)
+    }
+
     /// How often lateness was forgiven, and how much in total; `None` if schedules are absolute.
     #[must_use]
     pub fn forgiven(&self) -> Option<(u64, Span)> {
