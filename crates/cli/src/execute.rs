@@ -115,7 +115,7 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     check_ends(request)?;
     for plan in &request.pipelines {
         for note in plan.all_stages().flat_map(StageConfig::notes) {
-            output::note(format!("{}: {note}", plan.name));
+            output::warn(format!("{}: {note}", plan.name));
         }
     }
     let folder = request.common.page_folder()?;
@@ -140,7 +140,7 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
         ));
     }
     if virtual_clock && request.common.cores.is_some() {
-        output::note("--cores: virtual time runs on one thread, wherever the kernel likes: CPUs are for live ports");
+        output::warn("--cores: virtual time runs on one thread, wherever the kernel likes: CPUs are for live ports");
     }
     let outcome = if virtual_clock {
         virtual_time::run(request, &stop)?
@@ -167,7 +167,7 @@ fn say_what_is_not_stamped(request: &Request) -> Result<(), Failure> {
         let SourcePlan::Streams { specs, first, .. } = &plan.source else { continue };
         for (spec, number) in specs.iter().zip(*first..) {
             if spec.stamp.is_none() && !spec.is_stamped().map_err(Failure::new)? {
-                output::note(format!(
+                output::warn(format!(
                     "{}: stream {number} is not stamped, since its shortest frames have no room: no receiver will count it; write stamp off, or larger sizes",
                     plan.name
                 ));
@@ -182,7 +182,7 @@ fn say_who_never_came(reports: &[PipelineReport]) {
     for report in reports {
         let sources = report.sources.iter().chain(report.classes.iter().flat_map(|class| &class.sources));
         for source in sources.filter(|source| source.came.frames == 0 && source.missed > 0) {
-            output::note(format!(
+            output::warn(format!(
                 "{}: nothing came from source {}: {} rounds waited for it and went without",
                 report.name, source.source, source.missed
             ));
@@ -210,7 +210,7 @@ pub(crate) fn report(command: &'static str, pipelines: Vec<PipelineReport>, mut 
             "balance": "in + copies = out + sum of drops + held",
         }),
     );
-    Report { schema: Report::SCHEMA, command, pipelines, end_to_end: None, limits }
+    Report { schema: Report::SCHEMA, command, warnings: output::warnings(), pipelines, end_to_end: None, limits }
 }
 
 /// Prints the report and writes its page; the status follows from expectations and from what ended the run.

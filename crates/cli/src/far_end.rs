@@ -186,7 +186,7 @@ impl FarEnd {
                 (last, found) = (Instant::now(), Instant::now());
             }
             if over && !ended_by_user.load(Ordering::Acquire) && stop.asked() {
-                output::note(
+                output::warn(
                     "--in: the end was asked while frames were waited for: those still on their way count as lost",
                 );
                 break;
@@ -255,7 +255,7 @@ fn addresses() -> Vec<IpAddr> {
 /// An XDP program gets what arrives before packet sockets do, and af_xdp's passes nothing on.
 pub(crate) fn say_what_comes_before(interface: &str) {
     if let Ok(Some(program)) = dpdk::xdp_program(interface) {
-        output::note(format!(
+        output::warn(format!(
             "{interface} has an XDP program ({program}): frames that it takes, as those for a netlathe with driver=af_xdp, \
              do not arrive here"
         ));

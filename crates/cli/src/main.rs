@@ -3,6 +3,7 @@
 //! Every command makes a plan (`scenario`), runs it (`sim` or `dataplane`) and ends with a report
 //! (`measure`). This crate holds what is between: options, files and streams, exit status.
 
+mod asked;
 mod assemble;
 #[cfg(any(feature = "live", feature = "slice"))]
 mod children;

@@ -5,6 +5,7 @@ pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{ErrorKind, Write};
+use std::sync::{Mutex, PoisonError};
 
 /// Why a command ended with status 2: one line for each problem.
 #[derive(Debug)]
@@ -83,6 +84,24 @@ fn visible(text: &str) -> Cow<'_, str> {
 pub(crate) fn note(text: impl fmt::Display) {
     say(format_args!("note: {text}"));
 }
+
+/// Says a note that also stands on top of the report: something that its figures do not show.
+pub(crate) fn warn(text: impl fmt::Display) {
+    let text = text.to_string();
+    note(&text);
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if !said.contains(&text) {
+        said.push(text);
+    }
+}
+
+/// The warnings so far.
+pub(crate) fn warnings() -> Vec<String> {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// A command has one report.
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// The report as JSON.
 pub(crate) fn json(report: &Report) -> Result<String, Failure> {

@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 
 /// The whole report.
 pub(crate) fn table(report: &Report) -> String {
-    let mut text = String::new();
+    let mut text = warnings(&report.warnings);
     for pipeline in &report.pipelines {
         // Writing to a string cannot fail.
         let _ = pipeline_table(&mut text, pipeline);
@@ -37,6 +37,11 @@ pub(crate) fn table(report: &Report) -> String {
         text.push_str(&end_to_end.table());
     }
     text
+}
+
+/// Each warning in a line, ahead of all figures.
+pub(crate) fn warnings(warnings: &[String]) -> String {
+    warnings.iter().map(|warning| format!("warning: {warning}\n")).collect()
 }
 
 /// Times in ns, each behind its name.

@@ -16,7 +16,7 @@ use units::{PS_PER_NS, Span, Time};
 /// Says each warning, and lists them as `warnings` of the report's limits if there are any.
 pub(crate) fn warn(limits: &mut Map<String, Value>, warnings: &[String]) {
     for warning in warnings {
-        output::note(warning);
+        output::warn(warning);
     }
     if warnings.is_empty() {
         return;
@@ -228,10 +228,10 @@ pub(crate) fn note_oddities(oddities: &Oddities, limits: &mut Map<String, Value>
             format!("{} far off: it counts with the record ahead", output::counted(stray_stamps, "lone stamp"));
         let said = [(disordered, early), (clock_steps, steps), (stray_stamps, strays)];
         let said: Vec<String> = said.into_iter().filter(|(records, _)| *records > 0).map(|(_, text)| text).collect();
-        output::note(format!("stamps of the capture go back: {}", said.join("; ")));
+        output::warn(format!("stamps of the capture go back: {}", said.join("; ")));
     }
     if made_headers > 0 {
-        output::note(format!(
+        output::warn(format!(
             "{} of the capture came without an Ethernet header, and got one: of hardware addresses, the sender's was known at most",
             output::counted(made_headers, "record")
         ));

@@ -1,5 +1,6 @@
 //! Runs pipelines whose ports are all virtual.
 
+use crate::asked;
 use crate::assemble;
 use crate::execute::{Outcome, Request};
 use crate::files;
@@ -35,6 +36,8 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
             oddities += odd;
         }
         say_what_did_not_fit(&report);
+        asked::say_what_was_forfeited(&report);
+        asked::draw_as_typed(plan, &mut report);
         outcome.reports.push(report);
         outcome.failure = failure;
         if outcome.failure.is_some() {
@@ -78,7 +81,7 @@ fn run_one(
     }
     let mut report = run.report;
     if let Some(class) = run.outpaced.and_then(|class| report.classes.get(class as usize)) {
-        output::note(format!(
+        output::warn(format!(
             "{}: class '{}' had to wait for its frames, since those of another are all that is read ahead of the streams: give \
              each class streams of its own, or streams weights in proportion to the rates of their classes",
             plan.name, class.name
@@ -113,21 +116,15 @@ fn say_what_did_not_fit(report: &PipelineReport) {
         )
     });
     match &report.shortfall {
-        Some(shortfall) => output::note(format!(
+        Some(shortfall) => output::warn(format!(
             "{name}: the frames do not fit in what was asked: {crowded}, {:.4} % of the ask was obtained",
             shortfall.obtained_share * 100.0
         )),
         // Classes that share a line wait for each other now and then: that is in the report, and no fault.
         None if !crowded.is_empty() && report.pacer != Some("none") && report.classes.is_empty() => {
-            output::note(format!("{name}: {crowded}; later ones made it good"));
+            output::warn(format!("{name}: {crowded}; later ones made it good"));
         }
         None => {}
-    }
-    if let Some(share) = report.forfeited_share.filter(|share| *share > 0.0) {
-        output::note(format!(
-            "{name}: {:.4} % of the waveform was forfeited, since no frame was ready for it",
-            share * 100.0
-        ));
     }
 }
 
@@ -222,7 +219,7 @@ impl Watch for Onlooker<'_> {
     }
 
     fn holds_many(&mut self) {
-        output::note(format!(
+        output::warn(format!(
             "{}: more than {} frames are held in memory, which a live run could not: stages, sync, several classes and follow-depth take all that came up to the next departure; raise the rate, or take a part of the capture",
             self.name,
             output::thousands(MANY)

@@ -80,6 +80,41 @@ fn what_is_drawn_of_a_class_is_in_the_data() {
 }
 
 #[test]
+fn the_waveform_is_drawn_as_typed_and_warnings_stand_on_top() {
+    let bench = Bench::new();
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 750B'";
+    // 60 Mbit/s come where bursts of 100 Mbit/s are asked.
+    bench.report(words(&format!("gen --out pcap:in.pcap --count 10000 --gap 100us {stream}")));
+    let wave = "burst 100Mbps for 200ms every 500ms";
+    for (asks, place) in [("--rate", ""), ("--class 'all = udp' --rate", "all=")] {
+        let line = format!("shape --in pcap:in.pcap --out wire:10G {asks} '{place}{wave}'");
+        let finished = bench.run(words(&format!("{line} --json --report r")));
+        let report = finished.report();
+        let warned = report["warnings"][0].as_str().expect("a warning");
+        assert!(warned.contains("% of the waveform was forfeited"), "{report}");
+        let (html, json) = page(&bench, "r");
+        let (top, first) =
+            (html.find("forfeited, since").expect("a warning"), html.find("id=\"p0\"").expect("a section"));
+        assert!(top < first, "it stands on top");
+        let pipeline = &json["pipelines"][0];
+        let part = if place.is_empty() { pipeline } else { &pipeline["classes"][0] };
+        let rates = |name: &str| -> Vec<f64> {
+            let rates = part["plots"]["rate"][name].as_array().expect("rates");
+            rates.iter().map(|rate| rate.as_f64().expect("a rate")).collect()
+        };
+        let most = |rates: &[f64]| rates.iter().fold(0.0, |a: f64, b| a.max(*b));
+        let (asked, got) = (rates("asked_bps"), rates("got_bps"));
+        assert_eq!(asked.len(), got.len());
+        assert!((most(&asked) - 1e8).abs() < 1e3, "{asked:?}");
+        assert!(asked.iter().any(|rate| *rate < 1.0), "{asked:?}");
+        let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len() as f64;
+        assert!(mean(&got) < mean(&asked) * 0.9, "less was got than asked: {got:?}");
+        let text = bench.run(words(&line)).stdout;
+        assert!(text.starts_with("warning: ") && text.lines().next().is_some_and(|line| line.contains("forfeited")));
+    }
+}
+
+#[test]
 fn a_page_that_cannot_be_written_is_told_with_what_to_check() {
     let bench = Bench::new();
     bench.generate("64B", 10);

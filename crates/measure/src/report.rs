@@ -19,6 +19,9 @@ pub struct Report {
     pub schema: u32,
     /// The command that ran.
     pub command: &'static str,
+    /// What the figures cannot show, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// One entry for each pipeline.
     pub pipelines: Vec<PipelineReport>,
     /// Paths of packets from program to program, if the kernel was traced as well.

@@ -86,7 +86,8 @@ const TERMS: &[(&str, &str)] = &[
 /// The page.
 #[must_use]
 pub fn html(report: &Report, about: &About) -> String {
-    let mut main = verdicts(&about.verdicts);
+    let mut main = warnings(&report.warnings);
+    main.push_str(&verdicts(&about.verdicts));
     for (i, pipeline) in report.pipelines.iter().enumerate() {
         main.push_str(&pipeline::section(pipeline, i));
     }
@@ -166,16 +167,20 @@ fn verdicts(verdicts: &[Verdict]) -> String {
     out
 }
 
-/// What the run cannot resolve; warnings first.
+/// What the figures below do not show.
+pub(crate) fn warnings(warnings: &[String]) -> String {
+    if warnings.is_empty() {
+        return String::new();
+    }
+    let each: String = warnings.iter().map(|warning| format!("<li class=\"bad\">{}</li>\n", escape(warning))).collect();
+    format!(
+        "<section class=\"stack\"><h2>Warnings</h2>\n<div class=\"card text\"><ul class=\"list\">\n{each}</ul></div></section>\n"
+    )
+}
+
+/// What the run cannot resolve.
 fn limits(report: &Report) -> String {
     let mut out = "<section class=\"stack\"><h2>What this run can resolve</h2>\n<div class=\"card text\">\n".to_owned();
-    if let Some(warnings) = report.limits.get("warnings").and_then(Value::as_array) {
-        out.push_str("<ul class=\"list\">\n");
-        for warning in warnings {
-            out.push_str(&format!("<li class=\"bad\">{}</li>\n", escape(&plain(warning))));
-        }
-        out.push_str("</ul>\n");
-    }
     let mut rows = Vec::new();
     for (name, value) in report.limits.iter().filter(|(name, _)| !["warnings", "definitions"].contains(&name.as_str()))
     {

@@ -1,7 +1,7 @@
 //! The page of slices: one stacked bar of means, one packet's way as a waterfall, the table of all figures.
 
 use crate::text::{escape, notes, table};
-use crate::{About, document};
+use crate::{About, document, warnings};
 use measure::figures::{brief, counted, share, thousands};
 use measure::slices::SliceFigures;
 use std::fmt::Write;
@@ -9,6 +9,8 @@ use std::fmt::Write;
 /// What is drawn of a measurement of slices.
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
+    /// What the figures cannot show, to stand on top.
+    pub warnings: Vec<String>,
     /// Top slices in the order of the way: name, mean per packet in ns, and from where to where.
     pub means: Vec<(String, f64, String)>,
     /// One packet: what it is, then each part's name and length in ns.
@@ -32,7 +34,7 @@ fn colour(n: usize) -> String {
 /// The page of slices.
 #[must_use]
 pub fn slices(command: &str, slices: &Slices, about: &About) -> String {
-    let mut main = String::new();
+    let mut main = warnings(&slices.warnings);
     if slices.means.is_empty() {
         main.push_str(&nothing("", "No packet was followed to its end: is the filter right, did anything send?"));
     } else {
@@ -176,6 +178,7 @@ mod tests {
     fn bars_are_to_scale_and_text_is_safe() {
         let slice = |name: &str, ns| (name.to_owned(), ns, "from a < b".to_owned());
         let data = Slices {
+            warnings: vec!["calibration: 41.84 % of the time".into()],
             means: vec![slice("syscall", 250.0), slice("link", 750.0)],
             packet: Some(("udp <1> B".into(), vec![("syscall".into(), 100.0), ("link".into(), 300.0)])),
             head: vec!["slice", "mean"],

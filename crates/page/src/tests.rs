@@ -21,7 +21,14 @@ fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport
 }
 
 fn page(pipelines: Vec<PipelineReport>) -> String {
-    let report = Report { schema: 1, command: "shape", pipelines, end_to_end: None, limits: serde_json::Map::new() };
+    let report = Report {
+        schema: 1,
+        command: "shape",
+        warnings: Vec::new(),
+        pipelines,
+        end_to_end: None,
+        limits: serde_json::Map::new(),
+    };
     as_read(&html(&report, &About::default()))
 }
 
@@ -208,10 +215,14 @@ fn names_and_commands_are_text() {
         Verdict { expected: "c > d".into(), missed: Some("it is <1>".into()) },
     ];
     let about = About { command_line: "netlathe shape --name '<b>'".into(), verdicts, ..About::default() };
-    let mut limits = serde_json::Map::new();
-    limits.insert("warnings".into(), serde_json::json!(["a <gap>"]));
-    let report =
-        Report { schema: 1, command: "run", pipelines: vec![report.clone(), report], end_to_end: None, limits };
+    let report = Report {
+        schema: 1,
+        command: "run",
+        warnings: vec!["a <gap>".into()],
+        pipelines: vec![report.clone(), report],
+        end_to_end: None,
+        limits: serde_json::Map::new(),
+    };
     let text = html(&report, &about);
     assert_eq!(
         checked(&text).matches("&lt;script&gt;").count(),
@@ -219,7 +230,8 @@ fn names_and_commands_are_text() {
         "each in the list, as heading and among the figures"
     );
     assert!(text.contains("a &lt; b</code> <span class=\"verdict good\">met") && text.contains("it is &lt;1&gt;"));
-    assert!(text.contains("a &lt;gap&gt;"));
+    let (warned, first) = (text.find("a &lt;gap&gt;").expect("a warning"), text.find("id=\"p0\"").expect("a section"));
+    assert!(warned < first, "warnings stand on top");
 }
 
 #[test]

@@ -395,7 +395,7 @@ fn say_if_none_met(report: &PipelineReport) {
     let Some((rule, left_out)) = report.rule.as_ref().zip(report.left_out) else { return };
     if report.came.frames == 0 && left_out.frames > 0 {
         let came = output::counted(left_out.frames, "frame");
-        output::note(format!("--only: {came} came, none of which meets '{rule}': all were left out"));
+        output::warn(format!("--only: {came} came, none of which meets '{rule}': all were left out"));
     }
 }
 

@@ -53,7 +53,7 @@ impl Records {
         let cut = sum.cut;
         if cut > 0 {
             limits.insert("cut_records".into(), json!(cut));
-            output::note(format!(
+            output::warn(format!(
                 "{cut} records of the capture had been cut, or lack an Ethernet header; their frames go out as long as they were, with zeros for what is missing"
             ));
         }

@@ -47,7 +47,7 @@ impl Carried {
             .collect();
         who.dedup();
         if !who.is_empty() {
-            output::note(format!(
+            output::warn(format!(
                 "{interface}: {} carries what arrives there, too: each frame goes on once more for it; end one of them",
                 who.join(" and ")
             ));

@@ -87,7 +87,7 @@ pub(crate) fn receive(
         failure = failure.or(told.err());
     }
     if flow.super_frames + flow.partial_checksums > 0 {
-        output::note(format!(
+        output::warn(format!(
             "{} frames are longer than the MTU and {} have unfinished checksums: turn offloads off at the sender, ethtool -K DEVICE tx off tso off gso off gro off",
             flow.super_frames, flow.partial_checksums
         ));

@@ -34,11 +34,11 @@ pub(super) fn note(plan: &PipelinePlan, drivers: &[&str]) {
     let name = &plan.name;
     match dpdk::relation(input, output) {
         // What af_xdp takes the bridge does not get.
-        Ok(Some(Relation::Bridged(bridge))) if drivers.contains(&"net_af_packet") => output::note(format!(
+        Ok(Some(Relation::Bridged(bridge))) if drivers.contains(&"net_af_packet") => output::warn(format!(
             "{name}: {input} and {output} are ports of the bridge {bridge}, which carries frames between them, too: each may \
              arrive twice; `ip link set {input} nomaster` takes one off it"
         )),
-        Ok(Some(Relation::Above(upper, lower))) => output::note(format!(
+        Ok(Some(Relation::Above(upper, lower))) => output::warn(format!(
             "{name}: what leaves {upper} leaves by {lower}, also what came by that: its sender may get its own frames back; \
              name an interface that has nothing to do with {lower}"
         )),

@@ -1,6 +1,7 @@
 //! What is said of a live run when it has ended: what each pipeline did, at which ports, and what went wrong.
 
 use super::capture::Records;
+use crate::asked;
 use crate::execute::{Arrivals, Outcome, Request};
 use crate::far_end::Arrived;
 use crate::limits;
@@ -86,11 +87,13 @@ impl<'a> Telling<'a> {
         let mut report = named(plan, finished);
         report.skipped = records.skipped(&plan.name, &mut self.warnings);
         self.failed(nothing_fitted(plan, &report));
+        asked::say_what_was_forfeited(&report);
+        asked::draw_as_typed(plan, &mut report);
         let backward = report.backward.take();
         let floor = self.floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
         self.warnings.extend(resolution::of_machine(plan, &report, floor));
         if let Some(why) = resolution::of_departures(plan) {
-            output::note(format!("{}: {why}", plan.name));
+            output::warn(format!("{}: {why}", plan.name));
             self.planned.insert(plan.name.clone(), json!(why));
         }
         self.outcome.reports.push(report);
@@ -112,19 +115,19 @@ impl<'a> Telling<'a> {
         for (spec, port) in input.into_iter().chain([&plan.output]).zip(ports) {
             let name = spec.to_string();
             if port.rx_missed + port.rx_no_buffer > 0 {
-                output::note(format!(
+                output::warn(format!(
                     "{name} lost {} frames in its ring before they were counted as in, and had no buffer {} times it looked",
                     port.rx_missed, port.rx_no_buffer
                 ));
             }
             if port.rx_completed > 0 {
-                output::note(format!(
+                output::warn(format!(
                     "{name} got {} frames with unfinished checksums, and completed them: a sender on this machine leaves them to its device; ethtool -K DEVICE tx off there, and they come as on a wire",
                     output::thousands(port.rx_completed)
                 ));
             }
             if port.cut_off {
-                output::note(format!(
+                output::warn(format!(
                     "{name} had its XDP program taken off or replaced during the run: what arrived since was not received; run it again, or write driver=af_packet"
                 ));
             }
@@ -145,7 +148,7 @@ impl<'a> Telling<'a> {
         let Some(report) = self.outcome.reports.last_mut() else { return };
         report.streams = arrived.streams.report(&report.streams);
         if let Some(earlier) = arrived.flow.earlier.filter(|earlier| *earlier > 0) {
-            output::note(format!(
+            output::warn(format!(
                 "--in: {} of an earlier run came, and in no count: what lies between holds frames for longer than --wait, \
                  and they may have been in the way",
                 output::counted(earlier, "frame")
@@ -153,7 +156,7 @@ impl<'a> Telling<'a> {
         }
         let more = |stream: &StreamReport| Some(stream.received.as_ref()?.received > stream.sent?);
         if report.streams.iter().any(|stream| more(stream).unwrap_or(false)) {
-            output::note(
+            output::warn(
                 "--in: more frames came than were sent, so that lost ones may have been taken for come: another generator \
                  sends there; end it, or name another interface",
             );
@@ -162,7 +165,7 @@ impl<'a> Telling<'a> {
         let output = request.pipelines.last().and_then(|plan| plan.output.interface());
         let own = receiver.is_some_and(|arrivals| output == arrivals.port.interface());
         if own && report.streams.iter().filter_map(|stream| stream.received.as_ref()).all(|came| came.received == 0) {
-            output::note(
+            output::warn(
                 "--in: nothing came back to the interface that sent: it receives what others send there; name the one at \
                  the other end, unless a device under test was to send frames back",
             );
@@ -225,7 +228,7 @@ fn forget_lateness(report: &mut PipelineReport) {
 /// Segments that a sender on this machine leaves together for its device come as one frame of up to 64 KiB.
 fn say_what_was_too_long(interface: &str, report: &PipelineReport) {
     if let Some((_, frames)) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong) {
-        output::note(format!(
+        output::warn(format!(
             "{}: {} frames from {interface} were longer than the output can send: give both interfaces the MTU of the sender; if that is on this machine, turn its offloads off, too, ethtool -K DEVICE tx off tso off gso off gro off, or, up to an MTU of 2974, write driver=af_xdp, for which veth does so by itself",
             report.name,
             output::thousands(frames)
@@ -265,7 +268,7 @@ fn write_list(list: &mut FrameList, frames: &[OnLine]) -> Result<(), SimError> {
     }
     list.flush()?;
     if frames.len() >= LISTED {
-        output::note(format!("the list of frames holds the first {}", output::thousands(LISTED as u64)));
+        output::warn(format!("the list of frames holds the first {}", output::thousands(LISTED as u64)));
     }
     Ok(())
 }

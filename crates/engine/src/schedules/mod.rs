@@ -258,6 +258,18 @@ impl Ask {
         })
     }
 
+    /// The rates asked in `windows` consecutive windows from the first departure on, as typed: in bit/s of frames with FCS,
+    /// where frames have `length` bytes in the mean. `None` where the target is not a rate.
+    #[must_use]
+    pub fn typed(&self, line: Option<Line>, length: f64, window: Span, windows: usize) -> Option<Vec<f64>> {
+        match self {
+            Ask::Wave(wave) => wave.typed(line, length, window, windows),
+            Ask::Rate(rate) => Some(vec![waves::frame_bits(*rate, line, length); windows]),
+            Ask::Gap(gap) => Some(vec![length * 8.0 / gap.as_ns_f64() * 1e9; windows]),
+            Ask::Nothing | Ask::IdleGap(_) | Ask::Law(_) | Ask::Depth(_) => None,
+        }
+    }
+
     /// Checks that `line` allows the target.
     ///
     /// # Errors

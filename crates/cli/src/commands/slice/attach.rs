@@ -116,7 +116,7 @@ impl Attach {
             && probe::layout::slots(bytes as usize) != reader.slots()
         {
             let blocks = thousands(reader.slots());
-            output::note(format!("the ring was there, with room for {blocks} blocks: --buffer does not change it"));
+            output::warn(format!("the ring was there, with room for {blocks} blocks: --buffer does not change it"));
         }
         let ns_per_tick = ns_per_tick();
         let head = Head::of(&reader).map_err(|cause| self.problem(&cause))?;
@@ -124,7 +124,7 @@ impl Attach {
         let ended = self.gather(&mut reader, ns_per_tick, &stop, &mut gathered);
         if reader.is_removed() {
             let ring = self.ring.display();
-            output::note(format!(
+            output::warn(format!(
                 "{ring} was removed while it was read: of programs that came since, which make a new ring, nothing is here; attach again for them"
             ));
         }

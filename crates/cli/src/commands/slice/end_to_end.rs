@@ -113,7 +113,7 @@ fn gather(mut kernel: Kernel, costs: &Costs, stop: &AtomicBool) -> Result<(Vec<R
     let pace = kernel.pace(costs)?.unwrap_or(1.0);
     kernel.detach(&mut keep)?;
     if beyond > 0 {
-        output::note(format!(
+        output::warn(format!(
             "{} records of the kernel were too many to be kept: give --port",
             output::thousands(beyond)
         ));
@@ -129,7 +129,7 @@ fn conclude(gathering: Gathering) -> Result<EndToEnd, Failure> {
     let seen: Vec<Seen> = seen.try_iter().collect();
     let beyond = count.load(Ordering::Relaxed).saturating_sub(RECORDS);
     if beyond > 0 {
-        output::note(format!(
+        output::warn(format!(
             "{} packets of the pipeline were too many to be kept: give --port, or follow fewer with --every 1/N",
             output::thousands(beyond as u64)
         ));

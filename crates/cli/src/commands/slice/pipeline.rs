@@ -80,7 +80,7 @@ impl PipelineSlices {
         printing.join().map_err(|_| Failure::new("the thread that prints frames failed"))??;
         match left_out.load(Ordering::Relaxed) {
             0 => {}
-            some => output::note(format!(
+            some => output::warn(format!(
                 "{} frames were not printed, since they came faster: follow fewer with --every 1/N",
                 output::thousands(some)
             )),

@@ -1,6 +1,7 @@
 //! The report of kernel slices: one object, one table.
 
 use crate::output::{self, brief, thousands};
+use crate::report_text;
 use measure::slices::SliceTimes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -12,6 +13,9 @@ use std::fmt::Write;
 pub(crate) struct SlicesReport {
     schema: u32,
     command: &'static str,
+    /// What the figures cannot show, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
     packets: Packets,
     slices: Vec<SliceReport>,
     total: SliceTimes,
@@ -166,6 +170,8 @@ impl SlicesReport {
         let counters = set.counters;
         let total = book.total();
         let limits = limits(costs, counters.as_ref(), &set.totals);
+        let mut warnings: Vec<String> = of_limits(&limits).map(|(what, text)| format!("{what}: {text}")).collect();
+        warnings.extend(output::warnings());
         let counted = costs.events.iter().enumerate().map(|(n, cost)| EventReport::Counted {
             event: cost.event.clone(),
             slices: book.counted(n),
@@ -182,6 +188,7 @@ impl SlicesReport {
         SlicesReport {
             schema: 1,
             command: "slice kernel",
+            warnings,
             packets: book.packets().clone(),
             slices: book.slices(),
             overhead: OverheadReport {
@@ -248,6 +255,7 @@ impl SlicesReport {
             ));
         }
         page::Slices {
+            warnings: self.warnings.clone(),
             means: top
                 .map(|slice| {
                     let each = slice.mean_ns * slice.per_packet;
@@ -287,7 +295,7 @@ impl SlicesReport {
 
     /// The report for people.
     pub(crate) fn text(&self, book: &Book, raw: bool) -> String {
-        let mut out = "slice kernel\n".to_owned();
+        let mut out = report_text::warnings(&self.warnings) + "slice kernel\n";
         self.packet_lines(&mut out);
         if let Some(windows) = &self.windows {
             let _ = writeln!(out, "  windows   {}", windows.note());
@@ -297,7 +305,7 @@ impl SlicesReport {
         } else {
             self.figures(&mut out, book, raw);
         }
-        self.limit_lines(&mut out);
+        self.unsupported_lines(&mut out);
         let _ = writeln!(out, "  probes    {}; {}", self.probes, self.probes_why.join("; "));
         self.note_lines(&mut out);
         out
@@ -325,23 +333,12 @@ impl SlicesReport {
         out.push('\n');
     }
 
-    /// What the run could not resolve.
-    fn limit_lines(&self, out: &mut String) {
+    /// Events that this machine does not count.
+    fn unsupported_lines(&self, out: &mut String) {
         for event in &self.counters {
             if let EventReport::Unsupported(Unsupported { event, unsupported }) = event {
                 let _ = writeln!(out, "  counted   not {event}: {unsupported}");
             }
-        }
-        for (what, limit) in self.limits.iter().filter(|(_, limit)| limit.is_object()) {
-            let meaning = limit.get("meaning").and_then(Value::as_str).unwrap_or_default();
-            let count = if let Some(events) = limit.get("events").and_then(Value::as_array) {
-                events.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
-            } else if let Some(others) = limit.get("others").and_then(Value::as_f64) {
-                output::share(others)
-            } else {
-                thousands(limit.get("runs").or(limit.get("frames")).and_then(Value::as_u64).unwrap_or(0))
-            };
-            let _ = writeln!(out, "  {what:<9} {count} {meaning}");
         }
     }
 
@@ -368,6 +365,21 @@ impl SlicesReport {
 
 /// A share of the calibration that others may have.
 const OTHERS: f64 = 0.1;
+
+/// Each of the limits in words, behind its name.
+fn of_limits(limits: &Map<String, Value>) -> impl Iterator<Item = (&String, String)> {
+    limits.iter().filter(|(_, limit)| limit.is_object()).map(|(what, limit)| {
+        let meaning = limit.get("meaning").and_then(Value::as_str).unwrap_or_default();
+        let count = if let Some(events) = limit.get("events").and_then(Value::as_array) {
+            events.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+        } else if let Some(others) = limit.get("others").and_then(Value::as_f64) {
+            output::share(others)
+        } else {
+            thousands(limit.get("runs").or(limit.get("frames")).and_then(Value::as_u64).unwrap_or(0))
+        };
+        (what, format!("{count} {meaning}"))
+    })
+}
 
 /// What the run could not resolve: each that holds, with its figure and what that means.
 fn limits(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> Map<String, Value> {

@@ -225,6 +225,22 @@ impl Wave {
         Ok(())
     }
 
+    /// The rates asked in `windows` consecutive windows from the first departure on, in bit/s of frames with FCS.
+    /// `length` is the mean length of frames with FCS, by which rates of frames and of other layers are converted. `None`
+    /// until its file was read.
+    #[must_use]
+    pub fn typed(&self, line: Option<Line>, length: f64, window: units::Span, windows: usize) -> Option<Vec<f64>> {
+        let (mut profile, counts) = self.profile(line)?;
+        let first = profile.time()?;
+        let bits = bits_of_frames(counts, length) / profile::amount(1_000) as f64;
+        let mut until = first;
+        let mut rate = || {
+            until = until.saturating_add(window.as_ps());
+            profile.skip_to(until) as f64 * bits / window.as_ps() as f64 * units::PS_PER_S as f64
+        };
+        Some((0..windows).map(|_| rate()).collect())
+    }
+
     /// The waveform in integers, on `line`; `None` until its file was read.
     pub(super) fn profile(&self, line: Option<Line>) -> Option<(Profile, Counts)> {
         let shape = self.shape()?;
@@ -240,6 +256,23 @@ impl Wave {
             });
         }
         Some((Profile::new(pieces, shape.repeats), kind))
+    }
+}
+
+/// A rate in bit/s of frames with FCS, where frames have `length` bytes in the mean.
+pub(super) fn frame_bits(rate: Rate, line: Option<Line>, length: f64) -> f64 {
+    millis(Some(rate), line) as f64 / 1_000.0 * bits_of_frames(counts(rate), length)
+}
+
+/// Bits of frames with FCS for each unit that a rate counts, where frames have `length` bytes in the mean.
+fn bits_of_frames(counts: Counts, length: f64) -> f64 {
+    const OVERHEAD: f64 = 20.0;
+    const ETHERNET: f64 = 18.0;
+    match counts {
+        Counts::Bits(Layer::Frame) => 1.0,
+        Counts::Bits(Layer::Wire) | Counts::Line => length / (length + OVERHEAD),
+        Counts::Bits(Layer::Ip) => length / (length - ETHERNET).max(1.0),
+        Counts::Frames => length * 8.0,
     }
 }
 

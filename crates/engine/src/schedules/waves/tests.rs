@@ -6,7 +6,7 @@ use crate::Line;
 use crate::schedules::{Files, Impossible, Lengths, Schedule};
 use proptest::prelude::*;
 use std::path::Path;
-use units::{BitRate, FrameLen, ParseError, Rate, Time};
+use units::{BitRate, FrameLen, ParseError, Rate, Span, Time};
 
 struct Shelf;
 
@@ -302,4 +302,21 @@ fn refuses_impossible_waveforms_with_a_remedy() {
     assert_eq!(check("ramp 1Gbps..10Gbps over 1s", line), Ok(()));
     assert_eq!(check("ramp 1Gbps..11Gbps over 1s", None), Ok(()));
     assert_eq!(check("burst 50% for 2ms every 10ms", None), Err(Impossible::NoLine));
+}
+
+#[test]
+fn the_waveform_as_typed_is_its_integral_by_windows() {
+    let wave = |text: &str| Wave::parse(text).expect("a waveform").expect("its grammar");
+    let rates = |text: &str, ms, windows| {
+        let line = Some(Line::new(BitRate::from_gbps(10)));
+        wave(text).typed(line, 980.0, Span::from_ms(ms), windows).expect("rates")
+    };
+    let near = |got: Vec<f64>, expected: &[f64]| {
+        assert!(got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1.0), "{got:?}");
+    };
+    near(rates("burst 100Mbps for 2ms every 5ms", 1, 7), &[1e8, 1e8, 0.0, 0.0, 0.0, 1e8, 1e8]);
+    near(rates("burst 100Mbps for 2ms every 5ms count 1", 1, 4), &[1e8, 1e8, 0.0, 0.0]);
+    near(rates("ramp 0Mbps..10Mbps over 10ms hold", 5, 3), &[2.5e6, 7.5e6, 1e7]);
+    near(rates("burst 1Mpps for 1ms every 2ms", 2, 2), &[3.92e9, 3.92e9]);
+    near(rates("burst 50% for 1ms every 2ms", 1, 2), &[4.9e9, 0.0]);
 }
