@@ -218,7 +218,7 @@ fn what_cannot_be_watched_is_refused() {
     // Each signal that it heeds takes a file; `nohup` has one ignored.
     few.args([
         "-c",
-        "ulimit -n 8; exec env --default-signal=HUP \"$0\" measure --host lo -q --duration 1s",
+        "ulimit -n 7; exec env --default-signal=HUP \"$0\" measure --host lo -q --duration 1s",
         netlathe(),
     ]);
     Program::start(few).wait().assert_refused(&["Too many open files"]);
@@ -237,4 +237,46 @@ fn a_watch_says_at_an_abstract_socket_that_it_has_begun() {
     socket.set_nonblocking(true).expect("it can be asked");
     let length = socket.recv(&mut bytes).expect("it was told");
     assert_eq!(&bytes[..length], b"READY=1");
+}
+
+/// netlathe in a lab's network namespace alone, as `nsenter` puts it there: /sys still shows the machine's.
+fn entered(bed: &Bed, node: Node, line: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{}", bed.lab.topology().namespace(node))).arg(netlathe());
+    command.args(bed::words(line)).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn interfaces_are_those_of_the_network_namespace_and_not_of_sysfs() {
+    let Some(bed) = Bed::shared("host-entered", |_| {}) else { return };
+    let watch = entered(&bed, Node::Server, "measure --host eth0 --json -v");
+    let monitor = Ready::start(watch, "watching eth0", true);
+    send(&bed, "10.77.0.100");
+    let report = monitor.report();
+    assert_came(&report, COUNT);
+    // A machine that has a NIC of this name has interrupts of this name; a veth has none.
+    assert_eq!(report["host"]["interfaces"][0]["settings"]["driver"], "veth", "{report}");
+    assert!(report["host"]["interfaces"][0]["interrupts"].is_null(), "{report}");
+    assert!(number(&report, "/host/lost/protocol") >= COUNT, "{report}");
+    // One that no other namespace has is there, and one that only others have is not.
+    bed.stdout(Node::Box, "ip link add only-here type veth peer name its-peer");
+    let run = |node, line: &str| entered(&bed, node, line).output().expect("it starts");
+    let there = run(Node::Box, "measure --host only-here --duration 100ms -q");
+    assert!(there.status.success(), "{there:?}");
+    let absent = run(Node::Server, "measure --host only-here --duration 100ms -q");
+    assert_eq!(absent.status.code(), Some(2), "{absent:?}");
+    assert!(String::from_utf8_lossy(&absent.stderr).contains("no interface 'only-here'"), "{absent:?}");
+}
+
+#[test]
+fn a_tap_in_use_is_refused_whatever_sysfs_shows() {
+    let Some(bed) = Bed::shared("host-tap", |_| {}) else { return };
+    let line = "gen --out tap:taken --stream 'udp 10.0.0.1:1 > 10.0.0.2:1' --rate 100pps -v";
+    let mut holder = entered(&bed, Node::Box, &format!("{line} --duration 30s"));
+    holder.env_remove("NOTIFY_SOCKET");
+    let _holder = Ready::start(holder, "netlathe: ready", true);
+    let second = entered(&bed, Node::Box, &format!("{line} --duration 100ms")).output().expect("it starts");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(second.status.code() == Some(2) && said.contains("taken"), "{second:?}");
 }

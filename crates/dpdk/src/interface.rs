@@ -148,6 +148,27 @@ impl Interface {
         Ok(unsafe { self.ethtool(&mut link) }?.then_some(link[1] != 0))
     }
 
+    /// The name of its driver. None where it does not tell.
+    pub(crate) fn driver(&self) -> Result<Option<String>> {
+        let mut about = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+        // SAFETY: that command writes a `struct ethtool_drvinfo`, which has the size of this one.
+        if !unsafe { self.ethtool(&mut about) }? {
+            return Ok(None);
+        }
+        let name = CStr::from_bytes_until_nul(&about.driver).ok().and_then(|name| name.to_str().ok());
+        Ok(name.map(str::to_owned))
+    }
+
+    /// Whether /sys shows this interface under its name. It shows the network namespace in which it was mounted.
+    pub(crate) fn is_in_sysfs(&self) -> bool {
+        let text = |file: &str| {
+            let text = std::fs::read_to_string(format!("/sys/class/net/{}/{file}", self.name)).ok()?;
+            Some(text.trim().to_owned())
+        };
+        let address = self.mac().map(|mac| mac.to_string()).ok();
+        text("ifindex") == Some(self.index.to_string()) && address.is_some() && text("address") == address
+    }
+
     /// A command of SIOCETHTOOL; false where the driver refuses.
     ///
     /// # Safety
@@ -189,6 +210,15 @@ struct Channels {
     combined: u32,
 }
 
+/// `struct ethtool_drvinfo` of linux/ethtool.h: the driver's name, and what is not of use here.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_GLINK: u32 = 0x0a;
 

@@ -11,7 +11,6 @@ use crate::{Eal, Error, LaunchTime, NicClock, Pool, Result, Vdev};
 use dpdk_sys as sys;
 use std::ffi::{CString, c_int};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -291,7 +290,7 @@ impl Port {
         if name.starts_with(TAP)
             && let Some(tap) = arguments.split(',').find_map(|a| a.strip_prefix("iface="))
             && let Ok(there) = Interface::named(tap)
-            && Path::new("/sys/class/net").join(tap).join("tun_flags").exists()
+            && there.driver()?.as_deref() == Some("tun")
             && there.has_carrier()? == Some(true)
         {
             return Err(Error::TapInUse { name: tap.to_owned() });

@@ -1,4 +1,5 @@
 use crate::error::Error;
+use crate::interface::Interface;
 use crate::{Mbuf, Result};
 use packet::Frame;
 use rustix::io::Errno;
@@ -67,9 +68,10 @@ impl TapSender {
     }
 }
 
-/// Whether a header goes ahead of each frame to a TAP device, by the namespace that /sys shows; `None` where it is not one
-/// of zeros, or the device is not to be seen.
+/// Whether a header goes ahead of each frame to a TAP device; `None` where it is not one of zeros, or where /sys does not
+/// show the device, but perhaps another of its name: it shows the namespace in which it was mounted.
 fn has_header(interface: &str) -> Option<bool> {
+    Interface::named(interface).ok().filter(Interface::is_in_sysfs)?;
     let flags = fs::read_to_string(format!("/sys/class/net/{interface}/tun_flags")).ok()?;
     let flags = i32::from_str_radix(flags.trim().strip_prefix("0x")?, 16).ok()?;
     let plain = flags & libc::IFF_VNET_HDR == 0;

@@ -1,13 +1,11 @@
-//! What the kernel and its tools say of a receiver: files of /proc and /sys, ethtool and ss.
+//! What the kernel and its tools say of a receiver: netlink, files of /proc and /sys, ethtool and ss.
 
+use super::link::Link;
 use crate::output::Failure;
 use measure::host::{InterfaceSettings, InterfaceTexts, Settings, Snapshot, Texts};
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-pub(super) const INTERFACES: &str = "/sys/class/net";
 
 fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -59,19 +57,13 @@ pub(super) fn snapshot(names: &[String]) -> Result<Snapshot, Failure> {
 }
 
 fn interface(name: &str) -> Result<InterfaceTexts, Failure> {
-    let folder = Path::new(INTERFACES).join(name);
     let gone = |cause| Failure::new(format!("{name} cannot be watched any more: {cause}; check it with `ip link`"));
-    let mut statistics = BTreeMap::new();
-    for entry in fs::read_dir(folder.join("statistics")).map_err(gone)? {
-        let entry = entry.map_err(gone)?;
-        let text = fs::read_to_string(entry.path()).map_err(gone)?;
-        // Each of them is a number.
-        if let Ok(value) = text.trim().parse() {
-            statistics.insert(entry.file_name().to_string_lossy().into_owned(), value);
-        }
-    }
-    let device = fs::read_link(folder.join("device")).ok();
-    let device = device.and_then(|device| Some(device.file_name()?.to_string_lossy().into_owned()));
+    let link = Link::named(name).map_err(gone)?;
+    // Kernels before 5.14 do not name the device by netlink.
+    let linked =
+        || Some(fs::read_link(link.folder()?.join("device")).ok()?.file_name()?.to_string_lossy().into_owned());
+    let device = link.device.clone().or_else(linked);
+    let statistics = link.statistics;
     Ok(InterfaceTexts { name: name.to_owned(), device, statistics, ethtool: run("ethtool", &["-S", name]) })
 }
 
@@ -117,7 +109,9 @@ fn interface_settings(name: &str) -> InterfaceSettings {
     if let Some(text) = run("ethtool", &["-n", name, "rx-flow-hash", "udp4"]) {
         settings.read_udp_hash(&text);
     }
-    let queues = fs::read_dir(Path::new(INTERFACES).join(name).join("queues")).into_iter().flatten().flatten();
+    // Where sysfs shows another namespace, queues and RPS are unknown.
+    let folder = Link::named(name).ok().and_then(|link| link.folder());
+    let queues = folder.and_then(|folder| fs::read_dir(folder.join("queues")).ok()).into_iter().flatten().flatten();
     let mut receive: Vec<_> = queues
         .map(|entry| entry.path())
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("rx-")))

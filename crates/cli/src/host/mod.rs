@@ -1,5 +1,6 @@
 //! `measure --host`: looks at a Linux receiver's own counters until told to stop. What they mean is `measure::host`'s.
 
+mod link;
 mod machine;
 mod text;
 
@@ -7,12 +8,12 @@ use crate::commands::Common;
 use crate::output::{self, Failure};
 use crate::ready;
 use crate::stop::Stop;
-use machine::{INTERFACES, installed, run, settings, snapshot};
+use link::Link;
+use machine::{installed, run, settings, snapshot};
 use measure::host::{HostReport, InterfaceReport, Lost};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use units::Span;
@@ -98,9 +99,10 @@ fn checked(names: &[String]) -> Result<Vec<String>, Failure> {
     let names: Vec<String> = names.iter().map(|name| name.strip_prefix("if:").unwrap_or(name).to_owned()).collect();
     let mut problems = Vec::new();
     for (nth, name) in names.iter().enumerate() {
-        let there =
-            !name.is_empty() && !name.contains('/') && Path::new(INTERFACES).join(name).join("statistics").is_dir();
-        if !there {
+        if let Err(cause) = Link::named(name) {
+            if !link::is_absence(&cause) {
+                return Err(Failure::new(format!("--host: {name} cannot be watched: {cause}")));
+            }
             let how = match scenario::name_before_peer(name) {
                 Some(own) => format!("`ip link` prints {own} so, with its other end: name {own}"),
                 None => "`ip link` lists them, name one or more as eth0,eth1".to_owned(),

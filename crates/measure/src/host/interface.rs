@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 pub struct InterfaceTexts {
     /// The interface's name.
     pub name: String,
-    /// What `/sys/class/net/NAME/device` leads to: an address on PCI, or `virtio2`.
+    /// The device behind it: an address on PCI, or `virtio2`.
     pub device: Option<String>,
-    /// The files of `/sys/class/net/NAME/statistics`.
+    /// The kernel's counters, by the names of the files in `/sys/class/net/NAME/statistics`.
     pub statistics: BTreeMap<String, u64>,
     /// What `ethtool -S` prints; none where the driver has no counters of its own.
     pub ethtool: Option<String>,
@@ -77,7 +77,9 @@ impl InterfaceCounters {
             has_device: texts.device.is_some(),
             statistics: texts.statistics.clone(),
             driver: texts.ethtool.as_deref().map(driver_counters).unwrap_or_default(),
+            // Without a device there are none; those that bear its name are of another namespace's interface.
             interrupts: interrupts
+                .filter(|_| texts.device.is_some())
                 .map(|text| kernel::interrupts(text, &texts.name, texts.device.as_deref()))
                 .unwrap_or_default(),
         }
