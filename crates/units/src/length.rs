@@ -129,6 +129,13 @@ impl fmt::Display for FrameLen {
 /// # Errors
 /// No unit, an unknown unit, or a fraction of a byte.
 pub fn parse_size(text: &str) -> Result<u64, ParseError> {
+    if let Some((number, unit)) = text.trim().split_once(char::is_whitespace)
+        && let joined = format!("{number}{}", unit.trim_start())
+        && parse_size(&joined).is_ok()
+    {
+        let what = format!("'{text}' has a space between a number and its unit");
+        return Err(ParseError::new(what, format!("write {joined}")));
+    }
     let number = Decimal::split(text, "a size", "64B, 1500B or 64KiB")?;
     let scale: u128 = match number.unit {
         "B" => 1,
@@ -141,10 +148,18 @@ pub fn parse_size(text: &str) -> Result<u64, ParseError> {
         "GiB" => 1 << 30,
         "TiB" => 1 << 40,
         unit => {
-            return Err(ParseError::new(
-                format!("'{unit}' in '{text}' is no unit of size"),
-                "write B, kB (1000), KiB (1024), MB, MiB, GB or GiB",
-            ));
+            let written = |unit: &str| format!("write {}{unit}", number.number());
+            let remedy = match unit.trim() {
+                "b" | "byte" | "bytes" | "Byte" | "Bytes" => written("B"),
+                "k" | "K" | "KB" | "kb" | "Kb" => format!("{} (1000) or {}KiB (1024)", written("kB"), number.number()),
+                "m" | "M" | "mb" | "Mb" => written("MB"),
+                "g" | "G" | "gb" | "Gb" => written("GB"),
+                "kib" | "Kib" | "kiB" | "Ki" => written("KiB"),
+                "mib" | "Mib" | "miB" | "Mi" => written("MiB"),
+                "gib" | "Gib" | "giB" | "Gi" => written("GiB"),
+                _ => "write B, kB (1000), KiB (1024), MB, MiB, GB or GiB".to_owned(),
+            };
+            return Err(ParseError::new(format!("'{unit}' in '{text}' is no unit of size"), remedy));
         }
     };
     number.whole(scale, "1 B", "16777215TiB")

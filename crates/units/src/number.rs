@@ -1,4 +1,5 @@
 use std::fmt;
+use std::str::FromStr;
 
 /// A text that is not a valid value: the problem and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +61,11 @@ impl<'a> Decimal<'a> {
         Ok(Decimal { text, integer, fraction, unit })
     }
 
+    /// The number as written, without its unit.
+    pub(crate) fn number(&self) -> &'a str {
+        &self.text[..self.text.len() - self.unit.len()]
+    }
+
     /// The value × `scale`, which must be a whole number. For error messages, `resolution` names the smallest step and
     /// `most` the largest value.
     pub(crate) fn whole(&self, scale: u128, resolution: &str, most: &str) -> Result<u64, ParseError> {
@@ -87,6 +93,14 @@ impl<'a> Decimal<'a> {
         let value = integer.checked_mul(scale).and_then(|v| v.checked_add(numerator * scale / denominator));
         value.and_then(|v| u64::try_from(v).ok()).ok_or_else(too_large)
     }
+}
+
+/// The error of a value whose unit stands behind a space, if it is a value without the space.
+pub(crate) fn spaced<T: FromStr>(text: &str) -> Option<ParseError> {
+    let (number, unit) = text.trim().split_once(char::is_whitespace)?;
+    let joined = format!("{number}{}", unit.trim_start());
+    joined.parse::<T>().ok()?;
+    Some(ParseError::new(format!("'{text}' has a space between a number and its unit"), format!("write {joined}")))
 }
 
 /// Writes `value / scale` as an exact decimal; `scale` is a power of ten.

@@ -1,4 +1,4 @@
-use crate::number::{Decimal, ParseError, write_scaled};
+use crate::number::{Decimal, ParseError, spaced, write_scaled};
 use crate::{PS_PER_S, Share, Span};
 use std::fmt;
 use std::str::FromStr;
@@ -79,13 +79,18 @@ const BITS: [(&str, u64); 5] =
     [("bps", 1), ("kbps", 1_000), ("Mbps", 1_000_000), ("Gbps", 1_000_000_000), ("Tbps", 1_000_000_000_000)];
 
 fn bit_scale(unit: &str) -> Option<u128> {
-    let unit = unit.strip_suffix("/s").unwrap_or(unit);
-    Some(match unit {
+    let per_second = unit.strip_suffix("/s");
+    Some(match per_second.unwrap_or(unit) {
         "bit" | "bps" => 1,
         "kbit" | "Kbit" | "kbps" | "Kbps" => 1_000,
         "Mbit" | "mbit" | "Mbps" => 1_000_000,
         "Gbit" | "gbit" | "Gbps" => 1_000_000_000,
         "Tbit" | "tbit" | "Tbps" => 1_000_000_000_000,
+        "b" if per_second.is_some() => 1,
+        "kb" | "Kb" if per_second.is_some() => 1_000,
+        "Mb" if per_second.is_some() => 1_000_000,
+        "Gb" if per_second.is_some() => 1_000_000_000,
+        "Tb" if per_second.is_some() => 1_000_000_000_000,
         "B" => 8,
         "kB" => 8_000,
         "MB" => 8_000_000,
@@ -97,21 +102,71 @@ fn bit_scale(unit: &str) -> Option<u128> {
     })
 }
 
-/// With `others`, a frame rate or a share of the line would also be valid.
-fn unknown_unit(unit: &str, text: &str, others: bool) -> ParseError {
+/// What a misspelt unit of rate counts.
+enum Counts {
+    Bits,
+    Bytes,
+    Frames,
+    Unsaid,
+}
+
+/// The prefix of a misspelt unit of rate, as it is written, and what it counts, where that is clear.
+fn meant(unit: &str) -> Option<(&'static str, Counts)> {
+    let counts = |rest: &str| {
+        Some(match rest {
+            "" => Counts::Unsaid,
+            "B" | "Bps" | "Byte" | "Bytes" | "byte" | "bytes" | "bytes/s" | "byte/s" => Counts::Bytes,
+            "p" | "pps" | "PPS" | "fps" | "p/s" | "packets" | "packets/s" | "pkts/s" | "pkt/s" | "frames"
+            | "frames/s" => Counts::Frames,
+            _ => match rest.to_ascii_lowercase().trim_end_matches("/sec").trim_end_matches("/s") {
+                "b" | "bit" | "bits" | "bps" | "bitps" | "bitsps" => Counts::Bits,
+                _ => return None,
+            },
+        })
+    };
+    let prefix = match unit.chars().next()? {
+        'k' | 'K' => "k",
+        'm' | 'M' => "M",
+        'g' | 'G' => "G",
+        't' | 'T' => "T",
+        _ => return counts(unit).map(|counts| ("", counts)),
+    };
+    counts(&unit[1..]).map(|counts| (prefix, counts))
+}
+
+/// Rates that a text may mean.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Also {
+    /// Bits or bytes a second only.
+    No,
+    /// Frames a second, or a share of the line, as well.
+    Frames,
+}
+
+/// The error of a number whose unit is no unit of a rate.
+fn unknown_unit(number: &Decimal<'_>, text: &str, also: Also) -> ParseError {
+    let unit = number.unit;
+    let number = number.number();
+    if ["mbps", "gbps", "tbps"].contains(&unit) {
+        let prefix = unit[..1].to_uppercase();
+        let what = format!("'{unit}' in '{text}' means bytes to tc and bits to everybody else");
+        return ParseError::new(what, format!("write {number}{prefix}B/s for bytes or {number}{prefix}bps for bits"));
+    }
     let what = format!("'{unit}' in '{text}' is no unit of rate");
-    let remedy = match unit {
-        "mbps" | "gbps" | "tbps" => {
-            let bits = unit[..1].to_uppercase();
-            return ParseError::new(
-                format!("'{unit}' in '{text}' means bytes to tc and bits to everybody else"),
-                format!("write {bits}B/s for bytes or {bits}bps for bits"),
-            );
+    let remedy = match (meant(unit), also) {
+        (Some((prefix, Counts::Bits)), _) => format!("write {number}{prefix}bps"),
+        (Some((prefix, Counts::Bytes)), _) => format!("write {number}{prefix}B/s"),
+        (Some((prefix, Counts::Frames)), Also::Frames) => format!("write {number}{prefix}pps"),
+        (Some((prefix, Counts::Unsaid)), Also::Frames) => {
+            format!(
+                "write {number}{prefix}bps for bits, {number}{prefix}B/s for bytes or {number}{prefix}pps for frames"
+            )
         }
-        "M" | "G" | "K" | "k" | "m" | "g" if others => "say of what: 5Gbps for bits, 5MB/s for bytes, 5Mpps for frames",
-        "M" | "G" | "K" | "k" | "m" | "g" => "say of what: 5Gbps for bits, 5MB/s for bytes",
-        _ if others => "write 10Mbps, 10Mbit/s, 10MB/s, 1.2Mpps or 50%",
-        _ => "write 10Mbps, 10Mbit/s or 10MB/s",
+        (Some((prefix, Counts::Unsaid)), Also::No) => {
+            format!("write {number}{prefix}bps for bits or {number}{prefix}B/s for bytes")
+        }
+        (_, Also::Frames) => "write 10Mbps, 10Mbit/s, 10MB/s, 1.2Mpps or 50%".to_owned(),
+        (_, Also::No) => "write 10Mbps, 10Mbit/s or 10MB/s".to_owned(),
     };
     ParseError::new(what, remedy)
 }
@@ -119,19 +174,18 @@ fn unknown_unit(unit: &str, text: &str, others: bool) -> ParseError {
 impl FromStr for BitRate {
     type Err = ParseError;
 
-    /// Parses `10Mbit`, `10Mbit/s`, `10Mbps` (10⁶ bits per second) and `10MB/s`.
+    /// Parses `10Mbit`, `10Mbit/s`, `10Mb/s`, `10Mbps` (10⁶ bits per second) and `10MB/s`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        Self::read(text, false)
+        spaced::<Self>(text).map_or_else(|| Self::read(text, Also::No), Err)
     }
 }
 
 impl BitRate {
-    fn read(text: &str, others: bool) -> Result<Self, ParseError> {
+    fn read(text: &str, also: Also) -> Result<Self, ParseError> {
         let number = Decimal::split(text, "a rate", "5Gbps, 10Mbit/s or 10MB/s")?;
         let bytes_without_time = number.unit.ends_with('B');
-        let scale = bit_scale(number.unit)
-            .filter(|_| !bytes_without_time)
-            .ok_or_else(|| unknown_unit(number.unit, text, others))?;
+        let scale =
+            bit_scale(number.unit).filter(|_| !bytes_without_time).ok_or_else(|| unknown_unit(&number, text, also))?;
         let bps = number.whole(scale, "1 bit/s", "18446744Tbps")?;
         if bps == 0 {
             return Err(ParseError::new(format!("'{text}' is no rate"), "write more than zero"));
@@ -157,11 +211,19 @@ impl FromStr for FrameRate {
 
     /// Parses `100pps`, `50kpps`, `1.2Mpps`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
+        if let Some(error) = spaced::<Self>(text) {
+            return Err(error);
+        }
         let number = Decimal::split(text, "a frame rate", "50kpps or 1.2Mpps")?;
         let found = FRAMES.iter().find(|(name, _)| *name == number.unit);
         let unknown = || {
             let what = format!("'{}' in '{text}' is no unit of a rate of frames", number.unit);
-            ParseError::new(what, "write frames a second: 50kpps or 1.2Mpps")
+            match meant(number.unit) {
+                Some((prefix, Counts::Frames | Counts::Unsaid)) if prefix != "T" => {
+                    ParseError::new(what, format!("write {}{prefix}pps", number.number()))
+                }
+                _ => ParseError::new(what, "write frames a second: 50kpps or 1.2Mpps"),
+            }
         };
         let scale = found.ok_or_else(unknown)?.1;
         let millis = number.whole(scale.into(), "0.001 frames/s", "18446744Gpps")?;
@@ -208,7 +270,7 @@ impl FromStr for Rate {
             }
             Rate::Line(share)
         } else {
-            Rate::Bits(BitRate::read(value, true)?, Layer::Frame)
+            Rate::Bits(BitRate::read(value, Also::Frames)?, Layer::Frame)
         };
         match (rate, layer) {
             (rate, None) => Ok(rate),
@@ -252,6 +314,8 @@ mod tests {
             ("3.7Gbps", 3_700_000_000),
             ("0.37Gbps", 370_000_000),
             ("10MB/s", 80_000_000),
+            ("1Gb/s", 1_000_000_000),
+            ("1.5kb/s", 1_500),
             ("1KiB/s", 8_192),
         ] {
             assert_eq!(text.parse::<BitRate>().map(BitRate::bps), Ok(bps), "{text}");
@@ -273,6 +337,34 @@ mod tests {
             let error = text.parse::<FrameRate>().expect_err(text).to_string();
             let remedy = error.split(": ").skip(1).collect::<String>();
             assert!(remedy.contains("Mpps") && !remedy.contains("Mbps"), "what is no rate of frames either: {error}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_intended_spelling() {
+        for (text, told) in [
+            ("1G", "write 1Gbps for bits, 1GB/s for bytes or 1Gpps for frames"),
+            ("2.5k", "write 2.5kbps for bits, 2.5kB/s for bytes or 2.5kpps for frames"),
+            ("1Gb", "write 1Gbps"),
+            ("10MBit", "write 10Mbps"),
+            ("10Mbits/sec", "write 10Mbps"),
+            ("10MB", "write 10MB/s"),
+            ("10MBps", "write 10MB/s"),
+            ("1Mfps", "write 1Mpps"),
+            ("1kpkts/s", "write 1kpps"),
+            ("10mbps", "write 10MB/s for bytes or 10Mbps for bits"),
+            ("10xyz", "write 10Mbps, 10Mbit/s, 10MB/s, 1.2Mpps or 50%"),
+        ] {
+            let error = text.parse::<Rate>().expect_err(text).to_string();
+            assert!(error.ends_with(told), "{text}: {error}");
+        }
+        for (text, told) in [("1G", "write 1Gbps for bits or 1GB/s for bytes"), ("5 Gbps", "write 5Gbps")] {
+            let error = text.parse::<BitRate>().expect_err(text).to_string();
+            assert!(error.ends_with(told), "{text}: {error}");
+        }
+        for (text, told) in [("1M", "write 1Mpps"), ("1mpps", "write 1Mpps"), ("5 kpps", "write 5kpps")] {
+            let error = text.parse::<FrameRate>().expect_err(text).to_string();
+            assert!(error.ends_with(told), "{text}: {error}");
         }
     }
 

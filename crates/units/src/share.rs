@@ -1,4 +1,4 @@
-use crate::number::{Decimal, ParseError, write_scaled};
+use crate::number::{Decimal, ParseError, spaced, write_scaled};
 use std::fmt;
 use std::str::FromStr;
 
@@ -34,6 +34,9 @@ impl FromStr for Share {
 
     /// Parses `25%`, `0.01%`, up to `100%`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
+        if let Some(error) = spaced::<Self>(text) {
+            return Err(error);
+        }
         let number = Decimal::split(text, "a share", "25% or 0.01%")?;
         if number.unit != "%" {
             return Err(ParseError::new(

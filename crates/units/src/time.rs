@@ -1,4 +1,4 @@
-use crate::number::{Decimal, ParseError, write_scaled};
+use crate::number::{Decimal, ParseError, spaced, write_scaled};
 use std::fmt;
 use std::ops::{Add, AddAssign, Mul, Sub};
 use std::str::FromStr;
@@ -154,16 +154,22 @@ impl Mul<u64> for Span {
 const UNITS: [(&str, u64); 5] =
     [("ps", 1), ("ns", PS_PER_NS), ("us", 1_000_000), ("ms", 1_000_000_000), ("s", PS_PER_S)];
 
-/// Scale in picoseconds of a misspelt unit whose meaning is clear.
-fn meant(unit: &str) -> Option<u64> {
+/// Units that are read but not printed.
+const LONG: [(&str, u64); 3] = [("min", 60 * PS_PER_S), ("h", 3_600 * PS_PER_S), ("d", 86_400 * PS_PER_S)];
+
+/// The unit that a misspelt one means, where its meaning is clear.
+fn meant(unit: &str) -> Option<&'static str> {
     Some(match unit.to_ascii_lowercase().trim_end_matches('s') {
-        "n" | "nsec" => PS_PER_NS,
-        "u" | "usec" => 1_000_000,
-        "msec" => 1_000_000_000,
-        "" | "sec" | "second" => PS_PER_S,
-        "min" | "minute" => 60 * PS_PER_S,
-        "h" | "hr" | "hour" => 3_600 * PS_PER_S,
-        "d" | "day" => 86_400 * PS_PER_S,
+        "p" | "psec" | "picosecond" => "ps",
+        "n" | "nsec" | "nanosecond" => "ns",
+        "u" | "usec" | "microsecond" | "µ" | "μ" => "us",
+        "msec" | "milli" | "millisecond" => "ms",
+        "" | "sec" | "second" => "s",
+        "min" | "minute" => "min",
+        "h" | "hr" | "hour" => "h",
+        "d" | "day" => "d",
+        // A capital M is no part of a second.
+        "m" if !unit.starts_with('M') && unit.len() > 1 => "ms",
         _ => return None,
     })
 }
@@ -171,17 +177,24 @@ fn meant(unit: &str) -> Option<u64> {
 impl FromStr for Span {
     type Err = ParseError;
 
-    /// Parses `10us`, `1.5ms`, `0.8ns`. The unit is required, and fractions of a picosecond are refused.
+    /// Parses `10us`, `1.5ms`, `0.8ns`, `2h`. The unit is required, and fractions of a picosecond are refused.
     fn from_str(text: &str) -> Result<Self, ParseError> {
+        if let Some(error) = spaced::<Self>(text) {
+            return Err(error);
+        }
         let number = Decimal::split(text, "a time", "10us, 1.5ms or 2s")?;
         let scale = match number.unit {
             "µs" | "μs" => 1_000_000,
             unit => {
-                let found = UNITS.iter().find(|(name, _)| *name == unit);
+                let found = UNITS.iter().chain(&LONG).find(|(name, _)| *name == unit);
                 found.map(|(_, scale)| *scale).ok_or_else(|| {
-                    let meant = meant(unit).and_then(|scale| number.whole(scale.into(), "1 ps", "").ok());
-                    let remedy =
-                        meant.map_or("write ps, ns, us, ms or s".to_owned(), |ps| format!("write {}", Span(ps)));
+                    let written = |unit: &str| format!("{}{unit}", number.number());
+                    let meant = meant(unit.trim()).map(written).filter(|text| text.parse::<Span>().is_ok());
+                    let remedy = match meant {
+                        Some(text) => format!("write {text}"),
+                        None if unit == "m" => format!("write {} or {}", written("ms"), written("min")),
+                        None => "write ps, ns, us, ms, s, min, h or d".to_owned(),
+                    };
                     ParseError::new(format!("'{unit}' in '{text}' is no unit of time"), remedy)
                 })?
             }
@@ -222,6 +235,9 @@ mod tests {
             ("2s", 2 * PS_PER_S),
             ("20µs", 20_000_000),
             ("0s", 0),
+            ("1min", 60 * PS_PER_S),
+            ("1.5h", 5_400 * PS_PER_S),
+            ("2d", 172_800 * PS_PER_S),
         ] {
             assert_eq!(text.parse::<Span>().map(Span::as_ps), Ok(ps), "{text}");
         }
@@ -229,9 +245,10 @@ mod tests {
 
     #[test]
     fn refuses_invalid_times() {
-        for text in
-            ["10", "", "us", "-5us", "1e3us", "1.us", ".5us", "10 us", "10US", "0.5ps", "1h", "300days", "99999999s"]
-        {
+        for text in [
+            "10", "", "us", "-5us", "1e3us", "1.us", ".5us", "10 us", "10US", "0.5ps", "1m", "300d", "300days",
+            "99999999s",
+        ] {
             let error = text.parse::<Span>().expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");
         }
@@ -240,15 +257,20 @@ mod tests {
     #[test]
     fn errors_suggest_the_intended_unit() {
         for (text, told) in [
-            ("1min", "write 60s"),
-            ("1.5h", "write 5400s"),
-            ("2days", "write 172800s"),
+            ("1minutes", "write 1min"),
+            ("1.5hours", "write 1.5h"),
+            ("2days", "write 2d"),
             ("10usec", "write 10us"),
             ("1US", "write 1us"),
+            ("1mS", "write 1ms"),
             ("3sec", "write 3s"),
-            ("1m", "write ps, ns, us, ms or s"),
-            ("1Ms", "write ps, ns, us, ms or s"),
-            ("999999h", "write ps, ns, us, ms or s"),
+            ("3 s", "has a space between a number and its unit: write 3s"),
+            (" 3 s", "write 3s"),
+            ("3 sec", "write 3s"),
+            ("1m", "write 1ms or 1min"),
+            ("1Ms", "write ps, ns, us, ms, s, min, h or d"),
+            ("999999hours", "write ps, ns, us, ms, s, min, h or d"),
+            ("300d", "write at most 213 days"),
             ("1,5us", "has a ',' in its number"),
             ("1_000us", "has a '_' in its number"),
         ] {

@@ -15,7 +15,7 @@ fn values_that_mean_nothing() {
         ("--out null --gap 90000s", &["--gap", "day"]),
         ("--out null --gap 0.1ps", &["--gap"]),
         ("--out null --gap ''", &["--gap"]),
-        ("--out null --gap 1min", &["--gap", "write 60s"]),
+        ("--out null --gap 1minute", &["--gap", "write 1min"]),
         ("--out null --gap 'table nowhere.txt'", &["--gap: cannot read nowhere.txt"]),
         ("--out wire:10G --rate 'steps fast.txt'", &["--rate: 'steps fast.txt' is above the line rate"]),
         ("--out null --gap 'fixd 10us'", &["--gap"]),
