@@ -24,8 +24,9 @@ pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec
             value = value.get(field).cloned().unwrap_or(Value::Null);
         }
         // Reports list the reasons that occurred; the others dropped nothing.
-        if let [drops, reason] = fields
-            && (value.is_null() && drops == "drops" && DropReason::ALL.iter().any(|known| known.name() == reason))
+        if let [part, reason] = fields
+            && value.is_null()
+            && (part == "skipped" || part == "drops" && DropReason::ALL.iter().any(|known| known.name() == reason))
         {
             value = json!(0);
         }

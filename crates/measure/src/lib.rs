@@ -20,6 +20,7 @@ mod kinds;
 mod lateness;
 mod limit;
 mod moments;
+mod names;
 mod neighbours;
 mod plots;
 mod rates;
@@ -39,6 +40,7 @@ pub use gaps::GapMeter;
 pub use held::{DelayFigures, DelayReport, Held, HeldMeter};
 pub use limit::{LimitReport, LimitWindow, LimitedUser, UserTable, WorkerLoad};
 pub use moments::Moments;
+pub use names::{Named, named};
 pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{

@@ -1,3 +1,8 @@
+use crate::plan::PipelinePlan;
+use crate::problem::nearest;
+use engine::schedules::Ask;
+use engine::stages::StageConfig;
+use measure::{Named, named};
 use units::{BitRate, FrameRate, ParseError, Share, Span, parse_size};
 
 /// An expected result: a figure of the report, a comparison and a bound.
@@ -99,6 +104,83 @@ impl Expectation {
         }
     }
 
+    /// Checks that the run of this plan can have the figure, whose first name is that of its pipeline or of its way back.
+    ///
+    /// # Errors
+    /// What the path names instead, and what to write.
+    pub(crate) fn check(&self, plan: &PipelinePlan) -> Result<(), ParseError> {
+        let (pipeline, fields) = self.path.split_first().expect("a path has two names at least");
+        let back = plan.back.as_ref().filter(|back| back.name == *pipeline);
+        let mut prefix = pipeline.clone();
+        let mut fields = fields;
+        let mut stages: Vec<&StageConfig> = match back {
+            Some(back) => back.stages.iter().collect(),
+            None => plan.all_stages().collect(),
+        };
+        let mut ask = back.is_none().then_some(&plan.ask).filter(|_| plan.classes.is_empty());
+        let mut classes = Vec::new();
+        if back.is_none() && !plan.classes.is_empty() {
+            classes.extend(plan.classes.iter().map(|class| class.name.as_str()));
+            classes.push(&plan.default_class);
+            if let Some((class, rest)) = fields.split_first().filter(|(class, _)| classes.contains(&class.as_str())) {
+                prefix += &format!(".{class}");
+                fields = rest;
+                (stages, ask) = match plan.classes.iter().find(|of| of.name == *class) {
+                    Some(of) => (of.stages.iter().collect(), Some(&of.ask)),
+                    None => (plan.stages.iter().collect(), Some(&plan.ask)),
+                };
+                classes.clear();
+            }
+        }
+        match named(fields) {
+            Named::Figure => {}
+            Named::Several(names) => {
+                let of = [prefix].iter().chain(fields).cloned().collect::<Vec<_>>().join(".");
+                // Those of which the bound can be, if any can.
+                let fits = |name: &&&str| {
+                    let path = [self.path.as_slice(), &[(**name).to_owned()]].concat();
+                    unit_of(&path).is_none_or(|unit| unit == self.unit)
+                };
+                let fitting: Vec<&str> = names.iter().filter(fits).copied().collect();
+                let names = if fitting.is_empty() { names } else { fitting };
+                let names: Vec<String> = names.iter().map(|name| format!("{of}.{name}")).collect();
+                return Err(ParseError::new(
+                    format!("'{of}' has several figures"),
+                    format!("write {}", listed(&names)),
+                ));
+            }
+            Named::Nothing(place, mut names) => {
+                if place == 0 {
+                    names.extend(classes);
+                }
+                let of = [prefix].iter().chain(&fields[..place]).cloned().collect::<Vec<_>>().join(".");
+                let what = format!("'{}' is no figure of {of}", fields[place]);
+                if names.is_empty() {
+                    return Err(ParseError::new(what, format!("write {of} alone")));
+                }
+                let names: Vec<String> = match nearest(&fields[place], &names) {
+                    Some(name) => vec![format!("{of}.{name}")],
+                    None => names.iter().map(|name| format!("{of}.{name}")).collect(),
+                };
+                return Err(ParseError::new(what, format!("write {}", listed(&names))));
+            }
+        }
+        let lacking = match fields[0].as_str() {
+            "limit" if !stages.iter().any(|stage| matches!(stage, StageConfig::Limit(_))) => "a stage limit",
+            "delay" | "reorder" | "choices" | "effects" if stages.is_empty() => "a stage",
+            "fit" if ask.is_some_and(|ask| !matches!(ask, Ask::Law(_))) => "a gap of a law",
+            "gap"
+                if fields.get(1).is_some_and(|name| name == "error")
+                    && !ask.is_some_and(|ask| ask.fixed_gap().is_some()) =>
+            {
+                "a fixed gap"
+            }
+            _ => return Ok(()),
+        };
+        let what = format!("{prefix} has no {}: its run has that figure only with {lacking}", fields.join("."));
+        Err(ParseError::new(what, "ask for it, or leave the expectation out"))
+    }
+
     /// True if `value`, in the unit of the report, meets the expectation.
     #[must_use]
     pub fn holds(&self, value: f64) -> bool {
@@ -110,6 +192,14 @@ impl Expectation {
             Comparison::AtLeast => value >= bound,
             Comparison::Equal => (value - bound).abs() <= f64::EPSILON * bound.abs(),
         }
+    }
+}
+
+/// Names in a list, the last behind an "or".
+fn listed(names: &[String]) -> String {
+    match names.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -189,6 +279,60 @@ mod tests {
         ] {
             let expectation = Expectation::parse(text).expect(text);
             assert!((expectation.bound.0 - bound).abs() < 1e-9, "{text}");
+        }
+    }
+
+    /// What reading a scenario of a pipeline `a` with a class and one `b` without says of an expectation.
+    fn checked(that: &str) -> Result<(), String> {
+        let pipeline = |name: &str, rest: &str| {
+            format!("[[pipeline]]\nname = \"{name}\"\nin = \"pcap:in.pcap\"\nout = \"wire:10G\"\n{rest}\n")
+        };
+        let class = "[[pipeline.class]]\nname = \"web\"\nmatch = \"tcp\"\nstages = [\"delay 5ms\"]\n\
+                     [[pipeline.class]]\ngap = \"10us\"";
+        let text = [
+            "schema = 1\n".to_owned(),
+            pipeline("a", class),
+            pipeline("b", "stages = [\"limit key dst-ip rate 1Mbps mode police\"]\ngap = \"10us\""),
+            pipeline("law", "gap = \"chi2 df 6 in 80us..120us\""),
+            format!("[[expect]]\nthat = \"{that}\"\n"),
+        ];
+        crate::read("a.toml", &text.concat(), None).map(drop).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn figures_that_there_will_be_are_taken() {
+        for that in [
+            "a.held == 0",
+            "a.web.delay.p99 < 6ms",
+            "a.default.gap.error.max_ns < 1ns",
+            "a.drops.pool == 0",
+            "b.limit.error.1s.worst_error < 2%",
+            "b.gap.error.max_ns < 1ns",
+            "law.fit.ks_p > 0.01%",
+            "b.rate.mean_bps < 10Mbps",
+        ] {
+            assert_eq!(checked(that), Ok(()), "{that}");
+        }
+    }
+
+    #[test]
+    fn figures_that_no_run_has_are_named_with_those_that_are_meant() {
+        for (that, told) in [
+            ("a.gapp.mean_ns < 1us", "'gapp' is no figure of a: write a.gap"),
+            ("a.wep.held == 0", "'wep' is no figure of a: write a.web"),
+            ("a.web.gapp.p99 < 1us", "'gapp' is no figure of a.web: write a.web.gap"),
+            ("b.gap.error.max < 1ns", "'max' is no figure of b.gap.error: write b.gap.error.max_ns"),
+            ("b.rate < 10Mbps", "'b.rate' has several figures: write b.rate.mean_bps, b.rate.min_bps, b.rate.max_bps"),
+            ("b.drops.los == 0", "'los' is no figure of b.drops: write b.drops.loss"),
+            ("b.held.mean_ns < 1us", "'mean_ns' is no figure of b.held: write b.held alone"),
+            ("law.limit.watched == 1", "only with a stage limit"),
+            ("law.delay.p99 < 1ms", "only with a stage"),
+            ("law.gap.error.p99 < 1ms", "only with a fixed gap"),
+            ("b.fit.kl < 1%", "only with a gap of a law"),
+            ("a.gap.error.p99 < 1ms", "only with a fixed gap"),
+        ] {
+            let said = checked(that).expect_err(that);
+            assert!(said.contains(told), "{that}: {said}");
         }
     }
 
