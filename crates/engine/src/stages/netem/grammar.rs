@@ -71,6 +71,9 @@ impl<'a> Cursor<'a> {
         if word.ends_with(',') {
             return Err(self.error("ends in a comma, but spaces part the words of a SPEC", "leave the comma out"));
         }
+        if let Some(unit) = self.peek().filter(|unit| tc::is_split(word, unit)) {
+            return Err(self.error(format_args!("stands apart from its unit '{unit}'"), format!("write {word}{unit}")));
+        }
         read(word).map_err(|(what, remedy)| self.error(format_args!("{what}; {expected} is expected"), remedy))
     }
 

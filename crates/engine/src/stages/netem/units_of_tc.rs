@@ -37,8 +37,18 @@ pub(super) fn time(word: &str) -> Result<Span, Wrong> {
         "us" | "usec" | "usecs" => "us",
         "ns" | "nsec" | "nsecs" => "ns",
         "ps" => "ps",
+        "min" | "mins" => "min",
+        "h" => "h",
+        "d" => "d",
         _ if word.starts_with('-') => return Err(wrong("is less than no time", "write 10ms, 10us or 1s")),
-        other => return Err(wrong(format!("ends in '{other}', which is no unit of time"), "write 10ms, 10us or 1s")),
+        other => {
+            // The error of times elsewhere names the spelling that was meant.
+            let meant = word.parse::<Span>().err().map(|error| error.to_string());
+            let meant = meant.and_then(|error| Some(error.rsplit_once(": ")?.1.to_owned()));
+            let remedy = meant.filter(|meant| meant.starts_with(&format!("write {number}")));
+            let remedy = remedy.unwrap_or_else(|| "write 10ms, 10us or 1s".to_owned());
+            return Err(wrong(format!("ends in '{other}', which is no unit of time"), remedy));
+        }
     };
     format!("{number}{unit}").parse().map_err(|error: units::ParseError| wrong("is no time", error.to_string()))
 }
@@ -76,7 +86,10 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
             let (prefix, bytes) = match (unit.strip_suffix("bit"), unit.strip_suffix("bps")) {
                 (Some(prefix), _) => (prefix, false),
                 (_, Some(prefix)) => (prefix, true),
-                _ => return Err(wrong(format!("ends in '{unit}', which is no unit of a rate in tc"), HOW)),
+                _ => {
+                    let remedy = meant_rate(number, &word[number.len()..]).unwrap_or_else(|| HOW.to_owned());
+                    return Err(wrong(format!("ends in '{unit}', which is no unit of a rate in tc"), remedy));
+                }
             };
             let scale: u64 = match prefix {
                 "" => 1,
@@ -99,6 +112,33 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
         Some(bits) => Ok((BitRate::from_bps(bits), bytes)),
         None => Err(wrong("is no rate of whole bits a second", HOW)),
     }
+}
+
+/// How tc writes a rate in a unit of others, where its meaning is clear.
+fn meant_rate(number: &str, unit: &str) -> Option<String> {
+    let prefix = match unit.chars().next()? {
+        'k' | 'K' => "k",
+        'm' | 'M' => "m",
+        'g' | 'G' => "g",
+        't' | 'T' => "t",
+        _ => "",
+    };
+    let rest = unit[prefix.len()..].trim_end_matches("/sec").trim_end_matches("/s").trim_end_matches("ps");
+    match rest {
+        "" if !prefix.is_empty() => {
+            Some(format!("write {number}{prefix}bit for bits a second or {number}{prefix}bps for bytes a second"))
+        }
+        "b" | "bit" | "bits" | "Bit" | "Bits" => Some(format!("write {number}{prefix}bit")),
+        "B" | "byte" | "bytes" | "Byte" | "Bytes" => Some(format!("write {number}{prefix}bps, which are bytes to tc")),
+        _ => None,
+    }
+}
+
+/// Whether a number and the word behind it are a value together.
+pub(super) fn is_split(number: &str, unit: &str) -> bool {
+    let joined = format!("{number}{unit}");
+    let is_unit = unit.starts_with(|c: char| c.is_ascii_alphabetic() || c == '%');
+    is_bare(number) && is_unit && (unit == "%" || time(&joined).is_ok() || rate(&joined).is_ok())
 }
 
 /// A decimal number × `scale`, if that is a whole number.
@@ -145,6 +185,8 @@ mod tests {
             ("2secs", 2_000_000_000_000),
             ("3usecs", 3_000_000),
             ("7ns", 7_000),
+            ("1min", 60_000_000_000_000),
+            ("2h", 7_200_000_000_000_000),
         ] {
             assert_eq!(time(word).map(Span::as_ps), Ok(ps), "{word}");
         }
@@ -179,6 +221,20 @@ mod tests {
         for word in ["10Mbit/s", "0bit", "10%", "mbit", "10xbit", "0.1bit"] {
             assert!(rate(word).is_err(), "{word}");
         }
+        for (word, told) in [
+            ("10Mbit/s", "write 10mbit"),
+            ("1Gb/s", "write 1gbit"),
+            ("1G", "write 1gbit for bits a second or 1gbps for bytes a second"),
+            ("10MB/s", "write 10mbps, which are bytes to tc"),
+            ("10xbit", "write 10mbit, 100kbit or 1gbit, or mbps for megabytes a second"),
+        ] {
+            assert_eq!(rate(word).err().map(|(_, how)| how), Some(told.to_owned()), "{word}");
+        }
+        for (word, told) in [("5hours", "write 5h"), ("5m", "write 5ms or 5min"), ("5x", "write 10ms, 10us or 1s")] {
+            assert_eq!(time(word).err().map(|(_, how)| how), Some(told.to_owned()), "{word}");
+        }
+        assert!(is_split("10", "ms") && is_split("1.5", "mbit") && is_split("1", "%"));
+        assert!(!is_split("1", "delay") && !is_split("10ms", "ms") && !is_split("7", "8"));
         assert!(share("101%").is_err() && share("-1%").is_err() && count("1.5").is_err());
     }
 }
