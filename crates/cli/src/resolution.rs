@@ -3,6 +3,8 @@
 use crate::output;
 #[cfg(feature = "live")]
 use engine::stages::{Limit, StageConfig};
+#[cfg(feature = "live")]
+use measure::DropReason;
 use measure::PipelineReport;
 #[cfg(feature = "live")]
 use scenario::{Pacer, SourcePlan};
@@ -133,6 +135,31 @@ pub(crate) fn of_buckets(plan: &PipelinePlan, driver: &str) -> Vec<String> {
         )
     });
     told.collect()
+}
+
+/// Frames that the output could not send, and what helps. A sender on this machine leaves segments together for its
+/// device, up to 64 KiB; a capture keeps them so. `longest` is the longest frame of a capture, without FCS.
+#[cfg(feature = "live")]
+pub(crate) fn of_too_long(plan: &PipelinePlan, report: &PipelineReport, longest: usize) -> Option<String> {
+    const ETHERNET: usize = 14;
+    let (_, frames) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong)?;
+    let (name, output, frames) = (&plan.name, &plan.output, output::counted(frames, "frame"));
+    Some(match &plan.source {
+        SourcePlan::Port(PortSpec::Interface { name: from, .. }) => format!(
+            "{name}: {frames} from {from} dropped, longer than the output can send: give both interfaces the MTU of the sender; if that is on this machine, turn its offloads off, too, ethtool -K DEVICE tx off tso off gso off gro off, or, up to an MTU of 2974, write driver=af_xdp, for which veth does so by itself"
+        ),
+        SourcePlan::Port(from) => {
+            format!("{name}: {frames} from {from} dropped, longer than {output} can send: raise the MTU of the output")
+        }
+        SourcePlan::Streams { .. } => {
+            format!("{name}: {frames} dropped, longer than {output} can send: write a smaller size, or raise its MTU")
+        }
+        SourcePlan::Replay(_) => format!(
+            "{name}: {frames} of the capture dropped, longer than {output} can send, and not replaced: offloads of the machine that captured joined several frames in one, up to {} B; raise the MTU at both ends to {} as ip link set DEVICE mtu does, or capture with ethtool -K DEVICE tso off gso off gro off",
+            output::thousands(longest as u64),
+            longest.saturating_sub(ETHERNET)
+        ),
+    })
 }
 
 /// Why the departures in the report of a plan are not what was measured, if they are not.

@@ -27,6 +27,8 @@ pub(super) struct Records(Mutex<Found>);
 struct Found {
     /// Cut when they were captured.
     cut: u64,
+    /// The length of the longest, without FCS.
+    longest: usize,
     oddities: Oddities,
 }
 
@@ -40,6 +42,11 @@ impl Records {
         let found = self.found();
         warnings.extend(resolution::of_oddities(pipeline, &found.oddities));
         found.oddities.skipped_by_name()
+    }
+
+    /// The length of the longest frame so far, without FCS.
+    pub(super) fn longest(&self) -> usize {
+        self.found().longest
     }
 
     /// Says what was found in the captures of a run.
@@ -73,8 +80,10 @@ impl Supply for FromCapture {
         let mut changed = false;
         if arrival.is_some() {
             self.source.take(frame);
-            changed = frame.make_whole();
-            self.found.cut += u64::from(changed);
+            let (cut, length) = (frame.make_whole(), frame.bytes().len());
+            changed = cut || length > self.found.longest;
+            self.found.cut += u64::from(cut);
+            self.found.longest = self.found.longest.max(length);
         }
         if let Some(oddities) = self.source.oddities().filter(|oddities| **oddities != self.found.oddities) {
             self.found.oddities.clone_from(oddities);
@@ -111,6 +120,7 @@ pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<Whole>,
         whole.frames.push(next.bytes().to_vec());
     }
     let oddities = source.oddities().cloned().unwrap_or_default();
-    *records.found() = Found { cut, oddities };
+    let longest = whole.frames.iter().map(Vec::len).max().unwrap_or(0);
+    *records.found() = Found { cut, longest, oddities };
     Ok(source.failure().is_none().then_some(whole))
 }

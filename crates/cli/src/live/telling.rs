@@ -85,6 +85,7 @@ impl<'a> Telling<'a> {
         let driver = finished.ports.first().map_or("", |port| &port.driver);
         self.warnings.extend(resolution::of_buckets(plan, driver));
         let mut report = named(plan, finished);
+        self.warnings.extend(resolution::of_too_long(plan, &report, records.longest()));
         report.skipped = records.skipped(&plan.name, &mut self.warnings);
         self.failed(nothing_fitted(plan, &report));
         asked::say_what_was_forfeited(&report);
@@ -201,9 +202,6 @@ impl<'a> Telling<'a> {
 /// The report of a pipeline, with what only its plan knows: the pacer, and whether anything was asked.
 fn named(plan: &PipelinePlan, finished: Finished) -> PipelineReport {
     let mut report = finished.report;
-    if let SourcePlan::Port(PortSpec::Interface { name, .. }) = &plan.source {
-        say_what_was_too_long(name, &report);
-    }
     limits::report(plan, &mut report);
     let pacer = match plan.pacer {
         Pacer::Auto if finished.launched => Pacer::LaunchTime,
@@ -222,17 +220,6 @@ fn named(plan: &PipelinePlan, finished: Finished) -> PipelineReport {
 fn forget_lateness(report: &mut PipelineReport) {
     if !report.says_when() {
         report.lateness = None;
-    }
-}
-
-/// Segments that a sender on this machine leaves together for its device come as one frame of up to 64 KiB.
-fn say_what_was_too_long(interface: &str, report: &PipelineReport) {
-    if let Some((_, frames)) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong) {
-        output::warn(format!(
-            "{}: {} frames from {interface} were longer than the output can send: give both interfaces the MTU of the sender; if that is on this machine, turn its offloads off, too, ethtool -K DEVICE tx off tso off gso off gro off, or, up to an MTU of 2974, write driver=af_xdp, for which veth does so by itself",
-            report.name,
-            output::thousands(frames)
-        ));
     }
 }
 

@@ -112,6 +112,31 @@ fn what_no_buffer_holds_counts_as_long_as_it_was_to_be() {
 }
 
 #[test]
+fn super_frames_of_a_capture_are_dropped_with_a_warning() {
+    let Some(bed) = Bed::shared("super", |_| {}) else { return };
+    let capture = bed.path("in.pcap");
+    let path = capture.display();
+    let stream = "--stream 'udp 10.0.0.1:1000 > 10.0.0.2:9 size 100B,7254B'";
+    bed.run(Node::Box, &format!("gen --out pcap:{path} --json --count 40 {stream} --gap 1ms")).report();
+    for pacing in ["", "--rate 1kpps", "--speed max", "--loop 2 --speed max"] {
+        let program = bed.capture("seen.pcap");
+        let finished = bed.run(Node::Box, &format!("gen --out if:s0,driver=af_packet --json --pcap {path} {pacing}"));
+        program.stop().report();
+        let report = finished.report();
+        let rounds = if pacing.starts_with("--loop") { 2 } else { 1 };
+        assert_eq!(number(&report, "/drops/too-long"), 20 * rounds, "{pacing}: {report}");
+        assert_eq!(number(&report, "/out/frames"), 20 * rounds, "{pacing}: {report}");
+        let warning =
+            format!("{} frames of the capture dropped, longer than if:s0,driver=af_packet can send", 20 * rounds);
+        let remedy = "up to 7 250 B; raise the MTU at both ends to 7236";
+        assert!(finished.stderr.contains(&warning) && finished.stderr.contains(remedy), "{pacing}: {finished:?}");
+        let whole: serde_json::Value = serde_json::from_str(&finished.stdout).expect("JSON");
+        assert!(whole["limits"]["warnings"].to_string().contains(&warning), "{pacing}: {whole}");
+        assert_eq!(bed.streams("seen.pcap").len() as u64, 20 * rounds, "{pacing}");
+    }
+}
+
+#[test]
 fn a_generator_none_of_whose_frames_is_taken_fails() {
     let Some(bed) = Bed::shared("all-long", |_| {}) else { return };
     for (size, pacing) in
