@@ -284,3 +284,45 @@ fn a_waveform_that_ends_or_is_not_fed_says_so() {
     assert!((share - 0.5).abs() < 0.01, "{share}");
     assert!(run.stderr.contains("forfeited"), "{}", run.stderr);
 }
+
+#[test]
+fn files_that_numpy_and_r_write_are_tables_as_they_are() {
+    let bench = Bench::new();
+    // 10, 20 and 100 µs, each off by less than half a picosecond.
+    for (name, text) in [
+        ("list", "10us 20us 100us\n"),
+        ("numpy", "# unit us\n1.000000004000000000e+01\n1.999999960000000000e+01\n1.000000000000000000e+02\n"),
+        ("seconds", "unit s\n1e-05\n2.00000004e-5\n0.0001\n"),
+        ("r", "unit us\n\"x\"\n\"1\" 10.0000004\n\"2\" 20\n\"3\" 100\n"),
+        ("r.csv", "unit us\n\"\",\"x\"\n\"1\",10\n\"2\",20\n\"3\",99.9999996\n"),
+        ("pandas.csv", "unit ms\n,gap\n0,0.010000000000000001\n1,0.019999999999999998\n2,0.1\n"),
+    ] {
+        bench.write(name, text);
+        generate(&bench, 1_000, "64B", &format!("--gap 'table {name} sampling stratified'"));
+        let all = gaps(&bench);
+        bench.write("first", "10us 20us 100us\n");
+        generate(&bench, 1_000, "64B", "--gap 'table first sampling stratified'");
+        assert_eq!(all, gaps(&bench), "{name}");
+    }
+    bench.write("two.csv", "unit us\nt,gap\n1,10\n2,20\n");
+    let refused = bench.run(words("gen --out null --count 5 --stream eth --gap 'table two.csv'"));
+    assert_eq!(refused.status, Some(2));
+    assert!(refused.stderr.contains("two.csv:2: 2 columns, of which one can be used: keep one"), "{}", refused.stderr);
+    // A waveform and a trace, measured.
+    let out = |how: &str| {
+        let stream = "--count 40 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 1000B'";
+        bench.report(words(&format!("gen --out pcap:out.pcap {stream} {how}")));
+        bench.records("out.pcap").iter().map(|record| record.ns).collect::<Vec<_>>()
+    };
+    bench.write("exact.txt", "0s 1Mbps\n50ms 8Mbps\n");
+    bench.write("measured.txt", "0s 1.0000000000000002e0Mbps\n49.9999999999999998ms 7.9999999999999996Mbps\n");
+    assert_eq!(out("--rate 'steps exact.txt'"), out("--rate 'steps measured.txt'"));
+    bench.write("exact.trace", "1\n3\n10\n");
+    bench.write(
+        "measured.trace",
+        "# ms\n1.000000000000000000e+00\n3.000000000000000000e+00\n1.000000000000000000e+01\n",
+    );
+    assert_eq!(out("--rate 'trace exact.trace'"), out("--rate 'trace measured.trace'"));
+    bench.write("fine.trace", "0.5\n3.25\n10\n");
+    assert_ne!(out("--rate 'trace fine.trace'"), out("--rate 'trace exact.trace'"));
+}

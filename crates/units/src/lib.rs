@@ -8,12 +8,14 @@
 //! from microseconds to nanoseconds), so a unit is required.
 
 mod length;
+mod measured;
 mod number;
 mod rate;
 mod share;
 mod time;
 
 pub use length::{FrameLen, WireLen, parse_size};
+pub use measured::measured;
 pub use number::ParseError;
 pub use rate::{BitRate, FrameRate, Layer, Rate};
 pub use share::Share;

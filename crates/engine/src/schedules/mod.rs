@@ -6,6 +6,7 @@
 //!
 //! Laws of gaps are in [`laws`], waveforms in [`waves`].
 
+mod columns;
 mod fixed_gap;
 mod follow_depth;
 pub mod laws;
@@ -19,6 +20,7 @@ pub use rate::ConstantRate;
 use waves::{Wave, WaveSchedule};
 
 use crate::Line;
+use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -171,30 +173,31 @@ impl Files for Text {
     }
 }
 
-/// The lines of a Mahimahi trace (Netravali et al. 2015). Each line is a millisecond at which 1500 bytes may be sent;
-/// after the last one the trace restarts.
+/// The lines of a Mahimahi trace (Netravali et al. 2015). Each line is a time in ms at which 1500 bytes may be sent; after
+/// the last one the trace restarts. Mahimahi's own are whole; measured ones are rounded to 1 ps.
 ///
 /// # Errors
 /// A file that cannot be read or has no opportunities, or the first invalid line.
-pub(crate) fn delivery_opportunities(files: &dyn Files, path: &Path) -> Result<Vec<u64>, ParseError> {
-    const HOW: &str = "write a whole number of milliseconds on each line, in order, the last one above 0";
-    const LONGEST: u64 = 86_400_000;
-    let name = path.display();
-    let mut times: Vec<u64> = Vec::new();
-    for (number, line) in (1..).zip(files.text(path)?.lines()) {
-        let line = line.trim();
-        if line.is_empty() {
-            continue;
+pub(crate) fn delivery_opportunities(files: &dyn Files, path: &Path) -> Result<Vec<Span>, ParseError> {
+    const HOW: &str = "write a number of milliseconds on each line, in order, the last one above 0";
+    const LONGEST: Span = Span::from_ms(86_400_000);
+    let before = Cell::new(Span::ZERO);
+    let read = |word: &str| {
+        let wrong = |what: &str| Err((what.to_owned(), HOW.to_owned()));
+        let bare = word.ends_with(|c: char| c.is_ascii_digit() || c == '.');
+        let time = bare.then(|| units::measured::<Span>(&format!("{word}ms")).ok()).flatten();
+        match time.filter(|time| *time <= LONGEST) {
+            None => wrong("is no time in ms"),
+            Some(time) if time < before.get() => wrong("is before the line ahead of it"),
+            Some(time) => {
+                before.set(time);
+                Ok(time)
+            }
         }
-        let wrong = |what: &str| ParseError::new(format!("{name}:{number}: '{line}' {what}"), HOW);
-        let time: u64 = line.parse().ok().filter(|ms| *ms <= LONGEST).ok_or_else(|| wrong("is no time in ms"))?;
-        if times.last().is_some_and(|before| *before > time) {
-            return Err(wrong("is before the line ahead of it"));
-        }
-        times.push(time);
-    }
-    if times.last().is_none_or(|last| *last == 0) {
-        return Err(ParseError::new(format!("{name} has no delivery opportunities"), HOW));
+    };
+    let times = columns::read(&files.text(path)?, path, read)?;
+    if times.last().is_none_or(|last| *last == Span::ZERO) {
+        return Err(ParseError::new(format!("{} has no delivery opportunities", path.display()), HOW));
     }
     Ok(times)
 }

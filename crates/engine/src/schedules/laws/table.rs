@@ -1,9 +1,9 @@
 use super::{Grammar, Kind, Probability, Shape, Words, as_word};
-use crate::schedules::Files;
+use crate::schedules::{Files, columns};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use units::{ParseError, Span};
+use units::{ParseError, Span, measured};
 
 /// A law from a file: a `.dist` table, a list of samples, or the gaps of a capture.
 ///
@@ -37,12 +37,13 @@ impl Samples {
     /// Parses a table of iproute2 or NIST Net; `name` is for messages.
     ///
     /// # Errors
-    /// Something other than 16-bit integers, with its line; or no values.
+    /// Something other than numbers of 16 bits, with its line; or no values.
     fn of_dist(text: &str, name: &Path) -> Result<Self, ParseError> {
         let read = |word: &str| {
-            word.parse::<i16>().map(|value| f64::from(value) / DIST_SCALE).map_err(|_| {
+            let value = word.parse::<f64>().ok().filter(|value| (-32_768.0..=32_767.0).contains(value));
+            value.map(|value| value / DIST_SCALE).ok_or_else(|| {
                 (
-                    "is no integer from -32768 to 32767".to_owned(),
+                    "is no number from -32768 to 32767".to_owned(),
                     "write a table as tc's /usr/lib/tc/normal.dist is".to_owned(),
                 )
             })
@@ -55,14 +56,12 @@ impl Samples {
     /// # Errors
     /// Something other than times, with its line; a number without a unit; or no values.
     fn of_list(text: &str, name: &Path) -> Result<Self, ParseError> {
-        let mut unit = String::new();
-        let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
-        if let Some(word) = first.and_then(|line| line.strip_prefix("unit ")) {
-            unit = word.trim().to_owned();
-        }
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let begins = |line: &&str| line.starts_with(|c: char| c.is_ascii_digit());
+        let unit = lines.by_ref().take_while(|line| !begins(line)).find_map(columns::unit).unwrap_or_default();
         let read = |word: &str| {
-            let bare = word.ends_with(|c: char| c.is_ascii_digit());
-            let span = if bare { format!("{word}{unit}").parse::<Span>() } else { word.parse::<Span>() };
+            let bare = word.ends_with(|c: char| c.is_ascii_digit() || c == '.');
+            let span = if bare { measured::<Span>(&format!("{word}{unit}")) } else { measured(word) };
             span.map(|span| span.as_ps() as f64).map_err(|error| {
                 let error = error.to_string();
                 let (what, remedy) = error.split_once(": ").unwrap_or((&error, "write 12.5us"));
@@ -86,20 +85,7 @@ impl Samples {
     }
 
     fn read(text: &str, name: &Path, read: impl Fn(&str) -> Result<f64, (String, String)>) -> Result<Self, ParseError> {
-        let mut values = Vec::new();
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.split('#').next().unwrap_or_default();
-            if line.trim_start().starts_with("unit ") {
-                continue;
-            }
-            for word in line.split([' ', '\t', ',', ';']).filter(|word| !word.is_empty()) {
-                let value = read(word).map_err(|(what, remedy)| {
-                    ParseError::new(format!("{}:{number}: '{word}' {what}", name.display()), remedy)
-                })?;
-                values.push(value);
-            }
-        }
-        Self::new(values, name)
+        Self::new(columns::read(text, name, read)?, name)
     }
 
     fn new(mut values: Vec<f64>, name: &Path) -> Result<Self, ParseError> {

@@ -4,7 +4,7 @@ use super::{Kind, Shape, Stretch, Waveform, Words, profile, rate};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use units::{ParseError, Rate, Span};
+use units::{BitRate, FrameRate, ParseError, Rate, Span, measured};
 
 /// Constant rates over time, from a file. Each line has a time since the start and the rate from then on; `0` is
 /// silence. The last rate continues, or the list repeats.
@@ -52,9 +52,10 @@ impl Waveform for Steps {
                 continue;
             }
             let wrong = |what: String| ParseError::new(format!("{}:{number}: {what}", self.path.display()), HOW);
+            let line: Vec<String> = line.split_whitespace().map(rounded).collect();
+            let line = line.join(" ");
             let mut words = Words::of(&line);
-            let time: Span =
-                words.next().unwrap_or_default().parse().map_err(|error: ParseError| wrong(error.to_string()))?;
+            let time: Span = measured(words.next().unwrap_or_default()).map_err(|error| wrong(error.to_string()))?;
             let rate = if words.take("0") {
                 None
             } else {
@@ -104,6 +105,13 @@ impl Waveform for Steps {
         let pieces = steps.iter().zip(ends).map(|((start, rate), end)| Stretch::Rates(end - *start, *rate, *rate));
         Some(Shape { pieces: pieces.collect(), repeats: self.every.is_some() })
     }
+}
+
+/// A measured rate in whole steps; any other word as it is.
+fn rounded(word: &str) -> String {
+    let bits = || measured::<BitRate>(word).map(|rate| rate.to_string());
+    let frames = || measured::<FrameRate>(word).map(|rate| rate.to_string());
+    bits().or_else(|_| frames()).unwrap_or_else(|_| word.to_owned())
 }
 
 const HOW: &str = "write a time and a rate on each line, from 0s on: 10ms 5Gbps";

@@ -15,7 +15,7 @@ use units::{ParseError, Span};
 pub struct Trace {
     /// The file.
     pub path: PathBuf,
-    opportunities: Option<Arc<Vec<u64>>>,
+    opportunities: Option<Arc<Vec<Span>>>,
 }
 
 impl PartialEq for Trace {
@@ -50,9 +50,9 @@ impl Waveform for Trace {
 
     fn shape(&self) -> Option<Shape> {
         let mut pieces = Vec::new();
-        let mut now = 0;
+        let mut now = Span::ZERO;
         for group in self.opportunities.as_ref()?.chunk_by(|a, b| a == b) {
-            pieces.push(Stretch::Rates(Span::from_ms(group[0] - now), None, None));
+            pieces.push(Stretch::Rates(group[0] - now, None, None));
             pieces.push(Stretch::Opportunity(group.len() as u64 * OPPORTUNITY));
             now = group[0];
         }

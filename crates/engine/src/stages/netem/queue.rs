@@ -52,7 +52,8 @@ impl Bottleneck {
         match self {
             Bottleneck::Rate { rate, .. } => rate.bps() as f64,
             Bottleneck::Trace(trace) => {
-                let last_ms = trace.times.last().map_or(1, |last| (*last).max(1));
+                let last_ms =
+                    trace.times.last().map_or(1, |last| last.as_ps().div_ceil(Span::from_ms(1).as_ps()).max(1));
                 trace.times.len() as f64 * (OPPORTUNITY * 8 * 1_000) as f64 / last_ms as f64
             }
         }
@@ -86,7 +87,7 @@ impl fmt::Display for Bottleneck {
 pub struct Opportunities {
     /// The file.
     pub file: PathBuf,
-    times: Arc<Vec<u64>>,
+    times: Arc<Vec<Span>>,
 }
 
 impl PartialEq for Opportunities {
@@ -110,16 +111,16 @@ impl Opportunities {
 pub(super) enum Serving {
     Nothing,
     Rate { rate: u128, overhead: i32, cell: u32, cell_overhead: i32, rest: u128 },
-    Trace { times: Arc<Vec<u64>>, round: u64, next: usize, left: u64 },
+    Trace { times: Arc<Vec<Span>>, round: u64, next: usize, left: u64 },
 }
 
 /// Bytes per delivery opportunity.
 const OPPORTUNITY: u64 = 1_500;
 
 /// The time of an opportunity in round `round` of the trace.
-fn opportunity(times: &[u64], round: u64, number: usize) -> Time {
+fn opportunity(times: &[Span], round: u64, number: usize) -> Time {
     let period = times.last().copied().unwrap_or_default();
-    Time::ZERO + Span::from_ms(1) * (round * period + times[number])
+    Time::ZERO + period * round + times[number]
 }
 
 impl Serving {
@@ -161,7 +162,7 @@ impl Serving {
             // Unused opportunities expire.
             *left = 0;
             // An opportunity at exactly `ready` is still available, even the last one of a round.
-            let now = (ready.as_ps() - 1) / (period * Span::from_ms(1).as_ps());
+            let now = (ready.as_ps() - 1) / period.as_ps();
             if now > *round {
                 (*round, *next) = (now, 0);
             }
@@ -330,7 +331,7 @@ mod tests {
 
     #[test]
     fn trace_yields_its_opportunities() {
-        let trace = Opportunities { file: "t".into(), times: Arc::new(vec![1, 1, 5]) };
+        let trace = Opportunities { file: "t".into(), times: Arc::new([1, 1, 5].map(Span::from_ms).to_vec()) };
         let mut serving = Serving::new(Some(&Bottleneck::Trace(trace)));
         let mut last = Time::ZERO;
         let ms: Vec<u64> = (0..8)
@@ -351,7 +352,7 @@ mod tests {
         for (ready, passed) in
             [(80, 90), (90, 90), (95, 100), (100, 100), (105, 110), (180, 180), (181, 190), (265, 270)]
         {
-            let trace = Opportunities { file: "t".into(), times: Arc::new(vec![1, 2, 9]) };
+            let trace = Opportunities { file: "t".into(), times: Arc::new([1, 2, 9].map(Span::from_ms).to_vec()) };
             let mut serving = Serving::new(Some(&Bottleneck::Trace(trace)));
             let first = serving.pass(Time::ZERO, Time::ZERO, 1_500);
             let last = serving.pass(Time::ZERO, first, 1_500);

@@ -1,0 +1,131 @@
+//! Files of measured values, as people and programs write them: lists, CSV, `numpy.savetxt`, R's `write.table`.
+
+use std::path::Path;
+use units::ParseError;
+
+/// Reads the values of a file with `read`, which says what is wrong and the remedy; `name` is for messages.
+///
+/// Blanks, commas and semicolons separate values, `#` starts a comment, lines such as `unit us` are passed over. A first
+/// line of names is a header: behind it, a column without a name has the names of the rows.
+///
+/// # Errors
+/// The first word that is no value, with its line; or a header of several columns.
+pub(crate) fn read<T>(
+    text: &str,
+    name: &Path,
+    read: impl Fn(&str) -> Result<T, (String, String)>,
+) -> Result<Vec<T>, ParseError> {
+    let mut values = Vec::new();
+    // Columns that the header names.
+    let mut named = None;
+    let mut first = true;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() || unit(line).is_some() {
+            continue;
+        }
+        let mut words = split(line);
+        if std::mem::take(&mut first) && words.iter().all(|word| is_name(word)) {
+            let names = words.iter().filter(|word| !word.text.is_empty()).count();
+            if names > 1 {
+                return Err(ParseError::new(
+                    format!("{}:{number}: {names} columns, of which one can be used", name.display()),
+                    "keep one, as cut -d , -f 2 does",
+                ));
+            }
+            named = Some(names);
+            continue;
+        }
+        // Names of rows are quoted, or stand in a column without a name.
+        if words.iter().any(|word| !word.quoted) {
+            words.retain(|word| !word.quoted);
+        }
+        if named.is_some_and(|named| words.len() == named + 1) {
+            words.remove(0);
+        }
+        for word in words.iter().filter(|word| !word.text.is_empty()) {
+            let value = read(word.text).map_err(|(what, remedy)| {
+                ParseError::new(format!("{}:{number}: '{}' {what}", name.display(), word.text), remedy)
+            })?;
+            values.push(value);
+        }
+    }
+    Ok(values)
+}
+
+/// The unit that a line such as `unit us` gives to bare numbers, also as a comment: `numpy.savetxt` writes its header so.
+pub(crate) fn unit(line: &str) -> Option<&str> {
+    line.trim_start_matches(['#', ' ', '\t']).strip_prefix("unit ").map(str::trim)
+}
+
+struct Word<'a> {
+    text: &'a str,
+    quoted: bool,
+}
+
+/// A name begins with a letter, or is quoted and no number.
+fn is_name(word: &Word<'_>) -> bool {
+    let first = word.text.chars().next();
+    first.map_or(word.quoted || word.text.is_empty(), |first| first.is_alphabetic() || first == '_')
+}
+
+/// Splits a line at blanks, commas and semicolons; what is in quotes is one word. An empty field before a comma is a
+/// word, too.
+fn split(line: &str) -> Vec<Word<'_>> {
+    const SEPARATORS: [char; 2] = [',', ';'];
+    let mut words = Vec::new();
+    let mut rest = line.trim_start();
+    while !rest.is_empty() {
+        let (text, quoted, after) = match rest.strip_prefix('"').and_then(|inner| inner.split_once('"')) {
+            Some((text, after)) => (text, true, after),
+            None => {
+                let end = rest.find(|c: char| c.is_whitespace() || SEPARATORS.contains(&c)).unwrap_or(rest.len());
+                (&rest[..end], false, &rest[end..])
+            }
+        };
+        words.push(Word { text, quoted });
+        let after = after.trim_start();
+        rest = after.strip_prefix(SEPARATORS).unwrap_or(after).trim_start();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(text: &str) -> Result<Vec<f64>, String> {
+        let parse = |word: &str| word.parse().map_err(|_| ("is no number".to_owned(), "write one".to_owned()));
+        read(text, Path::new("f"), parse).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn files_of_other_programs_are_read() {
+        for text in [
+            "1.5 2.5\n3\n",
+            "1.5,2.5;3",
+            "# numpy\n1.500000000000000000e+00\n2.500000000000000000e+00\n3.000000000000000000e+00\n",
+            "\"x\"\n\"1\" 1.5\n\"2\" 2.5\n\"3\" 3\n",
+            "\"\",\"x\"\n\"1\",1.5\n\"2\",2.5\n\"3\",3\n",
+            "x\n1 1.5\n2 2.5\n3 3\n",
+            ",gap\n0,1.5\n1,2.5\n2,3\n",
+            "\"\" \"x\"\n\"row one\" 1.5\n\"row two\" 2.5\n\"row three\" 3\n",
+            "gap_us\r\n1.5\r\n2.5\r\n3\r\n",
+            "unit us\nx\n1.5\n2.5\n3\n",
+            "\"1.5\"\n\"2.5\"\n\"3\"\n",
+            "1.5,\n2.5,\n3,\n",
+            "1.5\t2.5 # more\n\n3",
+        ] {
+            assert_eq!(values(text), Ok(vec![1.5, 2.5, 3.0]), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn other_words_are_errors_with_their_line() {
+        assert_eq!(values("1\nx\n").unwrap_err(), "f:2: 'x' is no number: write one");
+        assert_eq!(values("gap\nnext\n1\n").unwrap_err(), "f:2: 'next' is no number: write one");
+        assert_eq!(values("1\nNA\n").unwrap_err(), "f:2: 'NA' is no number: write one");
+        assert!(values("t,gap\n1,2\n").unwrap_err().starts_with("f:1: 2 columns"));
+        assert_eq!(values(""), Ok(vec![]));
+    }
+}
