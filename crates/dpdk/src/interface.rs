@@ -263,9 +263,15 @@ pub fn link(name: &str) -> Result<Link> {
 }
 
 /// Whether an interface of this number is in the calling thread's network namespace, whatever its name is now.
+///
+/// Where the kernel cannot be asked, as without a free descriptor, it is.
 #[must_use]
 pub fn is_there(index: u32) -> bool {
-    Interface::numbered(index).is_some()
+    let absent = || {
+        let cause = std::io::Error::last_os_error().raw_os_error();
+        matches!(cause, Some(libc::ENXIO | libc::ENODEV))
+    };
+    Interface::numbered(index).is_some() || !absent()
 }
 
 pub(crate) fn socket(family: i32, kind: i32) -> Result<OwnedFd> {

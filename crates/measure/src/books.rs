@@ -50,6 +50,7 @@ kinds! {
     Early    "aqm"       "the emulated queue dropped it before it was full, as asked";
     Outage   "outage"    "the emulated link was down, as asked";
     Mtu      "mtu"       "longer than the emulated link's MTU, which tells its sender with icmp only";
+    Unwritten "unwritten" "the output's file had no room for it, or could not be written any further";
     Ended    "ended"     "the waveform of its class had ended";
 }
 

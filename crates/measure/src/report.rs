@@ -1,4 +1,4 @@
-use crate::books::{Drops, Tally};
+use crate::books::{DropReason, Drops, Tally};
 use crate::buckets::Buckets;
 use crate::effects::{ChoiceReports, EffectCounts, Effects, ReorderReport};
 use crate::fit::FitReport;
@@ -171,6 +171,12 @@ impl PipelineReport {
         if let Some(plots) = self.plots.as_mut().filter(|_| self.delay.is_some()) {
             plots.delay = held.plot(effects.law().as_ref());
         }
+    }
+
+    /// Counts frames as dropped that had been counted as out, since their file could not be written.
+    pub fn take_back(&mut self, unwritten: Tally) {
+        self.left = self.left.since(unwritten);
+        self.drops.count(DropReason::Unwritten, unwritten.frames);
     }
 
     /// Sets the pacer that was used, also for all classes.

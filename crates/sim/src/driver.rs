@@ -2,7 +2,7 @@ use crate::error::SimError;
 use crate::sink::Sink;
 use crate::source::Source;
 use engine::{Departure, Pipeline};
-use measure::{DepartureMeter, Forgiven, PipelineReport, SentStreams};
+use measure::{DepartureMeter, Forgiven, PipelineReport, SentStreams, Tally};
 use packet::{Frame, HeapFrame, Stamp};
 use units::{Span, Time, WireLen};
 
@@ -110,6 +110,8 @@ struct Ended {
     failure: Option<SimError>,
     /// Frames taken for a departure that did not happen.
     undeparted: u64,
+    /// The one that the sink could not take.
+    refused: Tally,
 }
 
 struct Driver<'a> {
@@ -169,7 +171,7 @@ impl Driver<'_> {
                     None => self.clock,
                 },
                 Next::End => return Ended::default(),
-                Next::TooLong => return Ended { failure: Some(SimError::TooLong), undeparted: 0 },
+                Next::TooLong => return Ended { failure: Some(SimError::TooLong), ..Ended::default() },
             };
             if !self.looks.go_on(now, self.pipeline) {
                 return Ended::default();
@@ -212,7 +214,7 @@ impl Driver<'_> {
         if departure.at.max(self.sink.free()) >= self.end {
             // An ended schedule does not mean that the run is too long.
             let failure = (self.end == LAST && !self.pipeline.ended()).then_some(SimError::TooLong);
-            return Err(Ended { failure, undeparted: 1 });
+            return Err(Ended { failure, undeparted: 1, ..Ended::default() });
         }
         let at = departure.at;
         // As in a live run, a class whose frames were not read in time is late: time does not go back.
@@ -221,7 +223,11 @@ impl Driver<'_> {
             self.outpaced.get_or_insert(departure.class);
         }
         let sent = self.sink.send(&mut departure);
-        let start = sent.map_err(|failure| Ended { failure: Some(failure), undeparted: 1 })?;
+        let start = sent.map_err(|failure| {
+            let mut refused = Tally::default();
+            refused.add(departure.length);
+            Ended { failure: Some(failure), refused, ..Ended::default() }
+        })?;
         self.last = (start, departure.class);
         let Departure { frame, class, source, length, held, tag, .. } = departure;
         if let Some(stamp) = self.stamped.then(|| Stamp::of(frame.bytes())).flatten() {
@@ -238,13 +244,19 @@ impl Driver<'_> {
         Ok(at)
     }
 
-    fn finish(self, Ended { failure, undeparted }: Ended) -> Run {
+    fn finish(self, Ended { failure, undeparted, refused }: Ended) -> Run {
         let Driver { source, pipeline, sink, meter, sent, outpaced, .. } = self;
         let mut failure = failure.or_else(|| source.failure());
         if let Err(error) = sink.finish() {
             failure.get_or_insert(error);
         }
-        let mut report = meter.report(pipeline.books(), pipeline.held() + undeparted);
+        let unwritten = sink.unwritten();
+        let held = if unwritten.frames == 0 { refused.frames } else { 0 };
+        let mut report = meter.report(pipeline.books(), pipeline.held() + undeparted + held);
+        if unwritten.frames > 0 {
+            report.left.add_all(refused);
+            report.take_back(unwritten);
+        }
         report.streams = sent.report();
         report.starved = Some(pipeline.starved());
         pipeline.report_effects(&mut report);

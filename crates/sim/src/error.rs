@@ -27,6 +27,19 @@ pub enum SimError {
         /// The error of the system.
         cause: std::io::Error,
     },
+    /// A file cannot be written any further.
+    #[error(
+        "cannot write {} any further: {cause}: it holds the first {records} records, whole: check the free space",
+        path.display()
+    )]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+        /// Records in the file.
+        records: u64,
+    },
     /// The capture is compressed.
     #[error("{} is compressed by {program}: unpack it first, as {program} -dc {} > FILE does", path.display(), path.display())]
     Compressed {

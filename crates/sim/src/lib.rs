@@ -9,6 +9,7 @@ mod capture;
 mod driver;
 mod error;
 mod offered;
+mod output;
 mod replay;
 mod sink;
 mod source;

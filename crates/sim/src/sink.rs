@@ -1,7 +1,7 @@
 use crate::capture::CaptureWriter;
 use crate::error::SimError;
 use engine::{Departure, Line};
-use measure::PipelineReport;
+use measure::{PipelineReport, Tally};
 use packet::{Frame, HeapFrame, Stamp};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -28,6 +28,11 @@ pub trait Sink {
     /// The output cannot be written.
     fn finish(&mut self) -> Result<(), SimError> {
         Ok(())
+    }
+
+    /// Frames that were sent, or were to be, and could not be written.
+    fn unwritten(&self) -> Tally {
+        Tally::default()
     }
 
     /// Adds figures that only the sink knows.
@@ -115,5 +120,9 @@ impl Sink for PcapSink {
 
     fn finish(&mut self) -> Result<(), SimError> {
         self.writer.flush()
+    }
+
+    fn unwritten(&self) -> Tally {
+        self.writer.unwritten()
     }
 }

@@ -1,12 +1,12 @@
 use crate::error::SimError;
+use crate::output::Output;
 use crate::sink::{PcapSink, Sink};
 use engine::filler::{FillerPlanner, filler_count, fillers, long_fillers};
 use engine::{Departure, Line};
 use measure::{PipelineReport, Tally};
 use packet::{FillerKind, HeapFrame};
-use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use units::{FrameLen, Time, WireLen};
 
 /// The model line: a NIC that sends at line rate, a switch that discards fillers, and an ideal receiver that timestamps
@@ -151,6 +151,12 @@ impl Sink for WireSink {
         self.pcap.as_mut().map_or(Ok(()), Sink::finish)
     }
 
+    fn unwritten(&self) -> Tally {
+        // Where fillers are captured, too, a frame that is not in the file may be one of them.
+        let pcap = self.pcap.as_ref().filter(|_| !self.keep_fillers);
+        pcap.map_or(Tally::default(), Sink::unwritten)
+    }
+
     fn report(&self, report: &mut PipelineReport) {
         report.fillers = self.filler.map(|_| self.fillers);
         report.underruns = self.filler.map(|_| 0);
@@ -170,8 +176,7 @@ impl Sink for WireSink {
 /// A CSV list of frames, `start_ps,length,kind`: start of the preamble in ps since the start of the run, length with
 /// FCS, and `data` or `filler`.
 pub struct FrameList {
-    path: PathBuf,
-    file: File,
+    output: Output,
     lines: Vec<u8>,
 }
 
@@ -181,8 +186,7 @@ impl FrameList {
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Self, SimError> {
-        let file = File::create(path).map_err(|cause| SimError::Write { path: path.to_owned(), cause })?;
-        let mut list = FrameList { path: path.to_owned(), file, lines: b"start_ps,length,kind\n".to_vec() };
+        let mut list = FrameList { output: Output::create(path)?, lines: b"start_ps,length,kind\n".to_vec() };
         list.flush()?;
         Ok(list)
     }
@@ -202,8 +206,9 @@ impl FrameList {
     /// # Errors
     /// The file cannot be written.
     pub fn flush(&mut self) -> Result<(), SimError> {
-        let written = self.file.write_all(&self.lines);
+        let last_line = |end: usize| self.lines[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let written = self.output.write(&self.lines, last_line);
         self.lines.clear();
-        written.map_err(|cause| SimError::Write { path: self.path.clone(), cause })
+        written.map_err(|cause| SimError::Write { path: self.output.path().to_owned(), cause })
     }
 }

@@ -17,7 +17,7 @@ use packet::{Frame, HeapFrame, Stamp};
 use page::Verdict;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use serde_json::{Map, json};
-use sim::{PcapSource, Source};
+use sim::{CaptureWriter, PcapSource, Source};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -154,6 +154,8 @@ pub(crate) struct Receiver {
     books: Books,
     /// Records of a capture that are no frames, by reason.
     skipped: BTreeMap<String, u64>,
+    /// Frames that were to be written and could not.
+    unwritten: Tally,
     /// Length of the frame before.
     last: Option<FrameLen>,
 }
@@ -171,6 +173,7 @@ impl Receiver {
             streams: StreamMeter::default(),
             books: Books::default(),
             skipped: BTreeMap::new(),
+            unwritten: Tally::default(),
             last: None,
         }
     }
@@ -228,7 +231,18 @@ impl Receiver {
         format!("{} s  {rate}  {}", passed.as_secs(), output::counted(frames, "frame"))
     }
 
+    /// Notes which frames are not in the capture that was to be written: they are not out.
+    pub(crate) fn note_unwritten(&mut self, writer: Option<&CaptureWriter>) {
+        self.unwritten = writer.map(CaptureWriter::unwritten).unwrap_or_default();
+    }
+
     fn report(&self) -> PipelineReport {
+        let mut report = self.report_of_all();
+        report.take_back(self.unwritten);
+        report
+    }
+
+    fn report_of_all(&self) -> PipelineReport {
         PipelineReport {
             name: "measure".into(),
             rule: self.only.as_ref().map(Only::rule),
@@ -430,7 +444,7 @@ fn from_capture(
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
     let mut source = PcapSource::open(path).map_err(Failure::new)?;
-    let mut writer = reception.write.map(sim::CaptureWriter::create).transpose().map_err(Failure::new)?;
+    let mut writer = reception.write.map(CaptureWriter::create).transpose().map_err(Failure::new)?;
     let mut frame = HeapFrame::default();
     // Records whose stamp was cut off, if they had one.
     let mut cut = 0;
@@ -464,6 +478,7 @@ fn from_capture(
     if let Some(writer) = &mut writer {
         failure = failure.or(writer.flush().err().map(Failure::new));
     }
+    receiver.note_unwritten(writer.as_ref());
     if let Some(fit) = &mut receiver.fit {
         fit.stamped_in_steps(source.step_ns());
     }

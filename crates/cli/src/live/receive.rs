@@ -152,6 +152,8 @@ impl Taker<'_> {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        self.writer.as_mut().map_or(Ok(()), CaptureWriter::flush).map_err(Failure::new)
+        let flushed = self.writer.as_mut().map_or(Ok(()), CaptureWriter::flush);
+        self.receiver.note_unwritten(self.writer.as_ref());
+        flushed.map_err(Failure::new)
     }
 }

@@ -162,3 +162,45 @@ fn a_capture_that_spans_more_than_time_reaches_is_read_whole() {
         assert!(again.stderr.contains("the run is longer than the 213 days"), "{}", again.stderr);
     }
 }
+
+/// Runs a line where no file may be longer than so many KiB, as on a disk that is full from there on.
+fn with_room_for(bench: &super::common::Bench, kib: u32, line: &str) -> super::common::Finished {
+    let netlathe = env!("CARGO_BIN_EXE_netlathe");
+    let script = format!("trap '' XFSZ; ulimit -f {kib}; exec {netlathe} {line}");
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", &script]).current_dir(bench.path("."));
+    super::common::Finished::of(command.output().expect("a shell"))
+}
+
+#[test]
+fn what_a_full_disk_does_not_take_is_not_out_and_no_record_is_torn() {
+    let bench = bench();
+    bench.generate("200B", 20_000);
+    for name in ["out.pcap", "out.pcapng"] {
+        for line in [
+            format!("shape --in pcap:in.pcap --out pcap:{name} --gap 1us --json"),
+            format!("shape --in pcap:in.pcap --out wire:10G,pcap={name} --json"),
+            format!("measure --pcap in.pcap --write {name} --json"),
+        ] {
+            // Full within the first MiB, within the third, and within what is written at the end.
+            for kib in [100, 2_500, 4_100] {
+                let finished = with_room_for(&bench, kib, &line);
+                assert_eq!((finished.status, finished.complaints().len()), (Some(2), 1), "{line}: {}", finished.stderr);
+                let report = finished.report();
+                let pipeline = &report["pipelines"][0];
+                let (out, lost) = (&pipeline["out"]["frames"], &pipeline["drops"]["unwritten"]);
+                // It reads without an error, and has as many frames as are out.
+                let read = bench.report(words(&format!("measure --pcap {name}")));
+                assert_eq!(&read["in"], &pipeline["out"], "{line} {kib}");
+                let (out, lost) = (out.as_u64().unwrap_or_default(), lost.as_u64().unwrap_or_default());
+                assert!(out > 0 && lost > 0, "{line}: {report}");
+                let said = format!("it holds the first {out} records, whole: check the free space");
+                assert!(finished.stderr.contains(&said), "{line}: {}", finished.stderr);
+            }
+        }
+    }
+    let finished = with_room_for(&bench, 100, "shape --in pcap:in.pcap --out wire:10G,frames=out.csv");
+    assert_eq!(finished.status, Some(2), "{}", finished.stderr);
+    let listed = bench.read("out.csv");
+    assert!(listed.ends_with(b",data\n") && listed.len() > 90_000, "{}", listed.len());
+}

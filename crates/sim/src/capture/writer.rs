@@ -1,20 +1,25 @@
 //! Writes captures.
 
-use super::LONGEST_RECORD;
 use super::blocks::SECTION;
+use super::{LONGEST_RECORD, Order};
 use crate::error::SimError;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use crate::output::Output;
+use measure::Tally;
+use std::path::Path;
+use units::FrameLen;
 
 /// Writes frames to a capture with nanosecond timestamps: pcapng if the file name ends so, else classic little-endian
 /// pcap. Only whole records are written at a time, so a file truncated by a crash is readable up to the last write.
+/// On a full disk, the file is cut behind the last whole record.
 pub struct CaptureWriter {
-    path: PathBuf,
-    file: File,
+    output: Output,
     format: Format,
     /// Whole records that are not written yet.
     gathered: Vec<u8>,
+    /// Records that were gathered since the last write, and those in the file.
+    waiting: u64,
+    written: u64,
+    unwritten: Tally,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,8 +37,7 @@ impl CaptureWriter {
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Self, SimError> {
-        let unwritable = |cause| SimError::Write { path: path.to_owned(), cause };
-        let file = File::create(path).map_err(unwritable)?;
+        let mut output = Output::create(path)?;
         let next = path.extension().is_some_and(|extension| extension == "pcapng");
         let format = if next { Format::Next } else { Format::Classic };
         let mut gathered = Vec::with_capacity(WRITE_SIZE + (1 << 16));
@@ -47,9 +51,10 @@ impl CaptureWriter {
                 append(&mut gathered, &[1, 32, 1, 0, 0x0001_0009, 9, 0, 32]);
             }
         }
-        let mut writer = CaptureWriter { path: path.to_owned(), file, format, gathered };
-        writer.flush()?;
-        Ok(writer)
+        let header = gathered.len();
+        output.write(&gathered[..header], |_| 0).map_err(|cause| SimError::Write { path: path.to_owned(), cause })?;
+        gathered.clear();
+        Ok(CaptureWriter { output, format, gathered, waiting: 0, written: 0, unwritten: Tally::default() })
     }
 
     /// Appends a frame with timestamp `time_ns` since the UNIX epoch; `original` is its length without FCS before
@@ -61,9 +66,12 @@ impl CaptureWriter {
         let held = bytes.len() as u32;
         match self.format {
             Format::Classic => {
-                let seconds = u32::try_from(time_ns / 1_000_000_000).map_err(|_| SimError::Write {
-                    path: self.path.clone(),
-                    cause: std::io::Error::other("pcap has no stamps after 2106, pcapng has"),
+                let seconds = u32::try_from(time_ns / 1_000_000_000).map_err(|_| {
+                    self.unwritten.add(FrameLen::of_captured(original));
+                    SimError::Write {
+                        path: self.output.path().to_owned(),
+                        cause: std::io::Error::other("pcap has no stamps after 2106, pcapng has"),
+                    }
                 })?;
                 append(&mut self.gathered, &[seconds, (time_ns % 1_000_000_000) as u32, held, original]);
                 self.gathered.extend_from_slice(bytes);
@@ -78,7 +86,14 @@ impl CaptureWriter {
                 append(&mut self.gathered, &[length]);
             }
         }
+        self.waiting += 1;
         if self.gathered.len() >= WRITE_SIZE { self.flush() } else { Ok(()) }
+    }
+
+    /// Frames that were to be written and are not in the file, once a write has failed.
+    #[must_use]
+    pub fn unwritten(&self) -> Tally {
+        self.unwritten
     }
 
     /// Writes the buffered records.
@@ -86,9 +101,48 @@ impl CaptureWriter {
     /// # Errors
     /// The file cannot be written.
     pub fn flush(&mut self) -> Result<(), SimError> {
-        let written = self.file.write_all(&self.gathered);
+        let format = self.format;
+        let written = self.output.write(&self.gathered, |end| format.records(&self.gathered, end).0);
+        let Err(cause) = written else {
+            self.gathered.clear();
+            self.written += std::mem::take(&mut self.waiting);
+            return Ok(());
+        };
+        let (kept, whole) = format.records(&self.gathered, self.output.kept());
+        self.written += whole;
+        self.waiting = 0;
+        let mut lost = &self.gathered[kept..];
+        while !lost.is_empty() {
+            self.unwritten.add(FrameLen::of_captured(format.original(lost)));
+            lost = &lost[format.length(lost)..];
+        }
         self.gathered.clear();
-        written.map_err(|cause| SimError::Write { path: self.path.clone(), cause })
+        Err(SimError::Full { path: self.output.path().to_owned(), cause, records: self.written })
+    }
+}
+
+impl Format {
+    /// Where the last whole record before `end` ends, and how many there are.
+    fn records(self, gathered: &[u8], end: usize) -> (usize, u64) {
+        let (mut at, mut whole) = (0, 0);
+        while at < gathered.len() && at + self.length(&gathered[at..]) <= end {
+            at += self.length(&gathered[at..]);
+            whole += 1;
+        }
+        (at, whole)
+    }
+
+    /// The length of the first record.
+    fn length(self, records: &[u8]) -> usize {
+        match self {
+            Format::Classic => 16 + Order::Little.u32(records, 8) as usize,
+            Format::Next => Order::Little.u32(records, 4) as usize,
+        }
+    }
+
+    /// The length that its frame had before anything cut it.
+    fn original(self, records: &[u8]) -> u32 {
+        Order::Little.u32(records, if self == Format::Classic { 12 } else { 24 })
     }
 }
 

@@ -290,7 +290,7 @@ fn refuses_impossible_waveforms_with_a_remedy() {
         ("sine 1Gbps..9Gbps every 1ns", "1us"),
         ("trace unordered", "unordered:2: '3'"),
         ("trace zero", "no delivery"),
-        ("trace rates", "rates:1:"),
+        ("trace rates", "rates:2: '0s'"),
     ] {
         let error = wave(text).expect_err(text).to_string();
         assert!(error.contains(wanted), "{text}: {error}");
