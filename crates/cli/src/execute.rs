@@ -8,6 +8,7 @@ use crate::on::On;
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::report_text;
+use crate::resolution;
 use crate::stop::Stop;
 use crate::table::Table;
 use crate::verdicts;
@@ -142,7 +143,7 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     if virtual_clock && request.common.cores.is_some() {
         output::warn("--cores: virtual time runs on one thread, wherever the kernel likes: CPUs are for live ports");
     }
-    let outcome = if virtual_clock {
+    let mut outcome = if virtual_clock {
         virtual_time::run(request, &stop)?
     } else if request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them apart"));
@@ -152,6 +153,8 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     };
     let end_to_end = request.common.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
     say_who_never_came(&outcome.reports);
+    let warnings: Vec<String> = outcome.reports.iter().flat_map(limits::warnings).collect();
+    resolution::warn(&mut outcome.limits, &warnings);
     let report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.limits) };
     let mut verdicts = verdicts::judge(&report, &request.expectations)?;
     verdicts.extend(receiver.map(|_| verdicts::whether_all_came(&report)));

@@ -1,6 +1,8 @@
 //! What the stages that limit users did, and their rates read again while frames pass: SIGHUP.
 
 use crate::execute::Request;
+use crate::output;
+use engine::stages::Limit;
 use measure::{LimitedUser, PipelineReport};
 #[cfg(feature = "live")]
 pub(crate) use reload::{Reload, check_live};
@@ -17,6 +19,59 @@ pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
     }
 }
 
+/// Adds what the stages of the way back did to its report.
+pub(crate) fn report_back(plan: &PipelinePlan, report: &mut PipelineReport) {
+    if let Some(limit) = plan.limits_back().last() {
+        report.limit = limit.report();
+    }
+}
+
+/// Frames without a key are many from this share on.
+const MANY: f64 = 0.05;
+
+/// What a limit did that its user did not ask for, with the remedy.
+pub(crate) fn warnings(report: &PipelineReport) -> Vec<String> {
+    let classes = report.classes.iter().flat_map(warnings);
+    let Some(limit) = &report.limit else { return classes.collect() };
+    let name = &report.name;
+    let mut warnings = Vec::new();
+    if let Some(longer) = &limit.longer_than_bucket {
+        warnings.push(format!(
+            "{name}: {} of up to {} B {} longer than the bucket of their user and can never pass: all were dropped; write burst {}B or more",
+            output::counted(longer.frames, "frame"),
+            output::thousands(longer.longest_bytes.into()),
+            if longer.frames == 1 { "is" } else { "are" },
+            longer.longest_bytes,
+        ));
+    }
+    let share = limit.without_key as f64 / report.came.frames.max(1) as f64;
+    if limit.without_key > 0 && share >= MANY {
+        let types: Vec<String> = limit
+            .without_key_by_type
+            .iter()
+            .map(|(name, frames)| format!("{} {name}", output::thousands(*frames)))
+            .collect();
+        warnings.push(format!(
+            "{name}: {} of {} have no {} ({} %) and passed unmetered: {}; limit them where they carry plain IP, or by a key that they have, such as vlan",
+            output::thousands(limit.without_key),
+            output::counted(report.came.frames, "frame"),
+            limit.key,
+            output::digits(share * 100.0, 3),
+            types.join(", "),
+        ));
+    }
+    if let Some(tcp) = limit.policed_tcp.as_ref().filter(|tcp| tcp.below_80_percent > 0) {
+        warnings.push(format!(
+            "{name}: {} of {} whose TCP was policed had less than 80 % of their rate while they tried more, down to {} %: write mode shape, or a burst of several round trips of the rate",
+            output::thousands(tcp.below_80_percent),
+            output::counted(tcp.users, "user"),
+            output::digits(tcp.min * 100.0, 3),
+        ));
+    }
+    warnings.extend(classes);
+    warnings
+}
+
 /// What each user of the stages sent and got, as comma-separated values. A user has no comma in its name.
 pub(crate) fn by_user(request: &Request) -> String {
     let mut text = "user,rate_bps,passed_bytes,exceeded_bytes\n".to_owned();
@@ -29,9 +84,14 @@ pub(crate) fn by_user(request: &Request) -> String {
     text
 }
 
+/// The stages of a plan that limit users, in both directions.
+fn all(plan: &PipelinePlan) -> impl Iterator<Item = &Limit> {
+    plan.limits().map(|(_, limit)| limit).chain(plan.limits_back())
+}
+
 /// Whether any stage has a file of rates, which a live run reads again at SIGHUP.
 pub(crate) fn has_rates(request: &Request) -> bool {
-    request.pipelines.iter().any(|plan| plan.limits().any(|(_, limit)| limit.rates.is_some()))
+    request.pipelines.iter().any(|plan| all(plan).any(|limit| limit.rates.is_some()))
 }
 
 #[cfg(feature = "live")]
@@ -45,8 +105,7 @@ mod reload {
 
     /// Whether live ports can have the workers that are asked for.
     pub(crate) fn check_live(request: &Request) -> Result<(), Failure> {
-        for (plan, limit) in
-            request.pipelines.iter().flat_map(|plan| plan.limits().map(move |(_, limit)| (plan, limit)))
+        for (plan, limit) in request.pipelines.iter().flat_map(|plan| super::all(plan).map(move |limit| (plan, limit)))
         {
             let refused = if limit.service.is_some() {
                 "service is of modelled workers, and on live ports they are threads: leave it out".to_owned()
@@ -79,7 +138,7 @@ mod reload {
             if !self.0.swap(false, Ordering::Relaxed) {
                 return;
             }
-            let limits = request.pipelines.iter().flat_map(|plan| plan.limits().map(move |(_, limit)| (plan, limit)));
+            let limits = request.pipelines.iter().flat_map(|plan| super::all(plan).map(move |limit| (plan, limit)));
             for (plan, limit) in limits.filter(|(_, limit)| limit.rates.is_some()) {
                 match limit.reload(&OnDisk) {
                     Ok(users) => {

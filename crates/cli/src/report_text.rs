@@ -367,13 +367,14 @@ fn user_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
         let Some(window) = limit.error.get(length) else { continue };
         writeln!(
             out,
-            "  obtained  ÷ asked over {length}: {:.4} to {:.4}, median {:.4}; error p99 {}, worst {} ({})",
+            "  obtained  ÷ asked over {length}: {:.4} to {:.4}, median {:.4}; error p99 {}, worst {} ({}; one frame is up to {} of a window)",
             window.min,
             window.max,
             window.p50,
             share(window.p99_error),
             share(window.worst_error),
-            counted(window.windows, "window")
+            counted(window.windows, "window"),
+            share(window.one_frame)
         )?;
     }
     for talker in limit.talkers.iter().take(3) {

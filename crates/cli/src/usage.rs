@@ -99,7 +99,7 @@ const COMMANDS: [(&[&str], &str); 6] = [
     ),
     (&["rfc2544", "throughput", "ndr", "pdr"], "write netlathe search --out eth0 --in eth1 --size rfc2544"),
     (&["netem", "impair", "tc", "qdisc"], "write netlathe emulate --between eth0 eth1 --forward 'delay 50ms loss 1%'"),
-    (&["police", "policer"], "write netlathe limit --in eth0 --out eth1 --key dst-ip --rate 1Mbps"),
+    (&["police", "policer"], "write netlathe limit --in eth0 --out eth1 --key dst-ip --rate 1Mbps --mode police"),
 ];
 
 /// Options of comcast, wondershaper and other emulators.

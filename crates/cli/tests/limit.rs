@@ -56,7 +56,7 @@ fn the_experiment_of_reference_001_made_small() {
     let mut first = None;
     for (algorithm, workers) in [("gcra", 1), ("gcra", 64), ("atomic-queue", 8), ("static", 8), ("mutex", 64)] {
         let line = format!(
-            "limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate 1Mbps --burst 3036B --users 100 \
+            "limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate 1Mbps --mode police --burst 3036B --users 100 \
              --algorithm {algorithm} --workers {workers}"
         );
         let report = bench.report(words(&line));
@@ -94,7 +94,7 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
             [("gcra", 1), ("gcra", 8), ("gcra", 64), ("mutex", 64), ("static", 8), ("atomic-queue", 8)]
         {
             let report = bench.report(words(&format!(
-                "limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate {rate} --burst 3036B --users 2 \
+                "limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate {rate} --mode police --burst 3036B --users 2 \
                  --algorithm {algorithm} --workers {workers}"
             )));
             let of =
@@ -116,7 +116,7 @@ fn each_user_is_told_beyond_those_who_sent_most() {
     let frames = (1..=40_u16).flat_map(|user| std::iter::repeat_n(record(0, user, 1_000), user.into()));
     bench.capture("in.pcap", Dialect::USUAL, &frames.collect::<Vec<Record>>());
     bench.write("rates", "10.0.0.7 2Mbps burst 3036B\n10.0.9.9 5Mbps\n");
-    let line = "limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate 1Mbps --burst 3036B --rates rates";
+    let line = "limit --in pcap:in.pcap --out pcap:out.pcap --key dst-ip --rate 1Mbps --mode police --burst 3036B --rates rates";
     let report = bench.report(words(&format!("{line} --by-user users.csv")));
     let mut expected = "user,rate_bps,passed_bytes,exceeded_bytes\n".to_owned();
     for user in 1..=40_u32 {
@@ -140,12 +140,132 @@ fn two_full_frames_that_come_together_fit_the_default_bucket() {
     // Each pair finds a full bucket, at instants that are no whole tick of any clock.
     let pairs = (0..100_u64).flat_map(|i| std::iter::repeat_n(record(i * 100_000_007 + 1, 1, 1_518), 2));
     bench.capture("in.pcap", Dialect::USUAL, &pairs.collect::<Vec<Record>>());
-    for options in ["", "--mode shape", "--algorithm mutex", "--colours 'rfc2697 ebs 64B'"] {
+    let police = ["", " --algorithm mutex", " --colours 'rfc2697 ebs 64B'"].map(|more| format!("--mode police{more}"));
+    for options in police.into_iter().chain(["--mode shape".to_owned()]) {
         let report =
             bench.report(words(&format!("limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps {options}")));
         assert_eq!(report["limit"]["conforming"]["frames"], 200, "{options}");
         assert_eq!(report["limit"]["delayed"].as_u64().unwrap_or(0), 0, "{options}");
     }
+}
+
+/// Runs `limit` on `in.pcap` and returns the first pipeline of its report and the warnings.
+fn limited(bench: &Bench, options: &str) -> (serde_json::Value, Vec<String>) {
+    let line = format!("limit --in pcap:in.pcap --out null --json --key dst-ip --rate 1Mbps {options}");
+    let finished = bench.run(words(&line));
+    let report = finished.report();
+    let warnings = report["limits"]["warnings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let warnings: Vec<String> = warnings.iter().map(|text| text.as_str().expect("text").to_owned()).collect();
+    assert!(warnings.iter().all(|text| finished.stderr.contains(text)), "{}", finished.stderr);
+    (report["pipelines"][0].clone(), warnings)
+}
+
+#[test]
+fn frames_longer_than_the_bucket_are_dropped_for_that_reason() {
+    let bench = Bench::new();
+    let records: Vec<Record> =
+        (0..20).map(|i| record(i * 400_000_000, 7, if i < 15 { 3_040 } else { 1_000 })).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    for mode in ["police", "shape", "shape --queue 1s", "police --algorithm mutex"] {
+        let (report, warnings) = limited(&bench, &format!("--mode {mode}"));
+        assert_eq!(report["drops"], serde_json::json!({ "longer-than-bucket": 15 }), "{mode}");
+        assert_eq!(report["limit"]["longer_than_bucket"]["longest_bytes"], 3_040);
+        assert!(
+            matches!(&warnings[..], [one] if one.contains("15 frames") && one.contains("burst 3040B")),
+            "{warnings:?}"
+        );
+        let (report, warnings) = limited(&bench, &format!("--burst 3040B --mode {mode}"));
+        assert!(report["drops"] == serde_json::json!({}) && warnings.is_empty(), "{mode}: {report}");
+    }
+    // Marked frames pass, however long they are.
+    let (report, warnings) = limited(&bench, "--mode mark");
+    assert!(report["out"]["frames"] == 20 && warnings.is_empty(), "{warnings:?}");
+}
+
+#[test]
+fn many_frames_without_a_key_are_a_warning() {
+    let bench = Bench::new();
+    for (ether_type, name) in [([0x88, 0x47], "MPLS"), ([0x88, 0x64], "PPPoE"), ([0, 38], "LLC"), ([8, 6], "ARP")] {
+        for (every, many) in [(10, true), (50, false)] {
+            let records: Vec<Record> = (0..100)
+                .map(|i| {
+                    let mut record = record(i * 10_000_000, 7, 100);
+                    if i % every == 0 {
+                        record.bytes[12..14].copy_from_slice(&ether_type);
+                    }
+                    record
+                })
+                .collect();
+            bench.capture("in.pcap", Dialect::USUAL, &records);
+            let (report, warnings) = limited(&bench, "--mode police");
+            assert_eq!(report["limit"]["without_key_by_type"], serde_json::json!({ name: 100 / every }));
+            assert_eq!(warnings.len(), usize::from(many), "{warnings:?}");
+            let said = warnings.first().is_none_or(|text| text.contains("10 of 100 frames") && text.contains("(10 %)"));
+            assert!(said && warnings.iter().all(|text| text.contains(name)), "{warnings:?}");
+        }
+    }
+}
+
+#[test]
+fn a_policed_tcp_user_below_its_rate_is_a_warning() {
+    let bench = Bench::new();
+    // Bursts of 20 frames, of which the bucket takes 2.
+    let mut records: Vec<Record> = (0..400).map(|i| record(i / 20 * 300_000_000 + i % 20, 7, 1_518)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let (report, warnings) = limited(&bench, "--mode police");
+    assert!(warnings.is_empty() && report["limit"].get("policed_tcp").is_none(), "UDP: {warnings:?}");
+    records.iter_mut().for_each(|record| record.bytes[23] = 6);
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let (report, warnings) = limited(&bench, "--mode police");
+    assert!(
+        matches!(&warnings[..], [one] if one.contains("less than 80 %") && one.contains("mode shape")),
+        "{warnings:?}"
+    );
+    let least = report["limit"]["policed_tcp"]["min"].as_f64().expect("a share");
+    assert!((least - 2.0 * 1_518.0 * 8.0 / 300_000.0).abs() < 0.005, "{least}");
+    // A larger bucket, or a queue.
+    for options in ["--mode police --burst 100kB", "--mode shape --queue 10s"] {
+        assert_eq!(limited(&bench, options).1, Vec::<String>::new(), "{options}");
+    }
+}
+
+#[test]
+fn the_error_of_a_window_stands_beside_one_frame_of_it() {
+    let bench = Bench::new();
+    let records: Vec<Record> = (0..500).map(|i| record(i * 4_000_000, 7, 1_500)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let (report, _) = limited(&bench, "--mode police");
+    // 10 ms of 1 Mbit/s are 1250 B, 100 ms ten times as many.
+    for (window, one_frame) in [("10ms", 1.2), ("100ms", 0.12)] {
+        let figures = &report["limit"]["error"][window];
+        let figure = |name: &str| figures[name].as_f64().expect("a figure");
+        assert!((figure("one_frame") - one_frame).abs() < 1e-9, "{figures}");
+        assert!(figure("worst_error") <= figure("one_frame") + 1e-9, "{figures}");
+    }
+    let text = bench.run(words("limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --mode police")).stdout;
+    assert!(text.contains("one frame is up to 120.00 % of a window"), "{text}");
+}
+
+#[test]
+fn the_mode_has_to_be_said() {
+    let bench = Bench::new();
+    bench.capture("in.pcap", Dialect::USUAL, &[record(0, 7, 1_000)]);
+    let finished = bench.run(words("limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps"));
+    assert_eq!(finished.status, Some(2));
+    for word in ["--mode police", "--mode shape", "--mode mark"] {
+        assert!(finished.stderr.contains(word), "{}", finished.stderr);
+    }
+    bench.write(
+        "stage.toml",
+        "schema = 1\n[[pipeline]]\nname = 'users'\nin = 'pcap:in.pcap'\nout = 'null'\n\
+         stages = ['limit key src-ip rate 8Mbps']\n",
+    );
+    let checked = bench.run(["check", "stage.toml"]);
+    assert!(
+        checked.status == Some(0) && checked.stderr.contains("write mode police, shape or mark"),
+        "{}",
+        checked.stderr
+    );
 }
 
 #[test]
@@ -157,7 +277,7 @@ fn a_file_of_a_million_rates() {
         .collect();
     bench.write("rates", &lines);
     let report = bench.report(words(
-        "limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --burst 1500B --rates rates --unknown drop",
+        "limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --mode police --burst 1500B --rates rates --unknown drop",
     ));
     assert_eq!(
         (report["out"]["frames"].as_u64(), report["limit"]["users"]["present"].as_u64()),
@@ -188,7 +308,8 @@ fn what_cannot_be_is_said_in_a_line() {
         ("--key dst-ip --rate 1Mbps --users 1k", "--users: '1k'"),
         ("--key dst-ip --rate 1Mbps --rates=", "--rates: "),
     ] {
-        let finished = bench.run(words(&format!("limit --in pcap:in.pcap --out pcap:out.pcap {options}")));
+        let mode = if options.contains("--mode") { "" } else { "--mode police" };
+        let finished = bench.run(words(&format!("limit --in pcap:in.pcap --out pcap:out.pcap {mode} {options}")));
         assert_eq!((finished.status, finished.stdout.as_str()), (Some(2), ""), "{options}: {}", finished.stderr);
         assert!(finished.stderr.contains(wanted), "{options}: {}", finished.stderr);
         assert_eq!(finished.stderr.lines().count(), 1, "{options}: {}", finished.stderr);

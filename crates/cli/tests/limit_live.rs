@@ -33,7 +33,8 @@ fn limited_at(test: &str, ports: &str, options: &str) -> Option<(Bed, Program)> 
     }
     write_rates(&bed, 1.0);
     bed.await_quiet();
-    let line = format!("limit {ports} --json --duration 60s --key dst-ip --users 1000 {options}");
+    let mode = if options.contains("--mode") { "" } else { "--mode police" };
+    let line = format!("limit {ports} --json --duration 60s --key dst-ip --users 1000 {mode} {options}");
     let limit = bed.start(Node::Box, &line);
     let start = Instant::now();
     while !bed.output(Node::Client(1), "ping -c 1 -W 1 10.77.0.206").status.success() {
@@ -115,6 +116,32 @@ fn udp_to_five_destinations_is_policed_and_a_sixth_untouched() {
         report["limit"]["talkers"].as_array().expect("talkers").iter().find(|user| user["user"] == "10.77.0.206");
     assert_eq!(sixth.expect("it sent much")["exceeded_bytes"], 0, "under its limit");
     assert!(number(&report, "/drops/policed") > 1_000);
+}
+
+#[test]
+fn a_limit_on_the_way_back_is_reported_as_one_forward_is() {
+    let Some(bed) = Bed::alone("back-limit", |_| {}) else { return };
+    fs::write(
+        bed.path("both.toml"),
+        "schema = 1\nduration = '20s'\n[[pipeline]]\nname = 'sub'\nin = 'c0'\nout = 's0'\n\
+         stages = ['limit key src-ip rate 1Mbps mode police']\nreturn = ['limit key dst-ip rate 5Mbps mode shape']\n\
+         [[expect]]\nthat = 'sub-return.limit.conforming.frames > 0'\n",
+    )
+    .expect("it can be written");
+    bed.await_quiet();
+    let run = bed.start(Node::Box, "run both.toml --json");
+    let start = Instant::now();
+    while !bed.output(Node::Client(1), "ping -c 3 -i 0.2 -W 1 10.77.0.100").status.success() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it carries nothing");
+    }
+    let finished = run.stop();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let report = finished.whole_report();
+    for (i, (name, mode)) in [("sub", "police"), ("sub-return", "shape")].into_iter().enumerate() {
+        let pipeline = &report["pipelines"][i];
+        assert_eq!((&pipeline["name"], &pipeline["limit"]["mode"]), (&name.into(), &mode.into()), "{pipeline}");
+        assert!(number(pipeline, "/limit/conforming/frames") > 0, "{pipeline}");
+    }
 }
 
 #[test]
@@ -222,7 +249,8 @@ fn a_limiter_that_looks_late_lets_the_rate_through() {
     let report = limit.stop().report();
     assert_eq!(warns_of_buckets(&report), 0, "{report}");
     let live = passed(&report);
-    let line = "limit --in pcap:c0.pcap --out null --json --key dst-ip --users 1000 --rate 5Mbps --burst 3036B";
+    let line =
+        "limit --in pcap:c0.pcap --out null --json --key dst-ip --users 1000 --rate 5Mbps --mode police --burst 3036B";
     let exact = passed(&bed.run(Node::Box, line).report());
     println!("{live} B passed, {exact} B in virtual time");
     assert!((live / exact - 1.0).abs() < 0.01, "{live} B passed, {exact} B in virtual time");

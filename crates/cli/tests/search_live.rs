@@ -44,7 +44,7 @@ fn consistent(search: &Value, allowed: f64) {
 fn a_policer_is_found_between_ports() {
     let Some(bed) = Bed::paired("policer") else { return };
     // 20 000 frames of 64 B a second, and 2000 at once: a machine that hiccups for less than 100 ms does not matter.
-    let limit = "limit --in a1 --out b0 --one-way --key dst-ip --rate 10240000bps --burst 128000B --json";
+    let limit = "limit --in a1 --out b0 --one-way --key dst-ip --rate 10240000bps --mode police --burst 128000B --json";
     let limit = bed.start(Node::Box, limit);
     thread::sleep(Duration::from_secs(2));
     let options = "--loss 0.1% --trial 2s --max 40kpps --min 5kpps --width 1% --confirm 0 --tolerance 2% --late 90ms";

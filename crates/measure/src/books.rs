@@ -43,6 +43,7 @@ kinds! {
     TooLong  "too-long"  "the frame is longer than the output can send, or than the input takes whole";
     Policed  "policed"   "it exceeded the rate and burst of its user";
     Impatient "limit-queue" "it would have waited longer for its user's rate than the queue of limit allows";
+    Longer   "longer-than-bucket" "the frame is longer than the bucket of its user, so that it never conforms";
     NoRoom   "table-full" "its user is new and the table of users has no room";
     Unknown  "unknown-user" "its user has no rate, and such users are to be dropped";
     Overrun  "worker"    "the workers of limit had no time for it";

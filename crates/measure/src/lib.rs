@@ -38,7 +38,7 @@ pub use effects::{Choice, ChoiceReport, ChoiceReports, Effect, EffectCounts, Eff
 pub use fit::{FitMeter, FitReport, Reference};
 pub use gaps::GapMeter;
 pub use held::{DelayFigures, DelayReport, Held, HeldMeter};
-pub use limit::{LimitReport, LimitWindow, LimitedUser, UserTable, WorkerLoad};
+pub use limit::{LimitReport, LimitWindow, LimitedUser, LongerFrames, PolicedTcp, UserTable, WorkerLoad};
 pub use moments::Moments;
 pub use names::{Named, named};
 pub use plots::{Bins, GapPlot, Plots, RatePlot};

@@ -30,6 +30,15 @@ pub struct LimitReport {
     pub delayed: Option<u64>,
     /// Frames without a user, such as ARP if the key is an address; they pass.
     pub without_key: u64,
+    /// The same by what these frames are, for example `MPLS`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub without_key_by_type: BTreeMap<String, u64>,
+    /// Frames dropped because they are longer than the bucket of their user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longer_than_bucket: Option<LongerFrames>,
+    /// TCP users that a policer dropped frames of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policed_tcp: Option<PolicedTcp>,
     /// Frames of users without a rate or without room, which passed unmetered.
     pub unmetered: u64,
     /// The table of users.
@@ -46,6 +55,26 @@ pub struct LimitReport {
     /// Frames dropped before a worker was chosen, because the event device was full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undealt: Option<u64>,
+}
+
+/// Frames that can never conform.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LongerFrames {
+    /// How many.
+    pub frames: u64,
+    /// Length of the longest in bytes, as the rate counts them.
+    pub longest_bytes: u32,
+}
+
+/// TCP users between their first and last drop by a policer, at least 1 s and 3 drops apart.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PolicedTcp {
+    /// How many.
+    pub users: u64,
+    /// Those that obtained less than 80 % of their rate.
+    pub below_80_percent: u64,
+    /// The smallest obtained ÷ asked.
+    pub min: f64,
 }
 
 /// The table of users.
@@ -82,6 +111,9 @@ pub struct LimitWindow {
     pub p99_error: f64,
     /// Largest |obtained ÷ asked − 1|.
     pub worst_error: f64,
+    /// The largest share of a window that one frame takes: an error up to this size is a frame that fell into one
+    /// window or the next.
+    pub one_frame: f64,
 }
 
 /// Traffic of one user.

@@ -98,16 +98,16 @@ fn obtained(limit: &LimitReport) -> String {
     let windows = ["10ms", "100ms", "1s"].into_iter().filter_map(|length| Some((length, limit.error.get(length)?)));
     let rows: Vec<Vec<String>> = windows
         .map(|(length, window)| {
-            let figures = [window.min, window.p50, window.max, window.p99_error, window.worst_error].map(percent);
+            let figures = [window.min, window.p50, window.max, window.p99_error, window.worst_error, window.one_frame]
+                .map(percent);
             [length.to_owned()].into_iter().chain(figures).chain([thousands(window.windows)]).collect()
         })
         .collect();
     if rows.is_empty() {
         return "<p class=\"note\">No user was held back for two windows of 10 ms, so that none tells how near to its rate it came.</p>\n".to_owned();
     }
-    let head = ["windows of", "least", "median", "most", "error p99", "worst error", "windows"];
-    let caption =
-        "What users who were held back got of their rate, by length of window; error is how far that is from 100 %";
+    let head = ["windows of", "least", "median", "most", "error p99", "worst error", "one frame", "windows"];
+    let caption = "What users who were held back got of their rate, by length of window; error is how far that is from 100 %, and an error up to one frame is a frame in one window or the next";
     table(caption, &head, &rows)
 }
 

@@ -318,8 +318,15 @@ fn classes_beyond_those_that_are_drawn_are_told_of() {
 
 #[test]
 fn a_limit_shows_what_users_got() {
-    let window =
-        LimitWindow { windows: 1_672, min: 0.2368, p50: 0.5366, max: 1.25, p99_error: 0.7057, worst_error: 0.7632 };
+    let window = LimitWindow {
+        windows: 1_672,
+        min: 0.2368,
+        p50: 0.5366,
+        max: 1.25,
+        p99_error: 0.7057,
+        worst_error: 0.7632,
+        one_frame: 0.4,
+    };
     let user =
         LimitedUser { user: "10.0.0.<1>".into(), rate_bps: 2_000_000, passed_bytes: 7_414, exceeded_bytes: 3_936 };
     let limit = LimitReport {

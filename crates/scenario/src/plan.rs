@@ -178,6 +178,15 @@ impl PipelinePlan {
         })
     }
 
+    /// The stages of the way back that limit users.
+    pub fn limits_back(&self) -> impl Iterator<Item = &Limit> {
+        let stages = self.back.iter().flat_map(|back| &back.stages);
+        stages.filter_map(|stage| match stage {
+            StageConfig::Limit(limit) => Some(limit),
+            _ => None,
+        })
+    }
+
     /// True if no class has a target, neither from a schedule nor from the timing of a capture.
     #[must_use]
     pub fn asks_nothing(&self) -> bool {

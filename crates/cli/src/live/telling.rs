@@ -102,6 +102,7 @@ impl<'a> Telling<'a> {
             backward.pacer = Some(plan.pacer.name());
             backward.forget_ask();
             forget_lateness(&mut backward);
+            limits::report_back(plan, &mut backward);
             *backward
         }));
         Ok(())

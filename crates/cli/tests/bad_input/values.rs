@@ -184,7 +184,7 @@ fn options_of_lab_that_there_are_not_are_named_as_such() {
 #[test]
 fn too_many_workers_for_live_ports_are_refused_by_the_name_of_the_command() {
     let bench = bench();
-    let limit = "limit --in if:lo --out null --key dst-ip --rate 1Mbps";
+    let limit = "limit --in if:lo --out null --key dst-ip --rate 1Mbps --mode police";
     for (options, wanted) in [("--workers 65", "65 workers are too many"), ("--service 1us", "service is of modelled")]
     {
         refused_in_a_line(&bench, &format!("{limit} {options}"), &[&format!("netlathe: limit: {wanted}")]);

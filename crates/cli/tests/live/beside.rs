@@ -23,7 +23,7 @@ fn frames_that_would_go_round_are_refused() {
         ("shape --in d1 --out d0 --one-way", &["d1 and d0 are the two ends of one veth pair"]),
         ("shape --in if:d0,driver=af_packet --out if:d1,driver=af_packet", &["one veth pair"]),
         ("emulate --between d0 d1 --forward 'loss 1%'", &["one veth pair"]),
-        ("limit --in d0 --out d1 --key dst-ip --rate 1Mbps", &["one veth pair"]),
+        ("limit --in d0 --out d1 --key dst-ip --rate 1Mbps --mode police", &["one veth pair"]),
         ("shape --in c0 --out if:c0,driver=af_packet", &["is the input too"]),
         ("shape --in c0 --out clients", &["clients and c0 are one interface"]),
     ] {

@@ -180,7 +180,7 @@ fn texts_that_never_end_are_refused() {
     let bench = Bench::new();
     bench.generate("64B", 1);
     let shape = "shape --in pcap:in.pcap --out null";
-    let limit = "limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps";
+    let limit = "limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --mode police";
     for (line, option) in [
         ("check /dev/zero".to_owned(), ""),
         (format!("{shape} --rate 'trace /dev/zero'"), "--rate: "),

@@ -36,6 +36,8 @@ pub struct Figures {
     since: u32,
     /// Frames wait instead of being refused.
     queues: bool,
+    /// The longest frame so far, in bytes as the rate counts them.
+    longest: u32,
 }
 
 /// The current shortest window of a user. No line carries 4 GB in 10 ms; if that many bytes share one instant, the
@@ -76,6 +78,8 @@ struct Ratios {
     windows: u64,
     least: f64,
     largest: f64,
+    /// The largest frame ÷ what a user has in a window.
+    one_frame: f64,
 }
 
 /// Accuracy over windows of one length.
@@ -95,13 +99,15 @@ pub struct Obtained {
     pub p99_error: f64,
     /// Largest |obtained ÷ asked − 1|.
     pub worst_error: f64,
+    /// The largest share of a window that one frame takes.
+    pub one_frame: f64,
 }
 
 impl Figures {
     /// Figures for a table of `capacity` users; `queues` if frames wait.
     #[must_use]
     pub fn new(capacity: usize, queues: bool) -> Self {
-        let ratios = || Ratios { counts: Vec::new(), windows: 0, least: f64::INFINITY, largest: 0.0 };
+        let ratios = || Ratios { counts: Vec::new(), windows: 0, least: f64::INFINITY, largest: 0.0, one_frame: 0.0 };
         let watched = capacity.min(WATCHED);
         Figures {
             cells: vec![Cell::default(); watched],
@@ -111,6 +117,7 @@ impl Figures {
             number: 0,
             since: 0,
             queues,
+            longest: 0,
         }
     }
 
@@ -162,6 +169,7 @@ impl Figures {
     ) {
         self.enter(slot, at, bps);
         let Some(cell) = self.cells.get_mut(slot as usize) else { return };
+        self.longest = self.longest.max(asked);
         cell.got = cell.got.saturating_add(got);
         cell.asked = cell.asked.saturating_add(asked);
         cell.state.held_back |= held_back;
@@ -197,7 +205,9 @@ impl Figures {
             let enough = if self.queues { !done.state.at_once } else { done.asked as f64 >= due };
             let limited = done.state.held_back && enough && done.number >= since;
             if limited && done.state.limited_before {
-                self.ratios[i].add(done.got as f64 / due);
+                let ratios = &mut self.ratios[i];
+                ratios.add(done.got as f64 / due);
+                ratios.one_frame = ratios.one_frame.max(f64::from(self.longest) / due);
             }
             let before = limited && done.number + 1 == now;
             if i == 0 {
@@ -282,6 +292,7 @@ impl Ratios {
             largest: self.largest,
             p99_error: p99.min(worst_error),
             worst_error,
+            one_frame: self.one_frame,
         }
     }
 }
@@ -323,6 +334,7 @@ mod tests {
         let short = obtained[0];
         // Windows 1 to 5 and 8 count. The first, the sixth and the one after it do not, and the last is not over.
         assert_eq!((short.window, short.windows), ("10ms", 6));
+        assert!((short.one_frame - 1.2).abs() < 1e-9, "1500 B of 1250 B");
         assert!((short.median - 0.8).abs() < 1e-9 && (short.largest - 1.2).abs() < 1e-9);
         assert!((short.worst_error - 0.2).abs() < 1e-9 && (short.p99_error - 0.2).abs() < 1e-9);
         assert!((short.least - 0.8).abs() < 1e-9);

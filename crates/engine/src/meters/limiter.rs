@@ -1,7 +1,9 @@
 use super::{Figures, KeyKind, Meter, Rates, Users, WorkerStats};
-use measure::{LimitReport, LimitWindow, LimitedUser, Tally, UserTable, WorkerLoad};
+use measure::{LimitReport, LimitWindow, LimitedUser, LongerFrames, PolicedTcp, Tally, UserTable, WorkerLoad};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use units::{Span, Time};
 
 /// Number of users that the report lists as top talkers.
 const TALKERS: usize = 10;
@@ -26,11 +28,88 @@ pub(crate) struct Ledger {
     pub(crate) marked: u64,
     pub(crate) delayed: u64,
     pub(crate) without_key: u64,
+    /// The same by EtherType.
+    pub(crate) types: BTreeMap<u16, u64>,
+    /// Frames longer than the bucket of their user, and the longest of them in bytes.
+    pub(crate) longer: (u64, u32),
+    /// What TCP users of watched slots tried, by slot.
+    pub(crate) tried: Vec<Tried>,
     pub(crate) unmetered: u64,
     pub(crate) figures: Figures,
     pub(crate) workers: Vec<WorkerStats>,
     /// Frames that no worker could take.
     pub(crate) undealt: u64,
+}
+
+/// A TCP user between its first and last drop.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tried {
+    drops: u64,
+    /// Times of these drops, and bytes that had passed then.
+    first: (Time, u64),
+    last: (Time, u64),
+    bps: u64,
+}
+
+/// Shorter times say little about a user's mean rate.
+const TRIED_FOR: Span = Span::from_ms(1_000);
+const TRIED_DROPS: u64 = 3;
+/// A TCP user below this share of its rate is reported.
+const TCP_SHARE: f64 = 0.8;
+
+impl Ledger {
+    /// A TCP frame of the user in `slot` was policed at `at`, when `passed` bytes of that user had passed.
+    pub(crate) fn policed_tcp(&mut self, slot: u32, at: Time, passed: u64, bps: Option<u64>) {
+        let slot = slot as usize;
+        if slot >= self.figures.watched() {
+            return;
+        }
+        if self.tried.len() <= slot {
+            self.tried.resize(slot + 1, Tried::default());
+        }
+        let tried = &mut self.tried[slot];
+        if tried.drops == 0 || bps != Some(tried.bps) {
+            *tried = Tried { first: (at, passed), bps: bps.unwrap_or_default(), ..Tried::default() };
+        }
+        tried.drops += 1;
+        tried.last = (at, passed);
+    }
+
+    /// A new user has the slot.
+    pub(crate) fn forget_tried(&mut self, slot: u32) {
+        if let Some(tried) = self.tried.get_mut(slot as usize) {
+            *tried = Tried::default();
+        }
+    }
+
+    /// How near to their rates policed TCP users came, if any tried for long enough.
+    fn tcp(&self) -> Option<PolicedTcp> {
+        let share = |tried: &Tried| {
+            let Tried { drops, first, last, bps } = *tried;
+            let long = drops >= TRIED_DROPS && last.0.since(first.0) >= TRIED_FOR && bps > 0;
+            let due = bps as f64 / 8.0 * last.0.since(first.0).as_secs_f64();
+            long.then(|| last.1.saturating_sub(first.1) as f64 / due)
+        };
+        let shares: Vec<f64> = self.tried.iter().filter_map(share).collect();
+        (!shares.is_empty()).then(|| PolicedTcp {
+            users: shares.len() as u64,
+            below_80_percent: shares.iter().filter(|share| **share < TCP_SHARE).count() as u64,
+            min: shares.iter().copied().fold(f64::INFINITY, f64::min),
+        })
+    }
+}
+
+/// What frames of an EtherType are.
+fn type_name(ether_type: u16) -> String {
+    match ether_type {
+        0x0800 => "IPv4".into(),
+        0x86dd => "IPv6".into(),
+        0x0806 => "ARP".into(),
+        0x8847 | 0x8848 => "MPLS".into(),
+        0x8863 | 0x8864 => "PPPoE".into(),
+        0..0x0600 => "LLC".into(),
+        other => format!("EtherType 0x{other:04x}"),
+    }
 }
 
 impl Limiter {
@@ -44,6 +123,9 @@ impl Limiter {
             marked: 0,
             delayed: 0,
             without_key: 0,
+            types: BTreeMap::new(),
+            longer: (0, 0),
+            tried: Vec::new(),
             unmetered: 0,
             figures: Figures::new(users.capacity(), queues),
             workers: Vec::new(),
@@ -120,15 +202,24 @@ impl Limiter {
                 max: obtained.largest,
                 p99_error: obtained.p99_error,
                 worst_error: obtained.worst_error,
+                one_frame: obtained.one_frame,
             };
             (obtained.window, window)
         };
         let worker =
             |load: &WorkerStats| WorkerLoad { frames: load.frames, exceeded: load.exceeded, overrun: load.overrun };
+        let mut types: BTreeMap<String, u64> = BTreeMap::new();
+        for (ether_type, frames) in &ledger.types {
+            *types.entry(type_name(*ether_type)).or_default() += frames;
+        }
+        let longer = ledger.longer;
         LimitReport {
             conforming: ledger.conforming,
             exceeding: ledger.exceeding,
             without_key: ledger.without_key,
+            without_key_by_type: types,
+            longer_than_bucket: (longer.0 > 0).then_some(LongerFrames { frames: longer.0, longest_bytes: longer.1 }),
+            policed_tcp: ledger.tcp(),
             unmetered: ledger.unmetered,
             users: UserTable {
                 capacity: self.users.capacity(),

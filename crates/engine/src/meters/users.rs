@@ -192,6 +192,12 @@ impl Users {
         before == 0 && other.load(Ordering::Relaxed) == 0
     }
 
+    /// Bytes that have passed of the user in `slot`.
+    #[must_use]
+    pub fn passed(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].passed.load(Ordering::Relaxed)
+    }
+
     /// Prepares a key for [`Users::find_all`].
     #[inline]
     #[must_use]

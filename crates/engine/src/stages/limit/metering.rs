@@ -16,6 +16,8 @@ pub struct Metering {
     kind: KeyKind,
     layer: Layer,
     shapes: bool,
+    /// Frames that exceed pass with a mark, even those longer than the bucket.
+    marks: bool,
     unknown: Unknown,
     pass_when_full: bool,
     /// Maximum wait of a frame, if it does not depend on its user's rate.
@@ -48,6 +50,8 @@ pub(super) enum Found {
     Waits(Time),
     Exceeds,
     Impatient,
+    /// Longer than its user's bucket, so that it never conforms.
+    Longer,
     Yellow,
     Drop(DropReason),
 }
@@ -68,7 +72,7 @@ impl Look {
     /// Whether the frame exceeds its user's rate.
     #[must_use]
     pub fn exceeds(&self) -> bool {
-        matches!(self.found, Found::Exceeds | Found::Impatient | Found::Yellow)
+        matches!(self.found, Found::Exceeds | Found::Impatient | Found::Longer | Found::Yellow)
     }
 
     /// Encodes the look at a frame with a user that arrived at `at`. Omits the arriving colour, because colours need a
@@ -87,6 +91,7 @@ impl Look {
             Found::Exceeds => (2, 0),
             Found::Impatient => (3, 0),
             Found::Yellow => (4, 0),
+            Found::Longer => (8, 0),
             Found::Waits(departs) => (5, departs.as_ps()),
         };
         let numbers = u64::from(self.slot.unwrap_or(NO_SLOT)) << 32 | u64::from(self.bytes);
@@ -112,6 +117,7 @@ impl Look {
             4 => Found::Yellow,
             5 => Found::Waits(Time::from_ps(word(5))),
             6 => Found::Drop(DropReason::Unknown),
+            8 => Found::Longer,
             7 => Found::Drop(DropReason::NoRoom),
             _ => Found::Unmetered,
         };
@@ -129,6 +135,7 @@ impl Metering {
             kind: limit.key,
             layer: limit.layer,
             shapes: limit.mode == Mode::Shape,
+            marks: limit.mode == Mode::Mark,
             unknown: limit.unknown,
             pass_when_full: limit.pass_when_full,
             queue: limit.queue,
@@ -189,6 +196,16 @@ impl Metering {
         }
     }
 
+    /// Whether a frame of so many bits can never conform. A frame that would pass with a mark does not count, nor does
+    /// one that a second bucket may hold.
+    #[cold]
+    fn is_longer(&self, slot: u32, key: Key, bits: u64) -> bool {
+        let users = &self.limiter.users;
+        let word = users.word(slot).load(std::sync::atomic::Ordering::Relaxed);
+        let bucket = users.bucket_of(slot, key, word).filter(|_| !self.marks && self.seconds.is_none());
+        bucket.is_some_and(|bucket| bucket.cost(bits) > bucket.depth())
+    }
+
     /// Decides on a frame that arrived at `at`, on a worker.
     #[inline]
     pub fn decide(&mut self, look: &mut Look, at: Time, worker: usize) {
@@ -228,6 +245,7 @@ impl Metering {
                 }
             };
             match found {
+                Some(Found::Exceeds | Found::Impatient) if self.is_longer(number, key, bits) => break Found::Longer,
                 Some(found) => break found,
                 // The user was idle and has just been evicted.
                 None => look.slot = users.find_or_add(key, &self.moment),
@@ -254,8 +272,15 @@ mod tests {
     fn looks_survive_encoding_and_decoding() {
         let at = Time::from_ps(7);
         let drops = [DropReason::NoRoom, DropReason::Unknown].map(Found::Drop);
-        let others =
-            [Found::Unmetered, Found::Conforms, Found::Exceeds, Found::Impatient, Found::Yellow, Found::Waits(at)];
+        let others = [
+            Found::Unmetered,
+            Found::Conforms,
+            Found::Exceeds,
+            Found::Impatient,
+            Found::Longer,
+            Found::Yellow,
+            Found::Waits(at),
+        ];
         for found in drops.into_iter().chain(others) {
             let slot = if found == drops[0] { Err(Full::NoRoom) } else { Ok(u32::MAX - 1) };
             let look = Look { key: Some(Key::new(1 << 60, 3)), slot, bytes: 1_518, came: Colour::Green, found };

@@ -77,6 +77,8 @@ pub struct Limit {
     pub burst: Option<u64>,
     /// What happens to frames that exceed.
     pub mode: Mode,
+    /// The mode was written, not presumed.
+    mode_said: bool,
     /// How frames are marked.
     pub marking: Marking,
     /// A marker that adds a third colour to conforming and exceeding.
@@ -161,6 +163,7 @@ impl Limit {
             layer,
             burst: None,
             mode: Mode::Police,
+            mode_said: false,
             marking: MARKING,
             colours: None,
             queue: None,
@@ -354,11 +357,11 @@ fn patience(rate: BitRate) -> Span {
 impl Configuration for Limit {
     const KIND: Kind = Kind {
         name: Limit::NAME,
-        grammar: "limit key dst-ip|src-ip|5-tuple|vlan|dst-prefix/N rate RATE [burst SIZE] [mode police|shape|mark] \
+        grammar: "limit key dst-ip|src-ip|5-tuple|vlan|dst-prefix/N rate RATE [burst SIZE] mode police|shape|mark \
                   [mark dscp YELLOW RED|ecn] [colours …] [queue TIME] [rates FILE] [unknown default|pass|drop] \
                   [users N] [idle TIME] [full drop|pass] [algorithm …] [device NAME] [workers N] [service TIME]",
         summary: "holds each user to its rate",
-        example: "limit key dst-ip rate 1Mbps burst 3036B users 1000",
+        example: "limit key dst-ip rate 1Mbps burst 3036B mode police users 1000",
     };
 
     fn parse(words: &[&str]) -> Result<Self, ParseError> {
@@ -374,6 +377,11 @@ impl Configuration for Limit {
         let (patience, smallest) = (self.patience(), u128::from(FrameLen::MIN.bytes()) * 8);
         let bits = u128::from(self.rate.bps()) * u128::from(patience.as_ps()) / u128::from(units::PS_PER_S);
         frames_of_10g(patience).saturating_add(u64::try_from(bits / smallest).unwrap_or(u64::MAX))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let said = "limit: no mode is written, so frames that exceed are dropped: write mode police, shape or mark";
+        if self.mode_said { Vec::new() } else { vec![said.to_owned()] }
     }
 
     fn build<F: Frame + Send + 'static>(&self, mut random: Random) -> Box<dyn Stage<F>> {

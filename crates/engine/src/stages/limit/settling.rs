@@ -27,6 +27,13 @@ struct Due<F> {
     number: u64,
 }
 
+/// EtherTypes of frames without a key that are told apart.
+const MOST_TYPES: usize = 64;
+
+fn is_tcp(frame: &[u8]) -> bool {
+    Headers::of(frame).and_then(|headers| headers.ip).is_some_and(|ip| ip.protocol == packet::TCP)
+}
+
 impl<F: Frame> Settling<F> {
     pub(super) fn new(limit: &Limit, limiter: Arc<Limiter>) -> Self {
         Settling { limiter, mode: limit.mode, marking: limit.marking, held: BinaryHeap::new(), arrivals: 0 }
@@ -52,11 +59,21 @@ impl<F: Frame> Settling<F> {
             match found {
                 Found::Conforms | Found::Waits(_) => ledger.conforming.add(length),
                 Found::Exceeds | Found::Impatient => ledger.exceeding.add(length),
+                Found::Longer => {
+                    ledger.exceeding.add(length);
+                    ledger.longer = (ledger.longer.0 + 1, ledger.longer.1.max(look.bytes));
+                }
                 Found::Yellow => {
                     ledger.exceeding.add(length);
                     ledger.yellow.add(length);
                 }
-                Found::Unmetered if look.key.is_none() => ledger.without_key += 1,
+                Found::Unmetered if look.key.is_none() => {
+                    ledger.without_key += 1;
+                    let ether_type = Headers::of(item.frame.bytes()).map_or(0, |headers| headers.ether_type);
+                    if ledger.types.len() < MOST_TYPES || ledger.types.contains_key(&ether_type) {
+                        *ledger.types.entry(ether_type).or_default() += 1;
+                    }
+                }
                 Found::Unmetered => ledger.unmetered += 1,
                 Found::Drop(_) => {}
             }
@@ -70,9 +87,13 @@ impl<F: Frame> Settling<F> {
                 };
                 if first {
                     ledger.figures.begin(slot, item.arrived(), bps);
+                    ledger.forget_tried(slot);
+                }
+                if found == Found::Exceeds && *mode == Mode::Police && is_tcp(item.frame.bytes()) {
+                    ledger.policed_tcp(slot, item.arrived(), users.passed(slot), bps());
                 }
                 // A frame dropped as impatient would have left after the waiting ones, so it belongs to no window.
-                if found != Found::Impatient {
+                if found != Found::Impatient && (found != Found::Longer || *mode != Mode::Shape) {
                     let at = if let Found::Waits(departs) = found { departs } else { item.arrived() };
                     let bytes = (look.bytes, if got { look.bytes } else { 0 });
                     ledger.figures.record(slot, at, bytes, bps, found != Found::Conforms);
@@ -101,6 +122,7 @@ impl<F: Frame> Settling<F> {
                 }
                 Found::Exceeds => out.discard(item.frame, DropReason::Policed),
                 Found::Impatient => out.discard(item.frame, DropReason::Impatient),
+                Found::Longer => out.discard(item.frame, DropReason::Longer),
                 Found::Drop(reason) => out.discard(item.frame, reason),
             }
         }

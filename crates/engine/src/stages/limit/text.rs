@@ -54,6 +54,7 @@ impl Limit {
         match word {
             "burst" => self.burst = Some(parse_depth(value(words, "burst", "burst 3036B")?)?),
             "mode" => {
+                self.mode_said = true;
                 self.mode = match value(words, "mode", "mode shape")? {
                     "police" => Mode::Police,
                     "shape" => Mode::Shape,
@@ -174,7 +175,7 @@ pub(super) fn print(limit: &Limit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(burst) = limit.burst {
         write!(f, " burst {burst}B")?;
     }
-    if limit.mode != Mode::Police {
+    if limit.mode_said {
         write!(f, " mode {}", limit.mode.name())?;
     }
     match limit.marking {
