@@ -298,7 +298,7 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Whether stages delay frames, so that departures are worth an exact instant.
+    /// Whether stages delay frames, so that departures need exact times.
     #[must_use]
     pub fn delays(&self) -> bool {
         self.lanes.iter().any(|lane| lane.measures)

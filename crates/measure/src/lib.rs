@@ -1,8 +1,8 @@
-//! What happened to the traffic: counters that must add up, statistics of gaps, rates and lateness,
-//! and the report that every command ends with.
+//! Measures traffic: counters that must balance, statistics of gaps, rates and lateness, and the report that every
+//! command ends with.
 //!
-//! Means, deviations, least and largest values are exact: they are summed as integers of
-//! picoseconds and divided once. Quantiles are exact to 0.1 % (HDR histograms of three digits).
+//! Means, deviations, minima and maxima are exact: picoseconds are summed as integers and divided once. Quantiles are
+//! exact to 0.1 % (HDR histograms with three digits).
 
 mod books;
 mod buckets;
@@ -52,7 +52,7 @@ pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGE
 pub use streams::{IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};
 pub use timeline::Timeline;
 
-/// Picoseconds in the nanoseconds of reports.
+/// Converts picoseconds to the nanoseconds of reports.
 fn ns(ps: f64) -> f64 {
     ps / units::PS_PER_NS as f64
 }

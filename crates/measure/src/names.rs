@@ -1,20 +1,21 @@
-//! The names of the figures of a pipeline's report: what an expectation can name.
+//! Names of the figures in a pipeline's report, for checking expectations.
 
 use crate::DropReason;
 use crate::effects::Effect;
 
-/// What a path into a report leads to.
+/// What a path into a report refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
-    /// A number.
+    /// A figure.
     Figure,
-    /// Several, with these names.
+    /// A group of figures with these names.
     Several(Vec<&'static str>),
-    /// Nothing: the part of the path at this place is none of these names.
+    /// Nothing: the name at this index of the path is not one of these names.
     Nothing(usize, Vec<&'static str>),
 }
 
-/// Parts of a report and the figures in them. A part of the same path, its last name left out, has that name, too.
+/// Groups of a report by path, and the figures in them. The last name of a group's path also counts as a name of the
+/// group above.
 const PARTS: &[(&str, &[&str])] = &[
     ("", &["copies", "held", "forfeited_share", "starved", "carried", "crowded", "underruns"]),
     ("in", TALLY),
@@ -74,7 +75,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("limit.error.1s", WINDOW),
 ];
 
-/// Parts whose names depend on the input or on the stages.
+/// Groups whose names depend on the input or on the stages.
 const OPEN: [&str; 2] = ["skipped", "slices"];
 
 const TALLY: &[&str] = &["frames", "bytes"];
@@ -85,7 +86,7 @@ const W256: &str = "within_256ns";
 const W1US: &str = "within_1us";
 const WBYTE: &str = "within_1_byte_time";
 
-/// What a path leads to, in the report of a pipeline or of a class.
+/// Looks up a path in the report of a pipeline or a class.
 #[must_use]
 pub fn named(path: &[String]) -> Named {
     if path.len() > 1 && OPEN.contains(&path[0].as_str()) {
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_parts_and_nothing_are_told_apart() {
+    fn distinguishes_figures_groups_and_unknown_names() {
         for figure in [
             "held", "out.frames", "gap.error.max_ns", "drops.loss", "limit.error.1s.p50", "return.drops.pool",
             "skipped.cut",

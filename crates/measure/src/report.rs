@@ -19,7 +19,7 @@ pub struct Report {
     pub schema: u32,
     /// The command that ran.
     pub command: &'static str,
-    /// What the figures cannot show, in words.
+    /// Limitations of the figures, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// One entry for each pipeline.
@@ -173,7 +173,7 @@ impl PipelineReport {
         }
     }
 
-    /// Counts frames as dropped that had been counted as out, since their file could not be written.
+    /// Moves frames from those sent to those dropped, because they could not be written to their file.
     pub fn take_back(&mut self, unwritten: Tally) {
         self.left = self.left.since(unwritten);
         self.drops.count(DropReason::Unwritten, unwritten.frames);

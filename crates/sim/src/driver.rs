@@ -110,7 +110,7 @@ struct Ended {
     failure: Option<SimError>,
     /// Frames taken for a departure that did not happen.
     undeparted: u64,
-    /// The one that the sink could not take.
+    /// The frame that the sink failed to send.
     refused: Tally,
 }
 

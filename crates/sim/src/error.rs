@@ -27,7 +27,7 @@ pub enum SimError {
         /// The error of the system.
         cause: std::io::Error,
     },
-    /// A file cannot be written any further.
+    /// No more can be written to a file.
     #[error(
         "cannot write {} any further: {cause}: it holds the first {records} records, whole: check the free space",
         path.display()
@@ -35,7 +35,7 @@ pub enum SimError {
     Full {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: std::io::Error,
         /// Records in the file.
         records: u64,

@@ -1,22 +1,22 @@
-//! Files that a run writes.
+//! Output files of a run.
 
 use crate::error::SimError;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that is written in whole records. Where the rest of one finds no room, the file is cut behind the one before.
+/// A file that is written in whole records. If the disk is full, the file is truncated after the last whole record.
 pub(crate) struct Output {
     path: PathBuf,
     file: File,
-    /// Its length in whole records.
+    /// Length in bytes of the whole records in the file.
     length: u64,
-    /// How much of the last write is in the file.
+    /// Number of bytes of the last write that are in the file.
     kept: usize,
 }
 
 impl Output {
-    /// Makes the file, or empties it.
+    /// Creates the file, or truncates it.
     pub(crate) fn create(path: &Path) -> std::result::Result<Self, SimError> {
         let file = File::create(path).map_err(|cause| SimError::Write { path: path.to_owned(), cause })?;
         Ok(Output { path: path.to_owned(), file, length: 0, kept: 0 })
@@ -26,12 +26,12 @@ impl Output {
         &self.path
     }
 
-    /// How much of the last write is in the file.
+    /// Number of bytes of the last write that are in the file.
     pub(crate) fn kept(&self) -> usize {
         self.kept
     }
 
-    /// Writes `bytes`; `whole` says where the last record ends of a part of them.
+    /// Writes `bytes`. `whole` returns the end of the last whole record within the given number of bytes.
     pub(crate) fn write(&mut self, bytes: &[u8], whole: impl Fn(usize) -> usize) -> Result<()> {
         let mut written = 0;
         let failed = loop {
@@ -48,7 +48,7 @@ impl Output {
         self.kept = if failed.is_some() { whole(written) } else { written };
         self.length += self.kept as u64;
         if failed.is_some() {
-            // A pipe has what it has.
+            // A pipe cannot be truncated.
             let _ = self.file.set_len(self.length);
         }
         failed.map_or(Ok(()), |error: Error| Err(error))

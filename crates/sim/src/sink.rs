@@ -30,7 +30,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Frames that were sent, or were to be, and could not be written.
+    /// Frames that could not be written, whether or not they count as sent.
     fn unwritten(&self) -> Tally {
         Tally::default()
     }

@@ -152,7 +152,7 @@ impl Sink for WireSink {
     }
 
     fn unwritten(&self) -> Tally {
-        // Where fillers are captured, too, a frame that is not in the file may be one of them.
+        // If fillers are captured as well, unwritten frames may be fillers.
         let pcap = self.pcap.as_ref().filter(|_| !self.keep_fillers);
         pcap.map_or(Tally::default(), Sink::unwritten)
     }

@@ -1,8 +1,8 @@
 use crate::number::ParseError;
 use std::str::FromStr;
 
-/// Parses a value that a program measured: any decimal number, with an exponent if it has one, rounded to the smallest
-/// step of its type. Values that users write are parsed by [`FromStr`], which never rounds.
+/// Parses a value that a program measured: any decimal number, also with an exponent, rounded to the resolution of its
+/// type. Values that users write are parsed by [`FromStr`], which never rounds.
 ///
 /// ```
 /// use units::{Span, measured};
@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// # Errors
 /// As the type's own parser.
 pub fn measured<T: FromStr<Err = ParseError>>(text: &str) -> Result<T, ParseError> {
-    /// No type resolves more digits in its largest unit.
+    /// No type resolves more decimals of its largest unit.
     const FINEST: usize = 15;
     let exact = text.parse();
     let Some((integer, fraction, unit)) = exact.is_err().then(|| plain(text)).flatten() else { return exact };
@@ -26,7 +26,7 @@ pub fn measured<T: FromStr<Err = ParseError>>(text: &str) -> Result<T, ParseErro
     finest.map_or(exact, Err)
 }
 
-/// The digits before and behind the point of a number without its exponent, and the unit that follows.
+/// The digits before and after the decimal point, with the exponent applied, and the unit that follows.
 fn plain(text: &str) -> Option<(String, String, &str)> {
     const FURTHEST: i32 = 40;
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -49,7 +49,7 @@ fn plain(text: &str) -> Option<(String, String, &str)> {
     Some((if integer.is_empty() { "0" } else { integer }.to_owned(), fraction.to_owned(), unit))
 }
 
-/// The exponent that a text begins with, and what follows.
+/// The exponent at the start of the text, and the rest.
 fn exponent(text: &str) -> (i32, &str) {
     let none = (0, text);
     let Some(rest) = text.strip_prefix(['e', 'E']) else { return none };
@@ -59,7 +59,7 @@ fn exponent(text: &str) -> (i32, &str) {
     rest[..end].parse().map_or(none, |exponent| (exponent, &rest[end..]))
 }
 
-/// The number with at most so many digits behind its point, halves rounded up.
+/// The number rounded to this many decimals, with halves rounded up.
 fn rounded(integer: &str, fraction: &str, digits: usize) -> String {
     let up = fraction.as_bytes().get(digits).is_some_and(|digit| *digit >= b'5');
     let mut all: Vec<u8> = [integer, &fraction[..digits]].concat().into_bytes();
@@ -85,7 +85,7 @@ mod tests {
     use crate::{BitRate, FrameRate, Span};
 
     #[test]
-    fn floats_are_rounded_to_the_step_of_their_type() {
+    fn rounds_floats_to_the_resolution_of_their_type() {
         let ps = |text| measured::<Span>(text).map(Span::as_ps);
         for (text, wanted) in [
             ("89.70698720165555us", 89_706_987),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_errors_of_the_type() {
+    fn errors_of_other_texts_are_those_of_the_type() {
         for (text, wanted) in [
             ("NaNus", "does not start with a number"),
             ("-1.5us", "negative"),

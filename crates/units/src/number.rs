@@ -95,7 +95,7 @@ impl<'a> Decimal<'a> {
     }
 }
 
-/// The error of a value whose unit stands behind a space, if it is a value without the space.
+/// The error for a space between a number and its unit, if the text is a value without the space.
 pub(crate) fn spaced<T: FromStr>(text: &str) -> Option<ParseError> {
     let (number, unit) = text.trim().split_once(char::is_whitespace)?;
     let joined = format!("{number}{}", unit.trim_start());

@@ -154,10 +154,10 @@ impl Mul<u64> for Span {
 const UNITS: [(&str, u64); 5] =
     [("ps", 1), ("ns", PS_PER_NS), ("us", 1_000_000), ("ms", 1_000_000_000), ("s", PS_PER_S)];
 
-/// Units that are read but not printed.
+/// Units that are parsed but not printed.
 const LONG: [(&str, u64); 3] = [("min", 60 * PS_PER_S), ("h", 3_600 * PS_PER_S), ("d", 86_400 * PS_PER_S)];
 
-/// The unit that a misspelt one means, where its meaning is clear.
+/// The correct spelling of a misspelt unit, if its meaning is clear.
 fn meant(unit: &str) -> Option<&'static str> {
     Some(match unit.to_ascii_lowercase().trim_end_matches('s') {
         "p" | "psec" | "picosecond" => "ps",
@@ -168,7 +168,7 @@ fn meant(unit: &str) -> Option<&'static str> {
         "min" | "minute" => "min",
         "h" | "hr" | "hour" => "h",
         "d" | "day" => "d",
-        // A capital M is no part of a second.
+        // A capital M does not mean milli.
         "m" if !unit.starts_with('M') && unit.len() > 1 => "ms",
         _ => return None,
     })

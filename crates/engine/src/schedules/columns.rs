@@ -1,22 +1,22 @@
-//! Files of measured values, as people and programs write them: lists, CSV, `numpy.savetxt`, R's `write.table`.
+//! Parses files of measured values as written by people and programs: lists, CSV, `numpy.savetxt`, R's `write.table`.
 
 use std::path::Path;
 use units::ParseError;
 
-/// Reads the values of a file with `read`, which says what is wrong and the remedy; `name` is for messages.
+/// Parses the values of a file. `read` parses one value, or returns the problem and the remedy; `name` is for messages.
 ///
-/// Blanks, commas and semicolons separate values, `#` starts a comment, lines such as `unit us` are passed over. A first
-/// line of names is a header: behind it, a column without a name has the names of the rows.
+/// Blanks, commas and semicolons separate values, and `#` starts a comment. Skips lines such as `unit us`. If the first
+/// line consists of names, it is a header; an additional column without a name then holds row names.
 ///
 /// # Errors
-/// The first word that is no value, with its line; or a header of several columns.
+/// The first word that is not a value, with its line; or a header with several columns.
 pub(crate) fn read<T>(
     text: &str,
     name: &Path,
     read: impl Fn(&str) -> Result<T, (String, String)>,
 ) -> Result<Vec<T>, ParseError> {
     let mut values = Vec::new();
-    // Columns that the header names.
+    // Number of columns that the header names.
     let mut named = None;
     let mut first = true;
     for (number, line) in (1..).zip(text.lines()) {
@@ -36,7 +36,7 @@ pub(crate) fn read<T>(
             named = Some(names);
             continue;
         }
-        // Names of rows are quoted, or stand in a column without a name.
+        // Row names are quoted, or are in a column without a name.
         if words.iter().any(|word| !word.quoted) {
             words.retain(|word| !word.quoted);
         }
@@ -53,7 +53,8 @@ pub(crate) fn read<T>(
     Ok(values)
 }
 
-/// The unit that a line such as `unit us` gives to bare numbers, also as a comment: `numpy.savetxt` writes its header so.
+/// The unit that a line such as `unit us` gives to bare numbers. It may be a comment, because `numpy.savetxt` writes
+/// its header as one.
 pub(crate) fn unit(line: &str) -> Option<&str> {
     line.trim_start_matches(['#', ' ', '\t']).strip_prefix("unit ").map(str::trim)
 }
@@ -63,14 +64,13 @@ struct Word<'a> {
     quoted: bool,
 }
 
-/// A name begins with a letter, or is quoted and no number.
+/// Whether a word is a name: it starts with a letter, or is quoted and not a number.
 fn is_name(word: &Word<'_>) -> bool {
     let first = word.text.chars().next();
     first.map_or(word.quoted || word.text.is_empty(), |first| first.is_alphabetic() || first == '_')
 }
 
-/// Splits a line at blanks, commas and semicolons; what is in quotes is one word. An empty field before a comma is a
-/// word, too.
+/// Splits a line at blanks, commas and semicolons. Quoted text is one word, and so is an empty field before a comma.
 fn split(line: &str) -> Vec<Word<'_>> {
     const SEPARATORS: [char; 2] = [',', ';'];
     let mut words = Vec::new();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_other_programs_are_read() {
+    fn reads_files_of_other_programs() {
         for text in [
             "1.5 2.5\n3\n",
             "1.5,2.5;3",
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_errors_with_their_line() {
+    fn errors_of_invalid_words_name_their_line() {
         assert_eq!(values("1\nx\n").unwrap_err(), "f:2: 'x' is no number: write one");
         assert_eq!(values("gap\nnext\n1\n").unwrap_err(), "f:2: 'next' is no number: write one");
         assert_eq!(values("1\nNA\n").unwrap_err(), "f:2: 'NA' is no number: write one");

@@ -173,8 +173,9 @@ impl Files for Text {
     }
 }
 
-/// The lines of a Mahimahi trace (Netravali et al. 2015). Each line is a time in ms at which 1500 bytes may be sent; after
-/// the last one the trace restarts. Mahimahi's own are whole; measured ones are rounded to 1 ps.
+/// The lines of a Mahimahi trace (Netravali et al. 2015). Each line is a time in ms at which 1500 bytes may be sent;
+/// after the last one the trace restarts. Mahimahi's own traces have whole milliseconds; other times are rounded to 1
+/// ps.
 ///
 /// # Errors
 /// A file that cannot be read or has no opportunities, or the first invalid line.
@@ -261,8 +262,8 @@ impl Ask {
         })
     }
 
-    /// The rates asked in `windows` consecutive windows from the first departure on, as typed: in bit/s of frames with FCS,
-    /// where frames have `length` bytes in the mean. `None` where the target is not a rate.
+    /// The asked rates in `windows` consecutive windows from the first departure on, in bit/s of frames with FCS, if
+    /// frames have a mean length of `length` bytes. `None` if the target is not a rate.
     #[must_use]
     pub fn typed(&self, line: Option<Line>, length: f64, window: Span, windows: usize) -> Option<Vec<f64>> {
         match self {

@@ -1,33 +1,35 @@
-//! An interface's counters: the kernel's own, the same for all, and the driver's, each by names of its own.
+//! Counters of an interface: those of the kernel, with the same names for all interfaces, and those of the driver, with
+//! its own names.
 
 use super::kernel;
 use std::collections::BTreeMap;
 
-/// The texts of one interface at one moment.
+/// Texts of an interface at one instant.
 #[derive(Clone, Debug, Default)]
 pub struct InterfaceTexts {
-    /// The interface's name.
+    /// The name.
     pub name: String,
-    /// The device behind it: an address on PCI, or `virtio2`.
+    /// The device behind it: a PCI address, or `virtio2`.
     pub device: Option<String>,
-    /// The kernel's counters, by the names of the files in `/sys/class/net/NAME/statistics`.
+    /// The kernel's counters, by file name in `/sys/class/net/NAME/statistics`.
     pub statistics: BTreeMap<String, u64>,
-    /// What `ethtool -S` prints; none where the driver has no counters of its own.
+    /// Output of `ethtool -S`; `None` if the driver has no counters.
     pub ethtool: Option<String>,
 }
 
-/// An interface's counters at one moment.
+/// Counters of an interface at one instant.
 #[derive(Clone, Debug)]
 pub(super) struct InterfaceCounters {
     pub(super) name: String,
-    /// Whether there is a device behind it, on PCI or virtio's, and so a wire and a ring.
+    /// It has a device on the PCI or virtio bus, and so a wire and a ring.
     pub(super) has_device: bool,
     pub(super) statistics: BTreeMap<String, u64>,
     pub(super) driver: BTreeMap<String, u64>,
     pub(super) interrupts: BTreeMap<String, BTreeMap<usize, u64>>,
 }
 
-/// What drivers call frames of a receive queue, around its number; then whose names these are.
+/// Driver counters of frames per receive queue: the name before and after the queue number, and the drivers that use
+/// it.
 const QUEUES: [(&str, &str); 13] = [
     ("rx_queue_", "_packets"),       // ixgbe, igb, igc, ice, hv_netvsc; virtio before 6.8
     ("rx-", ".packets"),             // iavf, i40e from 5.1
@@ -44,7 +46,7 @@ const QUEUES: [(&str, &str); 13] = [
     ("rx queue ", " ucast pkts rx"), // vmxnet3
 ];
 
-/// What drivers call frames that found no free descriptor in the ring, or no room in the NIC's own memory before it.
+/// Driver counters of frames that found no free descriptor in the ring, or no room in the NIC's memory before it.
 const RING: [&str; 16] = [
     "rx_missed_errors",      // e1000e, igb, igc, ixgbe
     "rx_missed",             // r8169
@@ -64,10 +66,10 @@ const RING: [&str; 16] = [
     "pkts rx oob",           // vmxnet3
 ];
 
-/// What is near the end, but not a loss by itself: the NIC looked for a descriptor in vain, and held the frame.
+/// Driver counters of a shortage without loss: the NIC found no descriptor and held the frame.
 const RING_SIGNS: [&str; 1] = ["rx_no_buffer_count"];
 
-/// The kernel's own names of broken frames, of which it makes `rx_errors`.
+/// The kernel's counters of broken frames; `rx_errors` is their sum.
 const WIRE: [&str; 4] = ["rx_crc_errors", "rx_frame_errors", "rx_length_errors", "rx_errors"];
 
 impl InterfaceCounters {
@@ -77,7 +79,8 @@ impl InterfaceCounters {
             has_device: texts.device.is_some(),
             statistics: texts.statistics.clone(),
             driver: texts.ethtool.as_deref().map(driver_counters).unwrap_or_default(),
-            // Without a device there are none; those that bear its name are of another namespace's interface.
+            // Without a device there are no interrupts; those with its name belong to an interface of another
+            // namespace.
             interrupts: interrupts
                 .filter(|_| texts.device.is_some())
                 .map(|text| kernel::interrupts(text, &texts.name, texts.device.as_deref()))
@@ -89,15 +92,15 @@ impl InterfaceCounters {
         self.statistics.get("rx_packets").copied().unwrap_or(0)
     }
 
-    /// Bytes with FCS: the driver's count, which is of frames without, and 4 for each frame.
+    /// Bytes with FCS. The driver counts without it, so this adds 4 per frame.
     pub(super) fn bytes(&self) -> u64 {
         let bytes = self.statistics.get("rx_bytes").copied().unwrap_or(0);
         bytes.saturating_add(self.frames().saturating_mul(4))
     }
 
-    /// Frames of each receive queue, where the driver counts them.
+    /// Frames per receive queue, if the driver counts them.
     pub(super) fn queues(&self) -> BTreeMap<usize, u64> {
-        // The first way of naming that the driver uses: some use two for the same frames.
+        // Uses only the first naming scheme that matches, because some drivers count the same frames under two.
         let of = |(before, after): &(&str, &str)| {
             let number = |name: &str| name.strip_prefix(before)?.strip_suffix(after)?.parse().ok();
             let queues: BTreeMap<usize, u64> =
@@ -107,7 +110,7 @@ impl InterfaceCounters {
         QUEUES.iter().find_map(of).unwrap_or_default()
     }
 
-    /// The driver's and the kernel's counters of losses at the ring.
+    /// The driver's and the kernel's counters of frames lost at the ring.
     pub(super) fn ring(&self) -> BTreeMap<String, u64> {
         let mut found: BTreeMap<String, u64> = BTreeMap::new();
         for (name, value) in &self.driver {
@@ -116,8 +119,8 @@ impl InterfaceCounters {
                 *sum = sum.saturating_add(*value);
             }
         }
-        // The kernel has these files for every interface, also where the driver never writes to them: a zero there
-        // says nothing.
+        // The kernel has these files for every interface, even if the driver never updates them, so a zero means
+        // nothing.
         for name in ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"] {
             if let Some(value) = self.statistics.get(name).copied().filter(|value| *value > 0) {
                 found.entry(name.to_owned()).or_insert(value);
@@ -126,30 +129,31 @@ impl InterfaceCounters {
         found
     }
 
-    /// Counters that tell of descriptors running out, without a loss.
+    /// Counters that indicate a lack of descriptors without loss.
     pub(super) fn signs(&self) -> BTreeMap<String, u64> {
         let named = |name: &&str| Some(((*name).to_owned(), *self.driver.get(*name)?));
         RING_SIGNS.iter().filter_map(named).collect()
     }
 
-    /// Broken frames by kind; `rx_errors`, the sum, comes last.
+    /// Broken frames by kind; `rx_errors`, the sum, is last.
     pub(super) fn wire(&self) -> Vec<(String, u64)> {
         let named = |name: &&str| Some(((*name).to_owned(), *self.statistics.get(*name)?));
         WIRE.iter().filter_map(named).collect()
     }
 }
 
-/// `[3]: rx_discards` and `rx queue 3 pkts rx oob` without the queue.
+/// Removes the queue from names such as `[3]: rx_discards` and `rx queue 3 pkts rx oob`.
 fn without_queue(name: &str) -> &str {
     let bracketed = name.strip_prefix('[').and_then(|rest| Some(rest.split_once("]: ")?.1));
     let numbered = name.strip_prefix("rx queue ").and_then(|rest| Some(rest.split_once(' ')?.1));
     bracketed.or(numbered).unwrap_or(name)
 }
 
-/// Reads `ethtool -S`: lower-case names and their values. Values are unsigned; names may hold colons, as bnxt's do.
+/// Parses `ethtool -S` into names in lower case and their values. Values are unsigned; names may contain colons, as in
+/// bnxt.
 fn driver_counters(text: &str) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
-    // vmxnet3 says once which queue the lines are of.
+    // vmxnet3 prints the number of a queue once, before its counters.
     let mut queue = None;
     for line in text.lines() {
         let Some((name, value)) = line.rsplit_once(':') else { continue };
@@ -175,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_found_in_every_drivers_names() {
+    fn finds_queues_under_the_names_of_every_driver() {
         let of = |lines: &str| counters(&format!("NIC statistics:\n{lines}\n")).queues();
         for lines in [
             "     rx_queue_0_packets: 7\n     rx_queue_11_packets: 8\n     rx_queue_0_bytes: 9",
@@ -192,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_at_the_ring_have_many_names() {
+    fn finds_ring_losses_under_the_names_of_every_driver() {
         let of = |lines: &str| counters(&format!("NIC statistics:\n{lines}\n")).ring().into_iter().collect::<Vec<_>>();
         let one = |name: &str, value| vec![(name.to_owned(), value)];
         assert_eq!(of("     rx_out_of_buffer: 12\n     tx_dropped: 3"), one("rx_out_of_buffer", 12));
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_of_the_kernels_is_no_knowledge() {
+    fn zeros_of_the_kernel_count_as_unknown() {
         let mut counters = counters("no stats available\n");
         counters.statistics.insert("rx_missed_errors".into(), 0);
         assert!(counters.ring().is_empty());
@@ -212,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_those_of_frames_with_fcs() {
+    fn bytes_include_the_fcs() {
         let statistics = BTreeMap::from([("rx_packets".to_owned(), 10), ("rx_bytes".to_owned(), 600)]);
         let texts = InterfaceTexts { statistics, ..InterfaceTexts::default() };
         assert_eq!(InterfaceCounters::read(&texts, None).bytes(), 640);

@@ -8,15 +8,14 @@ use measure::Tally;
 use std::path::Path;
 use units::FrameLen;
 
-/// Writes frames to a capture with nanosecond timestamps: pcapng if the file name ends so, else classic little-endian
-/// pcap. Only whole records are written at a time, so a file truncated by a crash is readable up to the last write.
-/// On a full disk, the file is cut behind the last whole record.
+/// pcap. Only whole records are written at a time, so a file truncated by a crash is readable up to the last write. If
+/// the disk is full, the file is truncated after the last whole record.
 pub struct CaptureWriter {
     output: Output,
     format: Format,
     /// Whole records that are not written yet.
     gathered: Vec<u8>,
-    /// Records that were gathered since the last write, and those in the file.
+    /// Numbers of buffered records, and of records in the file.
     waiting: u64,
     written: u64,
     unwritten: Tally,
@@ -90,7 +89,7 @@ impl CaptureWriter {
         if self.gathered.len() >= WRITE_SIZE { self.flush() } else { Ok(()) }
     }
 
-    /// Frames that were to be written and are not in the file, once a write has failed.
+    /// Frames that are missing in the file because a write failed.
     #[must_use]
     pub fn unwritten(&self) -> Tally {
         self.unwritten
@@ -122,7 +121,7 @@ impl CaptureWriter {
 }
 
 impl Format {
-    /// Where the last whole record before `end` ends, and how many there are.
+    /// End of the last whole record before `end`, and the number of records up to there.
     fn records(self, gathered: &[u8], end: usize) -> (usize, u64) {
         let (mut at, mut whole) = (0, 0);
         while at < gathered.len() && at + self.length(&gathered[at..]) <= end {
@@ -132,7 +131,7 @@ impl Format {
         (at, whole)
     }
 
-    /// The length of the first record.
+    /// Length of the first record.
     fn length(self, records: &[u8]) -> usize {
         match self {
             Format::Classic => 16 + Order::Little.u32(records, 8) as usize,
@@ -140,7 +139,7 @@ impl Format {
         }
     }
 
-    /// The length that its frame had before anything cut it.
+    /// Length of its frame before truncation.
     fn original(self, records: &[u8]) -> u32 {
         Order::Little.u32(records, if self == Format::Classic { 12 } else { 24 })
     }

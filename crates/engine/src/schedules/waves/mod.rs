@@ -225,9 +225,9 @@ impl Wave {
         Ok(())
     }
 
-    /// The rates asked in `windows` consecutive windows from the first departure on, in bit/s of frames with FCS.
-    /// `length` is the mean length of frames with FCS, by which rates of frames and of other layers are converted. `None`
-    /// until its file was read.
+    /// The asked rates in `windows` consecutive windows from the first departure on, in bit/s of frames with FCS.
+    /// `length` is the mean length of frames with FCS; it converts rates of frames and of other layers. `None` until
+    /// the file was read.
     #[must_use]
     pub fn typed(&self, line: Option<Line>, length: f64, window: units::Span, windows: usize) -> Option<Vec<f64>> {
         let (mut profile, counts) = self.profile(line)?;
@@ -259,12 +259,12 @@ impl Wave {
     }
 }
 
-/// A rate in bit/s of frames with FCS, where frames have `length` bytes in the mean.
+/// A rate in bit/s of frames with FCS, if frames have a mean length of `length` bytes.
 pub(super) fn frame_bits(rate: Rate, line: Option<Line>, length: f64) -> f64 {
     millis(Some(rate), line) as f64 / 1_000.0 * bits_of_frames(counts(rate), length)
 }
 
-/// Bits of frames with FCS for each unit that a rate counts, where frames have `length` bytes in the mean.
+/// Bits of frames with FCS per unit that a rate counts, if frames have a mean length of `length` bytes.
 fn bits_of_frames(counts: Counts, length: f64) -> f64 {
     const OVERHEAD: f64 = 20.0;
     const ETHERNET: f64 = 18.0;

@@ -107,7 +107,7 @@ impl Waveform for Steps {
     }
 }
 
-/// A measured rate in whole steps; any other word as it is.
+/// A measured rate, rounded to the resolution of its type. Returns other words unchanged.
 fn rounded(word: &str) -> String {
     let bits = || measured::<BitRate>(word).map(|rate| rate.to_string());
     let frames = || measured::<FrameRate>(word).map(|rate| rate.to_string());

@@ -305,7 +305,7 @@ fn refuses_impossible_waveforms_with_a_remedy() {
 }
 
 #[test]
-fn the_waveform_as_typed_is_its_integral_by_windows() {
+fn typed_rates_are_the_integral_of_the_waveform_by_windows() {
     let wave = |text: &str| Wave::parse(text).expect("a waveform").expect("its grammar");
     let rates = |text: &str, ms, windows| {
         let line = Some(Line::new(BitRate::from_gbps(10)));
