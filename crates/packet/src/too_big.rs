@@ -24,7 +24,8 @@ fn written(frame: &[u8], mtu: u32, answer: &mut Vec<u8>) -> Option<()> {
     let (source, destination) = ip.addresses(frame)?;
     let transport = ip.transport?;
     let (is_error, longest) = if ip.version == 4 {
-        let may_not_be_cut = packet[6] & 0x40 != 0;
+        // A total length that does not reach behind the header: a router drops such a packet in silence.
+        let may_not_be_cut = *packet.get(6)? & 0x40 != 0;
         // Source quench, destination unreachable, redirect, time exceeded, parameter problem.
         let error = ip.protocol == ICMP && frame.get(transport).is_none_or(|kind| matches!(kind, 3 | 4 | 5 | 11 | 12));
         (error || !may_not_be_cut, LONGEST.0)
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_where_a_router_would_not() {
+    fn sends_no_answer_where_a_router_would_not() {
         let told = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut frame = packet(true);
             change(&mut frame);
@@ -146,6 +147,7 @@ mod tests {
         assert!(!told(&|frame| (frame[V4 + 9], frame[V4 + 20]) = (ICMP, 3)), "an error");
         assert!(told(&|frame| (frame[V4 + 9], frame[V4 + 20]) = (ICMP, 8)), "a ping");
         assert!(!told(&|frame| frame[12] = 0x88), "no IP");
+        assert!(!told(&|frame| frame[V4 + 2..V4 + 4].fill(0)), "a total length of 0");
         for length in 0..60 {
             assert!(!told(&|frame| frame.truncate(length.min(33))));
         }
