@@ -99,7 +99,8 @@ impl HeapFrame {
         let Content { bytes, original, .. } = &mut *self.0;
         let cut = *original - bytes.len() as u32;
         change(bytes);
-        *original = bytes.len() as u32 + cut;
+        // A record may claim any length.
+        *original = (bytes.len() as u32).saturating_add(cut);
     }
 
     /// Puts zeros where a capture cut it, so that it is as long as it was, and an Ethernet header at least: Linux sends
@@ -163,6 +164,14 @@ impl Frame for HeapFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_before_a_record_of_any_length_does_not_overflow() {
+        let mut frame = HeapFrame::default();
+        frame.refill(&[0; 60], u32::MAX);
+        frame.edit(|bytes| drop(bytes.splice(..0, [0; 14])));
+        assert_eq!((frame.bytes().len(), frame.original()), (74, u32::MAX));
+    }
 
     #[test]
     fn what_a_capture_cut_is_made_whole() {

@@ -1,0 +1,94 @@
+//! Bytes of frames, and of records that programs in the kernel write.
+
+use crate::Outcome;
+use engine::classes::{Classifier, Rule};
+use packet::{Headers, Identity, Key, MacAddr, Rewrite, Stamp, answer, complete_checksum, flow_hash, packet_too_big};
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+/// Rules that look at every kind of field.
+fn rules() -> &'static [Rule] {
+    static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
+    RULES.get_or_init(|| {
+        let texts = [
+            "tcp dport 80 flags syn,!ack",
+            "udp src 10.0.0.0/8 payload \"GET\"",
+            "ip6 host 2001:db8::/32 or vlan 7 dscp ef",
+            "bytes 40/f0 at 14 not arp",
+            "payload 474554 at 3",
+        ];
+        texts.iter().map(|text| text.parse().expect("a rule")).collect()
+    })
+}
+
+/// Every change of `--rewrite`.
+fn rewrites() -> &'static [Rewrite] {
+    static REWRITES: OnceLock<Vec<Rewrite>> = OnceLock::new();
+    REWRITES.get_or_init(|| {
+        let texts = [
+            "ip 10.0.0.0/8 > 192.168.0.0/16",
+            "port 80 > 8080",
+            "ttl 9",
+            "vlan 7",
+            "vlan none",
+            "dmac 02:00:00:00:00:02",
+            "checksums right",
+        ];
+        texts.iter().map(|text| text.parse().expect("a change")).collect()
+    })
+}
+
+/// Everything that looks at a received frame or changes it.
+pub(crate) fn frame(input: &[u8]) -> Outcome {
+    let headers = Headers::of(input);
+    let identity = Identity::of(input);
+    let hash = flow_hash(input);
+    let stamp = Stamp::find(input);
+    let rules: Vec<&Rule> = rules().iter().collect();
+    let class = Classifier::new(&rules).expect("the rules can be reached").class(input);
+    let mut reply = Vec::new();
+    let answered = answer(input, |_: IpAddr, _| Some(MacAddr([2, 0, 0, 0, 0, 1])), &mut reply);
+    let big = packet_too_big(input, 1280, &mut reply);
+    assert!(reply.len() <= input.len() + 1500, "an answer of {} B", reply.len());
+    if let Some(headers) = &headers {
+        for key in
+            ["src", "dst", "sport", "dport", "vlan", "dscp", "ttl", "proto"].iter().filter_map(|name| Key::named(name))
+        {
+            if let Some(site) = key.site(input, headers) {
+                // A field that is written with its own value leaves the frame as it was.
+                let mut same = input.to_vec();
+                site.write(&mut same, site.read(input));
+                assert_eq!(same, input, "{}", key.name());
+            }
+        }
+        if let Some(payload) = headers.payload(input) {
+            assert!(payload.end <= input.len());
+        }
+    }
+    let mut changed = input.to_vec();
+    complete_checksum(&mut changed);
+    assert_eq!(changed.len(), input.len());
+    for rewrite in rewrites() {
+        rewrite.apply(&mut changed);
+        assert!(changed.len() <= input.len() + 4, "{rewrite}");
+    }
+    let known = headers.is_some_and(|headers| headers.ip.is_some());
+    if !known {
+        return Outcome::Refused;
+    }
+    Outcome::of(&(hash, class, identity.is_some(), stamp.is_some(), answered.is_some(), big))
+}
+
+/// Records of frames as the kernel's programs write them: the first byte is the number of events.
+pub(crate) fn record(input: &[u8]) -> Outcome {
+    let Some((events, bytes)) = input.split_first() else { return Outcome::Refused };
+    let events = usize::from(*events) % (slice::MOST_EVENTS + 1);
+    match slice::Record::read(bytes, events) {
+        None => Outcome::Refused,
+        Some(record) => {
+            let _ = (record.matched(), record.whole());
+            assert!(record.stamps.windows(2).all(|pair| pair[0].at <= pair[1].at), "stamps in order");
+            Outcome::of(&(record.stamps.len(), record.flow.protocol))
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Grammars: what people write in options and scenarios.
+
+use crate::Outcome;
+use engine::classes::{Classifier, Rule};
+use engine::schedules::{Ask, FollowDepth};
+use engine::stages::StageConfig;
+use engine::sync::SyncSpec;
+use packet::Rewrite;
+use scenario::{Expectation, PortSpec, parse_gap, parse_stream, parse_wave};
+use std::fmt::{Debug, Display};
+use units::Span;
+
+/// Reads a text. A refusal has a remedy behind a colon.
+fn read<T, E: ToString>(input: &[u8], parse: impl Fn(&str) -> Result<T, E>) -> Option<T> {
+    let text = std::str::from_utf8(input).ok()?;
+    match parse(text) {
+        Ok(read) => Some(read),
+        Err(error) => {
+            assert!(error.to_string().contains(": "), "no remedy for {text:?}: {}", error.to_string());
+            None
+        }
+    }
+}
+
+/// Reads a text that does not print.
+fn read_once<T: Debug, E: ToString>(input: &[u8], parse: impl Fn(&str) -> Result<T, E>) -> Outcome {
+    read(input, parse).map_or(Outcome::Refused, |read| Outcome::of(&format!("{read:?}")))
+}
+
+/// Reads a text, and reads what it prints, where it prints: that must print the same.
+fn read_twice<T, E>(input: &[u8], parse: impl Fn(&str) -> Result<T, E>, print: impl Fn(&T) -> Option<String>) -> Outcome
+where
+    T: Debug,
+    E: ToString + Debug,
+{
+    let Some(first) = read(input, &parse) else { return Outcome::Refused };
+    let Some(printed) = print(&first) else { return Outcome::of(&format!("{first:?}")) };
+    let again = parse(&printed).unwrap_or_else(|error| panic!("{first:?} prints {printed:?}: {error:?}"));
+    assert_eq!(print(&again).as_ref(), Some(&printed), "{first:?}");
+    Outcome::of(&printed)
+}
+
+/// What a value prints.
+fn printed<T: Display>(read: &T) -> Option<String> {
+    Some(read.to_string())
+}
+
+/// `--gap`: times and laws.
+pub(crate) fn gap(input: &[u8]) -> Outcome {
+    read_twice(input, parse_gap, |ask| match ask {
+        Ask::Law(law) => printed(law),
+        _ => None,
+    })
+}
+
+/// `--rate`: rates and waveforms.
+pub(crate) fn wave(input: &[u8]) -> Outcome {
+    read_twice(input, parse_wave, |ask| match ask {
+        Ask::Wave(wave) => printed(wave),
+        Ask::Depth(depth) => printed(depth),
+        _ => None,
+    })
+}
+
+/// `--stage`, `--both`, `--down`, `--up`.
+pub(crate) fn stage(input: &[u8]) -> Outcome {
+    read_twice(input, StageConfig::parse, printed)
+}
+
+/// `--stream`.
+pub(crate) fn stream(input: &[u8]) -> Outcome {
+    read_once(input, parse_stream)
+}
+
+/// Rules of classes and filters. What is read is compiled, too.
+pub(crate) fn rule(input: &[u8]) -> Outcome {
+    let outcome = read_twice(input, str::parse::<Rule>, printed);
+    if let Ok(rule) = std::str::from_utf8(input).unwrap_or_default().parse::<Rule>()
+        && let Ok(mut classifier) = Classifier::new(&[&rule])
+    {
+        assert!(classifier.class(&[0x45; 90]) <= 1);
+    }
+    outcome
+}
+
+/// `--sync`, and waveforms that follow the depth of a queue.
+pub(crate) fn sync(input: &[u8]) -> Outcome {
+    if input.starts_with(b"follow") {
+        return read_twice(input, str::parse::<FollowDepth>, printed);
+    }
+    read_twice(input, str::parse::<SyncSpec>, printed)
+}
+
+/// Ports.
+pub(crate) fn port(input: &[u8]) -> Outcome {
+    read_twice(input, PortSpec::parse, printed)
+}
+
+/// One rule of `--rewrite`.
+pub(crate) fn rewrite(input: &[u8]) -> Outcome {
+    read_twice(input, str::parse::<Rewrite>, printed)
+}
+
+/// `--expect`.
+pub(crate) fn expectation(input: &[u8]) -> Outcome {
+    read_once(input, Expectation::parse)
+}
+
+/// Delays, errors and times of `disk`: the first byte chooses.
+pub(crate) fn disk(input: &[u8]) -> Outcome {
+    match input.split_first() {
+        Some((b'd', text)) => read_once(text, disk::Delay::parse),
+        Some((b'f', text)) => read_once(text, disk::Fault::parse),
+        Some((b't', text)) => read_twice(text, str::parse::<Span>, printed),
+        _ => Outcome::Refused,
+    }
+}
+
+/// Scenario files.
+pub(crate) fn scenario(input: &[u8]) -> Outcome {
+    read_twice(input, |text| scenario::read("a.toml", text, None), printed)
+}
