@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup
+.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup fuzz fuzz-planted
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -35,6 +35,12 @@ bench-slices: setup  ## what slices cost and how exact they are, in bench/result
 
 format:        ## every file, those that lists of modules name in a macro included, which cargo fmt does not see
 	rustfmt --edition 2024 $$(git ls-files "*.rs")
+
+fuzz: setup    ## each fuzz target for T seconds (60): make fuzz T=3600 TARGETS="capture frame"
+	scripts/fuzz.sh
+
+fuzz-planted: setup  ## each fuzz target finds a planted bug within T seconds (60)
+	scripts/fuzz.sh planted
 
 lint: setup   ## format and lints, warnings are errors
 	rustfmt --edition 2024 --check $$(git ls-files "*.rs") && cargo clippy --workspace --all-targets -- -D warnings && cargo clippy -p netlathe-cli --no-default-features -- -D warnings

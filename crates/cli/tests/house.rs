@@ -23,6 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("page", &["units", "measure"]),
     ("lab", &[]),
     ("disk", &["units", "engine"]),
+    ("fuzz", &["units", "packet", "engine", "scenario", "sim", "disk", "probe", "slice"]),
     (
         "cli",
         &[

@@ -3,13 +3,13 @@
 use crate::Outcome;
 use engine::classes::{Classifier, Rule};
 use packet::{Headers, Identity, Key, MacAddr, Rewrite, Stamp, answer, complete_checksum, flow_hash, packet_too_big};
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-/// Rules that look at every kind of field.
-fn rules() -> &'static [Rule] {
-    static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
-    RULES.get_or_init(|| {
+thread_local! {
+    /// Rules that look at every kind of field.
+    static CLASSIFIER: RefCell<Classifier> = RefCell::new({
         let texts = [
             "tcp dport 80 flags syn,!ack",
             "udp src 10.0.0.0/8 payload \"GET\"",
@@ -17,8 +17,9 @@ fn rules() -> &'static [Rule] {
             "bytes 40/f0 at 14 not arp",
             "payload 474554 at 3",
         ];
-        texts.iter().map(|text| text.parse().expect("a rule")).collect()
-    })
+        let rules: Vec<Rule> = texts.iter().map(|text| text.parse().expect("a rule")).collect();
+        Classifier::new(&rules.iter().collect::<Vec<_>>()).expect("each rule can be reached")
+    });
 }
 
 /// Every change of `--rewrite`.
@@ -44,8 +45,7 @@ pub(crate) fn frame(input: &[u8]) -> Outcome {
     let identity = Identity::of(input);
     let hash = flow_hash(input);
     let stamp = Stamp::find(input);
-    let rules: Vec<&Rule> = rules().iter().collect();
-    let class = Classifier::new(&rules).expect("the rules can be reached").class(input);
+    let class = CLASSIFIER.with_borrow_mut(|classifier| classifier.class(input));
     let mut reply = Vec::new();
     let answered = answer(input, |_: IpAddr, _| Some(MacAddr([2, 0, 0, 0, 0, 1])), &mut reply);
     let big = packet_too_big(input, 1280, &mut reply);

@@ -170,7 +170,8 @@ pub struct Record {
 impl Record {
     /// Reads `struct frame`, and where events are counted what `struct counted_frame` has behind it; `None` when it is
     /// none, or holds no stamp.
-    pub(crate) fn read(bytes: &[u8], events: usize) -> Option<Record> {
+    #[must_use]
+    pub fn read(bytes: &[u8], events: usize) -> Option<Record> {
         if bytes.len() < SIZE {
             return None;
         }
