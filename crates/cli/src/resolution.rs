@@ -146,7 +146,7 @@ pub(crate) fn of_too_long(plan: &PipelinePlan, report: &PipelineReport, longest:
     let (name, output, frames) = (&plan.name, &plan.output, output::counted(frames, "frame"));
     Some(match &plan.source {
         SourcePlan::Port(PortSpec::Interface { name: from, .. }) => format!(
-            "{name}: {frames} from {from} dropped, longer than the output can send: give both interfaces the MTU of the sender; if that is on this machine, turn its offloads off, too, ethtool -K DEVICE tx off tso off gso off gro off, or, up to an MTU of 2974, write driver=af_xdp, for which veth does so by itself"
+            "{name}: {frames} from {from} dropped, longer than the output can send: give both interfaces the MTU of the sender; if that is on this machine, turn its offloads off, too, ethtool -K DEVICE tx off tso off gso off gro off, or, up to an MTU of 3382, write driver=af_xdp, for which veth does so by itself"
         ),
         SourcePlan::Port(from) => {
             format!("{name}: {frames} from {from} dropped, longer than {output} can send: raise the MTU of the output")

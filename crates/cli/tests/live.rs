@@ -26,6 +26,8 @@ mod paces;
 mod passes;
 #[path = "live/refused.rs"]
 mod refused;
+#[path = "live/shared.rs"]
+mod shared;
 
 use bed::{Bed, Finished, Program, Record, number};
 use lab::Node;

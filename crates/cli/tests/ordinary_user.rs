@@ -77,22 +77,19 @@ fn shapes_in_a_lab_of_their_own() {
     assert!(!finished.stderr.contains("netlathe: "), "{finished:?}");
 }
 
-/// The driver's rings are locked in memory, of which an ordinary user has only so much.
+/// Rings are the kernel's memory: a user needs no right to lock any.
 #[test]
-fn is_told_which_limit_is_too_low() {
+fn shapes_whatever_memory_may_be_locked() {
     let user = User::new();
     let name = lab_name("limit");
     let shape = "\"$0\" shape --in c0 --out s0 --json --duration 100ms";
-    let with = |limit| user.shell(&format!("ulimit -l {limit}; exec \"$0\" lab run --name {name} -- {shape}"));
-    for limit in [0, 64] {
-        let finished = with(limit);
+    for limit in [0, 64, 1024] {
+        let finished = user.shell(&format!("ulimit -l {limit}; exec \"$0\" lab run --name {name} -- {shape}"));
         if refused(&finished) {
             return;
         }
-        finished.assert_refused(&["locked in memory", "ulimit -l 8192"]);
+        finished.report();
     }
-    // Few frames in the rings, but it works.
-    with(1024).report();
 }
 
 /// A user namespace in which no further one may be made stands for a machine that forbids them.

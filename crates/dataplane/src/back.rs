@@ -103,8 +103,10 @@ impl Back {
         self.round += 1;
         let mut came = 0;
         if self.burst.is_empty() {
-            let longest = self.queues[self.turn].longest_whole();
             came = self.queues[self.turn].poll_up_to(&mut self.received, most);
+            for length in self.queues[self.turn].refused() {
+                self.pipeline.refuse(FrameLen::of_captured(*length), DropReason::TooLong);
+            }
             self.turn = (self.turn + 1) % self.queues.len();
             if came > 0 {
                 // A frame may have come since `now`, and must not be held for less than was asked.
@@ -113,8 +115,6 @@ impl Back {
             for frame in self.received.drain() {
                 if self.pipeline.held() >= self.limit {
                     self.pipeline.refuse(frame.length(), DropReason::Pool);
-                } else if frame.len() > longest {
-                    self.pipeline.refuse(frame.length(), DropReason::TooLong);
                 } else {
                     self.pipeline.push(now, now, frame);
                 }

@@ -33,9 +33,6 @@ pub struct Config {
     /// The interface whose traffic is diverted through the ports: the input has what the host sends, the output what
     /// arrives. Both ports are [`Device::Detour`].
     pub on: Option<String>,
-    /// Kernel probes follow the frames that leave. `net_af_packet` sends from its ring by pages, in which the probes
-    /// find no headers, so frames are then sent by system calls with any pacing.
-    pub probed: bool,
 }
 
 impl Config {

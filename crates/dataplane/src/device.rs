@@ -44,8 +44,22 @@ pub enum Driver {
     AfPacket,
 }
 
+/// The frames that a pipeline reads from a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// All frames that arrive, and they count.
+    All,
+    /// Frames that arrive on some queue and may be for us.
+    Some,
+    /// None.
+    Nothing,
+}
+
 /// The largest MTU that AF_XDP's one-page buffers hold.
 const XDP_MTU: u32 = 3_400 - 18;
+
+/// The largest MTU for which buffers of 2048 B are enough with any driver.
+const SMALL_MTU: u32 = 1_950;
 
 /// Number of buffers of AF_XDP's driver: 40 ms of 50 000 frames/s.
 const XDP_RING: u16 = 2_048;
@@ -94,23 +108,25 @@ impl Device {
         }
     }
 
-    /// Bytes that a pool's buffers must hold for frames of this MTU with any driver.
+    /// Bytes that a pool's buffers must hold for frames of this MTU with any driver. AF_XDP reserves 256 B of each.
     pub(crate) fn data_room(mtu: u32) -> u16 {
-        Vdev::af_packet_data_room(mtu.min(u32::from(u16::MAX)) as u16).max(2_048)
+        // DPDK's hold no more.
+        const MOST: u32 = 65_407;
+        if mtu <= SMALL_MTU { 2_048 } else { (mtu + 18 + 256).min(MOST) as u16 }
     }
 
     /// Opens and starts the port. For an interface without a stated driver, tries AF_XDP first and falls back to
     /// AF_PACKET.
     ///
-    /// The port has at least `senders` transmit queues. If arriving frames count (`receives`), no frame may arrive on a
-    /// queue that is not read. `mtu_of_nic` is the MTU of a NIC bound to DPDK, if it differs from the driver's default.
+    /// The port has at least `senders` transmit queues. If arriving frames count ([`Reads::All`]), no frame may arrive on
+    /// a queue that is not read. `mtu_of_nic` is the MTU of a NIC bound to DPDK, if it differs from the driver's default.
     pub(crate) fn open(
         &self,
         eal: &'static Eal,
         pool: &Pool,
         launch_time: LaunchTime,
         senders: u16,
-        receives: bool,
+        reads: Reads,
         mtu_of_nic: Option<u16>,
     ) -> Result<Opened, Error> {
         let mut config = PortConfig { launch_time, tx_queues: senders.max(1), ..PortConfig::default() };
@@ -131,13 +147,13 @@ impl Device {
                 }
                 // One packet socket receives from all queues; an XDP socket receives from its own queue.
                 let packet = || {
-                    let queues = queues.unwrap_or(1).max(senders);
-                    let vdev = Vdev::af_packet(name, link.mtu.min(u32::from(u16::MAX)) as u16, queues);
-                    start(vdev.as_str(), &PortConfig { rx_queues: queues, tx_queues: queues, ..config.clone() })
+                    let tx_queues = queues.unwrap_or(1).max(senders);
+                    let rx_queues = if reads == Reads::Nothing { 0 } else { queues.unwrap_or(1) };
+                    started(Port::packet(name, pool, &PortConfig { rx_queues, tx_queues, ..config.clone() })?)
                 };
                 let xdp = || {
                     let wanted = queues.unwrap_or(link.rx_queues).max(senders);
-                    xdp_has(name, &link, wanted, receives)?;
+                    xdp_has(name, &link, wanted, reads == Reads::All)?;
                     let queues = wanted;
                     // The buffers of all rings come from one pool.
                     let ring = (XDP_RING / queues.next_power_of_two()).max(64);

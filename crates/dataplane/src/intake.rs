@@ -20,8 +20,6 @@ pub(crate) struct Intake {
     from: From,
     /// Frames that the pipeline may hold.
     limit: u64,
-    /// The longest frame that arrives in one piece.
-    longest: usize,
     received: Burst,
     segmented: u64,
     depth: u64,
@@ -61,8 +59,7 @@ impl Read {
 impl Intake {
     /// Takes frames from the queues of a port, in turn.
     pub(crate) fn of_port(queues: Vec<RxQueue>, limit: u64, clock: TscClock) -> Self {
-        let longest = queues.first().map_or(usize::MAX, RxQueue::longest_whole);
-        Intake { longest, ..Intake::new(From::Port { queues, turn: 0, clock }, limit) }
+        Intake::new(From::Port { queues, turn: 0, clock }, limit)
     }
 
     /// Takes the frames that `maker` generates. All are ready from the first poll on.
@@ -82,7 +79,7 @@ impl Intake {
     }
 
     fn new(from: From, limit: u64) -> Self {
-        Intake { from, limit, longest: usize::MAX, received: Burst::new(), segmented: 0, depth: 0 }
+        Intake { from, limit, received: Burst::new(), segmented: 0, depth: 0 }
     }
 
     /// True if the stream was generated completely, or the other thread has ended and all its frames were taken. Ports
@@ -186,6 +183,9 @@ impl Intake {
                 let mut came = 0;
                 for _ in 0..queues.len() {
                     came += queues[*turn].poll_up_to(&mut self.received, most - came);
+                    for length in queues[*turn].refused() {
+                        pipeline.refuse(FrameLen::of_captured(*length), DropReason::TooLong);
+                    }
                     *turn = (*turn + 1) % queues.len();
                     if came >= most {
                         break;
@@ -211,8 +211,6 @@ impl Intake {
         for (i, frame) in self.received.drain().enumerate() {
             if i as u64 >= room {
                 pipeline.refuse(frame.length(), DropReason::Pool);
-            } else if frame.len() > self.longest {
-                pipeline.refuse(frame.length(), DropReason::TooLong);
             } else {
                 pipeline.push(now, now, frame);
             }

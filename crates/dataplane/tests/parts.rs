@@ -89,7 +89,6 @@ fn run_with(
         window: Span::from_ms(100),
         duration: None,
         room: 0,
-        probed: false,
         on: None,
     };
     let worker = Worker::open(eal, config, change(pipeline(line)), None).expect("it opens");

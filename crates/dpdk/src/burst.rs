@@ -137,6 +137,21 @@ impl Burst {
         unsafe { sys::shim_free_bulk(first, count as u32) };
     }
 
+    /// Frees the last `count` frames.
+    ///
+    /// # Panics
+    /// If it holds fewer.
+    pub(crate) fn drop_last(&mut self, count: usize) {
+        assert!(count <= self.len(), "no more are freed than are there");
+        if count == 0 {
+            return;
+        }
+        self.tail -= count;
+        let first = self.frames[self.tail..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
+        // SAFETY: `count` initialised pointers start there, ours to free; tail no longer covers them.
+        unsafe { sys::shim_free_bulk(first, count as u32) };
+    }
+
     /// Lets `write` append frames: it is told where and for how many there is room, and says how
     /// many whole, owned mbufs it wrote there.
     pub(crate) fn fill(&mut self, write: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {

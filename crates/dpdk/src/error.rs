@@ -62,6 +62,15 @@ pub enum Error {
         /// The device's name.
         device: String,
     },
+    /// DPDK's driver for packet sockets.
+    #[error(
+        "net_af_packet of DPDK is not used: it puts IP fragments together and splits what arrives with other ports; write \
+         if:{interface},driver=af_packet, which has packet sockets of its own"
+    )]
+    DriverOfPackets {
+        /// The interface that was named.
+        interface: String,
+    },
     /// More queues than the device has.
     #[error("{device} has {most} {direction} queues, not {asked}")]
     Queues {
@@ -163,8 +172,8 @@ pub enum Error {
     },
     /// The interface's XDP program is a living netlathe's.
     #[error(
-        "{who} has interface {interface} by af_xdp, and takes all frames that arrive there: end that first, or name \
-         another interface"
+        "{who} has interface {interface} by af_xdp, and takes all frames that arrive there: end that first, name another \
+         interface, or write if:{interface},driver=af_packet for both, which share it"
     )]
     XdpInUse {
         /// The interface.

@@ -73,7 +73,9 @@ impl LaunchField {
 /// The clock of a NIC, in ticks of its own.
 #[derive(Clone, Debug)]
 pub struct NicClock {
-    pub(crate) port: Arc<PortInner>,
+    // Keeps the port open.
+    pub(crate) _port: Arc<PortInner>,
+    pub(crate) number: u16,
 }
 
 impl NicClock {
@@ -82,7 +84,7 @@ impl NicClock {
     pub fn read(&self) -> Option<u64> {
         let mut ticks = 0;
         // SAFETY: the port is ours and stays open as long as this lives; `ticks` is written.
-        let rc = unsafe { sys::shim_port_clock(self.port.number(), &raw mut ticks) };
+        let rc = unsafe { sys::shim_port_clock(self.number, &raw mut ticks) };
         (rc == 0).then_some(ticks)
     }
 }

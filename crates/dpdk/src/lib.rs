@@ -5,7 +5,7 @@
 //! - [`Pool`] owns frame buffers; an [`Mbuf`] is one of them and a [`Burst`] up to 64. Each frees what
 //!   it holds, and nothing else can.
 //! - A [`Kept`] frame is sent again and again, and shared with the drivers that have not sent it yet.
-//! - [`Port::open`] attaches a device, [`Port::start`] hands out its [`RxQueue`]s and [`TxQueue`]s,
+//! - [`Port::open`] attaches a device of DPDK, [`Port::packet`] opens packet sockets, [`Port::start`] hands out its [`RxQueue`]s and [`TxQueue`]s,
 //!   once. The port stops and goes when it and the last of its queues are dropped.
 //! - [`EventDevice`] deals frames to workers so that those of a flow are with one at a time, in order.
 //! - [`TscClock`] reads the time-stamp counter in picoseconds, at the kernel's rate.
@@ -19,7 +19,7 @@
 //! No function here panics for want of memory, frames or privileges; an empty pool is `None` or 0,
 //! a failed set-up an [`Error`] with DPDK's own last words and, where known, what to do about it.
 
-mod arrivals;
+mod attached;
 mod burst;
 mod clock;
 mod detour;
@@ -36,6 +36,7 @@ mod mbuf;
 mod memory;
 mod netlink;
 mod outgoing;
+mod packet_port;
 mod packet_ring;
 mod packet_sender;
 mod pool;
@@ -46,6 +47,7 @@ mod relation;
 mod stops;
 mod tap_sender;
 mod vdev;
+mod waits;
 mod xdp;
 mod xdp_stamps;
 

@@ -1,19 +1,13 @@
-//! What the kernel lost before a socket driver saw it. DPDK's drivers keep their sockets to
-//! themselves and tell of some losses or of none; the kernel counts all, and is asked here.
+//! What the kernel lost before a driver saw it. DPDK's drivers keep their sockets to themselves and report some losses
+//! or none; the kernel counts all, and is asked here.
 
 use std::collections::BTreeSet;
 use std::mem::{size_of, zeroed};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The sockets of one port, open as long as it is.
+/// The XDP sockets of one port, open as long as it is.
 #[derive(Debug, Default)]
-pub(crate) struct Sockets {
-    packet: Vec<RawFd>,
-    xdp: Vec<RawFd>,
-    /// The kernel forgets a packet socket's losses when it has told them.
-    packet_lost: AtomicU64,
-}
+pub(crate) struct Sockets(Vec<RawFd>);
 
 /// The descriptors that this process has. None where there is no /proc: losses are then unknown.
 pub(crate) fn descriptors() -> BTreeSet<RawFd> {
@@ -25,31 +19,19 @@ impl Sockets {
     /// Takes the sockets among what was opened since `before`.
     pub(crate) fn claim(&mut self, before: &BTreeSet<RawFd>) {
         for fd in descriptors().difference(before) {
-            match option::<libc::c_int>(*fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
-                Some(libc::AF_PACKET) => self.packet.push(*fd),
-                Some(libc::AF_XDP) => self.xdp.push(*fd),
-                _ => {}
+            if option::<libc::c_int>(*fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(libc::AF_XDP) {
+                self.0.push(*fd);
             }
         }
     }
 
-    /// The packet sockets, in the order in which they were opened.
-    pub(crate) fn packet(&self) -> &[RawFd] {
-        &self.packet
-    }
-
-    /// Frames lost because a ring was full, as far as the drivers do not tell: `net_af_packet` tells
-    /// of none, `net_af_xdp` of those alone that came while there was no buffer.
+    /// Frames lost because a ring was full. `net_af_xdp` itself reports only those that came while there was no buffer.
     pub(crate) fn lost(&self) -> u64 {
-        for fd in &self.packet {
-            let fresh = option::<libc::tpacket_stats>(*fd, libc::SOL_PACKET, libc::PACKET_STATISTICS);
-            self.packet_lost.fetch_add(fresh.map_or(0, |fresh| u64::from(fresh.tp_drops)), Ordering::Relaxed);
-        }
         // Before Linux 5.9 the kernel writes less, and counts a full ring where the driver looks.
         let full = |fd: &RawFd| {
             option::<libc::xdp_statistics>(*fd, libc::SOL_XDP, libc::XDP_STATISTICS).map_or(0, |s| s.rx_ring_full)
         };
-        self.packet_lost.load(Ordering::Relaxed) + self.xdp.iter().map(full).sum::<u64>()
+        self.0.iter().map(full).sum()
     }
 }
 
@@ -66,7 +48,7 @@ pub(crate) fn of_tap(name: &str) -> u64 {
 ///
 /// # Safety
 /// Plain data of which any bits, zeros too, are a value.
-unsafe trait Plain: Copy {}
+pub(crate) unsafe trait Plain: Copy {}
 // SAFETY: a number.
 unsafe impl Plain for libc::c_int {}
 // SAFETY: numbers.
@@ -74,7 +56,8 @@ unsafe impl Plain for libc::tpacket_stats {}
 // SAFETY: numbers.
 unsafe impl Plain for libc::xdp_statistics {}
 
-fn option<T: Plain>(fd: RawFd, level: libc::c_int, name: libc::c_int) -> Option<T> {
+/// Reads a socket's option; `None` where the kernel refuses.
+pub(crate) fn option<T: Plain>(fd: RawFd, level: libc::c_int, name: libc::c_int) -> Option<T> {
     // SAFETY: zeros are a value of what is Plain.
     let mut value: T = unsafe { zeroed() };
     let mut length = size_of::<T>() as libc::socklen_t;
@@ -97,7 +80,7 @@ mod tests {
         assert!(now.contains(&file.as_raw_fd()) && now.contains(&socket.as_raw_fd()));
         let mut sockets = Sockets::default();
         sockets.claim(&before);
-        assert!(sockets.packet.is_empty() && sockets.xdp.is_empty());
+        assert!(sockets.0.is_empty());
         assert_eq!(sockets.lost(), 0);
     }
 }

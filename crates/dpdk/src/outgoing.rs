@@ -1,5 +1,6 @@
 use crate::{BURST, Kept, Mbuf};
 use dpdk_sys as sys;
+use packet::Frame;
 use std::fmt;
 
 /// Up to [`BURST`] frames in order on their way out, of both kinds: such as are given away and such as
@@ -74,6 +75,29 @@ impl Outgoing {
             (self.head, self.tail) = (0, 0);
         }
         taken
+    }
+
+    /// Has `send` copy frames one by one, until it takes one no more, and releases those that it took. Gives how many.
+    pub(crate) fn copy_out(&mut self, mut send: impl FnMut(&[u8]) -> bool) -> usize {
+        self.hand_over(|frames, count| {
+            let mut taken = 0;
+            while taken < count {
+                // SAFETY: `count` pointers start there.
+                let frame = unsafe { frames.add(taken) };
+                // SAFETY: a pointer to a whole frame of ours has the form of what holds one (`burst`), and it is neither
+                // changed nor dropped by this.
+                let frame = unsafe { &*frame.cast::<Mbuf>() };
+                if !send(frame.bytes()) {
+                    break;
+                }
+                taken += 1;
+            }
+            if taken > 0 {
+                // SAFETY: as many frames start there, of each of which one owner is ours to release.
+                unsafe { sys::shim_free_bulk(frames, taken as u32) };
+            }
+            taken
+        })
     }
 }
 

@@ -2,8 +2,9 @@
 //! ring.
 //!
 //! This is not DPDK. It lives here because it maps memory that the kernel writes, and this crate is
-//! the fence around unsafe code. DPDK's software drivers carry no stamps and no drop counts; a
-//! receiver that is to be believed needs both.
+//! the fence around unsafe code. Blocks suit a receiver that wants all of the frames and their stamps, and none of them soon:
+//! a block is handed over when it is full or old. What is to be carried on at once comes by a port's ring
+//! (`packet_port`).
 
 use crate::interface::{Interface, set_option, socket};
 use crate::{Error, Result};
@@ -469,8 +470,8 @@ fn keep_only(socket: &OwnedFd, snaplen: u32) -> std::result::Result<(), ()> {
     attach(socket.as_raw_fd(), &mut [instruction(libc::BPF_RET | libc::BPF_K, 0, snaplen)])
 }
 
-/// Has a packet socket receive what arrives and not what this machine sends, whatever group of sockets it is in: to such
-/// PACKET_IGNORE_OUTGOING says nothing.
+/// Has a packet socket receive what arrives and not what this machine sends, also in a group of sockets, to which
+/// PACKET_IGNORE_OUTGOING does not apply.
 pub(crate) fn leave_out_outgoing(socket: RawFd) -> std::result::Result<(), ()> {
     let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
     let mut program = [
@@ -480,6 +481,11 @@ pub(crate) fn leave_out_outgoing(socket: RawFd) -> std::result::Result<(), ()> {
         instruction(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
     ];
     attach(socket, &mut program)
+}
+
+/// Has a packet socket receive nothing.
+pub(crate) fn shut(socket: RawFd) -> std::result::Result<(), ()> {
+    attach(socket, &mut [instruction(libc::BPF_RET | libc::BPF_K, 0, 0)])
 }
 
 fn instruction(code: u32, jf: u8, k: u32) -> libc::sock_filter {

@@ -14,21 +14,32 @@ pub struct PacketSender {
     interface: String,
 }
 
+/// Bytes of frames on their way that a socket may have: 4096 full frames with what the kernel adds.
+const SEND_BUFFER: libc::c_int = 8 << 20;
+
 impl PacketSender {
     /// A sender on an interface of the calling thread's network namespace.
     ///
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Permission`], [`Error::System`].
     pub fn open(interface: &str) -> Result<PacketSender> {
-        let interface = Interface::named(interface)?;
+        PacketSender::on(&Interface::named(interface)?)
+    }
+
+    pub(crate) fn on(interface: &Interface) -> Result<PacketSender> {
         let socket = socket(libc::AF_PACKET, libc::SOCK_RAW)?;
         let failed = |what: &str| Error::system(format!("{what} {}", interface.name));
         // No protocol: it receives nothing.
-        bind_to(&socket, &interface, 0).map_err(|()| failed("binding to"))?;
+        bind_to(&socket, interface, 0).map_err(|()| failed("binding to"))?;
         let on: libc::c_int = 1;
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &on)
             .map_err(|()| failed("passing the qdisc of"))?;
-        Ok(PacketSender { socket, interface: interface.name })
+        // A NIC gives the memory of frames back when they have left: its queue is to be the bound, not this. An ordinary
+        // user gets what net.core.wmem_max permits.
+        if set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
+            let _smaller = set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER);
+        }
+        Ok(PacketSender { socket, interface: interface.name.clone() })
     }
 
     /// Sends a frame, given without FCS, and returns when the kernel has it. False if there was no

@@ -44,9 +44,8 @@ const CACHE: u32 = 256;
 
 impl Pool {
     /// A pool of `frames` buffers with room for `data_room` bytes of frame each (headroom comes on
-    /// top). 2048 B holds every frame of MTU 1500; see
-    /// [`Vdev::af_packet_data_room`](crate::Vdev::af_packet_data_room) and
-    /// [`Vdev::af_xdp_data_room`](crate::Vdev::af_xdp_data_room) for what those drivers ask.
+    /// top). 2048 B holds every frame of MTU 1500; see [`Vdev::af_xdp_data_room`](crate::Vdev::af_xdp_data_room) for what
+    /// that driver asks.
     ///
     /// The name serves messages only and need not be unique.
     ///

@@ -1,10 +1,10 @@
 //! The queues of a port, each of which receives or sends for one thread at a time.
 
-use crate::arrivals::Arrivals;
-use crate::port::{PortInner, TAP, text};
+use crate::packet_port::{Counts, PacketReceiver};
+use crate::port::{PortInner, TAP, Way};
 use crate::tap_sender::TapSender;
 use crate::xdp_stamps::Stamps;
-use crate::{BURST, Burst, Mbuf, Outgoing, PacketSender, Result, relation};
+use crate::{BURST, Burst, Error, Mbuf, Outgoing, PacketSender, Result, relation};
 use dpdk_sys as sys;
 use packet::Frame;
 use std::cell::Cell;
@@ -15,36 +15,52 @@ use std::sync::atomic::Ordering;
 /// A receive queue: one of a kind, to be used by one thread at a time.
 #[derive(Debug)]
 pub struct RxQueue {
-    // It has to go before the port, whose socket it keeps open.
-    arrivals: Option<Arrivals>,
-    stamps: Option<Stamps>,
+    // It has to go before the port, whose sockets it reads.
+    from: Receiver,
     port: Arc<PortInner>,
     queue: u16,
     segmented: u64,
     not_sync: PhantomData<Cell<()>>,
 }
 
+/// Where a receive queue has its frames from.
+#[derive(Debug)]
+enum Receiver {
+    /// DPDK's port of this number, and the stamps of what arrives there, if it has any.
+    Driver(u16, Option<Stamps>),
+    Packet(Box<PacketReceiver>),
+}
+
 impl RxQueue {
-    pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Self {
-        let arrivals = Arrivals::of(&port.sockets, &port.arguments, queue);
-        let stamps = port.stamper.is_some().then(Stamps::default);
-        RxQueue { arrivals, stamps, port, queue, segmented: 0, not_sync: PhantomData }
+    pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Result<Self> {
+        let from = match &port.way {
+            Way::Driver(attached) => Receiver::Driver(attached.number, attached.stamps().then(Stamps::default)),
+            Way::Packet(sockets) => {
+                let longest = port.max_frame.at_open + 2 * TAG;
+                Receiver::Packet(Box::new(sockets.receiver(queue, &port.pool, longest)?))
+            }
+        };
+        Ok(RxQueue { from, port, queue, segmented: 0, not_sync: PhantomData })
     }
 
     /// From now on frames say how long they were there before this queue was polled ([`packet::Frame::waited`]), where the
-    /// port tells: with `net_af_packet`, whose rings hold the kernel's stamps, and with `net_af_xdp`, by a program of ours.
-    /// Frames of others say that they have not waited. True if it tells.
+    /// port knows: with packet sockets, whose rings hold the kernel's stamps, and with `net_af_xdp`, by a program of ours.
+    /// Frames of others say that they have not waited. True if it knows.
     pub fn tell_waits(&mut self) -> bool {
-        let ring = self.arrivals.as_mut().map(Arrivals::tell_waits).is_some();
-        let stamps = self.stamps.as_mut().map(Stamps::tell_waits).is_some();
-        ring || stamps
+        match &mut self.from {
+            Receiver::Driver(_, None) => return false,
+            Receiver::Driver(_, Some(stamps)) => stamps.tell_waits(),
+            Receiver::Packet(receiver) => receiver.tell_waits(),
+        }
+        true
     }
 
     /// Adds to the burst what has arrived, as far as it has room, and gives how many frames that
     /// were. Never waits.
     ///
     /// Checksums that a sender on this machine left to a device, which a virtual interface is not, are filled
-    /// in: see [`packet::complete_checksum`], and `rx_completed` of [`Port::stats`](crate::Port::stats).
+    /// in: by what the kernel says of each frame with packet sockets, else see [`packet::complete_checksum`]; and
+    /// `rx_completed` of [`Port::stats`](crate::Port::stats).
     ///
     /// Frames in several segments are dropped and counted by [`segmented`](RxQueue::segmented). An
     /// empty pool shows as nothing received, and in `rx_no_buffer` of [`Port::stats`](crate::Port::stats) where the driver
@@ -57,38 +73,40 @@ impl RxQueue {
     /// may have to wait for.
     pub fn poll_up_to(&mut self, burst: &mut Burst, most: usize) -> usize {
         let before = burst.len();
-        let (port, queue) = (self.port.number, self.queue);
-        let most = match &mut self.arrivals {
-            Some(arrivals) => arrivals.look(most.min(BURST - before)),
-            None => most,
+        let completed = match &mut self.from {
+            Receiver::Packet(receiver) => {
+                receiver.poll(burst, most.min(BURST - before));
+                receiver.completed
+            }
+            Receiver::Driver(port, stamps) => {
+                let (port, queue) = (*port, self.queue);
+                let received = burst.fill(|into, room| {
+                    // SAFETY: the port runs as long as this queue lives, the queue is polled by nobody else, and
+                    // there is room for that many pointers. What the driver delivers is ours.
+                    usize::from(unsafe { sys::shim_rx_burst(port, queue, into, room.min(most) as u16) })
+                });
+                if received == 0 {
+                    return 0;
+                }
+                let fresh = &mut burst.as_mut_slice()[before..];
+                match stamps {
+                    Some(stamps) => stamps.tell(fresh),
+                    // What came by another port of ours may know of its wait there, and a NIC writes what it likes.
+                    None => fresh.iter_mut().for_each(|frame| frame.set_waited(0)),
+                }
+                if burst.as_slice()[before..].iter().any(|frame| frame.segments() != 1) {
+                    self.segmented += burst.retain(|frame| frame.segments() == 1) as u64;
+                }
+                if self.port.interface.is_some() {
+                    let fresh = burst.as_mut_slice()[before..].iter_mut();
+                    fresh.map(|frame| u64::from(packet::complete_checksum(frame.bytes_mut()))).sum()
+                } else {
+                    0
+                }
+            }
         };
-        if most == 0 {
-            return 0;
-        }
-        let received = burst.fill(|into, room| {
-            // SAFETY: the port runs as long as this queue lives, the queue is polled by nobody else, and
-            // there is room for that many pointers. What the driver delivers is ours.
-            usize::from(unsafe { sys::shim_rx_burst(port, queue, into, room.min(most) as u16) })
-        });
-        if received > 0 {
-            let fresh = &mut burst.as_mut_slice()[before..];
-            match (&mut self.arrivals, &self.stamps) {
-                (Some(arrivals), _) => arrivals.tell(fresh),
-                (None, Some(stamps)) => stamps.tell(fresh),
-                // What came by another port of ours may know of its wait there, and a NIC writes what it likes.
-                (None, None) => fresh.iter_mut().for_each(|frame| frame.set_waited(0)),
-            }
-        }
-        if received > 0 && burst.as_slice()[before..].iter().any(|frame| frame.segments() != 1) {
-            self.segmented += burst.retain(|frame| frame.segments() == 1) as u64;
-        }
-        if received > 0 && self.port.interface.is_some() {
-            let fresh = burst.as_mut_slice()[before..].iter_mut();
-            let completed =
-                fresh.filter_map(|frame| packet::complete_checksum(frame.bytes_mut()).then_some(())).count();
-            if completed > 0 {
-                self.port.completed.fetch_add(completed as u64, Ordering::Relaxed);
-            }
+        if completed > 0 {
+            self.port.completed.fetch_add(completed, Ordering::Relaxed);
         }
         burst.len() - before
     }
@@ -99,13 +117,15 @@ impl RxQueue {
         self.segmented
     }
 
-    /// The longest frame that can arrive whole, in bytes without FCS, where the driver cuts longer ones and does not
-    /// tell: what is longer was cut, or was merged of several. The interface's MTU when the port was opened, with
-    /// Ethernet's header and two tags.
+    /// Lengths in bytes, without FCS, of the frames that the last poll found and did not deliver, with packet sockets: those
+    /// that are longer than the interface's MTU when the port was opened, with Ethernet's header and two tags, and segments
+    /// that a sender on this machine left to its device to cut up, whatever their length.
     #[must_use]
-    pub fn longest_whole(&self) -> usize {
-        let cuts = self.port.device.starts_with("net_af_packet");
-        if cuts { self.port.max_frame.at_open + 8 } else { usize::MAX }
+    pub fn refused(&self) -> &[u32] {
+        match &self.from {
+            Receiver::Driver(..) => &[],
+            Receiver::Packet(receiver) => receiver.refused(),
+        }
     }
 
     /// The queue's number.
@@ -114,6 +134,9 @@ impl RxQueue {
         self.queue
     }
 }
+
+/// What a VLAN tag adds to a frame, in bytes.
+const TAG: usize = 4;
 
 /// A transmit queue: one of a kind, to be used by one thread at a time.
 #[derive(Debug)]
@@ -124,26 +147,37 @@ pub struct TxQueue {
     oversize: u64,
     /// Calls that took nothing, in a row.
     refusals: u32,
-    /// Sends frames past the driver: each, or each that leaves alone.
-    calls: Option<Calls>,
-    only_alone: bool,
+    by: Sender,
+    /// Each frame of a burst is handed over by itself.
+    one_by_one: bool,
     not_sync: PhantomData<Cell<()>>,
 }
 
-/// One system call for each frame.
+/// How a queue sends. The numbers are those of DPDK's ports.
 #[derive(Debug)]
-enum Calls {
-    Socket(PacketSender),
-    Tap(TapSender),
+enum Sender {
+    Driver(u16),
+    /// What is handed over alone goes by a call.
+    Alone(u16, PacketSender),
+    /// Kept frames go by the driver.
+    Tap(u16, TapSender),
+    Packet(PacketSender, Arc<Counts>),
 }
 
-impl Calls {
-    fn send(&mut self, frame: &mut Mbuf) -> Result<bool> {
-        match self {
-            Calls::Socket(sender) => sender.send(frame.bytes()),
-            Calls::Tap(sender) => sender.send(frame),
+/// Sends the first `most` frames of a burst by a call each. Gives how many were taken, and why not more, if the kernel
+/// said more than that there is no room.
+fn send_each(
+    burst: &mut Burst,
+    most: usize,
+    mut send: impl FnMut(&mut Mbuf) -> Result<bool>,
+) -> (usize, Option<Error>) {
+    for (taken, frame) in burst.iter_mut().take(most).enumerate() {
+        match send(frame) {
+            Ok(true) => {}
+            other => return (taken, other.err()),
         }
     }
+    (burst.len().min(most), None)
 }
 
 /// After how many calls in a row that took nothing the link is looked at, and each time after as many again: some
@@ -151,42 +185,55 @@ impl Calls {
 const LOOK_AT_LINK: u32 = 4_096;
 
 impl TxQueue {
-    pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Self {
+    pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Result<Self> {
         let max_frame = port.max_frame.now();
+        let by = match (&port.way, &port.interface) {
+            (Way::Packet(sockets), Some(interface)) => {
+                let counts = Arc::clone(&sockets.sent[usize::from(queue)]);
+                Sender::Packet(PacketSender::on(interface)?, counts)
+            }
+            (Way::Packet(_), None) => unreachable!("packet sockets are an interface's"),
+            (Way::Driver(attached), _) => Sender::Driver(attached.number),
+        };
         let not_sync = PhantomData;
-        TxQueue { port, queue, max_frame, oversize: 0, refusals: 0, calls: None, only_alone: false, not_sync }
+        Ok(TxQueue { port, queue, max_frame, oversize: 0, refusals: 0, by, one_by_one: false, not_sync })
     }
 
-    /// From now on each frame is sent by a system call of ours, where the driver is `net_af_packet` or `net_tap`, and where
-    /// it is `net_af_xdp` on a veth with one queue, each that is handed over alone. Of other ports nothing changes. For frames that leave
-    /// one at a time.
+    /// From now on each frame is handed over by itself ([`calls_for_each`](TxQueue::calls_for_each)) and sent by a system
+    /// call of ours, where the port has packet sockets or DPDK's driver is `net_tap`; and where that is `net_af_xdp` on a
+    /// veth with one queue, each that is handed over alone. Of other ports nothing changes. For frames that leave one at a
+    /// time.
     ///
-    /// Past `net_af_packet` their way takes as long as any other packet socket's, while that through the driver's ring
-    /// takes longer the longer the frame is, since the ring's memory is seldom in a cache. A burst takes longer: use it
-    /// for neither or all frames of a queue, since what waits in the ring is overtaken. On a veth the kernel copies what
-    /// `net_af_xdp` gives it, too, by a way that takes less time and not as evenly; it has sent all of that when the
-    /// driver returns. Past `net_tap` the call is the driver's in a shorter form.
+    /// On a veth the kernel copies what `net_af_xdp` gives it, too, by a way that takes less time and not as evenly; it has
+    /// sent all of that when the driver returns. Past `net_tap` the call is the driver's in a shorter form.
     ///
     /// # Errors
     /// Those of [`PacketSender::open`]; [`Error::System`].
     pub fn send_by_calls(&mut self) -> Result<()> {
         let Some(interface) = &self.port.interface else { return Ok(()) };
-        self.calls = match text(&self.port.raw_info()?.driver).as_str() {
-            "net_af_packet" => Some(Calls::Socket(PacketSender::open(&interface.name)?)),
-            "net_af_xdp" if relation::is_veth(interface)? && interface.sends_by_one_queue()? => {
-                self.only_alone = true;
-                Some(Calls::Socket(PacketSender::open(&interface.name)?))
-            }
-            TAP => TapSender::open(&interface.name)?.map(Calls::Tap),
-            _ => None,
+        let Way::Driver(attached) = &self.port.way else {
+            self.one_by_one = true;
+            return Ok(());
         };
+        match attached.driver()?.as_str() {
+            "net_af_xdp" if relation::is_veth(interface)? && interface.sends_by_one_queue()? => {
+                self.by = Sender::Alone(attached.number, PacketSender::on(interface)?);
+            }
+            TAP => {
+                if let Some(sender) = TapSender::open(&interface.name)? {
+                    self.by = Sender::Tap(attached.number, sender);
+                    self.one_by_one = true;
+                }
+            }
+            _ => {}
+        }
         Ok(())
     }
 
-    /// Whether each frame of a burst leaves by a call of its own, one after the other.
+    /// Whether each frame of a burst is to be handed over by itself, one after the other.
     #[must_use]
     pub fn calls_for_each(&self) -> bool {
-        self.calls.is_some() && !self.only_alone
+        self.one_by_one
     }
 
     /// Hands frames to the driver and gives how many it took: a prefix, which is out of the burst
@@ -197,9 +244,8 @@ impl TxQueue {
     /// and counted by [`oversize`](TxQueue::oversize) instead: the kernel would drop them after the
     /// driver has counted them as sent. So `len before = given + oversize added + len after`.
     ///
-    /// 0 from a burst that is not empty means that the queue is full *or that the interface is down*:
-    /// `net_af_packet` takes frames until its ring is full, then none until the interface is up
-    /// again; the ring's are sent then. [`PortInfo::link_up`](crate::PortInfo::link_up) tells.
+    /// 0 from a burst that is not empty means that the queue is full *or that the interface is down*.
+    /// [`PortInfo::link_up`](crate::PortInfo::link_up) tells which.
     #[must_use = "frames that were not taken are still in the burst"]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
         self.send_up_to(burst, BURST)
@@ -212,47 +258,67 @@ impl TxQueue {
         if longest < usize::from(u16::MAX) && burst.iter().take(most).any(|frame| too_long(frame, longest)) {
             self.oversize += burst.retain(|frame| !too_long(frame, longest)) as u64;
         }
-        if let Some(calls) = &mut self.calls
-            && (!self.only_alone || burst.len() == 1)
+        let (taken, refused) = match &mut self.by {
+            Sender::Alone(_, sender) if burst.len() == 1 => send_each(burst, most, |frame| sender.send(frame.bytes())),
+            Sender::Driver(port) | Sender::Alone(port, _) => {
+                let (port, queue) = (*port, self.queue);
+                return burst.hand_over(|frames, count| {
+                    // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
+                    // are ours, whole and single, and those taken are not touched again.
+                    usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count.min(most) as u16) })
+                });
+            }
+            Sender::Packet(sender, counts) => {
+                let sent = send_each(burst, most, |frame| sender.send(frame.bytes()));
+                counts.add(sent.0 as u64, burst.iter().take(sent.0).map(|frame| frame.len() as u64).sum());
+                sent
+            }
+            Sender::Tap(_, sender) => send_each(burst, most, |frame| sender.send(frame)),
+        };
+        burst.drop_first(taken);
+        self.note_refusal(taken, refused.as_ref());
+        taken
+    }
+
+    /// What is refused, for want of room or because the interface is down, is tried again; what is too long for its MTU now,
+    /// the caller leaves out.
+    fn note_refusal(&mut self, taken: usize, refused: Option<&Error>) {
+        self.refusals = if taken == 0 { self.refusals.wrapping_add(1) } else { 0 };
+        // The kernel does not say when the other end of a veth pair gets a smaller MTU: it looks like a full queue, for ever.
+        let stuck = self.refusals > 0 && self.refusals.is_multiple_of(LOOK_AT_LINK);
+        if (stuck || refused.is_some_and(Error::is_too_long))
+            && let Some(interface) = &self.port.interface
         {
-            // What is refused, for want of room or because the interface is down, is tried again; what is too long for
-            // its MTU now, the caller leaves out.
-            let (mut taken, mut refused) = (0, None);
-            for frame in burst.iter_mut().take(most) {
-                match calls.send(frame) {
-                    Ok(true) => taken += 1,
-                    other => {
-                        refused = other.err();
-                        break;
-                    }
-                }
-            }
-            self.refusals = if taken == 0 { self.refusals.wrapping_add(1) } else { 0 };
-            // Nobody says when the other end of a veth pair gets a smaller MTU: it looks like a full queue, for ever.
-            let stuck = self.refusals > 0 && self.refusals.is_multiple_of(LOOK_AT_LINK);
-            if (stuck || refused.is_some_and(|error| error.is_too_long()))
-                && let Some(interface) = &self.port.interface
-            {
-                self.port.max_frame.follow(interface.index);
-            }
-            burst.drop_first(taken);
-            return taken;
+            self.port.max_frame.follow(interface.index);
         }
-        let (port, queue) = (self.port.number, self.queue);
-        burst.hand_over(|frames, count| {
-            // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
-            // are ours, whole and single, and those taken are not touched again.
-            usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count.min(most) as u16) })
-        })
     }
 
     /// Hands frames to the driver as [`send`](TxQueue::send) does, and gives how many it took: a prefix.
     ///
     /// Frames that the link cannot carry are for the caller to leave out, see
-    /// [`carries`](TxQueue::carries).
+    /// [`carries`](TxQueue::carries). Those that were let in before its MTU was lowered are dropped, and count as taken.
     #[must_use = "frames that were not taken are still to be sent"]
     pub fn send_out(&mut self, frames: &mut Outgoing) -> usize {
-        let (port, queue) = (self.port.number, self.queue);
+        let (port, queue) = match &mut self.by {
+            Sender::Driver(port) | Sender::Alone(port, _) | Sender::Tap(port, _) => (*port, self.queue),
+            Sender::Packet(sender, counts) => {
+                let (mut refused, mut bytes) = (None, 0);
+                let port = &self.port;
+                let taken = frames.copy_out(|frame| {
+                    let sent = sender.send(frame);
+                    let gone = match &sent {
+                        Ok(sent) => *sent || frame.len() > port.max_frame.now() + TAG,
+                        Err(error) => error.is_too_long(),
+                    };
+                    bytes += if gone { frame.len() as u64 } else { 0 };
+                    refused = sent.err().or(refused.take());
+                    gone
+                });
+                counts.add(taken as u64, bytes);
+                self.note_refusal(taken, refused.as_ref());
+                return taken;
+            }
+        };
         frames.hand_over(|frames, count| {
             // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
             // are whole and single, nobody changes them, and each is given with an owner of its own, which
@@ -306,5 +372,5 @@ impl TxQueue {
 #[inline]
 fn too_long(frame: &crate::Mbuf, most: usize) -> bool {
     // Linux gives a frame with an 802.1Q tag four bytes more.
-    frame.len() > most && !(frame.len() <= most + 4 && packet::Frame::bytes(frame)[12..14] == [0x81, 0x00])
+    frame.len() > most && !(frame.len() <= most + TAG && packet::Frame::bytes(frame)[12..14] == [0x81, 0x00])
 }

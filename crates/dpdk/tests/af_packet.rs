@@ -1,17 +1,17 @@
-//! Sent through a packet socket by DPDK, received by our own ring, across a veth pair.
+//! Ports by packet sockets, across a veth pair: against a ring that receives with stamps, and against each other.
 
 mod common;
 
 use common::{eal, frame, inside, ip, number, veth};
-use dpdk::{BURST, Burst, Error, PacketRing, Pool, Port, PortConfig, RingConfig, Started, Vdev};
+use dpdk::{BURST, Burst, Error, PacketRing, Pool, Port, PortConfig, RingConfig, Started};
 use packet::Frame;
 use std::time::{Duration, Instant};
 
 const FRAMES: u64 = 10_000;
 
 fn open(interface: &str, mtu: u16) -> (Pool, Started) {
-    let pool = Pool::new(eal(), interface, 4096, Vdev::af_packet_data_room(mtu)).expect("pool");
-    let port = Port::open(eal(), Vdev::af_packet(interface, mtu, 1), &pool, &PortConfig::default()).expect("port");
+    let pool = Pool::new(eal(), interface, 4096, (mtu + 22).max(2_048)).expect("pool");
+    let port = Port::packet(interface, &pool, &PortConfig::default()).expect("port");
     (pool, port.start().expect("start"))
 }
 
@@ -71,17 +71,16 @@ fn ten_thousand() {
     send(&pool, &mut started.tx[0], 0..10, 60);
     assert_eq!(receive(&mut own, 1).len(), 0);
 
-    // Each by a call of its own: past the driver, and as whole and in order.
     started.tx[0].send_by_calls().expect("a socket");
-    let by_driver = started.port.stats().expect("counters").tx_frames;
+    assert!(started.tx[0].calls_for_each());
     send(&pool, &mut started.tx[0], 0..500, 1514);
     // Behind the ten above.
     let got = receive(&mut ring, 510).split_off(10);
     assert!(got.iter().enumerate().all(|(k, (n, length, _))| k as u64 == *n && *length == 1514), "in order");
     assert_eq!((got.len(), pool.available()), (500, 4096));
-    assert_eq!(started.port.stats().expect("counters").tx_frames, by_driver);
+    assert_eq!(started.port.stats().expect("counters").tx_frames, FRAMES + 510);
 
-    // The port receives, too: fewer frames than the ring of a user namespace holds.
+    // The port receives, too.
     let (peer_pool, mut peer) = open("nlb", 1500);
     send(&peer_pool, &mut peer.tx[0], 0..500, 1514);
     let mut burst = Burst::new();
@@ -221,7 +220,7 @@ fn tags_and_snap_lengths() {
     assert_eq!((received.bytes.len(), received.original_len), (40, 1514));
 }
 
-/// DPDK's driver puts the tag that the kernel took out back as 8100, whatever it was.
+/// The kernel takes the outer tag out of a frame.
 #[test]
 fn tags_arrive_as_they_were() {
     if !inside("tags_arrive_as_they_were", "-n") {
@@ -277,7 +276,6 @@ fn frames_say_how_long_they_were_there() {
     let mut burst = Burst::new();
     for round in 0..12 {
         let begin = Instant::now();
-        // As many as the ring of a user namespace holds.
         send(&pool, &mut sender.tx[0], 0..500, 60);
         std::thread::sleep(pause);
         let mut next = 0;
@@ -304,4 +302,217 @@ fn frames_say_how_long_they_were_there() {
         came += burst.drain().map(|frame| assert_eq!(frame.waited().as_ps(), 0)).count();
     }
     assert_eq!(came, 500);
+}
+
+/// What a queue delivers until nothing comes for a while.
+fn delivered(rx: &mut dpdk::RxQueue, most: usize) -> Vec<Vec<u8>> {
+    let (mut burst, mut came) = (Burst::new(), Vec::new());
+    let mut last = Instant::now();
+    while came.len() < most && last.elapsed() < Duration::from_millis(300) {
+        if rx.poll(&mut burst) > 0 {
+            last = Instant::now();
+        }
+        came.extend(burst.drain().map(|mbuf| mbuf.bytes().to_vec()));
+    }
+    came
+}
+
+/// An address on nla, and a neighbour behind nlb that takes what is sent to it.
+fn neighbour() -> std::net::UdpSocket {
+    ip("address add 10.9.0.1/24 dev nla");
+    ip("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nla");
+    std::net::UdpSocket::bind("10.9.0.1:1000").expect("a socket")
+}
+
+#[test]
+fn every_port_on_an_interface_receives_everything() {
+    if !inside("every_port_on_an_interface_receives_everything", "-Urn") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let (pool, mut sender) = open("nla", 1500);
+    let (_pools, mut ports): (Vec<_>, Vec<_>) = (0..3).map(|_| open("nlb", 1500)).unzip();
+    let deaf_config = PortConfig { rx_queues: 0, ..PortConfig::default() };
+    let deaf = Port::packet("nlb", &pool, &deaf_config).expect("port").start().expect("start");
+    assert!(deaf.rx.is_empty());
+    send(&pool, &mut sender.tx[0], 0..500, 200);
+    for port in &mut ports {
+        let numbers: Vec<_> = delivered(&mut port.rx[0], 500).iter().filter_map(|bytes| number(bytes)).collect();
+        assert!(numbers.iter().copied().eq(0..500), "{} came", numbers.len());
+        let stats = port.port.stats().expect("counters");
+        assert_eq!((stats.rx_frames, stats.rx_bytes, stats.rx_missed), (500, 100_000, 0));
+    }
+    // What one sends there, another does not receive: it has not arrived.
+    send(&pool, &mut ports[0].tx[0], 0..10, 60);
+    assert!(delivered(&mut ports[1].rx[0], 1).is_empty());
+    assert_eq!(delivered(&mut sender.rx[0], 10).len(), 10);
+    assert_eq!(deaf.port.stats().expect("counters").rx_missed, 0);
+}
+
+#[test]
+fn several_queues_share_frames_by_flow() {
+    if !inside("several_queues_share_frames_by_flow", "-n") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let _waits = neighbour();
+    let pool = Pool::new(eal(), "queues", 4096, 2_048).expect("pool");
+    let config = PortConfig { rx_queues: 3, tx_queues: 2, ..PortConfig::default() };
+    // Two ports with a group each.
+    let mut ports: Vec<Started> =
+        (0..2).map(|_| Port::packet("nlb", &pool, &config).expect("port").start().expect("start")).collect();
+    let sockets: Vec<_> =
+        (0..16).map(|i| std::net::UdpSocket::bind(("10.9.0.1", 2_000 + i)).expect("a socket")).collect();
+    for round in 0..20_u8 {
+        for socket in &sockets {
+            socket.send_to(&[round; 20], "10.9.0.2:9").expect("sent");
+        }
+    }
+    for port in &mut ports {
+        let mut queues_of = vec![std::collections::BTreeSet::new(); sockets.len()];
+        let mut count = 0;
+        for (queue, rx) in port.rx.iter_mut().enumerate() {
+            for bytes in delivered(rx, usize::MAX) {
+                let source = u16::from_be_bytes([bytes[34], bytes[35]]);
+                queues_of[usize::from(source - 2_000)].insert(queue);
+                count += 1;
+            }
+        }
+        assert_eq!(count, 320, "each frame comes once");
+        assert!(queues_of.iter().all(|queues| queues.len() == 1), "a flow stays: {queues_of:?}");
+        let used: std::collections::BTreeSet<_> = queues_of.iter().flatten().collect();
+        assert!(used.len() > 1, "flows are shared: {queues_of:?}");
+        // Frames of both transmit queues leave.
+        for tx in &mut port.tx {
+            send(&pool, tx, 0..3, 60);
+        }
+        assert_eq!(port.port.stats().expect("counters").tx_frames, 6);
+    }
+}
+
+#[test]
+fn fragments_pass_as_they_are() {
+    if !inside("fragments_pass_as_they_are", "-Urn") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let socket = neighbour();
+    let (_pool, mut port) = open("nlb", 1500);
+    let mut ring = PacketRing::open("nlb", &RingConfig::default()).expect("ring");
+    let data: Vec<u8> = (0..4_000_u16).map(|i| (i % 251) as u8).collect();
+    for _ in 0..20 {
+        socket.send_to(&data, "10.9.0.2:9").expect("sent");
+    }
+    let came = delivered(&mut port.rx[0], usize::MAX);
+    assert_eq!(came.len(), 60);
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    while seen.len() < 60 {
+        let Some(batch) = ring.next(Duration::from_millis(500)).expect("ring") else { break };
+        for received in &batch {
+            let mut bytes = Vec::new();
+            received.write_to(&mut bytes);
+            seen.push(bytes);
+        }
+    }
+    assert!(came == seen, "byte for byte, in order");
+    assert!(came.iter().all(|bytes| bytes[20] & 0x20 != 0 || u16::from_be_bytes([bytes[20], bytes[21]]) & 0x1fff != 0));
+}
+
+#[test]
+fn what_senders_left_to_a_device_is_completed_or_refused() {
+    if !inside("what_senders_left_to_a_device_is_completed_or_refused", "-n") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let socket = neighbour();
+    let (_pool, mut port) = open("nlb", 1500);
+    let lengths = [1, 2, 33, 1_000, 1_472];
+    for length in lengths {
+        socket.send_to(&vec![0x5a; length], "10.9.0.2:9").expect("sent");
+    }
+    let came = delivered(&mut port.rx[0], lengths.len());
+    assert_eq!(came.len(), lengths.len());
+    for (bytes, length) in came.iter().zip(lengths) {
+        let pseudo = [&bytes[26..34], &[0, 17], &(length as u16 + 8).to_be_bytes()].concat();
+        assert_eq!(packet::internet_checksum(&[&pseudo, &bytes[34..]]), 0, "{length} B: {bytes:x?}");
+    }
+    assert_eq!(port.port.stats().expect("counters").rx_completed, 5);
+
+    // Datagrams that are left together, shorter than one that may come.
+    use std::os::fd::AsRawFd;
+    let size: libc::c_int = 100;
+    // SAFETY: the kernel reads a number.
+    let rc =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, (&raw const size).cast(), 4) };
+    assert_eq!(rc, 0);
+    socket.send_to(&[1; 450], "10.9.0.2:9").expect("sent");
+    let (mut burst, mut refused) = (Burst::new(), Vec::new());
+    let begin = Instant::now();
+    while refused.is_empty() && begin.elapsed() < Duration::from_secs(5) {
+        assert_eq!(port.rx[0].poll(&mut burst), 0);
+        refused.extend_from_slice(port.rx[0].refused());
+    }
+    assert_eq!(refused, [492]);
+}
+
+#[test]
+fn frames_beyond_the_mtu_of_the_start_are_refused() {
+    if !inside("frames_beyond_the_mtu_of_the_start_are_refused", "-n") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let (_pool, mut port) = open("nlb", 1500);
+    ip("link set nla mtu 9000");
+    ip("link set nlb mtu 9000");
+    let (pool, mut sender) = open("nla", 9000);
+    let lengths = [1_514, 1_522, 1_523, 1_800, 3_000, 9_014, 60];
+    for length in lengths {
+        send(&pool, &mut sender.tx[0], 0..1, length);
+    }
+    let (mut burst, mut refused, mut came) = (Burst::new(), Vec::new(), Vec::new());
+    let begin = Instant::now();
+    while refused.len() + came.len() < lengths.len() && begin.elapsed() < Duration::from_secs(5) {
+        port.rx[0].poll(&mut burst);
+        refused.extend(port.rx[0].refused().to_vec());
+        came.extend(burst.drain().map(|mbuf| mbuf.len()));
+    }
+    assert_eq!((came.as_slice(), refused.as_slice()), (&[1_514, 1_522, 60][..], &[1_523, 1_800, 3_000, 9_014][..]));
+}
+
+#[test]
+fn what_a_full_ring_lost_is_counted() {
+    if !inside("what_a_full_ring_lost_is_counted", "-n") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let (_pool, mut port) = open("nlb", 1500);
+    let (pool, mut sender) = open("nla", 1500);
+    send(&pool, &mut sender.tx[0], 0..8_000, 60);
+    let came = delivered(&mut port.rx[0], usize::MAX).len() as u64;
+    assert!((5_120..8_000).contains(&came), "{came}");
+    assert_eq!(port.port.stats().expect("counters").rx_missed, 8_000 - came);
+}
+
+#[test]
+fn a_pool_that_is_empty_loses_nothing_by_itself() {
+    if !inside("a_pool_that_is_empty_loses_nothing_by_itself", "-n") {
+        return;
+    }
+    veth("nla", "nlb", 1500);
+    let (pool, mut sender) = open("nla", 1500);
+    let small = Pool::new(eal(), "small", 40, 2_048).expect("pool");
+    let mut port = Port::packet("nlb", &small, &PortConfig::default()).expect("port").start().expect("start");
+    send(&pool, &mut sender.tx[0], 0..100, 60);
+    let (mut held, mut next) = (Burst::new(), 0);
+    while port.rx[0].poll(&mut held) > 0 {}
+    assert_eq!(held.len(), 40);
+    assert_eq!(port.rx[0].poll(&mut held), 0);
+    assert!(port.port.stats().expect("counters").rx_no_buffer > 0);
+    while next < 100 {
+        for mbuf in held.drain() {
+            assert_eq!(number(mbuf.bytes()), Some(next));
+            next += 1;
+        }
+        assert!(port.rx[0].poll(&mut held) > 0 || next == 100, "stuck at {next}");
+    }
 }

@@ -51,10 +51,8 @@ fn sends_10_000() {
     assert!(got.windows(2).all(|w| w[0].1 <= w[1].1), "stamps never go back");
 
     // And back: from a packet socket to the XDP socket.
-    let other = Pool::new(eal(), "packet", 4096, Vdev::af_packet_data_room(1500)).expect("pool");
-    let mut peer = Port::open(eal(), Vdev::af_packet("nlb", 1500, 1), &other, &PortConfig::default())
-        .and_then(Port::start)
-        .expect("peer");
+    let other = Pool::new(eal(), "packet", 4096, 2_048).expect("pool");
+    let mut peer = Port::packet("nlb", &other, &PortConfig::default()).and_then(Port::start).expect("peer");
     let (mut sent, mut seen) = (0, 0);
     let deadline = Instant::now() + Duration::from_secs(10);
     while seen < 1000 && Instant::now() < deadline {

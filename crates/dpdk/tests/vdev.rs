@@ -167,6 +167,8 @@ fn errors_name_the_cause_and_the_remedy() {
     };
     let absent = open("net_af_packet9,iface=absent0", PortConfig::default());
     assert!(absent.contains("absent0") && absent.contains("ip link"), "{absent}");
+    let packets = open("net_af_packet9,iface=lo", PortConfig::default());
+    assert!(packets.contains("write if:lo,driver=af_packet"), "{packets}");
     let unknown = open("net_nonsense0", PortConfig::default());
     assert!(unknown.contains("net_nonsense0") && unknown.contains("DPDK says"), "{unknown}");
     let queues = open("net_null9", PortConfig { rx_queues: 5000, ..PortConfig::default() });

@@ -68,7 +68,6 @@ pub(crate) fn one(
         ask.schedule(Some(line), Draw { seed: 7, path: load.name, frames: None }).map_err(|error| error.to_string())?;
     let config = Config {
         room: 0,
-        probed: false,
         on: None,
         name: load.name.to_owned(),
         feed: Feed::Stream(Box::new(Streams::new(&[spec], 7, 0)?), None),

@@ -72,18 +72,18 @@ pub(crate) fn run(rounds: usize) -> Outcome {
     if peer { veth(rounds) } else { Ok(()) }
 }
 
-/// The same port, the same arguments of the driver, one after the other.
+/// The same interface, one after the other: testpmd by DPDK's drivers, with the arguments that suit them.
 fn veth(rounds: usize) -> Outcome {
     let Some(bed) = Bed::up("speed")? else { return Ok(()) };
     println!("speed: frames of 64 B on veth, Mpps; median of {rounds} x {SECONDS} s, in turns");
     for driver in ["af_packet", "af_xdp"] {
         let device = match driver {
-            "af_packet" => Vdev::af_packet("eth0", 1_500, 1),
-            _ => Vdev::af_xdp("eth0", 1),
+            "af_packet" => AF_PACKET.to_owned(),
+            _ => Vdev::af_xdp("eth0", 1).to_string(),
         };
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            theirs.push(testpmd(bed.command(Node::Client(1), "timeout")?, device.as_str(), 1)?);
+            theirs.push(testpmd(bed.command(Node::Client(1), "timeout")?, &device, 1)?);
             let command = bed.command(Node::Client(1), NETLATHE)?;
             ours.push(netlathe(command, &format!("if:eth0,driver={driver}"), LOADS[0].1, 1)?);
         }
@@ -92,6 +92,9 @@ fn veth(rounds: usize) -> Outcome {
     }
     Ok(())
 }
+
+/// DPDK's driver, with rings of 5120 frames each way.
+const AF_PACKET: &str = "net_af_packet0,iface=eth0,qdisc_bypass=1,blocksz=65536,framesz=2048,framecnt=5120";
 
 const NETLATHE: &str = env!("CARGO_BIN_EXE_netlathe");
 const TESTPMD: &str = "/usr/bin/dpdk-testpmd";

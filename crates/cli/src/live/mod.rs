@@ -266,7 +266,6 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         duration: request.common.duration,
         room: plan.all_stages().map(StageConfig::room).sum(),
         on: None,
-        probed: request.common.listener.concludes.is_some(),
     };
     if let (Device::Interface { driver, .. }, Some(chosen)) = (&mut config.output, host_ports::driver(plan, request)) {
         *driver = Some(as_driver(chosen));

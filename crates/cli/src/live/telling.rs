@@ -133,13 +133,16 @@ impl<'a> Telling<'a> {
                     "{name} had its XDP program taken off or replaced during the run: what arrived since was not received; run it again, or write driver=af_packet"
                 ));
             }
+            // Several pipelines may have one interface: each has its own ring there and loses frames by itself.
+            let before = self.ports.remove(&name).unwrap_or_default();
+            let count = |what: &str, count: u64| count + before[what].as_u64().unwrap_or(0);
             self.ports.insert(
                 name,
                 json!({
                     "driver": port.driver,
-                    "rx_missed": port.rx_missed,
-                    "rx_no_buffer": port.rx_no_buffer,
-                    "rx_completed": port.rx_completed,
+                    "rx_missed": count("rx_missed", port.rx_missed),
+                    "rx_no_buffer": count("rx_no_buffer", port.rx_no_buffer),
+                    "rx_completed": count("rx_completed", port.rx_completed),
                 }),
             );
         }

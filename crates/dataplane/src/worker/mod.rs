@@ -5,7 +5,7 @@ mod run;
 use crate::Error;
 use crate::back::BackStages;
 use crate::config::{Config, Feed, Pacing};
-use crate::device::{Device, Opened};
+use crate::device::{Device, Opened, Reads};
 use crate::fillers::{self, Fillers};
 use crate::line::OnLine;
 use crate::neighbour;
@@ -98,8 +98,8 @@ impl Worker {
         let Size { frames, reserve, data_room } = Size::new(&config, mtu);
         // A power of two less one suits DPDK's ring best.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
-        let mut input = match &config.feed {
-            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1, true, None)?),
+        let input = match &config.feed {
+            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1, Reads::All, None)?),
             Feed::Stream(..) | Feed::Replay { .. } => None,
         };
         let launch_time = match config.pacing {
@@ -111,16 +111,16 @@ impl Worker {
             Feed::Stream(..) if floods => config.cpus.len().min(usize::from(u16::MAX)) as u16,
             _ => 1,
         };
-        let returns = input.is_some() && !config.one_way;
-        let mut output = config.output.open(eal, &pool, launch_time, senders, returns, mtu_of_nic)?;
-        let mut called = Vec::new();
-        if config.probed || matches!(config.pacing, Pacing::Deadline(_)) {
-            called.extend(&mut output.started.tx);
+        let reads = match config.feed {
+            // Neighbours may ask a generator who it is.
+            Feed::Stream(..) => Reads::Some,
+            Feed::Device(_) if !config.one_way => Reads::All,
+            Feed::Device(_) | Feed::Replay { .. } => Reads::Nothing,
+        };
+        let mut output = config.output.open(eal, &pool, launch_time, senders, reads, mtu_of_nic)?;
+        if matches!(config.pacing, Pacing::Deadline(_)) {
+            output.started.tx.iter_mut().try_for_each(TxQueue::send_by_calls)?;
         }
-        if config.probed {
-            called.extend(input.iter_mut().flat_map(|input| &mut input.started.tx));
-        }
-        called.into_iter().try_for_each(TxQueue::send_by_calls)?;
         let fillers = match config.pacing {
             Pacing::Filler { kind, longest, .. } => {
                 fillers::carries(&output.started, longest)?;

@@ -1,4 +1,4 @@
-//! What this user may do: ports of every kind, labs by user namespaces, memory that may be locked; and the tools.
+//! What this user may do: ports of every kind, labs by user namespaces; and the tools.
 
 use super::{Finding, Machine};
 
@@ -10,12 +10,7 @@ pub(super) fn look(_: &Machine) -> Vec<Finding> {
 #[cfg(feature = "live")]
 pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     let root = ::lab::privileged();
-    vec![
-        privileges(root, machine.is_first_user_namespace()),
-        user_namespaces(machine, root),
-        locked_memory(machine),
-        tools(),
-    ]
+    vec![privileges(root, machine.is_first_user_namespace()), user_namespaces(machine, root), tools()]
 }
 
 #[cfg(feature = "live")]
@@ -42,25 +37,6 @@ fn user_namespaces(machine: &Machine, root: bool) -> Finding {
     }
 }
 
-/// af_packet's rings are locked in memory; a user without the privilege has 8 MiB on most systems.
-#[cfg(feature = "live")]
-fn locked_memory(machine: &Machine) -> Finding {
-    const WANTED_KIB: u64 = 8192;
-    const WHAT: &str = "locked memory";
-    let limits = machine.read("proc/self/limits").unwrap_or_default();
-    let soft = limits.lines().find_map(|line| line.strip_prefix("Max locked memory")?.split_whitespace().next());
-    match soft.map(str::parse::<u64>) {
-        Some(Ok(bytes)) if bytes / 1024 < WANTED_KIB => Finding::bad(
-            WHAT,
-            format!("{} KiB; ordinary users' af_packet rings are small with it, or refused below 256", bytes / 1024),
-            format!("ulimit -l {WANTED_KIB}, or memlock in /etc/security/limits.conf"),
-        ),
-        Some(Ok(bytes)) => Finding::good(WHAT, format!("{} KiB, enough for the rings of two ports", bytes / 1024)),
-        Some(Err(_)) => Finding::good(WHAT, "no limit"),
-        None => Finding::bad(WHAT, "the limit is not known: /proc/self/limits is missing", "mount -t proc proc /proc"),
-    }
-}
-
 #[cfg(feature = "live")]
 fn tools() -> Finding {
     let missing: Vec<&str> =
@@ -82,19 +58,6 @@ mod tests {
         assert!(privileges(true, true).good && !privileges(false, true).good);
         let inside = privileges(true, false);
         assert!(!inside.good && inside.found.contains("user namespace"), "{inside:?}");
-    }
-
-    #[test]
-    fn the_limit_of_locked_memory_is_read() {
-        let with = |value: &str| {
-            let line = format!("Limit  Soft Limit  Hard Limit  Units\nMax locked memory  {value}  {value}  bytes");
-            let (_fake, machine) = Fake::new(&[("proc/self/limits", &line)]);
-            locked_memory(&machine)
-        };
-        assert!(with("8388608").good && with("unlimited").good);
-        let low = with("8388607");
-        assert!(!low.good && low.found.starts_with("8191 KiB"), "{low:?}");
-        assert!(low.remedy.is_some_and(|remedy| remedy.starts_with("ulimit -l 8192")));
     }
 
     #[test]

@@ -1,0 +1,131 @@
+//! From the kernel's stamps to how long frames have waited, whatever happens to the clock of the stamps.
+
+use crate::clock::kernel_ns;
+
+/// Both clocks of the kernel, in ns: the one of the stamps, which may be set, and one that never is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    wall: u64,
+    steady: u64,
+}
+
+impl Reading {
+    #[inline]
+    pub(crate) fn of_kernel() -> Reading {
+        Reading { wall: kernel_ns(libc::CLOCK_REALTIME), steady: kernel_ns(libc::CLOCK_MONOTONIC) }
+    }
+
+    /// By how much they differ. Slewing moves both alike.
+    fn apart(self) -> u64 {
+        self.wall.wrapping_sub(self.steady)
+    }
+}
+
+/// From stamps to waits.
+#[derive(Debug)]
+pub(crate) struct Clocks {
+    now: Reading,
+    /// By how much the clocks differed when the clock of the stamps was set last.
+    apart: u64,
+    /// Stamps before this instant of the steady clock may be of the time before it was set.
+    doubted_until: u64,
+    /// The last frame's stamp.
+    last: u64,
+}
+
+/// A stamp that is older counts for nothing: it is wrong, or its frame lay there before anybody looked.
+const OLDEST: u64 = 1_000_000_000;
+
+/// A clock that is off by more was set, unless this thread was stopped between the two readings.
+const STEP: u64 = 1_000_000;
+
+impl Clocks {
+    pub(crate) fn new(now: Reading) -> Clocks {
+        Clocks { now, apart: now.apart(), doubted_until: 0, last: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn read(&mut self, read: impl Fn() -> Reading) {
+        let is_set = |now: Reading| now.apart().wrapping_sub(self.apart).cast_signed().unsigned_abs() > STEP;
+        self.now = read();
+        for _ in 0..3 {
+            if !is_set(self.now) {
+                return;
+            }
+            self.now = read();
+        }
+        (self.apart, self.last) = (self.now.apart(), 0);
+        self.doubted_until = self.now.steady + OLDEST;
+    }
+
+    /// Nanoseconds since the stamp of a frame, which did not come before the frame ahead of it.
+    #[inline]
+    pub(crate) fn waited(&mut self, stamp: u64) -> u32 {
+        if self.now.steady < self.doubted_until {
+            return 0;
+        }
+        let stamp = stamp.max(self.last);
+        match self.now.wall.checked_sub(stamp) {
+            Some(waited) if waited <= OLDEST => {
+                self.last = stamp;
+                waited as u32 // a second fits
+            }
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const S: u64 = 1_000 * MS;
+    /// The wall clock at first, when the steady one shows nothing.
+    const WALL: u64 = 1_790_000_000 * S;
+
+    fn at(steady: u64, set_by: i64) -> Reading {
+        Reading { wall: (WALL + steady).wrapping_add_signed(set_by), steady }
+    }
+
+    /// Reads the clocks, and gives the wait of a frame that came at `came`, by the clock as it was set then.
+    fn waited(clocks: &mut Clocks, now: Reading, came: Reading) -> u64 {
+        clocks.read(|| now);
+        clocks.waited(came.wall).into()
+    }
+
+    #[test]
+    fn waits_are_from_the_stamp() {
+        let mut clocks = Clocks::new(at(0, 0));
+        assert_eq!(waited(&mut clocks, at(20 * MS, 0), at(3 * MS, 0)), 17 * MS);
+        assert_eq!(waited(&mut clocks, at(20 * MS, 0), at(2 * MS, 0)), 17 * MS, "not before the frame ahead of it");
+        assert_eq!(waited(&mut clocks, at(21 * MS, 0), at(22 * MS, 0)), 0, "never later than now");
+        assert_eq!(waited(&mut clocks, at(23 * MS, 0), at(22 * MS, 0)), MS, "that stamp bounds no other");
+        assert_eq!(waited(&mut clocks, at(3 * S, 0), at(2 * S, 0)), S);
+        assert_eq!(waited(&mut clocks, at(4 * S, 0), at(3 * S - 1, 0)), 0, "too old");
+    }
+
+    #[test]
+    fn a_clock_that_is_set_says_nothing_for_a_while() {
+        for by in [-3_600, -1, 1, 3_600].map(|s: i64| s * S as i64 / 10) {
+            let mut clocks = Clocks::new(at(0, 0));
+            assert_eq!(waited(&mut clocks, at(20 * MS, 0), at(3 * MS, 0)), 17 * MS);
+            assert_eq!(waited(&mut clocks, at(30 * MS, by), at(25 * MS, 0)), 0, "it was set by {by} ns meanwhile");
+            assert_eq!(waited(&mut clocks, at(40 * MS, by), at(26 * MS, 0)), 0, "more of that time was there");
+            assert_eq!(waited(&mut clocks, at(S, by), at(S - MS, by)), 0);
+            assert_eq!(waited(&mut clocks, at(2 * S, by), at(2 * S - MS, by)), MS, "known anew");
+        }
+    }
+
+    #[test]
+    fn who_is_stopped_between_the_readings_reads_again() {
+        let mut clocks = Clocks::new(at(0, 0));
+        let readings = std::cell::Cell::new(0);
+        clocks.read(|| {
+            readings.set(readings.get() + 1);
+            let stopped = if readings.get() == 1 { 5 * MS as i64 } else { 0 };
+            at(20 * MS, -stopped)
+        });
+        assert_eq!((readings.get(), clocks.waited(at(3 * MS, 0).wall)), (2, 17 * MS as u32));
+    }
+}
