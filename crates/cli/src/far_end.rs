@@ -22,6 +22,8 @@ pub(crate) struct FarEnd {
     /// With nothing more arriving for so long after the last frame was sent, nothing is on its way.
     wait: Duration,
     neighbour: Neighbour,
+    /// Streams from this number on are not the sender's.
+    streams: u32,
 }
 
 /// What answers on the interface.
@@ -60,8 +62,9 @@ const LEARN: Duration = Duration::from_millis(1_500);
 const LEARNT: Duration = Duration::from_millis(100);
 
 impl FarEnd {
-    /// Opens the receiver of frames that go to `targets`. What arrives from now on is counted.
-    pub(crate) fn open(port: &PortSpec, targets: Vec<Target>, wait: Duration) -> Result<Self, Failure> {
+    /// Opens the receiver of frames that go to `targets`, of streams below the number `streams`. What arrives from now on is
+    /// counted.
+    pub(crate) fn open(port: &PortSpec, targets: Vec<Target>, streams: u32, wait: Duration) -> Result<Self, Failure> {
         let Some(name) = port.interface() else {
             return Err(Failure::new(format!(
                 "--in: nothing can be received from {port} while sending: name an interface"
@@ -83,7 +86,7 @@ impl FarEnd {
             answer: Vec::new(),
             ready: Vec::new(),
         };
-        Ok(FarEnd { ring, began_ns, wait, neighbour })
+        Ok(FarEnd { ring, began_ns, wait, neighbour, streams })
     }
 
     /// Waits until `frames` learning frames have come, and answers meanwhile. What does not learn is no failure: it may be
@@ -151,7 +154,7 @@ impl FarEnd {
         let longest = self.ring.mtu().map_err(Failure::new)? + 14;
         // When a frame came last, and when one did that was still missing.
         let (mut last, mut found) = (Instant::now(), Instant::now());
-        let (mut came, mut earlier) = (0, 0);
+        let (mut came, mut earlier, mut foreign) = (0, 0, 0);
         loop {
             let sent = sent.load(Ordering::Acquire);
             let over = sent != SENDING;
@@ -167,6 +170,11 @@ impl FarEnd {
                     }
                     if stamp.time_ns < self.began_ns {
                         earlier += 1;
+                        continue;
+                    }
+                    // Anybody may send these, without an end.
+                    if u32::from(stamp.stream) >= self.streams {
+                        foreign += 1;
                         continue;
                     }
                     last = Instant::now();
@@ -197,6 +205,7 @@ impl FarEnd {
             }
         }
         arrived.flow.earlier = Some(earlier);
+        arrived.flow.foreign = Some(foreign);
         arrived.flow.answers = Some(self.neighbour.report.clone());
         arrived.flow.kernel_drops = self.ring.counts().map_err(Failure::new)?.dropped;
         Ok(())

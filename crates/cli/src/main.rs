@@ -39,6 +39,10 @@ use clap::error::ErrorKind;
 use output::Failure;
 use std::process::ExitCode;
 
+#[cfg(feature = "live")]
+#[global_allocator]
+static MEMORY: dpdk::OrEnd = dpdk::OrEnd;
+
 /// Exactly known traffic on a wire, and what happened to it.
 #[derive(Parser)]
 #[command(name = "netlathe", version, arg_required_else_help = true, propagate_version = true)]

@@ -63,7 +63,7 @@ pub use kept::Kept;
 pub use launch::{LaunchField, LaunchTime, NicClock};
 pub use link_changes::LinkChanges;
 pub use mbuf::Mbuf;
-pub use memory::prefer_huge_pages;
+pub use memory::{OrEnd, prefer_huge_pages};
 pub use outgoing::Outgoing;
 pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};
 pub use packet_sender::PacketSender;

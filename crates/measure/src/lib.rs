@@ -49,7 +49,9 @@ pub use report::{
     ReturnReport, SharesWithin, Shortfall, Skew, SourceReport, Unanswered,
 };
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGETHER};
-pub use streams::{IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};
+pub use streams::{
+    BeyondStreams, IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport,
+};
 pub use timeline::Timeline;
 
 /// Converts picoseconds to the nanoseconds of reports.

@@ -6,7 +6,7 @@ use crate::held::{DelayReport, HeldMeter};
 use crate::limit::LimitReport;
 use crate::plots::Plots;
 use crate::slices::{EndToEnd, PipelineSlices};
-use crate::streams::StreamReport;
+use crate::streams::{BeyondStreams, StreamReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -152,6 +152,9 @@ pub struct PipelineReport {
     /// Streams with stamps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamReport>,
+    /// Streams beyond the most that have figures of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams_beyond: Option<BeyondStreams>,
     /// Where sampled frames spent their time, with `--slices`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slices: Option<PipelineSlices>,
@@ -553,6 +556,9 @@ pub struct Flow {
     /// receiver beside its sender can identify them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earlier: Option<u64>,
+    /// Stamped frames of streams that this sender did not send. They are in no other count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<u64>,
     /// Of a receiver beside its sender: frames without a stamp, and its answers to requests for the destination
     /// addresses of the streams.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -106,42 +106,116 @@ impl SentStreams {
     }
 }
 
-/// Counts the frames of streams by their stamps, in constant memory.
-#[derive(Debug, Default)]
-pub struct StreamMeter(BTreeMap<u16, Stream>);
+/// Counts the frames of streams by their stamps, in bounded memory: a stream number and its frames may come from anybody.
+#[derive(Debug)]
+pub struct StreamMeter {
+    streams: BTreeMap<u16, Figures>,
+    /// Number of streams in full, and the most there may be.
+    full: usize,
+    most: usize,
+    beyond: BeyondStreams,
+}
+
+/// Streams without figures of their own, counted together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BeyondStreams {
+    /// Number of streams.
+    pub streams: u64,
+    /// Their frames.
+    pub frames: u64,
+}
 
 /// Number of recent frames in which duplicates are detected.
 const WINDOW: u64 = 65_536;
+/// A stream with this many frames needs some 100 bytes; a longer one needs 64 KiB.
+const FEW: usize = 8;
+
+#[derive(Debug)]
+enum Figures {
+    /// Its frames so far: number and delay.
+    Few(Vec<(u32, i64)>),
+    Full(Box<Stream>),
+    Beyond,
+}
+
+impl Default for StreamMeter {
+    fn default() -> Self {
+        StreamMeter::at_most(usize::MAX)
+    }
+}
 
 impl StreamMeter {
+    /// A meter that has figures of at most this many long streams, and of all that have 8 frames or fewer. The others are
+    /// counted together.
+    #[must_use]
+    pub fn at_most(streams: usize) -> Self {
+        StreamMeter { streams: BTreeMap::new(), full: 0, most: streams, beyond: BeyondStreams::default() }
+    }
+
     /// Records frame `sequence` of `stream`, sent at `departed_ns`, received at `arrived_ns`. False for a duplicate.
     pub fn record(&mut self, stream: u16, sequence: u32, departed_ns: u64, arrived_ns: u64) -> bool {
         let delay = arrived_ns.wrapping_sub(departed_ns).cast_signed();
-        self.0.entry(stream).or_insert_with(|| Stream::new(sequence, delay)).record(sequence, delay)
+        let figures = self.streams.entry(stream).or_insert_with(|| Figures::Few(Vec::new()));
+        if let Figures::Few(frames) = figures {
+            if frames.len() < FEW {
+                let fresh = frames.iter().all(|(known, _)| *known != sequence);
+                frames.push((sequence, delay));
+                return fresh;
+            }
+            if self.full < self.most {
+                self.full += 1;
+                *figures = Figures::Full(Box::new(Stream::of(frames)));
+            } else {
+                self.beyond.streams += 1;
+                self.beyond.frames += frames.len() as u64;
+                *figures = Figures::Beyond;
+            }
+        }
+        if let Figures::Full(known) = figures {
+            return known.record(sequence, delay);
+        }
+        self.beyond.frames += 1;
+        true
     }
 
     /// True if no stamp was seen.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.streams.is_empty()
     }
 
     /// Frames received, without duplicates.
     #[must_use]
     pub fn received(&self) -> u64 {
-        self.0.values().map(|stream| stream.received).sum()
+        let of = |figures: &Figures| match figures {
+            Figures::Few(frames) => Stream::of(frames).received,
+            Figures::Full(stream) => stream.received,
+            Figures::Beyond => 0,
+        };
+        self.streams.values().map(of).sum::<u64>() + self.beyond.frames
     }
 
-    /// The figures of each stream received, and of each stream in `sent`.
+    /// Streams counted together, if there were any.
+    #[must_use]
+    pub fn beyond(&self) -> Option<BeyondStreams> {
+        Some(self.beyond).filter(|beyond| beyond.streams > 0)
+    }
+
+    /// The figures of each stream received, and of each stream in `sent`; not of those that are counted together.
     #[must_use]
     pub fn report(&self, sent: &[StreamReport]) -> Vec<StreamReport> {
-        let mut numbers: Vec<u16> = self.0.keys().copied().chain(sent.iter().map(|sent| sent.stream)).collect();
+        let own = self.streams.iter().filter(|(_, figures)| !matches!(figures, Figures::Beyond));
+        let mut numbers: Vec<u16> = own.map(|(number, _)| *number).chain(sent.iter().map(|sent| sent.stream)).collect();
         numbers.sort_unstable();
         numbers.dedup();
+        let none = Stream::new(0, 0);
         let report = |stream: u16| {
             let sent = sent.iter().find(|sent| sent.stream == stream).and_then(|sent| sent.sent);
-            let none = Stream::new(0, 0);
-            let received = self.0.get(&stream).unwrap_or(&none).report(sent);
+            let received = match self.streams.get(&stream) {
+                Some(Figures::Few(frames)) => Stream::of(frames).report(sent),
+                Some(Figures::Full(known)) => known.report(sent),
+                Some(Figures::Beyond) | None => none.report(sent),
+            };
             StreamReport { stream, sent, received: Some(received) }
         };
         numbers.into_iter().map(report).collect()
@@ -187,6 +261,16 @@ impl Stream {
             ipdv: histogram(),
             ipdv_moments: Moments::default(),
         }
+    }
+
+    /// A stream of these frames, numbers and delays, in their order.
+    fn of(frames: &[(u32, i64)]) -> Self {
+        let (sequence, delay) = frames.first().copied().unwrap_or_default();
+        let mut stream = Stream::new(sequence, delay);
+        for (sequence, delay) in frames {
+            stream.record(*sequence, *delay);
+        }
+        stream
     }
 
     fn record(&mut self, sequence: u32, delay: i64) -> bool {
@@ -354,6 +438,36 @@ mod tests {
         assert_eq!(of(&[0, 1, 2], Some(5)).lost, 2, "the tail is known to the sender");
         assert_eq!(of(&[10, 11], None).lost, 0, "what was before the capture is not lost");
         assert_eq!(of(&[], Some(3)).lost, 3);
+    }
+
+    #[test]
+    fn few_frames_and_many_have_the_same_figures() {
+        for count in [1, 7, 8, 9, 20] {
+            let numbers: Vec<u32> = (0..count).map(|i| [0, 2, 1, 3, 3][i as usize % 5] + i / 5 * 5).collect();
+            let mut meter = StreamMeter::default();
+            let fresh: Vec<bool> = numbers.iter().map(|number| meter.record(5, *number, 1_000, 2_000)).collect();
+            let mut stream = Stream::new(numbers[0], 1_000);
+            let expected: Vec<bool> = numbers.iter().map(|number| stream.record(*number, 1_000)).collect();
+            assert_eq!(fresh, expected);
+            assert_eq!(meter.received(), stream.received);
+            let report = meter.report(&[]).remove(0).received.expect("a receiver");
+            assert_eq!(serde_json::to_string(&report).ok(), serde_json::to_string(&stream.report(None)).ok());
+        }
+    }
+
+    #[test]
+    fn streams_beyond_the_most_are_counted_together() {
+        let mut meter = StreamMeter::at_most(2);
+        for number in 0..20_u32 {
+            for stream in 0..5 {
+                assert!(meter.record(stream, number, 0, 10));
+            }
+        }
+        meter.record(9, 0, 0, 10);
+        let numbers: Vec<u16> = meter.report(&[]).iter().map(|report| report.stream).collect();
+        assert_eq!(numbers, [0, 1, 9], "a short stream has figures of its own");
+        assert_eq!(meter.beyond(), Some(BeyondStreams { streams: 3, frames: 60 }));
+        assert_eq!(meter.received(), 101);
     }
 
     #[test]

@@ -76,6 +76,9 @@ pub(crate) struct Measure {
     /// End after so many frames
     #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
+    /// Most streams of more than 8 frames that have figures of their own, 64 KiB each; those beyond are counted together
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    max_streams: u32,
     /// The gap, law or rate that should be found: 'fixed 10us', 'exp mean 10us', 5Gbps, 50kpps
     #[arg(long, value_name = "GAP|WAVE")]
     expect: Option<String>,
@@ -161,7 +164,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    fn new(only: Option<Only>, expected: Option<Ask>, law: Option<Placed>, window: Span) -> Self {
+    fn new(only: Option<Only>, expected: Option<Ask>, law: Option<Placed>, window: Span, streams: u32) -> Self {
         Receiver {
             only,
             gaps: GapMeter::new(expected.as_ref().and_then(Ask::fixed_gap), None).at_hand(),
@@ -170,7 +173,7 @@ impl Receiver {
             rate: RateMeter::new(window),
             fit: law.map(|law| FitMeter::new(Arc::new(law), None)),
             timeline: Timeline::default(),
-            streams: StreamMeter::default(),
+            streams: StreamMeter::at_most(streams as usize),
             books: Books::default(),
             skipped: BTreeMap::new(),
             unwritten: Tally::default(),
@@ -256,6 +259,7 @@ impl Receiver {
             conformance: self.conformance.report(),
             rate: self.rate.report(),
             streams: self.streams.report(&[]),
+            streams_beyond: self.streams.beyond(),
             plots: Some(Box::new(Plots::of(
                 &self.gaps,
                 self.expected.as_ref().map(|_| &self.conformance),
@@ -298,7 +302,7 @@ impl Measure {
             Some(Ask::Law(law)) => Some(law.place().map_err(Failure::new)?),
             _ => None,
         };
-        let mut receiver = Receiver::new(only, expected.clone(), law, self.common.window);
+        let mut receiver = Receiver::new(only, expected.clone(), law, self.common.window, self.max_streams);
         let reception = Reception {
             common: &self.common,
             write: self.write.as_deref(),
@@ -319,6 +323,16 @@ impl Measure {
         report.flow = outcome.reports.pop().and_then(|partial| partial.flow);
         if let Some(Ask::Gap(gap)) = expected {
             resolution::warn(&mut outcome.limits, resolution::of_stamps(gap).as_slice());
+        }
+        if let Some(beyond) = report.streams_beyond {
+            let warning = format!(
+                "{} streams beyond the first {} have no figures of their own: their {} are counted together; \
+                 --max-streams N, up to 65536, gives them some, at 64 KiB each",
+                output::thousands(beyond.streams),
+                self.max_streams,
+                output::counted(beyond.frames, "frame")
+            );
+            resolution::warn(&mut outcome.limits, &[warning]);
         }
         let failure = outcome.failure.take();
         let report = execute::report("measure", vec![report], outcome.limits);

@@ -71,7 +71,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     }
     let mut far_end = None;
     if let (Some(arrivals), Some(worker), Some(plan)) = (receiver, workers.last_mut(), request.pipelines.last()) {
-        let mut end = FarEnd::open(&arrivals.port, worker.targets(), arrivals.wait.to_std())?;
+        let mut end = FarEnd::open(&arrivals.port, worker.targets(), stream_numbers(request), arrivals.wait.to_std())?;
         if matches!(&plan.source, SourcePlan::Streams { gateway, .. } if !gateway.is_empty()) {
             end.learn(worker.teach(LEARNING).map_err(Failure::new)?, stop)?;
         }
@@ -199,6 +199,21 @@ fn floors(eal: &'static Eal, configs: &[Config]) -> Result<Vec<(String, Floor)>,
     })
 }
 
+/// The number from which on streams are not ours: those of several cores are numbered behind each other.
+fn stream_numbers(request: &Request) -> u32 {
+    let cores = request.common.cores.as_ref().map_or(1, |cores| cores.0.len());
+    u32::try_from(streams_of_all(request) * cores).unwrap_or(u32::MAX)
+}
+
+/// The streams of all pipelines, one behind the other.
+fn streams_of_all(request: &Request) -> usize {
+    let all = request.pipelines.iter().map(|plan| match &plan.source {
+        SourcePlan::Streams { specs, .. } => specs.len(),
+        _ => 0,
+    });
+    all.sum()
+}
+
 fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Failure> {
     let level = match request.common.verbose {
         0 => LogLevel::Quiet,
@@ -227,11 +242,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         SourcePlan::Streams { specs, first, count, .. } => {
             let streams = assemble::streams(plan, specs, request.seed(), *first)?;
             // Parts of streams on several cores have numbers of their own, which no other stream has.
-            let all = request.pipelines.iter().map(|plan| match &plan.source {
-                SourcePlan::Streams { specs, .. } => specs.len(),
-                _ => 0,
-            });
-            let apart = u16::try_from(all.sum::<usize>()).unwrap_or(u16::MAX);
+            let apart = u16::try_from(streams_of_all(request)).unwrap_or(u16::MAX);
             Feed::Stream(Box::new(streams.numbered_apart(apart)), *count)
         }
         SourcePlan::Replay(replay) => {

@@ -159,6 +159,13 @@ impl<'a> Telling<'a> {
                 output::counted(earlier, "frame")
             ));
         }
+        if let Some(foreign) = arrived.flow.foreign.filter(|foreign| *foreign > 0) {
+            output::note(format!(
+                "--in: {} of streams that were not sent here came, and in no count: another generator sends there; end it, or \
+                 name another interface",
+                output::counted(foreign, "frame")
+            ));
+        }
         let more = |stream: &StreamReport| Some(stream.received.as_ref()?.received > stream.sent?);
         if report.streams.iter().any(|stream| more(stream).unwrap_or(false)) {
             output::warn(
