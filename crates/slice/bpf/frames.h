@@ -226,6 +226,11 @@ static __always_inline void hand_over(struct cpu *c, struct settings *s, struct 
             c->full++;
         else
             c->handed++;
+    } else if (!s->mute && (why == REUSED || why == EVICTED) &&
+               bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) < bpf_ringbuf_query(&records, BPF_RB_RING_SIZE) / 2) {
+        /* Lost before an end was known that may have been asked for: its connection tells. Those that are asked for
+         * have the other half of the ring for themselves. */
+        put(f);
     }
     f->head = 0;
     f->count = 0;

@@ -22,6 +22,8 @@ typedef _Bool bool;
 #define BPF_MAP_TYPE_LRU_HASH 9
 #define BPF_MAP_TYPE_RINGBUF 27
 #define BPF_RB_NO_WAKEUP 1
+#define BPF_RB_AVAIL_DATA 0
+#define BPF_RB_RING_SIZE 1
 #define BPF_ANY 0
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

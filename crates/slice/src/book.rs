@@ -71,7 +71,8 @@ pub struct Packets {
     pub evicted: u64,
     /// Lost: still under way at the end of the run, or of a window.
     pub unfinished: u64,
-    /// Matched frames that left without their sender's call: by an acknowledgement's softirq or a timer.
+    /// Matched frames that left outside of a send call that is followed. The cause is unknown: an acknowledgement, a timer,
+    /// or another call, as setsockopt or io_uring.
     pub without_call: u64,
     /// Matched frames of which nothing was seen before they arrived: from outside, or pieces that a queue made of a
     /// longer packet.

@@ -4,6 +4,7 @@
 
 mod counters;
 mod object;
+mod strangers;
 
 pub use counters::Counters;
 
@@ -20,6 +21,7 @@ use aya::{Btf, Ebpf};
 use object::{FORK, Program, function, open, tracepoint};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
+use strangers::Strangers;
 
 /// At how many points a packet is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,7 @@ pub struct Kernel {
     settings: Array<MapData, Words>,
     family: HashMap<MapData, u32, u32>,
     sockets: HashMap<MapData, u64, [u8; WAITING]>,
+    strangers: Strangers,
     /// Frames that were asked for and given until the window began.
     before: Counters,
     /// What the probes counted when their pace was asked for last.
@@ -120,6 +123,7 @@ impl Kernel {
             settings: Array::try_from(settings).map_err(maps)?,
             family: HashMap::try_from(family).map_err(maps)?,
             sockets: HashMap::try_from(sockets).map_err(maps)?,
+            strangers: Strangers::default(),
             before: Counters::default(),
             paced: Counters::default(),
             now: Settings::new(points == Points::Few),
@@ -279,6 +283,7 @@ impl Kernel {
             self.frames.set(n, [0; SIZE], 0).map_err(maps)?;
         }
         while self.records.next().is_some() {}
+        self.strangers = Strangers::default();
         Ok(())
     }
 
@@ -315,7 +320,7 @@ impl Kernel {
         let mut count: u32 = 0;
         while let Some(bytes) = self.records.next() {
             if let Some(record) = Record::read(&bytes, events) {
-                each(record);
+                sort(&mut self.strangers, &self.now.filter, record, is_asked(&bytes), &mut each);
             }
             count += 1;
             // The clock is not asked for each.
@@ -338,13 +343,14 @@ impl Kernel {
             let end = SIZE - 32;
             let word = |at: usize| u32::from_ne_bytes(bytes[end + at..end + at + 4].try_into().expect("four bytes"));
             let half = |at: usize| u16::from_ne_bytes(bytes[end + at..end + at + 2].try_into().expect("two bytes"));
-            let (count, window, flags) = (word(0), half(6), half(24));
-            // Those of windows before were given up then. Where some are asked for, those without a flag are not.
-            if count == 0 || flags == 0 || u32::from(window) != self.now.window & 0xffff {
+            let (count, window) = (word(0), half(6));
+            // Those of windows before were given up then.
+            if count == 0 || u32::from(window) != self.now.window & 0xffff {
                 continue;
             }
             if let Some(record) = Record::read(&bytes, 0) {
-                each(Record { ended: Ended::Unfinished, ..record });
+                let record = Record { ended: Ended::Unfinished, ..record };
+                sort(&mut self.strangers, &self.now.filter, record, is_asked(&bytes), &mut each);
             }
         }
         Ok(())
@@ -393,5 +399,27 @@ impl Kernel {
         let values = self.cpus.get(&0, 0).map_err(maps)?;
         let asked = values.iter().enumerate().filter(|(number, _)| cpu.is_none_or(|cpu| cpu == *number));
         Ok(Counters::of(asked.map(|(_, words)| words)))
+    }
+}
+
+/// Whether an end of a frame is one that was asked for, by its `flags`.
+fn is_asked(bytes: &[u8]) -> bool {
+    bytes.get(SIZE - 8..SIZE - 6).is_some_and(|flags| flags != [0, 0])
+}
+
+/// Gives a record that was asked for, and lost ones that are so by their connection.
+fn sort(strangers: &mut Strangers, filter: &Filter, record: Record, asked: bool, each: &mut impl FnMut(Record)) {
+    if asked {
+        strangers.ask(&record).into_iter().for_each(&mut *each);
+        each(record);
+        return;
+    }
+    // It left by its sender's call, which is known, and is not one that was asked for.
+    let sent_by_others = filter.direction == Direction::Tx && record.sender[0] != 0;
+    if !record.matched()
+        && !sent_by_others
+        && let Some(record) = strangers.meet(record)
+    {
+        each(record);
     }
 }

@@ -256,3 +256,36 @@ for _ in range(8): time.sleep(0.02); s.recv(100)
     let waited = number(&report["total"]["p50_ns"]) / 20e6;
     assert!((5.5..9.0).contains(&waited), "six naps before the middle one is read, not three: {waited}");
 }
+
+/// A packet that never reached its reader is of its connection all the same: the sender alone was not asked for.
+#[test]
+fn lost_packets_of_a_connection_count_for_either_end() {
+    const SERVER: &str = r#"
+import socket, subprocess, sys, time
+l = socket.socket(); l.bind(("127.0.0.1", 0)); l.listen()
+command = [sys.argv[1], "slice", "kernel", "--json", "--", "python3", "client.py", str(l.getsockname()[1])]
+run = subprocess.Popen(command)
+s, _ = l.accept(); s.setsockopt(6, 1, 1); s.recv(1)
+for _ in range(200): s.send(bytes(100)); time.sleep(0.001)
+s.close(); sys.exit(run.wait())
+"#;
+    // Reads when all is there: what came by then was merged in the socket's queue.
+    const CLIENT: &str = r#"
+import socket, sys, time
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1]))); s.send(b"x"); time.sleep(1)
+while s.recv(65536): pass
+"#;
+    let Some((bench, _turn)) = bench() else { return };
+    fs::write(bench.path("server.py"), SERVER).expect("the folder is ours");
+    fs::write(bench.path("client.py"), CLIENT).expect("the folder is ours");
+    let arguments = ["server.py", env!("CARGO_BIN_EXE_netlathe")];
+    let output = Command::new("python3").args(arguments).current_dir(bench.path("")).output().expect("python3 runs");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    if overloaded(&report) {
+        return;
+    }
+    check(&report);
+    let count = |name: &str| number(&report["packets"][name]);
+    // How many packets TCP makes of 200 calls depends on its window.
+    assert!(count("seen") > 40.0 && count("lost") > 20.0, "{report}");
+}

@@ -348,7 +348,7 @@ impl SlicesReport {
         if packets.without_call > 0 {
             let _ = writeln!(
                 out,
-                "  note      {} packets left without their sender's call, by an acknowledgement or a timer: their way begins at the device's queue",
+                "  note      {} packets left outside of a send call that is followed; what sent them is unknown: their way begins at the device's queue",
                 thousands(packets.without_call)
             );
         }
