@@ -7,28 +7,28 @@ use packet::Frame;
 use std::sync::Arc;
 use units::{FrameLen, Span, Time};
 
-/// The way back: from the output port to the input port, at once and unchanged, or through stages of
-/// its own.
+/// The way back: carries frames from the output port to the input port, unchanged and at once, or through its own
+/// stages.
 pub(crate) struct Back {
     queues: Vec<RxQueue>,
     turn: usize,
     clock: TscClock,
     tx: TxQueue,
     pipeline: Pipeline<Mbuf>,
-    /// Its name and figures, if it is a direction of its own.
+    /// Name and figures, if it is a separate direction.
     direction: Option<(String, DepartureMeter)>,
     /// Frames that the stages may hold.
     limit: u64,
     received: Burst,
-    /// Frames that the input did not take yet, when they were due and how long they are.
+    /// Frames that the input has not taken yet; `asks` has what was asked of each.
     burst: Burst,
     asks: Vec<BackAsk>,
-    /// Those who look on see it there, now and then.
+    /// Progress, for observers.
     shown: Option<Arc<Counters>>,
     round: u64,
 }
 
-/// What was asked of a frame that goes back.
+/// What was asked of a frame on the way back.
 struct BackAsk {
     at: Time,
     class: u32,
@@ -80,7 +80,7 @@ impl Back {
         }
     }
 
-    /// Gives each direction what stages of the other one answer with, as if it had come there; the forward
+    /// Passes each direction the answers of the other one's stages, as if they had arrived there. The forward
     /// direction's clock reads `there`.
     pub(crate) fn exchange(&mut self, now: Time, there: Time, forward: &mut Pipeline<Mbuf>) {
         for answer in forward.take_answers() {
@@ -91,9 +91,9 @@ impl Back {
         }
     }
 
-    /// Carries up to `most` frames of what has arrived and what the stages let go. While the input takes
-    /// nothing, nothing more is read: the driver's ring is the queue, and what it loses is in its own
-    /// counters. Gives how many frames were touched.
+    /// Carries up to `most` frames: those that have arrived, and those that the stages release. Reads nothing while the
+    /// input takes nothing; frames then queue in the driver's ring, and the driver counts those that it loses. Returns
+    /// the number of frames handled.
     pub(crate) fn carry(&mut self, mut now: Time, most: usize) -> usize {
         if self.round.is_multiple_of(64)
             && let Some(shown) = &self.shown
@@ -109,7 +109,7 @@ impl Back {
             }
             self.turn = (self.turn + 1) % self.queues.len();
             if came > 0 {
-                // A frame may have come since `now`, and must not be held for less than was asked.
+                // A frame may have arrived after `now`, and must not be held for less than asked.
                 now = now.max(self.clock.now());
             }
             for frame in self.received.drain() {
@@ -141,7 +141,7 @@ impl Back {
         if self.burst.is_empty() {
             return came;
         }
-        // Stages that hold frames, and a driver that took none before, let time pass since `now`.
+        // Time may have passed since `now`: stages hold frames, or the driver took none before.
         let start = self.clock.now();
         let sent = self.tx.send(&mut self.burst);
         for BackAsk { at: ask, class, length, held, tag } in self.asks.drain(..sent) {
@@ -157,7 +157,7 @@ impl Back {
         came + sent
     }
 
-    /// Drops what was let in and is longer than the link carries by now.
+    /// Drops accepted frames that the link no longer carries since its MTU was lowered.
     fn leave_out_too_long(&mut self) {
         let mut frames = self.burst.iter();
         self.asks.retain(|BackAsk { class, .. }| {
@@ -179,7 +179,7 @@ impl Back {
             || self.pipeline.deadline().is_some_and(|deadline| deadline < time)
     }
 
-    /// Adds its figures to those of the pipeline: as the return path, or as a direction of its own.
+    /// Adds its figures to the pipeline's report: as the return path, or as a separate direction.
     pub(crate) fn report(&self, report: PipelineReport) -> PipelineReport {
         let books = self.pipeline.books();
         let held = self.pipeline.held() + self.burst.len() as u64;
@@ -194,7 +194,7 @@ impl Back {
     }
 }
 
-/// `report` with the figures of the way back, if there is one.
+/// Adds the figures of the way back to `report`, if there is one.
 pub(crate) fn with_back(report: PipelineReport, back: Option<&Back>) -> PipelineReport {
     match back {
         Some(back) => back.report(report),

@@ -152,7 +152,7 @@ pub struct PipelineReport {
     /// Streams with stamps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamReport>,
-    /// Streams beyond the most that have figures of their own.
+    /// Streams beyond the limit of those with their own figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams_beyond: Option<BeyondStreams>,
     /// Where sampled frames spent their time, with `--slices`.
@@ -556,7 +556,7 @@ pub struct Flow {
     /// receiver beside its sender can identify them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earlier: Option<u64>,
-    /// Stamped frames of streams that this sender did not send. They are in no other count.
+    /// Stamped frames of streams that this sender does not send. No other count includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign: Option<u64>,
     /// Of a receiver beside its sender: frames without a stamp, and its answers to requests for the destination

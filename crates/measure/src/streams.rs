@@ -106,33 +106,33 @@ impl SentStreams {
     }
 }
 
-/// Counts the frames of streams by their stamps, in bounded memory: a stream number and its frames may come from anybody.
+/// Counts the frames of streams by their stamps, in bounded memory, because anyone can send any number of streams.
 #[derive(Debug)]
 pub struct StreamMeter {
     streams: BTreeMap<u16, Figures>,
-    /// Number of streams in full, and the most there may be.
+    /// Number of streams with full figures, and its limit.
     full: usize,
     most: usize,
     beyond: BeyondStreams,
 }
 
-/// Streams without figures of their own, counted together.
+/// Streams without their own figures, counted together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BeyondStreams {
     /// Number of streams.
     pub streams: u64,
-    /// Their frames.
+    /// Number of their frames.
     pub frames: u64,
 }
 
 /// Number of recent frames in which duplicates are detected.
 const WINDOW: u64 = 65_536;
-/// A stream with this many frames needs some 100 bytes; a longer one needs 64 KiB.
+/// A stream with at most this many frames takes some 100 bytes, a longer one 64 KiB.
 const FEW: usize = 8;
 
 #[derive(Debug)]
 enum Figures {
-    /// Its frames so far: number and delay.
+    /// Number and delay of each frame so far.
     Few(Vec<(u32, i64)>),
     Full(Box<Stream>),
     Beyond,
@@ -145,8 +145,8 @@ impl Default for StreamMeter {
 }
 
 impl StreamMeter {
-    /// A meter that has figures of at most this many long streams, and of all that have 8 frames or fewer. The others are
-    /// counted together.
+    /// A meter with separate figures for at most this many streams of more than 8 frames, and for all shorter ones.
+    /// Other streams are counted together.
     #[must_use]
     pub fn at_most(streams: usize) -> Self {
         StreamMeter { streams: BTreeMap::new(), full: 0, most: streams, beyond: BeyondStreams::default() }
@@ -195,13 +195,13 @@ impl StreamMeter {
         self.streams.values().map(of).sum::<u64>() + self.beyond.frames
     }
 
-    /// Streams counted together, if there were any.
+    /// The streams that are counted together, if any.
     #[must_use]
     pub fn beyond(&self) -> Option<BeyondStreams> {
         Some(self.beyond).filter(|beyond| beyond.streams > 0)
     }
 
-    /// The figures of each stream received, and of each stream in `sent`; not of those that are counted together.
+    /// The figures of each stream received, and of each stream in `sent`, except those that are counted together.
     #[must_use]
     pub fn report(&self, sent: &[StreamReport]) -> Vec<StreamReport> {
         let own = self.streams.iter().filter(|(_, figures)| !matches!(figures, Figures::Beyond));
@@ -263,7 +263,7 @@ impl Stream {
         }
     }
 
-    /// A stream of these frames, numbers and delays, in their order.
+    /// A stream with these frames, as numbers and delays in order of arrival.
     fn of(frames: &[(u32, i64)]) -> Self {
         let (sequence, delay) = frames.first().copied().unwrap_or_default();
         let mut stream = Stream::new(sequence, delay);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn few_frames_and_many_have_the_same_figures() {
+    fn short_streams_have_the_figures_of_full_ones() {
         for count in [1, 7, 8, 9, 20] {
             let numbers: Vec<u32> = (0..count).map(|i| [0, 2, 1, 3, 3][i as usize % 5] + i / 5 * 5).collect();
             let mut meter = StreamMeter::default();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_beyond_the_most_are_counted_together() {
+    fn streams_beyond_the_limit_are_counted_together() {
         let mut meter = StreamMeter::at_most(2);
         for number in 0..20_u32 {
             for stream in 0..5 {

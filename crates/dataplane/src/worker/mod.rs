@@ -1,4 +1,4 @@
-//! A pipeline over live ports: what is opened for it, and what comes of its run.
+//! A worker: a pipeline over live ports, from opening them to the results of the run.
 
 mod run;
 
@@ -21,40 +21,40 @@ use units::FrameLen;
 
 pub(crate) use run::{Run, pin};
 
-/// What came of a run.
+/// Results of a run.
 pub struct Finished {
     /// The figures.
     pub report: PipelineReport,
-    /// The input, if it is a port, and the output: its driver and what it lost before we saw it.
+    /// The input, if it is a port, and the output.
     pub ports: Vec<PortSummary>,
-    /// The NIC let frames go at their time.
+    /// The NIC timed the departures.
     pub launched: bool,
-    /// The thread that makes departures ran before others when it woke, see [`dpdk::wake_first`].
+    /// The thread that carries out departures ran with raised priority, see [`dpdk::wake_first`].
     pub raised: bool,
-    /// The frames that a line listed, if it was to.
+    /// Frames listed by a line, if asked.
     pub listed: Vec<OnLine>,
-    /// What ended a supply before its end.
+    /// The error that ended a supply early.
     pub failure: Option<String>,
-    /// Frames of an interface that went their own way while this process carried nothing.
+    /// Frames of a diverted interface that passed it directly while this process carried nothing.
     pub passed: Option<Passed>,
 }
 
-/// A port as it was used.
+/// Summary of a port.
 #[derive(Clone, Debug)]
 pub struct PortSummary {
-    /// DPDK's driver.
+    /// The DPDK driver.
     pub driver: String,
-    /// Frames that the driver says it missed.
+    /// Frames that the driver reports as missed.
     pub rx_missed: u64,
-    /// Times that a frame came while no buffer was free.
+    /// Times that a frame arrived while no buffer was free.
     pub rx_no_buffer: u64,
-    /// Frames whose checksum their sender had left to a device, and that was filled in here.
+    /// Frames whose sender left the checksum to a device; it was computed here.
     pub rx_completed: u64,
-    /// Somebody has taken off its XDP program, without which it receives nothing.
+    /// Another program removed the port's XDP program, without which the port receives nothing.
     pub cut_off: bool,
 }
 
-/// One pipeline over live ports, on one thread or in parts on several.
+/// A pipeline over live ports, on one thread or in parts on several.
 pub struct Worker {
     config: Config,
     pipeline: Pipeline<Mbuf>,
@@ -62,27 +62,27 @@ pub struct Worker {
     pool: Pool,
     fillers: Option<Fillers>,
     limit: u64,
-    /// The input port and its queues; none for a stream.
+    /// The input port and its queues; `None` if frames do not come from a port.
     input: Option<Opened>,
     output: Opened,
-    /// Leads an interface's frames through them.
+    /// Diverts an interface's traffic through the ports.
     detour: Option<Detour>,
-    /// What came while neighbours were asked for, and was answered.
+    /// Frames received and answered while neighbours were requested.
     heard: AnswersReport,
 }
 
 impl Worker {
-    /// Opens the ports. Nothing is sent yet, but what arrives from now on is received.
+    /// Opens the ports. Sends nothing yet, but receives from now on.
     ///
     /// # Errors
-    /// A port that cannot be opened, with what to do about it.
+    /// A port that cannot be opened, with the remedy.
     pub fn open(
         eal: &'static Eal,
         config: Config,
         pipeline: Pipeline<Mbuf>,
         back: Option<(String, Pipeline<Mbuf>)>,
     ) -> Result<Self, Error> {
-        // Of a NIC the MTU is ours to set: to what fillers need.
+        // We set the MTU of a NIC bound to DPDK ourselves, as large as fillers need.
         let mtu_of_nic = match config.pacing {
             Pacing::Filler { longest, .. } if longest > FrameLen::MAX_STANDARD => Some(longest.bytes() as u16 - 18),
             _ => None,
@@ -96,7 +96,7 @@ impl Worker {
             Feed::Stream(..) | Feed::Replay { .. } => mtu_out,
         };
         let Size { frames, reserve, data_room } = Size::new(&config, mtu);
-        // A power of two less one suits DPDK's ring best.
+        // DPDK's pools use memory best if their size is a power of two minus one.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
         let input = match &config.feed {
             Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1, Reads::All, None)?),
@@ -112,7 +112,7 @@ impl Worker {
             _ => 1,
         };
         let reads = match config.feed {
-            // Neighbours may ask a generator who it is.
+            // Neighbours may request a generator's MAC address.
             Feed::Stream(..) => Reads::Some,
             Feed::Device(_) if !config.one_way => Reads::All,
             Feed::Device(_) | Feed::Replay { .. } => Reads::Nothing,
@@ -128,7 +128,7 @@ impl Worker {
             }
             _ => None,
         };
-        // Both directions hold frames of one pool.
+        // Both directions share the pool.
         let limit = u64::from(frames - reserve) / if back.is_some() { 2 } else { 1 };
         let back = back.map(|(name, pipeline)| BackStages { name, pipeline, window: config.window, limit });
         let detour = match (&config.on, &config.feed, &config.output) {
@@ -139,23 +139,23 @@ impl Worker {
         Ok(Worker { config, pipeline, back, pool, fillers, limit, input, output, detour, heard })
     }
 
-    /// The drivers of the input, if there is one, and of the output.
+    /// The drivers of the input, if it is a port, and of the output.
     #[must_use]
     pub fn drivers(&self) -> Vec<&str> {
         self.input.iter().chain([&self.output]).map(|opened| opened.driver.as_str()).collect()
     }
 
-    /// The interfaces behind the ports, for whoever looks after them while it runs.
+    /// The interfaces behind the ports, for callers that monitor them during the run.
     pub fn interfaces(&self) -> impl Iterator<Item = PortInterface> {
         self.input.iter().chain([&self.output]).filter_map(|opened| opened.started.port.interface())
     }
 
-    /// Asks for the hardware address of a neighbour on the output's link, and sends the streams there that say
-    /// no destination themselves: by ARP or neighbour discovery, once for each VLAN that they are in. Those who
-    /// ask in the meantime are answered. Gives whether any stream is of the neighbour's version of IP.
+    /// Requests the MAC address of a neighbour on the output's link, by ARP or neighbour discovery, once per VLAN of
+    /// the streams. Streams that set no destination themselves are then sent there. Answers requests of others
+    /// meanwhile. Returns whether any stream has the neighbour's IP version.
     ///
     /// # Errors
-    /// [`Error::Nobody`] if there is no answer.
+    /// [`Error::Nobody`] if no neighbour answers.
     pub fn aim(&mut self, neighbour: IpAddr, stop: &AtomicBool) -> Result<bool, Error> {
         let Feed::Stream(streams, _) = &mut self.config.feed else { return Ok(false) };
         let hosts: Vec<Host> = streams.hosts().cloned().collect();
@@ -176,15 +176,16 @@ impl Worker {
         Ok(!askers.is_empty())
     }
 
-    /// Where the frames of its streams go.
+    /// The destinations of the streams.
     #[must_use]
     pub fn targets(&self) -> Vec<Target> {
         let Feed::Stream(streams, _) = &self.config.feed else { return Vec::new() };
         streams.targets().cloned().collect()
     }
 
-    /// Sends learning frames (RFC 2544, 23): the first frames of its streams, up to one for each address that they go
-    /// to, whose stamps have no time. Routers then find the hardware addresses that they will need. Gives how many.
+    /// Sends learning frames (RFC 2544 section 23), so that routers request the MAC addresses that they will need: the
+    /// first frames of the streams, up to one per destination address. Their stamps have no time. Returns the number of
+    /// frames sent.
     ///
     /// # Errors
     /// A frame that cannot be made.
@@ -203,7 +204,8 @@ impl Worker {
                 continue;
             }
             sending.push(frame).expect("there is room");
-            // What the driver does not take is not offered again: these are frames to learn from.
+            // Frames that the driver does not take are not offered again, because losing some learning frames does no
+            // harm.
             sent += tx.send(&mut sending) as u32;
             sending.clear();
         }
