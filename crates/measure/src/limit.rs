@@ -30,13 +30,13 @@ pub struct LimitReport {
     pub delayed: Option<u64>,
     /// Frames without a user, such as ARP if the key is an address; they pass.
     pub without_key: u64,
-    /// The same by what these frames are, for example `MPLS`.
+    /// The same frames by protocol, for example `MPLS`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub without_key_by_type: BTreeMap<String, u64>,
-    /// Frames dropped because they are longer than the bucket of their user.
+    /// Frames dropped because they are longer than their user's bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longer_than_bucket: Option<LongerFrames>,
-    /// TCP users that a policer dropped frames of.
+    /// TCP users whose frames a policer dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policed_tcp: Option<PolicedTcp>,
     /// Frames of users without a rate or without room, which passed unmetered.
@@ -60,16 +60,16 @@ pub struct LimitReport {
 /// Frames that can never conform.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LongerFrames {
-    /// How many.
+    /// Number of frames.
     pub frames: u64,
-    /// Length of the longest in bytes, as the rate counts them.
+    /// Length of the longest one in bytes, as the rate counts it.
     pub longest_bytes: u32,
 }
 
-/// TCP users between their first and last drop by a policer, at least 1 s and 3 drops apart.
+/// TCP users policed at least 3 times, with at least 1 s from their first to their last drop. Figures cover that time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PolicedTcp {
-    /// How many.
+    /// Number of users.
     pub users: u64,
     /// Those that obtained less than 80 % of their rate.
     pub below_80_percent: u64,
@@ -111,8 +111,8 @@ pub struct LimitWindow {
     pub p99_error: f64,
     /// Largest |obtained ÷ asked − 1|.
     pub worst_error: f64,
-    /// The largest share of a window that one frame takes: an error up to this size is a frame that fell into one
-    /// window or the next.
+    /// Largest share of a window that one frame takes. An error up to this size only means that a frame was counted in
+    /// one window instead of the next.
     pub one_frame: f64,
 }
 

@@ -36,7 +36,7 @@ pub struct Figures {
     since: u32,
     /// Frames wait instead of being refused.
     queues: bool,
-    /// The longest frame so far, in bytes as the rate counts them.
+    /// Length of the longest frame so far, as the rate counts it.
     longest: u32,
 }
 
@@ -78,7 +78,7 @@ struct Ratios {
     windows: u64,
     least: f64,
     largest: f64,
-    /// The largest frame ÷ what a user has in a window.
+    /// Largest share of a user's window that one frame took.
     one_frame: f64,
 }
 
@@ -99,7 +99,7 @@ pub struct Obtained {
     pub p99_error: f64,
     /// Largest |obtained ÷ asked − 1|.
     pub worst_error: f64,
-    /// The largest share of a window that one frame takes.
+    /// Largest share of a user's window that one frame took.
     pub one_frame: f64,
 }
 

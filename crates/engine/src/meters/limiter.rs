@@ -28,11 +28,11 @@ pub(crate) struct Ledger {
     pub(crate) marked: u64,
     pub(crate) delayed: u64,
     pub(crate) without_key: u64,
-    /// The same by EtherType.
+    /// The same frames by EtherType.
     pub(crate) types: BTreeMap<u16, u64>,
-    /// Frames longer than the bucket of their user, and the longest of them in bytes.
+    /// Frames longer than their user's bucket: the number, and the largest length in bytes.
     pub(crate) longer: (u64, u32),
-    /// What TCP users of watched slots tried, by slot.
+    /// Policed TCP users among the watched ones, by slot.
     pub(crate) tried: Vec<Tried>,
     pub(crate) unmetered: u64,
     pub(crate) figures: Figures,
@@ -41,24 +41,24 @@ pub(crate) struct Ledger {
     pub(crate) undealt: u64,
 }
 
-/// A TCP user between its first and last drop.
+/// Drops of a policed TCP user.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tried {
     drops: u64,
-    /// Times of these drops, and bytes that had passed then.
+    /// First and last drop: the time, and the bytes that had passed by then.
     first: (Time, u64),
     last: (Time, u64),
     bps: u64,
 }
 
-/// Shorter times say little about a user's mean rate.
+/// Over a shorter time, the mean rate of a user says little.
 const TRIED_FOR: Span = Span::from_ms(1_000);
 const TRIED_DROPS: u64 = 3;
-/// A TCP user below this share of its rate is reported.
+/// TCP users that obtain less than this share of their rate are reported.
 const TCP_SHARE: f64 = 0.8;
 
 impl Ledger {
-    /// A TCP frame of the user in `slot` was policed at `at`, when `passed` bytes of that user had passed.
+    /// Records that a TCP frame of the user in `slot` was policed at `at`, when `passed` bytes of that user had passed.
     pub(crate) fn policed_tcp(&mut self, slot: u32, at: Time, passed: u64, bps: Option<u64>) {
         let slot = slot as usize;
         if slot >= self.figures.watched() {
@@ -75,14 +75,14 @@ impl Ledger {
         tried.last = (at, passed);
     }
 
-    /// A new user has the slot.
+    /// Clears the drops of a slot because a new user has it.
     pub(crate) fn forget_tried(&mut self, slot: u32) {
         if let Some(tried) = self.tried.get_mut(slot as usize) {
             *tried = Tried::default();
         }
     }
 
-    /// How near to their rates policed TCP users came, if any tried for long enough.
+    /// How much of their rates policed TCP users obtained. `None` unless some user had enough drops over enough time.
     fn tcp(&self) -> Option<PolicedTcp> {
         let share = |tried: &Tried| {
             let Tried { drops, first, last, bps } = *tried;
@@ -99,7 +99,7 @@ impl Ledger {
     }
 }
 
-/// What frames of an EtherType are.
+/// The display name of an EtherType.
 fn type_name(ether_type: u16) -> String {
     match ether_type {
         0x0800 => "IPv4".into(),

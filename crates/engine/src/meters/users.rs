@@ -192,7 +192,7 @@ impl Users {
         before == 0 && other.load(Ordering::Relaxed) == 0
     }
 
-    /// Bytes that have passed of the user in `slot`.
+    /// Bytes passed of the user in `slot`.
     #[must_use]
     pub fn passed(&self, slot: u32) -> u64 {
         self.slots[slot as usize].passed.load(Ordering::Relaxed)

@@ -16,7 +16,7 @@ pub struct Metering {
     kind: KeyKind,
     layer: Layer,
     shapes: bool,
-    /// Frames that exceed pass with a mark, even those longer than the bucket.
+    /// Exceeding frames pass with a mark, even those longer than the bucket.
     marks: bool,
     unknown: Unknown,
     pass_when_full: bool,
@@ -50,7 +50,7 @@ pub(super) enum Found {
     Waits(Time),
     Exceeds,
     Impatient,
-    /// Longer than its user's bucket, so that it never conforms.
+    /// The frame is longer than its user's bucket, so it can never conform.
     Longer,
     Yellow,
     Drop(DropReason),
@@ -196,8 +196,8 @@ impl Metering {
         }
     }
 
-    /// Whether a frame of so many bits can never conform. A frame that would pass with a mark does not count, nor does
-    /// one that a second bucket may hold.
+    /// Whether a frame of this many bits can never conform. False if the frame would pass with a mark, or if a second
+    /// bucket may hold it.
     #[cold]
     fn is_longer(&self, slot: u32, key: Key, bits: u64) -> bool {
         let users = &self.limiter.users;

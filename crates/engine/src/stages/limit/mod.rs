@@ -77,7 +77,7 @@ pub struct Limit {
     pub burst: Option<u64>,
     /// What happens to frames that exceed.
     pub mode: Mode,
-    /// The mode was written, not presumed.
+    /// The mode was stated, not taken by default.
     mode_said: bool,
     /// How frames are marked.
     pub marking: Marking,

@@ -27,7 +27,7 @@ struct Due<F> {
     number: u64,
 }
 
-/// EtherTypes of frames without a key that are told apart.
+/// Number of EtherTypes for which frames without a key are counted separately.
 const MOST_TYPES: usize = 64;
 
 fn is_tcp(frame: &[u8]) -> bool {
