@@ -2,6 +2,7 @@
 
 use crate::commands::Every;
 use crate::execute::Request;
+use crate::files;
 use crate::output::Failure;
 use engine::classes::{Classifier, Rule, classes_of_streams};
 use engine::schedules::laws::Sampling as LawSampling;
@@ -144,14 +145,14 @@ pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
     // What is no file (a pipe) can be read once only. A capture that breaks off is told by the run itself.
     match &plan.source {
         SourcePlan::Streams { count, .. } if plan.classes.is_empty() => return Ok(vec![*count]),
-        SourcePlan::Port(PortSpec::Pcap(path)) if counted && path.is_file() => {
+        SourcePlan::Port(PortSpec::Pcap(path)) if counted && files::is_read_again(path) => {
             let mut reader = CaptureReader::open(path).map_err(Failure::new)?;
             let mut classifier = classifier(plan)?;
             while let Ok(Some(_)) = reader.read(&mut frame) {
                 records[classifier.class(frame.bytes())] += 1;
             }
         }
-        SourcePlan::Replay(replay) if counted && replay.path.is_file() => {
+        SourcePlan::Replay(replay) if counted && files::is_read_again(&replay.path) => {
             // All rounds are alike, unless the last one ends early.
             let (read, rounds) = if replay.count.is_some() { (replay.times, 1) } else { (1, replay.times) };
             let mut source = open_replay(&Replay { times: read, ..replay.clone() }).map_err(Failure::new)?;

@@ -6,7 +6,7 @@ use crate::resolution;
 use engine::schedules::Files;
 use packet::HeapFrame;
 use scenario::{PortSpec, Replay, SourcePlan};
-use sim::{CaptureReader, PcapSource, Source};
+use sim::{CaptureReader, PcapSource, Source, is_standard};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -57,7 +57,7 @@ impl Files for OnDisk {
 
     fn capture(&self, path: &Path) -> Result<(), ParseError> {
         // What is no file (a pipe) can be read once only, and not yet.
-        if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        if is_standard(path) || path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
             return Ok(());
         }
         CaptureReader::open(path).map(drop).map_err(|error| {
@@ -167,7 +167,14 @@ pub(crate) fn check(request: &Request) -> Result<(), Failure> {
         }
     }
     let pages = request.common.report_files();
-    for (i, output) in outputs.iter().enumerate() {
+    let standard = outputs.iter().filter(|output| is_standard(output)).count();
+    if standard > 1 {
+        return Err(Failure::new("-: two outputs cannot both go to stdout: name a file for one of them"));
+    }
+    if standard == 1 {
+        output::leave_stdout();
+    }
+    for (i, output) in outputs.iter().enumerate().filter(|(_, output)| !is_standard(output)) {
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let place = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
         place.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
@@ -182,6 +189,11 @@ pub(crate) fn check(request: &Request) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Whether a capture can be read more than once: no pipe can, nor standard input.
+pub(crate) fn is_read_again(path: &Path) -> bool {
+    path.is_file() && !is_standard(path)
 }
 
 /// True if two names are of one file, also of one that is not there yet or has several names.

@@ -5,6 +5,7 @@ pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Why a command ended with status 2: one line for each problem.
@@ -39,6 +40,13 @@ pub(crate) fn all(done: impl IntoIterator<Item = Result<(), Failure>>) -> Result
     if problems.is_empty() { Ok(()) } else { Err(Failure(problems.join("\n"))) }
 }
 
+/// Leaves stdout to a capture: from now on, reports go to stderr.
+pub(crate) fn leave_stdout() {
+    STDOUT_LEFT.store(true, Ordering::Relaxed);
+}
+
+static STDOUT_LEFT: AtomicBool = AtomicBool::new(false);
+
 /// Prints on stdout. A reader that went away is no error, as everywhere on UNIX.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     is_read(text).map(drop)
@@ -46,6 +54,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Prints one of many things on stdout; false when its reader went away, so that there is nobody to go on for.
 pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
+    if STDOUT_LEFT.load(Ordering::Relaxed) {
+        // As for what is said there, there is nobody to tell when that fails.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        return Ok(true);
+    }
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(true),

@@ -221,7 +221,9 @@ impl PipelineText {
         }
         if let (SourcePlan::Port(port), Some(text)) = (source, &self.output) {
             let same_interface = port.interface().is_some() && port.interface() == output.interface();
-            if (port == output || same_interface) && *output != PortSpec::Null {
+            // Standard input is another than standard output.
+            let standard = matches!(output, PortSpec::Pcap(path) if path.as_os_str() == "-");
+            if (port == output || same_interface) && *output != PortSpec::Null && !standard {
                 problems.add(&text.origin, format!("'{}' is the input too: name another output", text.value));
             } else if port.is_virtual() != output.is_virtual() && *output != PortSpec::Null {
                 problems.add(

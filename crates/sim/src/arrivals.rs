@@ -1,6 +1,6 @@
 //! Arrival times of a capture's frames: their stamps, made monotonic and kept within the range of instants.
 
-use crate::capture::{CaptureReader, Record};
+use crate::capture::{CaptureReader, Record, is_standard};
 use crate::error::SimError;
 use packet::HeapFrame;
 use std::path::Path;
@@ -63,6 +63,9 @@ impl Arrivals {
 
     /// Restarts with the first frame of the file; counts are kept.
     pub(crate) fn restart(&mut self, path: &Path) -> Result<(), SimError> {
+        if is_standard(path) {
+            return Err(SimError::Once);
+        }
         let oddities = std::mem::take(&mut self.reader.oddities);
         let mut reader = CaptureReader::open(path)?;
         reader.oddities = oddities;

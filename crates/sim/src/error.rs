@@ -40,14 +40,9 @@ pub enum SimError {
         /// Records in the file.
         records: u64,
     },
-    /// The capture is compressed.
-    #[error("{} is compressed by {program}: unpack it first, as {program} -dc {} > FILE does", path.display(), path.display())]
-    Compressed {
-        /// The file.
-        path: PathBuf,
-        /// The program that decompresses it.
-        program: &'static str,
-    },
+    /// A capture that can be read once only is to be sent several times.
+    #[error("standard input can be read once only: leave --loop out, or name a file")]
+    Once,
     /// The capture spans more time than instants reach.
     #[error(
         "{} spans more than the 213 days (18 446 744 s) that virtual time reaches: record {record} is further from the \
@@ -87,7 +82,7 @@ pub enum SimError {
     },
     /// The capture is truncated, or its records can no longer be delimited.
     #[error(
-        "{} breaks after record {whole}, at byte {offset}: {why}: the records before were used; editcap {} NEW.pcap writes a file \
+        "{} breaks after record {whole}, at byte {offset}{of}: {why}: the records before were used; editcap {} NEW.pcap writes a file \
          of those that can be read",
         path.display(), path.display()
     )]
@@ -98,6 +93,8 @@ pub enum SimError {
         whole: u64,
         /// Offset of the unreadable record in bytes.
         offset: u64,
+        /// What the offset is of, where that is not the file itself.
+        of: &'static str,
         /// The problem there.
         why: String,
     },

@@ -1,25 +1,69 @@
 //! Output files of a run.
 
+use crate::capture::is_standard;
 use crate::error::SimError;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// A file that is written in whole records. If the disk is full, the file is truncated after the last whole record.
+/// How a file is packed, by the end of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    None,
+    Gzip,
+    Zstd,
+}
+
+impl Packing {
+    /// The packing that a name asks for, and the name without its end.
+    pub(crate) fn of(path: &Path) -> (Packing, PathBuf) {
+        let packing = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("gz") => Packing::Gzip,
+            Some("zst") => Packing::Zstd,
+            _ => return (Packing::None, path.to_owned()),
+        };
+        (packing, path.with_extension(""))
+    }
+
+    /// A member or a frame of its own; several in a row unpack to the parts in a row.
+    fn pack(self, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self {
+            Packing::None => Ok(None),
+            Packing::Gzip => {
+                let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                packed.write_all(bytes)?;
+                packed.finish().map(Some)
+            }
+            Packing::Zstd => zstd::bulk::compress(bytes, 1).map(Some),
+        }
+    }
+}
+
+/// A file that is written in whole records, or standard output. Where the rest of a record finds no room, the file is cut
+/// behind the one before. What is packed is cut behind the last write: each is packed by itself.
 pub(crate) struct Output {
     path: PathBuf,
     file: File,
-    /// Length in bytes of the whole records in the file.
-    length: u64,
-    /// Number of bytes of the last write that are in the file.
+    packing: Packing,
+    /// Its length in whole records; unknown of standard output, which may have held more before.
+    length: Option<u64>,
+    /// How much of the last write is in the file.
     kept: usize,
 }
 
 impl Output {
     /// Creates the file, or truncates it.
     pub(crate) fn create(path: &Path) -> std::result::Result<Self, SimError> {
-        let file = File::create(path).map_err(|cause| SimError::Write { path: path.to_owned(), cause })?;
-        Ok(Output { path: path.to_owned(), file, length: 0, kept: 0 })
+        let unwritable = |cause| SimError::Write { path: path.to_owned(), cause };
+        let standard = is_standard(path);
+        let file = match standard {
+            true => std::io::stdout().as_fd().try_clone_to_owned().map(File::from),
+            false => File::create(path),
+        };
+        let file = file.map_err(unwritable)?;
+        let (packing, length) = (Packing::of(path).0, (!standard).then_some(0));
+        Ok(Output { path: path.to_owned(), file, packing, length, kept: 0 })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -33,24 +77,30 @@ impl Output {
 
     /// Writes `bytes`. `whole` returns the end of the last whole record within the given number of bytes.
     pub(crate) fn write(&mut self, bytes: &[u8], whole: impl Fn(usize) -> usize) -> Result<()> {
+        let packed = self.packing.pack(bytes)?;
+        let content = packed.as_deref().unwrap_or(bytes);
         let mut written = 0;
         let failed = loop {
-            if written == bytes.len() {
+            if written == content.len() {
                 break None;
             }
-            match self.file.write(&bytes[written..]) {
+            match self.file.write(&content[written..]) {
                 Ok(0) => break Some(ErrorKind::WriteZero.into()),
                 Ok(more) => written += more,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => break Some(error),
             }
         };
-        self.kept = if failed.is_some() { whole(written) } else { written };
-        self.length += self.kept as u64;
-        if failed.is_some() {
+        let Some(error): Option<Error> = failed else {
+            self.kept = bytes.len();
+            self.length = self.length.map(|length| length + content.len() as u64);
+            return Ok(());
+        };
+        self.kept = if packed.is_some() { 0 } else { whole(written) };
+        if let Some(length) = self.length {
             // A pipe cannot be truncated.
-            let _ = self.file.set_len(self.length);
+            let _ = self.file.set_len(length + self.kept as u64);
         }
-        failed.map_or(Ok(()), |error: Error| Err(error))
+        Err(error)
     }
 }

@@ -58,7 +58,7 @@ pub(crate) struct Generate {
     /// How many frames, of all streams together, or of the capture at most
     #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
-    /// Capture to send again, at its own timing if neither --speed, --rate nor --gap is given
+    /// Capture to send again (- for stdin; unpacked if it is packed), at its own timing if neither --speed, --rate nor --gap is given
     #[arg(long, value_name = "FILE", conflicts_with = "streams")]
     pcap: Option<String>,
     /// Divide the capture's times by this: 2 is twice as fast; max is back to back

@@ -17,7 +17,7 @@ use packet::{Frame, HeapFrame, Stamp};
 use page::Verdict;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use serde_json::{Map, json};
-use sim::{CaptureWriter, PcapSource, Source};
+use sim::{CaptureWriter, PcapSource, Source, is_standard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -40,6 +40,7 @@ Examples:
   netlathe measure --pcap out.pcap --expect 'chi2 df 6 in 80us..120us'
   netlathe measure --pcap out.pcap --only 'udp dport 2000' --expect 'fixed 10us'
   netlathe measure --in if:eth0 --duration 10s --write seen.pcap --json
+  netlathe measure --pcap out.pcap --write out.pcapng.zst
   netlathe measure --host eth0,eth1 --duration 10s
 
 --expect is missed (status 1) when the mean or the rate is off by more than --tolerance, when less
@@ -57,7 +58,7 @@ pub(crate) struct Measure {
     /// Port to listen on: an interface, or pcap:FILE
     #[arg(long = "in", value_name = "PORT", required_unless_present_any = ["pcap", "host"], conflicts_with = "pcap")]
     input: Option<String>,
-    /// Capture to read
+    /// Capture to read, - for stdin; unpacked if it is packed by gzip, zstd, xz, bzip2 or lz4
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// Interfaces of this machine to watch by the kernel's counters, while something else receives
@@ -70,7 +71,7 @@ pub(crate) struct Measure {
     /// Measure, count and write only frames that meet this rule, as a class has it: 'udp dport 53', 'src 10.0.0.0/8 not arp'
     #[arg(long, value_name = "RULE")]
     only: Option<String>,
-    /// Write what arrives to a capture
+    /// Write what arrives to a capture, - for stdout: pcapng if its name ends in .pcapng, packed if in .gz or .zst
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// End after so many frames
@@ -378,6 +379,10 @@ impl Measure {
                 "--stats: {} would be overwritten while it is in use: name another file",
                 other.display()
             )));
+        }
+        if self.write.as_deref().is_some_and(is_standard) {
+            output::leave_stdout();
+            return Ok((port, expected, only));
         }
         if let Some(write) = self.write.as_ref().filter(|write| read.iter().any(|path| files::same(path, write))) {
             return Err(Failure::new(format!(

@@ -14,6 +14,7 @@ use crate::assemble;
 use crate::decisions::DecisionFile;
 use crate::execute::{Arrivals, Outcome, Request};
 use crate::far_end::{self, FarEnd};
+use crate::files;
 use crate::limits::{self, Reload};
 use crate::on::On;
 use crate::output::{self, Failure};
@@ -249,7 +250,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
             let source = assemble::open_replay(replay).map_err(Failure::new)?;
             let no_stages = plan.stages.is_empty() && plan.classes.iter().all(|class| class.stages.is_empty());
             // What is no file (a pipe) can be read once only.
-            let fits = plan.asks_nothing() && replay.path.is_file();
+            let fits = plan.asks_nothing() && files::is_read_again(&replay.path);
             let whole = if fits { whole(replay, records)? } else { None };
             let supply = Box::new(FromCapture::new(source, records.clone()));
             Feed::Replay { supply, ahead: no_stages, whole }

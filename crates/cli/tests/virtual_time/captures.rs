@@ -184,3 +184,81 @@ fn odd_records_are_skipped_and_counted_by_every_command() {
     assert!(finished.stderr.contains("editcap") && !finished.stderr.contains("capture again"), "{}", finished.stderr);
     assert_eq!(finished.report()["pipelines"][0]["in"]["frames"], 2);
 }
+
+/// Runs a line in a shell, in the folder of the bench.
+fn shell(bench: &Bench, line: &str) -> super::common::Finished {
+    let mut command = std::process::Command::new("bash");
+    let line = line.replace("netlathe", env!("CARGO_BIN_EXE_netlathe"));
+    command.args(["-o", "pipefail", "-c", &line]).current_dir(bench.path("."));
+    let output = command.output().expect("a shell");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    super::common::Finished { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+#[test]
+fn packed_captures_and_pipes_are_read_and_written() {
+    let bench = Bench::new();
+    bench.generate("400B", 10_000);
+    let records = bench.records("in.pcap");
+    bench.report(words("measure --pcap in.pcap --write in.pcapng"));
+    // As other programs pack, by the first bytes and not by the name; also two packed files in a row.
+    for program in ["gzip", "zstd -q", "xz", "bzip2", "lz4 -q"] {
+        let name = program.split(' ').next().unwrap_or_default();
+        if shell(&bench, &format!("command -v {name}")).status != Some(0) {
+            println!("SKIP: no {name}");
+            continue;
+        }
+        for file in ["in.pcap", "in.pcapng"] {
+            let packed = shell(&bench, &format!("{program} -c {file} > packed"));
+            assert_eq!(packed.status, Some(0), "{}", packed.stderr);
+            bench.report(words("measure --pcap packed --write out.pcap"));
+            assert!(bench.records("out.pcap") == records, "{program} {file}");
+            let piped = shell(&bench, "cat packed | netlathe measure --pcap - --json");
+            assert_eq!(piped.status, Some(0), "{}", piped.stderr);
+            assert_eq!(piped.report()["pipelines"][0]["in"]["frames"], 10_000, "{program} {file}");
+        }
+        let parts = "(head -c 1000000 in.pcap | PROGRAM -c; tail -c +1000001 in.pcap | PROGRAM -c) > packed";
+        shell(&bench, &parts.replace("PROGRAM", program));
+        bench.report(words("shape --in pcap:packed --out pcap:out.pcap"));
+        assert!(bench.records("out.pcap") == records, "{program} in parts");
+        // What is cut gives what is whole.
+        shell(&bench, "head -c $(($(stat -c %s packed) - 100)) packed > cut");
+        let cut = bench.run(words("measure --pcap cut --json"));
+        assert_eq!((cut.status, cut.complaints().len()), (Some(2), 1), "{program}: {}", cut.stderr);
+        assert!(cut.stderr.contains(" of what it unpacks to: "), "{program}: {}", cut.stderr);
+    }
+    for (name, unpack) in [("out.pcap.gz", "gzip -dc"), ("out.pcapng.gz", "gzip -dc"), ("out.pcap.zst", "zstd -qdc")] {
+        bench.report(words(&format!("shape --in pcap:in.pcap --out pcap:{name}")));
+        bench.report(words(&format!("measure --pcap {name} --write back.pcap")));
+        assert!(bench.records("back.pcap") == records, "{name}");
+        assert!(bench.read(name).len() < bench.read("in.pcap").len() / 2, "{name}");
+        if shell(&bench, &format!("command -v {unpack}")).status == Some(0) {
+            let unpacked = shell(&bench, &format!("{unpack} {name} > plain; netlathe measure --pcap plain --json"));
+            assert_eq!(unpacked.report()["pipelines"][0]["in"]["frames"], 10_000, "{name}: {}", unpacked.stderr);
+        }
+    }
+    // From stdin to stdout; the report goes to stderr.
+    for line in [
+        "cat in.pcap | netlathe shape --in pcap:- --out pcap:- --json 2> report > out.pcap",
+        "cat in.pcap | netlathe measure --pcap - --write - --json 2> report > out.pcap",
+        "cat in.pcap | netlathe gen --pcap - --out pcap:- --json 2> report | cat > out.pcap",
+        "netlathe shape --in pcap:/dev/stdin --out wire:10G,pcap=- --json < in.pcap 2> report > out.pcap",
+    ] {
+        let finished = shell(&bench, line);
+        assert_eq!((finished.status, finished.stdout.as_str()), (Some(0), ""), "{line}: {}", finished.stderr);
+        let frames = bench.records("out.pcap");
+        assert!(frames.iter().map(|record| &record.bytes).eq(records.iter().map(|record| &record.bytes)), "{line}");
+        let report = String::from_utf8(bench.read("report")).expect("text");
+        assert!(report.contains("\"frames\":10000"), "{line}: {report}");
+    }
+    for (line, wanted) in [
+        ("netlathe gen --pcap - --loop 2 --out null < in.pcap", "leave --loop out, or name a file"),
+        ("netlathe shape --in pcap:in.pcap --out wire:10G,pcap=-,frames=-", "two outputs cannot both go to stdout"),
+        ("netlathe measure --pcap - < /dev/null", "- is no capture"),
+        ("echo text that is longer than a header | gzip | netlathe measure --pcap -", "does not start like one"),
+    ] {
+        let refused = shell(&bench, line);
+        assert_eq!(refused.status, Some(2), "{line}: {}", refused.stderr);
+        assert!(refused.stderr.contains(wanted), "{line}: {}", refused.stderr);
+    }
+}

@@ -5,9 +5,11 @@ mod bytes;
 mod classic;
 mod link;
 mod oddities;
+mod packed;
 mod writer;
 
 pub use oddities::{Oddities, Skip};
+pub use packed::is_standard;
 pub use writer::CaptureWriter;
 
 use crate::error::SimError;
@@ -15,12 +17,8 @@ use blocks::Blocks;
 use bytes::Bytes;
 use classic::{Classic, FILE_HEADER};
 use packet::HeapFrame;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Magic bytes of compression formats.
-const COMPRESSED: [(&[u8], &str); 4] =
-    [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zX", "xz"), (b"BZh", "bzip2")];
 /// No frame is longer; a classic record with a larger length is corrupt.
 const LONGEST_RECORD: u32 = 262_144;
 
@@ -28,6 +26,7 @@ const LONGEST_RECORD: u32 = 262_144;
 /// and counted. Reading ends early only if the file is truncated or its records can no longer be delimited.
 pub struct CaptureReader {
     path: PathBuf,
+    packed: bool,
     bytes: Bytes,
     format: Format,
     /// Records read, whether frames or not.
@@ -117,16 +116,10 @@ impl CaptureReader {
     pub fn open(path: &Path) -> Result<Self, SimError> {
         let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
         let not_a_capture = |why: &str| SimError::NotACapture { path: path.to_owned(), why: why.to_owned() };
-        let file = File::open(path).map_err(unreadable)?;
-        if file.metadata().map_err(unreadable)?.is_dir() {
-            return Err(not_a_capture("it is a directory"));
-        }
-        let mut bytes = Bytes::new(Box::new(file));
+        let (file, packed) = packed::open(path)?;
+        let mut bytes = Bytes::new(file);
         let too_short = || not_a_capture("it is shorter than a capture's header");
         let magic = *bytes.peek(4).map_err(unreadable)?.first_chunk::<4>().ok_or_else(too_short)?;
-        if let Some((_, program)) = COMPRESSED.iter().find(|(first, _)| magic.starts_with(first)) {
-            return Err(SimError::Compressed { path: path.to_owned(), program });
-        }
         let header = bytes.peek(FILE_HEADER).map_err(unreadable)?;
         let header = *header.first_chunk::<FILE_HEADER>().ok_or_else(too_short)?;
         let format = if magic == blocks::SECTION {
@@ -138,7 +131,15 @@ impl CaptureReader {
             bytes.take(FILE_HEADER);
             Format::Classic(classic)
         };
-        Ok(CaptureReader { path: path.to_owned(), bytes, format, records: 0, frames: 0, oddities: Oddities::default() })
+        Ok(CaptureReader {
+            path: path.to_owned(),
+            packed,
+            bytes,
+            format,
+            records: 0,
+            frames: 0,
+            oddities: Oddities::default(),
+        })
     }
 
     /// The path of the file.
@@ -215,7 +216,8 @@ impl CaptureReader {
                 Ok(Read::End) => return Ok(None),
                 Err(Broken(why)) => {
                     let (whole, offset) = (self.records, self.bytes.offset());
-                    return Err(SimError::Broken { path: self.path.clone(), whole, offset, why });
+                    let of = if self.packed { " of what it unpacks to" } else { "" };
+                    return Err(SimError::Broken { path: self.path.clone(), whole, offset, of, why });
                 }
             };
             self.records += 1;
@@ -298,8 +300,7 @@ mod tests {
             assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::NotACapture { .. })), "{content:?}");
         }
         std::fs::write(&path, b"\x1f\x8b\x08\0").expect("writable");
-        let told = CaptureReader::open(&path).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(told.contains("gzip: unpack it first, as gzip -dc /"), "{told}");
+        assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::Read { .. })), "packed, and cut");
         assert!(matches!(CaptureReader::open(folder.path()).err(), Some(SimError::NotACapture { .. })));
         assert!(matches!(CaptureReader::open(&folder.path().join("none")).err(), Some(SimError::Read { .. })));
     }

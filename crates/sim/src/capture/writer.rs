@@ -3,7 +3,7 @@
 use super::blocks::SECTION;
 use super::{LONGEST_RECORD, Order};
 use crate::error::SimError;
-use crate::output::Output;
+use crate::output::{Output, Packing};
 use measure::Tally;
 use std::path::Path;
 use units::FrameLen;
@@ -37,7 +37,8 @@ impl CaptureWriter {
     /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Self, SimError> {
         let mut output = Output::create(path)?;
-        let next = path.extension().is_some_and(|extension| extension == "pcapng");
+        let (_, unpacked) = Packing::of(path);
+        let next = unpacked.extension().is_some_and(|extension| extension == "pcapng");
         let format = if next { Format::Next } else { Format::Classic };
         let mut gathered = Vec::with_capacity(WRITE_SIZE + (1 << 16));
         match format {

@@ -1,0 +1,66 @@
+//! Captures that are packed, and standard input.
+
+use crate::error::SimError;
+use std::fs::File;
+use std::io::{BufReader, Cursor, Error, Read, stdin};
+use std::path::Path;
+
+/// The name of standard input and output.
+const STANDARD: &str = "-";
+
+/// Whether a path stands for standard input or output.
+#[must_use]
+pub fn is_standard(path: &Path) -> bool {
+    path == Path::new(STANDARD)
+}
+
+/// A file that wants more to be unpacked is refused. `xz -9` wants 65 MiB; zstd has a limit of its own, 128 MiB.
+const MOST_MEMORY_KIB: u32 = 256 << 10;
+
+type Bytes = Box<dyn Read + Send + Sync>;
+
+/// Opens a file, or standard input, and unpacks it if its first bytes say that it is packed. Gives whether it is.
+pub(super) fn open(path: &Path) -> Result<(Bytes, bool), SimError> {
+    let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
+    if is_standard(path) {
+        return unpack(Box::new(stdin())).map_err(unreadable);
+    }
+    let file = File::open(path).map_err(unreadable)?;
+    if file.metadata().map_err(unreadable)?.is_dir() {
+        return Err(SimError::NotACapture { path: path.to_owned(), why: "it is a directory".to_owned() });
+    }
+    unpack(Box::new(file)).map_err(unreadable)
+}
+
+/// Looks at the first bytes; no capture is shorter.
+fn unpack(mut file: Bytes) -> Result<(Bytes, bool), Error> {
+    const FIRST: u64 = 6;
+    let mut first = Vec::new();
+    (&mut file).take(FIRST).read_to_end(&mut first)?;
+    let start = first.clone();
+    let file = BufReader::new(Cursor::new(first).chain(file));
+    let unpacked: Bytes = match start[..] {
+        [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
+        // A frame, or one to be skipped, with which some packers begin.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+            Box::new(zstd::stream::read::Decoder::with_buffer(file)?)
+        }
+        [0xfd, b'7', b'z', b'X', b'Z', 0] => Box::new(lzma_rust2::XzReader::new_mem_limit(file, true, MOST_MEMORY_KIB)),
+        [b'B', b'Z', b'h', ..] => Box::new(bzip2::bufread::MultiBzDecoder::new(file)),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Box::new(Lz4(lz4_flex::frame::FrameDecoder::new(file))),
+        _ => return Ok((Box::new(file.into_inner()), false)),
+    };
+    Ok((unpacked, true))
+}
+
+/// Frames in a row: the library's reader ends with each, and then begins the next.
+struct Lz4<R: Read>(lz4_flex::frame::FrameDecoder<R>);
+
+impl<R: Read> Read for Lz4<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
+        match self.0.read(buffer)? {
+            0 => self.0.read(buffer),
+            read => Ok(read),
+        }
+    }
+}
