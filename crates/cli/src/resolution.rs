@@ -231,18 +231,25 @@ pub(crate) fn of_oddities(name: impl fmt::Display, oddities: &Oddities) -> Vec<S
             output::counted(oddities.shortened_gaps, "gap")
         )
     });
-    skipped.chain(shortened).collect()
+    let unrewritten = (oddities.unrewritten > 0).then(|| {
+        format!(
+            "{name}: {} with a source route, a routing header or a home address left as captured: their checksums cover an address that is not in the IP header, so changes of addresses and 'checksums right' do not touch them",
+            output::counted(oddities.unrewritten, "frame")
+        )
+    });
+    skipped.chain(shortened).chain(unrewritten).collect()
 }
 
 /// Keeps in the report which records of captures were not as one would expect, and says it of those that were used.
 pub(crate) fn note_oddities(oddities: &Oddities, limits: &mut Map<String, Value>) {
-    let Oddities { disordered, clock_steps, stray_stamps, shortened_gaps, made_headers, .. } = *oddities;
+    let Oddities { disordered, clock_steps, stray_stamps, shortened_gaps, made_headers, unrewritten, .. } = *oddities;
     for (name, records) in [
         ("disordered_records", disordered),
         ("clock_steps", clock_steps),
         ("stray_stamps", stray_stamps),
         ("shortened_gaps", shortened_gaps),
         ("made_headers", made_headers),
+        ("unrewritten_frames", unrewritten),
     ] {
         if records > 0 {
             limits.insert(name.into(), json!(records));

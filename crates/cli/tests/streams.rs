@@ -417,3 +417,28 @@ fn bursts_that_are_counted_end_streams() {
         assert!(said.status == Some(2) && said.stderr.contains("no end"), "{rate}: {}", said.stderr);
     }
 }
+
+/// A UDP packet of IPv6 behind a routing header: its checksum, which is valid, covers the last station.
+#[test]
+fn frames_with_a_source_route_stay_as_captured_and_are_counted() {
+    let bench = Bench::new();
+    let station = |last: u8| [&[0xfd, 0][..], &[0; 13], &[last]].concat();
+    let mut routed = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 36, 43, 64]].concat();
+    routed.extend([station(1), station(2), vec![17, 2, 4, 1, 0, 0, 0, 0], station(9)].concat());
+    routed.extend([0x04, 0xd2, 0, 0x35, 0, 12, 0, 0, 1, 2, 3, 4]);
+    let pseudo = [&station(1)[..], &station(9), &[0, 12, 0, 17], &routed[78..]].concat();
+    let sum = pseudo.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum::<u32>();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    routed[84..86].copy_from_slice(&sum.to_be_bytes());
+    let plain = Record::new(10, 100, 7);
+    let records = [Record { ns: 0, original: routed.len() as u32, bytes: routed.clone() }, plain];
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    for rule in ["checksums right", "dst fd00::/64 > fd01::/64"] {
+        let line = format!("gen --pcap in.pcap --out pcap:out.pcap --rewrite '{rule}, smac 02:00:00:00:00:09' --json");
+        let finished = bench.run(words(&line));
+        assert!(finished.stderr.contains("1 frame with a source route"), "{}", finished.stderr);
+        assert_eq!(finished.report()["limits"]["unrewritten_frames"], 1, "{rule}");
+        let out = bench.records("out.pcap");
+        assert_eq!((&out[0].bytes[12..], &out[0].bytes[6..12]), (&routed[12..], &[2, 0, 0, 0, 0, 9][..]), "{rule}");
+    }
+}

@@ -217,9 +217,13 @@ impl fmt::Display for Rewrite {
 }
 
 impl Rewrite {
-    /// Changes a frame (without FCS) if it concerns it. A tag that is added or taken away changes its length.
-    pub fn apply(&self, frame: &mut Vec<u8>) {
-        let Some(headers) = Headers::of(frame) else { return };
+    /// Changes a frame (without FCS) if it concerns it. A tag that is added or taken away changes its length. False if it
+    /// concerns a frame that it cannot change: its checksum covers an address that is not in its IP header.
+    pub fn apply(&self, frame: &mut Vec<u8>) -> bool {
+        let Some(headers) = Headers::of(frame) else { return true };
+        if headers.ip.is_some_and(|ip| ip.detours(frame) && self.needs_addresses(frame, &headers)) {
+            return false;
+        }
         match *self {
             Rewrite::Mac(key, MacAddr(mac)) => {
                 let at = if key == Key::Smac { 6 } else { 0 };
@@ -250,6 +254,20 @@ impl Rewrite {
                 frame.drain(12..headers.network - 2);
             }
             Rewrite::Checksums => make_right(frame),
+        }
+        true
+    }
+
+    /// Whether the change of this frame goes by its addresses.
+    fn needs_addresses(&self, frame: &[u8], headers: &Headers) -> bool {
+        match *self {
+            Rewrite::Checksums => true,
+            Rewrite::Prefix(end, from, _) => {
+                let v4 = headers.ip.is_none_or(|ip| ip.version == 4);
+                let sites = keys(end, Key::Source, Key::Destination).iter().filter_map(|key| key.site(frame, headers));
+                sites.into_iter().any(|site| from.holds(site.read(frame), v4))
+            }
+            _ => false,
         }
     }
 }
@@ -337,7 +355,7 @@ mod tests {
     fn rewritten(frame: &[u8], rules: &[&str]) -> Vec<u8> {
         let mut frame = frame.to_vec();
         for rule in rules {
-            rule.parse::<Rewrite>().expect(rule).apply(&mut frame);
+            assert!(rule.parse::<Rewrite>().expect(rule).apply(&mut frame));
         }
         frame
     }
@@ -469,6 +487,68 @@ mod tests {
         ] {
             let error = text.parse::<Rewrite>().expect_err(text).to_string();
             assert!(error.ends_with(&format!("write '{rule}'")), "{text}: {error}");
+        }
+    }
+
+    fn address_v6(last: u8) -> Vec<u8> {
+        [&[0xfd, 0][..], &[0; 13], &[last]].concat()
+    }
+
+    /// UDP behind these extension headers, or options of IPv4.
+    fn behind(v6: bool, kind: u8, extra: &[u8]) -> Vec<u8> {
+        let udp = [0x04, 0xd2, 0, 0x35, 0, 12, 0xab, 0xcd, 1, 2, 3, 4];
+        let ip = if v6 {
+            let mut ip = vec![0x60, 0, 0, 0];
+            ip.extend(((extra.len() + udp.len()) as u16).to_be_bytes());
+            ip.extend([if extra.is_empty() { UDP } else { kind }, 64]);
+            [ip, address_v6(1), address_v6(2)].concat()
+        } else {
+            let length = (20 + extra.len() + udp.len()) as u16;
+            let [high, low] = length.to_be_bytes();
+            let mut ip = vec![0x45 + (extra.len() / 4) as u8, 0, high, low, 0, 1, 0, 0, 64, UDP, 0, 0];
+            ip.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+            ip
+        };
+        let ether_type = if v6 { [0x86, 0xdd] } else { [8, 0] };
+        [&[2; 12][..], &ether_type, &ip, extra, &udp].concat()
+    }
+
+    #[test]
+    fn frames_whose_checksum_covers_another_address_stay_as_they_are() {
+        let segment = |kind: u8, left: u8| [&[UDP, 2, kind, left, 0, 0, 0, 0][..], &address_v6(9)].concat();
+        let home = [&[UDP, 2, 1, 2, 0, 0, 201, 16][..], &address_v6(7)].concat();
+        let hops = [[43, 0, 1, 4, 0, 0, 0, 0].as_slice(), &segment(4, 1)].concat();
+        let route = |kind: u8, pointer: u8| vec![kind, 7, pointer, 192, 0, 2, 1, 0];
+        let after_others = [&[1, 1, 1][..], &route(0x83, 4)[..7], &[0, 0]].concat();
+        for (left, frame) in [
+            (true, behind(true, 43, &segment(0, 1))),
+            (true, behind(true, 43, &segment(2, 1))),
+            (true, behind(true, 43, &segment(4, 1))),
+            (true, behind(true, 0, &hops)),
+            (true, behind(true, 60, &home)),
+            (true, behind(false, 0, &route(0x83, 4))),
+            (true, behind(false, 0, &route(0x89, 4))),
+            (true, behind(false, 0, &after_others)),
+            (false, behind(true, 43, &segment(0, 0))),
+            (false, behind(true, 60, &[UDP, 0, 1, 4, 0, 0, 0, 0])),
+            (false, behind(true, 0, &[])),
+            (false, behind(false, 0, &route(0x83, 8))),
+            (false, behind(false, 0, &route(0x07, 4))),
+            (false, behind(false, 0, &[])),
+        ] {
+            for rule in
+                ["checksums right", "dst ::/0 > fd00:1::/32", "ip 10.0.0.0/8 > 20.0.0.0/8", "src fd00::/16 > fd00::/16"]
+            {
+                let mut changed = frame.clone();
+                let applied = rule.parse::<Rewrite>().expect(rule).apply(&mut changed);
+                let v6 = frame[12] == 0x86;
+                let concerned = rule.starts_with("checksums") || v6 != rule.contains("10.0");
+                assert_eq!(applied, !(left && concerned), "{rule}: {frame:x?}");
+                assert!(!left || changed == frame, "{rule}");
+            }
+            // Ports and hardware addresses need no pseudo header.
+            let mut changed = frame.clone();
+            assert!("dport 53 > 54".parse::<Rewrite>().expect("a change").apply(&mut changed));
         }
     }
 }

@@ -51,6 +51,11 @@ impl Arrivals {
         &self.reader
     }
 
+    /// Counts a frame that could not be rewritten, if it is one.
+    pub(crate) fn count_unrewritten(&mut self, is_one: bool) {
+        self.reader.oddities.unrewritten += u64::from(is_one);
+    }
+
     /// The stamp of the first frame.
     pub(crate) fn first_ns(&self) -> u64 {
         self.first_ns

@@ -106,7 +106,9 @@ impl Source for ReplaySource {
     fn take(&mut self, frame: &mut HeapFrame) {
         std::mem::swap(frame, &mut self.next);
         if !self.rewrite.is_empty() {
-            frame.edit(|bytes| self.rewrite.iter().for_each(|rule| rule.apply(bytes)));
+            let mut changed = true;
+            frame.edit(|bytes| self.rewrite.iter().for_each(|rule| changed &= rule.apply(bytes)));
+            self.arrivals.count_unrewritten(!changed);
         }
         self.look_ahead();
     }

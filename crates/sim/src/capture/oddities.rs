@@ -86,6 +86,9 @@ pub struct Oddities {
     /// Frames whose timestamp is far from those around them, or out of range. They arrive together with the preceding
     /// frame.
     pub stray_stamps: u64,
+    /// Frames that a change concerned and that were left as they are, since their checksum covers an address that is not
+    /// in their IP header.
+    pub unrewritten: u64,
     /// Gaps longer than virtual time reaches, which were shortened.
     pub shortened_gaps: u64,
 }
@@ -111,6 +114,7 @@ impl AddAssign<&Oddities> for Oddities {
         self.disordered += other.disordered;
         self.clock_steps += other.clock_steps;
         self.stray_stamps += other.stray_stamps;
+        self.unrewritten += other.unrewritten;
         self.shortened_gaps += other.shortened_gaps;
     }
 }
