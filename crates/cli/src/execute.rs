@@ -153,7 +153,10 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     };
     let end_to_end = request.common.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
     say_who_never_came(&outcome.reports);
-    let warnings: Vec<String> = outcome.reports.iter().flat_map(limits::warnings).collect();
+    let warnings = outcome.reports.iter().flat_map(|report| {
+        [limits::warnings(report), resolution::of_corruption(report).into_iter().collect()].concat()
+    });
+    let warnings: Vec<String> = warnings.collect();
     resolution::warn(&mut outcome.limits, &warnings);
     let report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.limits) };
     let mut verdicts = verdicts::judge(&report, &request.expectations)?;

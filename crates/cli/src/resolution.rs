@@ -5,7 +5,7 @@ use crate::output;
 use engine::stages::{Limit, StageConfig};
 #[cfg(feature = "live")]
 use measure::DropReason;
-use measure::PipelineReport;
+use measure::{Effect, PipelineReport};
 #[cfg(feature = "live")]
 use scenario::{Pacer, SourcePlan};
 use scenario::{PipelinePlan, PortSpec};
@@ -218,6 +218,33 @@ pub(crate) fn of_stamps(gap: Span) -> Option<String> {
 
 fn whole_ns(gap: Span) -> bool {
     gap.as_ps().is_multiple_of(PS_PER_NS)
+}
+
+/// Frames that were to be corrupted with valid checksums and that allow no such change, with the reasons.
+pub(crate) fn of_corruption(report: &PipelineReport) -> Option<String> {
+    let effects = &report.effects;
+    let left = effects.of(Effect::Incorruptible);
+    let reasons = [
+        (Effect::NoIp, "without an IP packet"),
+        (Effect::Fragment, "fragments"),
+        (Effect::NoTransport, "without TCP or UDP"),
+        (Effect::Short, "with fewer than 4 bytes of payload"),
+    ];
+    let reasons = reasons.map(|(effect, what)| (effects.of(effect), what));
+    let reasons: Vec<String> = reasons
+        .iter()
+        .filter(|(frames, _)| *frames > 0)
+        .map(|(frames, what)| format!("{} {what}", output::thousands(*frames)))
+        .collect();
+    (left > 0).then(|| {
+        format!(
+            "{}: {} of {} chosen to be corrupted passed unchanged, since mode checksum-valid changes TCP and UDP payloads only: {}",
+            report.name,
+            output::thousands(left),
+            output::counted(left + effects.of(Effect::Corrupted), "frame"),
+            reasons.join(", ")
+        )
+    })
 }
 
 /// What of a capture was left out or changed: records that were skipped, and gaps that were shortened.

@@ -276,3 +276,39 @@ fn check_tells_what_netem_would_have_done() {
     assert!(finished.stderr.contains("0.0000 % of frames, not 0.3%"), "{}", finished.stderr);
     assert!(finished.stderr.contains("1000 frames") && finished.stdout.contains("loss random 0.3% 25%"));
 }
+
+#[test]
+fn frames_that_no_undetected_change_fits_are_counted_with_the_reason() {
+    let bench = Bench::new();
+    // UDP of zeros, which can be changed, ICMP, ARP, and UDP with one byte of payload.
+    let frame = |protocol: u8, ether_type: [u8; 2], length: u16| {
+        let [high, low] = length.to_be_bytes();
+        let mut bytes = [&[2; 12][..], &ether_type, &[0x45, 0, high, low, 0, 1, 0, 0, 64, protocol, 0, 0]].concat();
+        bytes.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 53, 0, 53, 0, length as u8 - 20, 0, 0]);
+        bytes.resize(96, 0);
+        bytes
+    };
+    let kinds = [frame(17, [8, 0], 80), frame(1, [8, 0], 80), frame(17, [8, 6], 80), frame(17, [8, 0], 29)];
+    let records: Vec<Record> =
+        (0..40).map(|i| Record { ns: i * 1_000, original: 96, bytes: kinds[i as usize % 4].clone() }).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let spec = "corrupt 100% mode checksum-valid";
+    let finished =
+        bench.run(["emulate", "--in", "pcap:in.pcap", "--out", "pcap:out.pcap", "--forward", spec, "--json"]);
+    let report = finished.report();
+    let effects = &report["pipelines"][0]["effects"];
+    for (name, frames) in [
+        ("corrupted", 10),
+        ("incorruptible", 30),
+        ("incorruptible-no-transport", 10),
+        ("incorruptible-no-ip", 10),
+        ("incorruptible-short", 10),
+    ] {
+        assert_eq!(effects[name], frames, "{effects}");
+    }
+    let warning = report["limits"]["warnings"][0].as_str().expect("a warning");
+    assert!(warning.contains("30 of 40 frames") && warning.contains("10 without TCP or UDP"), "{warning}");
+    assert!(finished.stderr.contains(warning), "{}", finished.stderr);
+    let out = bench.records("out.pcap");
+    assert!(out.iter().zip(&records).all(|(out, record)| (out.bytes == record.bytes) == (record.bytes != kinds[0])));
+}

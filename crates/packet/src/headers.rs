@@ -58,9 +58,15 @@ impl Headers {
     #[must_use]
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Headers> {
+        Headers::at(frame, 0)
+    }
+
+    /// The same of a frame that starts at `start`. Offsets count from the first byte of `frame`.
+    #[inline]
+    pub(crate) fn at(frame: &[u8], start: usize) -> Option<Headers> {
         let mut tags = [None; 2];
-        let mut network = ETHERNET;
-        let mut ether_type = be16(frame, 12)?;
+        let mut network = start + ETHERNET;
+        let mut ether_type = be16(frame, start + 12)?;
         for tag in &mut tags {
             if !matches!(ether_type, 0x8100 | 0x88a8) {
                 break;
@@ -75,6 +81,15 @@ impl Headers {
             _ => None,
         };
         Some(Headers { tags, ether_type, network, ip })
+    }
+
+    /// The same of an IP packet that starts at `start`, without an Ethernet header.
+    pub(crate) fn of_packet(frame: &[u8], start: usize) -> Option<Headers> {
+        let (ether_type, ip) = match frame.get(start)? >> 4 {
+            4 => (0x0800, IpHeader::v4(frame, start)),
+            _ => (0x86dd, IpHeader::v6(frame, start)),
+        };
+        Some(Headers { tags: [None; 2], ether_type, network: start, ip })
     }
 
     /// Identifier of the outermost VLAN; 0 is a priority tag without one.

@@ -53,6 +53,20 @@ pub enum Change {
         /// Offset of the second word.
         b: u32,
     },
+    /// Raises one 16-bit word and lowers another by as much, in ones' complement: no Internet checksum changes.
+    Shift {
+        /// Offset of the word that is raised.
+        a: u32,
+        /// Offset of the word that is lowered.
+        b: u32,
+        /// By how much, from 1 to 65534.
+        by: u16,
+    },
+    /// Inverts a 16-bit word of zeros, or of ones: in ones' complement both are zero.
+    Zero {
+        /// Offset of the word.
+        at: u32,
+    },
 }
 
 impl Change {
@@ -72,8 +86,27 @@ impl Change {
                     bytes.swap(a + 1, b + 1);
                 }
             }
+            Change::Shift { a, b, by } => {
+                let (a, b) = (a as usize, b as usize);
+                if a.max(b) + 2 <= bytes.len() {
+                    raise(bytes, a, by);
+                    raise(bytes, b, u16::MAX - by);
+                }
+            }
+            Change::Zero { at } => {
+                if let Some(word) = bytes.get_mut(at as usize..at as usize + 2) {
+                    word.iter_mut().for_each(|byte| *byte = !*byte);
+                }
+            }
         }
     }
+}
+
+/// Adds to a 16-bit word in ones' complement.
+fn raise(bytes: &mut [u8], at: usize, by: u16) {
+    let sum = u32::from(u16::from_be_bytes([bytes[at], bytes[at + 1]])) + u32::from(by);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    bytes[at..at + 2].copy_from_slice(&(sum as u16).to_be_bytes());
 }
 
 impl Decision {
@@ -112,6 +145,14 @@ impl Decision {
                 let (a, b) = rest.split_once(' ').ok_or_else(|| bad("there is no second position"))?;
                 Some(Change::Swap { a: small(a)?, b: small(b)? })
             }
+            Some(("shift", rest)) => {
+                let mut numbers = rest.split(' ');
+                let mut next = || numbers.next().ok_or_else(|| bad("there are not three numbers"));
+                let (a, b) = (small(next()?)?, small(next()?)?);
+                let by = next()?.parse().map_err(|_| bad("there is no amount"))?;
+                Some(Change::Shift { a, b, by })
+            }
+            Some(("zero", at)) => Some(Change::Zero { at: small(at)? }),
             _ => return Err(bad("there is no such change")),
         };
         let (frame, copy, delay) = (number(frame)?, small(copy)?, Span::from_ps(number(delay)?));
@@ -134,6 +175,8 @@ impl fmt::Display for Decision {
             None => Ok(()),
             Some(Change::Flip { at, mask }) => write!(f, "flip {at} {mask:#04x}"),
             Some(Change::Swap { a, b }) => write!(f, "swap {a} {b}"),
+            Some(Change::Shift { a, b, by }) => write!(f, "shift {a} {b} {by}"),
+            Some(Change::Zero { at }) => write!(f, "zero {at}"),
         }
     }
 }
@@ -154,6 +197,8 @@ mod tests {
             "0,0,pass,0,",
             "7,1,pass,10000000000,flip 14 0x80",
             "18446744073709551615,0,mark,1,swap 42 60",
+            "8,0,pass,1,shift 42 60 65534",
+            "8,0,pass,1,zero 42",
             "3,0,loss,0,",
             "3,0,queue,0,",
             "4,0,mark-queue,5,",

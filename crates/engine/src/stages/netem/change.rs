@@ -1,6 +1,7 @@
 use crate::random::Random;
 use crate::stages::Change;
-use packet::Headers;
+use measure::Effect;
+use packet::NoPayload;
 
 /// How frames are corrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,7 +11,7 @@ pub enum Mode {
     Bit,
     /// Replaces one byte, anywhere in the frame.
     Byte,
-    /// Swaps two words of the payload, so that the Internet checksum stays valid.
+    /// Changes two words of the payload, so that every Internet checksum stays valid.
     ChecksumValid,
 }
 
@@ -28,42 +29,66 @@ impl Mode {
         }
     }
 
-    /// A random change of this frame; `None` if this mode allows none.
-    pub(super) fn draw(self, frame: &[u8], random: &mut Random) -> Option<Change> {
+    /// A random change of this frame, or why this mode has none.
+    pub(super) fn draw(self, frame: &[u8], random: &mut Random) -> Result<Change, Untouchable> {
         if frame.is_empty() {
-            return None;
+            return Err(Untouchable::NoPayload(NoPayload::NoIp));
         }
         match self {
             Mode::Bit => {
                 let bit = random.below(frame.len() as u64 * 8);
-                Some(Change::Flip { at: (bit / 8) as u32, mask: 1 << (bit % 8) })
+                Ok(Change::Flip { at: (bit / 8) as u32, mask: 1 << (bit % 8) })
             }
             Mode::Byte => {
                 let at = random.below(frame.len() as u64) as u32;
-                Some(Change::Flip { at, mask: 1 + random.below(255) as u8 })
+                Ok(Change::Flip { at, mask: 1 + random.below(255) as u8 })
             }
-            Mode::ChecksumValid => swap(frame, random),
+            Mode::ChecksumValid => undetected(frame, random),
         }
     }
 }
 
-/// Two different words of the payload, chosen at random. Swapping them keeps the sum (RFC 1071) if both are aligned
-/// words of the checksum, that is, if the payload starts at an even offset of the checksummed part.
-fn swap(frame: &[u8], random: &mut Random) -> Option<Change> {
-    let headers = Headers::of(frame)?;
-    if headers.ip?.fragment {
-        return None;
+/// Why a frame has no change that its checksums do not detect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Untouchable {
+    NoPayload(NoPayload),
+    /// Its payload is shorter than two words of 16 bits.
+    Short,
+}
+
+impl Untouchable {
+    /// How reports count it.
+    pub(super) fn effect(self) -> Effect {
+        match self {
+            Untouchable::NoPayload(NoPayload::NoIp) => Effect::NoIp,
+            Untouchable::NoPayload(NoPayload::Fragment) => Effect::Fragment,
+            Untouchable::NoPayload(NoPayload::NoTransport) => Effect::NoTransport,
+            Untouchable::Short => Effect::Short,
+        }
     }
-    let payload = headers.payload(frame)?;
+}
+
+/// Two different words of the innermost payload change places, or where all are alike one is raised and another lowered.
+/// Both keep the sum (RFC 1071) of every layer: all that has a checksum starts at an even offset from these words, or at an
+/// odd one from both.
+fn undetected(frame: &[u8], random: &mut Random) -> Result<Change, Untouchable> {
+    let payload = packet::innermost_payload(frame).map_err(Untouchable::NoPayload)?;
     let words = payload.len() as u64 / 2;
-    if words < 2 {
-        return None;
-    }
     let place = |word: u64| payload.start + 2 * word as usize;
     let value = |word: u64| &frame[place(word)..place(word) + 2];
+    if words < 2 {
+        let is_zero = words == 1 && (value(0) == [0, 0] || value(0) == [0xff, 0xff]);
+        return if is_zero { Ok(Change::Zero { at: place(0) as u32 }) } else { Err(Untouchable::Short) };
+    }
     let (a, from) = (random.below(words), random.below(words));
-    let b = (0..words).map(|step| (from + step) % words).find(|b| value(*b) != value(a))?;
-    Some(Change::Swap { a: place(a) as u32, b: place(b) as u32 })
+    let other = (0..words).map(|step| (from + step) % words).find(|b| value(*b) != value(a));
+    Ok(match other {
+        Some(b) => Change::Swap { a: place(a) as u32, b: place(b) as u32 },
+        None => {
+            let b = (a + 1 + random.below(words - 1)) % words;
+            Change::Shift { a: place(a) as u32, b: place(b) as u32, by: 1 + random.below(0xfffe) as u16 }
+        }
+    })
 }
 
 #[cfg(test)]
@@ -114,13 +139,62 @@ mod tests {
     fn leaves_frames_that_cannot_be_changed_undetected() {
         let mut random = Random::stream(1, "test");
         let mut draw = |bytes: &[u8]| Mode::ChecksumValid.draw(bytes, &mut random);
-        assert_eq!(draw(&packet(17, &[7; 100])), None, "all words are alike");
-        assert_eq!(draw(&packet(17, &[1, 2, 3])), None, "one whole word");
-        assert_eq!(draw(&packet(1, &[1, 2, 3, 4])), None, "ICMP");
+        let no_payload = |why| Err(Untouchable::NoPayload(why));
+        assert_eq!(draw(&packet(17, &[1, 2, 3])), Err(Untouchable::Short), "one whole word");
+        assert_eq!(draw(&packet(17, &[])), Err(Untouchable::Short));
+        assert_eq!(draw(&packet(1, &[1, 2, 3, 4])), no_payload(NoPayload::NoTransport), "ICMP");
+        assert_eq!(draw(&[2; 60]), no_payload(NoPayload::NoIp));
         let mut fragment = packet(17, &[1, 2, 3, 4]);
         fragment[20] = 0x20;
-        assert_eq!(draw(&fragment), None);
-        assert!(draw(&packet(17, &[1, 2, 3, 4])).is_some());
+        assert_eq!(draw(&fragment), no_payload(NoPayload::Fragment));
+        assert!(draw(&packet(17, &[1, 2, 3, 4])).is_ok());
+    }
+
+    #[test]
+    fn effect_constant_payloads_change_undetected() {
+        let mut random = Random::stream(1, "test");
+        for protocol in [6, 17] {
+            for (byte, length) in [(0, 4), (0, 1_000), (0xff, 5), (7, 100), (0xff, 1_000), (0, 2), (0xff, 3)] {
+                let before = packet(protocol, &vec![byte; length]);
+                let mut seen = std::collections::HashSet::new();
+                for _ in 0..200 {
+                    let mut frame = HeapFrame::new(before.clone());
+                    Mode::ChecksumValid.draw(&before, &mut random).expect("a change").apply(&mut frame);
+                    assert_ne!(frame.bytes(), before, "{byte} {length}");
+                    assert_eq!(transport_sum(protocol, &frame.bytes()[34..]), 0, "{protocol} {byte} {length}");
+                    seen.insert(frame.bytes().to_vec());
+                }
+                assert!(seen.len() > 100 || length < 4, "{} different frames", seen.len());
+            }
+        }
+    }
+
+    #[test]
+    fn effect_inner_and_outer_checksums_of_tunnels_stay_valid() {
+        let mut random = Random::stream(1, "test");
+        for payload in [vec![9; 64], (0..64).collect()] {
+            // VXLAN and GTP-U, whose outer UDP has a checksum.
+            let inner = packet(6, &payload);
+            let vxlan = [&[8, 0, 0, 0, 0, 0, 7, 0][..], &inner].concat();
+            let gtp = [&[0x30, 255, 0, 0, 0, 0, 0, 1][..], &inner[14..]].concat();
+            for (port, tunnel) in [(4_789_u16, vxlan), (2_152, gtp)] {
+                let ethernet = if port == 4_789 { 14 } else { 0 };
+                let mut before = packet(17, &tunnel);
+                before[36..38].copy_from_slice(&port.to_be_bytes());
+                before[40..42].fill(0);
+                let sum = transport_sum(17, &before[34..]);
+                before[40..42].copy_from_slice(&sum.to_be_bytes());
+                for _ in 0..100 {
+                    let mut frame = HeapFrame::new(before.clone());
+                    Mode::ChecksumValid.draw(&before, &mut random).expect("a change").apply(&mut frame);
+                    assert_eq!(transport_sum(17, &frame.bytes()[34..]), 0, "outer, {port}");
+                    let start = 50 + ethernet + 20;
+                    assert_eq!(transport_sum(6, &frame.bytes()[start..]), 0, "inner, {port}");
+                    assert_eq!(frame.bytes()[..start + 20], before[..start + 20], "headers");
+                    assert_ne!(frame.bytes(), before);
+                }
+            }
+        }
     }
 
     #[test]
@@ -128,7 +202,7 @@ mod tests {
         let mut random = Random::stream(1, "test");
         let mut seen = vec![0_u32; 60 * 8];
         for _ in 0..60_000 {
-            let Some(Change::Flip { at, mask }) = Mode::Bit.draw(&[0; 60], &mut random) else { panic!("a flip") };
+            let Ok(Change::Flip { at, mask }) = Mode::Bit.draw(&[0; 60], &mut random) else { panic!("a flip") };
             assert_eq!(mask.count_ones(), 1);
             seen[at as usize * 8 + mask.trailing_zeros() as usize] += 1;
         }

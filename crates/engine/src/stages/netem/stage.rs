@@ -149,11 +149,17 @@ impl<F: Frame> Emulation<F> {
         if let Some((decisions, mode, random)) = &mut self.corrupt
             && choose(decisions, Choice::Corrupt, out)
         {
-            change = mode.draw(frame.bytes(), random);
-            if let Some(change) = change {
-                change.apply(&mut frame);
+            match mode.draw(frame.bytes(), random) {
+                Ok(drawn) => {
+                    drawn.apply(&mut frame);
+                    change = Some(drawn);
+                    out.effects.count(Effect::Corrupted);
+                }
+                Err(why) => {
+                    out.effects.count(Effect::Incorruptible);
+                    out.effects.count(why.effect());
+                }
             }
-            out.effects.count(if change.is_some() { Effect::Corrupted } else { Effect::Incorruptible });
         }
         self.enqueue(frame, at, (number, copy, marked, change), out);
     }
