@@ -223,7 +223,11 @@ impl fmt::Display for Netem {
             write!(f, " duplicate {duplicate}")?;
         }
         if let Some(reorder) = &self.reorder {
-            write!(f, " reorder {reorder} gap {}", self.gap)?;
+            write!(f, " reorder {reorder}")?;
+        }
+        // A SPEC has a word at least, also where it asks for nothing.
+        if self.reorder.is_some() || self.gap != 0 || *self == Netem::default() {
+            write!(f, " gap {}", self.gap)?;
         }
         if let Some(rate) = &self.rate {
             write!(f, " rate {rate}")?;
