@@ -2,9 +2,10 @@
 
 use crate::output;
 use engine::schedules::Ask;
-use measure::PipelineReport;
+use measure::figures::{frames_per_second, frames_unit};
+use measure::{AskedRate, PipelineReport};
 use scenario::PipelinePlan;
-use units::Span;
+use units::{Layer, Rate, Span};
 
 /// Says for which share of a waveform no frame was there.
 pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
@@ -19,15 +20,70 @@ pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
     }
 }
 
-/// Draws the rate as it was typed instead of what was asked of the frames that came.
-pub(crate) fn draw_as_typed(plan: &PipelinePlan, report: &mut PipelineReport) {
+/// Puts the rate that was asked beside the one that was got, and draws it as it was typed instead of what was asked of the
+/// frames that came.
+pub(crate) fn put_beside(plan: &PipelinePlan, report: &mut PipelineReport) {
     if plan.classes.is_empty() {
-        return draw(&plan.ask, plan, report);
+        draw(&plan.ask, plan, report);
+        compare(&plan.ask, plan, report);
+        return;
     }
     let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
     for (ask, class) in asks.zip(&mut report.classes) {
         draw(ask, plan, class);
+        compare(ask, plan, class);
     }
+}
+
+/// Bytes of a frame on the wire beyond those with FCS: preamble and inter-frame gap.
+const ON_WIRE: f64 = 20.0;
+/// Bytes of Ethernet's header and FCS.
+const ETHERNET: f64 = 18.0;
+
+fn mean_length(report: &PipelineReport) -> f64 {
+    report.left.bytes as f64 / report.left.frames.max(1) as f64
+}
+
+fn compare(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
+    let length = mean_length(report);
+    let line = plan.line.map(|line| line.rate().bps() as f64);
+    let Some(rate) = report.rate.as_mut() else { return };
+    let frames = rate.mean_fps.unwrap_or_default();
+    let on_wire = rate.mean_bps * (length + ON_WIRE) / length;
+    let none = AskedRate { text: String::new(), fps: None, bps: None, share: None, got: String::new() };
+    let also_frames = frames_per_second(frames);
+    rate.asked = match ask {
+        Ask::Rate(asked) => {
+            let text = asked.to_string();
+            Some(match asked {
+                Rate::Frames(of) => {
+                    let fps = of.millis() as f64 / 1_000.0;
+                    let (scale, unit) = frames_unit(fps);
+                    let got = format!("{:.6} {unit} and {}", frames / scale, output::bits(rate.mean_bps));
+                    AskedRate { text, fps: Some(fps), got, ..none }
+                }
+                Rate::Bits(of, layer) => {
+                    let (bps, of_layer, name) = match layer {
+                        Layer::Frame => (rate.mean_bps, of.bps(), ""),
+                        Layer::Wire => (on_wire, of.bps(), " wire"),
+                        Layer::Ip => (rate.mean_bps * (length - ETHERNET) / length, of.bps(), " ip"),
+                    };
+                    let got = format!("{}{name} and {also_frames}", output::bits(bps));
+                    AskedRate { text, bps: Some(of_layer as f64), got, ..none }
+                }
+                Rate::Line(share) => {
+                    let got = line.map_or(0.0, |line| on_wire / line);
+                    let got = format!("{:.4} % of the line and {also_frames}", got * 100.0);
+                    AskedRate { text, share: Some(share.as_f64()), got, ..none }
+                }
+            })
+        }
+        Ask::Wave(wave) => {
+            let got = format!("{} and {also_frames} in the mean", output::bits(rate.mean_bps));
+            Some(AskedRate { text: wave.to_string(), got, ..none })
+        }
+        Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Law(_) | Ask::Depth(_) => None,
+    };
 }
 
 fn draw(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
@@ -35,7 +91,7 @@ fn draw(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
     if !matches!(ask, Ask::Wave(_)) && report.starved.is_none_or(|starved| starved == 0) {
         return;
     }
-    let length = report.left.bytes as f64 / report.left.frames.max(1) as f64;
+    let length = mean_length(report);
     let Some(rate) = report.plots.as_mut().and_then(|plots| plots.rate.as_mut()) else { return };
     let window = Span::from_ps((rate.window_ns * units::PS_PER_NS as f64) as u64);
     if let Some(typed) = ask.typed(plan.line, length, window, rate.got_bps.len()) {

@@ -1,6 +1,7 @@
 //! The report as text for people: every figure with its unit.
 
 use crate::output::{bits, counted, share, thousands, time};
+use measure::figures::frames_per_second;
 use measure::{FitReport, LimitReport, PipelineReport, Report, StreamReport, Tally};
 use std::fmt::{self, Write};
 
@@ -140,7 +141,8 @@ fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         )?;
     }
     if report.held > 0 {
-        writeln!(out, "  held      {} when the run ended", counted(report.held, "frame"))?;
+        let held = counted(report.held, "frame");
+        writeln!(out, "  held      {held} when the run ended: taken in, and due to leave after the end")?;
     }
     if let Some(back) = &report.back {
         write!(out, "  return    {} in, {} out", tally(&back.came), tally(&back.left))?;
@@ -181,11 +183,25 @@ fn gap_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     }
     if let Some(rate) = &report.rate {
         write!(out, "  rate      mean {}", bits(rate.mean_bps))?;
+        if let Some(fps) = rate.mean_fps {
+            write!(out, ", {}", frames_per_second(fps))?;
+        }
         if let (Some(min), Some(max)) = (rate.min_bps, rate.max_bps) {
             let windows = counted(rate.windows, "window");
             write!(out, ", {} to {} in {windows} of {}", bits(min), bits(max), time(rate.window_ns))?;
         }
         writeln!(out, " (frames with FCS)")?;
+        if let Some(asked) = &rate.asked {
+            writeln!(out, "  asked     {}, got {}", asked.text, asked.got)?;
+        }
+        for step in &rate.steps {
+            write!(out, "  step {:<4} asked {} for {}, ", step.step, step.asked, time(step.length_ns))?;
+            write!(out, "got {} and {}", bits(step.mean_bps), frames_per_second(step.mean_fps))?;
+            if step.times > 1 {
+                write!(out, ", {} to {} in {} times", bits(step.min_bps), bits(step.max_bps), thousands(step.times))?;
+            }
+            writeln!(out)?;
+        }
     }
     Ok(())
 }

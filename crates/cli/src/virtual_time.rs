@@ -37,7 +37,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         }
         say_what_did_not_fit(&report);
         asked::say_what_was_forfeited(&report);
-        asked::draw_as_typed(plan, &mut report);
+        asked::put_beside(plan, &mut report);
         outcome.reports.push(report);
         outcome.failure = failure;
         if outcome.failure.is_some() {

@@ -272,6 +272,64 @@ fn the_integral_of_a_waveform_is_followed_within_a_frame() {
 }
 
 #[test]
+fn rates_asked_stand_beside_those_got_in_frames_and_bits() {
+    let bench = Bench::new();
+    let gen_line = format!("gen --out wire:100G,frames=out.csv --count 20000 --stream '{STREAM} 500B'");
+    for (rate, unit, value, said) in [
+        ("1Mpps", "fps", 1e6, "asked     1Mpps, got 1.000000 Mpps and 4 Gbit/s"),
+        ("4Gbps", "bps", 4e9, "asked     4Gbps, got 4 Gbit/s and 1 Mpps"),
+        ("5.2Gbps wire", "bps", 5.2e9, "got 5.2 Gbit/s wire and 1.25 Mpps"),
+        ("20%", "share", 0.2, "got 20.0000 % of the line and 4.807692 Mpps"),
+    ] {
+        let line = format!("{gen_line} --rate '{rate}'");
+        let report = bench.report(words(&line));
+        let asked = &report["rate"]["asked"];
+        assert!((number(asked, &format!("/{unit}")) - value).abs() < 1e-6 && asked["text"] == rate, "{report}");
+        let fps = number(&report, "/rate/mean_fps");
+        assert!((fps * 4_000.0 - number(&report, "/rate/mean_bps")).abs() < 1.0, "{report}");
+        let text = bench.run(words(&line)).stdout;
+        assert!(text.contains(said), "{text}");
+    }
+    let text = bench.run(words(&format!("{gen_line} --gap 1us --duration 10ms"))).stdout;
+    assert!(text.contains("held      1 frame when the run ended: taken in, and due to leave after the end"), "{text}");
+}
+
+#[test]
+fn each_step_and_burst_has_its_rate_asked_and_got() {
+    let bench = Bench::new();
+    bench.write("rates.txt", "0s 1Gbps\n10ms 0\n20ms 2Gbps\n30ms 500Mbps\n");
+    let line = format!("gen --out wire:10G --duration 50ms --stream '{STREAM} 1000B'");
+    let report = bench.report(words(&format!("{line} --rate 'steps rates.txt'")));
+    let steps = report["rate"]["steps"].as_array().expect("steps");
+    let asked: Vec<&str> = steps.iter().map(|step| step["asked"].as_str().expect("a rate")).collect();
+    assert_eq!(asked, ["1Gbps", "2Gbps", "500Mbps"]);
+    for (step, (bps, frames)) in steps.iter().zip([(1e9, 1_250), (2e9, 2_500), (5e8, 1_250)]) {
+        assert!((number(step, "/mean_bps") / bps - 1.0).abs() < 2e-3, "{step}");
+        assert!((number(step, "/mean_fps") * 8_000.0 / bps - 1.0).abs() < 2e-3, "{step}");
+        assert!((number(step, "/frames") - f64::from(frames)).abs() <= 2.0, "{step}");
+    }
+    let burst = format!("{line} --rate 'burst 2Gbps for 1ms every 10ms'");
+    let report = bench.report(words(&burst));
+    let step = &report["rate"]["steps"][0];
+    assert_eq!((report["rate"]["steps"].as_array().map(Vec::len), &step["times"]), (Some(1), &4.into()), "{report}");
+    for figure in ["/mean_bps", "/min_bps", "/max_bps"] {
+        assert!((number(step, figure) / 2e9 - 1.0).abs() < 5e-3, "{step}");
+    }
+    let text = bench.run(words(&burst)).stdout;
+    assert!(
+        text.contains("step 1    asked 2Gbps for 1 ms, got 2 Gbit/s and 250 kpps, 2 Gbit/s to 2 Gbit/s in 4 times"),
+        "{text}"
+    );
+    // A source that is late leaves its mark on each burst.
+    bench.report(words(&format!("gen --out pcap:in.pcap --count 5000 --gap 80us --stream '{STREAM} 1000B'")));
+    let late = bench.report(words(
+        "shape --in pcap:in.pcap --out null --class 'all = udp' --rate 'all=burst 2Gbps for 1ms every 10ms'",
+    ));
+    let step = &late["classes"][0]["rate"]["steps"][0];
+    assert!(step["asked"] == "2Gbps" && number(step, "/max_bps") < 1.6e9, "{late}");
+}
+
+#[test]
 fn a_waveform_that_ends_or_is_not_fed_says_so() {
     let bench = Bench::new();
     // Each burst of 1 ms at 1 Gbit/s is 125 frames of 1 000 B.

@@ -307,6 +307,7 @@ pub(crate) fn joined(reports: Vec<PipelineReport>) -> PipelineReport {
                 max_bps: None,
                 range_bytes_per_second: None,
                 std_bps: None,
+                mean_fps: one.mean_fps.zip(other.mean_fps).map(|(one, other)| one + other),
                 ..one
             }),
             (one, other) => one.or(other),

@@ -389,9 +389,12 @@ impl<F: Frame> Pipeline<F> {
     pub fn meter(&self, asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> DepartureMeter {
         let meter = DepartureMeter::new(asked_gap, byte_time, window);
         match &self.lanes[..] {
-            [lane] => meter.judged_by(lane.schedule.law(), byte_time),
+            [lane] => meter.judged_by(lane.schedule.law(), byte_time).stepped_by(lane.schedule.steps()),
             lanes => {
-                let asks = lanes.iter().zip(&self.classes).map(|(lane, class)| (class.asked_gap, lane.schedule.law()));
+                let asks = lanes
+                    .iter()
+                    .zip(&self.classes)
+                    .map(|(lane, class)| (class.asked_gap, lane.schedule.law(), lane.schedule.steps()));
                 meter.of_classes(asks.collect(), byte_time, window)
             }
         }

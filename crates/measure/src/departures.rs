@@ -5,7 +5,8 @@ use crate::gaps::GapMeter;
 use crate::lateness::LatenessMeter;
 use crate::plots::Plots;
 use crate::rates::RateMeter;
-use crate::report::{PipelineReport, Shortfall};
+use crate::report::{PipelineReport, RateReport, Shortfall};
+use crate::steps::{StepMeter, StepPlan};
 use crate::timeline::Timeline;
 use std::sync::Arc;
 use units::{FrameLen, Span, Time};
@@ -26,6 +27,8 @@ pub struct DepartureMeter {
     run: Run,
     /// One meter per class, if there are several.
     classes: Vec<ClassMeter>,
+    /// The steps of a waveform.
+    steps: Option<StepMeter>,
 }
 
 /// The meters that count many equal departures at once.
@@ -68,8 +71,8 @@ struct ClassMeter {
 /// Up to this many classes have all their memory allocated, some 1.5 MB each.
 const AT_HAND: usize = 32;
 
-/// The target of a class: a fixed gap, or gaps of a law.
-pub type ClassAsk = (Option<Span>, Option<Arc<dyn Reference>>);
+/// The target of a class: a fixed gap, gaps of a law, or the steps of a waveform.
+pub type ClassAsk = (Option<Span>, Option<Arc<dyn Reference>>, Option<StepPlan>);
 
 /// Departures that repeat the preceding one exactly as asked, as most do with fillers. Each costs a few comparisons,
 /// and all meters receive them at once.
@@ -120,6 +123,7 @@ impl DepartureMeter {
             last_length: FrameLen::MIN,
             run: Run::NONE,
             classes: Vec::new(),
+            steps: None,
         }
     }
 
@@ -135,8 +139,10 @@ impl DepartureMeter {
     #[must_use]
     pub fn of_classes(mut self, asks: Vec<ClassAsk>, byte_time: Option<Span>, window: Span) -> Self {
         let few = asks.len() <= AT_HAND;
-        let meters = asks.into_iter().map(|(gap, law)| {
-            let make = move || DepartureMeter::lean(gap, byte_time, window).judged_by(law.clone(), byte_time);
+        let meters = asks.into_iter().map(|(gap, law, steps)| {
+            let make = move || {
+                DepartureMeter::lean(gap, byte_time, window).judged_by(law.clone(), byte_time).stepped_by(steps.clone())
+            };
             ClassMeter { meter: few.then(|| Box::new(make().at_hand())), make: Box::new(make) }
         });
         self.classes = meters.collect();
@@ -178,9 +184,19 @@ impl DepartureMeter {
         self
     }
 
+    /// Measures each step of a waveform by itself, too, if there are any.
+    #[must_use]
+    pub fn stepped_by(mut self, plan: Option<StepPlan>) -> Self {
+        self.steps = plan.and_then(StepMeter::new);
+        self
+    }
+
     /// Records that a frame of `length` with target `asked` started at `start`.
     #[inline(always)]
     pub fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
+        if let Some(steps) = &mut self.steps {
+            steps.record(asked, start, length);
+        }
         let step = start.signed_ps_since(self.last.1);
         let same = step == self.run.step && asked.signed_ps_since(self.last.0) == step;
         if same && length == self.last_length && start < self.run.end && asked < self.run.end {
@@ -275,11 +291,14 @@ impl DepartureMeter {
         meters.run(self.run.times, self.last, self.last_length);
         meters.intervals(interval, times + self.run.times);
         let Meters { gaps, conformance, rate, lateness, timeline } = meters;
+        let gap = gaps.report();
+        let rate = rate.report().map(|rate| rate.with_frames(gap.as_ref()));
+        let steps = self.steps.as_ref().map(StepMeter::report).unwrap_or_default();
         PipelineReport {
-            gap: gaps.report(),
+            gap,
             fit: self.fit.as_ref().and_then(FitMeter::report),
             conformance: conformance.report(),
-            rate: rate.report(),
+            rate: rate.map(|rate| RateReport { steps, ..rate }),
             lateness: lateness.report(),
             plots: Some(Box::new(Plots::of(&gaps, Some(&conformance), &timeline))),
             ..DepartureMeter::none(books, held)

@@ -25,6 +25,23 @@ pub fn bits(bps: f64) -> String {
     format!("{} {unit}", trimmed(bps / scale, 6))
 }
 
+/// A rate of frames with the unit that suits it, to six digits behind the point.
+#[must_use]
+pub fn frames_per_second(fps: f64) -> String {
+    let (scale, unit) = frames_unit(fps);
+    format!("{} {unit}", trimmed(fps / scale, 6))
+}
+
+/// The unit that suits a rate of frames: how many frames a second it is, and its name.
+#[must_use]
+pub fn frames_unit(fps: f64) -> (f64, &'static str) {
+    match fps.abs() {
+        f if f >= 1e6 => (1e6, "Mpps"),
+        f if f >= 1e3 => (1e3, "kpps"),
+        _ => (1.0, "pps"),
+    }
+}
+
 fn trimmed(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

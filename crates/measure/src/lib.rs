@@ -27,6 +27,7 @@ mod rates;
 mod report;
 pub mod slices;
 pub mod special;
+mod steps;
 mod streams;
 mod timeline;
 
@@ -44,11 +45,12 @@ pub use names::{Named, named};
 pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{
-    AnsweredTally, AnswersReport, BufferReport, ConformanceReport, Contended, DepthReport, Flow, Forgiven, GapError,
-    GapReport, Hiccups, LatenessReport, LineReport, Overlap, PaceReport, PipelineReport, RateReport, Refused, Report,
-    ReturnReport, SharesWithin, Shortfall, Skew, SourceReport, Unanswered,
+    AnsweredTally, AnswersReport, AskedRate, BufferReport, ConformanceReport, Contended, DepthReport, Flow, Forgiven,
+    GapError, GapReport, Hiccups, LatenessReport, LineReport, Overlap, PaceReport, PipelineReport, RateReport, Refused,
+    Report, ReturnReport, SharesWithin, Shortfall, Skew, SourceReport, Unanswered,
 };
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGETHER};
+pub use steps::{StepPlan, StepReport};
 pub use streams::{
     BeyondStreams, IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport,
 };

@@ -71,6 +71,9 @@ impl RateMeter {
         let per_window = 8.0 * PS_PER_S as f64 / self.window.as_ps() as f64;
         let whole = (self.windows.count() > 0).then_some(&self.windows);
         Some(RateReport {
+            mean_fps: None,
+            asked: None,
+            steps: Vec::new(),
             window_ns: self.window.as_ns_f64(),
             windows: self.windows.count(),
             mean_bps: self.before_last as f64 * 8.0 * PS_PER_S as f64 / elapsed as f64,

@@ -6,6 +6,7 @@ use crate::held::{DelayReport, HeldMeter};
 use crate::limit::LimitReport;
 use crate::plots::Plots;
 use crate::slices::{EndToEnd, PipelineSlices};
+use crate::steps::StepReport;
 use crate::streams::{BeyondStreams, StreamReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -391,6 +392,42 @@ pub struct RateReport {
     pub range_bytes_per_second: Option<f64>,
     /// Standard deviation over windows.
     pub std_bps: Option<f64>,
+    /// Frames a second over the run: 1 ÷ the mean gap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_fps: Option<f64>,
+    /// The rate that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<AskedRate>,
+    /// Each step of a waveform, or its bursts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepReport>,
+}
+
+impl RateReport {
+    /// With the frames a second of these gaps.
+    #[must_use]
+    pub fn with_frames(self, gap: Option<&GapReport>) -> Self {
+        RateReport { mean_fps: gap.filter(|gap| gap.mean_ns > 0.0).map(|gap| 1e9 / gap.mean_ns), ..self }
+    }
+}
+
+/// A rate that was asked, and what was got of the same.
+#[derive(Clone, Debug, Serialize)]
+pub struct AskedRate {
+    /// As it was written.
+    pub text: String,
+    /// Of a constant rate of frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fps: Option<f64>,
+    /// Of a constant rate of bits, of the layer that it counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bps: Option<f64>,
+    /// Of a share of the line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+    /// What was got, in words and by the same unit.
+    #[serde(skip)]
+    pub got: String,
 }
 
 /// Departure minus target in ns; early departures count as zero in the quantiles.

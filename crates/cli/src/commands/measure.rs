@@ -258,7 +258,7 @@ impl Receiver {
             gap: self.gaps.report(),
             fit: self.fit.as_ref().and_then(FitMeter::report),
             conformance: self.conformance.report(),
-            rate: self.rate.report(),
+            rate: self.rate.report().map(|rate| rate.with_frames(self.gaps.report().as_ref())),
             streams: self.streams.report(&[]),
             streams_beyond: self.streams.beyond(),
             plots: Some(Box::new(Plots::of(

@@ -89,7 +89,7 @@ impl<'a> Telling<'a> {
         report.skipped = records.skipped(&plan.name, &mut self.warnings);
         self.failed(nothing_fitted(plan, &report));
         asked::say_what_was_forfeited(&report);
-        asked::draw_as_typed(plan, &mut report);
+        asked::put_beside(plan, &mut report);
         let backward = report.backward.take();
         let floor = self.floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
         self.warnings.extend(resolution::of_machine(plan, &report, floor));

@@ -93,6 +93,11 @@ pub trait Schedule: Send {
     /// [`watches_depth`](Schedule::watches_depth).
     fn waiting(&mut self, _frames: u64) {}
 
+    /// The steps of a waveform, to be measured each by itself.
+    fn steps(&self) -> Option<measure::StepPlan> {
+        None
+    }
+
     /// The law of the gaps, as a reference for measurements.
     fn law(&self) -> Option<Arc<dyn measure::Reference>> {
         None

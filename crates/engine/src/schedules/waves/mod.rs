@@ -127,6 +127,9 @@ waves! {
     trace::Trace,
 }
 
+/// Largest number of steps that a report has one by one.
+const MOST_STEPS: usize = 1_000;
+
 /// What all rates of a waveform count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counts {
@@ -239,6 +242,33 @@ impl Wave {
             profile.skip_to(until) as f64 * bits / window.as_ps() as f64 * units::PS_PER_S as f64
         };
         Some((0..windows).map(|_| rate()).collect())
+    }
+
+    /// The steps or bursts whose rates are to be measured one by one; `None` for other waveforms, and for more than
+    /// [`MOST_STEPS`].
+    #[must_use]
+    pub fn steps(&self) -> Option<measure::StepPlan> {
+        let shape = self.shape()?;
+        let mut plan = measure::StepPlan { repeats: shape.repeats, ..measure::StepPlan::default() };
+        // All bursts of a term are one step.
+        let begins: Vec<bool> = match self {
+            Wave::Burst(burst) => {
+                burst.terms.iter().flat_map(|term| (0..term.count.unwrap_or(1)).map(|nth| nth == 0)).collect()
+            }
+            Wave::Steps(_) => vec![true; shape.pieces.len()],
+            _ => return None,
+        };
+        let mut begins = begins.into_iter();
+        for piece in &shape.pieces {
+            let Stretch::Rates(span, from, _) = piece else { return None };
+            if let Some(rate) = from
+                && begins.next() == Some(true)
+            {
+                plan.steps.push((*rate, *span));
+            }
+            plan.stretches.push((*span, from.map(|_| plan.steps.len() - 1)));
+        }
+        (plan.steps.len() <= MOST_STEPS).then_some(plan)
     }
 
     /// The waveform in integers, on `line`; `None` until its file was read.

@@ -18,6 +18,7 @@ pub struct WaveSchedule {
     whole: Profile,
     unhindered: Time,
     short: Span,
+    steps: Option<measure::StepPlan>,
 }
 
 impl WaveSchedule {
@@ -37,6 +38,7 @@ impl WaveSchedule {
             whole,
             unhindered: Time::ZERO,
             short: Span::ZERO,
+            steps: wave.steps(),
         })
     }
 }
@@ -73,6 +75,10 @@ impl Schedule for WaveSchedule {
         }
         self.whole.advance(amount);
         Due { at: at.max(ready), starved }
+    }
+
+    fn steps(&self) -> Option<measure::StepPlan> {
+        self.steps.clone()
     }
 
     fn forgive(&mut self, late: Span) {
