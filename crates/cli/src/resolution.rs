@@ -115,10 +115,14 @@ pub(crate) fn of_machine(
     warnings
 }
 
+/// Drivers by which a frame counts from its arrival.
+#[cfg(feature = "live")]
+const TELL: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_tap"];
+
 /// Buckets of a plan that this machine's hiccups empty of rate, since its input by `driver` does not tell when frames came.
 #[cfg(feature = "live")]
 pub(crate) fn of_buckets(plan: &PipelinePlan, driver: &str) -> Vec<String> {
-    if driver == "net_af_packet" || !matches!(plan.source, SourcePlan::Port(_)) {
+    if TELL.contains(&driver) || !matches!(plan.source, SourcePlan::Port(_)) {
         return Vec::new();
     }
     let small = plan.all_stages().filter_map(|stage| match stage {

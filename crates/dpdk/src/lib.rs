@@ -46,6 +46,7 @@ mod queues;
 mod relation;
 mod stops;
 mod tap_sender;
+mod tap_stamps;
 mod vdev;
 mod waits;
 mod xdp;

@@ -488,6 +488,18 @@ pub(crate) fn shut(socket: RawFd) -> std::result::Result<(), ()> {
     attach(socket, &mut [instruction(libc::BPF_RET | libc::BPF_K, 0, 0)])
 }
 
+/// Has a packet socket see what this machine sends, and nothing that arrives.
+pub(crate) fn leave_in_outgoing(socket: RawFd) -> std::result::Result<(), ()> {
+    let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
+    let mut program = [
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, kind),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::PACKET_OUTGOING.into()),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0),
+    ];
+    attach(socket, &mut program)
+}
+
 fn instruction(code: u32, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: 0, jf, k }
 }

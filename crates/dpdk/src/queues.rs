@@ -3,6 +3,7 @@
 use crate::packet_port::{Counts, PacketReceiver};
 use crate::port::{PortInner, TAP, Way};
 use crate::tap_sender::TapSender;
+use crate::tap_stamps::TapStamps;
 use crate::xdp_stamps::Stamps;
 use crate::{BURST, Burst, Error, Mbuf, Outgoing, PacketSender, Result, relation};
 use dpdk_sys as sys;
@@ -27,14 +28,24 @@ pub struct RxQueue {
 #[derive(Debug)]
 enum Receiver {
     /// DPDK's port of this number, and the stamps of what arrives there, if it has any.
-    Driver(u16, Option<Stamps>),
+    Driver(u16, Option<Stamped>),
     Packet(Box<PacketReceiver>),
+}
+
+/// Who stamps the frames that a driver delivers.
+#[derive(Debug)]
+enum Stamped {
+    Xdp(Stamps),
+    Tap(Box<TapStamps>),
 }
 
 impl RxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Result<Self> {
         let from = match &port.way {
-            Way::Driver(attached) => Receiver::Driver(attached.number, attached.stamps().then(Stamps::default)),
+            Way::Driver(attached) => {
+                let stamps = attached.stamps().then(|| Stamped::Xdp(Stamps::default()));
+                Receiver::Driver(attached.number, stamps)
+            }
             Way::Packet(sockets) => {
                 let longest = port.max_frame.at_open + 2 * TAG;
                 Receiver::Packet(Box::new(sockets.receiver(queue, &port.pool, longest)?))
@@ -44,12 +55,17 @@ impl RxQueue {
     }
 
     /// From now on frames say how long they were there before this queue was polled ([`packet::Frame::waited`]), where the
-    /// port knows: with packet sockets, whose rings hold the kernel's stamps, and with `net_af_xdp`, by a program of ours.
-    /// Frames of others say that they have not waited. True if it knows.
+    /// port knows: with packet sockets, whose rings hold the kernel's stamps, with `net_af_xdp`, by a program of ours, and
+    /// with `net_tap`, by a packet socket beside it. Frames of others say that they have not waited. True if it knows.
     pub fn tell_waits(&mut self) -> bool {
         match &mut self.from {
-            Receiver::Driver(_, None) => return false,
-            Receiver::Driver(_, Some(stamps)) => stamps.tell_waits(),
+            Receiver::Driver(_, Some(Stamped::Xdp(stamps))) => stamps.tell_waits(),
+            Receiver::Driver(_, Some(Stamped::Tap(_))) => {}
+            Receiver::Driver(_, stamps @ None) => {
+                let tap = self.port.interface.as_ref().filter(|_| self.port.device.starts_with(TAP));
+                *stamps = tap.and_then(TapStamps::open).map(|heard| Stamped::Tap(Box::new(heard)));
+                return stamps.is_some();
+            }
             Receiver::Packet(receiver) => receiver.tell_waits(),
         }
         true
@@ -90,7 +106,8 @@ impl RxQueue {
                 }
                 let fresh = &mut burst.as_mut_slice()[before..];
                 match stamps {
-                    Some(stamps) => stamps.tell(fresh),
+                    Some(Stamped::Xdp(stamps)) => stamps.tell(fresh),
+                    Some(Stamped::Tap(heard)) => heard.tell(fresh),
                     // What came by another port of ours may know of its wait there, and a NIC writes what it likes.
                     None => fresh.iter_mut().for_each(|frame| frame.set_waited(0)),
                 }

@@ -4,8 +4,9 @@ mod common;
 
 use common::{eal, frame, inside, ip, number};
 use dpdk::{Burst, PacketRing, Pool, Port, PortConfig, RingConfig, TxQueue, Vdev};
+use packet::Frame;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Sends one numbered frame. True if it was taken.
 fn send(pool: &Pool, tx: &mut TxQueue, number: u64, length: usize) -> bool {
@@ -53,6 +54,31 @@ fn frames_by_calls_are_those_of_the_driver() {
     let got = received(&mut ring, 300);
     let sent = |n: u64| (n, if n < 100 { 60 } else { 60 + n as usize });
     assert_eq!(got[..], (0..300).map(sent).collect::<Vec<_>>()[..]);
+
+    // What the kernel sends through the device says since when it has lain there.
+    assert!(started.rx[0].tell_waits(), "a TAP device is listened to");
+    ip("addr add 10.9.9.1/24 dev nlt");
+    ip("neigh add 10.9.9.2 lladdr 02:00:00:00:00:02 dev nlt");
+    let socket = std::net::UdpSocket::bind("10.9.9.1:0").expect("a socket");
+    for nap in [1, 20] {
+        let before = Instant::now();
+        // Two of one length, and one of another: each has its own stamp.
+        for length in [20, 20, 100] {
+            socket.send_to(&[7; 100][..length], "10.9.9.2:9").expect("the device is up");
+            std::thread::sleep(Duration::from_millis(nap));
+        }
+        let (mut received, mut waits) = (Burst::new(), Vec::new());
+        while waits.len() < 3 && before.elapsed() < Duration::from_secs(5) {
+            started.rx[0].poll(&mut received);
+            let ours = received.drain().filter(|frame| frame.bytes().starts_with(&[2, 0, 0, 0, 0, 2]));
+            waits.extend(ours.map(|frame| frame.waited().as_ps() / 1_000));
+        }
+        let elapsed = before.elapsed().as_nanos() as u64;
+        for (waited, naps) in waits.iter().zip([3, 2, 1]) {
+            assert!((nap * naps * 1_000_000..=elapsed).contains(waited), "{waits:?} of {elapsed}");
+        }
+        assert_eq!(waits.len(), 3);
+    }
 
     ip("link set nlt down");
     assert!(!send(&pool, &mut started.tx[0], 300, 60), "a device that is down takes nothing");

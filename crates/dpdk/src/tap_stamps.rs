@@ -1,0 +1,151 @@
+//! When the kernel gave frames to a TAP device: what reads them from it gets no stamps.
+//!
+//! A packet socket on the device sees each frame as it is handed over, in the same order, with the kernel's stamp. Frames
+//! are told apart by their length and their first bytes, so that one that the device had no room for is passed over.
+
+use crate::Mbuf;
+use crate::interface::{Interface, set_option, socket};
+use crate::packet_ring::{bind_to, leave_in_outgoing};
+use crate::waits::{Clocks, Reading};
+use packet::Frame;
+use std::collections::VecDeque;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Stamps of what was handed to a TAP device and was not yet read from it.
+#[derive(Debug)]
+pub(crate) struct TapStamps {
+    socket: OwnedFd,
+    seen: VecDeque<Seen>,
+    clocks: Clocks,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// In ns since the UNIX epoch.
+    stamp: u64,
+    length: usize,
+    head: [u8; HEAD],
+}
+
+/// Ethernet's header and that of IPv4, with its identification.
+const HEAD: usize = 34;
+/// Frames of one call.
+const CALL: usize = 64;
+/// Frames that are remembered: as many as a device holds, and more.
+const MOST: usize = 1 << 15;
+/// How many of them a frame is looked for among: those before it were lost.
+const NEAR: usize = 1_024;
+/// Bytes that the kernel may keep of frames until they are heard of.
+const ROOM: libc::c_int = 16 << 20;
+
+impl TapStamps {
+    /// Listens on a device. None where the kernel refuses.
+    pub(crate) fn open(interface: &Interface) -> Option<TapStamps> {
+        let socket = socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK).ok()?;
+        let on: libc::c_int = 1;
+        set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &on).ok()?;
+        // Without the privilege it stays at the system's limit.
+        let _as_it_was = set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &ROOM);
+        leave_in_outgoing(socket.as_raw_fd()).ok()?;
+        bind_to(&socket, interface, libc::ETH_P_ALL).ok()?;
+        Some(TapStamps { socket, seen: VecDeque::new(), clocks: Clocks::new(Reading::of_kernel()) })
+    }
+
+    /// Tells frames that were just read how long they have been in the device.
+    pub(crate) fn tell(&mut self, frames: &mut [Mbuf]) {
+        while self.listen() == CALL {}
+        self.clocks.read(Reading::of_kernel);
+        for frame in frames {
+            let near = self.seen.iter().take(NEAR);
+            let place =
+                near.enumerate().find(|(_, seen)| seen.is(frame.bytes())).map(|(place, seen)| (place, seen.stamp));
+            let waited = place.map_or(0, |(place, stamp)| {
+                self.seen.drain(..=place);
+                self.clocks.waited(stamp)
+            });
+            frame.set_waited(waited);
+        }
+        let over = self.seen.len().saturating_sub(MOST);
+        self.seen.drain(..over);
+    }
+
+    /// Hears of some frames; gives how many.
+    fn listen(&mut self) -> usize {
+        let mut heads = [[0_u8; HEAD]; CALL];
+        let mut controls = [[0_u64; 8]; CALL];
+        let mut parts: [libc::iovec; CALL] =
+            std::array::from_fn(|i| libc::iovec { iov_base: (&raw mut heads[i]).cast(), iov_len: HEAD });
+        // SAFETY: plain data, for which zeros are a value.
+        let mut messages: [libc::mmsghdr; CALL] = unsafe { zeroed() };
+        for (i, message) in messages.iter_mut().enumerate() {
+            message.msg_hdr.msg_iov = &raw mut parts[i];
+            message.msg_hdr.msg_iovlen = 1;
+            message.msg_hdr.msg_control = (&raw mut controls[i]).cast();
+            message.msg_hdr.msg_controllen = size_of_val(&controls[i]) as _;
+        }
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        // SAFETY: there are as many messages, whose parts are borrowed meanwhile; no timeout is given.
+        let heard = unsafe {
+            libc::recvmmsg(
+                self.socket.as_raw_fd(),
+                messages.as_mut_ptr(),
+                CALL as u32,
+                flags as _,
+                std::ptr::null_mut(),
+            )
+        };
+        let heard = usize::try_from(heard).unwrap_or(0);
+        for (message, head) in messages.iter().zip(&heads).take(heard) {
+            if let Some(stamp) = stamp_of(&message.msg_hdr) {
+                self.seen.push_back(Seen { stamp, length: message.msg_len as usize, head: *head });
+            }
+        }
+        heard
+    }
+}
+
+/// The stamp that the kernel wrote beside a message.
+fn stamp_of(message: &libc::msghdr) -> Option<u64> {
+    // SAFETY: the kernel has filled the control buffer up to the length that it says.
+    let first = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: none, or within that buffer, which is aligned.
+    let header = unsafe { first.as_ref() }?;
+    if (header.cmsg_level, header.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
+        return None;
+    }
+    // SAFETY: behind a header of this type is a timespec.
+    let time = unsafe { libc::CMSG_DATA(first).cast::<libc::timespec>().read_unaligned() };
+    Some(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+}
+
+impl Seen {
+    /// Whether it is this frame, which may have got back the tag that the kernel keeps beside it.
+    fn is(&self, frame: &[u8]) -> bool {
+        let same = |from: usize, to: usize| frame.get(from..to).is_some_and(|bytes| bytes == &self.head[from..to]);
+        match frame.len().checked_sub(self.length) {
+            Some(0) => same(0, HEAD.min(frame.len())),
+            Some(4) => same(0, 12),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_known_by_their_length_and_head() {
+        let mut head = [7; HEAD];
+        head[18] = 9;
+        let seen = Seen { stamp: 1, length: 60, head };
+        let mut frame = [7; 64];
+        assert!(!seen.is(&frame[..60]), "another identification");
+        frame[18] = 9;
+        assert!(seen.is(&frame[..60]) && seen.is(&frame), "with its tag or without");
+        assert!(!seen.is(&frame[..61]) && !seen.is(&frame[..59]));
+        let short = Seen { stamp: 1, length: 20, head };
+        assert!(short.is(&frame[..20]));
+    }
+}
