@@ -43,6 +43,10 @@ fn folded(plain: &str, styled: &str, columns: usize) -> String {
                     fold(&mut out, words, column, columns);
                 }
             }
+            // Notes are sentences; examples are indented, and stay as they are.
+            _ if line.chars().count() > columns && line == styled && !line.starts_with([' ', '{']) => {
+                fold(&mut out, line, 0, columns);
+            }
             _ => out.push_str(styled),
         }
         out.push('\n');
@@ -116,6 +120,14 @@ Examples:
             let widest = options.map(|line| line.chars().count()).max().unwrap_or(0);
             assert!(columns < 40 || widest <= columns, "{widest} at {columns}: {text}");
         }
+    }
+
+    #[test]
+    fn notes_fold_and_examples_do_not() {
+        let help = "Examples:\n  netlathe gen --out null --count 1000000 --rate 1Mpps\n\nNotes are sentences that are as long as they like.";
+        let narrow = folded(help, help, 30);
+        assert!(narrow.contains("  netlathe gen --out null --count 1000000 --rate 1Mpps\n"), "{narrow}");
+        assert!(narrow.contains("Notes are sentences that are\nas long as they like."), "{narrow}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What people and scripts see: reports, notes and failures.
 
+use crate::progress;
 use measure::Report;
 pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands, time};
 use std::borrow::Cow;
@@ -69,7 +70,8 @@ pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
 
 /// Says a line on stderr, whole: DPDK writes there, too. There is nobody to tell when that fails.
 pub(crate) fn say(text: impl fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("netlathe: {}\n", visible(&text.to_string())).as_bytes());
+    let _ = std::io::stderr()
+        .write_all(format!("{}netlathe: {}\n", progress::clears(), visible(&text.to_string())).as_bytes());
 }
 
 /// Says a line on stderr as it is, of a run that goes on.

@@ -2,6 +2,7 @@
 
 use crate::commands::Common;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The lines. Nothing is drawn where nobody looks.
@@ -10,6 +11,15 @@ pub(crate) struct Progress {
     shown: bool,
     last: Option<Instant>,
     begin: Instant,
+    starting: bool,
+}
+
+/// A line that says that a run is starting is on the terminal, and what is said meanwhile goes over it.
+static STARTING: AtomicBool = AtomicBool::new(false);
+
+/// What clears the line that says that a run is starting, if there is one.
+pub(crate) fn clears() -> &'static str {
+    if STARTING.load(Ordering::Relaxed) { "\r\u{1b}[2K" } else { "" }
 }
 
 impl Progress {
@@ -27,7 +37,17 @@ impl Progress {
             .into_iter()
             .map(|name| all.add(ProgressBar::no_length().with_style(style.clone()).with_prefix(name.to_owned())))
             .collect();
-        Progress { lines, shown, last: None, begin: Instant::now() }
+        Progress { lines, shown, last: None, begin: Instant::now(), starting: false }
+    }
+
+    /// One line that says so, as long as the value lives: what comes first takes a second or two.
+    pub(crate) fn starting(common: &Common, name: &str) -> Self {
+        let mut progress = Progress::new(common, [name]);
+        progress.starting = true;
+        STARTING.store(progress.shown, Ordering::Relaxed);
+        progress.say(0, "starting".to_owned());
+        progress.lines.iter().for_each(ProgressBar::tick);
+        progress
     }
 
     /// True now and then, where somebody looks: then the lines want to be told what to say.
@@ -52,6 +72,9 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        if self.starting {
+            STARTING.store(false, Ordering::Relaxed);
+        }
         for line in &self.lines {
             line.finish_and_clear();
         }

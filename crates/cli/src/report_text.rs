@@ -396,11 +396,11 @@ fn user_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     for talker in limit.talkers.iter().take(3) {
         writeln!(
             out,
-            "  talker    {}: {} B passed, {} B exceeded, rate {}",
+            "  talker    {}: asked {}, {} B passed, {} B exceeded",
             talker.user,
+            bits(talker.rate_bps as f64),
             thousands(talker.passed_bytes),
-            thousands(talker.exceeded_bytes),
-            bits(talker.rate_bps as f64)
+            thousands(talker.exceeded_bytes)
         )?;
     }
     Ok(())

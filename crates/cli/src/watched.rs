@@ -119,21 +119,21 @@ impl Watched {
         for Port { interface, state, lowered_to, far_end } in &self.ports {
             let name = interface.name();
             match *state {
-                (false, _) => output::note(format!(
+                (false, _) => output::warn(format!(
                     "{name} is down at the end of the run; frames that it took since are counted as out"
                 )),
-                (true, false) => output::note(format!(
+                (true, false) => output::warn(format!(
                     "{name} has no carrier at the end of the run: nothing leaves it, whatever is counted as out, until its other end is up"
                 )),
                 (true, true) => {}
             }
             if let Some(mtu) = lowered_to {
-                output::note(format!(
+                output::warn(format!(
                     "{name} had its MTU lowered to {mtu} during the run: longer frames were dropped as too-long since, and some of the first 0.1 s may count as out"
                 ));
             }
             if let Some(mtu) = far_end {
-                output::note(format!(
+                output::warn(format!(
                     "{name} leads to an interface with an MTU of {mtu}, which takes nothing longer: such frames are dropped as too-long; give both ends of the pair one MTU, by ip link set"
                 ));
             }

@@ -61,6 +61,28 @@ fn where_nobody_looks_nothing_is_shown() {
 
 #[cfg(feature = "live")]
 #[test]
+fn both_directions_show_their_losses() {
+    let bench = Bench::new();
+    let ports = "--between dpdk:net_null0,no-rx=0 dpdk:net_null1,no-rx=0";
+    let line = |progress: &str| {
+        format!(
+            "emulate {ports} --forward \"loss 50%\" --backward \"loss 100%\" --duration 1s --json --progress {progress}"
+        )
+    };
+    let can = bench.run(words(&line("never").replace('"', "'")));
+    if can.status != Some(0) {
+        println!("SKIP: no live ports here: {}", can.stderr);
+        return;
+    }
+    let Some(shown) = on_terminal(&bench, &line("auto")) else { return };
+    for (direction, lost) in [("forward", "dropped (5"), ("backward", "dropped (100.00 %)")] {
+        let told = shown.split(&format!("{direction}  0 s")).skip(1).any(|line| line.contains(lost));
+        assert!(told, "{direction}: {shown:?}");
+    }
+}
+
+#[cfg(feature = "live")]
+#[test]
 fn a_live_run_tells_rate_depth_starvation_and_lateness() {
     let bench = Bench::new();
     let command = |progress: &str| {
@@ -73,7 +95,7 @@ fn a_live_run_tells_rate_depth_starvation_and_lateness() {
     }
     assert_eq!(can.complaints(), Vec::<&str>::new());
     let Some(shown) = on_terminal(&bench, &command("auto")) else { return };
-    for figure in ["bit/s", " waiting", " starved", "late ", ", max "] {
+    for figure in ["gen  starting", "bit/s", " waiting", " starved", "late ", ", max "] {
         assert!(shown.contains(figure), "{figure}: {shown:?}");
     }
     // A busy machine is told of in a note.

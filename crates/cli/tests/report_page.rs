@@ -115,6 +115,59 @@ fn the_waveform_is_drawn_as_typed_and_warnings_stand_on_top() {
 }
 
 #[test]
+fn a_page_begins_with_what_was_asked_and_got_and_whether_it_was_met() {
+    let bench = Bench::new();
+    let scenario = "schema = 1\n[[pipeline]]\nname = \"even\"\nstream = \"udp 10.0.0.1:1 > 10.0.0.2:2\"\ncount = 1000\nout = \"wire:10G\"\nrate = \"1Mpps\"\nstages = [\"netem delay 1ms loss 10%\"]\n[[expect]]\nthat = \"even.starved == 0\"\n";
+    bench.write("s.toml", scenario);
+    bench.write("missed.toml", scenario.replace("starved == 0", "out.frames == 7"));
+    for (file, status, word) in
+        [("s.toml", 0, "All expectations met: 1"), ("missed.toml", 1, "Expectations missed: 1 of 1")]
+    {
+        assert_eq!(bench.run(words(&format!("run {file} -q --report r"))).status, Some(status));
+        let (html, _) = page(&bench, "r");
+        let first = html.find("id=\"p0\"").expect("a section");
+        let top = &html[..first];
+        for said in
+            [word, "even: rate</th><td>1Mpps</td><td>", "even: delay</th><td>1 ms in the median", "even: loss</th>"]
+        {
+            assert!(top.contains(said), "{said}: {top}");
+        }
+    }
+}
+
+#[test]
+fn gaps_that_span_decades_are_drawn_by_decades_and_written_to_files() {
+    let bench = Bench::new();
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
+    for (gap, decades) in [("lognormal mean 1ms sd 100ms", true), ("exp mean 10us", false)] {
+        bench.report(words(&format!("gen --out pcap:in.pcap --count 5000 --gap '{gap}' {stream}")));
+        let report = bench.report(words("measure --pcap in.pcap --report r --csv gaps.csv --svg gaps.svg"));
+        let plot = &page(&bench, "r").1["pipelines"][0]["plots"]["gap"];
+        assert_eq!(plot.get("edges_ns").is_some(), decades, "{plot}");
+        assert_eq!(page(&bench, "r").0.contains("ten bins a decade"), decades);
+        let text = |name: &str| String::from_utf8(bench.read(name)).expect("text");
+        let csv = text("gaps.csv");
+        let mut lines = csv.lines();
+        assert_eq!(lines.next(), Some("from_ns,to_ns,gaps,share,up_to"));
+        let rows: Vec<Vec<f64>> =
+            lines.map(|line| line.split(',').map(|cell| cell.parse().expect("a figure")).collect()).collect();
+        assert!((rows.iter().map(|row| row[2]).sum::<f64>() - 4_999.0).abs() < 0.5);
+        assert!(rows.iter().all(|row| row[0] <= row[1] && row[4] < 1.0 + 1e-9));
+        let median = rows.iter().find(|row| row[4] >= 0.5).expect("a median");
+        let p50 = report["gap"]["p50"].as_f64().expect("a median");
+        assert!((median[1] / p50 - 1.0).abs() < 2e-3, "{median:?}, {p50}");
+        let svg = text("gaps.svg");
+        assert!(
+            svg.starts_with("<svg xmlns=") && svg.trim_end().ends_with("</svg>") && svg.contains("<style>"),
+            "{svg}"
+        );
+    }
+    let finished = bench.run(words("measure --pcap in.pcap --csv in.pcap"));
+    assert_eq!(finished.status, Some(2));
+    assert!(finished.stderr.contains("--csv: in.pcap would be overwritten"), "{}", finished.stderr);
+}
+
+#[test]
 fn a_page_that_cannot_be_written_is_told_with_what_to_check() {
     let bench = Bench::new();
     bench.generate("64B", 10);

@@ -55,6 +55,14 @@ impl GapMeter {
         }
     }
 
+    /// The distribution: each bucket of quantiles that has gaps, with its least and largest gap in ps and how many came.
+    #[must_use]
+    pub fn buckets(&self) -> Vec<(u64, u64, u64)> {
+        let all = self.histogram.all();
+        let bucket = |value: u64, count| (all.lowest_equivalent(value), all.highest_equivalent(value), count);
+        all.iter_recorded().map(|value| bucket(value.value_iterated_to(), value.count_since_last_iteration())).collect()
+    }
+
     /// Counts a gap in ps that occurred `times` times.
     pub(crate) fn count(&mut self, gap: i64, times: u64) {
         self.gaps.add_many(gap, times);

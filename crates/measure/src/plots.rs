@@ -5,6 +5,7 @@ use crate::ns;
 use crate::timeline::Timeline;
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use units::PS_PER_NS;
 
 /// Data for plots of a run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -43,6 +44,10 @@ pub struct GapPlot {
     pub first_ns: f64,
     /// Width of each bin.
     pub width_ns: f64,
+    /// Where each bin ends, and first where the first one begins, if the values span decades: ten bins a decade, of no
+    /// common width.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub edges_ns: Vec<f64>,
     /// The asked gaps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Bins>,
@@ -93,6 +98,10 @@ impl Plots {
     }
 }
 
+/// Values of which the largest drawn is so many times the least are drawn by decades.
+const DECADES: u64 = 1_000;
+/// Bins of a decade.
+const PER_DECADE: i32 = 10;
 /// Number of bins between the extreme quantiles; a few empty ones are added on both sides.
 const BINS: u64 = 64;
 /// Shares of measured and asked gaps that may lie outside on either side. Asked gaps should appear completely, but a
@@ -109,6 +118,9 @@ impl GapPlot {
         let least = |h: &Histogram<u64>, quantile| h.lowest_equivalent(h.value_at_quantile(quantile));
         let low = both().map(|(h, tail)| least(h, tail)).min().unwrap_or(0);
         let high = both().map(|(h, tail)| least(h, 1.0 - tail)).max().unwrap_or(0);
+        if high / low.max(PS_PER_NS) >= DECADES {
+            return Some(GapPlot::by_decades(got, asked, (low, high)));
+        }
         // A power of two not finer than the histograms' resolution at `high` divides the ends of all their buckets, so
         // no bucket spans two bins.
         let mut width =
@@ -135,9 +147,33 @@ impl GapPlot {
         Some(GapPlot {
             first_ns: ns((first * width) as f64),
             width_ns: ns(width as f64),
+            edges_ns: Vec::new(),
             asked: asked.map(&bins),
             got: bins(got),
         })
+    }
+
+    /// Bins of equal ratio, over all that came.
+    fn by_decades(got: &Histogram<u64>, asked: Option<&Histogram<u64>>, (low, high): (u64, u64)) -> GapPlot {
+        let step = |ps: u64| (ns(ps.max(PS_PER_NS) as f64).log10() * f64::from(PER_DECADE)).floor() as i32;
+        let (first, last) = (step(low), step(high.max(got.max())));
+        let edges_ns: Vec<f64> =
+            (first..=last + 1).map(|step| 10_f64.powf(f64::from(step) / f64::from(PER_DECADE))).collect();
+        let bins = |histogram: &Histogram<u64>| {
+            let mut bins = Bins { counts: vec![0; edges_ns.len() - 1], ..Bins::default() };
+            for value in histogram.iter_recorded() {
+                let value_ns = ns(histogram.lowest_equivalent(value.value_iterated_to()) as f64);
+                let count = value.count_since_last_iteration();
+                match edges_ns.partition_point(|edge| *edge <= value_ns) {
+                    0 => bins.below += count,
+                    bin if bin < edges_ns.len() => bins.counts[bin - 1] += count,
+                    _ => bins.above += count,
+                }
+            }
+            bins
+        };
+        let (asked, got) = (asked.map(&bins), bins(got));
+        GapPlot { first_ns: edges_ns[0], width_ns: 0.0, edges_ns, asked, got }
     }
 }
 
@@ -180,6 +216,16 @@ mod tests {
         assert!(plot.first_ns > 9_000.0 && plot.first_ns + plot.width_ns * (plot.got.counts.len() as f64) < 11_000.0);
         assert_eq!((plot.got.below, plot.got.above, plot.got.total()), (1, 1, 10_002));
         assert_eq!(plot.asked.expect("asks").total(), 10_001);
+    }
+
+    #[test]
+    fn what_spans_decades_has_bins_of_equal_ratio() {
+        let gaps = (0..1_000_u64).map(|i| 1_000_000 * 10_u64.pow((i % 6) as u32)).chain([0]);
+        let plot = GapPlot::of(&of(gaps), None).expect("gaps");
+        assert_eq!((plot.got.total(), plot.got.below), (1_001, 1));
+        assert_eq!(plot.edges_ns.len(), plot.got.counts.len() + 1);
+        assert!(plot.edges_ns.windows(2).all(|pair| (pair[1] / pair[0] - 10_f64.powf(0.1)).abs() < 1e-9));
+        assert_eq!(plot.got.counts.iter().filter(|count| **count > 0).count(), 6, "{plot:?}");
     }
 
     #[test]

@@ -14,7 +14,8 @@ mod text;
 pub use search::{DrawnTrial, FoundGoal, Search, SearchedSize, search};
 pub use slices::{Slices, slices};
 
-use measure::Report;
+use measure::figures::{counted, digits, share, time};
+use measure::{PipelineReport, Report};
 use serde_json::Value;
 use text::{escape, table};
 
@@ -83,11 +84,18 @@ const TERMS: &[(&str, &str)] = &[
     ("accounting", "in + copies = out + dropped + held, at the end of every run, however it ended."),
 ];
 
+/// The histogram of the gaps of a pipeline as an SVG file; none where there are no gaps.
+#[must_use]
+pub fn gaps(report: &PipelineReport) -> Option<String> {
+    let plot = report.plots.as_ref()?.gap.as_ref()?;
+    Some(plots::gaps_alone(plot))
+}
+
 /// The page.
 #[must_use]
 pub fn html(report: &Report, about: &About) -> String {
-    let mut main = warnings(&report.warnings);
-    main.push_str(&verdicts(&about.verdicts));
+    let mut main = verdicts(&about.verdicts, &compared(report));
+    main.push_str(&warnings(&report.warnings));
     for (i, pipeline) in report.pipelines.iter().enumerate() {
         main.push_str(&pipeline::section(pipeline, i));
     }
@@ -149,12 +157,63 @@ fn failure(failure: Option<&str>) -> String {
     })
 }
 
-fn verdicts(verdicts: &[Verdict]) -> String {
-    if verdicts.is_empty() {
-        return String::new();
+/// What was asked and what was got, of each pipeline and class: where, what, asked, got.
+fn compared(report: &Report) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for pipeline in &report.pipelines {
+        rows_of(pipeline, &pipeline.name, &mut rows);
+        for class in &pipeline.classes {
+            rows_of(class, &format!("{}.{}", pipeline.name, class.name), &mut rows);
+        }
     }
-    let mut out =
-        "<section class=\"stack\"><h2>Expectations</h2>\n<div class=\"card\"><ul class=\"list\">\n".to_owned();
+    rows
+}
+
+fn rows_of(report: &PipelineReport, name: &str, rows: &mut Vec<Vec<String>>) {
+    let mut row = |what: &str, asked: String, got: String| rows.push(vec![format!("{name}: {what}"), asked, got]);
+    if let Some(asked) = report.rate.as_ref().and_then(|rate| rate.asked.as_ref()) {
+        row("rate", asked.text.clone(), asked.got.clone());
+    }
+    if let Some((gap, error)) = report.gap.as_ref().and_then(|gap| Some((gap, gap.error.as_ref()?))) {
+        row("mean gap", time(error.ask_ns), time(digits(gap.mean_ns, 9)));
+    }
+    if let Some(fit) = &report.fit {
+        row("law of gaps", fit.distribution.clone(), format!("fits with p = {:.3}", fit.p()));
+    }
+    if let Some(delay) = &report.delay {
+        let of = |figures: &measure::DelayFigures| {
+            let [median, p99] = [figures.p50, figures.p99].map(|ns| time(digits(ns, 6)));
+            format!("{median} in the median, p99 {p99}")
+        };
+        row("delay", of(&delay.asked), of(&delay.got));
+    }
+    for (choice, of) in report.choices.iter() {
+        row(choice, share(of.asked), format!("{} of {}", share(of.share), counted(of.frames, "frame")));
+    }
+}
+
+/// The verdict: what was asked, what was got, and which expectations were met.
+fn verdicts(verdicts: &[Verdict], compared: &[Vec<String>]) -> String {
+    let rows = match compared {
+        [] => String::new(),
+        rows => table("What was asked, and what was got", &["", "asked", "got"], rows),
+    };
+    if verdicts.is_empty() {
+        return match rows.as_str() {
+            "" => String::new(),
+            rows => format!(
+                "<section class=\"stack\"><h2>Asked and got</h2>\n<div class=\"card text\">{rows}</div></section>\n"
+            ),
+        };
+    }
+    let missed = verdicts.iter().filter(|verdict| verdict.missed.is_some()).count();
+    let (class, word) = match missed {
+        0 => ("good", format!("All expectations met: {}", verdicts.len())),
+        missed => ("bad", format!("Expectations missed: {missed} of {}", verdicts.len())),
+    };
+    let mut out = format!(
+        "<section class=\"stack\"><h2>Expectations</h2>\n<div class=\"card text\"><p class=\"verdict {class}\">{word}</p>\n{rows}<ul class=\"list\">\n"
+    );
     for verdict in verdicts {
         let (class, word) = if verdict.missed.is_some() { ("bad", "missed") } else { ("good", "met") };
         let why = verdict.missed.as_ref().map_or(String::new(), |why| format!(": {}", escape(why)));

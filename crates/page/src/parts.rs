@@ -121,7 +121,7 @@ fn talkers(limit: &LimitReport) -> String {
         return String::new();
     }
     let rows: Vec<Vec<String>> = limit.talkers.iter().map(row).collect();
-    let head = ["user", "rate", "bytes passed", "bytes beyond it"];
+    let head = ["user", "rate asked", "bytes passed", "bytes beyond it"];
     table("The users who sent most; bytes as the rate counts them", &head, &rows)
 }
 

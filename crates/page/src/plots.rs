@@ -5,6 +5,9 @@ use crate::text::{details, escape, figures as kept, table};
 use measure::figures::{bits, brief, counted, share, thousands, time};
 use measure::{Bins, GapPlot, LatenessReport, PipelineReport, RatePlot};
 
+/// Rates of which the fastest is so many times the slowest are drawn by decades.
+const DECADES: f64 = 1_000.0;
+
 /// Rows of the table beside a curve; it tells the course, the JSON report has every point.
 const ROWS: usize = 24;
 
@@ -39,6 +42,17 @@ pub(crate) fn figures(report: &PipelineReport, id: &str) -> String {
         out.push_str(&lateness(late, id));
     }
     out
+}
+
+/// The histogram of gaps as a drawing of its own, with its colours.
+pub(crate) fn gaps_alone(plot: &GapPlot) -> String {
+    const STYLE: &str = "<style>svg { background: #fff; font: 11.5px sans-serif; } text { fill: #59636e; } .grid { stroke: #e9ecee; } \
+        .axis { stroke: #59636e; } polyline { fill: none; } .asked { stroke: #d9822b; stroke-width: 5; opacity: .55; } \
+        path { fill: #1f5fc4; }</style>";
+    let (chart, _) = histogram_chart(plot, "gaps", &GAPS, "");
+    let svg =
+        chart.svg().replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"920\" height=\"500\" ", 1);
+    svg.replacen("</desc>", &format!("</desc>{STYLE}"), 1)
 }
 
 /// What a histogram is of.
@@ -104,19 +118,24 @@ fn rate(plot: &RatePlot, id: &str) -> String {
         marks.push(Mark::Line { class: "asked", points: middle(asked) });
     }
     marks.push(Mark::Line { class: "got", points: middle(&plot.got_bps) });
-    let least = plot.got_bps.iter().fold(f64::INFINITY, |a, b| a.min(*b));
+    let slowest = plot.got_bps.iter().fold(f64::INFINITY, |a, b| a.min(*b));
+    let least = asked.iter().fold(slowest, |a, b| a.min(*b));
     let caption = format!(
         "{} of {}: {} to {}",
         counted(plot.got_bps.len() as u64, "window"),
         time(plot.window_ns),
-        bits(least),
+        bits(slowest),
         bits(plot.got_bps.iter().fold(0.0, |a: f64, b| a.max(*b)))
     );
     let chart = Chart {
         id: format!("{id}-rate"),
         description: format!("Curve of the rate over {}. {caption}.", time(end)),
         x: Axis::linear(0.0, end, per_second, format!("time, {seconds}")),
-        y: Axis::linear(0.0, most * 1.08, per_tick, unit),
+        y: if least > 0.0 && most / least >= DECADES {
+            Axis::logarithmic(least * 0.8, most * 1.2, "rate", |bps| bits(bps).replace(' ', "\u{a0}"))
+        } else {
+            Axis::linear(0.0, most * 1.08, per_tick, unit)
+        },
         marks,
     };
     let each = plot.got_bps.len().div_ceil(ROWS);
@@ -136,12 +155,14 @@ fn rate(plot: &RatePlot, id: &str) -> String {
     figure("Rate over time", &caption, &chart, !asked.is_empty(), &data)
 }
 
+/// Where bin number `n` begins, and the one before it ends.
+fn edge(plot: &GapPlot, n: usize) -> f64 {
+    plot.edges_ns.get(n).copied().unwrap_or(plot.first_ns + n as f64 * plot.width_ns)
+}
+
 /// The place and the end of each bin.
 fn edges(plot: &GapPlot) -> impl Iterator<Item = (f64, f64)> + '_ {
-    (0..plot.got.counts.len()).map(|n| {
-        let from = plot.first_ns + n as f64 * plot.width_ns;
-        (from, from + plot.width_ns)
-    })
+    (0..plot.got.counts.len()).map(|n| (edge(plot, n), edge(plot, n + 1)))
 }
 
 /// What lies outside of the bins, in words.
@@ -155,7 +176,10 @@ fn outside(bins: &Bins, one: &str) -> String {
 }
 
 fn gap_axis(plot: &GapPlot, one: &str) -> Axis {
-    let end = plot.first_ns + plot.width_ns * plot.got.counts.len() as f64;
+    let end = edge(plot, plot.got.counts.len());
+    if !plot.edges_ns.is_empty() {
+        return Axis::logarithmic(plot.first_ns, end, one, short);
+    }
     let (scale, unit) = time_unit(end);
     Axis::linear(plot.first_ns, end, scale, format!("{one}, {unit}"))
 }
@@ -177,7 +201,8 @@ fn head<'a>(plot: &GapPlot, one: &'a str) -> Vec<&'a str> {
     if plot.asked.is_some() { vec![one, "got", "asked"] } else { vec![one, "got"] }
 }
 
-fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str) -> String {
+/// The drawing of a histogram, and its caption.
+fn histogram_chart(plot: &GapPlot, id: &str, of: &Of, about: &str) -> (Chart, String) {
     let percent = |bins: &Bins, n: usize| bins.counts[n] as f64 / bins.total().max(1) as f64 * 100.0;
     let bars =
         |bins: &Bins| edges(plot).enumerate().map(|(n, (from, to))| (from, to, percent(bins, n))).collect::<Vec<_>>();
@@ -188,9 +213,9 @@ fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str) -> String {
         marks.extend(outline(&bars(asked)).into_iter().map(|points| Mark::Line { class: "asked", points }));
     }
     let caption = format!(
-        "{} in bins of {}{}{about}",
+        "{} in {}{}{about}",
         counted(plot.got.total(), of.one),
-        time(plot.width_ns),
+        if plot.edges_ns.is_empty() { format!("bins of {}", time(plot.width_ns)) } else { "ten bins a decade".into() },
         outside(&plot.got, of.one)
     );
     let modal = (0..plot.got.counts.len()).max_by_key(|n| plot.got.counts[*n]).unwrap_or(0);
@@ -208,6 +233,11 @@ fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str) -> String {
         y: Axis::linear(0.0, most * 1.08, 1.0, format!("share of {}, %", of.many)),
         marks,
     };
+    (chart, caption)
+}
+
+fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str) -> String {
+    let (chart, caption) = histogram_chart(plot, id, of, about);
     // What was asked may be quantiles of a law, fewer than what came: it is told of as many as came.
     let scale = |bins: &Bins| plot.got.total() as f64 / bins.total().max(1) as f64;
     let rows = gap_rows(plot, |bins, n| thousands((bins.counts[n] as f64 * scale(bins)).round() as u64));
@@ -241,7 +271,7 @@ fn cumulated(bins: &Bins) -> Vec<f64> {
 fn distribution(plot: &GapPlot, id: &str) -> String {
     let line = |bins: &Bins, class| {
         let shares = cumulated(bins).into_iter().enumerate();
-        let points = shares.map(|(n, share)| (plot.first_ns + n as f64 * plot.width_ns, share * 100.0)).collect();
+        let points = shares.map(|(n, share)| (edge(plot, n), share * 100.0)).collect();
         Mark::Line { class, points }
     };
     let mut marks: Vec<Mark> = plot.asked.iter().map(|asked| line(asked, "asked")).collect();

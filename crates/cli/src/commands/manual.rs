@@ -1,7 +1,7 @@
 use crate::Arguments;
 use crate::output::{self, Failure};
 use clap::{Command, CommandFactory, ValueEnum};
-use clap_complete::Shell;
+use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -32,11 +32,46 @@ impl Manual {
         command.build();
         pages(&command, &self.to).map_err(unwritable)?;
         for shell in Shell::value_variants() {
-            clap_complete::generate_to(*shell, &mut Arguments::command(), "netlathe", &self.to).map_err(unwritable)?;
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "netlathe", &mut script);
+            let script = with_interfaces(*shell, &String::from_utf8_lossy(&script));
+            std::fs::write(self.to.join(shell.file_name("netlathe")), script).map_err(unwritable)?;
         }
         output::print(&format!("wrote man pages and completions to {folder}\n"))?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Options that take an interface, or a port that may be one.
+const OF_INTERFACES: [&str; 5] = ["in", "out", "between", "on", "host"];
+
+/// A completion script that offers the interfaces of the machine where an option takes one.
+fn with_interfaces(shell: Shell, script: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in script.lines() {
+        let line = match shell {
+            Shell::Bash => {
+                let option = lines.last().and_then(|before| before.trim().strip_prefix("--")?.strip_suffix(')'));
+                let files = "$(compgen -f \"${cur}\")";
+                let interfaces = format!("$(compgen -W \"$(ls /sys/class/net)\" -- \"${{cur}}\") {files}");
+                match option.is_some_and(|option| OF_INTERFACES.contains(&option)) {
+                    true => line.replace(files, &interfaces),
+                    false => line.to_owned(),
+                }
+            }
+            Shell::Zsh => {
+                let takes = OF_INTERFACES.iter().any(|option| line.contains(&format!("--{option}=[")));
+                if takes { line.replace(":_default", ":_net_interfaces") } else { line.to_owned() }
+            }
+            Shell::Fish => {
+                let takes = OF_INTERFACES.iter().any(|option| line.contains(&format!(" -l {option} ")));
+                if takes { format!("{line} -a '(command ls /sys/class/net)'") } else { line.to_owned() }
+            }
+            _ => line.to_owned(),
+        };
+        lines.push(line);
+    }
+    lines.join("\n") + "\n"
 }
 
 /// Writes the page of a command, and those of its own commands.
@@ -81,4 +116,25 @@ fn verbatim<'a>(heading: &str, lines: impl Iterator<Item = &'a str>, page: &mut 
         writeln!(page, "{}{line}", if line.starts_with('.') { "\\&" } else { "" })?;
     }
     writeln!(page, ".fi")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_offer_interfaces_where_an_option_takes_one() {
+        for (shell, word) in
+            [(Shell::Bash, "ls /sys/class/net"), (Shell::Zsh, "_net_interfaces"), (Shell::Fish, "ls /sys/class/net")]
+        {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "netlathe", &mut script);
+            let script = String::from_utf8(script).expect("text");
+            let offering = with_interfaces(shell, &script);
+            assert_eq!(script.lines().count(), offering.lines().count());
+            let changed = script.lines().zip(offering.lines()).filter(|(before, after)| before != after).count();
+            let offers = offering.lines().filter(|line| line.contains(word)).count();
+            assert!(changed > 10 && offers == changed, "{shell}: {changed} lines, {offers} offers");
+        }
+    }
 }

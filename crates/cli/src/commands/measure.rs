@@ -41,6 +41,7 @@ Examples:
   netlathe measure --pcap out.pcap --only 'udp dport 2000' --expect 'fixed 10us'
   netlathe measure --in if:eth0 --duration 10s --write seen.pcap --json
   netlathe measure --pcap out.pcap --write out.pcapng.zst
+  netlathe measure --pcap out.pcap --csv gaps.csv --svg gaps.svg
   netlathe measure --host eth0,eth1 --duration 10s
 
 --expect is missed (status 1) when the mean or the rate is off by more than --tolerance, when less
@@ -63,7 +64,7 @@ pub(crate) struct Measure {
     pcap: Option<PathBuf>,
     /// Interfaces of this machine to watch by the kernel's counters, while something else receives
     #[arg(long, value_name = "INTERFACE,…", value_delimiter = ',', conflicts_with_all =
-        ["input", "pcap", "only", "stats", "write", "count", "expect", "tolerance", "folder", "cores", "seed", "window"])]
+        ["input", "pcap", "only", "stats", "write", "csv", "svg", "count", "expect", "tolerance", "folder", "cores", "seed", "window"])]
     host: Option<Vec<String>>,
     /// With --host: how often to look, and to say a line on a terminal [default: 1s]
     #[arg(long, value_name = "TIME", conflicts_with_all = ["input", "pcap"], value_parser = parse_interval, allow_hyphen_values = true)]
@@ -74,6 +75,12 @@ pub(crate) struct Measure {
     /// Write what arrives to a capture, - for stdout: pcapng if its name ends in .pcapng, packed if in .gz or .zst
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Write the distribution of gaps to a CSV: from_ns,to_ns,gaps,share,up_to
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the histogram of gaps to an SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// End after so many frames
     #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
@@ -335,13 +342,32 @@ impl Measure {
             );
             resolution::warn(&mut outcome.limits, &[warning]);
         }
-        let failure = outcome.failure.take();
+        let written = self.write_gaps(&receiver, &report);
+        let failure = output::all([outcome.failure.take().map_or(Ok(()), Err), written]).err();
         let report = execute::report("measure", vec![report], outcome.limits);
         let verdict = expected.zip(self.expect.as_ref()).map(|(expected, text)| Verdict {
             expected: text.clone(),
             missed: self.miss(&expected, &report.pipelines[0]),
         });
         execute::conclude(&report, verdict.as_slice(), &self.common, folder, failure)
+    }
+
+    /// Writes what was asked for of the gaps: their distribution, and their drawing.
+    fn write_gaps(&self, receiver: &Receiver, report: &PipelineReport) -> Result<(), Failure> {
+        let write = |option: &str, path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
+            None => Ok(()),
+            Some(path) => std::fs::write(path, text()).map_err(|cause| {
+                Failure::new(format!(
+                    "{option}: cannot write {}: {cause}: check the path and its permissions",
+                    path.display()
+                ))
+            }),
+        };
+        let drawing = || page::gaps(report).unwrap_or_else(|| NO_GAPS.to_owned());
+        output::all([
+            write("--csv", &self.csv, &|| distribution(&receiver.gaps.buckets())),
+            write("--svg", &self.svg, &drawing),
+        ])
     }
 
     /// Reads where frames come from and what is expected of them; refuses to overwrite what is read.
@@ -390,6 +416,18 @@ impl Measure {
                 write.display()
             )));
         }
+        let mut others: Vec<PathBuf> = read.iter().chain(&self.write).chain(&self.common.stats).cloned().collect();
+        others.extend(self.common.report_files());
+        for (option, path) in [("--csv", &self.csv), ("--svg", &self.svg)] {
+            let Some(path) = path else { continue };
+            if others.iter().any(|other| files::same(other, path)) {
+                return Err(Failure::new(format!(
+                    "{option}: {} would be overwritten while it is in use: name another file",
+                    path.display()
+                )));
+            }
+            others.push(path.clone());
+        }
         Ok((port, expected, only))
     }
 
@@ -421,6 +459,24 @@ impl Measure {
         let near = gap.error.as_ref().map(|error| error.shares.within_1us).filter(|share| *share < 0.9);
         near.map(|share| format!("{:.2} % of the gaps are within 1 µs, 90 % are wanted", share * 100.0))
     }
+}
+
+/// What is drawn where fewer than two frames came.
+const NO_GAPS: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"920\" height=\"500\"><desc>No gap: fewer than two frames came.</desc></svg>\n";
+
+/// Gaps by their size: each line has the least and the largest gap of a bucket, how many came, their share, and the share
+/// of all up to there.
+fn distribution(buckets: &[(u64, u64, u64)]) -> String {
+    let all = buckets.iter().map(|(.., gaps)| gaps).sum::<u64>().max(1) as f64;
+    let mut text = "from_ns,to_ns,gaps,share,up_to\n".to_owned();
+    let mut sum = 0;
+    for (from, to, gaps) in buckets {
+        sum += gaps;
+        let ns = |ps: u64| ps as f64 / units::PS_PER_NS as f64;
+        let (share, up_to) = (*gaps as f64 / all, sum as f64 / all);
+        text.push_str(&format!("{},{},{gaps},{share},{up_to}\n", ns(*from), ns(*to)));
+    }
+    text
 }
 
 /// A rule that no frame met is often another one than was meant.

@@ -18,6 +18,7 @@ use crate::files;
 use crate::limits::{self, Reload};
 use crate::on::On;
 use crate::output::{self, Failure};
+use crate::progress::Progress;
 use crate::ready;
 use crate::stop::Stop;
 use crate::watched::{self, Watched};
@@ -45,6 +46,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     limits::check_live(request)?;
     request.pipelines.iter().try_for_each(round::check)?;
     host_ports::check(request, receiver)?;
+    let starting = Progress::starting(&request.common, request.command);
     // Before anything takes time: until then the signal would end the program.
     let mut reload = Reload::new(request)?;
     let mut stats = Stats::open(&request.common, request.command)?;
@@ -79,6 +81,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         far_end = Some(end);
     }
     let mut watched = Watched::of(request, receiver, &workers, carriers);
+    drop(starting);
     let send = || work(eal, workers, request, &mut reload, &mut watched, stats.as_mut(), stop);
     let (ended, arrived) = match far_end {
         Some(far_end) => {
@@ -121,9 +124,11 @@ fn work(
     stats: Option<&mut Stats>,
     stop: &Stop,
 ) -> Vec<Ended> {
-    let both_ways = stats.is_some();
-    let counters = |_| if both_ways { Counters::of_both_ways() } else { Counters::default() };
-    let counters: Vec<Counters> = workers.iter().map(counters).collect();
+    let with_stats = stats.is_some();
+    // A way back with stages has a line of its own.
+    let both_ways = |plan: &PipelinePlan| with_stats || plan.back.is_some();
+    let counters = |plan| if both_ways(plan) { Counters::of_both_ways() } else { Counters::default() };
+    let counters: Vec<Counters> = request.pipelines.iter().map(counters).collect();
     let flag = stop.flag();
     let at_work = AtWork { workers: AtomicUsize::new(workers.len()), looks_after: thread::current() };
     let mut told = false;
