@@ -40,7 +40,7 @@ pub enum SimError {
         /// Records in the file.
         records: u64,
     },
-    /// A capture that can be read once only is to be sent several times.
+    /// A capture that can be read only once is to be repeated.
     #[error("standard input can be read once only: leave --loop out, or name a file")]
     Once,
     /// The capture spans more time than instants reach.
@@ -93,7 +93,7 @@ pub enum SimError {
         whole: u64,
         /// Offset of the unreadable record in bytes.
         offset: u64,
-        /// What the offset is of, where that is not the file itself.
+        /// What the offset refers to, if not the file itself.
         of: &'static str,
         /// The problem there.
         why: String,

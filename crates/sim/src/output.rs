@@ -7,7 +7,7 @@ use std::io::{Error, ErrorKind, Result, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// How a file is packed, by the end of its name.
+/// Compression of a file, by its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     None,
@@ -16,7 +16,7 @@ pub(crate) enum Packing {
 }
 
 impl Packing {
-    /// The packing that a name asks for, and the name without its end.
+    /// The compression for a file name, and the name without that extension.
     pub(crate) fn of(path: &Path) -> (Packing, PathBuf) {
         let packing = match path.extension().and_then(|extension| extension.to_str()) {
             Some("gz") => Packing::Gzip,
@@ -26,7 +26,7 @@ impl Packing {
         (packing, path.with_extension(""))
     }
 
-    /// A member or a frame of its own; several in a row unpack to the parts in a row.
+    /// Compresses `bytes` into a separate member (gzip) or frame (zstd); files may contain several in a row.
     fn pack(self, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
         match self {
             Packing::None => Ok(None),
@@ -40,15 +40,16 @@ impl Packing {
     }
 }
 
-/// A file that is written in whole records, or standard output. Where the rest of a record finds no room, the file is cut
-/// behind the one before. What is packed is cut behind the last write: each is packed by itself.
+/// A file that is written in whole records, or standard output. If the disk is full, the file is truncated after the
+/// last whole record; a compressed file after the last complete write, because each write is compressed separately.
 pub(crate) struct Output {
     path: PathBuf,
     file: File,
     packing: Packing,
-    /// Its length in whole records; unknown of standard output, which may have held more before.
+    /// Length in bytes of the whole records in the file. `None` for standard output, which may have contained data
+    /// before.
     length: Option<u64>,
-    /// How much of the last write is in the file.
+    /// Number of bytes of the last write that are in the file.
     kept: usize,
 }
 

@@ -53,16 +53,17 @@ pub enum Change {
         /// Offset of the second word.
         b: u32,
     },
-    /// Raises one 16-bit word and lowers another by as much, in ones' complement: no Internet checksum changes.
+    /// Raises one 16-bit word and lowers another by the same amount, in ones' complement, which keeps Internet
+    /// checksums valid.
     Shift {
         /// Offset of the word that is raised.
         a: u32,
         /// Offset of the word that is lowered.
         b: u32,
-        /// By how much, from 1 to 65534.
+        /// The amount, from 1 to 65534.
         by: u16,
     },
-    /// Inverts a 16-bit word of zeros, or of ones: in ones' complement both are zero.
+    /// Inverts a 16-bit word of zeros or of ones; in ones' complement both are zero.
     Zero {
         /// Offset of the word.
         at: u32,

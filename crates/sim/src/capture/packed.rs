@@ -1,4 +1,4 @@
-//! Captures that are packed, and standard input.
+//! Opens captures from files and standard input, and decompresses them.
 
 use crate::error::SimError;
 use std::fs::File;
@@ -14,12 +14,13 @@ pub fn is_standard(path: &Path) -> bool {
     path == Path::new(STANDARD)
 }
 
-/// A file that wants more to be unpacked is refused. `xz -9` wants 65 MiB; zstd has a limit of its own, 128 MiB.
+/// Limit on the memory for decompression of an xz file in KiB; `xz -9` needs 65 MiB. zstd has its own limit, 128 MiB.
 const MOST_MEMORY_KIB: u32 = 256 << 10;
 
 type Bytes = Box<dyn Read + Send + Sync>;
 
-/// Opens a file, or standard input, and unpacks it if its first bytes say that it is packed. Gives whether it is.
+/// Opens a file or standard input, and decompresses it if its first bytes are those of a known format. Returns the
+/// bytes, and whether they were compressed.
 pub(super) fn open(path: &Path) -> Result<(Bytes, bool), SimError> {
     let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
     if is_standard(path) {
@@ -32,7 +33,7 @@ pub(super) fn open(path: &Path) -> Result<(Bytes, bool), SimError> {
     unpack(Box::new(file)).map_err(unreadable)
 }
 
-/// Looks at the first bytes; no capture is shorter.
+/// Detects the format by the first bytes; no capture is shorter.
 fn unpack(mut file: Bytes) -> Result<(Bytes, bool), Error> {
     const FIRST: u64 = 6;
     let mut first = Vec::new();
@@ -41,7 +42,7 @@ fn unpack(mut file: Bytes) -> Result<(Bytes, bool), Error> {
     let file = BufReader::new(Cursor::new(first).chain(file));
     let unpacked: Bytes = match start[..] {
         [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
-        // A frame, or one to be skipped, with which some packers begin.
+        // A frame, or a skippable frame, with which some programs start.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             Box::new(zstd::stream::read::Decoder::with_buffer(file)?)
         }
@@ -53,7 +54,8 @@ fn unpack(mut file: Bytes) -> Result<(Bytes, bool), Error> {
     Ok((unpacked, true))
 }
 
-/// Frames in a row: the library's reader ends with each, and then begins the next.
+/// Reads consecutive frames as one: the library's reader reports an end after each frame, and then continues with the
+/// next.
 struct Lz4<R: Read>(lz4_flex::frame::FrameDecoder<R>);
 
 impl<R: Read> Read for Lz4<R> {

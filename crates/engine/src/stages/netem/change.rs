@@ -48,7 +48,7 @@ impl Mode {
     }
 }
 
-/// Why a frame has no change that its checksums do not detect.
+/// Why a frame has no change that all its checksums miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Untouchable {
     NoPayload(NoPayload),
@@ -57,7 +57,7 @@ pub(super) enum Untouchable {
 }
 
 impl Untouchable {
-    /// How reports count it.
+    /// The effect that counts it in reports.
     pub(super) fn effect(self) -> Effect {
         match self {
             Untouchable::NoPayload(NoPayload::NoIp) => Effect::NoIp,
@@ -68,9 +68,9 @@ impl Untouchable {
     }
 }
 
-/// Two different words of the innermost payload change places, or where all are alike one is raised and another lowered.
-/// Both keep the sum (RFC 1071) of every layer: all that has a checksum starts at an even offset from these words, or at an
-/// odd one from both.
+/// Swaps two different words of the innermost payload. If all words are alike, raises one and lowers another, or inverts
+/// a single word of zeros or ones. All keep the sum (RFC 1071) of every layer: every checksummed part starts at an even
+/// offset from both words, or at an odd offset from both.
 fn undetected(frame: &[u8], random: &mut Random) -> Result<Change, Untouchable> {
     let payload = packet::innermost_payload(frame).map_err(Untouchable::NoPayload)?;
     let words = payload.len() as u64 / 2;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn effect_constant_payloads_change_undetected() {
+    fn effect_on_constant_payloads_is_undetected() {
         let mut random = Random::stream(1, "test");
         for protocol in [6, 17] {
             for (byte, length) in [(0, 4), (0, 1_000), (0xff, 5), (7, 100), (0xff, 1_000), (0, 2), (0xff, 3)] {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn effect_inner_and_outer_checksums_of_tunnels_stay_valid() {
+    fn effect_on_tunnels_keeps_inner_and_outer_checksums_valid() {
         let mut random = Random::stream(1, "test");
         for payload in [vec![9; 64], (0..64).collect()] {
             // VXLAN and GTP-U, whose outer UDP has a checksum.
