@@ -11,6 +11,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let what = paragraphs.next().unwrap_or_default();
     let what = what.trim_start_matches("error: ").to_owned();
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
+    let tip = tip.filter(|_| helps(error));
     // Where a command can be written in several ways, what one of them lacks tells little.
     let ways = ways(&text);
     let lacking = match error.get(ContextKind::InvalidArg) {
@@ -22,7 +23,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     if ways.len() > 1 && lacking.iter().any(|argument| ways.iter().any(|way| way.contains(argument.as_str()))) {
         return format!("{what}: write {}", ways.join(", or "));
     }
-    if let Some(how) = elsewhere(error) {
+    if let Some(how) = place(error).or_else(|| elsewhere(error)) {
         return format!("{what}: {how}");
     }
     if let Some(owners) = owners(error) {
@@ -75,6 +76,50 @@ fn elsewhere(error: &clap::Error) -> Option<String> {
         );
     }
     remedy(words, taken)
+}
+
+/// Whether what the library suggests is near to what was typed.
+fn helps(error: &clap::Error) -> bool {
+    let typed = [ContextKind::InvalidSubcommand, ContextKind::InvalidValue, ContextKind::InvalidArg];
+    let typed = typed.into_iter().find_map(|kind| match error.get(kind) {
+        Some(ContextValue::String(typed)) => Some(typed.trim_start_matches('-')),
+        _ => None,
+    });
+    let suggested = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue, ContextKind::SuggestedArg];
+    let suggested: Vec<&str> = suggested
+        .into_iter()
+        .filter_map(|kind| error.get(kind))
+        .flat_map(|value| match value {
+            ContextValue::String(one) => vec![one.as_str()],
+            ContextValue::Strings(all) => all.iter().map(String::as_str).collect(),
+            _ => Vec::new(),
+        })
+        .map(|name| name.trim_start_matches('-'))
+        .collect();
+    suggested.is_empty() || typed.is_some_and(|typed| units::nearest(typed, &suggested).is_some())
+}
+
+/// Where a word belongs that stands behind the options: a SPEC, a stream, a port.
+fn place(error: &clap::Error) -> Option<String> {
+    let word = unknown_option(error).filter(|word| !word.starts_with('-'))?;
+    let command = std::env::args().nth(1)?;
+    let quoted = if word.contains(char::is_whitespace) { format!("'{word}'") } else { word.to_owned() };
+    let first = word.split_whitespace().next().unwrap_or_default();
+    let is_spec = is_stage(word, &command);
+    let option = match command.as_str() {
+        "emulate" if is_spec => "--forward",
+        "shape" if is_spec => "--stage",
+        "search" if is_spec => "--dut",
+        "gen" if ["udp", "tcp", "icmp", "ip", "arp", "eth", "hex"].contains(&first) => "--stream",
+        _ => return None,
+    };
+    Some(format!("write {option} {quoted}"))
+}
+
+/// Whether a text of several words is what a command does to frames.
+fn is_stage(text: &str, command: &str) -> bool {
+    let spec = if command == "emulate" { format!("netem {text}") } else { text.to_owned() };
+    text.contains(char::is_whitespace) && engine::stages::StageConfig::parse(&spec).is_ok()
 }
 
 fn unknown_option(error: &clap::Error) -> Option<&str> {
@@ -191,10 +236,17 @@ const SEARCH: [(&[&str], &str); 7] = [
 fn owners(error: &clap::Error) -> Option<String> {
     let name = unknown_option(error)?.strip_prefix("--")?;
     let commands = Arguments::command();
-    let has = |command: &&clap::Command| command.get_arguments().any(|argument| argument.get_long() == Some(name));
-    let owners: Vec<&str> = commands.get_subcommands().filter(has).map(clap::Command::get_name).collect();
+    let has = |command: &clap::Command| command.get_arguments().any(|argument| argument.get_long() == Some(name));
+    let mut owners: Vec<String> = Vec::new();
+    for command in commands.get_subcommands() {
+        if has(command) {
+            owners.push(command.get_name().to_owned());
+        }
+        let inner = command.get_subcommands().filter(|inner| has(inner));
+        owners.extend(inner.map(|inner| format!("{} {}", command.get_name(), inner.get_name())));
+    }
     let (last, before) = owners.split_last()?;
-    Some(if before.is_empty() { (*last).to_owned() } else { format!("{} and {last}", before.join(", ")) })
+    Some(if before.is_empty() { last.clone() } else { format!("{} and {last}", before.join(", ")) })
 }
 
 /// The ways to write a command, from what clap says of its usage.
@@ -218,7 +270,9 @@ fn unquoted(error: &clap::Error) -> Option<String> {
     let ContextValue::String(taken) = error.get(ContextKind::InvalidArg)? else { return None };
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let parted = |three: &&[String]| three[0].starts_with("--") && !three[1].starts_with('-') && three[2] == *taken;
-    let three = words.windows(3).find(parted).filter(|_| !taken.starts_with('-'))?;
+    // One that has spaces was in quotes.
+    let apart = !taken.starts_with('-') && !taken.contains(char::is_whitespace);
+    let three = words.windows(3).find(parted).filter(|_| apart)?;
     Some(format!("write a value of several words in quotes, as {} '{} {taken}'", three[0], three[1]))
 }
 

@@ -1,8 +1,8 @@
-use crate::problem::nearest;
 use engine::schedules::laws::{GapLaw, Law};
 use engine::schedules::waves::Wave;
 use engine::schedules::{Ask, FollowDepth};
 use std::sync::Arc;
+use units::nearest;
 use units::{ParseError, Rate, Span};
 
 /// Limit on gaps, reasonable for runs of up to 213 days.
@@ -40,7 +40,7 @@ fn no_gap(text: &str) -> ParseError {
     let names: Vec<&str> = std::iter::once("fixed").chain(Law::KINDS.iter().map(|kind| kind.name)).collect();
     let word = text.split_whitespace().next().unwrap_or_default();
     let remedy = match nearest(word, &names) {
-        Some(_) if names.contains(&word) => format!("write {word} 10us"),
+        None if names.contains(&word) => format!("write {word} 10us"),
         Some(meant) => format!("did you mean {meant}?"),
         None => format!("write 10us, or one of {}", names.join(", ")),
     };

@@ -2,12 +2,13 @@
 
 use crate::asks::{parse_gap, parse_wave};
 use crate::plan::PipelineText;
-use crate::problem::{Origin, Problems, Text, nearest};
+use crate::problem::{Origin, Problems, Text};
 use engine::classes::{Classifier, Condition, Prefix, Rule, Side, Test, Unusable};
 use engine::schedules::{Ask, Files};
 use engine::stages::StageConfig;
 use engine::sync::SyncSpec;
 use units::Span;
+use units::nearest;
 
 /// A class as text.
 #[derive(Clone, Debug, Default)]

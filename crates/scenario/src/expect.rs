@@ -1,8 +1,8 @@
 use crate::plan::PipelinePlan;
-use crate::problem::nearest;
 use engine::schedules::Ask;
 use engine::stages::StageConfig;
 use measure::{Named, named};
+use units::nearest;
 use units::{BitRate, FrameRate, ParseError, Share, Span, parse_size};
 
 /// An expected result: a figure of the report, a comparison and a bound.

@@ -1,10 +1,11 @@
 //! Typed values of a TOML file with their positions.
 
-use crate::problem::{Origin, Problems, Text, nearest};
+use crate::problem::{Origin, Problems, Text};
 use engine::schedules::Files;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use units::nearest;
 
 type Value<'i> = Spanned<DeValue<'i>>;
 

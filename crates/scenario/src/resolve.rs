@@ -4,7 +4,7 @@ use crate::classes;
 use crate::gateway;
 use crate::plan::{BackPlan, Pacer, PipelinePlan, PipelineText, SourcePlan};
 use crate::ports::{FillerSpec, PortSpec, line_rate};
-use crate::problem::{Origin, Problems, Text, nearest};
+use crate::problem::{Origin, Problems, Text};
 use crate::replay::{Replay, Speed, parse_rewrite};
 use crate::stream::parse_stream;
 use crate::{ClassOptions, DEFAULT_CLASS};
@@ -12,6 +12,7 @@ use engine::Line;
 use engine::schedules::{Ask, Files, Impossible};
 use engine::sources::{Stack, StreamSpec};
 use engine::stages::{Limit, StageConfig};
+use units::nearest;
 use units::{ParseError, Span};
 
 impl PipelineText {

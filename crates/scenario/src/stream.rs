@@ -1,9 +1,9 @@
-use crate::problem::nearest;
 use crate::words::{self, Words};
 use engine::sources::{Payload, SizeSpec, Stack, StreamSpec, Values};
 use packet::{Key, Kind, Protocol};
 use std::path::PathBuf;
 use units::ParseError;
+use units::nearest;
 
 const HOW: &str = "write udp 10.0.0.1:1000 > 10.0.0.2:2000 size 64B";
 

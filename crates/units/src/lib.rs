@@ -9,6 +9,7 @@
 
 mod length;
 mod measured;
+mod nearest;
 mod number;
 mod rate;
 mod share;
@@ -16,6 +17,7 @@ mod time;
 
 pub use length::{FrameLen, WireLen, parse_size};
 pub use measured::measured;
+pub use nearest::nearest;
 pub use number::ParseError;
 pub use rate::{BitRate, FrameRate, Layer, Rate};
 pub use share::Share;

@@ -276,9 +276,13 @@ impl FromStr for Rate {
             (rate, None) => Ok(rate),
             (Rate::Bits(rate, _), Some("wire")) => Ok(Rate::Bits(rate, Layer::Wire)),
             (Rate::Bits(rate, _), Some("ip")) => Ok(Rate::Bits(rate, Layer::Ip)),
-            (Rate::Bits(..), Some(word)) => Err(ParseError::new(
+            (Rate::Bits(..), Some(word)) if !word.starts_with("then") => Err(ParseError::new(
                 format!("'{word}' after '{value}' is no layer"),
                 "write nothing (frame with FCS), wire or ip",
+            )),
+            (_, Some(word)) if word.starts_with("then ") || word == "then" => Err(ParseError::new(
+                format!("'{word}' after '{value}' has no meaning, then is a word of delays"),
+                "write 'steps FILE' for a rate that changes, a file of times and rates",
             )),
             (_, Some(word)) => {
                 Err(ParseError::new(format!("'{word}' after '{value}' has no meaning"), format!("write {value} alone")))

@@ -123,13 +123,7 @@ impl Lab {
                 output::print(&format!("took down {}\n", ended.namespaces.join(", ")))?;
             }
             Action::Run { name, on, shape, command } => {
-                // The command takes all that follows, so that a wrong option looks like its beginning.
-                let first = command[0].to_string_lossy();
-                if first.starts_with('-') {
-                    return Err(Failure::new(format!(
-                        "lab run has no option {first}: netlathe lab run --help has those there are; the command follows them"
-                    )));
-                }
+                super::behind::check("lab run", &command)?;
                 if !::lab::privileged() {
                     match ::lab::reexec_in_user_namespace().map_err(Failure::new)? {}
                 }

@@ -6,6 +6,8 @@ use clap::Subcommand;
 use scenario::{ClassOptions, PipelineText, Text};
 use std::process::ExitCode;
 
+#[cfg(any(feature = "live", feature = "slice"))]
+mod behind;
 mod check;
 mod disk;
 mod doctor;

@@ -190,3 +190,61 @@ fn too_many_workers_for_live_ports_are_refused_by_the_name_of_the_command() {
         refused_in_a_line(&bench, &format!("{limit} {options}"), &[&format!("netlathe: limit: {wanted}")]);
     }
 }
+
+#[test]
+fn only_what_is_near_is_suggested() {
+    let bench = bench();
+    let streams = "gen --out null --count 1 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
+    for (option, wrong) in [("--unit x", "--quiet"), ("--facet eth0", "--pacer"), ("--qwerty", "a similar")] {
+        let said = refused(&bench, &format!("{streams} {option}"), &["--help"]).stderr;
+        assert!(!said.contains(wrong), "{option}: {said}");
+    }
+    for (option, meant) in [("--jsonn", "--json"), ("--durration 1s", "--duration"), ("--repot x", "--report")] {
+        refused_in_a_line(&bench, &format!("{streams} {option}"), &[meant]);
+    }
+    refused_in_a_line(&bench, "genn --out null", &["'gen'"]);
+}
+
+#[test]
+fn misplaced_words_are_told_their_place() {
+    let bench = bench();
+    for (line, wanted) in [
+        ("emulate --in pcap:in.pcap --out pcap:o.pcap 'delay 5ms'", "write --forward 'delay 5ms'"),
+        ("shape --in pcap:in.pcap --out null 'loss 1%'", "write --stage 'loss 1%'"),
+        ("gen --out null --count 1 'udp 10.0.0.1:1 > 10.0.0.2:2'", "write --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'"),
+        ("shape --in pcap:in.pcap --out null --rate '10Mpps then 20Mpps at 10s'", "write 'steps FILE'"),
+    ] {
+        refused_in_a_line(&bench, line, &[wanted]);
+    }
+    for (spec, place) in [
+        ("then 80ms at 5s", "behind the time of a delay"),
+        ("loss 1% mode bit", "behind the share of corrupt"),
+        ("rate 1mbit queue pie ecn target 1us", "right behind the name of a queue"),
+        ("delay 1ms icmp", "behind an MTU: mtu 1400 icmp"),
+        ("rate 1mbit codel", "queue codel"),
+        ("delay 1ms interval 5ms", "right behind the name of a queue"),
+    ] {
+        let line = format!("emulate --in pcap:in.pcap --out null --forward '{spec}'");
+        let said = refused(&bench, &line, &[place]).stderr;
+        assert!(!said.contains("did you mean"), "{said}");
+    }
+}
+
+#[cfg(all(feature = "live", feature = "slice"))]
+#[test]
+fn a_mistyped_option_is_never_run_as_a_program() {
+    let bench = bench();
+    refused_in_a_line(&bench, "slice --port 80", &["an option of slice kernel and slice pipeline"]);
+    for (line, wanted) in [
+        ("lab run --nmae x -- touch ran", "write --name"),
+        ("lab run --qwerty -- touch ran", "lab run has no option --qwerty"),
+        ("lab run touch -- touch ran", "'touch' before -- is no option of lab run"),
+        ("slice kernel --prot 80 -- touch ran", "write --port"),
+        ("slice kernel --prot=80 -- touch ran", "write --port"),
+        ("slice kernel touch -- ran", "'touch' before -- is no option of slice kernel"),
+        ("slice kernel --duraton 1s touch ran", "write --duration"),
+    ] {
+        refused_in_a_line(&bench, line, &[wanted]);
+        assert!(!bench.files().iter().any(|file| format!("{file:?}").contains("ran")), "{line}");
+    }
+}

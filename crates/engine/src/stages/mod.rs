@@ -16,7 +16,7 @@ use measure::{DropReason, Effects};
 use packet::Frame;
 use std::fmt;
 pub use timed::Timed;
-use units::{BitRate, ParseError, Span, Time};
+use units::{BitRate, ParseError, Span, Time, nearest};
 pub use {
     delay::Amount,
     netem::{
@@ -271,12 +271,6 @@ impl<F: Frame> Outlet<F> {
 /// Full-size frames that arrive in this time on a line of 10 Gbit/s.
 fn frames_of_10g(time: Span) -> u64 {
     time.as_ps() / (1_538 * 800)
-}
-
-/// The closest word of `known` to a misspelt `word`.
-pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let scored = known.iter().map(|name| (strsim::jaro_winkler(word, name), *name));
-    scored.filter(|(score, _)| *score > 0.75).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
 /// Grammar and construction of a stage. Each stage's configuration implements it.

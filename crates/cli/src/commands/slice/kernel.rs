@@ -116,6 +116,7 @@ pub(super) fn parse_buffer(text: &str) -> Result<u32, units::ParseError> {
 
 impl KernelSlices {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        crate::commands::behind::check("slice kernel", &self.program)?;
         let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
         match &self.read {
             Some(path) => {

@@ -8,8 +8,7 @@ use super::{
 };
 use crate::random::Random;
 use crate::schedules::laws::{Distribution, Values};
-use crate::stages::nearest;
-use units::{ParseError, Share, Span};
+use units::{ParseError, Share, Span, nearest};
 
 /// tc's keywords. Unlike tc, which accepts any prefix, a SPEC must spell them out: `los` is more likely a typo.
 const OF_TC: [&str; 14] = [
@@ -19,8 +18,35 @@ const OF_TC: [&str; 14] = [
 /// Our keywords.
 const OURS: [&str; 5] = ["queue", "keep-order", "down", "mtu", "profile"];
 
-/// Words that follow another keyword.
-const INNER: [&str; 8] = ["icmp", "mode", "checksum-valid", "then", "target", "interval", "probability", "above"];
+/// Words that follow another keyword, and how they are written there.
+const INNER: [(&str, &str); 26] = [
+    ("then", "behind the time of a delay: delay 20ms then 80ms at 5s"),
+    ("at", "behind then: delay 20ms then 80ms at 5s"),
+    ("icmp", "behind an MTU: mtu 1400 icmp"),
+    ("mode", "behind the share of corrupt: corrupt 1% mode checksum-valid"),
+    ("checksum-valid", "behind mode: corrupt 1% mode checksum-valid"),
+    ("bit", "behind mode: corrupt 1% mode bit"),
+    ("byte", "behind mode: corrupt 1% mode byte"),
+    ("every", "behind the time that the link is down: down 2s every 30s"),
+    ("trace", "behind rate: rate trace FILE"),
+    ("random", "behind loss: loss random 1%"),
+    ("state", "behind loss: loss state 1%"),
+    ("gemodel", "behind loss: loss gemodel 1% 10%"),
+    ("pattern", "behind loss: loss pattern 0b1011"),
+    ("packets", "behind the times of slot: slot 1ms 2ms packets 10"),
+    ("bytes", "behind the times of slot: slot 1ms 2ms bytes 3000"),
+    ("codel", "behind queue: queue codel"),
+    ("fq_codel", "behind queue: queue fq_codel"),
+    ("pie", "behind queue: queue pie"),
+    ("red", "behind queue: queue red min 30kB max 90kB"),
+    ("step", "behind queue: queue step above 1ms"),
+    ("target", "right behind the name of a queue: queue codel target 5ms"),
+    ("interval", "right behind the name of a queue: queue codel interval 100ms"),
+    ("tupdate", "right behind the name of a queue: queue pie tupdate 15ms"),
+    ("probability", "right behind the name of a queue: queue red min 30kB max 90kB probability 10%"),
+    ("weight", "right behind the name of a queue: queue red min 30kB max 90kB weight 1%"),
+    ("above", "right behind the name of a queue: queue step above 1ms"),
+];
 
 /// The words of a SPEC and their positions.
 pub(super) struct Cursor<'a> {
@@ -127,7 +153,10 @@ impl<'a> Cursor<'a> {
             }));
         }
         let known: Vec<&str> = OF_TC.into_iter().chain(OURS).collect();
-        let all: Vec<&str> = known.iter().copied().chain(INNER).collect();
+        if let Some((_, place)) = INNER.iter().find(|(inner, _)| *inner == word && meant_by(word).is_none()) {
+            return Err(self.error("begins nothing by itself", format!("write it {place}")));
+        }
+        let all: Vec<&str> = known.iter().copied().chain(INNER.map(|(inner, _)| inner)).collect();
         let mut begun = known.iter().copied().filter(|name| name.starts_with(word));
         let begun = begun.next().filter(|_| begun.next().is_none());
         let remedy = match begun.or_else(|| nearest(word, &all)) {

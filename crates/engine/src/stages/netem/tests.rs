@@ -142,7 +142,7 @@ fn errors_of_bad_specs_name_position_problem_and_remedy() {
         ("delay 20ms then 80ms after 5s", "character 22"),
         ("delay 20ms then 80ms at 5s then 20ms at 5s", "not after"),
         ("delay 20ms then 80ms at 0s", "after 0s"),
-        ("then 80ms at 5s", "no word of a SPEC"),
+        ("then 80ms at 5s", "write it behind the time of a delay"),
         ("down 30s every 2s", "never"),
         ("delay 1ms reorder 5% keep-order", "leave one out"),
         ("profile lteee", "perhaps lte"),

@@ -9,13 +9,13 @@ use super::queue::Bottleneck;
 use super::units_of_tc::Wrong;
 use crate::random::Random;
 use crate::stages::decision::mark;
-use crate::stages::{Decision, Fate, Outlet, nearest};
+use crate::stages::{Decision, Fate, Outlet};
 pub(super) use line::Line;
 use measure::{DropReason, Effect};
 use packet::Frame;
 use std::collections::VecDeque;
 use std::fmt;
-use units::{ParseError, Span, Time};
+use units::{ParseError, Span, Time, nearest};
 
 /// Expands the list of queues to modules, their enum and its grammar.
 macro_rules! queues {

@@ -1,0 +1,61 @@
+/// The word of `known` that `word` was probably meant to be: it differs by a letter or two, or by its end. Never `word`
+/// itself: a word that is known stands in the wrong place, and its right spelling helps nobody.
+#[must_use]
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    if known.contains(&word) {
+        return None;
+    }
+    let typed = word.to_lowercase();
+    let distance = |name: &str| {
+        let name = name.to_lowercase();
+        let (short, long) = if typed.len() < name.len() { (&typed, &name) } else { (&name, &typed) };
+        let letters = strsim::osa_distance(&typed, &name);
+        let allowed = match short.chars().count() {
+            0..=1 => 0,
+            2..=6 => 1,
+            _ => 2,
+        };
+        // Two words of two letters have little in common once one differs.
+        let close = letters <= allowed && letters < short.chars().count();
+        if close {
+            Some(letters)
+        } else {
+            (short.len() >= 3 && long.starts_with(short.as_str())).then_some(allowed + 1)
+        }
+    };
+    let scored = known.iter().filter_map(|name| Some((distance(name)?, name.len(), *name)));
+    scored.min().map(|(_, _, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_words_are_known_again() {
+        let known = ["delay", "loss", "corrupt", "duplicate", "distribution", "rate", "fq_codel", "max_ns"];
+        for (word, meant) in [
+            ("dely", "delay"),
+            ("dealy", "delay"),
+            ("losss", "loss"),
+            ("los", "loss"),
+            ("Delay", "delay"),
+            ("corupt", "corrupt"),
+            ("duplcate", "duplicate"),
+            ("distrib", "distribution"),
+            ("max", "max_ns"),
+            ("fqcodel", "fq_codel"),
+            ("rates", "rate"),
+        ] {
+            assert_eq!(nearest(word, &known), Some(meant), "{word}");
+        }
+    }
+
+    #[test]
+    fn words_that_only_look_alike_are_not_suggested() {
+        let known = ["quiet", "pacer", "then", "loss", "in", "out", "rate"];
+        for word in ["junit", "iface", "then", "x", "", "ports", "gate-keeper", "on"] {
+            assert_eq!(nearest(word, &known), None, "{word}");
+        }
+    }
+}
