@@ -281,6 +281,12 @@ impl Program {
         self.child.id()
     }
 
+    /// Whether it has ended, or cannot be waited for any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        let state = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        state.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
+    }
+
     /// Sends it a signal by name.
     pub(crate) fn signal(&self, signal: &str) {
         let status = Command::new("kill").args(["-s", signal, &self.pid().to_string()]).status();
