@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 /// The lines. Nothing is drawn where nobody looks.
 pub(crate) struct Progress {
+    all: MultiProgress,
     lines: Vec<ProgressBar>,
     shown: bool,
     last: Option<Instant>,
@@ -28,7 +29,11 @@ impl Progress {
 
     /// A line for each of these pipelines, if standard error is a terminal and the user wants it.
     pub(crate) fn new<'a>(common: &Common, names: impl IntoIterator<Item = &'a str>) -> Self {
-        let wanted = common.progress == "auto" && !common.quiet;
+        Progress::wanted(common.progress == "auto" && !common.quiet, names)
+    }
+
+    /// A line for each of these names, if standard error is a terminal and they are `wanted`.
+    pub(crate) fn wanted<'a>(wanted: bool, names: impl IntoIterator<Item = &'a str>) -> Self {
         let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let shown = !target.is_hidden();
         let all = MultiProgress::with_draw_target(target);
@@ -37,7 +42,7 @@ impl Progress {
             .into_iter()
             .map(|name| all.add(ProgressBar::no_length().with_style(style.clone()).with_prefix(name.to_owned())))
             .collect();
-        Progress { lines, shown, last: None, begin: Instant::now(), starting: false }
+        Progress { all, lines, shown, last: None, begin: Instant::now(), starting: false }
     }
 
     /// One line that says so, as long as the value lives: what comes first takes a second or two.
@@ -62,6 +67,11 @@ impl Progress {
     /// Time since the run began.
     pub(crate) fn passed(&self) -> Duration {
         self.begin.elapsed()
+    }
+
+    /// Clears the lines while something else is written to the terminal.
+    pub(crate) fn aside(&self, write: impl FnOnce()) {
+        self.all.suspend(write);
     }
 
     /// What line number `i` says from now on.

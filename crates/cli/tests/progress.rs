@@ -102,3 +102,16 @@ fn a_live_run_tells_rate_depth_starvation_and_lateness() {
     let left: Vec<&str> = left(&shown).into_iter().filter(|line| !line.starts_with("netlathe: note: ")).collect();
     assert!(left.len() == 1 && left[0].starts_with('{'), "only the report is left: {shown:?}");
 }
+
+#[test]
+fn a_search_says_in_a_line_what_is_tried_and_known() {
+    let bench = Bench::new();
+    let search =
+        "search --dut \"limit key dst-ip rate 63209472bps mode police burst 64B users 16\" --trial 1s --max 1Mpps";
+    let Some(shown) = on_terminal(&bench, search) else { return };
+    assert!(shown.contains("64B: trial 1, 1Mpps for 1s; nothing known yet"), "{shown:?}");
+    let left = left(&shown);
+    assert!(left[0].starts_with("size ") && left.len() == 2, "one line that goes, and no other: {shown:?}");
+    let told = on_terminal(&bench, &format!("{search} -v")).expect("it ran before");
+    assert!(told.contains("note: 64B: 1Mpps for 1s: 1 000 000 sent, 888 888 lost; fails at 1Mpps"), "{told:?}");
+}

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::process::{Command, Stdio};
 
 /// 123 456 frames of 64 B a second, and one at once.
-const POLICER: &str = "limit key dst-ip rate 63209472bps burst 64B users 16";
+const POLICER: &str = "limit key dst-ip rate 63209472bps mode police burst 64B users 16";
 
 fn search(bench: &Bench, options: &str) -> Value {
     let finished = bench.run(words(&format!("search --json {options}")));
@@ -383,4 +383,25 @@ fn what_cannot_be_searched_is_said_first() {
     ] {
         refused(&bench, line, word);
     }
+}
+
+#[test]
+fn trials_are_printed_where_they_are_asked_for() {
+    let bench = Bench::new();
+    let line = "search --dut 'limit key dst-ip rate 63209472bps mode police burst 64B users 16' --trial 100ms --width 1% --max 1Mpps";
+    let silent = bench.run(words(line));
+    assert_eq!((silent.status, silent.stderr.as_str()), (Some(0), ""));
+    let told = bench.run(words(&format!("{line} -v --loss 0% --loss 50% --json")));
+    let report: Value = serde_json::from_str(&told.stdout).expect("one object");
+    let trials = report["searches"][0]["trials"].as_array().expect("trials").len();
+    assert_eq!(told.stderr.lines().count(), trials, "{}", told.stderr);
+    assert!(told.stderr.lines().all(|line| line.contains(" sent, ") && !line.contains('?')), "{}", told.stderr);
+    let last = told.stderr.lines().last().expect("a trial");
+    assert!(last.contains("; loss 0%: passes at ") && last.contains("; loss 50%: passes at "), "{last}");
+
+    // More than the line carries of a size is noted, and of the other sizes not.
+    let above = bench.run(words(&format!("{line} --size 64B --size 1518B --line-rate 1Gbps -q")));
+    let notes: Vec<&str> = above.stderr.lines().filter(|line| line.contains("--max 1Mpps is more than")).collect();
+    assert_eq!(notes.len(), 1, "{}", above.stderr);
+    assert!(notes[0].contains("kpps of 1518B") && notes[0].contains("--line-rate"), "{}", notes[0]);
 }

@@ -2,7 +2,7 @@
 
 use super::Search;
 use crate::files::{self, OnDisk};
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use crate::page_folder::FILES;
 use crate::trials::{Device, read_stage};
 use engine::Line;
@@ -106,6 +106,12 @@ impl Search {
             let random = Random::stream(self.seed, "search/size");
             let line = sizes.line_rate(Line::new(self.line_rate), random);
             let most = self.max.unwrap_or(line);
+            if most > line {
+                output::note(format!(
+                    "--max {most} is more than the {line} of {size} that a line of {} carries: write --line-rate if the line is faster",
+                    self.line_rate
+                ));
+            }
             if self.max.is_none() && most < self.min {
                 let origin = Text::option("--min", self.min.to_string()).origin;
                 problems.add(

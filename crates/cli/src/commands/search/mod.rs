@@ -7,6 +7,7 @@ mod report;
 use super::parse;
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
+use crate::progress::Progress;
 use crate::ready;
 use crate::stop::Stop;
 use crate::table::Table;
@@ -14,7 +15,6 @@ use crate::trials::{Device, Journal, Measured};
 use asked::ToSearch;
 use engine::search::{BurstSettings, Bursts, Curve, CurveSettings, Found, Goal, Search as Machine, Settings, Trial};
 use engine::sources::StreamSpec;
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,10 +132,10 @@ pub(crate) struct Search {
     /// Write what was found to this file, a line for each size and goal, and each load of --frame-loss and --back-to-back
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Say what came of each trial, on stderr; with --json only if that is a terminal
+    /// Show which load is tried and what is known, in a line on stderr if that is a terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
     progress: String,
-    /// Say when frames of the first trial pass, on stderr
+    /// Print a line for each trial, and when frames of the first one pass, on stderr
     #[arg(short, long)]
     verbose: bool,
     /// Print no report for people
@@ -166,6 +166,9 @@ struct Lab<'a> {
     /// Nobody was told yet that frames pass, and whether to say it in a line, too.
     untold: AtomicBool,
     verbose: bool,
+    progress: Progress,
+    /// What is known of the size that is searched, in words.
+    known: String,
 }
 
 impl Lab<'_> {
@@ -179,6 +182,9 @@ impl Lab<'_> {
         if let Some(measured) = self.journal.next(name, trial)? {
             return Ok(Some(measured));
         }
+        let Trial { load, duration } = trial;
+        let known = if self.known.is_empty() { "nothing known yet" } else { &self.known };
+        self.progress.say(0, format!("{name}: trial {}, {load} for {duration}; {known}", number + 1));
         let ready = || {
             if self.untold.swap(false, Ordering::Relaxed) {
                 ready::tell_if(self.verbose);
@@ -215,8 +221,11 @@ impl Search {
             number: 0,
             untold: true.into(),
             verbose: self.verbose,
+            progress: Progress::wanted(self.progress == "auto" && !self.quiet, ["search"]),
+            known: String::new(),
         };
         let (searched, failure) = self.search(sized, &goals, &mut lab)?;
+        drop(lab);
         let report = report::json(&self, &searched, &goals);
         let printed = match self.json {
             true => output::print(&(report.to_string() + "\n")),
@@ -285,11 +294,12 @@ impl Search {
     /// Finds all there is to be found of a size. False if the user wanted the end before.
     fn settle(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         lab.number = 0;
+        lab.known.clear();
         while let Some(trial) = one.machine.next_trial() {
             let Some(measured) = lab.run(&one.size, &sized.specs, &trial)? else { return Ok(false) };
             one.machine.tell(trial, measured.outcome);
             one.measured.push(measured);
-            self.say(one);
+            self.say(one, lab);
         }
         Ok(self.measure_latency(one, sized, lab)?
             && self.measure_loss(one, sized, lab)?
@@ -329,8 +339,8 @@ impl Search {
         while let Some(trial) = curve.next_trial() {
             let Some(measured) = lab.run(&name, &sized.specs, &trial)? else { return Ok(false) };
             curve.tell(measured.outcome);
-            if let Some(run) = curve.runs().last().filter(|_| self.tells()) {
-                output::note(format!("{name}: {}", report::trial_words(run)));
+            if let Some(run) = curve.runs().last().filter(|_| self.verbose && !self.quiet) {
+                lab.progress.aside(|| output::note(format!("{name}: {}", report::trial_words(run))));
             }
         }
         Ok(true)
@@ -355,10 +365,11 @@ impl Search {
         while let Some(trial) = bursts.next_trial() {
             let Some(measured) = lab.run(&name, &sized.specs, &trial)? else { return Ok(false) };
             bursts.tell(measured.outcome);
-            if let Some(run) = bursts.runs().last().filter(|_| self.tells()) {
-                let flaw = run.flaw.map_or(String::new(), |flaw| format!(", does not count: {}", flaw.name()));
+            if let Some(run) = bursts.runs().last().filter(|_| self.verbose && !self.quiet) {
+                let flaw = report::flaw_words(run.flaw);
                 let (frames, lost) = (output::thousands(run.frames), output::thousands(run.outcome.lost));
-                output::note(format!("{}: burst of {frames} frames: {lost} lost{flaw}", one.size));
+                let line = format!("{}: burst of {frames} frames: {lost} lost{flaw}", one.size);
+                lab.progress.aside(|| output::note(line));
             }
         }
         Ok(true)
@@ -369,18 +380,19 @@ impl Search {
         format!("{device:?} {:?} seed {}", self.streams, self.seed)
     }
 
-    /// Each trial is told of.
-    fn tells(&self) -> bool {
-        self.progress == "auto" && !self.quiet && (!self.json || std::io::stderr().is_terminal())
-    }
-
-    /// Says what came of a trial, and what is known by now.
-    fn say(&self, one: &Searched) {
-        let Some(run) = one.machine.runs().last().filter(|_| self.tells()) else { return };
-        let bound = |rate: Option<FrameRate>| rate.map_or("?".to_owned(), |rate| rate.to_string());
-        let known =
-            one.machine.found().into_iter().map(|found| format!("{} to {}", bound(found.lower), bound(found.upper)));
-        let known = known.collect::<Vec<_>>().join(", ");
-        output::note(format!("{}: {}; {known}", one.size, report::trial_words(run)));
+    /// Notes what is known by now, and prints the trial if each is wanted.
+    fn say(&self, one: &Searched, lab: &mut Lab<'_>) {
+        let goals = one.machine.found().into_iter().zip(&self.loss);
+        let known: Vec<String> = goals
+            .map(|(found, loss)| {
+                let known = report::known_words(&found);
+                if self.loss.len() > 1 { format!("loss {loss}: {known}") } else { known }
+            })
+            .collect();
+        lab.known = known.join("; ");
+        if let Some(run) = one.machine.runs().last().filter(|_| self.verbose && !self.quiet) {
+            let line = format!("{}: {}; {}", one.size, report::trial_words(run), lab.known);
+            lab.progress.aside(|| output::note(line));
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Search, Searched};
 use crate::output;
 use crate::trials::Measured;
-use engine::search::{Bursts, Curve, Flaw, Goal, Run, Trial};
+use engine::search::{Bursts, Curve, Flaw, Found, Goal, Run, Trial};
 use measure::figures::{digits, frame_rate};
 use page::{DrawnTrial, FoundGoal, SearchedSize};
 use serde_json::{Value, json};
@@ -191,9 +191,31 @@ fn summary(bursts: &Bursts) -> Option<(f64, f64, u64, u64)> {
 
 /// What came of a trial.
 pub(super) fn trial_words(run: &Run) -> String {
-    let flaw = run.flaw.map_or(String::new(), |flaw| format!(", does not count: {}", flaw.name()));
+    let flaw = flaw_words(run.flaw);
     let (sent, lost) = (output::thousands(run.outcome.sent), output::thousands(run.outcome.lost));
     format!("{} for {}: {sent} sent, {lost} lost{flaw}", run.trial.load, run.trial.duration)
+}
+
+/// Why a trial does not count, if it does not.
+pub(super) fn flaw_words(flaw: Option<Flaw>) -> String {
+    let why = match flaw {
+        None => return String::new(),
+        Some(Flaw::Shortfall) => "the tester sent less than this load",
+        Some(Flaw::Overrun) => "the tester took much longer than the trial",
+        Some(Flaw::Receiver) => "the tester's receiver lost frames itself",
+        Some(Flaw::Hiccup) => "the tester sent frames late and at once",
+    };
+    format!(", does not count: {why}")
+}
+
+/// The bounds of a goal so far.
+pub(super) fn known_words(found: &Found) -> String {
+    match (found.lower, found.upper) {
+        (None, None) => "nothing known yet".to_owned(),
+        (Some(lower), None) => format!("passes at {lower}"),
+        (None, Some(upper)) => format!("fails at {upper}"),
+        (Some(lower), Some(upper)) => format!("passes at {lower}, fails at {upper}"),
+    }
 }
 
 /// Of each load of a curve: the load as a share of the most, in frames/s, frames sent, and those lost; or why the tester
