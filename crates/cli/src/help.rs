@@ -18,7 +18,8 @@ pub(crate) fn print(message: &clap::Error) -> Result<(), Failure> {
         return output::print(&plain);
     }
     let styled = if console::colors_enabled() { text.ansi().to_string() } else { plain.clone() };
-    output::print(&folded(&plain, &styled, terminal.size_checked().map_or(usize::MAX, |(_, columns)| columns.into())))
+    let columns = terminal.size_checked().map_or(usize::MAX, |(_, columns)| columns.into());
+    output::styled(&folded(&plain, &styled, columns)).map(drop)
 }
 
 /// Help with descriptions folded to `columns`; `styled` is the same text with escape sequences.

@@ -55,6 +55,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Prints one of many things on stdout; false when its reader went away, so that there is nobody to go on for.
 pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
+    styled(&shown(text))
+}
+
+/// Prints text that has styles on stdout as it is; false when its reader went away.
+pub(crate) fn styled(text: &str) -> Result<bool, Failure> {
     if STDOUT_LEFT.load(Ordering::Relaxed) {
         // As for what is said there, there is nobody to tell when that fails.
         let _ = std::io::stderr().write_all(text.as_bytes());
@@ -79,15 +84,38 @@ pub(crate) fn line(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{}", visible(&text.to_string()));
 }
 
+/// Whether a character acts on a terminal instead of standing there: control characters, those of bidirectional text, and
+/// separators of lines.
+fn moves(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Text with such characters written out as JSON has them, so that JSON stays the same; lines and tabs stay.
+fn shown(text: &str) -> Cow<'_, str> {
+    let hidden = |character: char| moves(character) && !matches!(character, '\n' | '\t');
+    if !text.contains(hidden) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        match hidden(character) {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => out.push(character),
+        }
+    }
+    out.into()
+}
+
 /// A line with its control characters written out: a name out of a file, or of one, must not move the cursor, colour the
 /// terminal or begin a line of its own.
 fn visible(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
+    if !text.contains(moves) {
         return text.into();
     }
     let mut line = String::with_capacity(text.len() + 8);
     for character in text.chars() {
-        match character.is_control() {
+        match moves(character) {
             true => line.extend(character.escape_default()),
             false => line.push(character),
         }
@@ -123,4 +151,20 @@ pub(crate) fn json(report: &Report) -> Result<String, Failure> {
     let text =
         serde_json::to_string(report).map_err(|error| Failure::new(format!("cannot write the report: {error}")))?;
     Ok(text + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_text_acts_on_the_terminal() {
+        assert_eq!(visible("a\u{1b}[2Jb\u{202e}c"), "a\\u{1b}[2Jb\\u{202e}c");
+        assert_eq!(shown("eth\u{1b}[2J\n\tx\u{9b}\u{2066}\r"), "eth\\u001b[2J\n\tx\\u009b\\u2066\\u000d");
+        assert_eq!(shown("größe µs ±\n"), "größe µs ±\n");
+        let name = "pa\u{202e}ck\u{7f}";
+        let json = format!("{}\n", serde_json::json!({ "name": name }));
+        let read: serde_json::Value = serde_json::from_str(&shown(&json)).expect("still JSON");
+        assert_eq!(read["name"], name);
+    }
 }

@@ -9,6 +9,7 @@ mod bed;
 
 use bed::{Bed, Program, number};
 use lab::{Node, Topology};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -160,4 +161,25 @@ fn a_program_that_is_taken_off_during_a_run_is_told() {
     finished.report();
     assert!(finished.stderr.contains("if:c0,driver=af_xdp had its XDP program taken off"), "{finished:?}");
     assert!(!finished.stderr.contains("if:s0,driver=af_xdp had"), "{finished:?}");
+}
+
+#[test]
+fn a_lock_counts_only_as_long_as_its_owner_lives() {
+    let Some(bed) = Bed::alone("locked", |_| {}) else { return };
+    let killed = bed.between(XDP, "");
+    killed.signal("KILL");
+    killed.wait();
+    let namespace = bed.stdout(Node::Box, "stat -L -c %i /proc/self/ns/net");
+    let index = bed.stdout(Node::Box, "cat /sys/class/net/c0/ifindex");
+    let record = PathBuf::from(format!("/run/netlathe/xdp/{}-{}", namespace.trim(), index.trim()));
+    // Others can neither open a record nor look for it.
+    let mode = |path: &std::path::Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o7777;
+    assert_eq!((mode(&record), mode(record.parent().expect("a folder"))), (0o600, 0o700));
+    // One that got it open before, when that could be done, and holds its lock.
+    let mut holder = bed.command(Node::Box, "flock", &[&record.display().to_string(), "sleep", "60"]);
+    let mut holder = holder.spawn().expect("flock is there");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_carries(&bed, bed.between(XDP, ""));
+    let _gone = holder.kill();
+    holder.wait().expect("it was started");
 }

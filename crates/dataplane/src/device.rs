@@ -78,11 +78,11 @@ fn xdp_has(name: &str, link: &dpdk::Link, wanted: u16, receives: bool) -> Result
         return Ok(());
     };
     let remedy = if has > most {
-        format!("`ethtool -L {name} rx 1 tx 1`, of a veth at both ends, or write driver=af_packet")
+        format!("`ethtool -L {} rx 1 tx 1`, of a veth at both ends, or write driver=af_packet", units::quoted(name))
     } else if wanted > most {
         format!("write queues={most}, or driver=af_packet")
     } else {
-        format!("write queues={has}, or `ethtool -L {name} combined {wanted}`")
+        format!("write queues={has}, or `ethtool -L {} combined {wanted}`", units::quoted(name))
     };
     Err(Error::Queues { interface: name.to_owned(), cause, remedy })
 }

@@ -146,7 +146,7 @@ pub enum Error {
         name: String,
     },
     /// The interface is down.
-    #[error("interface {name} is down; set it up with `ip link set {name} up`")]
+    #[error("interface {name} is down; set it up with `ip link set {} up`", units::quoted(.name))]
     InterfaceDown {
         /// Its name.
         name: String,

@@ -11,11 +11,11 @@ use crate::interface::Interface;
 use crate::netlink::{self, attributes_in};
 use crate::xdp_stamps::take_off;
 use crate::{Error, Result};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -115,9 +115,7 @@ impl Drop for Claim {
 fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
     let mut patience = 5;
     loop {
-        let opened = fs::create_dir_all(FOLDER)
-            .and_then(|()| OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path));
-        let Ok(mut file) = opened else { return Ok(None) };
+        let Ok(mut file) = open_record(&path) else { return Ok(None) };
         if !try_lock(&file) {
             // Somebody who only sweeps has it for an instant.
             if patience > 0 {
@@ -126,8 +124,11 @@ fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
                 continue;
             }
             let mut text = String::new();
-            // For the message only.
             let _unread = file.read_to_string(&mut text);
+            // A lock counts only as long as its owner lives: anybody who could open the file may hold it.
+            if text.split_whitespace().next().is_some_and(|process| !lives(process)) && give_up(&path, &text) {
+                continue;
+            }
             let who = match text.split_whitespace().next() {
                 Some(process) if process == std::process::id().to_string() => "this command".to_owned(),
                 Some(process) => format!("another netlathe (process {process})"),
@@ -141,6 +142,37 @@ fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
             return Ok(Some((file, path)));
         }
     }
+}
+
+/// Opens or makes a record. Only its owner may open it, and with that lock it, in a folder of which the same is true;
+/// those of earlier releases are made so.
+fn open_record(path: &Path) -> io::Result<File> {
+    if let Some(parent) = Path::new(FOLDER).parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(FOLDER) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
+        _ => fs::set_permissions(FOLDER, Permissions::from_mode(0o700))?,
+    }
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+/// Whether a process of this number is there.
+fn lives(process: &str) -> bool {
+    Path::new("/proc").join(process).exists()
+}
+
+/// Removes a record whose owner is gone although its lock is held, so that a new one can be made. False if it is another
+/// record by now. One process at a time does that.
+fn give_up(path: &Path, text: &str) -> bool {
+    let guard = Path::new(FOLDER).join(".given-up");
+    let Ok(guard) = open_record(&guard) else { return false };
+    if !try_lock(&guard) {
+        return true;
+    }
+    fs::read_to_string(path).map_or(true, |there| there != text || fs::remove_file(path).is_ok())
 }
 
 /// Removes the records of others that ended without it, if their programs are no more: a namespace that goes takes

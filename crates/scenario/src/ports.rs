@@ -96,6 +96,9 @@ impl PortSpec {
         let named = |value: &str, what: &str| {
             if value.is_empty() {
                 Err(ParseError::new(format!("'{text}' names no {what}"), KINDS))
+            } else if value.contains('\0') || what != "file" && value.contains(char::is_control) {
+                let named = text.escape_debug();
+                Err(ParseError::new(format!("'{named}' has a character that no {what} has"), "write it without"))
             } else {
                 Ok(value.to_owned())
             }
@@ -176,14 +179,18 @@ fn is_pci_address(text: &str) -> bool {
     shape && (3..=4).contains(&parts.len()) && parts.into_iter().all(hex)
 }
 
-/// An interface name that Linux accepts: 1 to 15 bytes without slashes and spaces.
+/// An interface name that Linux and the arguments of DPDK's drivers accept: 1 to 15 bytes without slashes, spaces, control
+/// characters, and what has a meaning there (`,` `:` `%`).
 fn interface_name(name: &str) -> Result<String, ParseError> {
-    if name.is_empty() || name.len() > 15 || name.contains(|c: char| c == '/' || c.is_whitespace()) {
-        let what = format!("'{name}' cannot be the name of an interface");
-        return Err(ParseError::new(
-            what,
-            "write 1 to 15 characters without slash or space, or pcap:FILE for a capture",
-        ));
+    let refused = |c: char| c.is_whitespace() || c.is_control() || "/,:%".contains(c);
+    if name.is_empty() || name.len() > 15 || name.contains(refused) || name == "." || name == ".." {
+        let what = format!("'{}' cannot be the name of an interface", name.escape_debug());
+        let how = match name.split_once(',') {
+            Some((own, _)) if !own.is_empty() => format!("write {own} without options"),
+            _ if name.contains('%') => "write the whole name, such as tap0, without %".to_owned(),
+            _ => "write 1 to 15 characters without slash, colon or space, or pcap:FILE for a capture".to_owned(),
+        };
+        return Err(ParseError::new(what, how));
     }
     Ok(name.to_owned())
 }
@@ -318,6 +325,24 @@ fn black_hole(text: &str) -> Result<MacAddr, ParseError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_interfaces_reach_drivers_as_names_only() {
+        for name in ["x,iface=zz", "t0,queues=2", "%d", "a%sb", "a:b", "a b", "a/b", "a\u{1b}[2J", "a\0b", "..", ""] {
+            for kind in ["tap:", "if:"] {
+                let options = kind == "if:" && name == "t0,queues=2";
+                assert_eq!(PortSpec::parse(&format!("{kind}{name}")).is_ok(), options, "{kind}{name}");
+            }
+        }
+        assert!(
+            PortSpec::parse("tap:x,iface=zz")
+                .is_err_and(|error| error.to_string().ends_with("write x without options"))
+        );
+        for text in ["dpdk:net_null0\u{1b}", "pci:0000:03:00.1\n", "pcap:a\0b"] {
+            assert!(PortSpec::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(PortSpec::parse("tap:tap-0.5"), Ok(PortSpec::Tap("tap-0.5".into())));
+    }
 
     #[test]
     fn recognises_names_printed_by_ip_link() {

@@ -3,6 +3,7 @@
 use super::report::{HostReport, InterfaceReport, Place, TCP_FULL, UDP_FULL, UNWANTED};
 use crate::figures::{counted, share, thousands};
 use serde::Serialize;
+use units::quoted;
 
 /// An observation and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,6 +53,7 @@ pub(super) fn advise(report: &HostReport) -> Vec<Advice> {
 
 fn wire(interface: &InterfaceReport) -> Option<Advice> {
     let name = &interface.name;
+    let shell = quoted(name);
     let broken = interface.lost(Place::Wire).filter(|broken| *broken > 0)?;
     Some(Advice {
         name: "broken-frames",
@@ -59,7 +61,7 @@ fn wire(interface: &InterfaceReport) -> Option<Advice> {
         interface: Some(name.clone()),
         frames: Some(broken),
         seen: format!("{} came broken: the cable, the optics, or the sender's frames", counted(broken, "frame")),
-        commands: vec![format!("ethtool -S {name} | grep -iE 'crc|err|length'"), format!("ethtool -m {name}")],
+        commands: vec![format!("ethtool -S {shell} | grep -iE 'crc|err|length'"), format!("ethtool -m {shell}")],
     })
 }
 
@@ -67,6 +69,7 @@ fn wire(interface: &InterfaceReport) -> Option<Advice> {
 /// CPU; 4096 descriptors held 1.4 million.
 fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     let name = &interface.name;
+    let shell = quoted(name);
     let lost = interface.lost(Place::Ring).filter(|lost| *lost > 0);
     let held = interface.no_buffer.filter(|times| *times > 0);
     let what = match (lost, held) {
@@ -100,7 +103,7 @@ fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
             None => String::new(),
         };
         let seen = format!("{what}: the ring has {now} of {max} descriptors{why}");
-        return advice("ring-small", seen, vec![format!("ethtool -G {name} rx {max}")]);
+        return advice("ring-small", seen, vec![format!("ethtool -G {shell} rx {max}")]);
     }
     let size = match ring {
         Some(ring) => format!("the ring is as large as it can be ({} descriptors)", ring.now),
@@ -122,9 +125,9 @@ fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
             spreading(report, interface),
         ),
         _ => {
-            let mut commands = vec![format!("ethtool -C {name} adaptive-rx off rx-usecs 10")];
+            let mut commands = vec![format!("ethtool -C {shell} adaptive-rx off rx-usecs 10")];
             if ring.is_none() {
-                commands.insert(0, format!("ethtool -g {name}"));
+                commands.insert(0, format!("ethtool -g {shell}"));
             }
             let seen = format!("{what}: {size}, and no CPU was full: frames are fetched too seldom, or in bursts");
             advice("ring-full", seen, commands)
@@ -189,23 +192,24 @@ fn spread(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
 /// Ways to use more CPUs: more queues if the NIC supports them, else a finer hash, else RPS.
 fn spreading(report: &HostReport, interface: &InterfaceReport) -> Vec<String> {
     let name = &interface.name;
+    let shell = quoted(name);
     let settings = &interface.settings;
     let cpus = report.settings.cpus as u64;
     let mut commands = Vec::new();
     let most = settings.queues_max.map_or(1, |max| max.min(cpus));
     let queues = settings.queues.unwrap_or(1);
     if queues < most {
-        commands.push(format!("ethtool -L {name} combined {most}"));
+        commands.push(format!("ethtool -L {shell} combined {most}"));
     }
     if settings.rss_queues.is_some_and(|used| used < queues) {
-        commands.push(format!("ethtool -X {name} equal {queues}"));
+        commands.push(format!("ethtool -X {shell} equal {queues}"));
     }
     if settings.udp_ports_hashed == Some(false) {
-        commands.push(format!("ethtool -N {name} rx-flow-hash udp4 sdfn"));
+        commands.push(format!("ethtool -N {shell} rx-flow-hash udp4 sdfn"));
     }
     if commands.is_empty() && queues == 1 && settings.rps.as_ref().is_some_and(|masks| !masks.iter().any(|m| is_set(m)))
     {
-        commands.push(format!("echo {} > /sys/class/net/{name}/queues/rx-0/rps_cpus", mask(cpus)));
+        commands.push(format!("echo {} > /sys/class/net/{shell}/queues/rx-0/rps_cpus", mask(cpus)));
     }
     if commands.is_empty() {
         commands.push("netlathe gen --stream 'udp 10.0.0.1:1000-1999 > …'".to_owned());
@@ -315,8 +319,8 @@ fn rest(report: &HostReport) -> Option<Advice> {
             counted(lost, "frame")
         ),
         commands: vec![
-            format!("tcpdump -eni {} -c 20", worst.name),
-            format!("ethtool -S {} | grep -i drop", worst.name),
+            format!("tcpdump -eni {} -c 20", quoted(&worst.name)),
+            format!("ethtool -S {} | grep -i drop", quoted(&worst.name)),
         ],
     })
 }

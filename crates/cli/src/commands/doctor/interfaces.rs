@@ -4,6 +4,7 @@
 use super::{Finding, Machine};
 use crate::output::Failure;
 use std::process::Command;
+use units::quoted;
 
 const FOLDER: &str = "sys/class/net";
 /// Features that spoil a run, as `ethtool -k` and `ethtool -K` name them, and what they do.
@@ -95,7 +96,7 @@ fn pause(name: &str, listing: Result<String, String>) -> Finding {
         Err(error) if error.contains("not supported") => {
             return Finding::good(what, "no pause frames: the driver has none to set");
         }
-        Err(error) => return unknown(what, &error, &format!("ethtool -a {name}")),
+        Err(error) => return unknown(what, &error, &format!("ethtool -a {}", quoted(name))),
     };
     let on = |name| value(&text, name).is_some_and(|value| value.starts_with("on"));
     let found = match (on("RX"), on("TX")) {
@@ -104,14 +105,14 @@ fn pause(name: &str, listing: Result<String, String>) -> Finding {
         (true, false) => "obeyed: the other end can stop departures",
         (false, true) => "sent: a full ring here stops the other end, so that losses look like delays",
     };
-    Finding::bad(what, found, format!("ethtool -A {name} autoneg off rx off tx off"))
+    Finding::bad(what, found, format!("ethtool -A {} autoneg off rx off tx off", quoted(name)))
 }
 
 fn offloads(name: &str, listing: Result<String, String>) -> Finding {
     let what = format!("{name} offloads");
     let text = match listing {
         Ok(text) => text,
-        Err(error) => return unknown(what, &error, &format!("ethtool -k {name}")),
+        Err(error) => return unknown(what, &error, &format!("ethtool -k {}", quoted(name))),
     };
     let state = |feature: &str| value(&text, feature).unwrap_or("off");
     let on: Vec<_> = OFFLOADS.into_iter().filter(|(feature, ..)| state(feature).starts_with("on")).collect();
@@ -131,7 +132,7 @@ fn offloads(name: &str, listing: Result<String, String>) -> Finding {
     let mut remedies = Vec::new();
     if !settable.is_empty() {
         let off: String = settable.iter().map(|(_, short, _)| format!(" {short} off")).collect();
-        remedies.push(format!("ethtool -K {name}{off}"));
+        remedies.push(format!("ethtool -K {}{off}", quoted(name)));
     }
     if !fixed.is_empty() {
         let names: Vec<&str> = fixed.iter().map(|(_, short, _)| *short).collect();
@@ -146,7 +147,7 @@ fn ring(name: &str, listing: Result<String, String>) -> Finding {
     let text = match listing {
         Ok(text) => text,
         Err(error) if error.contains("not supported") => return Finding::good(what, "no ring that could be set"),
-        Err(error) => return unknown(what, &error, &format!("ethtool -g {name}")),
+        Err(error) => return unknown(what, &error, &format!("ethtool -g {}", quoted(name))),
     };
     let mut settings = measure::host::InterfaceSettings::default();
     settings.read_ring(&text);
@@ -154,7 +155,7 @@ fn ring(name: &str, listing: Result<String, String>) -> Finding {
         (Some(now), Some(max)) if now < max => Finding::bad(
             what,
             format!("{now} of {max} descriptors to receive into: bursts are lost there while processors are idle"),
-            format!("ethtool -G {name} rx {max}"),
+            format!("ethtool -G {} rx {max}", quoted(name)),
         ),
         (Some(now), Some(_)) => Finding::good(what, format!("{now} descriptors to receive into, the most it can have")),
         _ => Finding::good(what, "the driver does not tell the ring's size"),

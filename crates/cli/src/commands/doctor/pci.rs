@@ -38,11 +38,12 @@ fn virtual_functions(machine: &Machine, address: &str) -> Option<Finding> {
     }
     // A NIC that is handed to a program makes them through that program.
     let interface = interfaces(machine, address).into_iter().next()?;
+    let named = units::quoted(&interface);
     Some(Finding::bad(
         what,
         format!("{most} virtual functions possible, none made: one would be netlathe's while Linux keeps {interface}"),
         format!(
-            "echo 1 > /{device}/sriov_numvfs && ip link set {interface} vf 0 spoofchk off && ip link set {interface} vf 0 trust on"
+            "echo 1 > /{device}/sriov_numvfs && ip link set {named} vf 0 spoofchk off && ip link set {named} vf 0 trust on"
         ),
     ))
 }
@@ -104,7 +105,7 @@ fn linux_has_it(machine: &Machine, address: &str, id: &str, driver: Option<&str>
     if let Some(why) = needed(machine, &interfaces) {
         return Finding::good(address, format!("{id}, Linux has it by {driver} as {shown}, {why}: leave it there"));
     }
-    let down: String = interfaces.iter().map(|name| format!("ip link set {name} down && ")).collect();
+    let down: String = interfaces.iter().map(|name| format!("ip link set {} down && ", units::quoted(name))).collect();
     Finding::bad(
         address,
         format!("{id}, Linux has it by {driver} as {shown}; to have it as pci:{address}"),
