@@ -306,7 +306,7 @@ fn change(frame: &mut [u8], headers: &Headers, keys: &[Key], to: impl Fn(u128) -
 }
 
 /// RFC 1624, equation 3.
-fn update(frame: &mut [u8], at: usize, difference: u64, udp: bool) {
+pub(crate) fn update(frame: &mut [u8], at: usize, difference: u64, udp: bool) {
     let old = u16::from_be_bytes([frame[at], frame[at + 1]]);
     let mut sum = u64::from(!old) + difference;
     while sum > 0xffff {

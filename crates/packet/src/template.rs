@@ -1,7 +1,7 @@
 use crate::checksum::{folded, internet_checksum, sum};
 use crate::headers::{Headers, IpHeader, UDP};
 use crate::key::{ICMP, ICMPV6, Key, Site};
-use crate::rewrite::transport_checksum;
+use crate::rewrite::{transport_checksum, update};
 use crate::stamp::Stamp;
 use crate::sums::{Sums, less};
 use units::ParseError;
@@ -305,6 +305,27 @@ impl Template {
         self.write_stamp(sequence, frame);
     }
 
+    /// Replaces the payload of a frame that is complete by what `draw` gives, and updates the checksum that covers it. The
+    /// stamp stays.
+    ///
+    /// # Panics
+    /// If the frame is shorter than its headers.
+    pub fn draw_payload(&self, frame: &mut [u8], mut draw: impl FnMut() -> u64) {
+        let stamp = if self.stream.is_some() { Stamp::LENGTH } else { 0 };
+        let end = self.end.unwrap_or(frame.len()) - stamp;
+        if end <= self.payload {
+            return;
+        }
+        let drawn = &mut frame[self.payload..end];
+        for bytes in drawn.chunks_mut(8) {
+            bytes.copy_from_slice(&draw().to_le_bytes()[..bytes.len()]);
+        }
+        let (Some(at), Some(ip)) = (self.checksum, self.ip) else { return };
+        let old = folded(sum(&self.image[self.payload..end]));
+        let difference = u64::from(folded(sum(drawn))) + u64::from(0xffff - old);
+        update(frame, at, difference, ip.protocol == UDP);
+    }
+
     /// Where the stamp of a frame of so many bytes ends, if there is one.
     #[must_use]
     pub fn stamp_end(&self, length: usize) -> Option<usize> {
@@ -533,5 +554,39 @@ mod tests {
         assert!(has(Protocol::Ethernet, false, 0, Key::EtherType) && !has(Protocol::Ethernet, false, 0, Key::Source));
         assert!(has(Protocol::Ip, false, 0, Key::Proto) && !has(Protocol::Udp, false, 0, Key::Proto));
         assert!(has(Protocol::Icmp, true, 0, Key::EchoSeq) && !has(Protocol::Icmp, true, 0, Key::Sport));
+    }
+
+    #[test]
+    fn a_drawn_payload_keeps_checksums_and_stamps() {
+        let mut state = 1_u64;
+        let mut draw = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state
+        };
+        for (protocol, v6, stamp) in [Protocol::Udp, Protocol::Tcp, Protocol::Icmp, Protocol::Ip]
+            .into_iter()
+            .flat_map(|protocol| [false, true].map(|v6| (protocol, v6)))
+            .flat_map(|(protocol, v6)| [false, true].map(|stamp| (protocol, v6, stamp)))
+        {
+            let mut template = Template::made(protocol.headers(v6, 1), &[0], 300);
+            if stamp {
+                template.stamp(7);
+            }
+            let mut seen = std::collections::HashSet::new();
+            for (sequence, length) in (100..200).enumerate() {
+                let mut frame = vec![0; length];
+                template.write(template.sums(), sequence as u64, &mut frame);
+                let before = frame.clone();
+                for _ in 0..2 {
+                    // Patched frames hold what was drawn before.
+                    let sums = template.lay(&mut before.clone());
+                    template.seal(sums, sequence as u64, &mut frame);
+                    template.draw_payload(&mut frame, &mut draw);
+                    assert!(are_valid(&frame), "{protocol:?} v6 {v6} stamp {stamp} {length}");
+                }
+                assert_eq!(Stamp::of(&frame), Stamp::of(&before));
+                assert!(seen.insert(frame[template.least()..template.least() + 16].to_vec()));
+            }
+        }
     }
 }

@@ -302,11 +302,15 @@ fn unknown(word: &str) -> ParseError {
 }
 
 fn payload(words: &mut Words<'_>) -> Result<Payload, ParseError> {
-    let how = "write zeros, increment, random, 0x and hex digits, or text \"GET /\"";
+    let how = "write zeros, increment, random, random each, 0x and hex digits, or text \"GET /\"";
     let word = words.value("payload")?;
     Ok(match word {
         "zeros" => Payload::Zeros,
         "increment" => Payload::Increment,
+        "random" if words.peek() == Some("each") => {
+            let _ = words.next();
+            Payload::RandomEach
+        }
         "random" => Payload::Random,
         "text" => {
             let text = words.value("text")?;
@@ -427,6 +431,7 @@ mod tests {
             "eth ethertype 0x88b5 smac 02:00:00:00:00:01-02:00:00:00:00:ff payload text \"a b\"",
             "hex ffffffffffff02000000000188b5 size 100B payload 0xdeadbeef stamp on",
             "pcap \"a b.pcap\" frame 7 dscp af41 payload random",
+            "udp 10.0.0.1:1 > 10.0.0.2:2 size 1518B payload random each weight 2",
             "udp 10.0.0.1:1 > 10.0.0.2:2 size (normal mean 500B sd 100B clip 64B..1518B) payload increment",
         ] {
             let first = spec(text);

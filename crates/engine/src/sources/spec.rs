@@ -55,6 +55,8 @@ pub enum Payload {
     Increment,
     /// Random bytes, the same in every frame of the stream.
     Random,
+    /// Random bytes, drawn for each frame.
+    RandomEach,
     /// These bytes.
     Bytes(Vec<u8>),
 }
@@ -117,7 +119,7 @@ impl StreamSpec {
     ) -> Result<(Template, SizeSpec, Vec<Site>), ParseError> {
         let pattern = match &self.payload {
             None => None,
-            Some(Payload::Zeros) => Some(vec![0]),
+            Some(Payload::Zeros | Payload::RandomEach) => Some(vec![0]),
             Some(Payload::Increment) => Some((0..=255).collect()),
             Some(Payload::Random) => Some((0..LONGEST).map(|_| random.below(256) as u8).collect()),
             Some(Payload::Bytes(bytes)) => Some(bytes.clone()),
@@ -265,6 +267,7 @@ impl fmt::Display for StreamSpec {
             Some(Payload::Zeros) => f.write_str(" payload zeros")?,
             Some(Payload::Increment) => f.write_str(" payload increment")?,
             Some(Payload::Random) => f.write_str(" payload random")?,
+            Some(Payload::RandomEach) => f.write_str(" payload random each")?,
             Some(Payload::Bytes(bytes)) => {
                 f.write_str(" payload 0x")?;
                 hex(f, bytes)?;

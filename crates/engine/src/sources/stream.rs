@@ -1,6 +1,6 @@
 use super::host::{Host, Target};
 use super::mix::Sizes;
-use super::spec::StreamSpec;
+use super::spec::{Payload, StreamSpec};
 use super::values::{Counter, Walker};
 use crate::random::Random;
 use packet::{HeapFrame, Key, MacAddr, Site, Sums, Template};
@@ -13,6 +13,8 @@ struct Stream {
     fields: Vec<Field>,
     sizes: Sizes,
     sequence: u64,
+    /// Draws the payload of each frame.
+    payload: Option<Random>,
     host: Option<Host>,
     target: Option<Target>,
     /// Initial sums of a frame, from its common part.
@@ -49,7 +51,8 @@ impl Stream {
         let host = Host::of(spec, &template);
         let target = Target::of(spec, &template);
         let sizes = Sizes::new(sizes, random("size"));
-        Ok(Stream { template, fields, sizes, sequence: 0, host, target, laid: Sums::default() })
+        let payload = (spec.payload == Some(Payload::RandomEach)).then(|| random("payload-each"));
+        Ok(Stream { template, fields, sizes, sequence: 0, payload, host, target, laid: Sums::default() })
     }
 
     #[inline]
@@ -64,7 +67,11 @@ impl Stream {
         let length = self.sizes.draw().without_fcs() as usize;
         let sequence = self.sequence;
         self.sequence += 1;
-        self.template.write(sums, sequence, room(length)?);
+        let frame = room(length)?;
+        self.template.write(sums, sequence, frame);
+        if let Some(random) = &mut self.payload {
+            self.template.draw_payload(frame, || random.bits());
+        }
         Ok(())
     }
 }
@@ -73,7 +80,7 @@ impl Stream {
 impl Stream {
     /// True if all frames are equal.
     fn is_constant(&self) -> bool {
-        self.fields.is_empty() && !self.template.is_stamped()
+        self.fields.is_empty() && !self.template.is_stamped() && self.payload.is_none()
     }
 
     #[inline]
@@ -86,6 +93,9 @@ impl Stream {
             }
         }
         self.template.seal(sums, self.sequence, frame);
+        if let Some(random) = &mut self.payload {
+            self.template.draw_payload(frame, || random.bits());
+        }
         self.sequence += 1;
     }
 
@@ -100,6 +110,7 @@ impl Stream {
                 *field = Field::new(field.site, field.walker.clone());
             }
             stream.sizes.deal(&name);
+            stream.payload = stream.payload.map(|random| random.child(&name));
         }
         Some(stream)
     }
@@ -335,7 +346,8 @@ mod tests {
     #[test]
     fn patched_frames_equal_generated_ones() {
         for (stamp, fields) in (0..=6).flat_map(|fields| [(false, fields), (true, fields)]) {
-            let specs = [spec(stamp, fields)];
+            let payload = (fields % 2 == 0).then_some(Payload::RandomEach);
+            let specs = [StreamSpec { payload, ..spec(stamp, fields) }];
             let mut whole = Streams::new(&specs, 7, 3).expect("a stream");
             let mut even = Streams::new(&specs, 7, 3).expect("a stream");
             assert_eq!(even.even(), Some(86));
