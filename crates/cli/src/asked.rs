@@ -4,7 +4,7 @@ use crate::output;
 use engine::schedules::Ask;
 use measure::figures::{frames_per_second, frames_unit};
 use measure::{AskedRate, PipelineReport};
-use scenario::PipelinePlan;
+use scenario::{Pacer, PipelinePlan, PortSpec};
 use units::{Layer, Rate, Span};
 
 /// Says for which share of a waveform no frame was there.
@@ -50,7 +50,9 @@ fn compare(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
     let Some(rate) = report.rate.as_mut() else { return };
     let frames = rate.mean_fps.unwrap_or_default();
     let on_wire = rate.mean_bps * (length + ON_WIRE) / length;
-    let none = AskedRate { text: String::new(), fps: None, bps: None, share: None, got: String::new() };
+    // With fillers on a port that is no model, departures are where the plan has them.
+    let planned = plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_) | PortSpec::Wire(_));
+    let none = AskedRate { text: String::new(), fps: None, bps: None, share: None, planned, got: String::new() };
     let also_frames = frames_per_second(frames);
     rate.asked = match ask {
         Ask::Rate(asked) => {

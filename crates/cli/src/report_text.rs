@@ -192,7 +192,8 @@ fn gap_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         }
         writeln!(out, " (frames with FCS)")?;
         if let Some(asked) = &rate.asked {
-            writeln!(out, "  asked     {}, got {}", asked.text, asked.got)?;
+            let got = if asked.planned { "planned" } else { "got" };
+            writeln!(out, "  asked     {}, {got} {}", asked.text, asked.got)?;
         }
         for step in &rate.steps {
             write!(out, "  step {:<4} asked {} for {}, ", step.step, step.asked, time(step.length_ns))?;

@@ -271,7 +271,8 @@ mod live {
         let Some(bed) = Bed::shared("slices-untold", |_| {}) else { return };
         let report = bed.shape("--slices --report page").stop().whole_report();
         let slices = &report["pipelines"][0]["slices"];
-        let tells = report["limits"]["ports"]["c0"]["driver"] == "net_af_packet";
+        let driver = &report["limits"]["ports"]["c0"]["driver"];
+        let tells = driver == "net_af_packet" || driver == "net_af_xdp";
         assert_eq!(slices["ring_untold"] == true, !tells, "{report}");
         assert_eq!(slices["slices"][0]["name"], if tells { "ring" } else { "rx" });
         let page = std::fs::read_to_string(bed.path("page/report.html")).expect("a page");

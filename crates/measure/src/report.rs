@@ -425,6 +425,9 @@ pub struct AskedRate {
     /// Of a share of the line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
+    /// What was got is planned: nobody measured it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub planned: bool,
     /// What was got, in words and by the same unit.
     #[serde(skip)]
     pub got: String,

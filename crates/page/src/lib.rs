@@ -172,7 +172,8 @@ fn compared(report: &Report) -> Vec<Vec<String>> {
 fn rows_of(report: &PipelineReport, name: &str, rows: &mut Vec<Vec<String>>) {
     let mut row = |what: &str, asked: String, got: String| rows.push(vec![format!("{name}: {what}"), asked, got]);
     if let Some(asked) = report.rate.as_ref().and_then(|rate| rate.asked.as_ref()) {
-        row("rate", asked.text.clone(), asked.got.clone());
+        let planned = if asked.planned { ", planned and not measured" } else { "" };
+        row("rate", asked.text.clone(), format!("{}{planned}", asked.got));
     }
     if let Some((gap, error)) = report.gap.as_ref().and_then(|gap| Some((gap, gap.error.as_ref()?))) {
         row("mean gap", time(error.ask_ns), time(digits(gap.mean_ns, 9)));
