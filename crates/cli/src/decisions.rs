@@ -1,11 +1,11 @@
 //! Logs of decisions: what was done to each frame, a line for each.
 
-use crate::output::Failure;
+use crate::background::Background;
+use crate::output::{self, Failure};
+use crate::stop::Stop;
 use crate::table::cannot_write;
 use engine::stages::{Decision, Fate, Log};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,29 +16,18 @@ pub(crate) struct DecisionFile {
 }
 
 struct State {
-    out: BufWriter<File>,
+    out: Background,
     /// Frames in queues, by their numbers and their copies': each has its line when it leaves, or when the run ends.
     held: BTreeMap<(u64, u32), Decision>,
-    failure: Option<io::Error>,
-}
-
-impl State {
-    fn write(&mut self, decision: &Decision) {
-        if self.failure.is_none()
-            && let Err(cause) = writeln!(self.out, "{decision}")
-        {
-            self.failure = Some(cause);
-        }
-    }
 }
 
 impl DecisionFile {
-    /// Begins the file.
-    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        let failed = |cause: io::Error| cannot_write(path, &cause);
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(path).map_err(failed)?);
-        writeln!(out, "{}", Decision::HEADER).map_err(failed)?;
-        let state = State { out, held: BTreeMap::new(), failure: None };
+    /// Begins the file. With `waits` the run waits where the file takes no more for the moment, until it is to stop; else
+    /// lines are left out and counted.
+    pub(crate) fn create(path: &Path, waits: Option<&Stop>) -> Result<Self, Failure> {
+        let mut out = Background::create(path, waits).map_err(|cause| cannot_write(path, &cause))?;
+        out.line(Decision::HEADER);
+        let state = State { out, held: BTreeMap::new() };
         Ok(DecisionFile { path: path.to_owned(), state: Arc::new(Mutex::new(state)) })
     }
 
@@ -51,22 +40,26 @@ impl DecisionFile {
                 state.held.insert((decision.frame, decision.copy), decision.clone());
             } else {
                 state.held.remove(&(decision.frame, decision.copy));
-                state.write(decision);
+                state.out.line(decision);
             }
         })
     }
 
-    /// Writes what is left; says what went wrong, if anything did.
-    pub(crate) fn finish(&self) -> Result<(), Failure> {
+    /// Writes what is left, as far as the file takes it; says what went wrong, if anything did.
+    pub(crate) fn finish(&self, stop: &Stop) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for decision in std::mem::take(&mut state.held).values() {
-            state.write(decision);
+            state.out.line(decision);
         }
-        let flushed = state.out.flush();
-        match state.failure.take().or_else(|| flushed.err()) {
-            Some(cause) => Err(cannot_write(&self.path, &cause)),
-            None => Ok(()),
+        let missed = state.out.finish(stop).map_err(|cause| cannot_write(&self.path, &cause))?;
+        if missed > 0 {
+            output::note(format!(
+                "--decisions: {} lacks {}: its reader did not keep up",
+                self.path.display(),
+                output::counted(missed, "line")
+            ));
         }
+        Ok(())
     }
 }
 

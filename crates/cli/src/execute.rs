@@ -65,12 +65,13 @@ impl Request {
     }
 
     /// Has the decisions of the direction `name` of `plan` written, if that is wanted: of each class to a file
-    /// of its own.
+    /// of its own. With `waits` the run waits for files that take no more for the moment.
     pub(crate) fn log<F: Frame>(
         &self,
         plan: &PipelinePlan,
         name: &str,
         pipeline: &mut Pipeline<F>,
+        waits: Option<&Stop>,
     ) -> Result<Vec<DecisionFile>, Failure> {
         let Some(path) = &self.decisions else { return Ok(Vec::new()) };
         let path = if plan.back.is_some() { decisions::beside(path, name) } else { path.clone() };
@@ -78,7 +79,7 @@ impl Request {
         let paths = classes.iter().map(|class| decisions::beside(&path, &class.name));
         let mut files = Vec::new();
         for (class, path) in paths.chain([path.clone()]).enumerate() {
-            let file = DecisionFile::create(&path)?;
+            let file = DecisionFile::create(&path, waits)?;
             pipeline.tell(class, file.log());
             files.push(file);
         }

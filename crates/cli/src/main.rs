@@ -5,6 +5,7 @@
 
 mod asked;
 mod assemble;
+mod background;
 #[cfg(any(feature = "live", feature = "slice"))]
 mod children;
 mod commands;

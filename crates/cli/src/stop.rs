@@ -43,6 +43,7 @@ impl Stop {
             signal_hook::flag::register(SIGXFSZ, Arc::default())?;
             thread::Builder::new().name("signals".to_owned()).spawn(move || exit_on_second(told))
         };
+        sim::end_pipes_when(Arc::clone(&asked));
         set().map_err(|cause| Failure::new(format!("cannot handle signals: {cause}")))?;
         Ok(Stop(asked))
     }

@@ -66,7 +66,7 @@ fn run_one(
     if let Some(sampling) = assemble::sampling(request, &plan.name, source.is_backlog()) {
         pipeline = pipeline.slicing(&assemble::stage_names(plan), &sampling);
     }
-    let logs = request.log(plan, &plan.name, &mut pipeline)?;
+    let logs = request.log(plan, &plan.name, &mut pipeline, Some(stop))?;
     let limits = Limits {
         duration: request.common.duration,
         window: request.common.window,
@@ -77,7 +77,7 @@ fn run_one(
     drop(watch);
     let mut failure = None;
     for log in logs {
-        failure = failure.or(log.finish().err());
+        failure = failure.or(log.finish(stop).err());
     }
     let mut report = run.report;
     if let Some(class) = run.outpaced.and_then(|class| report.classes.get(class as usize)) {

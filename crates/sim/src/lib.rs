@@ -15,7 +15,7 @@ mod sink;
 mod source;
 mod wire;
 
-pub use capture::{CaptureReader, CaptureWriter, Oddities, Record, Skip, is_standard};
+pub use capture::{CaptureReader, CaptureWriter, Oddities, Record, Skip, end_pipes_when, is_standard};
 pub use driver::{Limits, MANY, Run, Watch, run};
 pub use error::SimError;
 pub use offered::{CountingSink, OfferedSource};

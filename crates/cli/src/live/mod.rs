@@ -96,7 +96,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         telling.pipeline(plan, ended, list.as_mut(), records)?;
     }
     for log in logs {
-        telling.failed(log.finish().err());
+        telling.failed(log.finish(stop).err());
     }
     if let Some(arrived) = arrived {
         telling.arrived(arrived, request, receiver);
@@ -310,7 +310,7 @@ fn open(
         ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
     };
     let mut logged = |mut pipeline: Pipeline<Mbuf>, name: &str| {
-        logs.extend(request.log(plan, name, &mut pipeline)?);
+        logs.extend(request.log(plan, name, &mut pipeline, None)?);
         Ok::<_, Failure>(pipeline)
     };
     let build = |stage: &StageConfig, path: &str| match stage {

@@ -6,10 +6,12 @@ mod classic;
 mod link;
 mod oddities;
 mod packed;
+mod pipe;
 mod writer;
 
 pub use oddities::{Oddities, Skip};
 pub use packed::is_standard;
+pub use pipe::end_pipes_when;
 pub use writer::CaptureWriter;
 
 use crate::error::SimError;
@@ -19,6 +21,9 @@ use classic::{Classic, FILE_HEADER};
 use packet::HeapFrame;
 use std::path::{Path, PathBuf};
 
+/// A capture of Ethernet without a record.
+const NO_RECORDS: &[u8; FILE_HEADER] =
+    b"\x4d\x3c\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x04\x00\x01\x00\x00\x00";
 /// No frame is longer; a classic record with a larger length is corrupt.
 const LONGEST_RECORD: u32 = 262_144;
 
@@ -116,8 +121,12 @@ impl CaptureReader {
     pub fn open(path: &Path) -> Result<Self, SimError> {
         let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
         let not_a_capture = |why: &str| SimError::NotACapture { path: path.to_owned(), why: why.to_owned() };
-        let (file, packed) = packed::open(path)?;
+        let (file, mut packed) = packed::open(path)?;
         let mut bytes = Bytes::new(file);
+        // The end was asked for before there was a capture: that is one without records.
+        if !bytes.peek(FILE_HEADER).is_ok_and(|header| header.len() == FILE_HEADER) && pipe::has_ended() {
+            (bytes, packed) = (Bytes::new(Box::new(&NO_RECORDS[..])), false);
+        }
         let too_short = || not_a_capture("it is shorter than a capture's header");
         let magic = *bytes.peek(4).map_err(unreadable)?.first_chunk::<4>().ok_or_else(too_short)?;
         let header = bytes.peek(FILE_HEADER).map_err(unreadable)?;
@@ -214,6 +223,8 @@ impl CaptureReader {
                     return Err(SimError::NoFrames { path: self.path.clone(), skipped });
                 }
                 Ok(Read::End) => return Ok(None),
+                // What was under way in a pipe that was to end.
+                Err(_) if pipe::has_ended() => return Ok(None),
                 Err(Broken(why)) => {
                     let (whole, offset) = (self.records, self.bytes.offset());
                     let of = if self.packed { " of what it unpacks to" } else { "" };

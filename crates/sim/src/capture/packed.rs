@@ -1,5 +1,6 @@
 //! Opens captures from files and standard input, and decompresses them.
 
+use super::pipe::Pipe;
 use crate::error::SimError;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Error, Read, stdin};
@@ -24,13 +25,18 @@ type Bytes = Box<dyn Read + Send + Sync>;
 pub(super) fn open(path: &Path) -> Result<(Bytes, bool), SimError> {
     let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
     if is_standard(path) {
-        return unpack(Box::new(stdin())).map_err(unreadable);
+        return Pipe::of(|| Ok(stdin())).and_then(|pipe| unpack(Box::new(pipe))).map_err(unreadable);
     }
-    let file = File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.is_dir() {
+    let kind = path.metadata().map_err(unreadable)?.file_type();
+    if kind.is_dir() {
         return Err(SimError::NotACapture { path: path.to_owned(), why: "it is a directory".to_owned() });
     }
-    unpack(Box::new(file)).map_err(unreadable)
+    if kind.is_file() {
+        return File::open(path).and_then(|file| unpack(Box::new(file))).map_err(unreadable);
+    }
+    // To open a named pipe waits for its writer.
+    let pipe = path.to_owned();
+    Pipe::of(move || File::open(pipe)).and_then(|pipe| unpack(Box::new(pipe))).map_err(unreadable)
 }
 
 /// Detects the format by the first bytes; no capture is shorter.

@@ -1,0 +1,79 @@
+//! Reads a pipe on a thread of its own: a writer who does not write must not hold up the end of a run.
+
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Set once pipes are to end.
+static ENDED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+/// How often that is looked at while nothing comes.
+const LOOK: Duration = Duration::from_millis(20);
+/// Bytes read at once, and how many such chunks are read ahead.
+const CHUNK: usize = 64 << 10;
+const AHEAD: usize = 4;
+
+/// From now on captures that are read from a pipe end, as if its writer had closed it, once this flag is set. The first
+/// flag counts.
+pub fn end_pipes_when(flag: Arc<AtomicBool>) {
+    let _first = ENDED.set(flag);
+}
+
+/// Whether pipes have ended, so that what is cut off there is no error.
+pub(super) fn has_ended() -> bool {
+    ENDED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
+
+/// A pipe, or another file that may have nothing to read for now.
+pub(super) struct Pipe {
+    chunks: Mutex<Receiver<io::Result<Vec<u8>>>>,
+    chunk: Vec<u8>,
+    read: usize,
+}
+
+impl Pipe {
+    /// Opens the file on a thread of its own, and reads it there.
+    pub(super) fn of<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> io::Result<Pipe> {
+        let (give, chunks) = sync_channel(AHEAD);
+        thread::Builder::new().name("pipe".to_owned()).spawn(move || {
+            if let Err(cause) = open().and_then(|file| pump(file, &give)) {
+                // The reader may be gone.
+                let _gone = give.send(Err(cause));
+            }
+        })?;
+        Ok(Pipe { chunks: Mutex::new(chunks), chunk: Vec::new(), read: 0 })
+    }
+}
+
+fn pump(mut file: impl Read, give: &SyncSender<io::Result<Vec<u8>>>) -> io::Result<()> {
+    loop {
+        let mut chunk = vec![0; CHUNK];
+        let count = match file.read(&mut chunk) {
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        chunk.truncate(count);
+        if count == 0 || give.send(Ok(chunk)).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.read == self.chunk.len() {
+            let chunks = self.chunks.get_mut().unwrap_or_else(PoisonError::into_inner);
+            match chunks.recv_timeout(LOOK) {
+                Ok(chunk) => (self.chunk, self.read) = (chunk?, 0),
+                Err(RecvTimeoutError::Timeout) if !has_ended() => {}
+                Err(_) => return Ok(0),
+            }
+        }
+        let count = buffer.len().min(self.chunk.len() - self.read);
+        buffer[..count].copy_from_slice(&self.chunk[self.read..self.read + count]);
+        self.read += count;
+        Ok(count)
+    }
+}
