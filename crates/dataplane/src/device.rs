@@ -110,7 +110,7 @@ impl Device {
 
     /// Bytes that a pool's buffers must hold for frames of this MTU with any driver. AF_XDP reserves 256 B of each.
     pub(crate) fn data_room(mtu: u32) -> u16 {
-        // DPDK's hold no more.
+        // DPDK's buffers hold no more.
         const MOST: u32 = 65_407;
         if mtu <= SMALL_MTU { 2_048 } else { (mtu + 18 + 256).min(MOST) as u16 }
     }

@@ -245,7 +245,7 @@ impl Reader<'_> {
                     let back = plan.back.as_ref().is_some_and(|back| back.name == expectation.path[0]);
                     back || plan.name == expectation.path[0]
                 };
-                // Of a pipeline with faults of its own nothing more is said.
+                // Skips the check if the pipeline itself has problems.
                 let checked = plans.iter().find(is_of).map_or(Ok(()), |plan| expectation.check(plan));
                 if self.problems.read(&text, |_| checked).is_some() {
                     expectations.push(expectation);

@@ -104,10 +104,11 @@ impl Expectation {
         }
     }
 
-    /// Checks that the run of this plan can have the figure, whose first name is that of its pipeline or of its way back.
+    /// Checks that a run of this plan can have the figure. The figure's first name is the plan's pipeline or its way
+    /// back.
     ///
     /// # Errors
-    /// What the path names instead, and what to write.
+    /// What the path names instead, and the remedy.
     pub(crate) fn check(&self, plan: &PipelinePlan) -> Result<(), ParseError> {
         let (pipeline, fields) = self.path.split_first().expect("a path has two names at least");
         let back = plan.back.as_ref().filter(|back| back.name == *pipeline);
@@ -136,7 +137,7 @@ impl Expectation {
             Named::Figure => {}
             Named::Several(names) => {
                 let of = [prefix].iter().chain(fields).cloned().collect::<Vec<_>>().join(".");
-                // Those of which the bound can be, if any can.
+                // Suggests only figures with the unit of the bound, if there are any.
                 let fits = |name: &&&str| {
                     let path = [self.path.as_slice(), &[(**name).to_owned()]].concat();
                     unit_of(&path).is_none_or(|unit| unit == self.unit)
@@ -195,7 +196,7 @@ impl Expectation {
     }
 }
 
-/// Names in a list, the last behind an "or".
+/// Joins names to a list with "or" before the last.
 fn listed(names: &[String]) -> String {
     match names.split_last() {
         Some((last, before)) if !before.is_empty() => format!("{} or {last}", before.join(", ")),
@@ -282,7 +283,8 @@ mod tests {
         }
     }
 
-    /// What reading a scenario of a pipeline `a` with a class and one `b` without says of an expectation.
+    /// The result of reading a scenario with this expectation. Its pipelines are `a` with classes, and `b` and `law`
+    /// without.
     fn checked(that: &str) -> Result<(), String> {
         let pipeline = |name: &str, rest: &str| {
             format!("[[pipeline]]\nname = \"{name}\"\nin = \"pcap:in.pcap\"\nout = \"wire:10G\"\n{rest}\n")
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_there_will_be_are_taken() {
+    fn accepts_figures_that_the_run_will_have() {
         for that in [
             "a.held == 0",
             "a.web.delay.p99 < 6ms",
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_no_run_has_are_named_with_those_that_are_meant() {
+    fn errors_of_impossible_figures_name_the_intended_ones() {
         for (that, told) in [
             ("a.gapp.mean_ns < 1us", "'gapp' is no figure of a: write a.gap"),
             ("a.wep.held == 0", "'wep' is no figure of a: write a.web"),

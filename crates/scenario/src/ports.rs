@@ -179,8 +179,8 @@ fn is_pci_address(text: &str) -> bool {
     shape && (3..=4).contains(&parts.len()) && parts.into_iter().all(hex)
 }
 
-/// An interface name that Linux and the arguments of DPDK's drivers accept: 1 to 15 bytes without slashes, spaces, control
-/// characters, and what has a meaning there (`,` `:` `%`).
+/// An interface name that Linux and the arguments of DPDK's drivers accept: 1 to 15 bytes without slashes, spaces,
+/// control characters, and characters with a meaning there (`,` `:` `%`).
 fn interface_name(name: &str) -> Result<String, ParseError> {
     let refused = |c: char| c.is_whitespace() || c.is_control() || "/,:%".contains(c);
     if name.is_empty() || name.len() > 15 || name.contains(refused) || name == "." || name == ".." {
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_interfaces_reach_drivers_as_names_only() {
+    fn refuses_interface_names_that_drivers_would_misread() {
         for name in ["x,iface=zz", "t0,queues=2", "%d", "a%sb", "a:b", "a b", "a/b", "a\u{1b}[2J", "a\0b", "..", ""] {
             for kind in ["tap:", "if:"] {
                 let options = kind == "if:" && name == "t0,queues=2";

@@ -222,7 +222,7 @@ impl PipelineText {
         }
         if let (SourcePlan::Port(port), Some(text)) = (source, &self.output) {
             let same_interface = port.interface().is_some() && port.interface() == output.interface();
-            // Standard input is another than standard output.
+            // Standard input and standard output share a name but are different files.
             let standard = matches!(output, PortSpec::Pcap(path) if path.as_os_str() == "-");
             if (port == output || same_interface) && *output != PortSpec::Null && !standard {
                 problems.add(&text.origin, format!("'{}' is the input too: name another output", text.value));

@@ -51,7 +51,7 @@ impl Arrivals {
         &self.reader
     }
 
-    /// Counts a frame that could not be rewritten, if it is one.
+    /// Counts a frame that was left unchanged because it could not be rewritten, if `is_one`.
     pub(crate) fn count_unrewritten(&mut self, is_one: bool) {
         self.reader.oddities.unrewritten += u64::from(is_one);
     }

@@ -1,5 +1,5 @@
-/// The word of `known` that `word` was probably meant to be: it differs by a letter or two, or by its end. Never `word`
-/// itself: a word that is known stands in the wrong place, and its right spelling helps nobody.
+/// The word of `known` that `word` probably means: it differs by a letter or two, or only one of them is longer. `None`
+/// if `word` is in `known`: then it is in the wrong place, and its spelling is not the problem.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if known.contains(&word) {
@@ -15,7 +15,7 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
             2..=6 => 1,
             _ => 2,
         };
-        // Two words of two letters have little in common once one differs.
+        // Short words have little in common once a letter differs.
         let close = letters <= allowed && letters < short.chars().count();
         if close {
             Some(letters)
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelt_words_are_known_again() {
+    fn recognises_misspelt_words() {
         let known = ["delay", "loss", "corrupt", "duplicate", "distribution", "rate", "fq_codel", "max_ns"];
         for (word, meant) in [
             ("dely", "delay"),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_only_look_alike_are_not_suggested() {
+    fn does_not_suggest_unrelated_words() {
         let known = ["quiet", "pacer", "then", "loss", "in", "out", "rate"];
         for word in ["junit", "iface", "then", "x", "", "ports", "gate-keeper", "on"] {
             assert_eq!(nearest(word, &known), None, "{word}");

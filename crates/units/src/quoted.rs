@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-/// A name as a shell reads it as one word, for commands that users copy: in quotes where it needs them.
+/// Quotes a name, if necessary, so that a shell reads it as one word in commands that users copy.
 #[must_use]
 pub fn quoted(name: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._@:+,/-".contains(c);
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_one_word_of_a_shell() {
+    fn quotes_names_that_a_shell_would_split_or_expand() {
         for plain in ["eth0", "gen-b0", "eth0.5", "wlan_1", "0000:03:00.1"] {
             assert_eq!(quoted(plain), plain);
         }

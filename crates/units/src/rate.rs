@@ -102,7 +102,7 @@ fn bit_scale(unit: &str) -> Option<u128> {
     })
 }
 
-/// What a misspelt unit of rate counts.
+/// The quantity that a misspelt rate unit counts.
 enum Counts {
     Bits,
     Bytes,
@@ -110,7 +110,7 @@ enum Counts {
     Unsaid,
 }
 
-/// The prefix of a misspelt unit of rate, as it is written, and what it counts, where that is clear.
+/// The prefix of a misspelt rate unit in its correct spelling, and what the unit counts, if clear.
 fn meant(unit: &str) -> Option<(&'static str, Counts)> {
     let counts = |rest: &str| {
         Some(match rest {
@@ -134,16 +134,16 @@ fn meant(unit: &str) -> Option<(&'static str, Counts)> {
     counts(&unit[1..]).map(|counts| (prefix, counts))
 }
 
-/// Rates that a text may mean.
+/// Which other kinds of rate are valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Also {
-    /// Bits or bytes a second only.
+    /// None: only bits or bytes per second.
     No,
-    /// Frames a second, or a share of the line, as well.
+    /// Frames per second, and shares of the line.
     Frames,
 }
 
-/// The error of a number whose unit is no unit of a rate.
+/// The error for an unknown unit of a rate.
 fn unknown_unit(number: &Decimal<'_>, text: &str, also: Also) -> ParseError {
     let unit = number.unit;
     let number = number.number();

@@ -18,7 +18,7 @@ const OF_TC: [&str; 14] = [
 /// Our keywords.
 const OURS: [&str; 5] = ["queue", "keep-order", "down", "mtu", "profile"];
 
-/// Words that follow another keyword, and how they are written there.
+/// Words that follow another keyword, with an example of their use.
 const INNER: [(&str, &str); 26] = [
     ("then", "behind the time of a delay: delay 20ms then 80ms at 5s"),
     ("at", "behind then: delay 20ms then 80ms at 5s"),

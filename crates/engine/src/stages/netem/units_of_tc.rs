@@ -42,7 +42,7 @@ pub(super) fn time(word: &str) -> Result<Span, Wrong> {
         "d" => "d",
         _ if word.starts_with('-') => return Err(wrong("is less than no time", "write 10ms, 10us or 1s")),
         other => {
-            // The error of times elsewhere names the spelling that was meant.
+            // The parser of times used outside SPECs knows the intended spelling of more units.
             let meant = word.parse::<Span>().err().map(|error| error.to_string());
             let meant = meant.and_then(|error| Some(error.rsplit_once(": ")?.1.to_owned()));
             let remedy = meant.filter(|meant| meant.starts_with(&format!("write {number}")));
@@ -114,7 +114,7 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
     }
 }
 
-/// How tc writes a rate in a unit of others, where its meaning is clear.
+/// tc's spelling of a rate in another tool's unit, if its meaning is clear.
 fn meant_rate(number: &str, unit: &str) -> Option<String> {
     let prefix = match unit.chars().next()? {
         'k' | 'K' => "k",
@@ -134,7 +134,7 @@ fn meant_rate(number: &str, unit: &str) -> Option<String> {
     }
 }
 
-/// Whether a number and the word behind it are a value together.
+/// Whether a number and the next word form one value, so that a space split them.
 pub(super) fn is_split(number: &str, unit: &str) -> bool {
     let joined = format!("{number}{unit}");
     let is_unit = unit.starts_with(|c: char| c.is_ascii_alphabetic() || c == '%');
