@@ -27,7 +27,7 @@ pub struct DepartureMeter {
     run: Run,
     /// One meter per class, if there are several.
     classes: Vec<ClassMeter>,
-    /// The steps of a waveform.
+    /// Steps of a waveform.
     steps: Option<StepMeter>,
 }
 
@@ -184,7 +184,7 @@ impl DepartureMeter {
         self
     }
 
-    /// Measures each step of a waveform by itself, too, if there are any.
+    /// Also measures each step of a waveform, if there are any.
     #[must_use]
     pub fn stepped_by(mut self, plan: Option<StepPlan>) -> Self {
         self.steps = plan.and_then(StepMeter::new);

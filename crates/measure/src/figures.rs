@@ -25,14 +25,14 @@ pub fn bits(bps: f64) -> String {
     format!("{} {unit}", trimmed(bps / scale, 6))
 }
 
-/// A rate of frames with the unit that suits it, to six digits behind the point.
+/// A frame rate in a suitable unit, with six decimals.
 #[must_use]
 pub fn frames_per_second(fps: f64) -> String {
     let (scale, unit) = frames_unit(fps);
     format!("{} {unit}", trimmed(fps / scale, 6))
 }
 
-/// The unit that suits a rate of frames: how many frames a second it is, and its name.
+/// A suitable unit for a frame rate: its size in frames per second, and its name.
 #[must_use]
 pub fn frames_unit(fps: f64) -> (f64, &'static str) {
     match fps.abs() {

@@ -55,7 +55,8 @@ impl GapMeter {
         }
     }
 
-    /// The distribution: each bucket of quantiles that has gaps, with its least and largest gap in ps and how many came.
+    /// The distribution: the smallest gap, the largest gap (both in ps) and the number of gaps of each non-empty
+    /// quantile bucket.
     #[must_use]
     pub fn buckets(&self) -> Vec<(u64, u64, u64)> {
         let all = self.histogram.all();

@@ -44,8 +44,7 @@ pub struct GapPlot {
     pub first_ns: f64,
     /// Width of each bin.
     pub width_ns: f64,
-    /// Where each bin ends, and first where the first one begins, if the values span decades: ten bins a decade, of no
-    /// common width.
+    /// Start of the first bin and the ends of all bins, if values span decades: ten bins per decade, so widths differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub edges_ns: Vec<f64>,
     /// The asked gaps.
@@ -98,9 +97,9 @@ impl Plots {
     }
 }
 
-/// Values of which the largest drawn is so many times the least are drawn by decades.
+/// If the largest plotted value is at least this many times the smallest, bins are logarithmic.
 const DECADES: u64 = 1_000;
-/// Bins of a decade.
+/// Bins per decade.
 const PER_DECADE: i32 = 10;
 /// Number of bins between the extreme quantiles; a few empty ones are added on both sides.
 const BINS: u64 = 64;
@@ -153,7 +152,7 @@ impl GapPlot {
         })
     }
 
-    /// Bins of equal ratio, over all that came.
+    /// Bins of equal ratio that cover all values.
     fn by_decades(got: &Histogram<u64>, asked: Option<&Histogram<u64>>, (low, high): (u64, u64)) -> GapPlot {
         let step = |ps: u64| (ns(ps.max(PS_PER_NS) as f64).log10() * f64::from(PER_DECADE)).floor() as i32;
         let (first, last) = (step(low), step(high.max(got.max())));
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spans_decades_has_bins_of_equal_ratio() {
+    fn values_that_span_decades_have_bins_of_equal_ratio() {
         let gaps = (0..1_000_u64).map(|i| 1_000_000 * 10_u64.pow((i % 6) as u32)).chain([0]);
         let plot = GapPlot::of(&of(gaps), None).expect("gaps");
         assert_eq!((plot.got.total(), plot.got.below), (1_001, 1));

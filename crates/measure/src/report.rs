@@ -392,10 +392,10 @@ pub struct RateReport {
     pub range_bytes_per_second: Option<f64>,
     /// Standard deviation over windows.
     pub std_bps: Option<f64>,
-    /// Frames a second over the run: 1 ÷ the mean gap.
+    /// Mean frames per second over the run: 1 ÷ the mean gap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_fps: Option<f64>,
-    /// The rate that was asked.
+    /// The asked rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<AskedRate>,
     /// Each step of a waveform, or its bursts.
@@ -404,31 +404,31 @@ pub struct RateReport {
 }
 
 impl RateReport {
-    /// With the frames a second of these gaps.
+    /// Adds the mean frames per second, from these gaps.
     #[must_use]
     pub fn with_frames(self, gap: Option<&GapReport>) -> Self {
         RateReport { mean_fps: gap.filter(|gap| gap.mean_ns > 0.0).map(|gap| 1e9 / gap.mean_ns), ..self }
     }
 }
 
-/// A rate that was asked, and what was got of the same.
+/// An asked rate, compared with the obtained one in the same unit.
 #[derive(Clone, Debug, Serialize)]
 pub struct AskedRate {
-    /// As it was written.
+    /// The rate as typed.
     pub text: String,
-    /// Of a constant rate of frames.
+    /// Set if it is a constant frame rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fps: Option<f64>,
-    /// Of a constant rate of bits, of the layer that it counts.
+    /// Set if it is a constant bit rate, of the layer that it counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bps: Option<f64>,
-    /// Of a share of the line.
+    /// Set if it is a share of the line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// What was got is planned: nobody measured it.
+    /// The obtained rate is that of the plan; nothing was measured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub planned: bool,
-    /// What was got, in words and by the same unit.
+    /// The obtained rate in words, in the same unit.
     #[serde(skip)]
     pub got: String,
 }

@@ -1,22 +1,22 @@
 use serde::Serialize;
 use units::{FrameLen, Rate, Span, Time};
 
-/// The steps or bursts of a waveform, of which each is to have a rate of its own in the report.
+/// Steps or bursts of a waveform whose rates are reported separately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepPlan {
-    /// The rate asked in each step, and how long it is.
+    /// Asked rate and duration of each step.
     pub steps: Vec<(Rate, Span)>,
-    /// The course of the waveform: how long each stretch is, and which step it is, if it is no silence.
+    /// Consecutive stretches of the waveform: duration, and index of the step; `None` for silence.
     pub stretches: Vec<(Span, Option<usize>)>,
-    /// It begins again behind the last stretch; else that has no end.
+    /// Restarts after the last stretch; otherwise the last stretch has no end.
     pub repeats: bool,
 }
 
-/// Counts what left in each step.
+/// Counts the frames of each step.
 #[derive(Clone, Debug)]
 pub(crate) struct StepMeter {
     plan: StepPlan,
-    /// The stretch under way, from when to when, and what has left in it.
+    /// The current stretch: index, start, end and frames so far.
     stretch: usize,
     begin: Time,
     end: Time,
@@ -25,7 +25,7 @@ pub(crate) struct StepMeter {
     steps: Vec<Sum>,
 }
 
-/// What left in a part of the time.
+/// Frames in a part of the time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     frames: u64,
@@ -59,8 +59,8 @@ impl StepMeter {
         })
     }
 
-    /// A frame of `length` that should have started at `asked` did so at `start`. It counts where it started; one that was
-    /// early, where it should have.
+    /// Records that a frame of `length` with target `asked` started at `start`. It counts at its start, or at its
+    /// target if it was early.
     #[inline]
     pub(crate) fn record(&mut self, asked: Time, start: Time, length: FrameLen) {
         let at = asked.max(start);
@@ -76,7 +76,7 @@ impl StepMeter {
     #[cold]
     fn go_on(&mut self, at: Time) {
         if self.end == Time::ZERO {
-            // The first frame departs when the silence is over that the waveform begins with.
+            // The first frame departs after the silence at the start of the waveform.
             let is_silent = |(_, step): &&(Span, Option<usize>)| step.is_none();
             self.stretch = self.plan.stretches.iter().take_while(is_silent).count() % self.plan.stretches.len();
             self.begin = at;
@@ -103,7 +103,7 @@ impl StepMeter {
 
     pub(crate) fn report(&self) -> Vec<StepReport> {
         let mut steps = self.steps.clone();
-        // What the run ended in counts where there is nothing whole: up to the last start.
+        // If a step has no complete stretch, uses the incomplete last one, up to the last start.
         if let Some((_, Some(step))) = self.plan.stretches.get(self.stretch)
             && steps[*step].times == 0
             && self.under_way.frames > 1
@@ -147,31 +147,31 @@ impl Sum {
     }
 }
 
-/// What left in one step of a waveform, or in its bursts of one kind.
+/// Frames in one step of a waveform, or in its bursts of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepReport {
-    /// Its number, from 1.
+    /// Number of the step, from 1.
     pub step: usize,
-    /// The rate as it was written.
+    /// Asked rate, as typed.
     pub asked: String,
-    /// The same, to be compared with.
+    /// Asked rate, for comparisons.
     #[serde(skip)]
     pub asked_rate: Rate,
-    /// How long it is each time.
+    /// Duration of each occurrence.
     pub length_ns: f64,
-    /// How often it came, up to its end.
+    /// Number of complete occurrences.
     pub times: u64,
     /// Frames that started in it.
     pub frames: u64,
-    /// Their bytes with FCS.
+    /// Bytes of these frames, with FCS.
     pub bytes: u64,
-    /// Bits of frames with FCS ÷ its time.
+    /// Bits of frames with FCS ÷ total duration.
     pub mean_bps: f64,
-    /// Frames ÷ its time.
+    /// Frames ÷ total duration.
     pub mean_fps: f64,
-    /// The slowest time that it came.
+    /// Rate of the slowest occurrence.
     pub min_bps: f64,
-    /// The fastest.
+    /// Rate of the fastest occurrence.
     pub max_bps: f64,
 }
 
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn bursts_are_counted_over_their_length() {
         let mut bursts = meter(&[(2, Some(0)), (8, None)], true);
-        // Two whole bursts of which the second lacks a half, and the beginning of a third.
+        // Two complete bursts, the second of which lacks half of its frames, and the start of a third.
         feed(&mut bursts, [0, 500, 1_000, 1_500, 10_000, 10_500, 20_000]);
         let report = bursts.report();
         assert_eq!((report.len(), report[0].times, report[0].frames), (1, 2, 6));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_early_counts_where_it_was_to_be() {
+    fn early_frames_count_at_their_targets() {
         let mut bursts = meter(&[(2, Some(0)), (8, None)], true);
         let at = |us: u64| Time::from_ps(us * 1_000_000);
         bursts.record(at(0), at(0), FrameLen::new(1_000));

@@ -93,7 +93,7 @@ pub trait Schedule: Send {
     /// [`watches_depth`](Schedule::watches_depth).
     fn waiting(&mut self, _frames: u64) {}
 
-    /// The steps of a waveform, to be measured each by itself.
+    /// Steps of a waveform, which are measured separately.
     fn steps(&self) -> Option<measure::StepPlan> {
         None
     }

@@ -21,7 +21,7 @@ use classic::{Classic, FILE_HEADER};
 use packet::HeapFrame;
 use std::path::{Path, PathBuf};
 
-/// A capture of Ethernet without a record.
+/// An Ethernet capture without records.
 const NO_RECORDS: &[u8; FILE_HEADER] =
     b"\x4d\x3c\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x04\x00\x01\x00\x00\x00";
 /// No frame is longer; a classic record with a larger length is corrupt.
@@ -123,7 +123,7 @@ impl CaptureReader {
         let not_a_capture = |why: &str| SimError::NotACapture { path: path.to_owned(), why: why.to_owned() };
         let (file, mut packed) = packed::open(path)?;
         let mut bytes = Bytes::new(file);
-        // The end was asked for before there was a capture: that is one without records.
+        // The run ended before the capture's header arrived, so there are no records.
         if !bytes.peek(FILE_HEADER).is_ok_and(|header| header.len() == FILE_HEADER) && pipe::has_ended() {
             (bytes, packed) = (Bytes::new(Box::new(&NO_RECORDS[..])), false);
         }
@@ -223,7 +223,7 @@ impl CaptureReader {
                     return Err(SimError::NoFrames { path: self.path.clone(), skipped });
                 }
                 Ok(Read::End) => return Ok(None),
-                // What was under way in a pipe that was to end.
+                // The record was incomplete when the pipe ended.
                 Err(_) if pipe::has_ended() => return Ok(None),
                 Err(Broken(why)) => {
                     let (whole, offset) = (self.records, self.bytes.offset());

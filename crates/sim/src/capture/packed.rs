@@ -34,7 +34,7 @@ pub(super) fn open(path: &Path) -> Result<(Bytes, bool), SimError> {
     if kind.is_file() {
         return File::open(path).and_then(|file| unpack(Box::new(file))).map_err(unreadable);
     }
-    // To open a named pipe waits for its writer.
+    // Opening a named pipe waits for its writer.
     let pipe = path.to_owned();
     Pipe::of(move || File::open(pipe)).and_then(|pipe| unpack(Box::new(pipe))).map_err(unreadable)
 }

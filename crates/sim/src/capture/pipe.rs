@@ -1,4 +1,4 @@
-//! Reads a pipe on a thread of its own: a writer who does not write must not hold up the end of a run.
+//! Reads a pipe on a separate thread, so that a silent writer does not delay the end of a run.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,26 +7,26 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Set once pipes are to end.
+/// Set when pipes should end.
 static ENDED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-/// How often that is looked at while nothing comes.
+/// Interval between checks of the flag while nothing arrives.
 const LOOK: Duration = Duration::from_millis(20);
-/// Bytes read at once, and how many such chunks are read ahead.
+/// Bytes per read, and number of such chunks to read ahead.
 const CHUNK: usize = 64 << 10;
 const AHEAD: usize = 4;
 
-/// From now on captures that are read from a pipe end, as if its writer had closed it, once this flag is set. The first
-/// flag counts.
+/// Once this flag is set, captures that are read from pipes end as if the writer had closed the pipe. Only the first
+/// call has an effect.
 pub fn end_pipes_when(flag: Arc<AtomicBool>) {
     let _first = ENDED.set(flag);
 }
 
-/// Whether pipes have ended, so that what is cut off there is no error.
+/// Whether pipes have ended, so that truncated data is not an error.
 pub(super) fn has_ended() -> bool {
     ENDED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
-/// A pipe, or another file that may have nothing to read for now.
+/// A pipe, or another file that may have nothing to read at the moment.
 pub(super) struct Pipe {
     chunks: Mutex<Receiver<io::Result<Vec<u8>>>>,
     chunk: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// Opens the file on a thread of its own, and reads it there.
+    /// Opens and reads the file on a separate thread.
     pub(super) fn of<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> io::Result<Pipe> {
         let (give, chunks) = sync_channel(AHEAD);
         thread::Builder::new().name("pipe".to_owned()).spawn(move || {

@@ -127,7 +127,7 @@ waves! {
     trace::Trace,
 }
 
-/// Largest number of steps that a report has one by one.
+/// Limit on steps that a report lists.
 const MOST_STEPS: usize = 1_000;
 
 /// What all rates of a waveform count.
@@ -244,13 +244,13 @@ impl Wave {
         Some((0..windows).map(|_| rate()).collect())
     }
 
-    /// The steps or bursts whose rates are to be measured one by one; `None` for other waveforms, and for more than
+    /// Steps or bursts whose rates are measured separately. `None` for other waveforms, and for more than
     /// [`MOST_STEPS`].
     #[must_use]
     pub fn steps(&self) -> Option<measure::StepPlan> {
         let shape = self.shape()?;
         let mut plan = measure::StepPlan { repeats: shape.repeats, ..measure::StepPlan::default() };
-        // All bursts of a term are one step.
+        // All bursts of a term count as one step.
         let begins: Vec<bool> = match self {
             Wave::Burst(burst) => {
                 burst.terms.iter().flat_map(|term| (0..term.count.unwrap_or(1)).map(|nth| nth == 0)).collect()
