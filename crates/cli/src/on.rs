@@ -36,8 +36,9 @@ impl On {
         }
         if link.mtu > MTU {
             return Err(Failure::new(format!(
-                "--on {interface}: its MTU is {}, and DPDK's TAP devices carry {MTU} at most: ip link set {interface} mtu {MTU}",
-                link.mtu
+                "--on {interface}: its MTU is {}, and DPDK's TAP devices carry {MTU} at most: ip link set {} mtu {MTU}",
+                link.mtu,
+                units::quoted(interface)
             )));
         }
         if !may_load_programs() {

@@ -104,7 +104,10 @@ impl Watched {
         let gone = port.or_else(|| other.map(|(name, _)| (name.as_str(), false)));
         self.gone = self.gone.take().or(gone.map(|(name, has_program)| {
             let remedy = match has_program {
-                true => format!("; if it was moved, netlathe's XDP program went along: ip link set dev {name} xdp off"),
+                true => {
+                    let named = units::quoted(name);
+                    format!("; if it was moved, netlathe's XDP program went along: ip link set dev {named} xdp off")
+                }
                 false => String::new(),
             };
             format!(
