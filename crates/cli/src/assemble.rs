@@ -13,7 +13,7 @@ use engine::stages::StageConfig;
 use engine::{Class, ClassName, Pipeline, Stage};
 use packet::{Frame, HeapFrame};
 use scenario::{ClassPlan, Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Speed};
-use sim::{CaptureReader, ReplaySource, Source};
+use sim::{CaptureReader, Pauses, ReplaySource, Source};
 use units::Span;
 
 /// The pipeline of a plan. `build` makes a stage, by the path that its draws are keyed by; `schedule` that of a
@@ -131,7 +131,9 @@ fn tolerance(plan: &PipelinePlan) -> Span {
 pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError> {
     let speed = replay.speed;
     let scale = (speed != Speed::Most).then(|| Box::new(move |span| speed.scale(span)) as Box<_>);
-    ReplaySource::open(&replay.path, (replay.times, replay.count.unwrap_or(u64::MAX)), scale, replay.rewrite.clone())
+    let pauses = Pauses { loop_gap: replay.loop_gap, max_gap: replay.max_gap };
+    let often = (replay.rounds(), replay.count.unwrap_or(u64::MAX));
+    ReplaySource::open(&replay.path, often, scale, pauses, replay.rewrite.clone())
 }
 
 /// How many frames of each class will come, where that is asked for and can be told: strata span the
@@ -152,7 +154,7 @@ pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
                 records[classifier.class(frame.bytes())] += 1;
             }
         }
-        SourcePlan::Replay(replay) if counted && files::is_read_again(&replay.path) => {
+        SourcePlan::Replay(replay) if counted && !replay.is_endless() && files::is_read_again(&replay.path) => {
             // All rounds are alike, unless the last one ends early.
             let (read, rounds) = if replay.count.is_some() { (replay.times, 1) } else { (1, replay.times) };
             let mut source = open_replay(&Replay { times: read, ..replay.clone() }).map_err(Failure::new)?;

@@ -269,12 +269,18 @@ fn check_ends(request: &Request) -> Result<(), Failure> {
     let is_endless = |plan: &&PipelinePlan| {
         let alone = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
         let ends = alone && matches!(&plan.ask, Ask::Wave(wave) if wave.ends());
-        matches!(plan.source, SourcePlan::Streams { count: None, .. }) && plan.output.is_virtual() && !ends
+        let goes_on = match &plan.source {
+            SourcePlan::Streams { count, .. } => count.is_none(),
+            SourcePlan::Replay(replay) => replay.is_endless(),
+            SourcePlan::Port(_) => false,
+        };
+        goes_on && plan.output.is_virtual() && !ends
     };
     let endless = request.pipelines.iter().find(is_endless);
     match endless {
         Some(plan) if request.common.duration.is_none() => {
-            Err(Failure::new(format!("{}: the stream has no end: give --count or --duration", plan.name)))
+            let what = if matches!(plan.source, SourcePlan::Replay(_)) { "replay" } else { "stream" };
+            Err(Failure::new(format!("{}: the {what} has no end: give --count or --duration", plan.name)))
         }
         _ => Ok(()),
     }

@@ -273,12 +273,15 @@ pub(crate) fn of_oddities(name: impl fmt::Display, oddities: &Oddities) -> Vec<S
 
 /// Keeps in the report which records of captures were not as one would expect, and says it of those that were used.
 pub(crate) fn note_oddities(oddities: &Oddities, limits: &mut Map<String, Value>) {
-    let Oddities { disordered, clock_steps, stray_stamps, shortened_gaps, made_headers, unrewritten, .. } = *oddities;
+    let Oddities {
+        disordered, clock_steps, stray_stamps, shortened_gaps, capped_gaps, made_headers, unrewritten, ..
+    } = *oddities;
     for (name, records) in [
         ("disordered_records", disordered),
         ("clock_steps", clock_steps),
         ("stray_stamps", stray_stamps),
         ("shortened_gaps", shortened_gaps),
+        ("capped_gaps", capped_gaps),
         ("made_headers", made_headers),
         ("unrewritten_frames", unrewritten),
     ] {

@@ -88,9 +88,9 @@ impl Reader<'_> {
         self.check_keys(
             table,
             &[
-                "name", "in", "out", "stream", "gateway", "count", "replay", "speed", "times", "rewrite", "rate",
-                "gap", "pacer", "filler", "line-rate", "catch-up", "stages", "sync", "buffer", "one-way", "return",
-                "class",
+                "name", "in", "out", "stream", "gateway", "count", "replay", "speed", "times", "loop-gap", "max-gap",
+                "rewrite", "rate", "gap", "pacer", "filler", "line-rate", "catch-up", "stages", "sync", "buffer",
+                "one-way", "return", "class",
             ],
         );
         let mut pipeline = PipelineText {
@@ -104,6 +104,8 @@ impl Reader<'_> {
             replay: self.text(table, "replay"),
             speed: self.number(table, "speed"),
             times: table.get("times").and_then(|value| self.integer(value)),
+            loop_gap: self.text(table, "loop-gap"),
+            max_gap: self.text(table, "max-gap"),
             rewrite: self.one_or_more(table, "rewrite"),
             output: self.text(table, "out"),
             rate: self.text(table, "rate"),
@@ -139,9 +141,6 @@ impl Reader<'_> {
         }
         if let Some(times) = table.get("times").filter(|_| pipeline.replay.is_none()) {
             self.add(times.span(), "times is for a capture that is sent again: leave it out");
-        }
-        if let Some(times) = table.get("times").filter(|_| pipeline.times == Some(0)) {
-            self.add(times.span(), "a capture that is never sent makes no traffic: write 1 or more");
         }
     }
 

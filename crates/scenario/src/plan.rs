@@ -33,8 +33,12 @@ pub struct PipelineText {
     pub replay: Option<Text>,
     /// Speed of the replay.
     pub speed: Option<Text>,
-    /// Repetitions of the replay.
+    /// Repetitions of the replay; 0 is without end.
     pub times: Option<u64>,
+    /// The time between two repetitions.
+    pub loop_gap: Option<Text>,
+    /// The longest gap of the replay.
+    pub max_gap: Option<Text>,
     /// Changes of its frames.
     pub rewrite: Vec<Text>,
     /// The output port.

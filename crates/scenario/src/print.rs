@@ -109,6 +109,11 @@ impl fmt::Display for PipelinePlan {
                     writeln!(f, "speed = {}", Quoted(replay.speed))?;
                 }
                 writeln!(f, "times = {}", replay.times)?;
+                for (key, time) in [("loop-gap", replay.loop_gap), ("max-gap", replay.max_gap)] {
+                    if let Some(time) = time {
+                        writeln!(f, "{key} = {}", Quoted(time))?;
+                    }
+                }
                 if let Some(count) = replay.count {
                     writeln!(f, "count = {count}")?;
                 }
@@ -260,7 +265,10 @@ mod tests {
             name = 'again'
             replay = 'a.pcap'
             speed = '0.5'
-            times = 3
+            times = 0
+            count = 7
+            loop-gap = '1s'
+            max-gap = '20ms'
             rewrite = ['dst 10.0.0.0/8 > 20.0.0.0/8', 'vlan 5']
             out = 'null'
             [[expect]]

@@ -11,12 +11,30 @@ pub struct Replay {
     pub path: PathBuf,
     /// The speed, if nothing else sets the departures.
     pub speed: Speed,
-    /// Number of repetitions.
+    /// Number of repetitions; 0 is without end.
     pub times: u64,
+    /// From the last frame of a repetition to the first of the next; the mean gap of the capture if not given.
+    pub loop_gap: Option<Span>,
+    /// Longer gaps of the capture are shortened to this.
+    pub max_gap: Option<Span>,
     /// Limit on the frames of all repetitions together.
     pub count: Option<u64>,
     /// Changes of its frames, in order.
     pub rewrite: Vec<Rewrite>,
+}
+
+impl Replay {
+    /// Number of repetitions.
+    #[must_use]
+    pub fn rounds(&self) -> u64 {
+        if self.times == 0 { u64::MAX } else { self.times }
+    }
+
+    /// Whether only a count or the end of the run ends it.
+    #[must_use]
+    pub fn is_endless(&self) -> bool {
+        self.times == 0 && self.count.is_none()
+    }
 }
 
 /// Divides the times of a capture.

@@ -209,9 +209,22 @@ impl PipelineText {
         for text in &self.rewrite {
             rewrite.extend(problems.read(text, parse_rewrite)?);
         }
+        let mut time = |text: &Option<Text>| -> Option<Option<Span>> {
+            let Some(text) = text else { return Some(None) };
+            if speed == Speed::Most {
+                problems.add(
+                    &text.origin,
+                    "this is for a capture at its own timing: leave it out, or leave out the rate, the gap or the speed max",
+                );
+                return None;
+            }
+            problems.read(text, str::parse).map(Some)
+        };
+        let (loop_gap, max_gap) = (time(&self.loop_gap)?, time(&self.max_gap)?);
         // A port prefix is accepted here as well.
         let path = file.value.strip_prefix("pcap:").unwrap_or(&file.value).into();
-        Some(SourcePlan::Replay(Replay { path, speed, times: self.times.unwrap_or(1), count: self.count, rewrite }))
+        let (times, count) = (self.times.unwrap_or(1), self.count);
+        Some(SourcePlan::Replay(Replay { path, speed, times, loop_gap, max_gap, count, rewrite }))
     }
 
     fn check_ports(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {

@@ -326,7 +326,7 @@ fn payload(words: &mut Words<'_>) -> Result<Payload, ParseError> {
     })
 }
 
-/// Parses a value, `a-b`, `a..b` (drawn), a prefix, or a list of these.
+/// Parses a value, `a-b`, `a..b` (drawn), a prefix, or a list of these. A range that is walked may go down.
 fn values(key: Key, text: &str, random: bool) -> Result<Values, ParseError> {
     let mut drawn = random;
     let mut parts = Vec::new();
@@ -342,13 +342,12 @@ fn values(key: Key, text: &str, random: bool) -> Result<Values, ParseError> {
             let value = key.parse(part)?;
             (value, value)
         };
-        if first > last {
-            return Err(ParseError::new(
-                format!("the range '{part}' of {} is empty: it goes down", key.name()),
-                "write the smaller value first",
-            ));
-        }
         parts.push((first, last));
+    }
+    if drawn {
+        for (first, last) in &mut parts {
+            (*first, *last) = (*first.min(last), *first.max(last));
+        }
     }
     Ok(Values { parts, step: 1, random: drawn })
 }

@@ -56,6 +56,11 @@ impl Arrivals {
         self.reader.oddities.unrewritten += u64::from(is_one);
     }
 
+    /// Counts a gap that the replay shortens as asked.
+    pub(crate) fn count_capped(&mut self) {
+        self.reader.oddities.capped_gaps += 1;
+    }
+
     /// The stamp of the first frame.
     pub(crate) fn first_ns(&self) -> u64 {
         self.first_ns

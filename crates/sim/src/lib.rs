@@ -19,7 +19,7 @@ pub use capture::{CaptureReader, CaptureWriter, Oddities, Record, Skip, end_pipe
 pub use driver::{Limits, MANY, Run, Watch, run};
 pub use error::SimError;
 pub use offered::{CountingSink, OfferedSource};
-pub use replay::ReplaySource;
+pub use replay::{Pauses, ReplaySource};
 pub use sink::{NullSink, PcapSink, Sink};
 pub use source::{PcapSource, Source, StreamSource};
 pub use wire::{FrameList, WireSink};

@@ -19,9 +19,13 @@ pub struct ReplaySource {
     again: u64,
     /// Limit on the remaining frames.
     left: u64,
-    /// Start of this round, in time of the capture.
+    /// From the last frame of a round to the first of the next, and the longest gap within one.
+    pauses: Pauses,
+    /// Start of this round in the run, less what gaps were shortened by since.
     began: Span,
-    /// Time of the last record in the capture, and the number of records in this round.
+    shortened: Span,
+    /// The last record: its time in the capture since the first, when it was sent, and its number in this round.
+    since: Span,
     last: Span,
     records: u64,
     next: HeapFrame,
@@ -29,10 +33,18 @@ pub struct ReplaySource {
     failed: Option<SimError>,
 }
 
+/// Times of the run that a replay does not take from its capture.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pauses {
+    /// From the last frame of a round to the first of the next; the mean gap of the capture if not given.
+    pub loop_gap: Option<Span>,
+    /// Longer gaps are shortened to this.
+    pub max_gap: Option<Span>,
+}
+
 impl ReplaySource {
     /// Replays a capture `times` times, with at most `most` frames in total. `scale` converts times of the capture to
-    /// times of the run; without it, all frames are present from the start. The gap between two rounds is the mean gap
-    /// of the capture.
+    /// times of the run; without it, all frames are present from the start.
     ///
     /// # Errors
     /// As [`CaptureReader::open`].
@@ -40,6 +52,7 @@ impl ReplaySource {
         path: &Path,
         (times, most): (u64, u64),
         scale: Option<Box<dyn Fn(Span) -> Span + Send + Sync>>,
+        pauses: Pauses,
         rewrite: Vec<Rewrite>,
     ) -> Result<Self, SimError> {
         let mut source = ReplaySource {
@@ -50,7 +63,10 @@ impl ReplaySource {
             rewrite,
             again: times.saturating_sub(1),
             left: most,
+            pauses,
             began: Span::ZERO,
+            shortened: Span::ZERO,
+            since: Span::ZERO,
             last: Span::ZERO,
             records: 0,
             next: HeapFrame::default(),
@@ -84,8 +100,9 @@ impl ReplaySource {
                 None if self.again > 0 && self.records > 0 => {
                     self.again -= 1;
                     self.arrivals.restart(&self.path)?;
-                    let round = self.last.as_ps() - self.began.as_ps();
-                    self.began = Span::from_ps(self.last.as_ps().saturating_add(round / (self.records - 1).max(1)));
+                    let mean = Span::from_ps(self.since.as_ps() / (self.records - 1).max(1));
+                    let pause = self.pauses.loop_gap.unwrap_or_else(|| (self.scale)(mean));
+                    (self.began, self.shortened) = (self.last + pause, Span::ZERO);
                     self.records = 0;
                 }
                 None => return Ok(None),
@@ -93,8 +110,16 @@ impl ReplaySource {
         };
         self.records += 1;
         self.left -= 1;
-        self.last = self.began.as_ps().checked_add(since.as_ps()).map(Span::from_ps).ok_or(SimError::TooLong)?;
-        Ok(Some(Time::ZERO + (self.scale)(self.last)))
+        self.since = since;
+        let at = self.began.as_ps().checked_add((self.scale)(since).as_ps()).ok_or(SimError::TooLong)?;
+        let mut at = Span::from_ps(at) - self.shortened;
+        if let Some(most) = self.pauses.max_gap.filter(|most| self.records > 1 && at - self.last > *most) {
+            self.arrivals.count_capped();
+            self.shortened = self.shortened + (at - self.last - most);
+            at = self.last + most;
+        }
+        self.last = at;
+        Ok(Some(Time::ZERO + at))
     }
 }
 
@@ -165,20 +190,22 @@ mod tests {
     fn replays_with_original_timing_rounds_and_scale() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = capture(folder.path());
-        let own = ReplaySource::open(&path, (2, u64::MAX), Some(Box::new(|span| span)), Vec::new()).expect("a capture");
+        let own = ReplaySource::open(&path, (2, u64::MAX), Some(Box::new(|span| span)), Pauses::default(), Vec::new())
+            .expect("a capture");
         assert_eq!(own.epoch_ns(), 1_700_000_000_000_000_000);
         // The mean gap, 20 ns, separates the rounds.
         let expected = [(0, 60), (10_000, 61), (40_000, 62), (60_000, 60), (70_000, 61), (100_000, 62)];
         assert_eq!(arrivals(own), expected);
         for most in 1..7 {
-            let some =
-                ReplaySource::open(&path, (2, most), Some(Box::new(|span| span)), Vec::new()).expect("a capture");
+            let some = ReplaySource::open(&path, (2, most), Some(Box::new(|span| span)), Pauses::default(), Vec::new())
+                .expect("a capture");
             assert_eq!(arrivals(some), expected[..most as usize]);
         }
         let half = Box::new(|span: Span| Span::from_ps(span.as_ps() / 2));
-        let fast = ReplaySource::open(&path, (1, u64::MAX), Some(half), Vec::new()).expect("a capture");
+        let fast =
+            ReplaySource::open(&path, (1, u64::MAX), Some(half), Pauses::default(), Vec::new()).expect("a capture");
         assert_eq!(arrivals(fast), [(0, 60), (5_000, 61), (20_000, 62)]);
-        let backlog = ReplaySource::open(&path, (1, u64::MAX), None, Vec::new()).expect("a capture");
+        let backlog = ReplaySource::open(&path, (1, u64::MAX), None, Pauses::default(), Vec::new()).expect("a capture");
         assert!(backlog.is_backlog());
         assert_eq!(arrivals(backlog), [(0, 60), (0, 61), (0, 62)]);
     }
@@ -187,7 +214,8 @@ mod tests {
     fn applies_changes_and_adjusts_lengths() {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = vec!["vlan 5".parse().expect("a rule"), "dmac 02:00:00:00:00:09".parse().expect("a rule")];
-        let source = ReplaySource::open(&capture(folder.path()), (1, u64::MAX), None, rules).expect("a capture");
+        let source = ReplaySource::open(&capture(folder.path()), (1, u64::MAX), None, Pauses::default(), rules)
+            .expect("a capture");
         assert_eq!(arrivals(source).iter().map(|(_, length)| *length).collect::<Vec<_>>(), [64, 65, 66]);
     }
 }

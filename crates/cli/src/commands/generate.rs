@@ -25,6 +25,7 @@ Examples:
   netlathe gen --out eth0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --rate 100kpps --duration 1h --stats figures.jsonl
   netlathe gen --out eth0 --gateway 10.0.0.254 --stream 'udp 10.0.0.1-10.0.0.9:1000 > 10.9.0.1:9' --rate 10kpps --duration 10s
   netlathe gen --out eth0 --pcap day.pcap --speed 2 --rewrite 'dst 48.0.0.0/8 > 10.99.204.8, dmac 44:ec:ce:c1:a8:20'
+  netlathe gen --out eth0 --pcap day.pcap --max-gap 1s --loop 0 --loop-gap 500ms --duration 60s
 
 A stream is udp, tcp, icmp, ip or arp with SOURCE > DESTINATION, eth, hex BYTES, or pcap FILE frame N;
 then fields and their values, size, payload, weight and stamp. A value is one, a range a-b [step N]
@@ -64,9 +65,15 @@ pub(crate) struct Generate {
     /// Divide the capture's times by this: 2 is twice as fast; max is back to back
     #[arg(long, value_name = "F", allow_hyphen_values = true)]
     speed: Option<String>,
-    /// How often to send the capture
-    #[arg(long = "loop", value_name = "N", value_parser = super::parse_count, conflicts_with = "streams")]
+    /// How often to send the capture; 0 is until --count, --duration or a signal ends it
+    #[arg(long = "loop", value_name = "N", conflicts_with = "streams")]
     times: Option<u64>,
+    /// With --loop: from the last frame of a round to the first of the next [default: the capture's mean gap]
+    #[arg(long, value_name = "TIME", requires = "times", allow_hyphen_values = true)]
+    loop_gap: Option<String>,
+    /// Shorten longer gaps of the capture to this
+    #[arg(long, value_name = "TIME", requires = "pcap", allow_hyphen_values = true)]
+    max_gap: Option<String>,
     /// Change the capture's frames, checksums included: 'dst 10.0.0.0/8 > 192.168.0.0/16',
     /// 'dmac 02:00:00:00:00:02', 'dport 80 > 8080', 'vlan 5', 'vlan none', 'ttl 64', 'checksums right'
     #[arg(long, value_name = "CHANGE")]
@@ -87,6 +94,8 @@ impl Generate {
             replay: self.pcap.map(|file| Text::option("--pcap", file)),
             speed: self.speed.map(|speed| Text::option("--speed", speed)),
             times: self.times,
+            loop_gap: self.loop_gap.map(|gap| Text::option("--loop-gap", gap)),
+            max_gap: self.max_gap.map(|gap| Text::option("--max-gap", gap)),
             rewrite: self.rewrite.into_iter().map(|rule| Text::option("--rewrite", rule)).collect(),
             output: Some(Text::option("--out", self.output)),
             options: ClassOptions { classes: self.classes, ..departures.options },

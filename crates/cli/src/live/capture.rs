@@ -108,7 +108,7 @@ pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<Whole>,
     }
     let once = Replay { times: 1, ..replay.clone() };
     let mut source = assemble::open_replay(&once).map_err(Failure::new)?;
-    let mut whole = Whole { frames: Vec::new(), times: replay.times };
+    let mut whole = Whole { frames: Vec::new(), times: replay.rounds() };
     let mut next = HeapFrame::default();
     let mut cut = 0;
     while source.arrival().is_some() {

@@ -262,3 +262,75 @@ fn packed_captures_and_pipes_are_read_and_written() {
         assert!(refused.stderr.contains(wanted), "{line}: {}", refused.stderr);
     }
 }
+
+#[test]
+fn replays_pause_between_rounds_and_not_longer_than_asked() {
+    let bench = Bench::new();
+    let start = 1_700_000_000_000_000_000;
+    let at = |ms: u64| Record::new(start + ms * 1_000_000, 64, 0);
+    bench.capture("in.pcap", Dialect { nanoseconds: true, ..Dialect::USUAL }, &[0, 10, 3_600_010].map(at));
+    let sent = |how: &str| -> Vec<u64> {
+        let finished = bench.run(words(&format!("gen --pcap in.pcap --out pcap:out.pcap --json {how}")));
+        assert_eq!(finished.status, Some(0), "{how}: {}", finished.stderr);
+        finished.report();
+        bench.records("out.pcap").iter().map(|record| (record.ns - start) / 1_000_000).collect()
+    };
+    assert_eq!(sent("--max-gap 1s"), [0, 10, 1_010]);
+    assert_eq!(sent("--max-gap 2h"), [0, 10, 3_600_010]);
+    assert_eq!(sent("--max-gap 1s --speed 2"), [0, 5, 1_005]);
+    assert_eq!(sent("--max-gap 100ms --loop 2 --loop-gap 1s"), [0, 10, 110, 1_110, 1_120, 1_220]);
+    assert_eq!(sent("--max-gap 100ms --loop 2 --loop-gap 0s"), [0, 10, 110, 110, 120, 220]);
+    assert_eq!(sent("--max-gap 100ms --loop 0 --loop-gap 1s --count 5"), [0, 10, 110, 1_110, 1_120]);
+    assert_eq!(sent("--max-gap 100ms --loop 0 --loop-gap 1s --duration 1115ms"), [0, 10, 110, 1_110]);
+    assert_eq!(sent("--loop 2 --speed 1000 --loop-gap 5s"), [0, 0, 3_600, 8_600, 8_600, 12_200]);
+    let report = bench.run(words("gen --pcap in.pcap --out null --json --max-gap 1s --loop 3 --loop-gap 5s")).report();
+    assert_eq!(report["limits"]["capped_gaps"], 3, "{report}");
+    bench.write(
+        "a.toml",
+        "schema = 1\n[[pipeline]]\nreplay = 'in.pcap'\nout = 'pcap:out.pcap'\ntimes = 0\ncount = 4\nloop-gap = '1s'\nmax-gap = '1s'\n",
+    );
+    assert_eq!(bench.run(words("run a.toml")).status, Some(0));
+    assert_eq!(bench.records("out.pcap").len(), 4);
+    for (how, wanted) in [
+        ("--loop 0", "the replay has no end: give --count or --duration"),
+        ("--max-gap 1", "--max-gap: "),
+        ("--loop 2 --loop-gap 5 --rate 1kpps", "--loop-gap: this is for a capture at its own timing"),
+        ("--max-gap 1s --speed max", "--max-gap: this is for a capture at its own timing"),
+        ("--loop-gap 1s", "--loop"),
+        ("--loop -1", "--loop"),
+    ] {
+        let refused = bench.run(words(&format!("gen --pcap in.pcap --out null {how}")));
+        assert_eq!(refused.status, Some(2), "{how}: {}", refused.stderr);
+        assert!(refused.stderr.contains(wanted), "{how}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn ranges_of_streams_may_go_down() {
+    let bench = Bench::new();
+    let stream = "udp 10.0.0.9-10.0.0.7:5 > 10.0.0.2:2000-1998 size 64B";
+    bench.report(words(&format!("gen --out pcap:out.pcap --count 7 --stream '{stream}'")));
+    let walked: Vec<(u8, u16)> = bench
+        .records("out.pcap")
+        .iter()
+        .map(|record| (record.bytes[29], u16::from_be_bytes([record.bytes[36], record.bytes[37]])))
+        .collect();
+    assert_eq!(walked, [(9, 2000), (8, 1999), (7, 1998), (9, 2000), (8, 1999), (7, 1998), (9, 2000)]);
+    let stream = "udp 10.0.0.1:5 > 10.0.0.2:2000-1000 step 500 size 64B";
+    let refused_or_walked = bench.run(words(&format!("gen --out pcap:out.pcap --count 4 --stream '{stream}'")));
+    assert_eq!(refused_or_walked.status, Some(0), "{}", refused_or_walked.stderr);
+    let ports: Vec<u16> = bench
+        .records("out.pcap")
+        .iter()
+        .map(|record| u16::from_be_bytes([record.bytes[36], record.bytes[37]]))
+        .collect();
+    assert_eq!(ports, [2000, 1500, 1000, 2000]);
+    // Drawn ones have no direction; classes by rules know them, too.
+    let stream = "udp 10.0.0.1:5 > 10.0.0.2:2000..1000 size 64B";
+    bench.report(words(&format!("gen --out null --count 40 --stream '{stream}'")));
+    let stream = "udp 10.0.0.1:5 > 10.0.0.2:2000-1998 size 64B";
+    let report = bench.report(words(&format!(
+        "gen --out wire:10G --count 9 --stream '{stream}' --class 'one = dport 1999' --rate one=1kpps --rate 2kpps"
+    )));
+    assert_eq!(report["classes"][0]["out"]["frames"], 3, "{report}");
+}

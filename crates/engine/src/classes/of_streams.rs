@@ -66,7 +66,7 @@ fn term(spec: &StreamSpec, frame: &[u8]) -> Option<Term> {
             fields if fields.len() == Field::ALL.len() => return None,
             fields => {
                 for field in fields.iter().filter(|field| found.of_field(**field, frame).is_some()) {
-                    term.replace(*field, Set::of(values.parts.iter().copied()));
+                    term.replace(*field, Set::of(values.parts.iter().map(|(a, b)| (*a.min(b), *a.max(b)))));
                 }
             }
         }

@@ -206,7 +206,7 @@ impl StreamSpec {
             ));
         };
         if key == Key::Source || key == Key::Destination {
-            let wide = values.parts.iter().any(|(_, last)| *last > u128::from(u32::MAX));
+            let wide = values.parts.iter().any(|(first, last)| *first.max(last) > u128::from(u32::MAX));
             if wide && site.width == 4 {
                 return Err(ParseError::new(
                     format!("'{}' is an IPv6 address, and the frame has IPv4 ones", key.name()),
@@ -253,7 +253,7 @@ impl fmt::Display for StreamSpec {
         let v6 = self.is_v6()
             || self.fields.iter().any(|(key, values)| {
                 matches!(key, Key::Source | Key::Destination)
-                    && values.parts.iter().any(|(_, last)| *last > u128::from(u32::MAX))
+                    && values.parts.iter().any(|(first, last)| *first.max(last) > u128::from(u32::MAX))
             });
         for (key, values) in &self.fields {
             write!(f, " {} ", key.name())?;

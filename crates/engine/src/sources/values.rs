@@ -5,7 +5,7 @@ use std::fmt;
 /// The values of a field, one per frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Values {
-    /// Single values and inclusive ranges; at least one.
+    /// Single values and inclusive ranges, at least one. A range that is walked may go down; one that is drawn goes up.
     pub parts: Vec<(u128, u128)>,
     /// Increment within a range.
     pub step: u64,
@@ -24,7 +24,7 @@ impl Values {
     #[must_use]
     pub fn only(&self) -> Option<u128> {
         match self.parts[..] {
-            [(first, last)] if last - first < u128::from(self.step) => Some(first),
+            [(first, last)] if first.abs_diff(last) < u128::from(self.step) => Some(first),
             _ => None,
         }
     }
@@ -40,8 +40,10 @@ impl Values {
     pub fn position(&self, value: u128) -> Option<u128> {
         let mut before = 0_u128;
         for part in &self.parts {
-            if (part.0..=part.1).contains(&value) && (value - part.0).is_multiple_of(u128::from(self.step)) {
-                return Some(before + (value - part.0) / u128::from(self.step));
+            let (first, last) = *part;
+            let (offset, step) = (value.abs_diff(first), u128::from(self.step));
+            if (first.min(last)..=first.max(last)).contains(&value) && offset.is_multiple_of(step) {
+                return Some(before + offset / step);
             }
             before = before.saturating_add(self.steps(part));
         }
@@ -55,7 +57,8 @@ impl Values {
         for part in &self.parts {
             let steps = self.steps(part);
             if place < steps {
-                return part.0 + place * u128::from(self.step);
+                let offset = place * u128::from(self.step);
+                return if part.1 < part.0 { part.0 - offset } else { part.0 + offset };
             }
             place -= steps;
         }
@@ -64,7 +67,7 @@ impl Values {
 
     /// Number of values in a part.
     fn steps(&self, (first, last): &(u128, u128)) -> u128 {
-        ((last - first) / u128::from(self.step)).saturating_add(1)
+        (first.abs_diff(*last) / u128::from(self.step)).saturating_add(1)
     }
 
     /// Prints the values for `key` in the form that is parsed; `v6` selects the form of addresses.
@@ -108,12 +111,23 @@ struct Part {
     first: u128,
     /// Number of steps from the first to the last value.
     steps: u128,
+    /// The steps go down.
+    down: bool,
+}
+
+impl Part {
+    #[inline]
+    fn at(&self, offset: u128) -> u128 {
+        if self.down { self.first - offset } else { self.first + offset }
+    }
 }
 
 impl Walker {
     pub(super) fn new(values: &Values, random: Random) -> Self {
-        let part =
-            |(first, last): &(u128, u128)| Part { first: *first, steps: (last - first) / u128::from(values.step) };
+        let part = |(first, last): &(u128, u128)| {
+            let steps = first.abs_diff(*last) / u128::from(values.step);
+            Part { first: *first, steps, down: last < first }
+        };
         let parts: Vec<Part> = values.parts.iter().map(part).collect();
         // Of the full range of 2¹²⁸ values the last one is never drawn, because the count would overflow.
         let random = values.random.then(|| (random, values.count()));
@@ -129,10 +143,10 @@ impl Walker {
                 choice -= self.parts[at].steps + 1;
                 at += 1;
             }
-            return self.parts[at].first + choice * u128::from(self.step);
+            return self.parts[at].at(choice * u128::from(self.step));
         }
         let part = self.parts[self.part];
-        let value = part.first + u128::from(self.index) * u128::from(self.step);
+        let value = part.at(u128::from(self.index) * u128::from(self.step));
         if u128::from(self.index) < part.steps.saturating_sub(self.skip.into()) {
             self.index += 1 + self.skip;
         } else {
@@ -193,7 +207,7 @@ impl Counter {
 impl Walker {
     /// The same walk as a counter, if possible.
     pub(super) fn counter(&self) -> Option<Counter> {
-        let ([part], None) = (&self.parts[..], &self.random) else { return None };
+        let ([part @ Part { down: false, .. }], None) = (&self.parts[..], &self.random) else { return None };
         let first = u64::from(u32::try_from(part.first).ok()?);
         let span =
             u64::try_from(part.steps).ok()?.checked_add(1)?.checked_mul(self.step).filter(|span| *span <= 1 << 33)?;
@@ -218,6 +232,17 @@ mod tests {
         assert_eq!(walk(&Values::fixed(7), 3), [7, 7, 7]);
         let wide = Values { parts: vec![(0, u128::MAX)], step: 1, random: false };
         assert_eq!(walk(&wide, 2), [0, 1]);
+    }
+
+    #[test]
+    fn ranges_may_go_down() {
+        let values = Values { parts: vec![(25, 20), (3, 1), (9, 9)], step: 2, random: false };
+        assert_eq!(walk(&values, 8), [25, 23, 21, 3, 1, 9, 25, 23]);
+        assert_eq!(values.count(), 6);
+        for (place, value) in (0..).zip([25, 23, 21, 3, 1, 9]) {
+            assert_eq!((values.position(value), values.nth(place)), (Some(place), value));
+        }
+        assert_eq!((values.position(24), values.position(26), values.only()), (None, None, None));
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub struct Oddities {
     pub unrewritten: u64,
     /// Gaps longer than virtual time reaches, which were shortened.
     pub shortened_gaps: u64,
+    /// The gap before them was longer than asked, and was shortened to that.
+    pub capped_gaps: u64,
 }
 
 impl Oddities {
@@ -115,5 +117,6 @@ impl AddAssign<&Oddities> for Oddities {
         self.stray_stamps += other.stray_stamps;
         self.unrewritten += other.unrewritten;
         self.shortened_gaps += other.shortened_gaps;
+        self.capped_gaps += other.capped_gaps;
     }
 }
