@@ -114,8 +114,10 @@ fn stamp_of(message: &libc::msghdr) -> Option<u64> {
     if (header.cmsg_level, header.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
         return None;
     }
+    // SAFETY: `first` is a header in that buffer, as was just read.
+    let data = unsafe { libc::CMSG_DATA(first) };
     // SAFETY: behind a header of this type is a timespec.
-    let time = unsafe { libc::CMSG_DATA(first).cast::<libc::timespec>().read_unaligned() };
+    let time = unsafe { data.cast::<libc::timespec>().read_unaligned() };
     Some(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 

@@ -172,7 +172,7 @@ impl Expectation {
             "fit" if ask.is_some_and(|ask| !matches!(ask, Ask::Law(_))) => "a gap of a law",
             "gap"
                 if fields.get(1).is_some_and(|name| name == "error")
-                    && !ask.is_some_and(|ask| ask.fixed_gap().is_some()) =>
+                    && ask.is_none_or(|ask| ask.fixed_gap().is_none()) =>
             {
                 "a fixed gap"
             }

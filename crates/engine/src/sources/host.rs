@@ -99,7 +99,7 @@ impl Target {
     /// else [`MADE`](Target::MADE), which no kernel treats as its own and forwards.
     #[must_use]
     pub fn mac(&self, own: MacAddr) -> MacAddr {
-        let said = self.macs.as_ref().is_some_and(|macs| macs.position(own.number().into()).is_some());
+        let said = self.macs.as_ref().is_some_and(|macs| macs.position(own.number()).is_some());
         if said { own } else { Target::MADE }
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn receiver_has_the_destination_addresses() {
         let target = |spec: &StreamSpec| {
             let template = spec.template(&mut crate::random::Random::stream(1, "host"), 0).expect("a template").0;
-            assert_eq!(template.value(&template.site(Key::Dmac).expect("Ethernet")), Target::MADE.number().into());
+            assert_eq!(template.value(&template.site(Key::Dmac).expect("Ethernet")), Target::MADE.number());
             Target::of(spec, &template)
         };
         let mut spec = StreamSpec::made(Protocol::Udp, false);
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(v4.count(), 3);
         let own = MacAddr([2, 7, 7, 7, 7, 7]);
         assert_eq!(v4.mac(own), Target::MADE);
-        spec.fields.push((Key::Dmac, Values::fixed(own.number().into())));
+        spec.fields.push((Key::Dmac, Values::fixed(own.number())));
         let template = spec.template(&mut crate::random::Random::stream(1, "host"), 0).expect("a template").0;
         let aimed = Target::of(&spec, &template).expect("a target");
         let other = MacAddr([2, 7, 7, 7, 7, 8]);

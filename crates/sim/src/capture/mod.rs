@@ -494,7 +494,7 @@ mod tests {
         ] {
             match see(&broken.bytes) {
                 (seen, _, Some(SimError::Broken { whole: 1, offset, .. })) => {
-                    assert_eq!((seen.len(), offset), (1, place))
+                    assert_eq!((seen.len(), offset), (1, place));
                 }
                 other => panic!("{other:?}"),
             }
