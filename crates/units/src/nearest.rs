@@ -11,13 +11,12 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         let (short, long) = if typed.len() < name.len() { (&typed, &name) } else { (&name, &typed) };
         let letters = strsim::osa_distance(&typed, &name);
         let allowed = match short.chars().count() {
-            0..=1 => 0,
-            2..=6 => 1,
+            // Words of two letters have little in common once one differs.
+            0..=2 => 0,
+            3..=6 => 1,
             _ => 2,
         };
-        // Short words have little in common once a letter differs.
-        let close = letters <= allowed && letters < short.chars().count();
-        if close {
+        if letters <= allowed {
             Some(letters)
         } else {
             (short.len() >= 3 && long.starts_with(short.as_str())).then_some(allowed + 1)
