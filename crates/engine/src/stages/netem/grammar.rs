@@ -254,6 +254,10 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
             }
         }
     }
+    if netem.aqm.is_some() && seen.contains(&"profile") && !seen.contains(&"limit") {
+        // A queue that was named replaces that of the profile.
+        netem.limit = None;
+    }
     finish(netem, distribution, &cursor)
 }
 

@@ -21,7 +21,7 @@ mod units_of_tc;
 use super::{Configuration, Kind, Stage};
 use crate::random::Random;
 use crate::schedules::Files;
-use crate::schedules::laws::Correlation;
+use crate::schedules::laws::{Correlation, Distribution};
 pub use aqm::Aqm;
 pub use chance::Chance;
 pub use change::Mode;
@@ -113,6 +113,34 @@ impl Netem {
         })
     }
 
+    /// A note if the jitter exceeds the delay, so that frames would have to leave before they came.
+    fn clipped(&self) -> Option<String> {
+        let delay = self.delay.as_ref().filter(|delay| delay.jitter > delay.most())?;
+        let (mean, jitter) = (delay.most().as_ns_f64(), delay.jitter.as_ns_f64());
+        let figures = if delay.distribution == Distribution::Uniform {
+            let share = (jitter - mean) / (2.0 * jitter) * 100.0;
+            let mean = (mean + jitter) * (mean + jitter) / (4.0 * jitter) / 1e6;
+            format!("{share:.1} % of the frames are not delayed, and the mean is {mean:.3} ms")
+        } else {
+            "frames whose delay would be negative are not delayed, and the mean is longer".to_owned()
+        };
+        Some(format!("delay {} {}: the jitter exceeds the delay: {figures}", delay.most(), delay.jitter))
+    }
+
+    /// A note if keeping the order bends the law of the jitter.
+    fn ordered(&self) -> Option<String> {
+        let delay = self.delay.as_ref().filter(|delay| self.keep_order && delay.jitter > Span::ZERO)?;
+        let longest = delay.most() + delay.jitter;
+        Some(match delay.distribution {
+            Distribution::Uniform => format!(
+                "keep-order: a frame waits for those ahead, so delays are longer than asked: the closer the frames, the nearer all are to {longest}, and not to {}",
+                delay.most()
+            ),
+            _ => "keep-order: a frame waits for those ahead, so delays are longer than asked, the more so the closer the frames"
+                .to_owned(),
+        })
+    }
+
     /// A note if reorder leaves no frames for the delay.
     fn undelayed(&self) -> Option<String> {
         let all = self.reorder.is_some_and(|chance| chance.share == Share::ONE) && self.gap <= 1;
@@ -185,7 +213,14 @@ impl Configuration for Netem {
                 word.to_lowercase().replace("bps", "bit")
             )
         };
-        self.bytes_rate.iter().map(note).chain(self.long_queue()).chain(self.undelayed()).collect()
+        self.bytes_rate
+            .iter()
+            .map(note)
+            .chain(self.long_queue())
+            .chain(self.undelayed())
+            .chain(self.clipped())
+            .chain(self.ordered())
+            .collect()
     }
 
     fn answers(&self) -> bool {

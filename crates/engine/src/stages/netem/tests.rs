@@ -376,6 +376,34 @@ fn the_limit_follows_the_rate_and_the_line() {
 }
 
 #[test]
+fn notes_what_follows_from_a_jitter() {
+    let notes = |spec: &str| Netem::parse_spec(spec).expect(spec).notes().join("; ");
+    // (1 + 5)² ÷ 20 ms, and 4 of 10 ms are below zero.
+    let note = notes("delay 1ms 5ms");
+    assert!(note.contains("40.0 % of the frames") && note.contains("the mean is 1.800 ms"), "{note}");
+    assert!(notes("delay 1ms 5ms distribution normal").contains("the mean is longer"));
+    let note = notes("delay 10ms 5ms keep-order");
+    assert!(note.contains("nearer all are to 15ms, and not to 10ms"), "{note}");
+    assert_eq!(notes("delay 10ms 5ms") + &notes("delay 5ms 5ms") + &notes("delay 10ms keep-order"), "");
+}
+
+#[test]
+fn effect_profiles_have_a_queue_of_their_size() {
+    for (name, longest) in [("3g-up", 450), ("3g-down", 450), ("dsl-up", 225), ("cable-up", 214), ("lte", 235)] {
+        let out = run(&format!("profile {name}"), 3_000, 1_514);
+        // The last frame waits for less than the queue lasts, and takes its own time.
+        let delay = |item: &Item<HeapFrame>| item.at.since(Time::from_ps(number(item) * 1_000_000));
+        let most = out.released.iter().map(delay).max().expect("frames passed");
+        assert!(most <= Span::from_ms(longest + 35) && most >= Span::from_ms(longest - 1), "{name}: {most}");
+        assert!(dropped(&out, DropReason::Queue) > 0, "{name}");
+    }
+    let codel = Netem::parse_spec("profile 3g-up queue codel").expect("a queue of its own");
+    assert_eq!(codel.limit, None);
+    let other = Netem::parse_spec("profile 3g-up limit 50").expect("a limit of its own");
+    assert_eq!(other.limit, Some(QueueLimit::Frames(50)));
+}
+
+#[test]
 fn notes_a_queue_longer_than_timeouts() {
     let notes = |spec: &str| {
         let mut netem = Netem::parse_spec(spec).expect(spec);
