@@ -169,3 +169,22 @@ fn an_output_without_a_carrier_is_told() {
         );
     }
 }
+
+#[test]
+fn a_run_without_a_free_descriptor_goes_on_when_an_interface_changes() {
+    let Some(bed) = Bed::shared("descriptors", |_| {}) else { return };
+    let line =
+        "gen --out if:s0,driver=af_packet --json --duration 50s --gap 1ms --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
+    let sender = bed.start(Node::Box, line);
+    await_counter(&bed, "s0", "tx_packets", 200);
+    // Those that are open stay so, and no more can be had: the kernel cannot be asked any more.
+    bed.stdout(Node::Box, &format!("prlimit --pid {} --nofile=3:3", sender.pid()));
+    bed.stdout(Node::Box, "ip link set s0 txqueuelen 900");
+    thread::sleep(Duration::from_millis(500));
+    let sent: u64 =
+        bed.stdout(Node::Box, "cat /sys/class/net/s0/statistics/tx_packets").trim().parse().expect("a count");
+    await_counter(&bed, "s0", "tx_packets", sent + 100);
+    let finished = sender.stop();
+    assert!(!finished.stderr.contains("went away"), "{finished:?}");
+    assert!(number(&finished.report(), "/out/frames") > 300, "{finished:?}");
+}
