@@ -35,6 +35,8 @@ const PARTS: &[(&str, &[&str])] = &[
     ("choices.duplicate", CHOICE),
     ("choices.reorder", CHOICE),
     ("delay", &["count", "mean_ns", "std_ns", "min_ns", "max_ns", "p50", "p99"]),
+    ("delay.asked", &["mean_ns", "std_ns", "min_ns", "max_ns", "p50", "p99"]),
+    ("rate.asked", &["fps", "bps", "share"]),
     ("reorder", &["frames", "reordered", "ratio", "max_extent"]),
     ("gap", &["count", "mean_ns", "std_ns", "min_ns", "max_ns", "p1", "p50", "p99", "p999"]),
     ("gap.error", &["ask_ns", "mean_ns", "max_ns", "p50", "p99", W64, W256, W1US, WBYTE]),
@@ -52,7 +54,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "back_to_back",
         ],
     ),
-    ("rate", &["window_ns", "windows", "mean_bps", "min_bps", "max_bps", "range_Bps", "std_bps"]),
+    ("rate", &["window_ns", "windows", "mean_bps", "min_bps", "max_bps", "range_Bps", "std_bps", "mean_fps"]),
     ("lateness", &["p50", "p99", "max", "early_max"]),
     ("lateness.hiccups", &["above_ns", "count", "frames", "longest_ns"]),
     ("buffer", &["asked_ns", "width_ns"]),
@@ -76,7 +78,7 @@ const PARTS: &[(&str, &[&str])] = &[
 ];
 
 /// Groups whose names depend on the input or on the stages.
-const OPEN: [&str; 2] = ["skipped", "slices"];
+const OPEN: [&str; 3] = ["skipped", "slices", "streams_beyond"];
 
 const TALLY: &[&str] = &["frames", "bytes"];
 const CHOICE: &[&str] = &["asked", "frames", "hits", "share"];
