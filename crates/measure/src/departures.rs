@@ -394,7 +394,9 @@ mod tests {
         let report = meter.report(&Books::default(), 0);
         let drawn = report.plots.and_then(|plots| plots.rate);
         let got = serde_json::to_value((report.rate, report.lateness, report.gap, drawn)).expect("JSON");
-        let expected = (rate.report(), lateness.report(), gaps.report(), timeline.report());
+        let gap = gaps.report();
+        let expected_rate = rate.report().map(|rate| rate.with_frames(gap.as_ref()));
+        let expected = (expected_rate, lateness.report(), gap, timeline.report());
         assert_eq!(got, serde_json::to_value(expected).expect("JSON"));
     }
 

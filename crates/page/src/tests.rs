@@ -226,8 +226,8 @@ fn names_and_commands_are_text() {
     let text = html(&report, &about);
     assert_eq!(
         checked(&text).matches("&lt;script&gt;").count(),
-        6,
-        "each in the list, as heading and among the figures"
+        8,
+        "each in the list, in the verdict, as heading and among the figures"
     );
     assert!(text.contains("a &lt; b</code> <span class=\"verdict good\">met") && text.contains("it is &lt;1&gt;"));
     let (warned, first) = (text.find("a &lt;gap&gt;").expect("a warning"), text.find("id=\"p0\"").expect("a section"));
@@ -348,7 +348,7 @@ fn a_limit_shows_what_users_got() {
         "2 Mbit/s with a burst of 3 036 B for each src-ip, police, gcra",
         "beyond it</th><td>5 600</td><td>788 208</td>",
         "1 user came, 0 made room for others, 1 stayed to the end; there is room for 1 048 576; 17 frames found no room.",
-        "100ms</th><td>23.68 %</td><td>53.66 %</td><td>125 %</td><td>70.57 %</td><td>76.32 %</td><td>1 672</td>",
+        "100ms</th><td>23.68 %</td><td>53.66 %</td><td>125 %</td><td>70.57 %</td><td>76.32 %</td><td>40 %</td><td>1 672</td>",
         "10.0.0.&lt;1&gt;</th><td>2 Mbit/s</td><td>7 414</td><td>3 936</td>",
     ] {
         assert!(checked(&text).contains(wanted), "no {wanted}");

@@ -324,7 +324,10 @@ mod tests {
             ("a.wep.held == 0", "'wep' is no figure of a: write a.web"),
             ("a.web.gapp.p99 < 1us", "'gapp' is no figure of a.web: write a.web.gap"),
             ("b.gap.error.max < 1ns", "'max' is no figure of b.gap.error: write b.gap.error.max_ns"),
-            ("b.rate < 10Mbps", "'b.rate' has several figures: write b.rate.mean_bps, b.rate.min_bps, b.rate.max_bps"),
+            (
+                "b.rate < 10Mbps",
+                "'b.rate' has several figures: write b.rate.asked, b.rate.mean_bps, b.rate.min_bps, b.rate.max_bps",
+            ),
             ("b.drops.los == 0", "'los' is no figure of b.drops: write b.drops.loss"),
             ("b.held.mean_ns < 1us", "'mean_ns' is no figure of b.held: write b.held alone"),
             ("law.limit.watched == 1", "only with a stage limit"),

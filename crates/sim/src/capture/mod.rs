@@ -311,7 +311,9 @@ mod tests {
             assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::NotACapture { .. })), "{content:?}");
         }
         std::fs::write(&path, b"\x1f\x8b\x08\0").expect("writable");
-        assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::Read { .. })), "packed, and cut");
+        assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::NotACapture { .. })), "packed, and cut");
+        std::fs::write(&path, b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xff\xff\xff\xff\xff\xff").expect("writable");
+        assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::Read { .. })), "packed, and damaged");
         assert!(matches!(CaptureReader::open(folder.path()).err(), Some(SimError::NotACapture { .. })));
         assert!(matches!(CaptureReader::open(&folder.path().join("none")).err(), Some(SimError::Read { .. })));
     }
