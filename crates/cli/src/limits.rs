@@ -20,6 +20,7 @@ pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
 }
 
 /// Adds what the stages of the way back did to its report.
+#[cfg(feature = "live")]
 pub(crate) fn report_back(plan: &PipelinePlan, report: &mut PipelineReport) {
     if let Some(limit) = plan.limits_back().last() {
         report.limit = limit.report();

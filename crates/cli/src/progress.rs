@@ -45,7 +45,8 @@ impl Progress {
         Progress { all, lines, shown, last: None, begin: Instant::now(), starting: false }
     }
 
-    /// One line that says so, as long as the value lives: what comes first takes a second or two.
+    /// Shows one line, "starting", until the value is dropped: set-up takes a second or two.
+    #[cfg(feature = "live")]
     pub(crate) fn starting(common: &Common, name: &str) -> Self {
         let mut progress = Progress::new(common, [name]);
         progress.starting = true;
