@@ -69,6 +69,11 @@ fn source<'r>(report: &'r Value, address: &str) -> &'r Value {
     sources.iter().find(|source| source["source"] == address).unwrap_or_else(|| panic!("no {address} in {report}"))
 }
 
+/// What has the sources: the report, or its last class.
+fn sources(report: &Value) -> &Value {
+    report["classes"].as_array().and_then(|classes| classes.last()).unwrap_or(report)
+}
+
 fn shape(bench: &Bench, more: &[&str]) -> Value {
     let common = ["shape", "--in", "pcap:in.pcap", "--out", "wire:10G,frames=out.csv,pcap=out.pcap"];
     bench.report(common.iter().chain(more))
@@ -151,6 +156,36 @@ fn a_late_source_is_waited_for_and_a_missing_one_is_gone_without() {
         (&1.into(), &1.into())
     );
     assert_in_source_order(&bench, 150);
+}
+
+#[test]
+fn crests_later_than_the_wait_keep_the_order_from_the_next_round_on() {
+    let bench = Bench::new();
+    for (how, more) in [
+        ("gap 5ms", &[][..]),
+        ("offset 7ms", &[]),
+        ("gap 5ms", &["--delay", "100ms"]),
+        ("gap 5ms", &["--class", "rest = udp dport 53"]),
+    ] {
+        for late in 1..=3 {
+            let start = |round: u64, source| round * 200_000 + if source == late { 118_000 } else { 300 };
+            let all: Vec<_> =
+                (0..4).flat_map(|round| [1, 2, 3].map(|source| (source, start(round, source), 10))).collect();
+            bench.capture("in.pcap", Dialect::USUAL, &crests(50, &all));
+            let order = format!("order 10.0.0.1,10.0.0.2,10.0.0.3 {how} wait 60ms");
+            let report = shape(&bench, &[&["--sync", &order], more].concat());
+            let found: Vec<u64> = listed_crests(&bench.listed("out.csv")).iter().map(|crest| crest.0).collect();
+            let mut asked: Vec<u64> = [1, 2, 3].into_iter().filter(|source| *source != late as u64).collect();
+            asked.extend([1, 2, 3].repeat(3));
+            asked.push(late.into());
+            asked.dedup();
+            assert_eq!(found, asked, "{how} {more:?}: {late} is late");
+            let missed = |number: u8| source(sources(&report), &format!("10.0.0.{number}"))["missed"].clone();
+            // One round without it, and at the end one without the others.
+            assert_eq!([1, 2, 3].map(missed), [1, 1, 1], "{how} {more:?}: {late} is late");
+            assert_in_source_order(&bench, 600);
+        }
+    }
 }
 
 #[test]

@@ -178,6 +178,12 @@ impl<F: Frame> Lane<F> {
         self.depth = self.depth.max(self.waiting());
     }
 
+    /// No more frames will arrive. True if that changes when the lane is to be woken.
+    pub(crate) fn arrivals_end(&mut self, now: Time) -> bool {
+        let Some(sync) = &mut self.sync else { return false };
+        self.stages.iter().all(|stage| stage.deadline().is_none()) && sync.end(now)
+    }
+
     /// Runs the batch through the stages from index `first` on. Some frames may be traced if `followed`.
     fn run(&mut self, now: Time, first: usize, mut followed: bool, total: &mut Books) {
         for i in first..self.stages.len() {

@@ -235,6 +235,15 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
+    /// Says that no more frames will arrive after `now`, so that none waits for them.
+    pub fn arrivals_end(&mut self, now: Time) {
+        for lane in &mut self.lanes {
+            if lane.arrivals_end(now) {
+                self.merge.touched(lane);
+            }
+        }
+    }
+
     /// When to wake the stages next, if any waits for time to pass.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {

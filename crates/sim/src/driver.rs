@@ -181,13 +181,16 @@ impl Driver<'_> {
 
     /// Frames that arrive before the next departure may be due earlier, unless every class has a settled one.
     fn next(&mut self) -> Next {
-        let Driver { source, pipeline, end, unread, .. } = self;
+        let Driver { source, pipeline, end, clock, unread, .. } = self;
         let due = pipeline.due();
         if due.is_some() && pipeline.is_settled() {
             return Next::Departure;
         }
         if due.is_none() && pipeline.ended() {
             return Next::End;
+        }
+        if source.arrival().is_none_or(|arrival| arrival >= *end) {
+            pipeline.arrivals_end(*clock);
         }
         let deadline = pipeline.deadline();
         let waits = deadline.is_some() || due.is_some();

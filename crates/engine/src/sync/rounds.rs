@@ -27,10 +27,15 @@ pub(crate) struct Synchroniser<F> {
     end: Time,
     /// Time of the last release.
     now: Time,
+    /// No more frames will arrive.
+    ended: bool,
 }
 
 struct Source<F> {
     queue: VecDeque<Item<F>>,
+    /// It missed a round, and its crests have come between those of the others since: they join the next round and
+    /// open none of their own.
+    behind: bool,
     report: SourceReport,
     skew_sum: f64,
     /// The crest in this round: from first to last arrival, and from first start to last end.
@@ -57,6 +62,7 @@ impl<F: Frame> Synchroniser<F> {
         };
         let sources = spec.sources.iter().map(|source| Source {
             queue: VecDeque::new(),
+            behind: false,
             report: SourceReport { source: source.to_string(), ..SourceReport::default() },
             skew_sum: 0.0,
             came: None,
@@ -72,7 +78,18 @@ impl<F: Frame> Synchroniser<F> {
             outstanding: 0,
             end: Time::ZERO,
             now: Time::ZERO,
+            ended: false,
         }
+    }
+
+    /// No more frames will arrive: late crests have no round to wait for. True if that is new.
+    pub(crate) fn end(&mut self, now: Time) -> bool {
+        if self.ended {
+            return false;
+        }
+        self.ended = true;
+        self.free = self.free.max(now);
+        true
     }
 
     /// Takes an arriving frame.
@@ -126,11 +143,18 @@ impl<F: Frame> Synchroniser<F> {
 
     /// When the next round may open, given the arrivals so far.
     fn opening(&self) -> Option<Time> {
-        let fronts = || self.sources.iter().filter_map(|source| source.queue.front().map(|item| item.at));
-        let (first, last) = (fronts().min()?, fronts().max()?);
+        let fronts = || self.sources.iter().filter_map(|source| Some((source, source.queue.front()?.at)));
+        let last = fronts().map(|(_, at)| at).max()?;
+        let incomplete = fronts().map(|(source, at)| self.until(source, at)).min()?;
         let complete = self.sources.iter().all(|source| !source.queue.is_empty());
-        let begun = if complete { last } else { last.max(first + self.spec.wait) };
+        let begun = if complete { last } else { last.max(incomplete) };
         Some(self.free.max(last + self.hold).max(begun))
+    }
+
+    /// Until when a crest of this source that came at `at` waits for the others.
+    fn until(&self, source: &Source<F>, at: Time) -> Time {
+        let turns = matches!(self.spec.how, How::RoundRobin(_));
+        if source.behind && !self.ended && !turns { at.max(self.free) + self.spec.late() } else { at + self.spec.wait }
     }
 
     /// Opens a round if it is due.
@@ -138,12 +162,16 @@ impl<F: Frame> Synchroniser<F> {
         let Some(at) = self.opening().filter(|at| *at <= now) else { return false };
         let fronts = self.sources.iter().filter_map(|source| source.queue.front().map(|item| item.at));
         let first = fronts.min().unwrap_or(at);
+        let on_time = self.sources.iter().filter(|source| !source.behind);
+        let lead = on_time.filter_map(|source| source.queue.front()).map(|item| item.at).min();
         for (number, source) in self.sources.iter_mut().enumerate() {
             (source.came, source.left) = (None, None);
             let Some(front) = source.queue.front() else {
                 source.report.missed += 1;
+                source.behind = true;
                 continue;
             };
+            source.behind &= lead.is_none_or(|lead| front.at < lead);
             source.report.crests += 1;
             let skew = front.at.since(first).as_ns_f64();
             source.skew_sum += skew;
@@ -153,6 +181,10 @@ impl<F: Frame> Synchroniser<F> {
                 How::Gap(_) | How::RoundRobin(_) => self.members.is_empty().then_some(at),
             };
             self.members.push_back(Member { source: number, start, first: front.at, last: None });
+        }
+        if lead.is_none() {
+            // The others have stopped, so those that came lead from now on.
+            self.sources.iter_mut().for_each(|source| source.behind = source.queue.is_empty());
         }
         true
     }
@@ -329,6 +361,7 @@ mod tests {
                     sync.release(us(*at), &mut ready);
                     came.next();
                 }
+                None if sync.end(sync.now) => {}
                 _ => {
                     let Some(deadline) = deadline else { break };
                     sync.release(deadline, &mut ready);
@@ -369,6 +402,52 @@ mod tests {
         let (left, sources) = run(spec, &[(1, 0), (3, 5), (2, 60_000)]);
         assert_eq!(left, [(1, 50_000), (3, 51_000), (2, 110_000)], "the late crest is in the next round");
         assert_eq!(sources.iter().map(|source| source.missed).collect::<Vec<_>>(), [1, 1, 1]);
+    }
+
+    /// Sources in the order in which crests of one frame left.
+    fn order(spec: &str, came: &[(u8, u64)]) -> Vec<u8> {
+        let mut came = came.to_vec();
+        came.sort_by_key(|(_, at)| *at);
+        run(spec, &came).0.iter().map(|(source, _)| *source).collect()
+    }
+
+    #[test]
+    fn crests_later_than_the_wait_join_the_next_round() {
+        for how in ["gap 1ms", "gap 10us", "offset 2ms"] {
+            let spec = format!("order 10.0.0.1,10.0.0.2,10.0.0.3 {how} wait 30ms");
+            // Each source in turn is late by the same time in each of 6 rounds, or by more than a round.
+            for (late, by) in (1..=3).flat_map(|late| [40, 59, 71, 99, 140, 259, 371].map(|by| (late, by))) {
+                let at = |source, round: u64| (round * 100 + if source == late { by } else { 0 }) * 1_000;
+                let came: Vec<_> =
+                    (0..6).flat_map(|round| [1, 2, 3].map(|source| (source, at(source, round)))).collect();
+                let others: Vec<u8> = [1, 2, 3].into_iter().filter(|source| *source != late).collect();
+                let without = by.div_ceil(100) as usize;
+                let mut asked = others.repeat(without);
+                asked.extend([1, 2, 3].repeat(6 - without));
+                asked.extend([late].repeat(without));
+                assert_eq!(order(&spec, &came), asked, "{spec}: {late} is late by {by} ms");
+            }
+            // Only the first crest is late.
+            let mut came: Vec<_> = (0..6).flat_map(|round| [1, 2, 3].map(|source| (source, round * 100_000))).collect();
+            came[1].1 = 59_000;
+            assert_eq!(order(&spec, &came), [1, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2], "{spec}");
+            // Two are late, by different times.
+            let at = |source: u8, round: u64| (source, (round * 100 + [0, 59, 41][usize::from(source) - 1]) * 1_000);
+            let came: Vec<_> = (0..4).flat_map(|round| [1, 2, 3].map(|source| at(source, round))).collect();
+            assert_eq!(order(&spec, &came), [1, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2, 3], "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_late_source_goes_alone_when_the_others_have_stopped() {
+        let spec = "order 10.0.0.1,10.0.0.2 gap 1ms wait 200ms";
+        let came = [(1, 0), (2, 500_000), (2, 4_000_000), (2, 4_100_000), (1, 4_250_000), (2, 4_300_000)];
+        let (left, _) = run(spec, &came);
+        // It waits ten times as long, once. Then it leads, and the other joins it.
+        assert_eq!(
+            left,
+            [(1, 200_000), (2, 2_500_000), (2, 4_200_000), (1, 4_250_000), (2, 4_251_000), (2, 4_500_000)]
+        );
     }
 
     #[test]

@@ -33,6 +33,13 @@ impl SyncSpec {
     pub(crate) const WAIT: Span = Span::from_ms(1_000);
     /// Default of `silence`.
     pub(crate) const SILENCE: Span = Span::from_ms(1);
+
+    /// How long a late crest is held for the next round: ten times `wait`, and at least [`Self::LATE`].
+    pub(crate) fn late(&self) -> Span {
+        Span::from_ps(self.wait.as_ps().saturating_mul(10)).max(Self::LATE)
+    }
+
+    const LATE: Span = Span::from_ms(1_000);
 }
 
 const EXAMPLE: &str = "order 10.0.0.1,10.0.0.2 gap 5ms";
