@@ -175,7 +175,7 @@ fn crests_later_than_the_wait_keep_the_order_from_the_next_round_on() {
             let order = format!("order 10.0.0.1,10.0.0.2,10.0.0.3 {how} wait 60ms");
             let report = shape(&bench, &[&["--sync", &order], more].concat());
             let found: Vec<u64> = listed_crests(&bench.listed("out.csv")).iter().map(|crest| crest.0).collect();
-            let mut asked: Vec<u64> = [1, 2, 3].into_iter().filter(|source| *source != late as u64).collect();
+            let mut asked: Vec<u64> = [1, 2, 3].into_iter().filter(|source| *source != u64::from(late)).collect();
             asked.extend([1, 2, 3].repeat(3));
             asked.push(late.into());
             asked.dedup();
