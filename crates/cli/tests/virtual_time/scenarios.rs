@@ -70,7 +70,8 @@ fn an_expectation_of_no_drops_holds_where_there_are_none() {
     assert_eq!((finished.status, finished.stderr.as_str()), (Some(0), ""));
     bench.write("a.toml", scenario("file.drops.los == 0"));
     let finished = bench.run(["run", "a.toml", "-q"]);
-    assert!(finished.status == Some(1) && finished.stderr.contains("no such figure"), "{}", finished.stderr);
+    assert_eq!(finished.status, Some(2), "refused before the run");
+    assert!(finished.stderr.contains("write file.drops.loss"), "{}", finished.stderr);
 }
 
 #[test]
