@@ -164,15 +164,24 @@ fn lives(process: &str) -> bool {
     Path::new("/proc").join(process).exists()
 }
 
-/// Removes a record whose owner is gone although its lock is held, so that a new one can be made. False if it is another
-/// record by now. One process at a time does that.
+/// Replaces a record whose owner is gone although its lock is held by a copy that is not locked: the programs of that
+/// owner stay on record. False if that fails. One process at a time does that.
 fn give_up(path: &Path, text: &str) -> bool {
     let guard = Path::new(FOLDER).join(".given-up");
     let Ok(guard) = open_record(&guard) else { return false };
     if !try_lock(&guard) {
         return true;
     }
-    fs::read_to_string(path).map_or(true, |there| there != text || fs::remove_file(path).is_ok())
+    // Another process may have replaced it by now.
+    if fs::read_to_string(path).is_ok_and(|there| there != text) {
+        return true;
+    }
+    let copy = path.with_extension("copy");
+    let written = open_record(&copy).and_then(|mut file| {
+        file.set_len(0)?;
+        file.write_all(text.as_bytes())
+    });
+    written.and_then(|()| fs::rename(&copy, path)).is_ok()
 }
 
 /// Removes the records of others that ended without it, if their programs are no more: a namespace that goes takes
