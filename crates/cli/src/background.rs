@@ -110,7 +110,7 @@ impl Background {
         self.hand_over();
         self.queue = None;
         let (mut bytes, mut since, mut asked) = (0, Instant::now(), None::<Instant>);
-        // A file is written to its end: nobody can stall that.
+        // A write to a regular file always completes, so wait for it.
         while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             let now = self.written.bytes.load(Ordering::Relaxed);
             if now != bytes {

@@ -19,7 +19,7 @@ pub(crate) struct FarEnd {
     ring: PacketRing,
     /// UNIX time in ns: what had departed by then is of an earlier run, and was on its way all the time.
     began_ns: u64,
-    /// With nothing more arriving for so long after the last frame was sent, nothing is on its way.
+    /// When no frame has arrived for this long after the last one was sent, none is on its way.
     wait: Duration,
     neighbour: Neighbour,
     /// Streams from this number on are not the sender's.
@@ -56,9 +56,9 @@ pub(crate) struct Arrived {
 const COPIES: Duration = Duration::from_millis(100);
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(20);
-/// So long learning frames are waited for: a router asks for an address each second.
+/// How long to wait for learning frames: a router asks for an address each second.
 const LEARN: Duration = Duration::from_millis(1_500);
-/// Once some have come, for so long after the last.
+/// The same, counted from the last arrival once frames have arrived.
 const LEARNT: Duration = Duration::from_millis(100);
 
 impl FarEnd {

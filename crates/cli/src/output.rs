@@ -61,7 +61,7 @@ pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
 /// Prints text that has styles on stdout as it is; false when its reader went away.
 pub(crate) fn styled(text: &str) -> Result<bool, Failure> {
     if STDOUT_LEFT.load(Ordering::Relaxed) {
-        // As for what is said there, there is nobody to tell when that fails.
+        // A failed write to stderr cannot be reported anywhere.
         let _ = std::io::stderr().write_all(text.as_bytes());
         return Ok(true);
     }

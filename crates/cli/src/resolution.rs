@@ -271,7 +271,7 @@ pub(crate) fn of_oddities(name: impl fmt::Display, oddities: &Oddities) -> Vec<S
     skipped.chain(shortened).chain(unrewritten).collect()
 }
 
-/// Keeps in the report which records of captures were not as one would expect, and says it of those that were used.
+/// Adds unusual capture records to the report, and warns about those that were used.
 pub(crate) fn note_oddities(oddities: &Oddities, limits: &mut Map<String, Value>) {
     let Oddities {
         disordered, clock_steps, stray_stamps, shortened_gaps, capped_gaps, made_headers, unrewritten, ..

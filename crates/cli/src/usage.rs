@@ -265,14 +265,14 @@ fn of_number(what: &str) -> Option<String> {
     remedies.into_iter().find_map(|(said, remedy)| Some(format!("{}{remedy}", what.strip_suffix(said)?)))
 }
 
-/// A value of several words that the shell has parted: its option, the first word, and then one that belongs nowhere.
+/// A value of several words that the shell has split: its option, the first word, and then one that belongs nowhere.
 fn unquoted(error: &clap::Error) -> Option<String> {
     let ContextValue::String(taken) = error.get(ContextKind::InvalidArg)? else { return None };
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let parted = |three: &&[String]| three[0].starts_with("--") && !three[1].starts_with('-') && three[2] == *taken;
+    let is_split = |three: &&[String]| three[0].starts_with("--") && !three[1].starts_with('-') && three[2] == *taken;
     // One that has spaces was in quotes.
     let apart = !taken.starts_with('-') && !taken.contains(char::is_whitespace);
-    let three = words.windows(3).find(parted).filter(|_| apart)?;
+    let three = words.windows(3).find(is_split).filter(|_| apart)?;
     Some(format!("write a value of several words in quotes, as {} '{} {taken}'", three[0], three[1]))
 }
 

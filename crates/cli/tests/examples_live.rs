@@ -131,7 +131,7 @@ fn runs(bed: &Bed, line: &str) {
         println!("SKIP: {line}: this machine has fewer CPUs");
         return;
     }
-    // Frames of a generator that nobody sent back are missed, no more.
+    // Frames of the generator that do not come back only count as missed.
     assert!(matches!(ended.status.code(), Some(0 | 1)), "{line}: {ended:?}");
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let eal = start_dpdk(request, &configs)?;
     // Before the ports are open: nothing has to wait for it.
     let floors = floors(eal, &configs)?;
-    // A generator that is stopped holds nobody's frames back.
+    // A stopped generator delays no host's traffic.
     if request.pipelines.iter().any(|plan| matches!(plan.source, SourcePlan::Port(_))) {
         dpdk::ignore_stops();
     }

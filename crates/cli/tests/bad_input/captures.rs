@@ -163,7 +163,7 @@ fn a_capture_that_spans_more_than_time_reaches_is_read_whole() {
     }
 }
 
-/// Runs a line where no file may be longer than so many KiB, as on a disk that is full from there on.
+/// Runs a command with a file size limit in KiB, which acts like a disk that fills up.
 fn with_room_for(bench: &super::common::Bench, kib: u32, line: &str) -> super::common::Finished {
     let netlathe = env!("CARGO_BIN_EXE_netlathe");
     let script = format!("trap '' XFSZ; ulimit -f {kib}; exec {netlathe} {line}");
