@@ -103,15 +103,16 @@ impl Back {
         self.round += 1;
         let mut came = 0;
         if self.burst.is_empty() {
-            came = self.queues[self.turn].poll_up_to(&mut self.received, most);
-            for length in self.queues[self.turn].refused() {
+            let queue = &mut self.queues[self.turn];
+            came = queue.poll_up_to(&mut self.received, most);
+            for length in queue.refused() {
                 self.pipeline.refuse(FrameLen::of_captured(*length), DropReason::TooLong);
             }
-            self.turn = (self.turn + 1) % self.queues.len();
             if came > 0 {
                 // A frame may have arrived after `now`, and must not be held for less than asked.
-                now = now.max(self.clock.now());
+                now = now.max(queue.read_at().unwrap_or_else(|| self.clock.now()));
             }
+            self.turn = (self.turn + 1) % self.queues.len();
             for frame in self.received.drain() {
                 if self.pipeline.held() >= self.limit {
                     self.pipeline.refuse(frame.length(), DropReason::Pool);

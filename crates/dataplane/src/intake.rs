@@ -11,8 +11,8 @@ const AHEAD: usize = 32;
 
 /// Frames of these queues report how long they waited in the ring before the poll, from now on. True if all queues
 /// support it.
-pub(crate) fn tell_waits(queues: &mut [RxQueue]) -> bool {
-    queues.iter_mut().map(RxQueue::tell_waits).fold(true, |all, tells| all & tells)
+pub(crate) fn tell_waits(queues: &mut [RxQueue], clock: TscClock) -> bool {
+    queues.iter_mut().map(|queue| queue.tell_waits(clock)).fold(true, |all, tells| all & tells)
 }
 
 /// The way in: takes frames from the queues of a port, or generates those of a stream, and accounts for them.
@@ -180,12 +180,21 @@ impl Intake {
             }
             From::Port { queues, turn, clock } => {
                 let most = most.min(BURST);
-                let mut came = 0;
+                let (mut came, mut depth) = (0, self.depth);
                 for _ in 0..queues.len() {
-                    came += queues[*turn].poll_up_to(&mut self.received, most - came);
-                    for length in queues[*turn].refused() {
+                    let queue = &mut queues[*turn];
+                    let got = queue.poll_up_to(&mut self.received, most - came);
+                    for length in queue.refused() {
                         pipeline.refuse(FrameLen::of_captured(*length), DropReason::TooLong);
                     }
+                    if got > 0 {
+                        // A frame may have arrived after `now`, and must not be held for less than asked.
+                        let now = now.max(queue.read_at().unwrap_or_else(|| clock.now()));
+                        let room = self.limit.saturating_sub(pipeline.held() + elsewhere);
+                        admit(self.received.drain(), now, room, pipeline);
+                        depth = depth.max(pipeline.held() + elsewhere);
+                    }
+                    came += got;
                     *turn = (*turn + 1) % queues.len();
                     if came >= most {
                         break;
@@ -195,26 +204,20 @@ impl Intake {
                 for _ in self.segmented..segmented {
                     pipeline.refuse(FrameLen::new(0), DropReason::Segments);
                 }
-                self.segmented = segmented;
-                if came > 0 {
-                    // A frame may have arrived after `now`, and must not be held for less than asked.
-                    let now = now.max(clock.now());
-                    self.admit(now, elsewhere, pipeline);
-                }
+                (self.segmented, self.depth) = (segmented, depth);
                 came
             }
         }
     }
+}
 
-    fn admit(&mut self, now: Time, elsewhere: u64, pipeline: &mut Pipeline<Mbuf>) {
-        let room = self.limit.saturating_sub(pipeline.held() + elsewhere);
-        for (i, frame) in self.received.drain().enumerate() {
-            if i as u64 >= room {
-                pipeline.refuse(frame.length(), DropReason::Pool);
-            } else {
-                pipeline.push(now, now, frame);
-            }
+/// Gives frames that were just polled to the pipeline, as far as there is room.
+fn admit(frames: impl Iterator<Item = Mbuf>, now: Time, room: u64, pipeline: &mut Pipeline<Mbuf>) {
+    for (i, frame) in frames.enumerate() {
+        if i as u64 >= room {
+            pipeline.refuse(frame.length(), DropReason::Pool);
+        } else {
+            pipeline.push(now, now, frame);
         }
-        self.depth = self.depth.max(pipeline.held() + elsewhere);
     }
 }

@@ -9,12 +9,13 @@ use crate::interface::{Interface, set_option, socket};
 use crate::losses::option;
 use crate::packet_ring::{Map, bind_to, leave_out_outgoing, shut};
 use crate::waits::{Clocks, Reading};
-use crate::{BURST, Burst, Error, Mbuf, Pool, Result};
+use crate::{BURST, Burst, Error, Mbuf, Pool, Result, TscClock};
 use packet::{Frame, internet_checksum};
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use units::Time;
 
 /// The receiving sockets of a port, open as long as it is, and what they and the sending ones have counted.
 #[derive(Debug)]
@@ -186,7 +187,7 @@ pub(crate) struct PacketReceiver {
     /// Frames of the last look whose checksum was completed.
     pub(crate) completed: u64,
     /// Frames are given how long they waited.
-    clocks: Option<Clocks>,
+    clocks: Option<(Clocks, TscClock)>,
     counts: Arc<Counts>,
     no_buffer: Arc<AtomicU64>,
 }
@@ -208,7 +209,7 @@ struct Seen {
 
 impl PacketReceiver {
     /// From now on frames are given how long they waited.
-    pub(crate) fn tell_waits(&mut self) {
+    pub(crate) fn tell_waits(&mut self, clock: TscClock) {
         // The kernel then stamps a frame when its device gives it, ahead of the queue of the CPU that receives; where it
         // refuses, when the frame is put into the ring.
         let on: libc::c_int = 1;
@@ -216,7 +217,12 @@ impl PacketReceiver {
         let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
         // SAFETY: the kernel reads `length` bytes of a number.
         let _refused = unsafe { libc::setsockopt(self.socket, level, name, (&raw const on).cast(), length) };
-        self.clocks = Some(Clocks::new(Reading::of_kernel()));
+        self.clocks = Some((Clocks::new(Reading::of_kernel(&clock)), clock));
+    }
+
+    /// When the last poll that found frames read the clock, if frames are given how long they waited.
+    pub(crate) fn read_at(&self) -> Option<Time> {
+        self.clocks.as_ref().map(|(clocks, _)| clocks.at())
     }
 
     /// Lengths in bytes of the frames that the last look found and did not deliver: they are longer than the interface's MTU
@@ -245,8 +251,8 @@ impl PacketReceiver {
                 return 0;
             }
         }
-        if let Some(clocks) = &mut self.clocks {
-            clocks.read(Reading::of_kernel);
+        if let Some((clocks, clock)) = &mut self.clocks {
+            clocks.read(|| Reading::of_kernel(clock));
         }
         let (mut taken, mut bytes) = (0, 0);
         for _ in 0..there {
@@ -300,7 +306,7 @@ impl PacketReceiver {
         {
             self.completed += 1;
         }
-        if let Some(clocks) = &mut self.clocks {
+        if let Some((clocks, _)) = &mut self.clocks {
             frame.set_waited(clocks.waited(seen.stamp_ns));
         }
         Some(length)

@@ -4,14 +4,16 @@ use crate::packet_port::{Counts, PacketReceiver};
 use crate::port::{PortInner, TAP, Way};
 use crate::tap_sender::TapSender;
 use crate::tap_stamps::TapStamps;
+use crate::waits::Arrivals;
 use crate::xdp_stamps::Stamps;
-use crate::{BURST, Burst, Error, Mbuf, Outgoing, PacketSender, Result, relation};
+use crate::{BURST, Burst, Error, Mbuf, Outgoing, PacketSender, Result, TscClock, relation};
 use dpdk_sys as sys;
 use packet::Frame;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use units::Time;
 
 /// A receive queue: one of a kind, to be used by one thread at a time.
 #[derive(Debug)]
@@ -21,6 +23,9 @@ pub struct RxQueue {
     port: Arc<PortInner>,
     queue: u16,
     segmented: u64,
+    /// The time that the waits of the frames of the last poll end at, where they are given.
+    read_at: Option<Time>,
+    arrivals: Arrivals,
     not_sync: PhantomData<Cell<()>>,
 }
 
@@ -51,22 +56,23 @@ impl RxQueue {
                 Receiver::Packet(Box::new(sockets.receiver(queue, &port.pool, longest)?))
             }
         };
-        Ok(RxQueue { from, port, queue, segmented: 0, not_sync: PhantomData })
+        let (read_at, arrivals) = (None, Arrivals::default());
+        Ok(RxQueue { from, port, queue, segmented: 0, read_at, arrivals, not_sync: PhantomData })
     }
 
-    /// From now on frames say how long they were there before this queue was polled ([`packet::Frame::waited`]), where the
-    /// port knows: with packet sockets, whose rings hold the kernel's stamps, with `net_af_xdp`, by a program of ours, and
+    /// From now on frames say how long they were there before this queue was polled ([`packet::Frame::waited`]), to the
+    /// reading of `clock` that [`read_at`](RxQueue::read_at) gives, where the port knows: with packet sockets, whose rings hold the kernel's stamps, with `net_af_xdp`, by a program of ours, and
     /// with `net_tap`, by a packet socket beside it. Frames of others say that they have not waited. True if it knows.
-    pub fn tell_waits(&mut self) -> bool {
+    pub fn tell_waits(&mut self, clock: TscClock) -> bool {
         match &mut self.from {
-            Receiver::Driver(_, Some(Stamped::Xdp(stamps))) => stamps.tell_waits(),
+            Receiver::Driver(_, Some(Stamped::Xdp(stamps))) => stamps.tell_waits(clock),
             Receiver::Driver(_, Some(Stamped::Tap(_))) => {}
             Receiver::Driver(_, stamps @ None) => {
                 let tap = self.port.interface.as_ref().filter(|_| self.port.device.starts_with(TAP));
-                *stamps = tap.and_then(TapStamps::open).map(|heard| Stamped::Tap(Box::new(heard)));
+                *stamps = tap.and_then(|tap| TapStamps::open(tap, clock)).map(|heard| Stamped::Tap(Box::new(heard)));
                 return stamps.is_some();
             }
-            Receiver::Packet(receiver) => receiver.tell_waits(),
+            Receiver::Packet(receiver) => receiver.tell_waits(clock),
         }
         true
     }
@@ -92,6 +98,7 @@ impl RxQueue {
         let completed = match &mut self.from {
             Receiver::Packet(receiver) => {
                 receiver.poll(burst, most.min(BURST - before));
+                self.read_at = receiver.read_at();
                 receiver.completed
             }
             Receiver::Driver(port, stamps) => {
@@ -105,12 +112,15 @@ impl RxQueue {
                     return 0;
                 }
                 let fresh = &mut burst.as_mut_slice()[before..];
-                match stamps {
+                self.read_at = match stamps {
                     Some(Stamped::Xdp(stamps)) => stamps.tell(fresh),
-                    Some(Stamped::Tap(heard)) => heard.tell(fresh),
+                    Some(Stamped::Tap(heard)) => Some(heard.tell(fresh)),
                     // What came by another port of ours may know of its wait there, and a NIC writes what it likes.
-                    None => fresh.iter_mut().for_each(|frame| frame.set_waited(0)),
-                }
+                    None => {
+                        fresh.iter_mut().for_each(|frame| frame.set_waited(0));
+                        None
+                    }
+                };
                 if burst.as_slice()[before..].iter().any(|frame| frame.segments() != 1) {
                     self.segmented += burst.retain(|frame| frame.segments() == 1) as u64;
                 }
@@ -125,7 +135,19 @@ impl RxQueue {
         if completed > 0 {
             self.port.completed.fetch_add(completed, Ordering::Relaxed);
         }
+        if let Some(at) = self.read_at {
+            for frame in &mut burst.as_mut_slice()[before..] {
+                frame.set_waited(self.arrivals.wait(at, (frame.waited().as_ps() / 1_000) as u32));
+            }
+        }
         burst.len() - before
+    }
+
+    /// The time on the run's clock at which the waits of the frames of the last poll end; none where frames do not say how
+    /// long they waited.
+    #[must_use]
+    pub fn read_at(&self) -> Option<Time> {
+        self.read_at
     }
 
     /// Frames dropped because they came in more than one segment.

@@ -3,14 +3,15 @@
 //! A packet socket on the device sees each frame as it is handed over, in the same order, with the kernel's stamp. Frames
 //! are told apart by their length and their first bytes, so that one that the device had no room for is passed over.
 
-use crate::Mbuf;
 use crate::interface::{Interface, set_option, socket};
 use crate::packet_ring::{bind_to, leave_in_outgoing};
 use crate::waits::{Clocks, Reading};
+use crate::{Mbuf, TscClock};
 use packet::Frame;
 use std::collections::VecDeque;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, OwnedFd};
+use units::Time;
 
 /// Stamps of what was handed to a TAP device and was not yet read from it.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub(crate) struct TapStamps {
     socket: OwnedFd,
     seen: VecDeque<Seen>,
     clocks: Clocks,
+    clock: TscClock,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +43,7 @@ const ROOM: libc::c_int = 16 << 20;
 
 impl TapStamps {
     /// Listens on a device. None where the kernel refuses.
-    pub(crate) fn open(interface: &Interface) -> Option<TapStamps> {
+    pub(crate) fn open(interface: &Interface, clock: TscClock) -> Option<TapStamps> {
         let socket = socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK).ok()?;
         let on: libc::c_int = 1;
         set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &on).ok()?;
@@ -49,13 +51,13 @@ impl TapStamps {
         let _as_it_was = set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &ROOM);
         leave_in_outgoing(socket.as_raw_fd()).ok()?;
         bind_to(&socket, interface, libc::ETH_P_ALL).ok()?;
-        Some(TapStamps { socket, seen: VecDeque::new(), clocks: Clocks::new(Reading::of_kernel()) })
+        Some(TapStamps { socket, seen: VecDeque::new(), clocks: Clocks::new(Reading::of_kernel(&clock)), clock })
     }
 
-    /// Tells frames that were just read how long they have been in the device.
-    pub(crate) fn tell(&mut self, frames: &mut [Mbuf]) {
+    /// Gives frames that were just read how long they were in the device until the time that it returns.
+    pub(crate) fn tell(&mut self, frames: &mut [Mbuf]) -> Time {
         while self.listen() == CALL {}
-        self.clocks.read(Reading::of_kernel);
+        self.clocks.read(|| Reading::of_kernel(&self.clock));
         for frame in frames {
             let near = self.seen.iter().take(NEAR);
             let place =
@@ -68,6 +70,7 @@ impl TapStamps {
         }
         let over = self.seen.len().saturating_sub(MOST);
         self.seen.drain(..over);
+        self.clocks.at()
     }
 
     /// Hears of some frames; gives how many.

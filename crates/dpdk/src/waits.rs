@@ -1,18 +1,42 @@
 //! From the kernel's stamps to how long frames have waited, whatever happens to the clock of the stamps.
 
-use crate::clock::kernel_ns;
+use crate::clock::{TscClock, kernel_ns};
+use units::{Span, Time};
+
+/// Two readings that are no further apart were not interrupted.
+const CLOSE: Span = Span::from_us(1);
+
+/// What `read` gives, and the time on `clock` right after it. If the thread is interrupted in between, it reads again, up to
+/// four times in all.
+#[inline]
+pub(crate) fn beside<R>(clock: &TscClock, read: impl Fn() -> R) -> (R, Time) {
+    let mut tries = 4;
+    loop {
+        let before = clock.now();
+        let reading = read();
+        let after = clock.now();
+        tries -= 1;
+        if tries == 0 || after.since(before) < CLOSE {
+            return (reading, after);
+        }
+    }
+}
 
 /// Both clocks of the kernel, in ns: the one of the stamps, which may be set, and one that never is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     wall: u64,
     steady: u64,
+    /// The same moment on the clock of the run.
+    at: Time,
 }
 
 impl Reading {
     #[inline]
-    pub(crate) fn of_kernel() -> Reading {
-        Reading { wall: kernel_ns(libc::CLOCK_REALTIME), steady: kernel_ns(libc::CLOCK_MONOTONIC) }
+    pub(crate) fn of_kernel(clock: &TscClock) -> Reading {
+        let both = || (kernel_ns(libc::CLOCK_MONOTONIC), kernel_ns(libc::CLOCK_REALTIME));
+        let ((steady, wall), at) = beside(clock, both);
+        Reading { wall, steady, at }
     }
 
     /// By how much they differ. Slewing moves both alike.
@@ -58,7 +82,12 @@ impl Clocks {
         self.doubted_until = self.now.steady + OLDEST;
     }
 
-    /// Nanoseconds since the stamp of a frame, which did not come before the frame ahead of it.
+    /// When the clocks were read last, on the clock of the run.
+    pub(crate) fn at(&self) -> Time {
+        self.now.at
+    }
+
+    /// Nanoseconds from the stamp of a frame until then, which did not come before the frame ahead of it.
     #[inline]
     pub(crate) fn waited(&mut self, stamp: u64) -> u32 {
         if self.now.steady < self.doubted_until {
@@ -75,6 +104,26 @@ impl Clocks {
     }
 }
 
+/// Keeps the frames of a queue in order. The kernel's clock and the clock of the run cannot be read at the same time; the
+/// difference must not make a frame older than the one before it, or a stage would let it overtake.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    last: Time,
+}
+
+impl Arrivals {
+    /// How many ns until `at` the next frame has waited, if its stamp says `ns`.
+    #[inline]
+    pub(crate) fn wait(&mut self, at: Time, ns: u32) -> u32 {
+        let most = at.since(self.last).as_ps() / PS_PER_NS;
+        let ns = u64::from(ns).min(most) as u32; // not more than it was
+        self.last = Time::ZERO + at.since(Time::ZERO + Span::from_ns(ns.into()));
+        ns
+    }
+}
+
+const PS_PER_NS: u64 = 1_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,7 +134,7 @@ mod tests {
     const WALL: u64 = 1_790_000_000 * S;
 
     fn at(steady: u64, set_by: i64) -> Reading {
-        Reading { wall: (WALL + steady).wrapping_add_signed(set_by), steady }
+        Reading { wall: (WALL + steady).wrapping_add_signed(set_by), steady, at: Time::from_ps(steady * 1_000) }
     }
 
     /// Reads the clocks, and gives the wait of a frame that came at `came`, by the clock as it was set then.
@@ -103,6 +152,17 @@ mod tests {
         assert_eq!(waited(&mut clocks, at(23 * MS, 0), at(22 * MS, 0)), MS, "that stamp bounds no other");
         assert_eq!(waited(&mut clocks, at(3 * S, 0), at(2 * S, 0)), S);
         assert_eq!(waited(&mut clocks, at(4 * S, 0), at(3 * S - 1, 0)), 0, "too old");
+    }
+
+    #[test]
+    fn a_thread_that_was_interrupted_lets_no_frame_overtake() {
+        let mut arrivals = Arrivals::default();
+        let at = |us: u64| Time::from_ps(us * 1_000_000);
+        // The run's clock was read 300 µs late: the frames seem to have arrived at 960 and 990 µs, not at 660 and 690.
+        assert_eq!([40_000, 10_000].map(|ns| arrivals.wait(at(1_000), ns)), [40_000, 10_000]);
+        // The next ones arrived at 710, 950 and 1 010 µs.
+        assert_eq!([310_000, 70_000, 10_000].map(|ns| arrivals.wait(at(1_020), ns)), [30_000, 30_000, 10_000]);
+        assert_eq!(arrivals.wait(at(1_000), 5), 0, "a clock that seems to go back");
     }
 
     #[test]

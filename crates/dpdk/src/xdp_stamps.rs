@@ -5,15 +5,17 @@
 //! (`bpf_xdp_adjust_meta`). The driver gets its own program back before it closes. Where any of this is refused, all
 //! stays as the driver made it, and frames have no stamps.
 
-use crate::clock::kernel_ns;
+use crate::clock::{TscClock, kernel_ns};
 use crate::detour::{EXIT, Instruction, instruction, load, set};
 use crate::interface::Interface;
+use crate::waits::beside;
 use crate::xdp::program;
 use crate::{Mbuf, netlink};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use units::Time;
 
 /// A program of ours in place of the driver's, as long as the value lives.
 #[derive(Debug)]
@@ -77,26 +79,28 @@ fn set_program(interface: &Interface, attributes: &[(u16, i32)]) -> io::Result<(
 /// The waits of frames by their stamps.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
-    tells: bool,
+    clock: Option<TscClock>,
 }
 
 impl Stamps {
-    /// From now on frames are told how long they waited.
-    pub(crate) fn tell_waits(&mut self) {
-        self.tells = true;
+    /// From now on frames are given how long they waited.
+    pub(crate) fn tell_waits(&mut self, clock: TscClock) {
+        self.clock = Some(clock);
     }
 
-    /// Tells frames that were just received how long they have been there.
-    pub(crate) fn tell(&self, frames: &mut [Mbuf]) {
-        if !self.tells {
+    /// Gives frames that were just received how long they have been there until the time that it returns. None if that is
+    /// not asked for.
+    pub(crate) fn tell(&self, frames: &mut [Mbuf]) -> Option<Time> {
+        let Some(clock) = &self.clock else {
             frames.iter_mut().for_each(|frame| frame.set_waited(0));
-            return;
-        }
-        let now = kernel_ns(libc::CLOCK_MONOTONIC);
+            return None;
+        };
+        let (now, at) = beside(clock, || kernel_ns(libc::CLOCK_MONOTONIC));
         for frame in frames {
             let ahead = frame.take_ahead::<STAMP>();
             frame.set_waited(ahead.map_or(0, |ahead| waited(ahead, now)));
         }
+        Some(at)
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{eal, frame, inside, ip, number, veth};
-use dpdk::{BURST, Burst, Error, PacketRing, Pool, Port, PortConfig, RingConfig, Started};
+use dpdk::{BURST, Burst, Error, PacketRing, Pool, Port, PortConfig, RingConfig, Started, TscClock};
 use packet::Frame;
 use std::time::{Duration, Instant};
 
@@ -271,18 +271,24 @@ fn frames_say_how_long_they_were_there() {
     let (pool, mut sender) = open("nla", 1500);
     let (_pool, mut receiver) = open("nlb", 1500);
     let rx = &mut receiver.rx[0];
-    assert!(rx.tell_waits());
+    let clock = TscClock::new(eal());
+    assert!(rx.tell_waits(clock));
     let (pause, step) = (Duration::from_millis(20), Duration::from_millis(1));
     let mut burst = Burst::new();
+    let mut last = units::Time::ZERO;
     for round in 0..12 {
-        let begin = Instant::now();
+        let (begin, start) = (Instant::now(), clock.now());
         send(&pool, &mut sender.tx[0], 0..500, 60);
         std::thread::sleep(pause);
         let mut next = 0;
         while next < 500 && begin.elapsed() < Duration::from_secs(10) {
             rx.poll(&mut burst);
+            let read_at = rx.read_at().expect("waits are given");
             for frame in burst.drain() {
                 assert_eq!(number(frame.bytes()), Some(next));
+                let arrived = units::Time::ZERO + read_at.since(units::Time::ZERO + frame.waited());
+                assert!(arrived >= last.max(start) && arrived <= clock.now(), "round {round}: {arrived:?}");
+                last = arrived;
                 let waited = frame.waited().to_std();
                 // The clock of the stamps may be slewed a little.
                 assert!(waited + step > pause && waited < begin.elapsed() + step, "round {round}: {waited:?}");
@@ -291,7 +297,7 @@ fn frames_say_how_long_they_were_there() {
         }
         assert_eq!(next, 500, "round {round}");
     }
-    // Who does not ask is told nothing, nor of what a buffer's last frame waited.
+    // Without asking, no frame says that it waited, not even for what the frame before it in its buffer waited.
     let (rx, tx) = (&mut sender.rx[0], &mut receiver.tx[0]);
     send(&pool, tx, 0..500, 60);
     std::thread::sleep(pause);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{eal, frame, inside, ip, number, veth};
-use dpdk::{BURST, Burst, PacketRing, Pool, Port, PortConfig, RingConfig, Vdev};
+use dpdk::{BURST, Burst, PacketRing, Pool, Port, PortConfig, RingConfig, TscClock, Vdev};
 use packet::Frame;
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ fn sends_10_000() {
     assert_eq!(seen, 1000);
 
     // What lies in the socket's ring says since when.
-    if !started.rx[0].tell_waits() {
+    if !started.rx[0].tell_waits(TscClock::new(eal())) {
         println!("SKIP: this kernel lets no program stamp frames");
         return;
     }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{eal, frame, inside, ip, number};
-use dpdk::{Burst, PacketRing, Pool, Port, PortConfig, RingConfig, TxQueue, Vdev};
+use dpdk::{Burst, PacketRing, Pool, Port, PortConfig, RingConfig, TscClock, TxQueue, Vdev};
 use packet::Frame;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ fn frames_by_calls_are_those_of_the_driver() {
     assert_eq!(got[..], (0..300).map(sent).collect::<Vec<_>>()[..]);
 
     // What the kernel sends through the device says since when it has lain there.
-    assert!(started.rx[0].tell_waits(), "a TAP device is listened to");
+    assert!(started.rx[0].tell_waits(TscClock::new(eal())), "a TAP device is listened to");
     ip("addr add 10.9.9.1/24 dev nlt");
     ip("neigh add 10.9.9.2 lladdr 02:00:00:00:00:02 dev nlt");
     let socket = std::net::UdpSocket::bind("10.9.9.1:0").expect("a socket");

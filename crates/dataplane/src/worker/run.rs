@@ -230,7 +230,7 @@ impl Worker {
         let intake = match config.feed {
             Feed::Device(_) => {
                 if !pipeline.leaves_frames() || pipeline.is_slicing() {
-                    let tells = tell_waits(&mut input_rx);
+                    let tells = tell_waits(&mut input_rx, run.clock);
                     pipeline.slice_from_port(tells);
                 }
                 Intake::of_port(input_rx, limit, run.clock)
@@ -250,7 +250,7 @@ impl Worker {
         let back = match input_tx.into_iter().next() {
             Some(tx) if !config.one_way && config.output.gives() => {
                 if let Some(stages) = &mut stages_back {
-                    let tells = tell_waits(&mut output_rx);
+                    let tells = tell_waits(&mut output_rx, run.clock);
                     stages.pipeline.slice_from_port(tells);
                 }
                 Some(Back::new(std::mem::take(&mut output_rx), tx, stages_back, run.clock, run.counters.back.clone()))
