@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 The netlathe authors
+ * SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Which datagram a receive call takes: UDP does not say, so those that wait at each socket are kept in order. */
 #ifndef NETLATHE_DATAGRAMS_H
 #define NETLATHE_DATAGRAMS_H

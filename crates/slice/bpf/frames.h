@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 The netlathe authors
+ * SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The frames that are followed: their places, their stamps, and how they are handed over. */
 #ifndef NETLATHE_FRAMES_H
 #define NETLATHE_FRAMES_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 The netlathe authors
+ * SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The parts of the kernel's structures that the probes read. Where a field lies in the running kernel is found when
  * the programs are loaded, from /sys/kernel/btf/vmlinux (CO-RE); the order and the sizes here mean nothing. */
 #ifndef NETLATHE_KERNEL_H

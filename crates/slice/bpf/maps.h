@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 The netlathe authors
+ * SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Records, settings and maps. What src/record.rs reads and src/settings.rs writes: they change together. */
 #ifndef NETLATHE_MAPS_H
 #define NETLATHE_MAPS_H

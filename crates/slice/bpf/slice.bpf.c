@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 The netlathe authors
+ * SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The kernel's part of netlathe slice: stamps of a frame at the points that the kernel's own tracepoints mark.
  *
  * A frame is known by skb->head, which its clones share: TCP sends a clone and keeps the original, and on loopback

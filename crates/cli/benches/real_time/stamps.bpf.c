@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 The netlathe authors
+ * SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* A receiver that costs a sender little: the time of each frame as the driver has it, and no more of the frame. */
 #include "../../../slice/bpf/kernel.h"
 #include <bpf/bpf_helpers.h>
