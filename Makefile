@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup fuzz fuzz-planted
+.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup fuzz fuzz-planted site deny
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -47,6 +47,12 @@ lint: setup   ## format and lints, warnings are errors
 
 doc: setup    ## the crates' documentation, in target/doc
 	cargo doc --workspace --no-deps
+
+site:         ## the documents as a web site, in target/site/html, its links checked; wants mdbook
+	python3 scripts/site.py
+
+deny:         ## licences, sources and advisories of all dependencies; wants cargo-deny
+	cargo deny check
 
 setup:        ## what the others need; does nothing when it is there
 	@scripts/setup.sh

@@ -1,7 +1,7 @@
 //! The rules of the house that no lint knows: which crate may use which, where `unsafe` may be, and that nothing is
 //! left half-done. The design document says why; this keeps it so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -97,6 +97,24 @@ fn the_table_of_dependencies_is_itself_one_way() {
     }
     assert!(!reaches(&table, "engine", "dpdk") && !reaches(&table, "dpdk", "engine"));
     assert!(table["lab"].is_empty(), "the lab stands alone");
+}
+
+/// What plain `cargo test` builds must need no DPDK and no clang; every crate that needs neither is built by it.
+#[test]
+fn plain_cargo_test_covers_the_crates_without_dpdk_and_clang() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest is text");
+    let line = manifest.lines().find(|line| line.starts_with("default-members")).expect("default-members");
+    let listed: Vec<&str> = line.split('"').filter_map(|part| part.strip_prefix("crates/")).collect();
+    // The fuzz targets need a C++ compiler; the command line needs DPDK and clang unless its features are off.
+    let apart = ["dpdk-sys", "dpdk", "dataplane", "slice", "cli", "fuzz"];
+    let expected: Vec<&str> = MAY_USE.iter().map(|(name, _)| *name).filter(|name| !apart.contains(name)).collect();
+    let sorted = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    assert_eq!(sorted(&listed), sorted(&expected));
+    for (name, used) in MAY_USE {
+        if expected.contains(name) {
+            assert!(used.iter().all(|used| expected.contains(used)), "{name} uses a crate that needs DPDK or clang");
+        }
+    }
 }
 
 #[test]
