@@ -38,6 +38,7 @@ mod watched;
 use clap::Parser;
 use clap::error::ErrorKind;
 use output::Failure;
+use scenario::PortSpec;
 use std::process::ExitCode;
 
 #[cfg(feature = "live")]
@@ -47,24 +48,22 @@ static MEMORY: dpdk::OrEnd = dpdk::OrEnd;
 /// Exactly known traffic on a wire, and what happened to it.
 #[derive(Parser)]
 #[command(name = "netlathe", version, arg_required_else_help = true, propagate_version = true)]
-#[command(after_help = "\
-Ports:
-  eth0, if:eth0[,driver=af_xdp|af_packet][,queues=N]           a Linux interface
-  tap:NAME                                                     a TAP device made by netlathe
-  pci:0000:03:00.1                                             a NIC bound to DPDK
-  dpdk:ARGS                                                    any DPDK device, dpdk:net_null0
-  pcap:FILE                                                    a capture, read or written
-  wire:10G[,pcap=FILE][,frames=FILE][,fillers=keep][,dic=on]   the model line
-  line:10G[,slots=N][,frames=FILE][,fillers=keep]              a line in real time, without a NIC
-  null                                                         drops and counts
-
-When every port is a capture, the model line or null, time is virtual: no privileges are needed and
-the same command gives the same output to the bit.
-
-Exit status: 0 done; 1 ran but an expectation was missed; 2 usage, configuration or system error.")]
+#[command(disable_help_subcommand = true, after_help = after_help())]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: commands::Command,
+}
+
+/// What follows the commands: the kinds of port.
+fn after_help() -> String {
+    let ports: String =
+        PortSpec::KINDS.iter().map(|kind| format!("  {:<58}   {}\n", kind.grammar, kind.summary)).collect();
+    format!(
+        "Ports:\n{ports}\n\
+         When every port is a capture, the model line or null, time is virtual: no privileges are needed and\n\
+         the same command gives the same output to the bit.\n\n\
+         Exit status: 0 done; 1 ran but an expectation was missed; 2 usage, configuration or system error."
+    )
 }
 
 /// The least stack to run in, in bytes: building the options alone takes some 100 KiB.

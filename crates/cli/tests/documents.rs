@@ -74,7 +74,7 @@ fn links_lead_somewhere() {
 }
 
 /// The help of each command, and the pages of reference that tell of it.
-const COMMANDS: [(&str, &[&str]); 15] = [
+const COMMANDS: [(&str, &[&str]); 16] = [
     ("shape", &[]),
     ("gen", &["streams"]),
     ("emulate", &["emulate"]),
@@ -86,6 +86,7 @@ const COMMANDS: [(&str, &[&str]); 15] = [
     ("disk", &["disk"]),
     ("doctor", &[]),
     ("manual", &[]),
+    ("help", &[]),
     ("lab up", &[]),
     ("lab down", &[]),
     ("lab run", &[]),
@@ -172,7 +173,7 @@ fn sessions(text: &str) -> Vec<Vec<(String, String)>> {
 
 /// Whether a command needs nothing of the machine and takes no time of its clock.
 fn is_virtual(typed: &str) -> bool {
-    const COMMANDS: [&str; 8] = ["gen", "shape", "emulate", "limit", "measure", "search", "run", "check"];
+    const COMMANDS: [&str; 9] = ["gen", "shape", "emulate", "limit", "measure", "search", "run", "check", "help"];
     let words: Vec<&str> = typed.split_whitespace().collect();
     let known = words[0] != "netlathe" || COMMANDS.contains(&words[1]);
     let port = |pair: &[&str]| {

@@ -18,6 +18,32 @@ pub enum Kind {
     Flags,
 }
 
+impl Kind {
+    /// How a value is written.
+    #[must_use]
+    pub fn grammar(self) -> String {
+        match self {
+            Kind::Mac => "MAC".to_owned(),
+            Kind::Address => "ADDRESS".to_owned(),
+            Kind::Number(most) => format!("0-{most}"),
+            Kind::Dscp => "0-63|NAME".to_owned(),
+            Kind::Flags => "FLAGS|0-255".to_owned(),
+        }
+    }
+
+    /// A value.
+    #[must_use]
+    pub fn example(self) -> String {
+        match self {
+            Kind::Mac => "02:00:00:00:00:01".to_owned(),
+            Kind::Address => "10.0.0.1-10.0.0.9".to_owned(),
+            Kind::Number(most) => format!("{}-{}", most / 4, most / 2),
+            Kind::Dscp => "ef".to_owned(),
+            Kind::Flags => "syn+ack".to_owned(),
+        }
+    }
+}
+
 /// Declares the fields once: variant, name, kind and what it is.
 macro_rules! keys {
     ($($variant:ident $name:literal $kind:expr, $doc:literal;)*) => {

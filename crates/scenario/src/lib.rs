@@ -26,4 +26,4 @@ pub use plan::{BackPlan, Pacer, PipelinePlan, PipelineText, SourcePlan};
 pub use ports::{Driver, FillerSpec, LineSpec, PortSpec, WireSpec, name_before_peer};
 pub use problem::{Origin, Problem, Problems, Text};
 pub use replay::{Replay, Speed};
-pub use stream::parse_stream;
+pub use stream::{STREAM_KEYS, parse_stream};

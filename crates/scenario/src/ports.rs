@@ -1,3 +1,4 @@
+use engine::Kind;
 use engine::filler::long_fillers;
 use packet::{FillerKind, MacAddr};
 use std::path::PathBuf;
@@ -85,17 +86,49 @@ impl Default for FillerSpec {
     }
 }
 
+/// What to write for a port.
+fn how() -> String {
+    let without_options = |kind: &Kind| kind.grammar.split('[').next().unwrap_or(kind.grammar);
+    let kinds: Vec<&str> = PortSpec::KINDS.iter().map(without_options).collect();
+    format!("write one of {}", kinds.join(", "))
+}
+
 impl PortSpec {
+    /// Every kind of port.
+    pub const KINDS: &'static [Kind] = &[
+        Kind {
+            name: "if",
+            grammar: "eth0, if:eth0[,driver=af_xdp|af_packet][,queues=N]",
+            summary: "a Linux interface",
+            example: "if:eth0",
+        },
+        Kind { name: "tap", grammar: "tap:NAME", summary: "a TAP device made by netlathe", example: "tap:lathe0" },
+        Kind { name: "pci", grammar: "pci:0000:03:00.1", summary: "a NIC bound to DPDK", example: "pci:0000:03:00.1" },
+        Kind { name: "dpdk", grammar: "dpdk:ARGS", summary: "any DPDK device", example: "dpdk:net_null0" },
+        Kind { name: "pcap", grammar: "pcap:FILE", summary: "a capture, read or written", example: "pcap:in.pcap" },
+        Kind {
+            name: "wire",
+            grammar: "wire:10G[,pcap=FILE][,frames=FILE][,fillers=keep][,dic=on]",
+            summary: "the model line",
+            example: "wire:10G",
+        },
+        Kind {
+            name: "line",
+            grammar: "line:10G[,slots=N][,frames=FILE][,fillers=keep]",
+            summary: "a line in real time, without a NIC",
+            example: "line:10G",
+        },
+        Kind { name: "null", grammar: "null", summary: "drops and counts", example: "null" },
+    ];
+
     /// Parses a port.
     ///
     /// # Errors
     /// An unknown kind, an empty name, or options that the kind does not support.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        const KINDS: &str =
-            "write an interface (eth0), pcap:FILE, wire:10G, line:10G, null, tap:NAME, pci:ADDRESS or dpdk:ARGS";
         let named = |value: &str, what: &str| {
             if value.is_empty() {
-                Err(ParseError::new(format!("'{text}' names no {what}"), KINDS))
+                Err(ParseError::new(format!("'{text}' names no {what}"), how()))
             } else if value.contains('\0') || what != "file" && value.contains(char::is_control) {
                 let named = text.escape_debug();
                 Err(ParseError::new(format!("'{named}' has a character that no {what} has"), "write it without"))
@@ -112,8 +145,8 @@ impl PortSpec {
         match text.split_once(':') {
             None if text == "null" => Ok(PortSpec::Null),
             // Linux would accept these as names, but users mean the kind; `if:` enforces the name.
-            None if ["pcap", "wire", "line", "tap", "pci", "dpdk", "if"].contains(&text) => {
-                Err(ParseError::new(format!("'{text}' alone is no port"), KINDS))
+            None if Self::KINDS.iter().any(|kind| kind.name == text) => {
+                Err(ParseError::new(format!("'{text}' alone is no port"), how()))
             }
             None if [".pcap", ".pcapng", ".cap"].iter().any(|end| text.ends_with(end)) => Err(ParseError::new(
                 format!("'{text}' reads like a capture, and would be an interface"),
@@ -130,7 +163,7 @@ impl PortSpec {
             Some(("pcap", file)) => Ok(PortSpec::Pcap(named(file, "file")?.into())),
             Some(("wire", options)) => wire(options).map(PortSpec::Wire),
             Some(("line", options)) => line(options).map(PortSpec::Line),
-            Some((kind, _)) => Err(ParseError::new(format!("'{kind}:' is no kind of port"), KINDS)),
+            Some((kind, _)) => Err(ParseError::new(format!("'{kind}:' is no kind of port"), how())),
         }
     }
 
@@ -327,6 +360,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_kind_of_port_is_parsed_and_named_in_errors() {
+        for kind in PortSpec::KINDS {
+            assert!(kind.example == kind.name || kind.example.starts_with(&format!("{}:", kind.name)), "{kind:?}");
+            assert!(PortSpec::parse(kind.example).is_ok(), "{kind:?}");
+            let error = PortSpec::parse("nonsense:1").expect_err("no kind").to_string();
+            assert!(error.contains(kind.example.split_once(':').map_or("null", |(name, _)| name)), "{error}");
+        }
+    }
+
+    #[test]
     fn refuses_interface_names_that_drivers_would_misread() {
         for name in ["x,iface=zz", "t0,queues=2", "%d", "a%sb", "a:b", "a b", "a/b", "a\u{1b}[2J", "a\0b", "..", ""] {
             for kind in ["tap:", "if:"] {
@@ -388,7 +431,7 @@ mod tests {
             ("/tmp/day.pcapng", "write pcap:/tmp/day.pcapng"),
             ("0000:03:00.1", "write pci:0000:03:00.1"),
             ("03:00.1", "write pci:03:00.1"),
-            ("wire", "'wire' alone is no port: write an interface (eth0), pcap:FILE, wire:10G"),
+            ("wire", "'wire' alone is no port: write one of eth0, if:eth0"),
         ] {
             assert!(remedy(text).contains(said), "{text}: {}", remedy(text));
         }

@@ -201,10 +201,35 @@ fn put(spec: &mut StreamSpec, key: Key, values: Values) -> Result<(), ParseError
 }
 
 /// Keys other than fields.
-const OWN: [&str; 4] = ["size", "payload", "weight", "stamp"];
+pub const STREAM_KEYS: &[engine::Kind] = &[
+    engine::Kind {
+        name: "size",
+        grammar: "size 64B|64B-1518B|64B,1518B|random 64B-1518B|MIX|genome WORD|(LAW)",
+        summary: "bytes of a frame, FCS included",
+        example: "size random 64B-1518B",
+    },
+    engine::Kind {
+        name: "payload",
+        grammar: "payload zeros|increment|random [each]|0xHEX|text \"TEXT\"",
+        summary: "bytes behind the headers",
+        example: "payload random each",
+    },
+    engine::Kind {
+        name: "weight",
+        grammar: "weight N",
+        summary: "share of the frames, relative to the other streams",
+        example: "weight 3",
+    },
+    engine::Kind {
+        name: "stamp",
+        grammar: "stamp on|off",
+        summary: "stream, number and time of departure in each frame",
+        example: "stamp off",
+    },
+];
 
 fn is_own_key(word: &str) -> bool {
-    OWN.contains(&word)
+    STREAM_KEYS.iter().any(|key| key.name == word)
 }
 
 fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, family: &mut Family) -> Result<(), ParseError> {
@@ -263,7 +288,8 @@ fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, family: &mut Family) -> R
 }
 
 fn unknown(word: &str) -> ParseError {
-    let names: Vec<&str> = Key::ALL.iter().map(|key| key.name()).chain(OWN).collect();
+    let names: Vec<&str> =
+        Key::ALL.iter().map(|key| key.name()).chain(STREAM_KEYS.iter().map(|key| key.name)).collect();
     let what = format!("'{word}' is no key of a stream");
     // Names of other tools, and settings that belong to all streams together.
     let lower = word.to_ascii_lowercase().replace('_', "-");

@@ -13,6 +13,7 @@ mod disk;
 mod doctor;
 mod emulate;
 mod generate;
+mod help;
 #[cfg(feature = "live")]
 mod lab;
 mod limit;
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     Disk(disk::Disk),
     Doctor(doctor::Doctor),
     Manual(manual::Manual),
+    Help(help::Help),
 }
 
 impl Command {
@@ -63,6 +65,7 @@ impl Command {
             Command::Disk(command) => command.run(),
             Command::Doctor(command) => command.run(),
             Command::Manual(command) => command.run(),
+            Command::Help(command) => command.run(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::rule::{DMAC_AT, ETHER_TYPES, FLAGS, PROTOCOLS, SMAC_AT};
 use super::{Condition, Prefix, Rule, Side, Test};
+use crate::Kind;
 use packet::MacAddr;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -12,8 +13,50 @@ const LONGEST: usize = 64;
 /// No frame is longer than this offset.
 const FARTHEST: u32 = 16_383;
 
-const WORDS: &str = "ip, ip6, arp, tcp, udp, icmp, icmp6, sctp, proto N, src, dst, host, sport, dport, port, vlan, \
-                     dscp, flags, dmac, smac, bytes HEX at N, payload \"TEXT\"";
+const fn kind(name: &'static str, grammar: &'static str, summary: &'static str, example: &'static str) -> Kind {
+    Kind { name, grammar, summary, example }
+}
+
+/// The conditions of a rule.
+pub(super) const CONDITIONS: &[Kind] = &[
+    kind("ip", "ip", "IPv4", "ip"),
+    kind("ip6", "ip6", "IPv6", "ip6"),
+    kind("arp", "arp", "ARP", "arp"),
+    kind("tcp", "tcp", "TCP, over IPv4 or IPv6", "tcp dport 80"),
+    kind("udp", "udp", "UDP, over IPv4 or IPv6", "udp port 53"),
+    kind("icmp", "icmp", "ICMP", "icmp"),
+    kind("icmp6", "icmp6", "ICMPv6", "icmp6"),
+    kind("sctp", "sctp", "SCTP, over IPv4 or IPv6", "sctp"),
+    kind("proto", "proto N|NAME", "a transport protocol by its number", "proto 47"),
+    kind("src", "src PREFIX[,PREFIX…]", "source address of IP", "src 10.0.0.0/8,2001:db8::/32"),
+    kind("dst", "dst PREFIX[,PREFIX…]", "destination address of IP", "dst 10.0.0.1"),
+    kind("host", "host PREFIX[,PREFIX…]", "source or destination address of IP", "host 10.0.0.1"),
+    kind("sport", "sport PORTS", "source port of TCP, UDP or SCTP", "sport 1024-65535"),
+    kind("dport", "dport PORTS", "destination port of TCP, UDP or SCTP", "dport 80,443,8000-8100"),
+    kind("port", "port PORTS", "source or destination port of TCP, UDP or SCTP", "port 53"),
+    kind("vlan", "vlan [IDS]", "identifier of the outermost VLAN tag; without IDS, any tag", "vlan 100-199"),
+    kind("dscp", "dscp VALUES", "differentiated services, by number or name", "dscp ef,af41"),
+    kind("flags", "flags [!]FLAG[,…]", "TCP flags that are set, or clear with !", "flags syn,!ack"),
+    kind("dmac", "dmac MAC", "destination hardware address", "dmac 02:00:00:00:00:02"),
+    kind("smac", "smac MAC", "source hardware address", "smac 02:00:00:00:00:01"),
+    kind(
+        "bytes",
+        "bytes HEX[/MASK] at N",
+        "bytes of the frame; 0 is the first of the destination",
+        "bytes 40/f0 at 14",
+    ),
+    kind(
+        "payload",
+        "payload \"TEXT\"|HEX [at N]",
+        "bytes of the TCP or UDP payload; anywhere without at",
+        "payload \"GET /\" at 0",
+    ),
+];
+
+/// The names of all conditions, for messages.
+fn names() -> String {
+    CONDITIONS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
+}
 
 /// A word of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +82,7 @@ impl FromStr for Rule {
                     if matches!(reader.peek(), None | Some("and" | "or")) {
                         return Err(ParseError::new(
                             "'and' has no condition behind it",
-                            format!("write one of {WORDS}, or leave 'and' out"),
+                            format!("write one of {}, or leave 'and' out", names()),
                         ));
                     }
                 }
@@ -53,7 +96,7 @@ impl FromStr for Rule {
         if alternatives.last().is_some_and(Vec::is_empty) {
             return Err(ParseError::new(
                 "a condition is missing",
-                format!("write one of {WORDS}; leave match out for the default class"),
+                format!("write one of {}; leave match out for the default class", names()),
             ));
         }
         Ok(Rule { alternatives })
@@ -105,7 +148,7 @@ impl<'a> Reader<'a> {
             Some(Word::Quoted(_)) => {
                 return Err(ParseError::new("a text stands alone", "write payload before it: payload \"GET /v1\""));
             }
-            None => return Err(ParseError::new("'not' stands alone", format!("write one of {WORDS} behind it"))),
+            None => return Err(ParseError::new("'not' stands alone", format!("write one of {} behind it", names()))),
         };
         if let Some((_, value)) = ETHER_TYPES.iter().find(|(name, _)| *name == word) {
             return Ok(Test::EtherType(*value));
@@ -151,7 +194,7 @@ impl<'a> Reader<'a> {
                 match (meant_by(word), nearest(word)) {
                     (Some(remedy), _) => remedy.to_owned(),
                     (None, Some(meant)) => format!("did you mean {meant}?"),
-                    (None, None) => format!("write one of {WORDS}"),
+                    (None, None) => format!("write one of {}", names()),
                 },
             )),
         }

@@ -1,3 +1,5 @@
+use super::grammar::CONDITIONS;
+use crate::Kind;
 use packet::MacAddr;
 use std::fmt;
 use std::net::IpAddr;
@@ -7,6 +9,11 @@ use std::net::IpAddr;
 pub struct Rule {
     /// Alternatives; the conditions within one must all hold.
     pub alternatives: Vec<Vec<Condition>>,
+}
+
+impl Rule {
+    /// Every kind of condition. A rule combines them with `and` (or nothing), `or` and `not`.
+    pub const CONDITIONS: &'static [Kind] = CONDITIONS;
 }
 
 /// A test, possibly negated.

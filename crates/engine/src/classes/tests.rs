@@ -425,3 +425,14 @@ fn errors_of_foreign_filter_words_name_our_spelling() {
         assert!(rule.parse::<Rule>().is_ok(), "{rule}, as the remedies write it");
     }
 }
+
+#[test]
+fn every_condition_of_the_list_is_parsed_by_its_name() {
+    for kind in Rule::CONDITIONS {
+        assert!(kind.example.split(' ').next() == Some(kind.name) && kind.grammar.starts_with(kind.name), "{kind:?}");
+        let rule: Rule = kind.example.parse().unwrap_or_else(|error| panic!("{}: {error}", kind.example));
+        assert!(!rule.alternatives[0].is_empty());
+        let error = "nonsense".parse::<Rule>().expect_err("no condition").to_string();
+        assert!(error.contains(kind.name), "{error}");
+    }
+}
