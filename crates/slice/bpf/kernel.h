@@ -39,10 +39,20 @@ struct sk_buff_head {
     __u32 qlen;
 };
 
+typedef struct {
+    int owned;
+} socket_lock_t;
+
 struct sock {
     struct sock_common __sk_common;
+    socket_lock_t sk_lock;
     struct sk_buff_head sk_receive_queue;
     __u16 sk_protocol;
+};
+
+/* A subflow of MPTCP is a TCP socket that belongs to the program's socket. */
+struct tcp_sock {
+    bool is_mptcp;
 };
 
 /* Datagrams that its reader has taken over from sk_receive_queue, and not received yet. */

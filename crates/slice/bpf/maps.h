@@ -16,7 +16,9 @@
 #define WAITING 512      /* datagrams that wait at one socket; a power of two */
 #define LOOKS 8          /* after so many receives the count of those that wait is set right */
 #define SOCKETS 1024     /* UDP sockets that are looked at */
+#define TCP 6
 #define UDP 17
+#define MPTCP 262
 #define PEEK 2           /* MSG_PEEK: the datagram stays */
 #define ERRQUEUE 0x2000  /* MSG_ERRQUEUE: what is read is no datagram */
 #define CALLS 512        /* system call numbers that are looked at */

@@ -24,6 +24,18 @@ static __always_inline bool sends(struct settings *s, struct thread *t)
     return t->call == SENDS && t->window == s->window;
 }
 
+/* MPTCP gives data to its subflows without a tracepoint of TCP's send function. A thread that sends holds the lock of
+ * the subflow's socket; a softirq, which sends on top of whatever runs, does not. */
+static __always_inline bool mptcp_sends(struct cpu *c, struct sock *sk)
+{
+    struct tcp_sock *tp = (struct tcp_sock *)number(c, sk);
+    bool subflow = 0;
+    if (sk->sk_protocol != TCP || !bpf_core_field_exists(tp->is_mptcp))
+        return 0;
+    bpf_core_read(&subflow, sizeof(subflow), &tp->is_mptcp);
+    return subflow && sk->sk_lock.owned;
+}
+
 /* All calls of the machine come by here, and a thread that is preempted within the program keeps it from running for
  * others on its CPU: what is of no interest leaves at once, uncounted. */
 SEC("tp_btf/sys_enter")
@@ -129,13 +141,13 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
             stamp(f, TCP_SEND, &t->tcp_send);
             t->sk = 0;
         }
-        if (called || f->flow.protocol == UDP) {
+        if (called || f->flow.protocol == UDP || mptcp_sends(c, sk)) {
             f->sender = ids >> 32;
             f->sender_tid = ids;
             if (asked_for(s))
                 ask(c, f, SENDER);
         }
-    } else if (t && sends(s, t) && (f->flow.protocol == UDP || t->sk == number(c, sk))) {
+    } else if (t && sends(s, t) && (f->flow.protocol == UDP || t->sk == number(c, sk) || mptcp_sends(c, sk))) {
         __u64 ids = bpf_get_current_pid_tgid();
         stamp(f, SEND_ENTER, &t->entered);
         if (t->tcp_send.at)
@@ -371,8 +383,9 @@ int BPF_PROG(on_copy, struct sk_buff *skb, int length)
     STAMP();
     struct sock *sk = skb->sk;
     __u32 before = last(f);
-    /* Other sockets, of captures, may read the same buffer: only its own counts. */
-    bool own = sk && f->flow.destination_port == sk->__sk_common.skc_num;
+    /* Other sockets, of captures, may read the same buffer: only its own counts. A subflow of MPTCP has ports of its own,
+     * and its data is read from the socket to which it belongs. */
+    bool own = sk && (f->flow.destination_port == sk->__sk_common.skc_num || sk->sk_protocol == MPTCP);
     bool at_socket = before == RECEIVE || before == TCP_RECEIVE || before == READY;
     if (own && at_socket && s->few)
         taken_at_once(c, s, f, COPY, &now);

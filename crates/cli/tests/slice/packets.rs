@@ -6,6 +6,25 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+/// 100 B there and back over sockets of MPTCP (m) or TCP (t). Arguments: the kinds of client and server, rounds.
+const MPTCP_PING_PONG: &str = r#"
+import os, socket, sys
+kinds, rounds = sys.argv[1], int(sys.argv[2])
+def open_socket(kind): return socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262 if kind == "m" else 6)
+def whole(s):
+    left = 100
+    while left:
+        part = s.recv(left)
+        if not part: os._exit(0)
+        left -= len(part)
+listener = open_socket(kinds[1]); listener.bind(("127.0.0.1", 0)); listener.listen()
+if os.fork() == 0:
+    s, _ = listener.accept(); s.setsockopt(6, 1, 1)
+    while True: whole(s); s.sendall(bytes(100))
+s = open_socket(kinds[0]); s.connect(listener.getsockname()); s.setsockopt(6, 1, 1)
+for _ in range(rounds): s.sendall(bytes(100)); whole(s)
+"#;
+
 #[test]
 fn every_message_of_a_ping_pong_is_followed() {
     let Some((bench, _turn)) = bench() else { return };
@@ -39,6 +58,43 @@ fn udp_and_ipv6_are_followed_too() {
         let receive = format!("ip-{kind}-receive");
         assert!(slice(&report, &receive).is_some() && slice(&report, "syscall-exit").is_some(), "{report}");
     }
+}
+
+/// The program's socket is not that of the packets. Both ends speak MPTCP, or one of them falls back to TCP.
+#[test]
+fn mptcp_is_followed_from_call_to_call() {
+    let Some((bench, _turn)) = bench() else { return };
+    let socket = "socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)";
+    let tried = Command::new("python3").args(["-c", &format!("import socket; {socket}")]).output();
+    if !tried.expect("python3 runs").status.success() {
+        println!("SKIP: this kernel has no MPTCP");
+        return;
+    }
+    bench.write("mptcp.py", MPTCP_PING_PONG);
+    for kinds in ["mm", "mt", "tm"] {
+        let finished = follow(&bench, &[], &["python3", "mptcp.py", kinds, "300"]);
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+        check(&report);
+        if overloaded(&report) {
+            return;
+        }
+        let count = |name: &str| number(&report["packets"][name]);
+        assert!(count("seen") >= 600.0 && count("matched") >= 598.0, "{kinds}: {report}");
+        // A timer sends again what an acknowledgement was late for.
+        assert!(count("without_call") < 15.0, "{kinds}: {report}");
+        assert!(number(&report["loop"]["count"]) > 290.0, "{kinds}: {report}");
+        let sent = |name: &str| slice(&report, name).map_or(0.0, |slice| number(&slice["per_packet"]));
+        assert!(sent("syscall-tcp-ip") + sent("syscall") > 0.95, "{kinds}: {report}");
+        assert!(sent("syscall-exit") > 0.9, "{kinds}: {report}");
+    }
+    // The sending process is known with few points, too.
+    let options = ["--points", "few", "-w", "few.jsonl"];
+    let finished = follow(&bench, &options, &["python3", "mptcp.py", "mm", "300"]);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let records = String::from_utf8(bench.read("few.jsonl")).expect("UTF-8");
+    let known = records.lines().filter(|line| line.contains("stamps") && !line.contains("\"sender\":[0,0]")).count();
+    assert!(known > 580, "{known} of 600");
 }
 
 /// Of a long transfer, buffers are used again and again, and packets are longer than the device takes: each record is of
