@@ -12,10 +12,7 @@ pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
     let classes = report.classes.iter().map(|class| (format!("{}.{}", report.name, class.name), class));
     for (name, part) in std::iter::once((report.name.clone(), report)).chain(classes) {
         if let Some(share) = part.forfeited_share.filter(|share| *share > 0.0) {
-            output::warn(format!(
-                "{name}: {:.4} % of the waveform was forfeited, since no frame was ready for it",
-                share * 100.0
-            ));
+            output::warn(format!("{name}: {:.4} % of the waveform was lost because no frame was ready", share * 100.0));
         }
     }
 }

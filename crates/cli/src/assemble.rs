@@ -144,7 +144,7 @@ pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
     let counted = asks.clone().any(stratified);
     let mut records = vec![0_u64; plan.classes.len() + 1];
     let mut frame = HeapFrame::default();
-    // What is no file (a pipe) can be read once only. A capture that breaks off is told by the run itself.
+    // A pipe can be read only once. The run itself reports a truncated capture.
     match &plan.source {
         SourcePlan::Streams { count, .. } if plan.classes.is_empty() => return Ok(vec![*count]),
         SourcePlan::Port(PortSpec::Pcap(path)) if counted && files::is_read_again(path) => {

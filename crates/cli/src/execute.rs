@@ -168,7 +168,7 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     conclude(&report, &verdicts, &request.common, folder, failure)
 }
 
-/// Streams that a receiver will not count, though nobody said that it should not.
+/// Warns of streams that a receiver will not count although the user did not write `stamp off`.
 fn say_what_is_not_stamped(request: &Request) -> Result<(), Failure> {
     for plan in &request.pipelines {
         let SourcePlan::Streams { specs, first, .. } = &plan.source else { continue };

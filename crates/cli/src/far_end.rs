@@ -40,7 +40,7 @@ struct Neighbour {
     ready: Vec<(Answered, Vec<u8>)>,
 }
 
-/// Nobody knows yet how many are sent.
+/// The number of frames sent is not known yet.
 const SENDING: u64 = u64::MAX;
 
 /// What arrived.
@@ -115,7 +115,7 @@ impl FarEnd {
     }
 
     /// Counts on a thread of its own while `send` runs, and until nothing more arrives. `frames` says how many
-    /// stamped ones were sent. Where nothing can be received any more, `stop` is asked: nobody counts what is sent then.
+    /// stamped ones were sent. If receiving fails, it sets `stop`, since nothing would count what is sent afterwards.
     /// A user who asks it while the last frames are waited for waits no more.
     pub(crate) fn during<T>(
         mut self,

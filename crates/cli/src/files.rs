@@ -34,7 +34,7 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
             return Err(broken(format!("{} MiB came, and it is no file, so that it may never end", ENDLESS >> 20)));
         }
     }
-    // Editors of Windows put a mark before the text, which nobody sees.
+    // Windows editors write an invisible byte order mark before the text.
     let mark = if text.starts_with(MARK) { MARK.len() } else { 0 };
     String::from_utf8(text.split_off(mark)).map_err(|error| broken(error.utf8_error().to_string()))
 }

@@ -134,7 +134,7 @@ mod reload {
             Ok(Reload(asked))
         }
 
-        /// Reads the files if that was asked for. Rates that cannot be read are told, and the old ones hold on.
+        /// Reads the files again if asked. If that fails, it prints a note and the old rates stay in force.
         pub(crate) fn if_asked(&mut self, request: &Request) {
             if !self.0.swap(false, Ordering::Relaxed) {
                 return;

@@ -23,7 +23,7 @@ impl On {
     #[cfg(feature = "live")]
     pub(crate) fn check(interface: &str) -> Result<On, Failure> {
         let link = dpdk::link(interface).map_err(|cause| match scenario::name_before_peer(interface) {
-            Some(own) => Failure::new(format!("--on: {cause}, and prints {own} so, with its other end: name {own}")),
+            Some(own) => Failure::new(format!("--on: {cause}; that is how it shows {own}: write {own}")),
             None => Failure::new(cause),
         })?;
         if !link.ethernet {
@@ -43,7 +43,7 @@ impl On {
         }
         if !may_load_programs() {
             return Err(Failure::new(format!(
-                "--on {interface}: it takes root, outside of user namespaces, since the kernel loads its programs for nobody else: run it with sudo, or use --between in netlathe lab run"
+                "--on {interface}: needs root outside of user namespaces, since it loads programs into the kernel: run it with sudo, or use --between in netlathe lab run"
             )));
         }
         // By its number, so that no two runs may be on one interface.

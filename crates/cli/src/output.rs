@@ -53,7 +53,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     is_read(text).map(drop)
 }
 
-/// Prints one of many things on stdout; false when its reader went away, so that there is nobody to go on for.
+/// Prints one of many items on stdout. Returns false when the reader went away, so that the caller can stop.
 pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
     styled(&shown(text))
 }
@@ -73,7 +73,7 @@ pub(crate) fn styled(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Says a line on stderr, whole: DPDK writes there, too. There is nobody to tell when that fails.
+/// Writes a whole line to stderr, since DPDK writes there, too. A failure cannot be reported anywhere.
 pub(crate) fn say(text: impl fmt::Display) {
     let _ = std::io::stderr()
         .write_all(format!("{}netlathe: {}\n", progress::clears(), visible(&text.to_string())).as_bytes());

@@ -129,7 +129,7 @@ fn about() -> About {
 fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_=+,./:%@".contains(c);
     let mut words: Vec<String> = arguments.map(|word| word.to_string_lossy().into_owned()).collect();
-    // Where the program lies is nobody's business.
+    // The path of the program is private.
     if let Some(program) = words.first_mut() {
         *program = "netlathe".into();
     }

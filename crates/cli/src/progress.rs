@@ -5,7 +5,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The lines. Nothing is drawn where nobody looks.
+/// The lines. Nothing is drawn unless stderr is a terminal.
 pub(crate) struct Progress {
     all: MultiProgress,
     lines: Vec<ProgressBar>,

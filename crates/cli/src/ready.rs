@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Names the socket of who wants to know.
 const SOCKET: &str = "NOTIFY_SOCKET";
-/// What it is told.
+/// The message to send.
 const READY: &[u8] = b"READY=1";
 /// One who does not listen must not hold up the run.
 const PATIENCE: Duration = Duration::from_millis(500);

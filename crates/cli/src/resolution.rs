@@ -178,7 +178,7 @@ pub(crate) fn of_departures(plan: &PipelinePlan) -> Option<String> {
     })
 }
 
-/// A ratio, by which is told how wrong a line rate is.
+/// The ratio of a rate to the line's rate, as text.
 #[cfg(feature = "live")]
 fn times(factor: f64) -> String {
     format!("{} times the line's rate", output::digits(factor, 3))

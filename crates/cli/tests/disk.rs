@@ -541,6 +541,6 @@ fn an_ordinary_user_mounts_with_help() {
         println!("{told}");
         return;
     }
-    let wanted = "text\ntext\nunmounted m\n0\nunmounted m, which a netlathe that is gone had left behind\n0\ntext\n";
+    let wanted = "text\ntext\nunmounted m\n0\nunmounted m, left behind by a killed netlathe\n0\ntext\n";
     assert_eq!(told, wanted, "{said}");
 }

@@ -253,7 +253,7 @@ fn bad_words_are_told_with_their_place_and_nothing_is_written() {
     // Two stages would write one log, each with numbers of its own.
     let twice = ["--forward", "loss 50%", "--forward", "loss 50%", "--decisions", "log.csv"];
     let finished = bench.run([&["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap"][..], &twice].concat());
-    assert!(finished.status == Some(2) && finished.stderr.contains("a log is of one SPEC"), "{}", finished.stderr);
+    assert!(finished.status == Some(2) && finished.stderr.contains("a log covers one SPEC"), "{}", finished.stderr);
     // There is no session that it could cut off.
     let finished = bench.run(["emulate", "--between", "c0", "s0", "--yes", "--forward", "loss 1%"]);
     assert!(

@@ -28,7 +28,7 @@ fn bed(test: &str) -> Option<Bed> {
         assert!(start.elapsed() < Duration::from_secs(40), "the bridge carries nothing");
     }
     let tried = bed.run(HOST, "emulate --on eth0 --forward 'loss 0%' --duration 10ms -q");
-    if tried.stderr.contains("TCX") || tried.stderr.contains("takes root") {
+    if tried.stderr.contains("TCX") || tried.stderr.contains("needs root") {
         println!("SKIP: {}", tried.stderr);
         return None;
     }
@@ -193,7 +193,7 @@ fn root_of_a_user_namespace_is_told_that_it_is_not_enough() {
         return;
     }
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("takes root, outside of user namespaces") && !said.contains("unshare -Urn"), "{said}");
+    assert!(said.contains("needs root outside of user namespaces") && !said.contains("unshare -Urn"), "{said}");
 }
 
 #[test]

@@ -293,7 +293,7 @@ fn what_cannot_be_is_said_in_a_line() {
     bench.write("rates", "10.0.0.1 1Mbps\n10.0.0.x 1Mbps\n10.0.0.2 5\n");
     for (options, wanted) in [
         ("--key dst-ip --rate 1", "no unit"),
-        ("--key dst-ip --rate 1kpps", "no rate of bits"),
+        ("--key dst-ip --rate 1kpps", "no bit rate"),
         ("--key host --rate 1Mbps", "no key"),
         ("--key dst-ip --rate 1Mbps --burst 10", "unit"),
         ("--key dst-ip --rate 1Mbps --algorithm dlb", "no algorithm"),

@@ -91,10 +91,10 @@ fn the_waveform_is_drawn_as_typed_and_warnings_stand_on_top() {
         let finished = bench.run(words(&format!("{line} --json --report r")));
         let report = finished.report();
         let warned = report["warnings"][0].as_str().expect("a warning");
-        assert!(warned.contains("% of the waveform was forfeited"), "{report}");
+        assert!(warned.contains("% of the waveform was lost"), "{report}");
         let (html, json) = page(&bench, "r");
         let (top, first) =
-            (html.find("forfeited, since").expect("a warning"), html.find("id=\"p0\"").expect("a section"));
+            (html.find("of the waveform was lost").expect("a warning"), html.find("id=\"p0\"").expect("a section"));
         assert!(top < first, "it stands on top");
         let pipeline = &json["pipelines"][0];
         let part = if place.is_empty() { pipeline } else { &pipeline["classes"][0] };

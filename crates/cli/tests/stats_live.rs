@@ -185,7 +185,7 @@ fn a_full_pipe_loses_lines_that_are_counted_and_holds_up_nothing() {
     // The reader goes for good.
     drop(pipe);
     let finished = run.wait();
-    assert!(finished.stderr.contains("--stats: pipe: nobody took the last line"), "{finished:?}");
+    assert!(finished.stderr.contains("--stats: pipe: no reader took the last line"), "{finished:?}");
     assert_eq!(number(&finished.report(), "/out/frames"), 20_000, "and the run went on");
 }
 

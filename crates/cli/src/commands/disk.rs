@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use units::{BitRate, ParseError, Span};
 
-/// Show a directory as a disk that is slow or that fails
+/// Mount a directory as a slow or failing disk
 #[derive(clap::Args)]
 #[command(override_usage = "\
 netlathe disk --backing <DIR> --mount <DIR> [OPTIONS]
@@ -35,7 +35,7 @@ pub(crate) struct Disk {
     /// The directory that holds the data
     #[arg(long, value_name = "DIR", required_unless_present = "unmount")]
     backing: Option<PathBuf>,
-    /// Where to show it: another directory, empty as a rule
+    /// The mount point: another directory, usually empty
     #[arg(long, value_name = "DIR", required_unless_present = "unmount")]
     mount: Option<PathBuf>,
     /// How long an operation takes: 10ms; 10ms 2ms (±, uniform); 10ms 2ms 25% (correlated);
@@ -43,17 +43,17 @@ pub(crate) struct Disk {
     /// 'read 5ms; write,fsync 20ms 2ms'
     #[arg(long, value_name = "T [J [C]] [distribution NAME]", num_args = 1.., action = clap::ArgAction::Set, allow_hyphen_values = false)]
     delay: Option<Vec<String>>,
-    /// How fast bytes go, reads and writes together: 20MB/s, 100Mbps
+    /// Rate limit of reads and writes together: 20MB/s, 100Mbps
     #[arg(long, value_name = "RATE", value_parser = super::parse::<BitRate>, allow_hyphen_values = true)]
     rate: Option<BitRate>,
-    /// An error and the share of operations that fail with it, as eio 0.1%, or of which operations: write,fsync eio 0.1%;
+    /// An error and the share of operations that fail with it: eio 0.1%, or with the operations: write,fsync eio 0.1%;
     /// may be given several times
     #[arg(long, value_names = ["[OPS] NAME", "SHARE"], num_args = 1..=3, action = clap::ArgAction::Append)]
     error: Vec<String>,
-    /// The operations that are delayed and that fail, where --delay and --error name none [default: read,write,fsync]
+    /// Operations that --delay and --error apply to if they name none [default: read,write,fsync]
     #[arg(long, value_name = "LIST", value_parser = super::parse::<Operations>)]
     ops: Option<Operations>,
-    /// Use the page cache: what was read before is read at once
+    /// Use the page cache: data read before is returned at once
     #[arg(long)]
     cached: bool,
     /// Let set-user-ID files work at the mount point although the backing directory's mount is nosuid (root only)
@@ -65,13 +65,13 @@ pub(crate) struct Disk {
     /// Seed of delays and errors
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print the report as one JSON object, and nothing else, on stdout
+    /// Print only the report on stdout, as one JSON object
     #[arg(long)]
     json: bool,
-    /// Print no report for people
+    /// Print no text report
     #[arg(short, long)]
     quiet: bool,
-    /// Unmount DIR, also after its netlathe was killed
+    /// Unmount DIR, even after its netlathe was killed
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "backing", "mount", "delay", "rate", "error", "ops", "cached", "allow_suid", "duration", "seed", "json"
     ])]
@@ -86,7 +86,7 @@ impl Disk {
         if let Some(mount) = &self.unmount {
             let stale = disk::unmount(mount).map_err(Failure::new)?;
             if !self.quiet {
-                let whose = if stale { ", which a netlathe that is gone had left behind" } else { "" };
+                let whose = if stale { ", left behind by a killed netlathe" } else { "" };
                 output::print(&format!("unmounted {}{whose}\n", mount.display()))?;
             }
             return Ok(ExitCode::SUCCESS);
@@ -97,10 +97,15 @@ impl Disk {
         let mounted = disk::mount(&ask).map_err(Failure::new)?;
         ready::tell_starter("the disk is mounted");
         if mounted.covers_something() {
-            output::note(format!("{} is not empty; what is in it is hidden meanwhile", mounted.path().display()));
+            output::note(format!(
+                "{} is not empty; its contents are hidden while the disk is mounted",
+                mounted.path().display()
+            ));
         }
         if !mounted.has_shared_maps() {
-            output::note("this kernel has no shared mmap without the page cache (Linux 6.6 has): --cached allows it");
+            output::note(
+                "this kernel has no shared mmap without the page cache (Linux 6.6 has): use --cached to allow it",
+            );
         }
         if !self.quiet {
             let (backing, mount) = (ask.backing.display(), mounted.path().display());
@@ -108,7 +113,7 @@ impl Disk {
                 limits if limits == Limits::default() => String::new(),
                 limits => format!(" ({limits})"),
             };
-            output::say(format_args!("{backing} is at {mount}{limits}; Ctrl-C or --duration ends it"));
+            output::say(format_args!("{backing} is mounted at {mount}{limits}; Ctrl-C or --duration ends it"));
         }
         let end = self.duration.map(|duration| start + duration.to_std());
         while !stop.asked() && !mounted.is_gone() && end.is_none_or(|end| Instant::now() < end) {
@@ -120,7 +125,7 @@ impl Disk {
         let ended = mounted.end();
         if ended.busy {
             output::note(format!(
-                "{} was in use: it is unmounted, and what programs still do there fails",
+                "{} was in use: it is unmounted, and programs that still use it get errors",
                 ask.mount.display()
             ));
         }
@@ -134,7 +139,7 @@ impl Disk {
 
     fn ask(&self) -> Result<Ask, Failure> {
         let (Some(backing), Some(mount)) = (self.backing.clone(), self.mount.clone()) else {
-            return Err(Failure::new("--backing and --mount are both needed: --help has examples"));
+            return Err(Failure::new("--backing and --mount are both required: see the examples in --help"));
         };
         let mut ask = Ask::new(backing, mount);
         if let Some(words) = &self.delay {
@@ -275,12 +280,12 @@ fn table(ask: &Ask, tallies: &Tallies) -> String {
         );
     }
     if tallies.iter().next().is_none() {
-        text.push_str("  nobody used it\n");
+        text.push_str("  no operation was served\n");
     }
     text
 }
 
-/// Bytes a second as disks are told them.
+/// Bytes per second in the unit that disk rates are given in.
 fn bytes_rate(rate: f64) -> String {
     let (scale, unit) = match rate {
         rate if rate >= 1e9 => (1e9, "GB/s"),

@@ -34,44 +34,44 @@ SPEC is tc-netem's grammar, with tc's units and tc's lengths (a frame without it
   slot MIN [MAX] [packets N] [bytes N]   down TIME every TIME      keep-order                    seed N   profile NAME
 Profiles: geo-satellite, 3g-down, 3g-up, 4g, lte, dsl-down, dsl-up, cable-down, cable-up.")]
 pub(crate) struct Emulate {
-    /// Two live ports, both directions between which are carried
+    /// Two live ports; traffic between them is carried in both directions
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["input", "output"])]
     between: Option<Vec<String>>,
-    /// One interface of this host, both directions of which are carried: what its programs send and get. Nothing of
-    /// its settings is changed, and all is as before when netlathe ends, however it ends
+    /// One interface of this host; impairs what its programs send and receive. Its settings stay unchanged,
+    /// and everything is restored when netlathe ends, even if it is killed
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["between", "input", "output", "one_way"],
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
     on: Option<String>,
-    /// With --on: also where the SSH session that you type in may be cut off
+    /// With --on: proceed even if that may cut off your own SSH session
     #[arg(long, requires = "on", conflicts_with_all = ["between", "input", "output"])]
     yes: bool,
-    /// Port that frames come from
+    /// Input port
     #[arg(long = "in", value_name = "PORT", required_unless_present_any = ["between", "on"])]
     input: Option<String>,
-    /// Port that frames leave by
+    /// Output port
     #[arg(long = "out", value_name = "PORT", required_unless_present_any = ["between", "on"])]
     output: Option<String>,
-    /// What happens to frames from A to B, or from --in to --out
+    /// Impairments of frames from A to B, or from --in to --out
     #[arg(long, value_name = "[CLASS=]SPEC")]
     forward: Vec<String>,
-    /// A class of forward frames by a name and a rule, 'api = tcp dport 8080'; then --forward api=SPEC, and
-    /// without a name for all others
+    /// A class of forward frames: a name and a rule, 'api = tcp dport 8080'; then --forward api=SPEC, and a SPEC
+    /// without a name for all other frames
     #[arg(long = "class", value_name = "NAME = RULE")]
     classes: Vec<String>,
-    /// What happens to frames from B to A, or from --out to --in
+    /// Impairments of frames from B to A, or from --out to --in
     #[arg(long, value_name = "SPEC")]
     backward: Option<String>,
-    /// What happens to frames of either direction, each by itself, behind --forward and --backward
+    /// Impairments of each direction separately, applied after --forward and --backward
     #[arg(long, value_name = "SPEC", conflicts_with = "classes")]
     both: Option<String>,
-    /// Write what was done to each frame; of two directions to FILE-forward and FILE-backward, of a class to
+    /// Log what was done to each frame. Two directions write FILE-forward and FILE-backward, a class writes
     /// FILE-CLASS
     #[arg(long, value_name = "FILE")]
     decisions: Option<PathBuf>,
-    /// Do again what such a file says, instead of a SPEC
+    /// Replay the decisions of such a file instead of a SPEC
     #[arg(long, value_name = "FILE", conflicts_with_all = ["forward", "backward", "both"])]
     replay: Option<PathBuf>,
-    /// Carry nothing back from --out to --in
+    /// Do not carry frames back from --out to --in
     #[arg(long, conflicts_with_all = ["between", "backward"])]
     one_way: bool,
     #[command(flatten)]
@@ -90,7 +90,7 @@ impl Emulate {
             on.as_ref().filter(|_| !self.yes && self.common.duration.is_none()).and_then(On::carries_session)
         {
             return Err(Failure::new(format!(
-                "--on: the SSH session with {peer} would be hit too, and might not live to end this: give --duration, or --yes"
+                "--on: the SSH session with {peer} would be impaired too, and may break before you can stop the run: give --duration, or --yes"
             )));
         }
         let (input, output) = match (self.between, &on) {
@@ -144,15 +144,15 @@ impl Emulate {
     fn check(&self, two_ways: bool) -> Result<(), Failure> {
         if self.forward.is_empty() && self.backward.is_none() && self.both.is_none() && self.replay.is_none() {
             return Err(Failure::new(
-                "nothing is to be done to any frame: give --forward, --backward or --both, such as --forward 'loss 1%'",
+                "no impairment is given: write --forward, --backward or --both, such as --forward 'loss 1%'",
             ));
         }
         if !self.classes.is_empty() && self.forward.is_empty() && self.replay.is_none() {
-            return Err(Failure::new("--class: nothing is to be done to forward frames: give --forward CLASS=SPEC"));
+            return Err(Failure::new("--class: no impairment of forward frames is given: write --forward CLASS=SPEC"));
         }
         if self.both.is_some() && !two_ways {
             return Err(Failure::new(
-                "--both: there is one direction only: write --forward, or --between A B, or --on INTERFACE",
+                "--both: there is only one direction: write --forward, or --between A B, or --on INTERFACE",
             ));
         }
         // Each stage counts the frames that come to it, so that two in one log could not be told apart.
@@ -163,7 +163,7 @@ impl Emulate {
             || self.both.is_some() && !(self.forward.is_empty() && self.backward.is_none());
         if self.decisions.is_some() && twice {
             return Err(Failure::new(
-                "--decisions: a log is of one SPEC for the same frames: write one --forward and one --backward with all words",
+                "--decisions: a log covers one SPEC per direction: join --both with --forward and --backward into one SPEC each",
             ));
         }
         Ok(())

@@ -5,10 +5,10 @@ use scenario::{ClassOptions, PipelineText, PortSpec, Problems, SourcePlan, Text}
 use std::process::ExitCode;
 
 /// Help of `--cores` here, where streams may be made on several.
-const CORES: &str = "CPUs for live ports, as 2,3 or 2-5. Streams without --rate, --gap and --class are made on all of them, \
-each with a queue of its own; otherwise one keeps the pipeline there, and with two the last makes departures";
+const CORES: &str = "CPUs for live ports, as 2,3 or 2-5. Streams without --rate, --gap and --class are generated on all of them, \
+each with its own queue; otherwise one CPU runs the pipeline, and a second one runs the departures";
 
-/// Make traffic from a description, or send a capture again
+/// Generate traffic from a description, or replay a capture
 #[derive(clap::Args)]
 #[command(override_usage = "\
 netlathe gen --out <PORT> --stream <SPEC> [OPTIONS]
@@ -28,50 +28,50 @@ Examples:
   netlathe gen --out eth0 --pcap day.pcap --max-gap 1s --loop 0 --loop-gap 500ms --duration 60s
 
 A stream is udp, tcp, icmp, ip or arp with SOURCE > DESTINATION, eth, hex BYTES, or pcap FILE frame N;
-then fields and their values, size, payload, weight and stamp. A value is one, a range a-b [step N]
-that is walked, a list a,b-c, walked too (flags S,A is SYN, then ACK; both at once are flags SA), a prefix
-10.0.0.0/24, or random a-b. Sizes count the FCS: 64B, 64B-1518B (walked), random 64B-1518B, a mix (imix is
+then fields and their values, size, payload, weight and stamp. A value is a single one, a range a-b [step N]
+taken in order, a list a,b-c taken in order (flags S,A is SYN, then ACK; flags SA is both at once), a prefix
+10.0.0.0/24, or random a-b. Sizes count the FCS: 64B, 64B-1518B (in order), random 64B-1518B, a mix (imix is
 58:33:9 of 64/594/1518 B; imix-7-4-1, imix-trex, imix-csit; 64B:7,1518B:1), genome aaaag, or a law. Every
-field: docs/reference/streams.md. Frames are stamped where they have room, so that measure counts loss,
-order and delay of each stream. Into a file without a rate, streams are back to back at 10 Gbit/s, and
+field: docs/reference/streams.md. Frames with enough room carry a stamp, so that measure counts loss,
+order and delay of each stream. Without a rate, streams in a file are back to back at 10 Gbit/s, and
 captures keep their timing.")]
 pub(crate) struct Generate {
-    /// Port that frames leave by
+    /// Output port
     #[arg(long = "out", value_name = "PORT")]
     output: String,
-    /// Interface at which the frames should arrive: counts what is lost, late, repeated or out of order
+    /// Interface at which the frames should arrive; counts lost, late, repeated and reordered frames
     #[arg(long = "in", value_name = "PORT")]
     input: Option<String>,
-    /// With --in: how long frames are waited for after the last was sent, if not all have come
+    /// With --in: how long to wait for missing frames after the last was sent
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = super::parse::<units::Span>, requires = "input")]
     wait: units::Span,
-    /// What to send; several are sent in turn, each as often as its weight
+    /// A stream to send; several are interleaved by weight
     #[arg(long = "stream", value_name = "SPEC", required_unless_present = "pcap")]
     streams: Vec<String>,
-    /// Send streams that say no dmac to this neighbour, whose hardware address is asked for first by ARP or
-    /// neighbour discovery; once for each version of IP
+    /// Send streams without dmac to this neighbour, whose hardware address is first resolved by ARP or
+    /// neighbour discovery; once per IP version
     #[arg(long = "gateway", value_name = "IP", conflicts_with = "pcap")]
     gateways: Vec<String>,
-    /// A class of frames by a name and a rule, 'dns = udp dport 53', which then has a schedule of its own:
+    /// A class of frames: a name and a rule, 'dns = udp dport 53'. It can have its own schedule:
     /// --rate dns=1kpps, --gap dns=1ms
     #[arg(long = "class", value_name = "NAME = RULE")]
     classes: Vec<String>,
-    /// How many frames, of all streams together, or of the capture at most
+    /// Number of frames, of all streams together; for a capture, the maximum
     #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
-    /// Capture to send again (- for stdin; unpacked if it is packed), at its own timing if neither --speed, --rate nor --gap is given
+    /// Capture to replay (- for stdin; may be compressed), with its own timing unless --speed, --rate or --gap is given
     #[arg(long, value_name = "FILE", conflicts_with = "streams")]
     pcap: Option<String>,
-    /// Divide the capture's times by this: 2 is twice as fast; max is back to back
+    /// Replay speed: 2 is twice as fast; max is back to back
     #[arg(long, value_name = "F", allow_hyphen_values = true)]
     speed: Option<String>,
-    /// How often to send the capture; 0 is until --count, --duration or a signal ends it
+    /// How often to send the capture; 0 repeats until --count, --duration or a signal ends it
     #[arg(long = "loop", value_name = "N", conflicts_with = "streams")]
     times: Option<u64>,
-    /// With --loop: from the last frame of a round to the first of the next [default: the capture's mean gap]
+    /// With --loop: gap between the last frame of a round and the first of the next [default: the capture's mean gap]
     #[arg(long, value_name = "TIME", requires = "times", allow_hyphen_values = true)]
     loop_gap: Option<String>,
-    /// Shorten longer gaps of the capture to this
+    /// Shorten longer gaps of the capture to this length
     #[arg(long, value_name = "TIME", requires = "pcap", allow_hyphen_values = true)]
     max_gap: Option<String>,
     /// Change the capture's frames, checksums included: 'dst 10.0.0.0/8 > 192.168.0.0/16',
@@ -119,12 +119,12 @@ fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
             SourcePlan::Streams { specs, .. } => {
                 for (number, spec) in specs.iter().enumerate() {
                     if !spec.is_stamped().map_err(Failure::new)? {
-                        let what = format!("frames of stream {number} are not stamped, so nobody knows them again");
-                        problems.add(&text.origin, format!("{what}: write larger sizes, and no stamp off"));
+                        let what = format!("frames of stream {number} carry no stamp, so --in cannot recognise them");
+                        problems.add(&text.origin, format!("{what}: write larger sizes, and leave out 'stamp off'"));
                     }
                 }
             }
-            _ => problems.add(&text.origin, "counts the frames of streams, not of a capture: leave it out"),
+            _ => problems.add(&text.origin, "only counts frames of streams, not of a capture: leave it out"),
         }
         if plan.output.is_virtual() {
             let how = "write the frames to a capture and read it with measure --pcap";

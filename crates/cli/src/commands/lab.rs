@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// Build a network of namespaces to try things in
+/// Build a test network of namespaces
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -16,8 +16,8 @@ Examples:
   netlathe lab down
 
 A lab is client(s), a box in the middle with the interfaces c0 (to the clients) and s0 (to the
-server), and a server. Clients are 10.77.0.1, .2, …; the server is 10.77.0.100. Nothing passes the box
-unless netlathe carries it.")]
+server), and a server. Clients are 10.77.0.1, .2, …; the server is 10.77.0.100. The box forwards nothing
+by itself: netlathe does.")]
 pub(crate) struct Lab {
     #[command(subcommand)]
     action: Action,
@@ -38,31 +38,31 @@ Needs root; without root, netlathe lab run builds one for a command.")]
         #[command(flatten)]
         shape: Shape,
     },
-    /// Take a lab down, and whatever a killed process left of it
+    /// Take a lab down, including leftovers of a killed process
     #[command(after_help = "\
 Examples:
   netlathe lab down
   netlathe lab down wide
 
-Programs that still run in it are ended: by SIGTERM, after two seconds by SIGKILL.")]
+Ends programs that still run in it: SIGTERM first, SIGKILL after two seconds.")]
     Down {
         /// The lab's name [default: $NETLATHE_LAB, else lab]
         name: Option<String>,
     },
-    /// Run a command in a lab, which is built for it if there is none
+    /// Run a command in a lab; builds a lab if there is none
     #[command(after_help = "\
 Examples:
   netlathe lab run -- netlathe shape --in c0 --out s0 --rate 50Mbps --duration 10s
   netlathe lab run --on client -- ping -c 3 10.77.0.100
   netlathe lab run --clients 2 -- sh experiment.sh
 
-Within the command, netlathe lab run finds the same lab by NETLATHE_LAB. A lab that was built for the
-command is taken down after it. The exit status is the command's.")]
+Within the command, netlathe lab run finds the same lab by NETLATHE_LAB. A lab built for the command
+is taken down after it. The exit status is the command's.")]
     Run {
         /// The lab's name [default: $NETLATHE_LAB, else lab]
         #[arg(long)]
         name: Option<String>,
-        /// Where to run it: client, client2, …, box, server, switch
+        /// Node to run it on: client, client2, …, box, server, switch
         #[arg(long, value_name = "NODE", default_value = "box", value_parser = node)]
         on: Node,
         #[command(flatten)]
@@ -71,7 +71,7 @@ command is taken down after it. The exit status is the command's.")]
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<OsString>,
     },
-    /// Show the labs that there are
+    /// List all labs
     #[command(after_help = "\
 Examples:
   netlathe lab list
@@ -86,7 +86,7 @@ Examples:
 /// What a lab that is built looks like.
 #[derive(clap::Args)]
 struct Shape {
-    /// How many clients [default: 1]
+    /// Number of clients [default: 1]
     #[arg(long, value_name = "N")]
     clients: Option<u16>,
     /// Longest packet in bytes, on all links [default: 1500]
@@ -118,7 +118,7 @@ impl Lab {
             Action::Down { name } => {
                 let ended = ::lab::down(&name.unwrap_or_else(::lab::default_name)).map_err(Failure::new)?;
                 for (pid, program) in &ended.processes {
-                    output::note(format!("ended {program} ({pid}), which was left in the lab"));
+                    output::note(format!("ended {program} ({pid}), which still ran in the lab"));
                 }
                 output::print(&format!("took down {}\n", ended.namespaces.join(", ")))?;
             }
@@ -150,7 +150,7 @@ fn table(labs: &[::lab::Summary]) -> String {
         let state = match lab.state {
             State::Up => "up".to_owned(),
             State::Held { pid } => format!("up as long as process {pid}"),
-            State::Incomplete => "being built, or given up half-way".to_owned(),
+            State::Incomplete => "being built, or left incomplete".to_owned(),
             State::LeftBehind { pid } => format!("left behind by process {pid}: netlathe lab down {}", lab.name),
             State::Unrecorded => format!("without a record: netlathe lab down {}", lab.name),
         };
@@ -167,5 +167,5 @@ fn table(labs: &[::lab::Summary]) -> String {
             text.push('\n');
         }
     }
-    if text.is_empty() { "there is no lab; netlathe lab up builds one\n".into() } else { text }
+    if text.is_empty() { "there is no lab: netlathe lab up builds one\n".into() } else { text }
 }

@@ -81,7 +81,7 @@ pub(crate) struct Measure {
     /// Write the histogram of gaps to an SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// End after so many frames
+    /// End after this number of frames
     #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
     /// Most streams of more than 8 frames that have figures of their own, 64 KiB each; those beyond are counted together

@@ -97,7 +97,7 @@ pub(crate) struct Common {
     /// Length of the windows in which rates are measured
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_window)]
     pub(crate) window: units::Span,
-    /// Print the report as one JSON object, and nothing else, on stdout
+    /// Print only the report on stdout, as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     /// Write the report as a page, DIR/report.html, with its data in DIR/report.json
@@ -106,7 +106,7 @@ pub(crate) struct Common {
     /// Show progress on a terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
     pub(crate) progress: String,
-    /// Write how far a live run is to FILE, a JSON object on a line for each --stats-every; a named pipe goes, too
+    /// Write the progress of a live run to FILE as JSON lines, one per --stats-every; FILE may be a named pipe
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<std::path::PathBuf>,
     /// How often --stats writes a line
@@ -122,13 +122,13 @@ pub(crate) struct Common {
     /// Use interfaces that carry this host's own traffic, which is cut off then
     #[arg(long)]
     pub(crate) take_over: bool,
-    /// Who hears of each frame that is followed.
+    /// Trace listeners for the followed frames.
     #[arg(skip)]
     pub(crate) listener: SliceListener,
-    /// Say more: what was chosen and why, and what DPDK says
+    /// Print more: choices and their reasons, and the log of DPDK
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Print no report for people
+    /// Print no text report
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
@@ -167,7 +167,7 @@ pub(crate) struct Departures {
     /// Filler frames: self, mac-control, blackhole=MAC; then ,align=4 or ,align=8, and ,longest=9018B where jumbo frames may pass
     #[arg(long)]
     filler: Option<String>,
-    /// What becomes of late departures: all are made good, none, or at most N frames back to back
+    /// Late departures: catch up all, none, or at most N back to back
     #[arg(long, value_name = "all|none|N", default_value = "all", allow_hyphen_values = true)]
     catch_up: String,
     /// Line rate of a live output that does not tell it, as 10G: what fillers and 50% refer to. It is taken as
@@ -228,14 +228,14 @@ fn parse_cores(text: &str) -> Result<Cores, units::ParseError> {
     Ok(Cores(cores))
 }
 
-/// One frame in so many is followed.
+/// Trace one frame in N.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Every(pub(crate) u64);
 
-/// Makes who hears of the frames of a pipeline or direction with this name.
+/// Creates the trace listener of the pipeline or direction with this name.
 pub(crate) type Hears = std::sync::Arc<dyn Fn(&str) -> engine::slices::Listener + Send + Sync>;
 
-/// Who hears of each frame that is followed, if anybody, and what he makes of all of them.
+/// The trace listeners, if any, and the function that evaluates their records after the run.
 #[derive(Clone, Default)]
 pub(crate) struct SliceListener {
     /// One for each pipeline or direction, by its name.

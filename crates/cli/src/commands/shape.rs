@@ -18,10 +18,10 @@ Examples:
       --stage 'api=delay 20ms' --gap 'chi2 df 6 in 80us..120us'
   netlathe shape --in eth0 --out eth1 --sync 'order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms'")]
 pub(crate) struct Shape {
-    /// Port that frames come from
+    /// Input port
     #[arg(long = "in", value_name = "PORT")]
     input: String,
-    /// Port that frames leave by
+    /// Output port
     #[arg(long = "out", value_name = "PORT")]
     output: String,
     #[command(flatten)]
@@ -43,10 +43,10 @@ pub(crate) struct Shape {
     /// [silence 1ms]', 'order A,B offset 5ms', 'round-robin A,B [gap T]'
     #[arg(long = "sync", value_name = "[CLASS=]ORDER")]
     syncs: Vec<String>,
-    /// Start the schedule so long after the first frame, so that it is not starved
+    /// Delay the schedule by TIME after the first frame, so that it is not starved
     #[arg(long = "buffer", value_name = "[CLASS=]TIME", allow_hyphen_values = true)]
     buffers: Vec<String>,
-    /// Carry nothing back from --out to --in
+    /// Do not carry frames back from --out to --in
     #[arg(long)]
     one_way: bool,
     #[command(flatten)]

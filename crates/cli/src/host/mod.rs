@@ -104,7 +104,7 @@ fn checked(names: &[String]) -> Result<Vec<String>, Failure> {
                 return Err(Failure::new(format!("--host: {name} cannot be watched: {cause}")));
             }
             let how = match scenario::name_before_peer(name) {
-                Some(own) => format!("`ip link` prints {own} so, with its other end: name {own}"),
+                Some(own) => format!("that is how `ip link` shows {own}: write {own}"),
                 None => "`ip link` lists them, name one or more as eth0,eth1".to_owned(),
             };
             problems.push(format!("--host: there is no interface '{name}' in this network namespace: {how}"));
@@ -139,7 +139,7 @@ fn json(report: &HostReport, intervals: &[Interval]) -> serde_json::Value {
         "host": report,
         "intervals": intervals,
         "limits": {
-            "null": "nobody counts it here, or the counter was set back meanwhile: it is not zero",
+            "null": "not counted here, or the counter was reset meanwhile; it is not zero",
             "softnet": "counts of all interfaces and network namespaces of this machine",
             "bytes": "the driver's count and 4 B of FCS for each frame",
         },

@@ -150,14 +150,14 @@ fn by_name(report: &HostReport, place: Place) -> Vec<String> {
     found
 }
 
-/// Why nobody knows what was lost at a place.
+/// Why the losses at a place are unknown.
 fn unknown(place: Place) -> &'static str {
     match place {
         Place::Wire => "the interface has no NIC behind it",
         Place::Ring => "the driver counts no losses there",
         Place::Queue => "frames are not lost here",
         Place::Softnet => "/proc/net/softnet_stat cannot be read",
-        Place::Interface => "the counter was set back",
+        Place::Interface => "the counter was reset",
         Place::Protocol | Place::Socket => "/proc/net/snmp cannot be read",
     }
 }

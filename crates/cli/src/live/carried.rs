@@ -56,7 +56,7 @@ impl Carried {
     }
 }
 
-/// A socket of a name that begins so, which nobody has.
+/// A socket with an unused name that starts with this prefix.
 fn bind(beginning: &str) -> Option<(String, UnixDatagram)> {
     // Two pipelines of a process have two, and so have processes of one number in containers that share a network.
     for number in 0..64 {

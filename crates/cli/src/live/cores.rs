@@ -22,7 +22,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
     }
     let plans = configs.iter_mut().zip(&mut behind).zip(&request.pipelines);
     for (((config, behind), plan), cores) in plans.zip(cores.chunks(each)) {
-        // What nobody asks anything of goes from the source straight to the queue.
+        // Without a rate or a stage, frames go straight from the source to the queue.
         let straight = config.pacing == Pacing::AsReady && plan.classes.is_empty() && plan.stages.is_empty();
         let straight = straight && request.common.listener.hears.is_none();
         let (mut parts, why) = match config.feed {

@@ -234,7 +234,7 @@ fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Fai
                 config = config.pci(address);
             }
         }
-        // An event device in hardware is told by its address, as a NIC is.
+        // A hardware event device is named by its PCI address, as a NIC is.
         for device in plan.limits().filter_map(|(_, limit)| limit.device.as_deref()).filter(|name| name.contains(':')) {
             config = config.pci(device);
         }

@@ -108,7 +108,7 @@ struct Taker<'a> {
     count: u64,
     /// The longest frame that the interface's MTU allows, in bytes without FCS.
     longest: u32,
-    /// The stamp of the first frame, from which on time is told.
+    /// The stamp of the first frame; times count from it.
     epoch_ns: Option<u64>,
     flow: Flow,
     writer: Option<CaptureWriter>,

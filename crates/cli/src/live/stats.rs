@@ -84,7 +84,7 @@ struct Line<'a> {
 }
 
 impl SoFar {
-    /// What `counters` tell of the pipeline `name`, of which something was `asked`; the way back is told apart.
+    /// The figures of the pipeline `name` from `counters`. `asked` says whether it has a schedule. The way back is separate.
     pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> Self {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let tally = |frames, bytes| Tally { frames: load(frames), bytes: load(bytes) };
@@ -164,9 +164,9 @@ fn named(drops: &Drops) -> BTreeMap<&'static str, u64> {
 pub(super) struct Stats {
     command: &'static str,
     path: PathBuf,
-    /// None while nobody reads a pipe.
+    /// `None` while a pipe has no reader.
     file: Option<File>,
-    /// A file that nobody writes besides, and whose lines of another run are in the way.
+    /// A regular file: lines of an earlier run are removed from it.
     is_ours: bool,
     /// The file was not there, and the run has not begun.
     is_new: bool,
@@ -178,7 +178,7 @@ pub(super) struct Stats {
     /// The line before that was written, and when that was.
     before: Vec<SoFar>,
     told: Instant,
-    /// Lines since that nobody took.
+    /// Lines since then that no reader took.
     skipped: u64,
     failure: Option<Failure>,
 }
@@ -265,7 +265,7 @@ impl Stats {
             }
             if self.file.is_none() || begin.elapsed() > PATIENCE {
                 let (path, before) = (self.path.display(), output::counted(self.skipped, "line"));
-                output::note(format!("--stats: {path}: nobody took the last line, and {before} before it"));
+                output::note(format!("--stats: {path}: no reader took the last line, and {before} before it"));
                 break;
             }
             thread::sleep(Duration::from_millis(10));

@@ -26,7 +26,9 @@ fn dpdk() -> Finding {
     });
     match opened {
         Ok(()) => Finding::good("DPDK", format!("{} starts and opens a port", Eal::version())),
-        Err(error) => Finding::bad("DPDK", error.to_string(), "scripts/setup.sh installs it with its drivers"),
+        Err(error) => {
+            Finding::bad("DPDK", error.to_string(), "run scripts/setup.sh, which installs DPDK and its drivers")
+        }
     }
 }
 
@@ -68,20 +70,20 @@ fn af_xdp(machine: &Machine, loaded: &[String]) -> Finding {
     const WHAT: &str = "AF_XDP";
     let protocols = machine.read("proc/net/protocols").unwrap_or_default();
     if !protocols.lines().any(|line| line.split_whitespace().next() == Some("XDP")) {
-        let found = "this kernel has none; af_packet is taken";
+        let found = "not in this kernel; af_packet is used";
         return Finding::bad(WHAT, found, "a kernel with CONFIG_XDP_SOCKETS=y");
     }
     if !loaded.iter().any(|driver| driver == "af_xdp") {
         return Finding::bad(
             WHAT,
-            "DPDK's driver is not installed; af_packet is taken",
+            "DPDK's driver is not installed; af_packet is used",
             "apt-get install librte-meta-net",
         );
     }
     if ::lab::privileged() && machine.is_first_user_namespace() {
-        Finding::good(WHAT, "kernel and driver have it")
+        Finding::good(WHAT, "supported by kernel and driver")
     } else {
-        Finding::bad(WHAT, "kernel and driver have it, this user may not; af_packet is taken", "run as root")
+        Finding::bad(WHAT, "supported, but not permitted for this user; af_packet is used", "run as root")
     }
 }
 
@@ -107,10 +109,10 @@ mod tests {
     fn af_xdp_needs_kernel_and_driver() {
         let (fake, machine) = Fake::new(&[("proc/net/protocols", "protocol  size\nUDP  1\nXDPX  1")]);
         let driver = ["af_xdp".to_owned()];
-        assert!(af_xdp(&machine, &driver).found.contains("kernel has none"));
+        assert!(af_xdp(&machine, &driver).found.contains("not in this kernel"));
         fake.write("proc/net/protocols", "protocol  size\nXDP      960      0");
         assert!(af_xdp(&machine, &[]).found.contains("driver is not installed"));
         fake.write("proc/self/uid_map", "0 1000 1");
-        assert!(af_xdp(&machine, &driver).found.contains("this user may not"));
+        assert!(af_xdp(&machine, &driver).found.contains("not permitted for this user"));
     }
 }

@@ -13,7 +13,7 @@ pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     #[cfg(feature = "live")]
     findings.push(drivers(&machine.read("proc/self/maps").unwrap_or_default()));
     if findings.is_empty() {
-        findings.push(Finding::good(WHAT, "no DLB; schemes other than atomic-queue need none"));
+        findings.push(Finding::good(WHAT, "no DLB; only limit --algorithm atomic-queue uses one"));
     }
     findings
 }
@@ -48,7 +48,7 @@ fn drivers(maps: &str) -> Finding {
         Some(_) => Finding::good(WHAT, format!("{}: for limit --algorithm atomic-queue", names.join(" "))),
         None => Finding::bad(
             WHAT,
-            "no driver; only limit --algorithm atomic-queue minds",
+            "no driver; only limit --algorithm atomic-queue needs one",
             "apt-get install librte-meta-event",
         ),
     }

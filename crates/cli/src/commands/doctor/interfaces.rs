@@ -32,7 +32,7 @@ enum Harm {
 impl Harm {
     fn text(self) -> &'static str {
         match self {
-            Harm::Sent => "programs here send super-frames and unfinished checksums",
+            Harm::Sent => "local programs send super-frames and unfinished checksums",
             Harm::Received => "frames are received merged",
             Harm::Tags => "VLAN tags travel beside the frame",
         }
@@ -44,7 +44,7 @@ pub(super) fn look(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, 
     let present = machine.interfaces().unwrap_or_else(|| machine.names(FOLDER));
     if let Some(absent) = named.iter().find(|name| !present.contains(name)) {
         let how = match scenario::name_before_peer(absent) {
-            Some(own) => format!("`ip link` prints {own} so, with its other end: name {own}"),
+            Some(own) => format!("that is how `ip link` shows {own}: write {own}"),
             None => "`ip link` lists them".to_owned(),
         };
         return Err(Failure::new(format!("there is no interface {absent} in this network namespace; {how}")));
@@ -101,9 +101,11 @@ fn pause(name: &str, listing: Result<String, String>) -> Finding {
     let on = |name| value(&text, name).is_some_and(|value| value.starts_with("on"));
     let found = match (on("RX"), on("TX")) {
         (false, false) => return Finding::good(what, "off both ways"),
-        (true, true) => "obeyed and sent: the other end can stop departures, and a full ring here stops the other end",
-        (true, false) => "obeyed: the other end can stop departures",
-        (false, true) => "sent: a full ring here stops the other end, so that losses look like delays",
+        (true, true) => {
+            "received and sent: the other end can stop departures, and a full ring here stops the other end"
+        }
+        (true, false) => "received: the other end can stop departures",
+        (false, true) => "sent: a full ring here stops the other end, so losses look like delays",
     };
     Finding::bad(what, found, format!("ethtool -A {} autoneg off rx off tx off", quoted(name)))
 }
@@ -117,7 +119,7 @@ fn offloads(name: &str, listing: Result<String, String>) -> Finding {
     let state = |feature: &str| value(&text, feature).unwrap_or("off");
     let on: Vec<_> = OFFLOADS.into_iter().filter(|(feature, ..)| state(feature).starts_with("on")).collect();
     if on.is_empty() {
-        return Finding::good(what, "off: frames here are frames of a wire");
+        return Finding::good(what, "off: frames are seen as on the wire");
     }
     let (fixed, settable): (Vec<_>, Vec<_>) =
         on.iter().copied().partition(|(feature, ..)| state(feature).contains("[fixed]"));
@@ -146,7 +148,7 @@ fn ring(name: &str, listing: Result<String, String>) -> Finding {
     let what = format!("{name} ring");
     let text = match listing {
         Ok(text) => text,
-        Err(error) if error.contains("not supported") => return Finding::good(what, "no ring that could be set"),
+        Err(error) if error.contains("not supported") => return Finding::good(what, "the ring size cannot be set"),
         Err(error) => return unknown(what, &error, &format!("ethtool -g {}", quoted(name))),
     };
     let mut settings = measure::host::InterfaceSettings::default();
@@ -154,11 +156,11 @@ fn ring(name: &str, listing: Result<String, String>) -> Finding {
     match (settings.ring, settings.ring_max) {
         (Some(now), Some(max)) if now < max => Finding::bad(
             what,
-            format!("{now} of {max} descriptors to receive into: bursts are lost there while processors are idle"),
+            format!("{now} of {max} receive descriptors: bursts are lost there while CPUs are idle"),
             format!("ethtool -G {} rx {max}", quoted(name)),
         ),
-        (Some(now), Some(_)) => Finding::good(what, format!("{now} descriptors to receive into, the most it can have")),
-        _ => Finding::good(what, "the driver does not tell the ring's size"),
+        (Some(now), Some(_)) => Finding::good(what, format!("{now} receive descriptors, the maximum")),
+        _ => Finding::good(what, "the driver does not report the ring's size"),
     }
 }
 
@@ -176,7 +178,7 @@ mod tests {
             pause("eth1", Ok(text))
         };
         assert_eq!(with("off", "off"), Finding::good("eth1 pause", "off both ways"));
-        for (rx, tx, said) in [("on", "on", "obeyed and sent"), ("on", "off", "obeyed:"), ("off", "on", "sent:")] {
+        for (rx, tx, said) in [("on", "on", "received and sent"), ("on", "off", "received:"), ("off", "on", "sent:")] {
             let found = with(rx, tx);
             assert!(found.found.starts_with(said), "{found:?}");
             assert_eq!(found.remedy.as_deref(), Some("ethtool -A eth1 autoneg off rx off tx off"));
@@ -193,7 +195,7 @@ mod tests {
     #[test]
     fn offloads_that_spoil_a_run_are_named_with_the_command() {
         let found = offloads("eth1", Ok(LISTING.to_owned()));
-        assert!(found.found.starts_with("tx tso gro rxvlan on: programs here send"), "{found:?}");
+        assert!(found.found.starts_with("tx tso gro rxvlan on: local programs send"), "{found:?}");
         let remedy = "ethtool -K eth1 tx off tso off gro off; rxvlan cannot be turned off on this interface";
         assert_eq!(found.remedy.as_deref(), Some(remedy));
         assert!(offloads("eth1", Ok(LISTING.replace(": on", ": off"))).good);

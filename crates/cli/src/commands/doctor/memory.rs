@@ -24,11 +24,11 @@ fn huge_pages(machine: &Machine) -> Finding {
         })
         .sum();
     if free_mib >= PIPELINE_MIB {
-        return Finding::good(WHAT, format!("{free_mib} MiB free, a pipeline takes {PIPELINE_MIB} MiB"));
+        return Finding::good(WHAT, format!("{free_mib} MiB free, a pipeline uses {PIPELINE_MIB} MiB"));
     }
     let found = match free_mib {
-        0 => "none free; ordinary pages are used, which only NICs on PCI mind".to_owned(),
-        some => format!("{some} MiB free, less than the {PIPELINE_MIB} MiB of a pipeline: ordinary pages are used"),
+        0 => "none free; ordinary pages are used, which matters only for NICs on PCI".to_owned(),
+        some => format!("{some} MiB free, fewer than the {PIPELINE_MIB} MiB of a pipeline: ordinary pages are used"),
     };
     Finding::bad(WHAT, found, format!("echo {} > /proc/sys/vm/nr_hugepages", PIPELINE_MIB.div_ceil(2)))
 }
@@ -40,10 +40,10 @@ fn large_tables(machine: &Machine) -> Finding {
     let enabled = machine.read(FILE).unwrap_or_default();
     let chosen = enabled.split_once('[').and_then(|(_, rest)| Some(rest.split_once(']')?.0));
     match chosen {
-        Some(chosen @ ("always" | "madvise")) => Finding::good(WHAT, format!("large where asked for ({chosen})")),
+        Some(chosen @ ("always" | "madvise")) => Finding::good(WHAT, format!("large pages on request ({chosen})")),
         _ => Finding::bad(
             WHAT,
-            "small: limit is slower with a million users and more",
+            "small pages: limit is slower with a million users and more",
             format!("echo madvise > /{FILE}"),
         ),
     }
@@ -56,11 +56,11 @@ fn iommu(machine: &Machine) -> Finding {
         return Finding::good(WHAT, format!("{groups} groups: NICs can be bound to vfio-pci"));
     }
     if machine.read("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").as_deref() == Some("Y") {
-        return Finding::good(WHAT, "none, but vfio may do without: NICs can be bound to vfio-pci, unprotected");
+        return Finding::good(WHAT, "no IOMMU, but vfio works without one: NICs can be bound to vfio-pci, unprotected");
     }
     Finding::bad(
         WHAT,
-        "none; only NICs on PCI mind",
+        "none; only NICs on PCI need one",
         "intel_iommu=on or amd_iommu=on on the kernel's command line, and in the firmware; \
          without one: modprobe vfio enable_unsafe_noiommu_mode=1",
     )
@@ -78,7 +78,7 @@ mod tests {
         assert!(!none.good && none.found.starts_with("none free"), "{none:?}");
         fake.write("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "1");
         let few = huge_pages(&machine);
-        assert!(!few.good && few.found.starts_with("2 MiB free, less than"), "{few:?}");
+        assert!(!few.good && few.found.starts_with("2 MiB free, fewer than"), "{few:?}");
         fake.write("sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "2");
         let enough = huge_pages(&machine);
         assert!(enough.good && enough.found.starts_with("2050 MiB free"), "{enough:?}");
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn tables_have_large_pages_where_the_kernel_permits() {
         let (fake, machine) = Fake::new(&[("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never")]);
-        assert_eq!(large_tables(&machine).found, "large where asked for (madvise)");
+        assert_eq!(large_tables(&machine).found, "large pages on request (madvise)");
         fake.write("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]");
         assert!(!large_tables(&machine).good);
     }

@@ -16,19 +16,19 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Tell what this machine can do, and what to mend
+/// Check what this machine can do, and how to fix what is missing
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   netlathe doctor
   netlathe doctor eth1 eth2
 
-One line for each thing that netlathe can use: there, or what is missing, what that means and the
-command that mends it. Of interfaces it looks at those named, else at all that are up: pause frames,
-offloads that spoil a run, and the ring. Nothing is changed or sent. The exit status is 0 also when
-something is missing, since virtual time needs nothing of it.")]
+Prints one line for each thing that netlathe can use: present, or what is missing, the effect, and the
+command that fixes it. Checks the named interfaces, or all that are up, for pause frames, for
+offloads that spoil a run, and for a small ring. Changes and sends nothing. The exit status is 0 even if
+something is missing, since virtual time needs none of it.")]
 pub(crate) struct Doctor {
-    /// Interfaces to look at; all that are up unless given
+    /// Interfaces to check [default: all that are up]
     #[arg(value_name = "INTERFACE")]
     interfaces: Vec<String>,
     /// Print the findings as one JSON object
@@ -120,7 +120,7 @@ impl Doctor {
             Some(name) => return Err(Failure::new(format!("{name}: {}", Failure::no_live_ports()))),
             None => Vec::new(),
         };
-        let mut findings = vec![Finding::good("virtual time", "captures and model lines need nothing of what follows")];
+        let mut findings = vec![Finding::good("virtual time", "captures and model lines need nothing listed below")];
         findings.extend(rights::look(machine));
         findings.push(slow_disks(disk::permitted()));
         findings.extend(drivers::look(machine));

@@ -13,7 +13,7 @@ pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     let nics: Vec<String> =
         machine.names(FOLDER).into_iter().filter(|address| class(address).starts_with("0x02")).collect();
     if nics.is_empty() {
-        return vec![Finding::good("PCI", "no NIC: ports are Linux interfaces here")];
+        return vec![Finding::good("PCI", "no NIC: only Linux interfaces can be ports")];
     }
     let all =
         |address: &String| [Some(nic(machine, address)), virtual_functions(machine, address), node(machine, address)];
@@ -34,14 +34,17 @@ fn virtual_functions(machine: &Machine, address: &str) -> Option<Finding> {
             Some(format!("{link} ({driver})"))
         };
         let functions: Vec<String> = (0..made).filter_map(function).collect();
-        return Some(Finding::good(what, format!("{made} of {most} virtual functions made: {}", functions.join(", "))));
+        return Some(Finding::good(
+            what,
+            format!("{made} of {most} virtual functions created: {}", functions.join(", ")),
+        ));
     }
     // A NIC that is handed to a program makes them through that program.
     let interface = interfaces(machine, address).into_iter().next()?;
     let named = units::quoted(&interface);
     Some(Finding::bad(
         what,
-        format!("{most} virtual functions possible, none made: one would be netlathe's while Linux keeps {interface}"),
+        format!("{most} virtual functions possible, none created: netlathe can use one while Linux keeps {interface}"),
         format!(
             "echo 1 > /{device}/sriov_numvfs && ip link set {named} vf 0 spoofchk off && ip link set {named} vf 0 trust on"
         ),
@@ -60,13 +63,14 @@ fn node(machine: &Machine, address: &str) -> Option<Finding> {
     let cpus = machine.read(&format!("{device}/local_cpulist")).filter(|cpus| !cpus.is_empty());
     Some(match (node.parse::<u32>(), cpus) {
         (Ok(node), Some(cpus)) => {
-            let found = format!("node {node} of {online}: its CPUs {cpus} are near, --cores of the others cross over");
+            let found =
+                format!("node {node} of {online}: its CPUs {cpus} are near; other --cores reach it across nodes");
             Finding::good(what, found)
         }
         _ => Finding::bad(
             what,
-            format!("the firmware does not tell which of the nodes {online} it is near"),
-            "the board's manual tells which slot belongs to which processor; then --cores of that one",
+            format!("the firmware does not say which of the nodes {online} is near"),
+            "look up the slot's processor in the board's manual, and use --cores of that one",
         ),
     })
 }
@@ -93,22 +97,22 @@ fn nic(machine: &Machine, address: &str) -> Finding {
 fn linux_has_it(machine: &Machine, address: &str, id: &str, driver: Option<&str>) -> Finding {
     let bind = format!("modprobe vfio-pci && dpdk-devbind.py --bind=vfio-pci {address}");
     let Some(driver) = driver else {
-        return Finding::bad(address, format!("{id}, nobody has it"), bind);
+        return Finding::bad(address, format!("{id}, bound to no driver"), bind);
     };
     let interfaces = interfaces(machine, address);
     if interfaces.is_empty() {
         // It may be what the machine is reached by: nothing is advised from here.
-        let found = format!("{id}, Linux has it by {driver}, with no interface in this network namespace");
+        let found = format!("{id}, used by Linux ({driver}), with no interface in this network namespace");
         return Finding::good(address, found);
     }
     let shown = interfaces.join(", ");
     if let Some(why) = needed(machine, &interfaces) {
-        return Finding::good(address, format!("{id}, Linux has it by {driver} as {shown}, {why}: leave it there"));
+        return Finding::good(address, format!("{id}, used by Linux ({driver}) as {shown}, {why}: leave it there"));
     }
     let down: String = interfaces.iter().map(|name| format!("ip link set {} down && ", units::quoted(name))).collect();
     Finding::bad(
         address,
-        format!("{id}, Linux has it by {driver} as {shown}; to have it as pci:{address}"),
+        format!("{id}, used by Linux ({driver}) as {shown}; to use it as pci:{address}"),
         down + &bind,
     )
 }
@@ -121,7 +125,7 @@ fn needed(machine: &Machine, interfaces: &[String]) -> Option<String> {
     let missing =
         of_sys.iter().any(|name| !here.contains(name) && !machine.names(&format!("{CLASS}/{name}")).is_empty());
     if missing || here.iter().any(|name| !of_sys.contains(name)) {
-        return Some("which is not in this network namespace, so that its use is not known".to_owned());
+        return Some("which is not in this network namespace, so its use is unknown".to_owned());
     }
     for interface in interfaces {
         let folder = format!("{CLASS}/{interface}");
@@ -134,7 +138,7 @@ fn needed(machine: &Machine, interfaces: &[String]) -> Option<String> {
     }
     let default = default_routes(machine);
     if default.is_empty() {
-        return Some("and no default route tells by which NIC this machine is reached".to_owned());
+        return Some("and without a default route it is unclear which NIC this machine is reached by".to_owned());
     }
     let reached = default.iter().any(|name| interfaces.contains(name));
     reached.then(|| "with the default route".to_owned())
@@ -198,7 +202,7 @@ mod tests {
         let vfio = one(Some("vfio-pci"), &[]);
         assert_eq!(vfio, Finding::good("0000:03:00.0", "8086:1572, bound to vfio-pci: the port pci:0000:03:00.0"));
         assert!(one(Some("mlx5_core"), &[]).good);
-        assert!(one(None, &[]).found.ends_with("nobody has it"));
+        assert!(one(None, &[]).found.ends_with("bound to no driver"));
     }
 
     const ROUTES: (&str, &str) = ("proc/net/route", "Iface\tDestination\neth0\t00000000\t01\neth1\t0000000A\t0");
@@ -230,11 +234,11 @@ mod tests {
         assert_left(&[&linked[..], &[("proc/net/ipv6_route", only_v6.as_str())]].concat(), "with the default route");
         assert_left(
             &[&linked[..], &[("proc/net/ipv6_route", refusing.as_str())]].concat(),
-            "and no default route tells by which NIC this machine is reached",
+            "and without a default route it is unclear which NIC this machine is reached by",
         );
         assert_left(&with(&[ROUTES, ("sys/class/net/eth1/upper_eth1.7/ifindex", "9")]), "with eth1.7 on it");
         // As `unshare -n` leaves it: /sys has the host's interfaces.
-        let elsewhere = "so that its use is not known";
+        let elsewhere = "so its use is unknown";
         assert_left(&[NET, ETH0, ETH1, ("proc/net/dev", "lo: 0"), ROUTES], elsewhere);
         assert_left(&[NET, ETH0, ETH1, ("proc/net/dev", "eth0: 0\neth1: 0\nveth0: 0"), ROUTES], elsewhere);
     }
@@ -281,7 +285,7 @@ mod tests {
         assert_eq!(findings.len(), 2, "{findings:?}");
         assert!(findings[0].good && findings[0].found.ends_with("leave it there"), "{findings:?}");
         assert_eq!(findings[1].what, "0000:02:00.0 SR-IOV");
-        assert!(!findings[1].good && findings[1].found.starts_with("64 virtual functions possible, none made"));
+        assert!(!findings[1].good && findings[1].found.starts_with("64 virtual functions possible, none created"));
         let make = format!(
             "echo 1 > /{NIC}/sriov_numvfs && ip link set eno1 vf 0 spoofchk off && ip link set eno1 vf 0 trust on"
         );
@@ -296,7 +300,7 @@ mod tests {
         fake.link(&format!("{PART}/driver"), "../../../bus/pci/drivers/vfio-pci");
         fake.link(&format!("{PART}/physfn"), "../0000:02:00.0");
         let findings = look(&machine);
-        assert_eq!(findings[1].found, "1 of 64 virtual functions made: 0000:03:02.0 (vfio-pci)", "{findings:?}");
+        assert_eq!(findings[1].found, "1 of 64 virtual functions created: 0000:03:02.0 (vfio-pci)", "{findings:?}");
         let part = "8086:154c, a virtual function of 0000:02:00.0, bound to vfio-pci: the port pci:0000:03:02.0";
         assert_eq!(findings[2], Finding::good("0000:03:02.0", part));
         assert_eq!(findings.len(), 3, "a function has no functions: {findings:?}");
@@ -321,6 +325,6 @@ mod tests {
     #[test]
     fn a_machine_without_nics_is_no_fault() {
         let (_fake, machine) = Fake::new(&[("sys/bus/pci/devices/0000:00:00.0/class", "0x060000")]);
-        assert_eq!(look(&machine), [Finding::good("PCI", "no NIC: ports are Linux interfaces here")]);
+        assert_eq!(look(&machine), [Finding::good("PCI", "no NIC: only Linux interfaces can be ports")]);
     }
 }

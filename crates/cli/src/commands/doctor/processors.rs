@@ -11,9 +11,9 @@ fn tsc(machine: &Machine) -> Finding {
     let flags = machine.read("proc/cpuinfo").unwrap_or_default();
     let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
     if has("constant_tsc") && has("nonstop_tsc") {
-        Finding::good("TSC", "constant and never stops: departures follow it")
+        Finding::good("TSC", "constant and never stops: fit for pacing")
     } else {
-        Finding::bad("TSC", "changes its rate or stops", "use virtual time here; live departures would drift")
+        Finding::bad("TSC", "changes its rate or stops", "use virtual time; live departures would drift")
     }
 }
 
@@ -28,9 +28,9 @@ fn clock_source(machine: &Machine) -> Finding {
         "kvm-clock" | "hyperv_clocksource_tsc_page" | "xen" | "arch_sys_counter" => {
             Finding::good(WHAT, format!("{current}: stamps of received frames are cheap"))
         }
-        "" => Finding::bad(WHAT, format!("not known: there is no /{folder}"), "mount -t sysfs sysfs /sys"),
+        "" => Finding::bad(WHAT, format!("unknown: there is no /{folder}"), "mount -t sysfs sysfs /sys"),
         slow => {
-            let found = format!("'{slow}': slow to read, so that stamping a frame delays it");
+            let found = format!("'{slow}': slow to read, so stamping a frame delays it");
             let remedy = if available.split_whitespace().any(|name| name == "tsc") {
                 format!("echo tsc > /{folder}/current_clocksource")
             } else {
@@ -53,7 +53,7 @@ fn governor(machine: &Machine) -> Finding {
     governors.sort();
     governors.dedup();
     match governors.as_slice() {
-        [] => Finding::good(WHAT, "not Linux's to change: no governor"),
+        [] => Finding::good(WHAT, "not controlled by Linux: no governor"),
         [one] if one == "performance" => Finding::good(WHAT, "governor performance"),
         others => Finding::bad(
             WHAT,
@@ -105,14 +105,18 @@ fn hiccups() -> Finding {
         last = now;
     }
     let found = format!(
-        "a busy loop was interrupted {:.0} times a second for more than 5 µs, at most for {:.1} µs",
+        "a busy loop was interrupted {:.0} times per second for more than 5 µs, at most for {:.1} µs",
         f64::from(count) / WATCH.as_secs_f64(),
         longest.as_secs_f64() * 1e6
     );
     if longest < Duration::from_micros(100) {
         Finding::good("interruptions", found)
     } else {
-        Finding::bad("interruptions", found, "isolate cores for netlathe (isolcpus, nohz_full), and end what else runs")
+        Finding::bad(
+            "interruptions",
+            found,
+            "isolate cores for netlathe (isolcpus, nohz_full), and stop other programs",
+        )
     }
 }
 
@@ -135,7 +139,7 @@ mod tests {
     fn a_slow_clock_source_has_a_remedy() {
         let folder = "sys/devices/system/clocksource/clocksource0";
         let (fake, machine) = Fake::new(&[]);
-        assert!(clock_source(&machine).found.starts_with("not known"), "a container need not have /sys");
+        assert!(clock_source(&machine).found.starts_with("unknown"), "a container need not have /sys");
         fake.write(&format!("{folder}/current_clocksource"), "hpet");
         assert!(clock_source(&machine).remedy.is_some_and(|remedy| remedy.contains("tsc=reliable")));
         fake.write(&format!("{folder}/available_clocksource"), "tsc hpet acpi_pm");

@@ -18,10 +18,10 @@ fn privileges(root: bool, first: bool) -> Finding {
     if root && first {
         Finding::good("privileges", "root: every kind of port")
     } else if root {
-        let found = "root of a user namespace: live ports of its own network namespaces only, by af_packet and TAP";
+        let found = "root of a user namespace: live ports only in its own network namespaces, with af_packet and TAP";
         Finding::bad("privileges", found, "run as root outside of it for af_xdp, NICs on PCI and emulate --on")
     } else {
-        let found = "no root: live ports in a lab only (netlathe lab run), by af_packet";
+        let found = "not root: live ports only in a lab (netlathe lab run), with af_packet";
         Finding::bad("privileges", found, "run as root for the machine's own interfaces")
     }
 }
@@ -42,7 +42,7 @@ fn tools() -> Finding {
     let missing: Vec<&str> =
         ["ip", "bridge", "ethtool", "unshare"].into_iter().filter(|tool| ::lab::which(tool).is_none()).collect();
     if missing.is_empty() {
-        return Finding::good("tools", "ip, bridge, ethtool and unshare, which labs are built with");
+        return Finding::good("tools", "ip, bridge, ethtool and unshare, which labs need");
     }
     let remedy = "apt-get install iproute2 ethtool util-linux";
     Finding::bad("tools", format!("{} missing: no labs", missing.join(", ")), remedy)

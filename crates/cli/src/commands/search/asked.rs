@@ -99,7 +99,7 @@ impl Search {
                     *bytes = problems.read(&text, |_| OnDisk.frame(path, *frame));
                 }
                 if spec.as_ref().is_some_and(|spec| spec.is_stamped().is_ok_and(|stamped| !stamped)) {
-                    problems.add(&text.origin, format!("frames of {size} have no room for the stamp, so nobody knows them again: write larger sizes"));
+                    problems.add(&text.origin, format!("frames of {size} have no room for the stamp, so --in cannot recognise them: write larger sizes"));
                 }
                 specs.extend(spec);
             }

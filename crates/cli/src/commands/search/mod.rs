@@ -123,7 +123,7 @@ pub(crate) struct Search {
     /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print the report as one JSON object, and nothing else, on stdout
+    /// Print only the report on stdout, as one JSON object
     #[arg(long)]
     json: bool,
     /// Write the report as a page, DIR/report.html, with all trials in DIR/report.json
@@ -138,7 +138,7 @@ pub(crate) struct Search {
     /// Print a line for each trial, and when frames of the first one pass, on stderr
     #[arg(short, long)]
     verbose: bool,
-    /// Print no report for people
+    /// Print no text report
     #[arg(short, long)]
     quiet: bool,
 }
@@ -163,7 +163,7 @@ struct Lab<'a> {
     seed: u64,
     /// Of the next trial of a size.
     number: usize,
-    /// Nobody was told yet that frames pass, and whether to say it in a line, too.
+    /// Set until readiness has been announced. The value says whether to print a line as well.
     untold: AtomicBool,
     verbose: bool,
     progress: Progress,
@@ -201,7 +201,7 @@ impl Lab<'_> {
     }
 }
 
-/// A burst may take so many times more than a trial, as a share: its last frame alone decides.
+/// Allowed excess of a burst's duration over a trial's, as a share: only the last frame matters.
 const BURST_TOLERANCE: u32 = 10;
 
 impl Search {

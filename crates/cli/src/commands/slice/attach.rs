@@ -31,10 +31,10 @@ pub(crate) struct Attach {
     /// End after this time, such as 10s
     #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
     duration: Option<units::Span>,
-    /// End after so many blocks
+    /// End after this number of blocks
     #[arg(long, value_name = "N", value_parser = parse_count)]
     count: Option<u64>,
-    /// Print the report as one JSON object, and nothing else, on stdout
+    /// Print only the report on stdout, as one JSON object
     #[arg(long, conflicts_with = "each")]
     json: bool,
     /// Show the figures as stamped, too
@@ -43,7 +43,7 @@ pub(crate) struct Attach {
     /// Print each block as it comes, in one line
     #[arg(long, value_name = "FORM", value_parser = ["lines"])]
     each: Option<String>,
-    /// Print no report for people
+    /// Print no text report
     #[arg(short, long)]
     quiet: bool,
 }
@@ -79,7 +79,7 @@ impl Head {
     }
 }
 
-/// Nanoseconds per tick, measured. Of readings that an interruption parted, the rate would be wrong: the tightest count.
+/// Nanoseconds per tick, measured. An interruption between two readings would falsify the rate, so the tightest pair is used.
 fn ns_per_tick() -> f64 {
     let moment = || {
         (0..32)
@@ -181,7 +181,7 @@ impl Attach {
                 book.add(&block);
                 left -= 1;
                 if self.each.is_some() && !output::is_read(&(book.line(&block, |id| reader.name(id)) + "\n"))? {
-                    // Nobody reads any more.
+                    // The reader is gone.
                     left = 0;
                 }
             }

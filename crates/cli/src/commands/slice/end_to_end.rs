@@ -88,7 +88,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
             let packet =
                 Seen { direction, identity, arrived: look.at, waited: ring, slices, departed: departed.at, ahead };
             if counted.fetch_add(1, Ordering::Relaxed) < RECORDS {
-                // When the end of the run has been reached nobody listens any more.
+                // After the end of the run the receiver is gone.
                 let _late = tell.send(packet);
             }
         })
@@ -101,7 +101,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     Ok(SliceListener { hears: Some(hears), concludes: Some(Arc::new(concludes)) })
 }
 
-/// Reads records until it is told to stop, then all that are left; and what the probes cost at the run's pace.
+/// Reads records until asked to stop, then drains the rest. Returns what the probes cost at the run's pace, too.
 fn gather(mut kernel: Kernel, costs: &Costs, stop: &AtomicBool) -> Result<(Vec<Record>, Costs), slice::Error> {
     let mut records = Vec::new();
     let mut beyond: u64 = 0;

@@ -59,10 +59,10 @@ pub(crate) struct KernelSlices {
     /// End after this time, such as 10s
     #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
     duration: Option<units::Span>,
-    /// End after so many packets
+    /// End after this number of packets
     #[arg(long, value_name = "N", value_parser = parse_count)]
     count: Option<u64>,
-    /// Print the report as one JSON object, and nothing else, on stdout
+    /// Print only the report on stdout, as one JSON object
     #[arg(long, conflicts_with = "each")]
     json: bool,
     /// Show the figures as stamped, too
@@ -83,7 +83,7 @@ pub(crate) struct KernelSlices {
     /// Room for records that are not read yet; a packet takes 456 B, with --counters 1480 B
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_buffer)]
     buffer: u32,
-    /// Print no report for people
+    /// Print no text report
     #[arg(short, long)]
     quiet: bool,
     /// The command to run, and its arguments
@@ -277,7 +277,7 @@ impl KernelSlices {
         Ok(Some(child))
     }
 
-    /// Counts a packet, and prints it if each is. False when nobody reads any more.
+    /// Counts a packet, and prints it with `--each`. Returns false when stdout has no reader any more.
     fn take(&self, record: &Record, book: &mut Book) -> Result<bool, Failure> {
         book.add(record);
         match self.each.as_deref() {

@@ -120,7 +120,7 @@ fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
             length: way.length,
             parts: meter.parts(&way.marks),
         };
-        // Where nobody listens any more the run is about to end.
+        // Without a receiver the run is about to end.
         if !meter.is_real_time() {
             let _gone = tell.send(frame);
         } else if let Err(TrySendError::Full(_)) = tell.try_send(frame) {
@@ -131,7 +131,7 @@ fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
     (SliceListener { hears: Some(hears), concludes: None }, hear, left_out)
 }
 
-/// Prints frames until there are no more, or nobody reads: then the run ends, too.
+/// Prints frames until there are no more. Ends the run when stdout has no reader any more.
 fn print_all(form: &str, frames: &mpsc::Receiver<Departed>) -> Result<(), Failure> {
     for frame in frames {
         if !print(form, &frame)? {
@@ -158,7 +158,7 @@ pub(super) fn who(identity: Option<&Identity>, length: u32) -> String {
     }
 }
 
-/// False when nobody reads any more.
+/// Returns false when stdout has no reader any more.
 fn print(form: &str, frame: &Departed) -> Result<bool, Failure> {
     let seconds = frame.at.as_ps() / units::PS_PER_S;
     let rest = frame.at.as_ps() % units::PS_PER_S / units::PS_PER_NS;

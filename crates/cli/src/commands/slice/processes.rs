@@ -8,7 +8,7 @@ use std::fs;
 /// The namespace of processes that the machine begins with; its number never changes (`PROC_PID_INIT_INO`).
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Refuses what would follow nothing: numbers of another namespace, of nobody, or of a thread.
+/// Refuses process IDs that match nothing: from another PID namespace, unused, or of a thread.
 pub(super) fn check(pid: Option<u32>, with_command: bool) -> Result<(), Failure> {
     if pid.is_none() && !with_command {
         return Ok(());
