@@ -54,7 +54,7 @@ impl DecisionFile {
         let missed = state.out.finish(stop).map_err(|cause| cannot_write(&self.path, &cause))?;
         if missed > 0 {
             output::note(format!(
-                "--decisions: {} lacks {}: its reader did not keep up",
+                "--decisions: {} lacks {} because its reader was too slow",
                 self.path.display(),
                 output::counted(missed, "line")
             ));

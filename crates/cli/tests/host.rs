@@ -207,9 +207,9 @@ fn what_cannot_be_watched_is_refused() {
     };
     run("measure --host nosuch0").assert_refused(&["no interface 'nosuch0'", "ip link"]);
     run("measure --host lo,lo").assert_refused(&["lo is named twice"]);
-    run("measure --host eth7@if9").assert_refused(&["no interface 'eth7@if9'", "name eth7"]);
+    run("measure --host eth7@if9").assert_refused(&["no interface 'eth7@if9'", "write eth7"]);
     run("measure --host ../net/lo").assert_refused(&["no interface"]);
-    run("measure --host lo --interval 1ms").assert_refused(&["too often", "100ms"]);
+    run("measure --host lo --interval 1ms").assert_refused(&["too short an interval", "100ms"]);
     run("measure --host lo --in lo").assert_refused(&["cannot be used with"]);
     run("measure --host lo --expect 1us").assert_refused(&["cannot be used with"]);
     run("measure --in lo --interval 1s").assert_refused(&["cannot be used with"]);

@@ -221,7 +221,7 @@ fn what_cannot_be_is_refused() {
         (format!("{null} --stats nosuch/lines"), "cannot write nosuch/lines"),
         (format!("{null} --stats lines --stats-every 10ms"), "write 100ms or more"),
         (format!("{null} --stats page/report.json --report page"), "would be overwritten"),
-        (format!("gen --out null --count 10 {STREAM} --stats lines"), "it is for live ports"),
+        (format!("gen --out null --count 10 {STREAM} --stats lines"), "it is only for live ports"),
         ("measure --in a1 --write lines --stats lines".to_owned(), "would be overwritten"),
         ("search --dut 'loss 1%' --stats lines".to_owned(), "write --trials FILE"),
         (format!("{null} --stats -"), "write -q --stats /dev/stdout"),

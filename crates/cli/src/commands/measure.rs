@@ -45,7 +45,7 @@ Examples:
   netlathe measure --host eth0,eth1 --duration 10s
 
 --expect is missed (status 1) when the mean or the rate is off by more than --tolerance, when less
-than 90 % of the gaps are within 1 µs of a fixed gap, or when gaps of the law that is expected would
+than 90 % of the gaps are within 1 µs of a fixed gap, or when gaps of the expected law would
 be so far from it less than once in 10 000 times (p < 1e-4).
 
 --only takes the rules of classes: tcp udp icmp arp ip ip6 vlan, src A, dst A, host A, sport P, dport P,
@@ -56,23 +56,23 @@ alternative, not turns the next one round. The report says how many frames were 
 program receives, and says how many frames came, where some were lost (wire, ring, softnet,
 interface, protocol, socket), how queues and CPUs shared the work, and the commands that mend it.")]
 pub(crate) struct Measure {
-    /// Port to listen on: an interface, or pcap:FILE
+    /// Input: an interface, or pcap:FILE
     #[arg(long = "in", value_name = "PORT", required_unless_present_any = ["pcap", "host"], conflicts_with = "pcap")]
     input: Option<String>,
-    /// Capture to read, - for stdin; unpacked if it is packed by gzip, zstd, xz, bzip2 or lz4
+    /// Capture to read, - for stdin; may be compressed with gzip, zstd, xz, bzip2 or lz4
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Interfaces of this machine to watch by the kernel's counters, while something else receives
+    /// Interfaces of this machine whose kernel counters are watched while another program receives
     #[arg(long, value_name = "INTERFACE,…", value_delimiter = ',', conflicts_with_all =
         ["input", "pcap", "only", "stats", "write", "csv", "svg", "count", "expect", "tolerance", "folder", "cores", "seed", "window"])]
     host: Option<Vec<String>>,
-    /// With --host: how often to look, and to say a line on a terminal [default: 1s]
+    /// With --host: interval between two readings, and between lines on a terminal [default: 1s]
     #[arg(long, value_name = "TIME", conflicts_with_all = ["input", "pcap"], value_parser = parse_interval, allow_hyphen_values = true)]
     interval: Option<Span>,
-    /// Measure, count and write only frames that meet this rule, as a class has it: 'udp dport 53', 'src 10.0.0.0/8 not arp'
+    /// Measure, count and write only frames that match this class rule: 'udp dport 53', 'src 10.0.0.0/8 not arp'
     #[arg(long, value_name = "RULE")]
     only: Option<String>,
-    /// Write what arrives to a capture, - for stdout: pcapng if its name ends in .pcapng, packed if in .gz or .zst
+    /// Write the received frames to a capture, - for stdout: pcapng if the name ends in .pcapng, compressed if in .gz or .zst
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Write the distribution of gaps to a CSV: from_ns,to_ns,gaps,share,up_to
@@ -84,13 +84,13 @@ pub(crate) struct Measure {
     /// End after this number of frames
     #[arg(long, value_name = "N", value_parser = super::parse_count)]
     count: Option<u64>,
-    /// Most streams of more than 8 frames that have figures of their own, 64 KiB each; those beyond are counted together
+    /// Maximum number of streams (of more than 8 frames) with their own figures, 64 KiB each; others are counted together
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_streams: u32,
-    /// The gap, law or rate that should be found: 'fixed 10us', 'exp mean 10us', 5Gbps, 50kpps
+    /// The expected gap, law or rate: 'fixed 10us', 'exp mean 10us', 5Gbps, 50kpps
     #[arg(long, value_name = "GAP|WAVE")]
     expect: Option<String>,
-    /// How far the mean may be off
+    /// Allowed deviation of the mean
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = super::parse::<Share>)]
     tolerance: Share,
     #[command(flatten)]
@@ -102,7 +102,7 @@ fn parse_interval(text: &str) -> Result<Span, units::ParseError> {
     let interval: Span = text.parse()?;
     if interval < Span::from_ps(PS_PER_S / 10) {
         return Err(units::ParseError::new(
-            format!("'{text}' is too often to look at counters"),
+            format!("'{text}' is too short an interval for reading counters"),
             "write 100ms or more",
         ));
     }
@@ -119,7 +119,7 @@ fn parse_expected(text: &str) -> Result<Ask, units::ParseError> {
 
 /// Why frames that arrive cannot be compared with such an ask, if so.
 fn not_comparable(expected: &Ask) -> Option<String> {
-    let idle = "measure does not know the line, and so no idle time: leave idle out";
+    let idle = "measure does not know the line rate, so it cannot compute idle time: leave idle out";
     match expected {
         Ask::Rate(Rate::Line(_) | Rate::Bits(_, Layer::Ip)) => Some(
             "measure counts frames, not shares of a line or IP bytes: write 5Gbps, '5Gbps wire' or 50kpps".to_owned(),
@@ -129,7 +129,7 @@ fn not_comparable(expected: &Ask) -> Option<String> {
             Some(format!("measure compares with constant rates, not with a {name}: write 5Gbps"))
         }
         Ask::Depth(_) => {
-            Some("follow-depth goes by what waits at the sender, which measure does not see: write 5Gbps".to_owned())
+            Some("follow-depth depends on the sender's queue, which measure cannot see: write 5Gbps".to_owned())
         }
         Ask::IdleGap(_) => Some(idle.to_owned()),
         Ask::Law(law) => law.idle.then(|| idle.to_owned()),
@@ -293,11 +293,11 @@ impl Measure {
             return crate::host::watch(names, self.interval.unwrap_or(second), &self.common);
         }
         if self.common.slices.is_some() {
-            return Err(Failure::new("--slices: measure has no stages to follow frames through: leave it out"));
+            return Err(Failure::new("--slices: measure has no stages to trace frames through: leave it out"));
         }
         if self.common.take_over {
             return Err(Failure::new(
-                "--take-over: measure only listens, and takes nothing from the host: leave it out",
+                "--take-over: measure only listens and takes no traffic from the host: leave it out",
             ));
         }
         if self.common.cores.is_some() {
@@ -334,8 +334,8 @@ impl Measure {
         }
         if let Some(beyond) = report.streams_beyond {
             let warning = format!(
-                "{} streams beyond the first {} have no figures of their own: their {} are counted together; \
-                 --max-streams N, up to 65536, gives them some, at 64 KiB each",
+                "{} streams beyond the first {} have no figures of their own; their {} are counted together: \
+                 raise --max-streams, up to 65536, at 64 KiB each",
                 output::thousands(beyond.streams),
                 self.max_streams,
                 output::counted(beyond.frames, "frame")
@@ -434,7 +434,7 @@ impl Measure {
     /// Why the expectation is missed, if it is.
     fn miss(&self, expected: &Ask, report: &PipelineReport) -> Option<String> {
         let (Some(gap), Some(rate)) = (&report.gap, &report.rate) else {
-            return Some("fewer than two frames came".into());
+            return Some("fewer than two frames arrived".into());
         };
         let frame_rate = 1e9 / gap.mean_ns;
         let frames: fn(f64) -> String = |rate| format!("{} frames/s", output::digits(rate, 10));
@@ -448,7 +448,8 @@ impl Measure {
             Ask::Rate(Rate::Bits(asked, _)) => (asked.bps() as f64, rate.mean_bps, output::bits as fn(f64) -> String),
             Ask::Law(_) => {
                 let p = report.fit.as_ref().map_or(0.0, measure::FitReport::p);
-                return (p < LEAST_P).then(|| format!("gaps of this law are so far from it with p = {p:.2e} only"));
+                return (p < LEAST_P)
+                    .then(|| format!("gaps of this law would fit this badly with a probability of only {p:.2e}"));
             }
             Ask::Nothing | Ask::IdleGap(_) | Ask::Wave(_) | Ask::Depth(_) | Ask::Rate(Rate::Line(_)) => return None,
         };
@@ -457,12 +458,12 @@ impl Measure {
             return Some(format!("the mean is {}, {:.4} % off {}", figure(got), off * 100.0, figure(asked)));
         }
         let near = gap.error.as_ref().map(|error| error.shares.within_1us).filter(|share| *share < 0.9);
-        near.map(|share| format!("{:.2} % of the gaps are within 1 µs, 90 % are wanted", share * 100.0))
+        near.map(|share| format!("{:.2} % of the gaps are within 1 µs, below the required 90 %", share * 100.0))
     }
 }
 
-/// What is drawn where fewer than two frames came.
-const NO_GAPS: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"920\" height=\"500\"><desc>No gap: fewer than two frames came.</desc></svg>\n";
+/// What is drawn where fewer than two frames arrived.
+const NO_GAPS: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"920\" height=\"500\"><desc>No gap: fewer than two frames arrived.</desc></svg>\n";
 
 /// Gaps by their size: each line has the least and the largest gap of a bucket, how many came, their share, and the share
 /// of all up to there.
@@ -484,7 +485,7 @@ fn say_if_none_met(report: &PipelineReport) {
     let Some((rule, left_out)) = report.rule.as_ref().zip(report.left_out) else { return };
     if report.came.frames == 0 && left_out.frames > 0 {
         let came = output::counted(left_out.frames, "frame");
-        output::warn(format!("--only: {came} came, none of which meets '{rule}': all were left out"));
+        output::warn(format!("--only: {came} arrived, but none matches '{rule}': all were left out"));
     }
 }
 

@@ -100,7 +100,7 @@ pub(crate) struct Common {
     /// Print only the report on stdout, as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write the report as a page, DIR/report.html, with its data in DIR/report.json
+    /// Write the report as an HTML page, DIR/report.html, with its data in DIR/report.json
     #[arg(long = "report", value_name = "DIR")]
     pub(crate) folder: Option<std::path::PathBuf>,
     /// Show progress on a terminal
@@ -112,14 +112,14 @@ pub(crate) struct Common {
     /// How often --stats writes a line
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "stats", value_parser = parse_every, allow_hyphen_values = true)]
     pub(crate) stats_every: units::Span,
-    /// CPUs for live pipelines, as 2,3 or 2-5. One for each keeps it there; with two, three or four each
-    /// has a part: receiving, classes, stages, departures, the last of which are on the last CPU
+    /// CPUs for live pipelines, as 2,3 or 2-5. One CPU per pipeline pins it; two, three or four per pipeline
+    /// split it into receiving, classes, stages and departures; departures run on the last CPU
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub(crate) cores: Option<Cores>,
-    /// Follow one frame in N through the stages and report where its time went; 1/64 when no share is given
+    /// Trace one frame in N through the stages and report where its time went [default without a value: 1/64]
     #[arg(long, value_name = "1/N", num_args = 0..=1, default_missing_value = "1/64", value_parser = parse_sampling)]
     pub(crate) slices: Option<Every>,
-    /// Use interfaces that carry this host's own traffic, which is cut off then
+    /// Use interfaces that carry this host's own traffic, and cut that traffic off
     #[arg(long)]
     pub(crate) take_over: bool,
     /// Trace listeners for the followed frames.
@@ -146,18 +146,18 @@ impl Common {
 }
 
 /// Why there are no figures to look at while captures are read.
-pub(crate) const NO_STATS: &str = "--stats: files go through as fast as they can be read, with nothing to look on at: leave it out, the report \
-                                   has it all; it is for live ports";
+pub(crate) const NO_STATS: &str = "--stats: it is only for live ports, since captures are processed as fast as they can be read: leave it out; the report \
+                                   has all figures";
 
 /// What is asked of departures.
 #[derive(clap::Args)]
 pub(crate) struct Departures {
-    /// Rate to keep: 5Gbps, '5Gbps wire', 1.2Mpps, 50%, 'burst 8Gbps for 2ms every 10ms',
+    /// Target rate: 5Gbps, '5Gbps wire', 1.2Mpps, 50%, 'burst 8Gbps for 2ms every 10ms',
     /// 'ramp 1Gbps..9Gbps over 1s repeat', 'sine 1Gbps..9Gbps every 1s', 'steps FILE', 'trace FILE',
     /// 'follow-depth 1Gbps..9Gbps'
     #[arg(long = "rate", value_name = "[CLASS=]WAVE", allow_hyphen_values = true)]
     rates: Vec<String>,
-    /// Inter-departure time to keep: 10us, 'fixed 10us', or a law: 'chi2 df 6 in 80us..120us',
+    /// Target inter-departure time: 10us, 'fixed 10us', or a law: 'chi2 df 6 in 80us..120us',
     /// 'normal mean 100us sd 5us', 'exp mean 10us corr 50%', 'table FILE'
     #[arg(long = "gap", value_name = "[CLASS=]GAP", allow_hyphen_values = true)]
     gaps: Vec<String>,
@@ -170,8 +170,8 @@ pub(crate) struct Departures {
     /// Late departures: catch up all, none, or at most N back to back
     #[arg(long, value_name = "all|none|N", default_value = "all", allow_hyphen_values = true)]
     catch_up: String,
-    /// Line rate of a live output that does not tell it, as 10G: what fillers and 50% refer to. It is taken as
-    /// you say it; with fillers the report tells the plan, not what was measured
+    /// Line rate of a live output that does not report it, as 10G: the base of fillers and of 50%. It is not
+    /// checked; with fillers the report shows planned figures, not measured ones
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     line_rate: Option<String>,
 }
@@ -251,14 +251,14 @@ pub(crate) fn parse_sampling(text: &str) -> Result<Every, units::ParseError> {
     let every = text.strip_prefix("1/").unwrap_or(text).parse().ok().filter(|every| *every > 0);
     let every = every.filter(|every| text.starts_with("1/") || *every == 1);
     every.map(Every).ok_or_else(|| {
-        units::ParseError::new(format!("'{text}' is no share of frames to follow"), "write 1/64, or 1/1 for all")
+        units::ParseError::new(format!("'{text}' is no share of frames to trace"), "write 1/64, or 1/1 for all")
     })
 }
 
 fn parse_every(text: &str) -> Result<units::Span, units::ParseError> {
     let every: units::Span = text.parse()?;
     if every < units::Span::from_ms(100) {
-        let what = format!("'{text}' is too often: to look takes a CPU from departures");
+        let what = format!("'{text}' is too short an interval: each reading takes CPU time from departures");
         return Err(units::ParseError::new(what, "write 100ms or more"));
     }
     Ok(every)
@@ -267,7 +267,7 @@ fn parse_every(text: &str) -> Result<units::Span, units::ParseError> {
 fn parse_window(text: &str) -> Result<units::Span, units::ParseError> {
     let window: units::Span = text.parse()?;
     if window == units::Span::ZERO {
-        return Err(units::ParseError::new("a window of no length holds nothing", "write 1us or more"));
+        return Err(units::ParseError::new("a window of length 0 holds no frames", "write 1us or more"));
     }
     Ok(window)
 }

@@ -13,7 +13,7 @@ Example:
   netlathe run scenarios/even-gaps.toml
 
 The file's seed and duration are used unless --seed or --duration says otherwise. The exit status is
-1 when something in [[expect]] is missed.")]
+1 when an [[expect]] is missed.")]
 pub(crate) struct Run {
     /// The scenario
     #[arg(value_name = "SCENARIO.toml")]

@@ -26,20 +26,20 @@ pub(crate) struct Shape {
     output: String,
     #[command(flatten)]
     departures: Departures,
-    /// A class of frames by a name and a rule, 'api = tcp dport 8080 src 10.0.0.0/8'; the first that a
-    /// frame meets counts. Then --rate api=50Mbps, --gap, --stage; without a name, of all other frames
+    /// A class of frames: a name and a rule, 'api = tcp dport 8080 src 10.0.0.0/8'; the first match
+    /// counts. Then --rate api=50Mbps, --gap, --stage; without a name they apply to all other frames
     #[arg(long = "class", value_name = "NAME = RULE")]
     classes: Vec<String>,
-    /// A stage that frames pass, in the order given: 'delay 20ms', 'loss 0.5%'
+    /// A stage, applied in the order given: 'delay 20ms', 'loss 0.5%'
     #[arg(long = "stage", value_name = "[CLASS=]STAGE")]
     stages: Vec<String>,
-    /// Hold every frame, behind other stages: 20ms, '20ms 2ms normal corr 25%', 'exp mean 5ms keep-order'
+    /// Delay every frame, after the other stages: 20ms, '20ms 2ms normal corr 25%', 'exp mean 5ms keep-order'
     #[arg(long = "delay", value_name = "[CLASS=]DELAY", allow_hyphen_values = true)]
     delays: Vec<String>,
-    /// Let a share of each flow's frames leave after later ones: 25%, '25% extent 3', '25% hold 2ms'
+    /// Reorder a share of each flow's frames: 25%, '25% extent 3', '25% hold 2ms'
     #[arg(long = "reorder", value_name = "[CLASS=]REORDER", allow_hyphen_values = true)]
     reorders: Vec<String>,
-    /// Let frames of several sources go crest by crest: 'order 10.0.0.1,10.0.0.2 gap 5ms [wait 1s]
+    /// Interleave the crests of several sources: 'order 10.0.0.1,10.0.0.2 gap 5ms [wait 1s]
     /// [silence 1ms]', 'order A,B offset 5ms', 'round-robin A,B [gap T]'
     #[arg(long = "sync", value_name = "[CLASS=]ORDER")]
     syncs: Vec<String>,

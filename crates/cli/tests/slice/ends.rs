@@ -28,7 +28,7 @@ fn a_process_that_ends_ends_the_run() {
     let script = "sleep 1 & exec timeout 60 \"$0\" slice kernel --json --pid $!";
     let finished = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_netlathe")]).output().expect("a shell");
     let stderr = String::from_utf8_lossy(&finished.stderr);
-    assert!(finished.status.success() && stderr.contains("has ended, and those it started"), "{stderr}");
+    assert!(finished.status.success() && stderr.contains("and its children have ended"), "{stderr}");
 }
 
 /// Numbers of processes come again, on a machine that starts many within the hour.

@@ -212,9 +212,9 @@ mod tests {
             ring("eno1", Ok(text))
         };
         let small = with("512");
-        assert!(!small.good && small.found.starts_with("512 of 4096 descriptors"), "{small:?}");
+        assert!(!small.good && small.found.starts_with("512 of 4096 receive descriptors"), "{small:?}");
         assert_eq!(small.remedy.as_deref(), Some("ethtool -G eno1 rx 4096"));
-        assert!(with("4096").good && with("n/a").found.contains("does not tell"));
+        assert!(with("4096").good && with("n/a").found.contains("does not report"));
         assert!(ring("veth0", Err("netlink error: Operation not supported".into())).good);
         assert!(!ring("eno1", Err("ethtool is not installed".into())).good);
     }

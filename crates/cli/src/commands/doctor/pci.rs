@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_nic_of_linux_can_be_had_unless_it_has_the_default_route() {
         let linux = one(Some("i40e"), &[NET, ETH0, ETH1, BONDS, DEVICES, ROUTES]);
-        assert!(linux.found.contains("by i40e as eth1"), "{linux:?}");
+        assert!(linux.found.contains("(i40e) as eth1"), "{linux:?}");
         let remedy = "ip link set eth1 down && modprobe vfio-pci && dpdk-devbind.py --bind=vfio-pci 0000:03:00.0";
         assert_eq!(linux.remedy.as_deref(), Some(remedy));
 

@@ -35,7 +35,7 @@ impl Search {
         let sized = self.read_sizes(&mut problems);
         if let Some(max) = self.max.filter(|max| *max < self.min) {
             let origin = Text::option("--max", max.to_string()).origin;
-            problems.add(&origin, format!("{max} is below --min {}: write more", self.min));
+            problems.add(&origin, format!("{max} is below --min {}: write a larger load", self.min));
         }
         problems.unless_any(Some((device, sized))).map_err(Failure::new)
     }
@@ -108,7 +108,7 @@ impl Search {
             let most = self.max.unwrap_or(line);
             if most > line {
                 output::note(format!(
-                    "--max {most} is more than the {line} of {size} that a line of {} carries: write --line-rate if the line is faster",
+                    "--max {most} exceeds the {line} of {size} that a line of {} carries: write --line-rate if the line is faster",
                     self.line_rate
                 ));
             }
@@ -117,7 +117,7 @@ impl Search {
                 problems.add(
                     &origin,
                     format!(
-                        "a line of {} carries {most} of {size}: write less, or a higher --line-rate",
+                        "a line of {} carries {most} of {size}: write a smaller load, or a higher --line-rate",
                         self.line_rate
                     ),
                 );
@@ -134,26 +134,24 @@ impl Search {
             let other = [("--sum", self.sum.is_some()), ("--exceed", self.exceed.is_some())];
             if let Some((option, _)) = other.into_iter().find(|(_, said)| *said) {
                 return Err(Failure::new(format!(
-                    "{option}: by rfc2544 a single trial decides: add --method mlrsearch, or leave it out"
+                    "{option}: with rfc2544 a single trial decides: add --method mlrsearch, or leave it out"
                 )));
             }
         }
         if self.width == Share::default() || self.trial == Span::ZERO {
-            return Err(Failure::new(
-                "--width: bounds of no width and trials of no length never end: write 0.5% and 1s",
-            ));
+            return Err(Failure::new("--width: with a width or a trial of 0 the search never ends: write 0.5% and 1s"));
         }
         for (option, length) in [("--latency", self.latency), ("--longest-burst", Some(self.longest_burst))] {
             if length == Some(Span::ZERO) {
-                return Err(Failure::new(format!("{option}: nothing is sent in no time: write 1s, or leave it out")));
+                return Err(Failure::new(format!("{option}: nothing can be sent in 0 s: write 1s, or leave it out")));
             }
         }
         if self.frame_loss == Some(Share::default()) {
-            return Err(Failure::new("--frame-loss: loads that are less by nothing never end: write 10%"));
+            return Err(Failure::new("--frame-loss: with a step of 0 the search never ends: write 10%"));
         }
         if sum < self.trial || exceed >= Share::ONE {
             return Err(Failure::new(
-                "--sum: it is shorter than a trial, or all may be bad: write --sum 21s --exceed 50%",
+                "--sum: the sum is shorter than a trial, or --exceed allows all trials to be bad: write --sum 21s --exceed 50%",
             ));
         }
         let goal = |loss: &Share| match self.method.as_str() {
@@ -174,7 +172,7 @@ impl Search {
     pub(super) fn check_files(&self) -> Result<(), Failure> {
         let pages = self.folder.iter().flat_map(|folder| FILES.map(|file| folder.join(file)));
         let pages: Vec<PathBuf> = pages.collect();
-        let used = |option: &str, by: &str| Failure::new(format!("{option}: it is a file of {by}: name another"));
+        let used = |option: &str, by: &str| Failure::new(format!("{option}: {by} uses the same file: name another"));
         for (option, path) in [("--csv", &self.csv), ("--trials", &self.trials)] {
             let Some(path) = path else { continue };
             if pages.iter().any(|page| files::same(page, path)) {

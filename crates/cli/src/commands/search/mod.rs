@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use units::{BitRate, FrameRate, PS_PER_S, Share, Span};
 
-/// Find the highest rate without more loss than a goal
+/// Find the highest rate whose loss stays within a goal
 #[derive(clap::Args)]
 #[command(override_usage = "\
 netlathe search --out <PORT> --in <PORT> [OPTIONS]
@@ -40,84 +40,84 @@ by single trials; mlrsearch (RFC 9971) settles a load by trials of --sum togethe
 not count; if that does not change, the verdict is tester-limited. --latency sends the found rate once
 more; --frame-loss sends the most load, and less and less, for the loss at each (RFC 2544, 26.3);
 --back-to-back looks for the longest burst without loss (26.4). A router needs --gateway and a route to
-the streams' destinations: --in answers ARP, NDP and pings for them. --dut names stages that are tried in
+the streams' destinations: --in answers ARP, NDP and pings for them. --dut names stages to test in
 virtual time.")]
 pub(crate) struct Search {
-    /// Interface that frames leave by
+    /// Interface to send frames on
     #[arg(long = "out", value_name = "PORT", required_unless_present = "dut", requires = "input")]
     output: Option<String>,
-    /// Interface at which they come back
+    /// Interface to receive them on
     #[arg(long = "in", value_name = "PORT", requires = "output")]
     input: Option<String>,
-    /// Instead of ports: a stage to be tried in virtual time; several are passed in order
+    /// Instead of ports: a stage to test in virtual time; several are passed in order
     #[arg(long, value_name = "STAGE", conflicts_with_all = ["output", "input"])]
     dut: Vec<String>,
-    /// What to send, without a size
+    /// The stream to send, without a size
     #[arg(long = "stream", value_name = "SPEC", default_value = "udp 198.18.0.1:1024 > 198.19.0.1:9")]
     streams: Vec<String>,
-    /// A frame size or a mix, as 64B, imix; several are searched one after the other, and rfc2544 is its seven for Ethernet,
-    /// 64B to 1518B. 64B,1518B is one mix
+    /// A frame size or a mix, as 64B, imix; several are searched in turn; rfc2544 means its seven Ethernet sizes,
+    /// 64B to 1518B; 64B,1518B is one mix
     #[arg(long = "size", value_name = "SIZE", default_value = "64B")]
     sizes: Vec<String>,
-    /// Loss that a goal allows; several goals are found in one run
+    /// Allowed loss; several goals are searched in one run
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse::<Share>)]
     loss: Vec<Share>,
-    /// How loads are settled
+    /// Search method
     #[arg(long, default_value = "rfc2544", value_parser = ["rfc2544", "mlrsearch"])]
     method: String,
-    /// How long a trial is
+    /// Duration of a trial
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::<Span>, allow_hyphen_values = true)]
     trial: Span,
-    /// mlrsearch: trials of a load, together [default: 21 trials]
+    /// mlrsearch: total duration of the trials at one load [default: 21 trials]
     #[arg(long, value_name = "TIME", value_parser = parse::<Span>)]
     sum: Option<Span>,
-    /// mlrsearch: share of them that may be bad [default: 50%]
+    /// mlrsearch: share of the trials that may exceed the loss [default: 50%]
     #[arg(long, value_name = "SHARE", value_parser = parse::<Share>)]
     exceed: Option<Share>,
-    /// How close the bounds are to be
+    /// Width of the interval at which the search ends
     #[arg(long, value_name = "SHARE", default_value = "0.5%", value_parser = parse::<Share>)]
     width: Share,
-    /// The least load
+    /// Lowest load
     #[arg(long, value_name = "RATE", default_value = "100pps", value_parser = parse::<FrameRate>)]
     min: FrameRate,
-    /// The most load, as 1Mpps [default: --line-rate at the mean frame size]
+    /// Highest load, as 1Mpps [default: --line-rate at the mean frame size]
     #[arg(long, value_name = "RATE", value_parser = parse::<FrameRate>)]
     max: Option<FrameRate>,
-    /// Line rate that bounds the load
+    /// Line rate, the upper limit of the load
     #[arg(long, value_name = "RATE", default_value = "10Gbps", value_parser = parse::<BitRate>)]
     line_rate: BitRate,
-    /// Live: how long frames are waited for after the last was sent, if not all have come
+    /// Live: how long to wait for missing frames after the last was sent
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::<Span>, conflicts_with = "dut")]
     wait: Span,
-    /// Live: how late a departure may be in a trial whose late frames may be those that were lost
+    /// Live: largest lateness of a departure in a trial with loss; beyond it the trial does not count
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse::<Span>, conflicts_with = "dut")]
     late: Span,
-    /// Live: the neighbour that frames go to, whose hardware address is asked for, as for gen
+    /// Live: the neighbour to send frames to, resolved by ARP or neighbour discovery, as for gen
     #[arg(long = "gateway", value_name = "IP", conflicts_with = "dut")]
     gateways: Vec<String>,
-    /// Live: use interfaces that carry this host's own traffic, which is cut off then
+    /// Live: use interfaces that carry this host's own traffic, and cut that traffic off
     #[arg(long, conflicts_with = "dut")]
     take_over: bool,
-    /// Send the found rate once more for so long, for its latency (RFC 2544 says 120s)
+    /// Send at the found rate again for this time to measure latency (RFC 2544 says 120s)
     #[arg(long, value_name = "TIME", value_parser = parse::<Span>)]
     latency: Option<Span>,
-    /// Send --max or the line rate, and less by this share of it each time, until two loads lose nothing, for the loss
-    /// at each (RFC 2544 says 10% or finer)
+    /// Measure the loss rate: send at --max or the line rate, then lower the load by this share of it until two loads
+    /// in a row lose nothing (RFC 2544 says 10% or finer)
     #[arg(long, value_name = "SHARE", value_parser = parse::<Share>)]
     frame_loss: Option<Share>,
     /// Find the longest burst without loss, N times, at --max or the line rate (RFC 2544 says 50)
     #[arg(long, value_name = "N", default_value_t = 0)]
     back_to_back: u32,
-    /// The longest burst that is tried, in time
+    /// Longest burst to try, as a time
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::<Span>, requires = "back_to_back")]
     longest_burst: Span,
-    /// More trials at each bound that was found, to see whether it stays
+    /// Extra trials at each bound found, to confirm it
     #[arg(long, value_name = "N", default_value_t = 2)]
     confirm: u32,
-    /// How far a trial's rate or duration may be off
+    /// Allowed deviation of a trial's rate or duration
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = parse::<Share>)]
     tolerance: Share,
-    /// Keep all trials in this file, and go on from those that are in it
+    /// Keep all trials in this file, and resume from the trials in it
     #[arg(long, value_name = "FILE")]
     trials: Option<PathBuf>,
     /// Seed of all random numbers
@@ -126,16 +126,16 @@ pub(crate) struct Search {
     /// Print only the report on stdout, as one JSON object
     #[arg(long)]
     json: bool,
-    /// Write the report as a page, DIR/report.html, with all trials in DIR/report.json
+    /// Write the report as an HTML page, DIR/report.html, with all trials in DIR/report.json
     #[arg(long = "report", value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Write what was found to this file, a line for each size and goal, and each load of --frame-loss and --back-to-back
+    /// Write the results to this file as CSV, one line per size and goal, and per load of --frame-loss and --back-to-back
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Show which load is tried and what is known, in a line on stderr if that is a terminal
+    /// Show the current load and the bounds so far in a line on stderr, if that is a terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
     progress: String,
-    /// Print a line for each trial, and when frames of the first one pass, on stderr
+    /// Print a line on stderr for each trial, and when the first frames pass
     #[arg(short, long)]
     verbose: bool,
     /// Print no text report
@@ -281,7 +281,9 @@ impl Search {
                 Err(error) => failure = Some(error),
             }
             if self.trials.is_none() {
-                output::note("ended before all was found; --trials FILE would keep the trials to go on from");
+                output::note(
+                    "ended before the search was complete: --trials FILE keeps the trials so that a later run can resume",
+                );
             }
             break;
         }

@@ -48,33 +48,36 @@ pub(super) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
 }
 
 const DEFINITIONS: &[(&str, &str)] = &[
-    ("load", "intended frames/s; a load that was not offered within the tolerance is in no bound"),
-    ("lower_fps", "relevant lower bound: the highest load within the goal, below all beyond it"),
+    ("load", "intended frames/s; a load that was not offered within the tolerance does not affect the bounds"),
+    ("lower_fps", "relevant lower bound: the highest load within the goal, below all loads beyond it"),
     (
         "conditional_throughput_fps",
-        "forwarded at the lower bound in all but the share of time that the goal lets go (RFC 9971)",
+        "forwarded at the lower bound in all but the share of time that the goal exempts (RFC 9971)",
     ),
     ("delay", "one-way, ns, of the longest trial at that load"),
-    ("latency", "one-way, ns, of a run of its own at the lower bound (RFC 2544, 26.2)"),
-    ("frame_loss", "share of the frames that were lost at each load, from the most down (RFC 2544, 26.3)"),
+    ("latency", "one-way, ns, of a separate run at the lower bound (RFC 2544, 26.2)"),
+    ("frame_loss", "share of frames lost at each load, from the highest down (RFC 2544, 26.3)"),
     (
         "back_to_back",
-        "frames of the longest burst that came whole (RFC 2544, 26.4); buffer_ns is the corrected DUT buffer time of RFC 9004: mean length / burst rate * (1 - throughput / burst rate)",
+        "frames of the longest burst without loss (RFC 2544, 26.4); buffer_ns is the corrected DUT buffer time of RFC 9004: mean length / burst rate * (1 - throughput / burst rate)",
     ),
 ];
 
 /// What the page's words mean: it has other names than the JSON report, and not all of its figures.
 const MEANINGS: &[(&str, &str)] = &[
-    ("load", "intended frames/s; a load that was not offered within the tolerance is in no bound"),
-    ("found", "relevant lower bound: the highest load within the goal, below all beyond it (lower_fps in report.json)"),
+    ("load", "intended frames/s; a load that was not offered within the tolerance does not affect the bounds"),
+    (
+        "found",
+        "relevant lower bound: the highest load within the goal, below all loads beyond it (lower_fps in report.json)",
+    ),
     ("not at", "the lowest load beyond the goal above that (upper_fps)"),
-    ("DUT-limited", "above what was found the device loses more than the goal"),
-    ("tester-limited", "above it the tester did not offer the load, or lost frames itself"),
-    ("not-limited", "the most that was to be tried is within the goal"),
-    ("unstable", "the device does now one thing and now the other at the same loads"),
-    ("below-least", "even the least load loses more than the goal"),
-    ("unfinished", "the search ended before it was done: bounds are those so far"),
-    ("delay", "one-way, of the longest trial at the load found, or with --latency of a run of its own there"),
+    ("DUT-limited", "above the found rate the device loses more than the goal"),
+    ("tester-limited", "above the found rate the tester did not offer the load, or lost frames itself"),
+    ("not-limited", "even the highest load is within the goal"),
+    ("unstable", "the device passes and fails at the same loads"),
+    ("below-least", "even the lowest load loses more than the goal"),
+    ("unfinished", "the search ended early: these are the bounds so far"),
+    ("delay", "one-way, of the longest trial at the load found, or with --latency of a separate run there"),
 ];
 
 fn trial_json(run: &Run, measured: &Measured) -> Value {
@@ -102,8 +105,8 @@ pub(super) fn remarks(one: &Searched) -> Vec<String> {
     let earlier = sum(|measured| measured.earlier);
     if earlier > 0 {
         remarks.push(format!(
-            "{} came in a later trial than they were sent in, and count as lost: the device holds frames for longer than \
-             --wait, and is not empty when the next trial begins: write more",
+            "{} arrived in a later trial than they were sent in, and count as lost: the device holds frames for longer than \
+             --wait, and is not empty when the next trial begins: raise --wait",
             output::counted(earlier, "frame")
         ));
     }
@@ -111,7 +114,7 @@ pub(super) fn remarks(one: &Searched) -> Vec<String> {
     if duplicates > 0 {
         let sent = sum(|measured| measured.outcome.sent);
         let (copies, sent) = (output::counted(duplicates, "frame"), output::thousands(sent));
-        remarks.push(format!("of {sent} sent, {copies} came once more; copies make good for no loss"));
+        remarks.push(format!("of {sent} sent, {copies} arrived more than once; copies do not offset losses"));
     }
     let nothing = |measured: &&Measured| measured.outcome.sent > 0 && measured.outcome.lost == measured.outcome.sent;
     let trials = one.measured.len();
@@ -120,11 +123,11 @@ pub(super) fn remarks(one: &Searched) -> Vec<String> {
     match one.measured.iter().rev().take_while(nothing).count() {
         0 => {}
         all if all == trials => remarks.push(format!(
-            "nothing came back in any trial{seen}: check that the device passes frames with these addresses on to --in, and \
+            "nothing came back in any trial{seen}: check that the device forwards frames with these addresses to --in, and \
              name a router by --gateway"
         )),
         last => remarks.push(format!(
-            "nothing came back in the last {last} of {trials} trials, after frames had come{seen}: look whether the device still \
+            "nothing came back in the last {last} of {trials} trials, although earlier ones worked{seen}: check that the device still \
              works"
         )),
     }
@@ -203,7 +206,7 @@ pub(super) fn flaw_words(flaw: Option<Flaw>) -> String {
         Some(Flaw::Shortfall) => "the tester sent less than this load",
         Some(Flaw::Overrun) => "the tester took much longer than the trial",
         Some(Flaw::Receiver) => "the tester's receiver lost frames itself",
-        Some(Flaw::Hiccup) => "the tester sent frames late and at once",
+        Some(Flaw::Hiccup) => "the tester sent frames late and in a burst",
     };
     format!(", does not count: {why}")
 }
@@ -364,7 +367,7 @@ fn burst_words(bursts: &Bursts) -> String {
             bursts.verdict().name(),
             bursts.found().len()
         ),
-        None => format!("longest burst without loss at {rate}: not found; {}", bursts.verdict().name()),
+        None => format!("longest burst without loss at {rate}: not found: {}", bursts.verdict().name()),
     }
 }
 

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sections of a program that carries probes: turn them on, read them, show them
+/// Sections of a program with probes: turn the probes on, read them, report them
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,13 +19,13 @@ Examples:
   netlathe slice attach new.probes --buffer 64MiB --json
 
 RING is the file that the program gives to Ring::configure (Rust) or netlathe_configure (C); with --buffer it is
-made for a program to come. The probes are on from now to the end of this command. docs/reference/slice.md has the
+created for a later program. The probes are on until this command ends. docs/reference/slice.md describes the
 probes and the report.")]
 pub(crate) struct Attach {
-    /// The ring, a file
+    /// The ring file
     #[arg(value_name = "RING")]
     ring: PathBuf,
-    /// Make the ring if it is not there, of this size: a block takes 288 B
+    /// Create the ring with this size if there is none; a block takes 288 B
     #[arg(long, value_name = "SIZE", value_parser = parse_buffer)]
     buffer: Option<u32>,
     /// End after this time, such as 10s
@@ -37,10 +37,10 @@ pub(crate) struct Attach {
     /// Print only the report on stdout, as one JSON object
     #[arg(long, conflicts_with = "each")]
     json: bool,
-    /// Show the figures as stamped, too
+    /// Also show figures as stamped
     #[arg(long)]
     raw: bool,
-    /// Print each block as it comes, in one line
+    /// Print each block as it arrives, on one line
     #[arg(long, value_name = "FORM", value_parser = ["lines"])]
     each: Option<String>,
     /// Print no text report
@@ -116,7 +116,9 @@ impl Attach {
             && probe::layout::slots(bytes as usize) != reader.slots()
         {
             let blocks = thousands(reader.slots());
-            output::warn(format!("the ring was there, with room for {blocks} blocks: --buffer does not change it"));
+            output::warn(format!(
+                "the ring already exists, with room for {blocks} blocks: --buffer does not change it"
+            ));
         }
         let ns_per_tick = ns_per_tick();
         let head = Head::of(&reader).map_err(|cause| self.problem(&cause))?;
@@ -125,7 +127,7 @@ impl Attach {
         if reader.is_removed() {
             let ring = self.ring.display();
             output::warn(format!(
-                "{ring} was removed while it was read: of programs that came since, which make a new ring, nothing is here; attach again for them"
+                "{ring} was removed while it was read: programs started since then use a new ring and are not included; attach again for them"
             ));
         }
         if reader.is_damaged() {
@@ -206,7 +208,7 @@ impl Attach {
 
     fn problem(&self, cause: &std::io::Error) -> Failure {
         let hint = match cause.kind() {
-            ErrorKind::NotFound => ": start the program first, or make the ring with --buffer 16MiB",
+            ErrorKind::NotFound => ": start the program first, or create the ring with --buffer 16MiB",
             ErrorKind::PermissionDenied => ": run it as the user of the program, or as root",
             _ => "",
         };

@@ -96,7 +96,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     let gathering = Mutex::new(Some(Gathering { directions, seen, count, stop, kernel, probes }));
     let concludes = move || {
         let gathering = gathering.lock().unwrap_or_else(PoisonError::into_inner).take();
-        gathering.map_or_else(|| Err(Failure::new("slices were put together already")), conclude)
+        gathering.map_or_else(|| Err(Failure::new("slices were already combined")), conclude)
     };
     Ok(SliceListener { hears: Some(hears), concludes: Some(Arc::new(concludes)) })
 }
@@ -114,7 +114,7 @@ fn gather(mut kernel: Kernel, costs: &Costs, stop: &AtomicBool) -> Result<(Vec<R
     kernel.detach(&mut keep)?;
     if beyond > 0 {
         output::warn(format!(
-            "{} records of the kernel were too many to be kept: give --port",
+            "{} kernel records were dropped because the store is full: give --port",
             output::thousands(beyond)
         ));
     }
@@ -130,7 +130,7 @@ fn conclude(gathering: Gathering) -> Result<EndToEnd, Failure> {
     let beyond = count.load(Ordering::Relaxed).saturating_sub(RECORDS);
     if beyond > 0 {
         output::warn(format!(
-            "{} packets of the pipeline were too many to be kept: give --port, or follow fewer with --every 1/N",
+            "{} pipeline packets were dropped because the store is full: give --port, or trace fewer with --every 1/N",
             output::thousands(beyond as u64)
         ));
     }

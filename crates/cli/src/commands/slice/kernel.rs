@@ -31,29 +31,29 @@ Examples:
   netlathe slice kernel --port 443 --windows 20ms/1s --duration 60s
 
 Packets with a payload of TCP or UDP are followed from the send call to the return of the receive call, also
-between namespaces of this machine. With COMMAND, those are followed of which it, or a process it starts,
+between namespaces of this machine. With COMMAND, only packets are traced of which it, or a process it starts,
 is an end; it ends the run. Exit status 1: COMMAND failed. What several options ask for must all hold.
 docs/reference/slice.md says what each slice is.")]
 pub(crate) struct KernelSlices {
     /// Only packets from or to this port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Only packets of which this process, or one it starts, is an end; when all of them have ended, so does the run
+    /// Only packets sent or received by this process or its children; the run ends when all of them have ended
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
-    /// Only packets of which a thread of this name is an end, as ps -L -o comm shows it
+    /// Only packets sent or received by threads of this name, as ps -L -o comm shows it
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     comm: Option<String>,
-    /// Which part of the way: tx ends at the driver, rx begins at the receiver's queue
+    /// Part of the path: tx ends at the driver, rx begins at the receiver's queue
     #[arg(long, value_name = "WAY", default_value = "both", value_parser = ["tx", "rx", "both"])]
     direction: String,
-    /// Stamp at all points that this kernel has, or at few: no system calls, five points, a third of the cost
+    /// Stamp at all points that this kernel has, or at few: five points, no system calls, a third of the cost
     #[arg(long, value_name = "SET", default_value = "all", value_parser = ["all", "few"])]
     points: String,
     /// Count events in each slice, up to four, by perf's names: cycles, cache-misses, context-switches, r1a8, msr/tsc/
     #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = parse::<slice::Event>)]
     counters: Vec<slice::Event>,
-    /// Follow packets now and then, such as for 20 ms in each second: between, the probes are not there and cost nothing
+    /// Trace packets in windows, such as 20 ms in each second; between windows the probes are detached and cost nothing
     #[arg(long, value_name = "OPEN/EVERY", value_parser = parse::<Windows>)]
     windows: Option<Windows>,
     /// End after this time, such as 10s
@@ -65,22 +65,22 @@ pub(crate) struct KernelSlices {
     /// Print only the report on stdout, as one JSON object
     #[arg(long, conflicts_with = "each")]
     json: bool,
-    /// Show the figures as stamped, too
+    /// Also show figures as stamped
     #[arg(long)]
     raw: bool,
-    /// Print each packet as it comes: one line, one JSON line, or a waterfall
+    /// Print each packet as it arrives: one line, one JSON line, or a waterfall
     #[arg(long, value_name = "FORM", value_parser = ["lines", "json", "waterfall"])]
     each: Option<String>,
-    /// Write each packet's stamps to a file, in JSON lines
+    /// Write each packet's stamps to a file as JSON lines
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Read packets from such a file instead of the kernel
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "points", "counters", "windows", "duration", "write", "buffer", "program"])]
     read: Option<PathBuf>,
-    /// Write the report as a page, DIR/report.html, with its data in DIR/report.json
+    /// Write the report as an HTML page, DIR/report.html, with its data in DIR/report.json
     #[arg(long = "report", value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Room for records that are not read yet; a packet takes 456 B, with --counters 1480 B
+    /// Size of the record buffer; a packet takes 456 B, with --counters 1480 B
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_buffer)]
     buffer: u32,
     /// Print no text report
@@ -100,7 +100,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 fn parse_name(text: &str) -> Result<String, units::ParseError> {
     if text.is_empty() || text.len() > 15 {
-        let what = format!("'{text}' is no name of a thread");
+        let what = format!("'{text}' is no thread name");
         return Err(units::ParseError::new(what, "write 1 to 15 bytes, as ps -L -o comm shows it"));
     }
     Ok(text.to_owned())
@@ -109,7 +109,7 @@ fn parse_name(text: &str) -> Result<String, units::ParseError> {
 pub(super) fn parse_buffer(text: &str) -> Result<u32, units::ParseError> {
     let size = units::parse_size(text)?;
     let wrong =
-        || units::ParseError::new(format!("'{text}' is no size of a ring"), "write a power of two from 64KiB to 1GiB");
+        || units::ParseError::new(format!("'{text}' is no ring size"), "write a power of two from 64KiB to 1GiB");
     let bytes = u32::try_from(size).map_err(|_| wrong())?;
     if bytes.is_power_of_two() && (65_536..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err(wrong()) }
 }
@@ -252,7 +252,7 @@ impl KernelSlices {
         };
         let ended = !kernel.family().map_err(Failure::new)?.into_iter().any(processes::lives);
         if ended {
-            output::note(format_args!("process {pid} has ended, and those it started"));
+            output::note(format_args!("process {pid} and its children have ended"));
         }
         Ok(ended)
     }

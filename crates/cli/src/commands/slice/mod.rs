@@ -11,7 +11,7 @@ mod pipeline;
 mod processes;
 mod report;
 
-/// Show where a packet's time goes, with what the measuring cost known and subtracted
+/// Show where a packet's time goes, minus the known cost of measuring
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -22,16 +22,16 @@ Examples:
   netlathe slice pipeline --each waterfall -- shape --in pcap:in.pcap --out wire:10G --gap 10us
 
 Runs COMMAND, which is shape, emulate, limit, gen or run with its options, and adds the slices to its report:
-as --slices there does. docs/reference/slice.md says what each slice is. What frames waited
-in a port's ring is known of ports with driver=af_packet; of others the report says that it is not.")]
+as --slices there does. docs/reference/slice.md describes each slice. The wait of frames
+in a port's ring is known for driver=af_packet only; for other ports the report says that it is unknown.")]
 pub(crate) struct PipelineSlices {
-    /// Follow one frame in N
+    /// Trace one frame in N
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = parse_sampling)]
     every: Every,
     /// Print each frame as it departs: one line, one JSON line, or a waterfall
     #[arg(long, value_name = "FORM", value_parser = ["lines", "json", "waterfall"])]
     each: Option<String>,
-    /// Follow the packets in the kernel, too, from the sender's program to the receiver's on this machine
+    /// Also trace the packets in the kernel, from the sending program to the receiving one on this machine
     #[arg(long)]
     kernel: bool,
     /// With --kernel, only packets from or to this port
@@ -55,19 +55,19 @@ impl PipelineSlices {
         let mut command = self.inner()?;
         let common = command.common_mut().ok_or_else(|| {
             Failure::new(
-                "slice pipeline follows frames of shape, emulate, limit, gen and run: write one of them behind --",
+                "slice pipeline traces frames of shape, emulate, limit, gen and run: write one of them after --",
             )
         })?;
         if common.json && self.each.is_some() {
-            return Err(Failure::new("--each prints on stdout, where --json prints one object: leave one of them out"));
+            return Err(Failure::new("--each and --json both print on stdout: leave one of them out"));
         }
         if common.slices.is_some() {
-            return Err(Failure::new("--slices behind --: here --every 1/N before it says which frames are followed"));
+            return Err(Failure::new("--slices after --: write --every 1/N before -- instead"));
         }
         common.slices = Some(self.every);
         if self.kernel {
             if self.each.is_some() {
-                return Err(Failure::new("--kernel puts ways together when the run has ended: leave --each out"));
+                return Err(Failure::new("--kernel combines the records only after the run: leave --each out"));
             }
             common.listener = end_to_end::listener(self.port)?;
             return command.run();
@@ -81,7 +81,7 @@ impl PipelineSlices {
         match left_out.load(Ordering::Relaxed) {
             0 => {}
             some => output::warn(format!(
-                "{} frames were not printed, since they came faster: follow fewer with --every 1/N",
+                "{} frames were not printed because they arrived too fast: trace fewer with --every 1/N",
                 output::thousands(some)
             )),
         }
@@ -93,7 +93,7 @@ impl PipelineSlices {
         if self.command.first().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
             let option = self.command[0].to_string_lossy();
             return Err(Failure::new(format!(
-                "'{option}' is no command: slice pipeline wants shape, emulate, limit, gen or run in front of its options, as in 'slice pipeline -- emulate {option} …'"
+                "'{option}' is no command: write shape, emulate, limit, gen or run before its options, as in 'slice pipeline -- emulate {option} …'"
             )));
         }
         let words = [OsString::from("netlathe")].into_iter().chain(self.command.iter().cloned());

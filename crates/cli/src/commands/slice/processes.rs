@@ -17,12 +17,12 @@ pub(super) fn check(pid: Option<u32>, with_command: bool) -> Result<(), Failure>
     if namespace.is_some_and(|name| name.as_os_str() != FIRST_NAMESPACE) {
         let what = if with_command { "COMMAND" } else { "--pid" };
         return Err(Failure::new(format!(
-            "{what}: processes have other numbers in this PID namespace than the kernel's probes see: run it in the host's, as docker run --pid=host does, or choose packets by --port or --comm"
+            "{what}: process IDs in this PID namespace differ from those that the kernel's probes see: run it in the host's PID namespace, as docker run --pid=host does, or select packets by --port or --comm"
         )));
     }
     let Some(pid) = pid else { return Ok(()) };
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
-        return Err(Failure::new(format!("--pid {pid}: there is no such process: ps -e lists those that are")));
+        return Err(Failure::new(format!("--pid {pid}: there is no such process: ps -e lists all processes")));
     };
     match status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse::<u32>().ok()) {
         Some(process) if process != pid => {

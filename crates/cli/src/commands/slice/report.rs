@@ -123,10 +123,10 @@ impl Set {
         let mut why = Vec::new();
         match kernel.why_no_functions() {
             Some(_) if kernel.points() == slice::Points::Few => {
-                why.push("few points are used, as asked: no system calls, and no details".to_owned());
+                why.push("few points are used, as requested: no system calls, and no details".to_owned());
             }
-            Some(reason) => why.push(format!("fentry is not used, the kernel refuses it: {reason}")),
-            None => why.push("fentry is used: this kernel lets functions be traced".to_owned()),
+            Some(reason) => why.push(format!("fentry is not used because the kernel refuses it: {reason}")),
+            None => why.push("fentry is used: this kernel can trace functions".to_owned()),
         }
         let missing = kernel.missing().iter();
         why.extend(missing.map(|(probe, reason)| format!("{probe} is not used: {reason}")));
@@ -301,7 +301,7 @@ impl SlicesReport {
             let _ = writeln!(out, "  windows   {}", windows.note());
         }
         if self.packets.matched == 0 {
-            let _ = writeln!(out, "  no frame was followed to its end: is the filter right, did anything send?");
+            let _ = writeln!(out, "  no frame was traced to its end: check the filter, and that a program sends");
         } else {
             self.figures(&mut out, book, raw);
         }
@@ -324,7 +324,7 @@ impl SlicesReport {
         if packets.lost > 0 {
             let _ = write!(
                 out,
-                ": {} dropped, merged or read by none, {} for want of room, {} still under way",
+                ": {} dropped, merged or never read, {} for lack of space, {} still in flight",
                 thousands(packets.reused),
                 thousands(packets.evicted),
                 thousands(packets.unfinished)
@@ -348,7 +348,7 @@ impl SlicesReport {
         if packets.without_call > 0 {
             let _ = writeln!(
                 out,
-                "  note      {} packets left outside of a send call that is followed; what sent them is unknown: their way begins at the device's queue",
+                "  note      {} packets left outside of a traced send call; their sender is unknown, and their path begins at the device's queue",
                 thousands(packets.without_call)
             );
         }
@@ -356,7 +356,7 @@ impl SlicesReport {
         if (1..packets.matched).contains(&packets.without_sender) {
             let _ = writeln!(
                 out,
-                "  note      {} packets begin at the receiver's queue: they came from outside, or are pieces that a queueing discipline cut a longer packet into, and then their wait there is not in the figures",
+                "  note      {} packets begin at the receiver's queue: they arrived from outside, or a queueing discipline split a longer packet into them; in that case their wait in the discipline is not in the figures",
                 thousands(packets.without_sender)
             );
         }
@@ -394,7 +394,7 @@ fn limits(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> 
             "crowded",
             "frames",
             json!(frames),
-            "frames whose receive call went on when it had copied them, with more than eight or for long: their last slice is not there",
+            "frames whose receive call continued for long after copying them, or copied more than eight: their last slice is missing",
         );
     }
     if let Some(frames) = counted(|counters| counters.evicted) {
@@ -402,7 +402,7 @@ fn limits(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> 
             "evicted",
             "frames",
             json!(frames),
-            "frames of anyone whose place another needed; of those asked for, none is counted that had not met its program before",
+            "frames evicted to make room, of any program; a requested frame counts only once its program is known",
         );
     }
     if let Some(runs) = counted(|counters| counters.missed) {
@@ -410,7 +410,7 @@ fn limits(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> 
             "missed",
             "runs",
             json!(runs),
-            "runs of probes that the kernel left out, since a thread was preempted within the same probe: frames may be lost, or not counted at all; the machine has too much to do",
+            "probe runs that the kernel skipped because a thread was preempted in the same probe: frames may be lost or uncounted; the machine is overloaded",
         );
     }
     if costs.others > OTHERS {
@@ -418,7 +418,7 @@ fn limits(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> 
             "calibration",
             "others",
             json!(costs.others),
-            "of the time in which the probes' costs were measured, its CPU ran other programs: what is subtracted may be far too much or too little",
+            "of the calibration time, other programs ran on its CPU: the subtracted cost may be far too high or too low",
         );
     }
     let shared = costs.events.iter().zip(totals).filter(|(_, total)| total.counted < 0.999);
@@ -429,7 +429,7 @@ fn limits(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> 
             "counted",
             "events",
             json!(shared),
-            "share of the time in which these events were counted: the CPU has fewer counters than are asked for; ask for fewer events",
+            "share of the time in which these events were counted: the CPU has fewer counters than requested; name fewer events",
         );
     }
     limits
