@@ -50,7 +50,7 @@ fn says_the_same_to_people_and_to_programs() {
 #[test]
 fn an_unknown_interface_is_an_error() {
     doctor(&["nosuch0"]).assert_refused(&["no interface nosuch0", "ip link"]);
-    doctor(&["eth7@if9"]).assert_refused(&["no interface eth7@if9", "name eth7"]);
+    doctor(&["eth7@if9"]).assert_refused(&["no interface eth7@if9", "write eth7"]);
 }
 
 #[test]
