@@ -42,6 +42,9 @@ fuzz: setup    ## each fuzz target for T seconds (60): make fuzz T=3600 TARGETS=
 fuzz-planted: setup  ## each fuzz target finds a planted bug within T seconds (60)
 	scripts/fuzz.sh planted
 
+chaos: setup   ## RUNS random runs (200) under kills, stops, flaps, full disks and missing resources; SEED=N repeats them
+	cargo build --release -p netlathe-cli && nice python3 scripts/chaos.py
+
 lint: setup   ## format and lints, warnings are errors
 	rustfmt --edition 2024 --check $$(git ls-files "*.rs") && cargo clippy --workspace --all-targets -- -D warnings && cargo clippy -p netlathe-cli --no-default-features -- -D warnings
 
