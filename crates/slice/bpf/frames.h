@@ -182,6 +182,12 @@ static __always_inline __u32 last(struct frame *f)
     return n < POINTS ? f->point[n & (POINTS - 1)] : 0;
 }
 
+/* All of it was copied to the program. */
+static __always_inline bool is_read(struct frame *f)
+{
+    return f->parts && (__s32)(f->copied - f->flow.payload) >= 0;
+}
+
 static __always_inline bool asked_for(struct settings *s)
 {
     __u64 name[2] = {};
@@ -218,7 +224,7 @@ static __always_inline long put(struct frame *f)
 static __always_inline void hand_over(struct cpu *c, struct settings *s, struct frame *f, enum why why)
 {
     /* It was read, by a call that goes on with others. */
-    if (why == REUSED && (last(f) == COPY || last(f) == COPIED)) {
+    if (why == REUSED && (last(f) == COPY || last(f) == COPIED) && is_read(f)) {
         c->crowded++;
         why = FOLLOWED;
     }
@@ -328,6 +334,7 @@ static __always_inline struct frame *begin(struct cpu *c, struct settings *s, __
     f->count = 0;
     f->flow = *flow;
     f->sender = f->sender_tid = f->receiver = f->receiver_tid = f->beyond = 0;
+    f->parts = f->copied = f->before = 0;
     f->flags = 0;
     if (!s->by_family && !s->by_name)
         ask(c, f, SENDER | RECEIVER);

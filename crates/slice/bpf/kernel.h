@@ -52,6 +52,7 @@ struct sock {
 
 /* A subflow of MPTCP is a TCP socket that belongs to the program's socket. */
 struct tcp_sock {
+    __u32 copied_seq;                       /* up to which number the program has read */
     bool is_mptcp;
 };
 

@@ -29,6 +29,7 @@
 enum point {
     SEND_ENTER = 1, TCP_SEND, QUEUE, QDISC_IN, QDISC_OUT, XMIT, XMIT_DONE,
     RX, RECEIVE, TCP_RECEIVE, READY, RECV_ENTER, COPY, COPIED, RECV_EXIT, IP_SEND,
+    PART,                                   /* its first part is copied, and more is left */
 };
 
 enum probe {
@@ -56,6 +57,9 @@ struct frame {
     __u64 at[POINTS];
     __u8 point[POINTS];
     __u16 cpu[POINTS];
+    __u32 parts;                            /* copies in which the program took it */
+    __u32 copied, before;                   /* bytes of it that the program has taken; before its last call */
+    __u32 pad;
     struct flow flow;
     __u32 count;
     __u16 why, window;                      /* window: in which it was begun */
@@ -141,7 +145,7 @@ const volatile __u32 COUNTED = 0;           /* events that are counted; `counts`
 _Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
 _Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 9), "src/kernel/counters.rs reads it");
 _Static_assert(sizeof(struct settings) == 56, "src/settings.rs writes it");
-_Static_assert(sizeof(struct frame) == 8 + 11 * POINTS + 56 + 32, "src/record.rs reads it");
+_Static_assert(sizeof(struct frame) == 8 + 11 * POINTS + 16 + 56 + 32, "src/record.rs reads it");
 _Static_assert(sizeof(struct counted_frame) == sizeof(struct frame) + 8 * POINTS * EVENTS, "src/record.rs reads it");
 _Static_assert(sizeof(struct waiting) == 8 * WAITING + 24, "src/kernel.rs knows its size");
 

@@ -73,7 +73,13 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
             break;
         struct frame *f = followed(t->heads[i]);
         /* Its buffer may be another's by now. */
-        if (f && f->receiver_tid == t->tid && (last(f) == COPY || last(f) == COPIED)) {
+        if (!f || f->receiver_tid != t->tid)
+            continue;
+        if (!is_read(f)) {
+            /* The rest is read by another call. Where the end of the copy has no tracepoint, this is near it. */
+            if (last(f) == COPY)
+                stamp(f, PART, &now);
+        } else if (last(f) == COPY || last(f) == COPIED) {
             stamp(f, RECV_EXIT, &now);
             hand_over(c, s, f, FOLLOWED);
         }
@@ -322,12 +328,33 @@ int BPF_PROG(on_ready, struct sock *sk)
     LEAVE(P_READY);
 }
 
-/* A receive call takes a frame. */
+/* The thread of a receive call remembers the frame until it returns. */
+static __always_inline void remember(struct cpu *c, struct settings *s, struct thread *t, struct frame *f)
+{
+    __u32 k = t->count;
+    if (k < HEADS) {
+        t->heads[k & (HEADS - 1)] = f->head;
+        t->count = k + 1;
+        return;
+    }
+    /* One call that empties a long queue: the return is not waited for. Only the last that it takes may have a rest. */
+    c->crowded++;
+    if (is_read(f)) {
+        hand_over(c, s, f, FOLLOWED);
+        return;
+    }
+    struct frame *g = followed(t->heads[HEADS - 1]);
+    if (g && g->receiver_tid == t->tid && is_read(g))
+        hand_over(c, s, g, FOLLOWED);
+    t->heads[HEADS - 1] = f->head;
+}
+
+/* A receive call takes a frame, or the first part of it. */
 static __always_inline void taken(struct cpu *c, struct settings *s, struct thread *t, struct frame *f,
                                   enum point point, const struct reading *now)
 {
     __u64 ids = bpf_get_current_pid_tgid();
-    __u32 n = (f->count - 1) & (POINTS - 1), k = t->count;
+    __u32 n = (f->count - 1) & (POINTS - 1);
     if (t->entered.at > f->at[n])
         stamp(f, RECV_ENTER, &t->entered);
     stamp(f, point, now);
@@ -335,14 +362,7 @@ static __always_inline void taken(struct cpu *c, struct settings *s, struct thre
     f->receiver_tid = ids;
     if (asked_for(s))
         ask(c, f, RECEIVER);
-    if (k < HEADS) {
-        t->heads[k & (HEADS - 1)] = f->head;
-        t->count = k + 1;
-    } else {
-        /* One call that empties a long queue: the return is not waited for. */
-        c->crowded++;
-        hand_over(c, s, f, FOLLOWED);
-    }
+    remember(c, s, t, f);
 }
 
 /* The thread that runs, of which it is known that it receives: its call may have begun before the probes were there. */
@@ -373,6 +393,23 @@ static __always_inline void taken_at_once(struct cpu *c, struct settings *s, str
     hand_over(c, s, f, FOLLOWED);
 }
 
+/* So many bytes of a frame are being copied. TCP says up to where it has read; of MPTCP, whose numbers are others, the
+ * bytes are added up. A datagram is read at once. */
+static __always_inline void copies(struct cpu *c, struct sock *sk, struct frame *f, __u32 length)
+{
+    f->parts++;
+    f->before = f->copied;
+    f->copied += length;
+    if (f->flow.protocol == UDP) {
+        f->copied = f->flow.payload;
+    } else if (sk->sk_protocol == TCP) {
+        struct tcp_sock *tp = (struct tcp_sock *)number(c, sk);
+        __u32 read = 0;
+        if (!bpf_core_read(&read, sizeof(read), &tp->copied_seq))
+            f->copied = read + length - f->flow.sequence;
+    }
+}
+
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(on_copy, struct sk_buff *skb, int length)
 {
@@ -387,12 +424,26 @@ int BPF_PROG(on_copy, struct sk_buff *skb, int length)
      * and its data is read from the socket to which it belongs. */
     bool own = sk && (f->flow.destination_port == sk->__sk_common.skc_num || sk->sk_protocol == MPTCP);
     bool at_socket = before == RECEIVE || before == TCP_RECEIVE || before == READY;
-    if (own && at_socket && s->few)
-        taken_at_once(c, s, f, COPY, &now);
-    else if (own && at_socket) {
-        struct thread *t = receiving(s);
-        if (t)
-            taken(c, s, t, f, COPY, &now);
+    /* With few points, a copy that is not the last is the beginning of a part. */
+    bool rest = s->few ? before == COPY : before == PART;
+    if (!own || !(at_socket || rest))
+        LEAVE(P_COPY);
+    copies(c, sk, f, length);
+    if (s->few) {
+        if (is_read(f))
+            taken_at_once(c, s, f, COPY, &now);
+        else if (at_socket)
+            stamp(f, COPY, &now);
+        LEAVE(P_COPY);
+    }
+    struct thread *t = receiving(s);
+    if (!t)
+        LEAVE(P_COPY);
+    if (at_socket) {
+        taken(c, s, t, f, COPY, &now);
+    } else {
+        f->receiver_tid = t->tid;
+        remember(c, s, t, f);
     }
     LEAVE(P_COPY);
 }
@@ -406,6 +457,16 @@ static __always_inline struct frame *copying(void)
     return followed(t->heads[(t->count - 1) & (HEADS - 1)]);
 }
 
+/* A copy is at its end: that of all of the frame, or of its first part. */
+static __always_inline void copied(struct frame *f, const struct reading *now)
+{
+    __u32 before = last(f);
+    if (is_read(f) && (before == COPY || before == PART))
+        stamp(f, COPIED, now);
+    else if (before == COPY)
+        stamp(f, PART, now);
+}
+
 /* TCP comes by here after each buffer that it has copied … */
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(on_copied, struct sock *sk)
@@ -414,26 +475,52 @@ int BPF_PROG(on_copied, struct sock *sk)
     if (!f)
         return 0;
     ENTER();
-    if (last(f) == COPY)
-        stamp(f, COPIED, &now);
+    copied(f, &now);
     LEAVE(P_COPIED);
+}
+
+/* The call only looked at what it copied, which is there as before. */
+static __always_inline void peeked(struct thread *t)
+{
+    for (__u32 i = 0; i < HEADS; i++) {
+        if (i >= t->count)
+            break;
+        struct frame *f = followed(t->heads[i]);
+        if (!f || f->receiver_tid != t->tid || !f->parts)
+            continue;
+        f->parts--;
+        f->copied = f->before;
+        for (__u32 n = 0; n < 3; n++) {
+            __u32 point = last(f);
+            if (point == COPIED || (!f->parts && (point == PART || point == COPY || point == RECV_ENTER)))
+                f->count--;
+        }
+    }
+    t->count = 0;
 }
 
 /* … and UDP, which copies without telling, only here, at the end of the call: in the order in which frames came. */
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_recv_length, struct sock *sk, int ret, int flags)
 {
+    if (flags & PEEK) {
+        struct thread *t = this_thread();
+        if (t && t->call == RECEIVES)
+            peeked(t);
+        return 0;
+    }
     if (sk->sk_protocol != UDP) {
         struct frame *f = copying();
         if (!f)
             return 0;
         ENTER();
-        if (last(f) == COPY)
-            stamp(f, COPIED, &now);
+        copied(f, &now);
         LEAVE(P_RECV_LENGTH);
     }
     ENTER();
-    struct frame *f = ret >= 0 && !(flags & (PEEK | ERRQUEUE)) ? followed(first_waiting(c, sk)) : 0;
+    struct frame *f = ret >= 0 && !(flags & ERRQUEUE) ? followed(first_waiting(c, sk)) : 0;
+    if (f && last(f) == READY)
+        copies(c, sk, f, ret);
     if (f && last(f) == READY && s->few)
         taken_at_once(c, s, f, COPIED, &now);
     else if (f && last(f) == READY) {

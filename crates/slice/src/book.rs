@@ -239,7 +239,8 @@ impl Book {
         match started {
             Some(first) => self.round(record, first.at),
             None if record.stamps.first().is_some_and(|first| first.point == Point::Queue) => {
-                self.packets.without_call += 1;
+                // With few points there is no stamp of the call, but its process is known.
+                self.packets.without_call += u64::from(record.sender[0] == 0);
             }
             None => self.packets.without_sender += 1,
         }

@@ -132,7 +132,21 @@ impl Costs {
         let (here, next) = (record.stamps[n], record.stamps[n + 1]);
         let own = self.after(record, n) + (self.way(here.point.probe()) + self.way(next.point.probe())) / 2.0;
         let others: f64 = self.meanwhile(record, n).iter().map(|probe| self.probe(*probe)).sum();
-        own + others
+        let parts: f64 = self.of_parts(record, n).map(|(probe, times)| self.probe(probe) * f64::from(times)).sum();
+        own + others + parts
+    }
+
+    /// Programs that run while the parts of a packet behind its first one are read, and how often. Each read is a call.
+    fn of_parts(&self, record: &Record, n: usize) -> impl Iterator<Item = (Probe, u32)> {
+        let (here, next) = (record.stamps[n].point, record.stamps[n + 1].point);
+        let calls = if here == Point::Part { record.parts.saturating_sub(1) } else { 0 };
+        let few = if (here, next) == (Point::Copy, Point::Copy) { record.parts.saturating_sub(1) } else { 0 };
+        let of_calls = [Probe::ReceiveLength, Probe::SysExit, Probe::SysEnter, Probe::Copy];
+        let each_call = of_calls.map(|probe| (probe, calls));
+        // The last of them is a stamp.
+        let copied = [(Probe::Copied, calls.saturating_sub(1))];
+        let of_few = [(Probe::ReceiveLength, few), (Probe::Copy, few.saturating_sub(1))];
+        each_call.into_iter().chain(copied).chain(of_few)
     }
 
     /// Programs that run on the same CPU between stamp `n` and the next, and stamp nothing of this frame.
@@ -156,7 +170,9 @@ impl Costs {
     pub(crate) fn added(&self, record: &Record, n: usize, event: usize) -> f64 {
         let one = self.events.get(event).map_or(0.0, |cost| cost.inside);
         let others = self.meanwhile(record, n).iter().filter(|probe| self.probes.contains_key(probe)).count();
-        one * (1.0 + others as f64)
+        let counted = self.of_parts(record, n).filter(|(probe, _)| self.probes.contains_key(probe));
+        let parts: u32 = counted.map(|(_, times)| times).sum();
+        one * (1.0 + others as f64 + f64::from(parts))
     }
 
     /// What the probes add to the round of which a frame is a part, in ns: formula (5) with each stamp's own cost.
@@ -214,6 +230,21 @@ pub(crate) mod tests {
         assert!((of(&record, 3) - (12.0 + 20.0)).abs() < 1e-9, "but not on another CPU");
         let whole = 80.0 + 120.0 + 30.0 + 32.0 + 40.0 + 10.0 + 13.0 + 200.0;
         assert!((costs.whole(&record) - whole).abs() < 1e-9, "{}", costs.whole(&record));
+    }
+
+    #[test]
+    fn each_read_of_a_part_costs_its_probes() {
+        let mut costs = costs();
+        for probe in [Probe::ReceiveLength, Probe::Copy, Probe::Copied] {
+            costs.probes.insert(probe, ProbeCost { body_ns: 5.0, per_packet: 1.0 });
+        }
+        let mut record = record(&[(Point::Copy, 0), (Point::Part, 100), (Point::Copied, 90_000)]);
+        record.parts = 2;
+        let two = costs.between(&record, 1);
+        record.parts = 8;
+        // Two probes at system calls with 80 ns to each and back, three others with 20 ns.
+        let read = (30.0 + 80.0) + (40.0 + 80.0) + 3.0 * (5.0 + 20.0);
+        assert!((costs.between(&record, 1) - two - 6.0 * read).abs() < 1e-9, "six reads more");
     }
 
     #[test]

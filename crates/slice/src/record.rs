@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Stamps that one frame has room for.
 pub(crate) const POINTS: usize = 32;
 /// Bytes of `struct frame`.
-pub(crate) const SIZE: usize = 8 + 11 * POINTS + 56 + 32;
+pub(crate) const SIZE: usize = 8 + 11 * POINTS + 16 + 56 + 32;
 /// A count that could not be read.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -52,6 +52,7 @@ numbered! {
     Copied = 14, "copied";
     ReceiveExit = 15, "receive-exit";
     IpSend = 16, "ip-send";
+    Part = 17, "part";
 }
 
 numbered! {
@@ -94,7 +95,7 @@ impl Point {
             Point::TcpReceive => Probe::TcpReceive,
             Point::Ready => Probe::Ready,
             Point::Copy => Probe::Copy,
-            Point::Copied => Probe::Copied,
+            Point::Copied | Point::Part => Probe::Copied,
             Point::ReceiveExit => Probe::SysExit,
             Point::IpSend => Probe::IpSend,
         }
@@ -162,9 +163,17 @@ pub struct Record {
     pub receiver: [u32; 2],
     /// Stamps for which there was no room.
     pub beyond: u32,
+    /// Copies in which the program took it: more than one where each read took a part of it.
+    #[serde(default, skip_serializing_if = "is_at_once")]
+    pub parts: u32,
     /// For each stamp, what the counters of its CPU said, in the order of the events; empty where nothing is counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<Vec<Option<u64>>>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_at_once(parts: &u32) -> bool {
+    *parts <= 1
 }
 
 impl Record {
@@ -178,7 +187,8 @@ impl Record {
         let u64_at = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u16_at = |at: usize| u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("two bytes"));
-        let (points, cpus, flow) = (8 + 8 * POINTS, 8 + 9 * POINTS, 8 + 11 * POINTS);
+        let (points, cpus, read) = (8 + 8 * POINTS, 8 + 9 * POINTS, 8 + 11 * POINTS);
+        let flow = read + 16;
         let end = flow + 56;
         let count = (u32_at(end) as usize).min(POINTS);
         let address = |at: usize| match u16_at(flow + 36) {
@@ -229,6 +239,7 @@ impl Record {
             sender: [u32_at(end + 8), u32_at(end + 12)],
             receiver: [u32_at(end + 16), u32_at(end + 20)],
             beyond: u32_at(end + 28),
+            parts: u32_at(read),
             counts,
         };
         record.order();
@@ -297,6 +308,7 @@ pub(crate) mod tests {
             sender: [10, 10],
             receiver: [11, 11],
             beyond: 0,
+            parts: 1,
             counts: Vec::new(),
         }
     }
@@ -309,7 +321,9 @@ pub(crate) mod tests {
         bytes[8 + 8 * POINTS] = Point::SendEnter as u8;
         bytes[8 + 8 * POINTS + 1] = Point::Queue as u8;
         bytes[8 + 9 * POINTS + 2..][..2].copy_from_slice(&300_u16.to_ne_bytes());
-        let flow = 8 + 11 * POINTS;
+        let read = 8 + 11 * POINTS;
+        bytes[read..read + 4].copy_from_slice(&8_u32.to_ne_bytes());
+        let flow = read + 16;
         bytes[flow..flow + 4].copy_from_slice(&[10, 0, 0, 1]);
         bytes[flow + 16..flow + 20].copy_from_slice(&[10, 0, 0, 2]);
         bytes[flow + 32..flow + 34].copy_from_slice(&5_000_u16.to_ne_bytes());
@@ -329,7 +343,7 @@ pub(crate) mod tests {
         assert_eq!((record.flow.protocol, record.flow.payload, record.flow.length), (17, 4, 32));
         assert_eq!((record.sender, record.beyond, record.ended), ([77, 78], 5, Ended::Reused));
         assert_eq!(record.stamps[1], Stamp { point: Point::Queue, at: 1_250, cpu: 300 });
-        assert_eq!(record.whole(), 250);
+        assert_eq!((record.parts, record.whole()), (8, 250));
         assert!(!record.matched());
         assert!(Record::read(&bytes[1..], 0).is_none(), "a frame cut short is none");
         assert!(record.counts.is_empty() && Record::read(&bytes, 1).is_none(), "nothing was counted");

@@ -49,6 +49,8 @@ slices! {
     WakeUpCopy, "wake-up-copy", true, "the socket has data, to the end of its copy to the waiting reader (UDP)";
     ReceiveCopy, "receive-copy", true, "entry of a receive call that came after the data, to the end of its copy (UDP)";
     Copy, "copy", true, "copy to the application";
+    FirstPart, "first-part", true, "copy of the first part, of a packet that is read in parts";
+    OtherParts, "other-parts", true, "end of the first part's copy to the end of the last part's: the program between its calls, too";
     SyscallExit, "syscall-exit", true, "end of the copy to the return of the receive call";
 }
 
@@ -117,7 +119,11 @@ fn top(record: &Record, n: usize) -> Slice {
         Point::Ready => Slice::WakeUp,
         Point::ReceiveEnter if next == Point::Copied => Slice::ReceiveCopy,
         Point::ReceiveEnter => Slice::ReceiveCall,
+        // With few points there is no stamp at the end of a copy.
+        Point::Copy if next == Point::Copy => Slice::OtherParts,
+        Point::Copy if next == Point::Part => Slice::FirstPart,
         Point::Copy => Slice::Copy,
+        Point::Part => Slice::OtherParts,
         Point::Copied | Point::ReceiveExit => Slice::SyscallExit,
     }
 }
@@ -162,6 +168,15 @@ mod tests {
             fine.iter().map(|part| (part.slice, part.raw)).collect::<Vec<_>>(),
             [(Slice::IpReceive, 300), (Slice::TcpReceive, 600)]
         );
+    }
+
+    #[test]
+    fn a_packet_that_is_read_in_parts_ends_with_the_last() {
+        let end = [(Point::Part, 150), (Point::Copied, 950), (Point::ReceiveExit, 1_000)];
+        let all: Vec<_> = [(Point::Ready, 0), (Point::Copy, 100)].into_iter().chain(end).collect();
+        assert_eq!(names(&record(&all)), ["wake-up", "first-part", "other-parts", "syscall-exit"]);
+        let few = [(Point::Ready, 0), (Point::Copy, 100), (Point::Copy, 900)];
+        assert_eq!(names(&record(&few)), ["wake-up", "other-parts"]);
     }
 
     #[test]

@@ -60,13 +60,16 @@ fn udp_and_ipv6_are_followed_too() {
     }
 }
 
+fn has_mptcp() -> bool {
+    let tried = "import socket; socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)";
+    Command::new("python3").args(["-c", tried]).output().expect("python3 runs").status.success()
+}
+
 /// The program's socket is not that of the packets. Both ends speak MPTCP, or one of them falls back to TCP.
 #[test]
 fn mptcp_is_followed_from_call_to_call() {
     let Some((bench, _turn)) = bench() else { return };
-    let socket = "socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)";
-    let tried = Command::new("python3").args(["-c", &format!("import socket; {socket}")]).output();
-    if !tried.expect("python3 runs").status.success() {
+    if !has_mptcp() {
         println!("SKIP: this kernel has no MPTCP");
         return;
     }
@@ -95,6 +98,49 @@ fn mptcp_is_followed_from_call_to_call() {
     let records = String::from_utf8(bench.read("few.jsonl")).expect("UTF-8");
     let known = records.lines().filter(|line| line.contains("stamps") && !line.contains("\"sender\":[0,0]")).count();
     assert!(known > 580, "{known} of 600");
+}
+
+/// The reader naps before each of its reads. A look at the data (MSG_PEEK) takes none of it.
+#[test]
+fn a_message_that_is_read_in_parts_ends_with_its_last_part() {
+    const PARTS: &str = r#"
+import socket, sys, time
+peeks, protocol = sys.argv[1] == "peek", int(sys.argv[2])
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol); listener.bind(("127.0.0.1", 0)); listener.listen()
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol); s.connect(listener.getsockname()); d, _ = listener.accept()
+for _ in range(20):
+    s.sendall(bytes(8000))
+    for _ in range(8):
+        if peeks: d.recv(8000, socket.MSG_PEEK)
+        time.sleep(0.002); d.recv(1000)
+"#;
+    let Some((bench, _turn)) = bench() else { return };
+    bench.write("parts.py", PARTS);
+    for (points, peeks, protocol) in
+        [("all", "", "6"), ("few", "", "6"), ("all", "peek", "6"), ("all", "", "262"), ("all", "peek", "262")]
+    {
+        if protocol == "262" && !has_mptcp() {
+            println!("SKIP: this kernel has no MPTCP");
+            continue;
+        }
+        let command = ["python3", "parts.py", peeks, protocol];
+        let finished = follow(&bench, &["--points", points, "-w", "parts.jsonl"], &command);
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+        check(&report);
+        if overloaded(&report) {
+            return;
+        }
+        let case = format!("{points} {peeks} {protocol}: {report}");
+        assert!(number(&report["packets"]["matched"]) >= 18.0, "{case}");
+        let median = |name: &str| number(&slice(&report, name).unwrap_or_else(|| panic!("{name} {case}"))["p50_ns"]);
+        assert!(median("wake-up") < 4e6 || !peeks.is_empty(), "its first part is read after one nap: {case}");
+        assert!(median("other-parts") > 13e6, "seven naps: {case}");
+        assert!(number(&report["total"]["p50_ns"]) > 15e6, "eight naps: {case}");
+        let records = String::from_utf8(bench.read("parts.jsonl")).expect("UTF-8");
+        let reads = records.lines().filter(|line| line.contains("\"parts\":8")).count();
+        assert!(reads >= 18, "each is read by eight calls: {reads} {case}");
+    }
 }
 
 /// Of a long transfer, buffers are used again and again, and packets are longer than the device takes: each record is of
