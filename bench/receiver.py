@@ -189,7 +189,7 @@ def may_set_backlog():
 
 
 def rules(count=2000):
-    """So many routing rules that each frame is compared with: a kernel with work to do, as behind a firewall."""
+    """Routing rules that the kernel compares each frame with, as a firewall does."""
     spec = "for i in range(%d): print(f'rule {{}} pref {1000 + i} from 192.0.{i // 250}.{i %% 250} lookup main')" % count
     lines = lambda verb: f"""{sys.executable} -c "{spec.replace('{{}}', verb)}" | ip -batch -"""
     return Set(lines("add"), lines("del"))

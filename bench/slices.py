@@ -185,7 +185,7 @@ def builds():
 def pipeline(*built):
     """ns a frame through the engine, by pairs of programs WITH WITHOUT; a pair differs from the next by where its code
     lies, which is worth 1 to 2 % by itself. Following against not following, by turns in one process; and the code for
-    it, with nobody followed, against the engine without that code: two programs, so short runs in turns. A program takes up to a tenth more or less by the pages in which the kernel
+    it, with no frame traced, against the engine without that code: two programs, so short runs in turns. A program takes up to a tenth more or less by the pages in which the kernel
     keeps its file, so runs are of COPIES copies of each in turn. Medians over the pairs, with what each gave; `control`
     compares in the same way what is the same."""
     built = list(built or builds())
@@ -224,7 +224,7 @@ def pipeline(*built):
 
 def whole(turns=200):
     """CPU time of `emulate`, half a million frames through a delay that holds 200, each way in its turn; shares are of the
-    run that follows nobody in the same turn."""
+    run without tracing in the same turn."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         capture = "pcap:" + os.path.join(folder, "in.pcap")
         stream = "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B"

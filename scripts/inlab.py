@@ -114,7 +114,7 @@ def serve(folder):
     line = [sys.executable, "-u", "-m", "http.server", "-d", folder, "8000"]
     web = start(line, "server", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     await_line(web.stdout, "Serving", "the web server")
-    # No line per second: nobody reads them.
+    # No line per second: no program reads them.
     iperf = start(["iperf3", "-s", "-i", "0", "--forceflush"], "server", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     await_line(iperf.stdout, "listening", "iperf3")
 

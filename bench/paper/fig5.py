@@ -56,7 +56,7 @@ def live():
 
 
 def timers():
-    """Timer pacing over veth: what becomes of 5 Gbit/s, and 1 Gbit/s in windows of three lengths."""
+    """Timer pacing over veth: the result for 5 Gbit/s, and for 1 Gbit/s in windows of three lengths."""
     at_5 = over_veth("5Gbps", 10)
     found = {"at_5Gbps": {"mean_bps": at_5["rate"]["mean_bps"], "sd_ns": at_5["gap"]["std_ns"]}, "range_kBps": {}}
     for ms in WINDOWS_MS:

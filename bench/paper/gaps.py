@@ -102,7 +102,7 @@ def window_rates(starts, lengths, window_ps):
 
 
 def envelope(gaps, parts):
-    """(first frame, least, median, largest) gap in µs of each of so many equal parts."""
+    """(first frame, least, median, largest) gap in µs of each of `parts` equal parts."""
     size = max(1, len(gaps) // parts)
     bands = []
     for first in range(0, len(gaps) - size + 1, size):

@@ -4,7 +4,7 @@
   traffic.py serve                        answers both kinds of requests, until it is ended
   traffic.py rr|crr HOST SECONDS          asks, one at a time, and prints what it took as JSON
   traffic.py sink                         holds the port that bursts go to
-  traffic.py bursts HOST START COUNT      sends so many bursts, the first at START on CLOCK_MONOTONIC, in s
+  traffic.py bursts HOST START COUNT      sends COUNT bursts, the first at START on CLOCK_MONOTONIC, in s
 
 RR: requests and responses over one connection. CRR: a connection for each. A message has 128 bytes, both ways.
 """
@@ -19,7 +19,7 @@ import time
 MESSAGE = bytes(128)
 RR_PORT, CRR_PORT, BURST_PORT = 7001, 7002, 2000
 PAYLOAD = bytes(958)             # a frame of 1000 bytes without FCS
-TICK_S, TICKS, PEAK = 0.001, 80, 40   # a burst is half a wave of a sine: so many datagrams in a tick at its crest
+TICK_S, TICKS, PEAK = 0.001, 80, 40   # a burst is half a sine wave; PEAK is the datagrams per tick at its crest
 PERIOD_S = 1.0
 
 
@@ -114,7 +114,7 @@ def sink():
     taking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     taking.bind(("", BURST_PORT))
     print("ready", flush=True)
-    threading.Event().wait()   # the kernel throws away what nobody reads
+    threading.Event().wait()   # the kernel discards what no program reads
 
 
 def in_tick(tick):

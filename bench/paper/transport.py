@@ -57,7 +57,7 @@ def missed(report):
 
 
 def capture(name, flows, count, gap):
-    """A capture of numbered frames, of so many flows in turn."""
+    """A capture of numbered frames; the flows take turns."""
     path = kept(name)
     netlathe("gen", "--out", f"pcap:{path}", "--count", count, "--gap", gap,
              "--stream", f"udp 10.0.0.1:1000-{999 + flows} > 10.0.0.2:2000 size 64B")

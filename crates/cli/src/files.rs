@@ -107,7 +107,7 @@ impl Files for OnDisk {
     }
 }
 
-/// Files of this machine, and a list of those that were read, so that none of them is written over.
+/// Files of this machine, and a list of the files read, so that no output overwrites one.
 #[derive(Default)]
 pub(crate) struct Listed(RefCell<Vec<PathBuf>>);
 

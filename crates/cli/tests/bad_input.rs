@@ -164,7 +164,7 @@ fn readers_that_went_away_are_no_disaster() {
     ] {
         let finished =
             shell(&format!("trap '' PIPE; (exec 3>&1; (netlathe {command} 2>&1 >/dev/null; echo $? >&3) | true)"));
-        assert_eq!(finished.stdout.trim(), status, "{command}: stderr is read by nobody");
+        assert_eq!(finished.stdout.trim(), status, "{command}: stderr has no reader");
     }
     for command in ["--help", "shape --help"] {
         let finished = shell(&format!("netlathe {command} | head -0"));
@@ -185,7 +185,7 @@ fn sigint_ends_a_run_with_its_report() {
             "gen --out wire:10G,pcap=/dev/null,frames=out.csv --rate 1bps --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --duration 100ms",
             "run dry.toml --duration 100000s",
         ] {
-            // A run that lasts until it is told to end: as many frames as the file takes, kept small by /dev/null.
+            // A run that lasts until a signal ends it: as many frames as the file takes, kept small by /dev/null.
             let endless = line
                 .replace("--rate 1bps", "--rate 10Gbps")
                 .replace("100ms", "100000s")

@@ -1,4 +1,4 @@
-//! What becomes of late departures, judged by the starts on the model line.
+//! `--catch-up`: late departures, judged by the starts on the model line.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;

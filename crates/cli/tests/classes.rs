@@ -254,7 +254,7 @@ fn a_class_whose_waveform_has_ended_drops_what_comes_and_the_others_go_on() {
     }
 }
 
-/// A scenario of so many classes, of which each has a line of its own; with the ports `1` to `count`.
+/// A scenario of `count` classes, each with its own line; with the ports `1` to `count`.
 fn many(count: usize, line: &str) -> String {
     let classes =
         (1..=count).map(|n| format!("[[pipeline.class]]\nname = \"c{n}\"\nmatch = \"udp dport {n}\"\n{line}\n"));

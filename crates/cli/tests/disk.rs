@@ -1,5 +1,5 @@
 //! Slow and failing disks: that what is asked happens, that nothing else does, and that nothing is left behind. Tests
-//! say `SKIP: why` where the machine lets nobody mount.
+//! say `SKIP: why` where the machine does not permit mounts.
 //!
 //! Machines hiccup: times are judged by medians, and never from above alone.
 
@@ -71,7 +71,7 @@ fn a_disk_says_when_it_is_there() {
     socket.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be bounded");
     let disk = Disk::notifying(&path);
     let mut bytes = [0; 64];
-    let length = socket.recv(&mut bytes).expect("it is told");
+    let length = socket.recv(&mut bytes).expect("a notification arrives");
     assert_eq!(&bytes[..length], b"READY=1");
     fs::write(disk.path().join("file"), "there").expect("it works");
     disk.report();

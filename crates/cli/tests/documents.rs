@@ -179,7 +179,7 @@ fn is_virtual(typed: &str) -> bool {
     let port = |pair: &[&str]| {
         !["--in", "--out"].contains(&pair[0]) || ["pcap:", "wire:", "null"].iter().any(|kind| pair[1].starts_with(kind))
     };
-    // The captures that were cut are nobody's output.
+    // No command writes the cut captures.
     let strange = ["--on", "--between", "--slices", "--host", "pcap:cut.pcap"];
     ["netlathe", "cat", "head", "echo", "awk"].contains(&words[0])
         && known

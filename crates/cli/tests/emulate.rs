@@ -192,7 +192,7 @@ fn tables_of_tc_are_found_where_this_system_has_them() {
     let arguments = ["emulate", "--in", "pcap:in.pcap", "--out", "pcap:out.pcap", "--json", "--forward"];
     let finished = bench.run(arguments.iter().copied().chain(["delay 10ms 2ms distribution experimental"]));
     if finished.status != Some(0) {
-        // Without iproute2 there is none, and the places that were looked at are told.
+        // Without iproute2 there is none, and the error lists the folders that were searched.
         assert!(
             finished.stderr.contains("experimental.dist") && finished.stderr.contains("/usr/lib/tc"),
             "{}",

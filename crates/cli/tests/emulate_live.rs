@@ -171,7 +171,7 @@ fn senders_learn_an_mtu_that_they_are_told_and_no_other() {
     for address in ["10.77.0.100", "fd77::100"] {
         let emulation = emulate(&bed, "--forward 'mtu 1300'");
         bed.output(CLIENT, &format!("ping -M do -c 2 -i 0.2 -W 1 -s 1400 {address}"));
-        assert!(!learnt(address), "a black hole tells nobody");
+        assert!(!learnt(address), "a black hole sends no error");
         assert_eq!(number(&emulation.stop().whole_report(), "/pipelines/0/drops/mtu"), 2);
         let emulation = emulate(&bed, "--forward 'mtu 1300 icmp'");
         let said = bed.output(CLIENT, &format!("ping -M do -c 2 -i 0.2 -W 1 -s 1400 {address}"));

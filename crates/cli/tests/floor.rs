@@ -1,4 +1,4 @@
-//! The floor of live departures: measured before a run that waits for the clock, and asks below it are told.
+//! The floor of live departures: measured before a run that waits for the clock, and targets below it produce a warning.
 
 #![cfg(feature = "live")]
 
@@ -41,7 +41,7 @@ fn a_run_that_asks_nothing_has_none() {
     let bench = Bench::new();
     let Some(finished) = into_null(&bench, "--count 1000") else { return };
     let report = finished.report();
-    assert!(report["pipelines"][0].get("answers").is_none(), "what net_null gives was asked by nobody: {report}");
+    assert!(report["pipelines"][0].get("answers").is_none(), "net_null's frames ask for nothing: {report}");
     assert!(report["limits"].get("floor").is_none() && report["pipelines"][0].get("conformance").is_none());
     assert!(report["limits"].get("warnings").is_none());
 }

@@ -39,7 +39,7 @@ impl Ready {
         ready
     }
 
-    /// The report of a monitor that is told to stop.
+    /// The report of a monitor that a signal stops.
     fn report(mut self) -> Value {
         let pid = self.child.id().to_string();
         let told = Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill is there");
@@ -144,7 +144,7 @@ fn softnet_tells_which_cpu_did_the_work() {
     // What its backlog had no room for never came to the interface.
     let (came, dropped) = (number(&report, "/host/interfaces/0/frames"), number(cpu, "/dropped"));
     assert!(number(cpu, "/processed") + dropped >= COUNT && came + dropped >= COUNT, "{report}");
-    // Where the sender ran on that CPU, nobody had to wake it.
+    // If the sender ran on that CPU, no wakeup was needed.
     assert!(cpu["received_rps"].is_u64() && cpu["busy"].is_f64(), "{report}");
 }
 

@@ -157,6 +157,73 @@ fn nothing_is_left_half_done() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// `docs/style.md` holds the list, so the page and this test cannot differ.
+#[test]
+fn banned_turns_appear_only_on_the_style_page() {
+    const PAGE: &str = "docs/style.md";
+    let page = fs::read_to_string(root().join(PAGE)).expect("the style page is there");
+    let turns = banned_turns(&page);
+    assert!(turns.len() > 10, "{PAGE} lists too few turns: {turns:?}");
+    let Ok(listed) = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output() else {
+        println!("SKIP: there is no git");
+        return;
+    };
+    if !listed.status.success() {
+        println!("SKIP: this is no checkout of git");
+        return;
+    }
+    let mut hits = Vec::new();
+    let mut searched = 0;
+    for name in String::from_utf8(listed.stdout).expect("file names are text").split_terminator('\0') {
+        let path = Path::new(name);
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let is_ours = ["rs", "md", "toml", "py", "sh", "c", "h", "yml"].contains(&extension) || name == "Makefile";
+        // A tracked file may be deleted in the working tree.
+        let Ok(text) = fs::read_to_string(root().join(path)) else { continue };
+        if is_ours && name != PAGE {
+            searched += 1;
+            hits.extend(turns_in(&text, &turns).into_iter().map(|(line, turn)| format!("{name}:{line}: {turn}")));
+        }
+    }
+    assert!(searched > 300, "only {searched} files were searched");
+    assert!(hits.is_empty(), "reword these; {PAGE} says how:\n{}", hits.join("\n"));
+}
+
+/// The turns in backticks of the section "Turns we do not use", without its introduction.
+fn banned_turns(page: &str) -> Vec<String> {
+    let section = page.split("\n## Turns we do not use\n").nth(1).expect("the section is there");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let (_, list) = section.split_once(":\n").expect("an introduction that ends with a colon");
+    list.split('`').skip(1).step_by(2).map(str::to_lowercase).collect()
+}
+
+/// Line numbers and turns found in a text, as whole words and in any case.
+fn turns_in<'a>(text: &str, turns: &'a [String]) -> Vec<(usize, &'a str)> {
+    let mut found = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        let line = line.to_lowercase();
+        for turn in turns {
+            let is_word = |c: char| c.is_alphanumeric() || c == '_';
+            let is_hit = line
+                .match_indices(turn.as_str())
+                .any(|(at, _)| !line[..at].ends_with(is_word) && !line[at + turn.len()..].starts_with(is_word));
+            if is_hit {
+                found.push((n + 1, turn.as_str()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn turns_are_found_as_whole_words_in_any_case() {
+    let page = "# Style\n\n## Turns we do not use\nA test in `x.rs` searches:\n`Foo`, `bar baz`.\n\n## Next\n`other`\n";
+    let turns = banned_turns(page);
+    assert_eq!(turns, ["foo", "bar baz"]);
+    let text = "A fooled line\n// Foo, and\nbar baz_of\nBAR baz: it\nother";
+    assert_eq!(turns_in(text, &turns), [(2, "foo"), (4, "bar baz")]);
+}
+
 /// All Rust files of a crate, tests and build script included.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

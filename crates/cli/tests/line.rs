@@ -61,7 +61,7 @@ fn a_line_in_real_time_is_the_model_to_the_byte() {
     }
 }
 
-/// Aligned starts are multiples of so many byte times from the run's start, whenever that was.
+/// Aligned starts are multiples of `align` byte times from the run's start, whenever that was.
 #[test]
 fn aligned_departures_are_the_models() {
     let (bench, _turn) = alone();
@@ -119,7 +119,7 @@ fn what_an_underrun_did_is_in_the_figures() {
     }
 }
 
-/// Of ports whose line nobody watches the figures are the plan, and the report says so.
+/// On ports without a measured line, the figures are the plan, and the report says so.
 #[test]
 fn departures_that_are_planned_are_called_so() {
     let (bench, _turn) = alone();

@@ -11,7 +11,7 @@ use lab::Node;
 use std::thread;
 use std::time::Duration;
 
-/// Datagrams that the server's stack took in, though nobody listens: its own counters say so.
+/// Datagrams that the server's stack received without a listener, by its own counters.
 fn taken_in(bed: &Bed, file: &str, line: impl Fn(&str) -> Option<u64>) -> u64 {
     bed.stdout(Node::Server, &format!("cat {file}")).lines().filter_map(line).next().expect(file)
 }

@@ -1,4 +1,4 @@
-//! What an ordinary user can do, and is told where the machine forbids it. Run as root, these tests become another
+//! What an ordinary user can do, and the messages where the machine forbids it. Run as root, these tests become another
 //! user for it; they say `SKIP: why` where no user namespaces can be made.
 
 #![cfg(feature = "live")]

@@ -1,4 +1,4 @@
-//! `--cores`: what cannot be parted is refused before anything starts, and with what to name instead.
+//! `--cores`: a pipeline that cannot be split is refused before anything starts, with what to write instead.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;

@@ -98,7 +98,7 @@ fn a_live_run_tells_rate_depth_starvation_and_lateness() {
     for figure in ["gen  starting", "bit/s", " waiting", " starved", "late ", ", max "] {
         assert!(shown.contains(figure), "{figure}: {shown:?}");
     }
-    // A busy machine is told of in a note.
+    // A busy machine causes a note.
     let left: Vec<&str> = left(&shown).into_iter().filter(|line| !line.starts_with("netlathe: note: ")).collect();
     assert!(left.len() == 1 && left[0].starts_with('{'), "only the report is left: {shown:?}");
 }

@@ -35,7 +35,7 @@ fn every_command_that_moves_frames_writes_a_page() {
         assert_eq!(finished.status, Some(0), "{command}: {}", finished.stderr);
         let (html, mut json) = page(&bench, &folder);
         assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
-        assert!(html.contains(&format!("netlathe {command} --json --report {folder}")), "the command line is told");
+        assert!(html.contains(&format!("netlathe {command} --json --report {folder}")), "the command line is shown");
         assert!(html.contains("Every frame is accounted for."));
         // What is drawn is what was measured.
         let plots = json["pipelines"][0].as_object_mut().expect("a pipeline").remove("plots").expect("plots");

@@ -365,7 +365,7 @@ fn what_cannot_be_searched_is_said_first() {
         ("search --dut 'delay 5us' --size 64", "no unit"),
         ("search --dut 'delay 5us' --stream 'tcp 10.0.0.1:1 > 10.0.0.2:2'", "stamp"),
         ("search --dut 'delay 5us' --max 1pps", "--min"),
-        // Before 64 B are searched, which a line carries so many of.
+        // Fails before the search of 64 B, of which a line carries many more.
         ("search --dut 'delay 5us' --size rfc2544 --line-rate 1Gbps --min 90kpps", "81.274382kpps of 1518B"),
         ("search --dut 'delay 5us' --loss 2", "no unit"),
         ("search --dut 'delay 5us' --sum 3s", "mlrsearch"),

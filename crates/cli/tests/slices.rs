@@ -79,7 +79,7 @@ fn following_changes_nothing_and_one_in_some_is_one_in_some() {
     followed["slices"].take();
     plain["slices"].take();
     assert_eq!(plain, followed, "the rest of the report is as without");
-    assert!(emulate(&bench, spec, &[])["slices"].is_null(), "nobody asked");
+    assert!(emulate(&bench, spec, &[])["slices"].is_null(), "not requested");
 }
 
 #[test]
@@ -258,7 +258,7 @@ mod live {
             assert!(number(&ring["p50_ns"]) > 1e7 && ring["intended_mean_ns"] == 0.0, "{backward}");
             assert!((number(&netem["intended_mean_ns"]) - 1e8).abs() < 1e-6, "{backward}");
         }
-        // Without stages nobody but the slices wants to know.
+        // Without stages only the slices need it.
         let report = stopped_now_and_then(
             &bed,
             start("shape --in if:c0,driver=af_packet --out s0 --class 'nine = udp dport 9'"),

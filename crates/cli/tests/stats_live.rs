@@ -1,4 +1,4 @@
-//! `--stats`: what programs are told while a run goes on, against its report; and readers that are slow, late or gone.
+//! `--stats`: the lines of a live run against its report; and readers that are slow, late or gone.
 #![cfg(feature = "live")]
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]

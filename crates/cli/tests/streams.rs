@@ -387,7 +387,7 @@ fn weights_that_do_not_suit_the_rates_of_classes_are_told() {
     let report = generate(&bench, "a.pcap", &format!("--count 10100 {dns} {streams}"));
     let sent = report["classes"][0]["out"]["frames"].as_u64();
     assert!(sent.is_some_and(|sent| (100..=101).contains(&sent)), "{sent:?}");
-    // Where nobody else has frames, nobody waits for them.
+    // A stream does not wait for streams that have no frames.
     for one in [
         "--class 'dns = dport 53' --rate 1kpps",
         "--class 'web = dport 80' --rate web=1kpps",

@@ -29,10 +29,10 @@ const COUNT: usize = 200;
 /// What they are, for `gen`.
 const STREAM: &str = "--stream 'udp 10.77.0.1:1000 > 10.77.0.100:9 size random 64B-1518B \
     smac 02:77:00:00:00:01 dmac 02:77:00:00:00:64'";
-/// The address that the switch is told to discard.
+/// The address that the switch is set to discard.
 const HOLE: &str = "02:bb:00:00:00:01";
 /// What netlathe's fillers have as their source.
-const NOBODY: [u8; 6] = [0x02, 0x6e, 0x6c, 0x00, 0x00, 0xf1];
+const FILLER_SOURCE: [u8; 6] = [0x02, 0x6e, 0x6c, 0x00, 0x00, 0xf1];
 
 /// What was sent into the switch, or came out of it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -49,12 +49,12 @@ impl Seen {
         let mut seen = Seen::default();
         for record in records {
             let (source, kind) = (&record.bytes[6..12], &record.bytes[12..14]);
-            if source == NOBODY {
+            if source == FILLER_SOURCE {
                 seen.fillers += 1;
             } else if kind == [0x08, 0x00] {
                 seen.data.push(record.bytes);
             } else {
-                assert_eq!(kind, [0x86, 0xdd], "{name} has a frame of nobody's: {:02x?}", record.bytes);
+                assert_eq!(kind, [0x86, 0xdd], "{name} has a frame of an unknown sender: {:02x?}", record.bytes);
             }
         }
         seen
@@ -160,7 +160,7 @@ fn a_bridge_forwards_no_mac_control_frames() {
     switched.assert_filtered("mac-control");
 }
 
-/// Two ways to make a black hole of a Linux bridge: the bridge keeps the frame for itself, and nobody is there; or the
+/// Two ways to make a black hole of a Linux bridge: the bridge keeps the frame for itself, where nothing receives it; or the
 /// address is said to be at the port that the fillers come from.
 #[test]
 fn a_bridge_drops_what_goes_to_its_black_hole() {

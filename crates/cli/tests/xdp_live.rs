@@ -32,7 +32,7 @@ fn assert_carries(bed: &Bed, shape: Program) {
     assert!(number(&report, "/out/frames") >= 300, "{report}");
 }
 
-/// The line of `ip` that tells of an XDP program.
+/// The line of `ip` that shows an XDP program.
 fn program(bed: &Bed, interface: &str) -> String {
     let shown = bed.stdout(Node::Box, &format!("ip -d link show dev {interface}"));
     shown.lines().find(|line| line.contains("prog/xdp")).unwrap_or_default().trim().to_owned()
@@ -68,7 +68,7 @@ fn a_program_of_somebody_else_is_left_where_it_is() {
     let killed = bed.between(XDP, "");
     killed.signal("KILL");
     killed.wait();
-    // Without the record it is nobody's that we know.
+    // Without the record its owner is unknown.
     let namespace = bed.stdout(Node::Box, "stat -L -c %i /proc/self/ns/net");
     let index = bed.stdout(Node::Box, "cat /sys/class/net/c0/ifindex");
     let record = format!("/run/netlathe/xdp/{}-{}", namespace.trim(), index.trim());

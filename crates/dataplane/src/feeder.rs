@@ -59,7 +59,7 @@ impl<'a> Feeder<'a> {
             {
                 let way = rounds.pipeline.way_of(departure.class, &departure.frame);
                 let item = Ready { frame: departure.frame, at: departure.ready, class: departure.class, way };
-                self.ready.push(item).expect("there is room, and nobody else adds");
+                self.ready.push(item).expect("there is room, and only this thread adds");
                 self.handed += 1;
             }
             if let Some(back) = &mut self.back {
@@ -78,7 +78,7 @@ impl<'a> Feeder<'a> {
     }
 }
 
-/// The report of all parts: of those that fed the next one, with their number of frames handed over, and of the one
+/// The report of all parts: the feeding parts with the frames that each handed over, and the part
 /// that carried out departures.
 pub(crate) fn joined(feeding: Vec<(PipelineReport, u64)>, departing: PipelineReport) -> PipelineReport {
     let mut held = departing.held;

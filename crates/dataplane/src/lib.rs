@@ -51,9 +51,9 @@ pub enum Error {
     Dpdk(#[from] dpdk::Error),
     /// No neighbour answered with its MAC address.
     #[error(
-        "nobody answers for {neighbour} in {seconds} s: {asked} from {from}; check that it is up and on this link, or write dmac MAC in the stream"
+        "no answer for {neighbour} within {seconds} s: {asked} from {from}; check that it is up and on this link, or write dmac MAC in the stream"
     )]
-    Nobody {
+    NoAnswer {
         /// The address requested.
         neighbour: std::net::IpAddr,
         /// ARP or neighbour discovery.

@@ -68,7 +68,7 @@ pub(crate) fn meet(
     }
     let asked = if neighbour.is_ipv4() { "ARP" } else { "neighbour solicitation" };
     let seconds = u64::from(QUESTIONS) * EACH.as_secs();
-    Err(Error::Nobody { neighbour, asked, from: asker.address, seconds })
+    Err(Error::NoAnswer { neighbour, asked, from: asker.address, seconds })
 }
 
 /// Counts an answer by kind of request.

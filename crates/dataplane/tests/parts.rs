@@ -140,9 +140,9 @@ fn any_number_of_threads_gives_the_same_result() {
     };
     assert_eq!(in_no_class(report), (FRAMES / HUGE, 0, FRAMES / HUGE));
     for threads in 1..=4 {
-        let parted = run(eal, Device::Null, deadline(), on(threads));
-        assert_eq!(books(&parted), books(&alone), "{threads} threads");
-        assert_eq!(in_no_class(&parted.report), in_no_class(&alone.report), "{threads} threads");
+        let split = run(eal, Device::Null, deadline(), on(threads));
+        assert_eq!(books(&split), books(&alone), "{threads} threads");
+        assert_eq!(in_no_class(&split.report), in_no_class(&alone.report), "{threads} threads");
     }
 
     // Traces continue from part to part: the same number, through the same slices, which sum to the total. Frames are
@@ -159,10 +159,10 @@ fn any_number_of_threads_gives_the_same_result() {
     let whole = sliced(0);
     assert!(followed(&whole).iter().all(|packets| packets.seen > 300 && packets.matched > packets.seen / 2));
     for threads in 2..=4 {
-        let parted = sliced(threads);
-        assert_eq!(books(&parted), books(&alone), "{threads} threads, sliced");
-        assert_eq!(followed(&parted), followed(&whole), "{threads} threads, sliced");
-        for class in &parted.report.classes {
+        let split = sliced(threads);
+        assert_eq!(books(&split), books(&alone), "{threads} threads, sliced");
+        assert_eq!(followed(&split), followed(&whole), "{threads} threads, sliced");
+        for class in &split.report.classes {
             let slices = class.slices.as_ref().expect("slices");
             let sum: f64 = slices.slices.iter().map(|slice| slice.figures.mean_ns).sum();
             assert!((sum - slices.total.mean_ns).abs() < 1.0 + slices.total.mean_ns / 100.0, "{slices:?}");

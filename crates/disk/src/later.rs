@@ -181,15 +181,15 @@ mod tests {
             let done = Arc::clone(&done);
             let slow = move || {
                 std::thread::sleep(Duration::from_millis(1));
-                *done.lock().expect("nobody panics") += 1;
+                *done.lock().expect("no job panics") += 1;
             };
             later.at(Instant::now() + Duration::from_secs(3_600), Box::new(slow));
         }
         later.settle(Duration::from_millis(5));
-        assert_eq!(*done.lock().expect("nobody panics"), 0, "patience has an end");
+        assert_eq!(*done.lock().expect("no job panics"), 0, "patience has an end");
         later.hurry();
         later.settle(Duration::from_secs(60));
-        assert_eq!(*done.lock().expect("nobody panics"), 50);
+        assert_eq!(*done.lock().expect("no job panics"), 50);
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl Attached {
         let mut raw = Vec::new();
         loop {
             let mark = log_mark();
-            // SAFETY: the port is ours, and there is room for as many as it is told.
+            // SAFETY: the port is ours, and `raw` has room for the number of counters passed.
             let rc = unsafe { sys::shim_port_xstats(self.number, raw.as_mut_ptr(), raw.len() as u32) };
             self.check("read the counters of", rc, mark)?;
             let count = rc.max(0) as usize;

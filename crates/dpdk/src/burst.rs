@@ -152,7 +152,7 @@ impl Burst {
         unsafe { sys::shim_free_bulk(first, count as u32) };
     }
 
-    /// Lets `write` append frames: it is told where and for how many there is room, and says how
+    /// Lets `write` append frames: it gets the place and its room, and returns how
     /// many whole, owned mbufs it wrote there.
     pub(crate) fn fill(&mut self, write: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {
         self.compact();
@@ -164,7 +164,7 @@ impl Burst {
         written
     }
 
-    /// Lets `take` take over a prefix: it is told where the frames are, and says how many of them,
+    /// Lets `take` take over a prefix: it gets the frames, and returns how many of them,
     /// from the first, are now its own. They are out before this returns.
     pub(crate) fn hand_over(&mut self, take: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {
         let count = self.len();

@@ -302,7 +302,7 @@ pub(crate) fn load(called: &str, kind: u32, attach: u32, program: &[Instruction]
 unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> Option<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf_call(command, attributes) };
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

@@ -153,7 +153,7 @@ impl Eal {
     /// Starts DPDK. The calling thread keeps its CPU affinity, though EAL pins it meanwhile; so do
     /// threads started later. DPDK's own helper threads are its affair.
     ///
-    /// Unless it is told to log, nothing is written to stdout or stderr meanwhile, by any thread:
+    /// Unless logging is on, nothing is written to stdout or stderr meanwhile, by any thread:
     /// DPDK prints its usage there when it refuses an argument.
     ///
     /// # Errors

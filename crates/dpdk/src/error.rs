@@ -160,7 +160,7 @@ pub enum Error {
     /// An XDP program is on the interface that is not ours to take off.
     #[error(
         "interface {interface} has an XDP program that is not netlathe's (id {id}{name}), and af_xdp would put its own in \
-         that place: `ip link set dev {interface} xdp off` if nobody needs it, or write if:{interface},driver=af_packet"
+         that place: `ip link set dev {interface} xdp off` if it is not needed, or write if:{interface},driver=af_packet"
     )]
     XdpProgram {
         /// The interface.

@@ -75,7 +75,7 @@ pub struct EventScheduler {
 }
 
 impl EventDevice {
-    /// Makes an event device of `driver` (`event_sw`, `event_dsw`) for so many workers; for hardware,
+    /// Makes an event device of `driver` (`event_sw`, `event_dsw`) for `workers` workers; for hardware,
     /// the name of a device that EAL was told of.
     ///
     /// It ends when the last of its parts is dropped; frames that are inside by then are freed.
@@ -116,7 +116,7 @@ impl EventDevice {
         let rc = unsafe { sys::shim_event_open(name.as_ptr(), workers, &raw mut raw) };
         if rc < 0 {
             if made {
-                // SAFETY: as when it was attached; nobody uses it.
+                // SAFETY: as when it was attached; it is not in use.
                 unsafe { sys::shim_detach(c"vdev".as_ptr(), name.as_ptr()) };
             }
             control.remove(&device);
@@ -150,7 +150,7 @@ impl EventFeeder {
         assert_eq!(burst.len(), flows.len(), "each frame has a flow");
         burst.hand_over(|frames, count| {
             let count = count.min(CHUNK) as u16;
-            // SAFETY: the device runs as long as this lives, this port is used by nobody else, the frames
+            // SAFETY: the device runs as long as this lives, no other thread uses this port, the frames
             // are ours, and there are as many flows.
             usize::from(unsafe { sys::shim_event_feed(self.inner.device, frames, flows.as_ptr(), count) })
         })
@@ -186,7 +186,7 @@ impl EventWorker {
 
     /// Lets go what the device gathers before it moves it on: when there was nothing to take.
     pub fn flush(&mut self) {
-        // SAFETY: the device runs, and this port is used by nobody else.
+        // SAFETY: the device runs, and no other thread uses this port.
         unsafe { sys::shim_event_flush(self.inner.device, self.port) };
     }
 }
@@ -194,7 +194,7 @@ impl EventWorker {
 impl EventFeeder {
     /// As [`EventWorker::flush`].
     pub fn flush(&mut self) {
-        // SAFETY: the device runs, and the feeder's port is used by nobody else.
+        // SAFETY: the device runs, and no other thread uses the feeder's port.
         unsafe { sys::shim_event_flush(self.inner.device, 0) };
     }
 }
@@ -210,7 +210,7 @@ impl EventCollector {
 impl EventScheduler {
     /// Moves some frames on. To be called again and again.
     pub fn run(&mut self) {
-        // SAFETY: the service is this device's, which runs, and nobody else runs it. It refuses when the
+        // SAFETY: the service is this device's, which runs, and no other thread runs it. It refuses when the
         // thread is not registered, which moves nothing.
         unsafe { sys::shim_event_schedule(self.service) };
     }
@@ -233,7 +233,7 @@ fn take(inner: &Inner, port: u8, burst: &mut Burst, flows: &mut Vec<u32>) -> usi
 impl Drop for Inner {
     fn drop(&mut self) {
         let mut control = self.eal.control();
-        // SAFETY: the last part is gone, so nobody uses the device; frames inside are freed.
+        // SAFETY: the last part is gone, so the device is not in use; frames inside are freed.
         unsafe { sys::shim_event_close(self.device) };
         let name = self.name.to_string_lossy().into_owned();
         if name.starts_with("event_") {

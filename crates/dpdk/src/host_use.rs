@@ -144,7 +144,7 @@ struct Route {
 }
 
 impl Route {
-    /// None of routes that the kernel made, and of those that are none to send by.
+    /// `None` for routes that the kernel made, and for routes that cannot send.
     fn read(body: &[u8]) -> Option<Route> {
         let head = body.get(..ROUTE)?;
         let (prefix, protocol, kind) = (head[1], head[5], head[7]);

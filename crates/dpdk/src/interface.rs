@@ -281,7 +281,7 @@ pub(crate) fn socket(family: i32, kind: i32) -> Result<OwnedFd> {
         let what = if family == libc::AF_PACKET { "opening a packet socket" } else { "opening a socket" };
         return Err(Error::system(what));
     }
-    // SAFETY: the descriptor is open and nobody else's.
+    // SAFETY: the descriptor is open and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -34,7 +34,7 @@ impl Kept {
         self.frame.len()
     }
 
-    /// The frame with so many owners more, up to [`BURST`], each of whom is to release it.
+    /// Adds owners to the frame, up to [`BURST`]; each must release it.
     #[inline]
     pub(crate) fn owned(&self, times: usize) -> *mut dpdk_sys::rte_mbuf {
         let times = times as u16;

@@ -98,11 +98,11 @@ impl Mbuf {
 
     /// Adds owners, who are to release it as many times.
     pub(crate) fn share(&self, owners: u16) {
-        // Nobody can release what we own, so nothing has to be ordered.
+        // Other threads cannot release what this one owns, so no ordering is needed.
         self.head().refcnt.fetch_add(owners, Ordering::Relaxed);
     }
 
-    /// Takes back owners that were added and nobody became.
+    /// Takes back owners that were added and not used.
     pub(crate) fn unshare(&self, owners: u16) {
         self.head().refcnt.fetch_sub(owners, Ordering::Relaxed);
     }
@@ -132,7 +132,7 @@ impl Mbuf {
         self.head_mut().ol_flags &= !flag;
     }
 
-    /// The frame behind so many zeros, which are written ahead of it. None if there is no room for them, or the frame is
+    /// The frame after `ZEROS` zeros, which are written ahead of it. `None` if there is no room for them, or the frame is
     /// kept elsewhere.
     pub(crate) fn behind_zeros<const ZEROS: usize>(&mut self) -> Option<&[u8]> {
         if usize::from(self.head().data_off) < ZEROS || self.is_kept() {
@@ -168,7 +168,7 @@ impl Mbuf {
 impl packet::Frame for Mbuf {
     fn bytes(&self) -> &[u8] {
         // SAFETY: data_off + data_len stays within the buffer (drivers and `set_len` keep it so); the
-        // memory was mapped zeroed, so every byte of it is initialised; nobody else writes it while
+        // memory was mapped zeroed, so every byte of it is initialised; no other thread writes it while
         // the frame is ours.
         unsafe { std::slice::from_raw_parts(self.data(), self.len()) }
     }
@@ -188,7 +188,7 @@ impl packet::Frame for Mbuf {
     fn copy(&self) -> Option<Self> {
         // SAFETY: the frame is ours and stays as it is.
         let raw = unsafe { sys::shim_copy(self.raw.as_ptr()) };
-        // SAFETY: a copy of one segment into an equally large buffer is one segment, and nobody else's.
+        // SAFETY: a copy of one segment into an equally large buffer is one segment, and has no other owner.
         NonNull::new(raw).map(|raw| unsafe { Mbuf::from_raw(raw) })
     }
 

@@ -4,7 +4,7 @@ use packet::Frame;
 use std::fmt;
 
 /// Up to [`BURST`] frames in order on their way out, of both kinds: such as are given away and such as
-/// are kept. Nobody looks into them any more. Dropping it releases what it holds.
+/// are kept. They are not read any more. Dropping it releases what it holds.
 pub struct Outgoing {
     // Those at head..tail are frames, each with an owner that stands for its place here.
     frames: [*mut sys::rte_mbuf; BURST],
@@ -64,7 +64,7 @@ impl Outgoing {
         self.tail += times;
     }
 
-    /// Lets `take` take over a prefix: it is told where the frames are, and says how many of them,
+    /// Lets `take` take over a prefix: it gets the frames, and returns how many of them,
     /// from the first, are now its own. They are out before this returns.
     pub(crate) fn hand_over(&mut self, take: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {
         let count = self.len();

@@ -59,7 +59,7 @@ impl Counts {
 }
 
 impl PacketPort {
-    /// Opens the sockets of so many queues each way. What arrives from now on is in their rings.
+    /// Opens the sockets of the queues each way. Frames that arrive from now on are in their rings.
     ///
     /// # Errors
     /// [`Error::Permission`], [`Error::System`].
@@ -443,7 +443,7 @@ impl Shape {
         self.slot * self.slots()
     }
 
-    /// The slot that comes so many behind another, less than a round.
+    /// The slot `more` places after another, less than a round.
     #[inline]
     fn after(&self, slot: usize, more: usize) -> usize {
         let slot = slot + more;

@@ -23,7 +23,7 @@ pub struct RingConfig {
     pub block_size: u32,
     /// Blocks in the ring.
     pub blocks: u32,
-    /// Keep only so many bytes of each frame.
+    /// Keep only this many bytes of each frame.
     pub snaplen: Option<u32>,
     /// A block that is not full is handed over after this many milliseconds (the kernel rounds up to
     /// its tick): the most that a frame waits to be seen. Its stamp is of its arrival regardless.

@@ -92,7 +92,7 @@ impl Pool {
         // SAFETY: the pool is valid and there is room for the one pointer.
         let rc = unsafe { sys::shim_alloc_bulk(self.raw(), &raw mut raw, 1) };
         let raw = if rc == 0 { NonNull::new(raw)? } else { return None };
-        // SAFETY: fresh from the pool: one segment, one owner, and nobody else has the pointer.
+        // SAFETY: fresh from the pool: one segment, one owner, and no other copy of the pointer.
         Some(unsafe { Mbuf::from_raw(raw) })
     }
 

@@ -104,7 +104,7 @@ impl RxQueue {
             Receiver::Driver(port, stamps) => {
                 let (port, queue) = (*port, self.queue);
                 let received = burst.fill(|into, room| {
-                    // SAFETY: the port runs as long as this queue lives, the queue is polled by nobody else, and
+                    // SAFETY: the port runs as long as this queue lives, no other thread polls the queue, and
                     // there is room for that many pointers. What the driver delivers is ours.
                     usize::from(unsafe { sys::shim_rx_burst(port, queue, into, room.min(most) as u16) })
                 });
@@ -302,7 +302,7 @@ impl TxQueue {
             Sender::Driver(port) | Sender::Alone(port, _) => {
                 let (port, queue) = (*port, self.queue);
                 return burst.hand_over(|frames, count| {
-                    // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
+                    // SAFETY: the port runs as long as this queue lives, and no other thread sends on it; the frames
                     // are ours, whole and single, and those taken are not touched again.
                     usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count.min(most) as u16) })
                 });
@@ -359,8 +359,8 @@ impl TxQueue {
             }
         };
         frames.hand_over(|frames, count| {
-            // SAFETY: the port runs as long as this queue lives, and nobody else sends on it; the frames
-            // are whole and single, nobody changes them, and each is given with an owner of its own, which
+            // SAFETY: the port runs as long as this queue lives, and no other thread sends on it; the frames
+            // are whole and single, they do not change, and each is given with an owner of its own, which
             // the driver becomes of those it takes.
             usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count as u16) })
         })

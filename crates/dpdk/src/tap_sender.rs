@@ -89,7 +89,7 @@ fn device_of(queue: &File) -> Option<(String, bool)> {
     }
     // SAFETY: the kernel ends a name within its array.
     let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
-    // SAFETY: TUNGETIFF fills in the flags. Of these, IFF_NO_PI here tells of filters (IFF_NOFILTER has its number).
+    // SAFETY: TUNGETIFF fills in the flags. Of these, IFF_NO_PI here means filters (IFF_NOFILTER has its number).
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     Some((name.to_str().ok()?.to_owned(), i32::from(flags) & libc::IFF_DETACH_QUEUE != 0))
 }

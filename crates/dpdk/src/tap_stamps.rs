@@ -1,7 +1,7 @@
 //! When the kernel gave frames to a TAP device: what reads them from it gets no stamps.
 //!
 //! A packet socket on the device sees each frame as it is handed over, in the same order, with the kernel's stamp. Frames
-//! are told apart by their length and their first bytes, so that one that the device had no room for is passed over.
+//! are distinguished by their length and first bytes, so a stamp of a frame that the device had no room for is skipped.
 
 use crate::interface::{Interface, set_option, socket};
 use crate::packet_ring::{bind_to, leave_in_outgoing};

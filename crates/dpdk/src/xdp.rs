@@ -185,7 +185,7 @@ fn give_up(path: &Path, text: &str) -> bool {
 }
 
 /// Removes the records of others that ended without it, if their programs are no more: a namespace that goes takes
-/// its interfaces and their programs along, and nobody comes for the record.
+/// its interfaces and their programs along, and the record remains.
 fn sweep(but: &Path) {
     let records = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.path());
     for path in records.filter(|path| path != but) {
@@ -260,7 +260,7 @@ pub(crate) fn program(id: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

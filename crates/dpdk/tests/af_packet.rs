@@ -261,7 +261,7 @@ fn tags_arrive_as_they_were() {
     assert!(came.chunks(sent.len()).all(|round| round == sent), "first round: {:x?}", &came[..sent.len()]);
 }
 
-/// More frames than the receiving ring has slots, so that it is gone round, and nobody looks at them for a while.
+/// More frames than the receiving ring has slots, so that it is gone round, and they are not read for a while.
 #[test]
 fn frames_say_how_long_they_were_there() {
     if !inside("frames_say_how_long_they_were_there", "-n") {

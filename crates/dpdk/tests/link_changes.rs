@@ -1,4 +1,4 @@
-//! What the kernel tells of interfaces that change, in a network namespace of one's own.
+//! The kernel's notifications of interface changes, in a separate network namespace.
 
 mod common;
 

@@ -21,7 +21,7 @@ fn frames_by_calls_are_those_of_the_driver() {
     if !inside("frames_by_calls_are_those_of_the_driver", "-nm") {
         return;
     }
-    // What a device needs ahead of its frames is told by the /sys of its namespace.
+    // The /sys of its namespace shows the room that a device needs ahead of its frames.
     let mount = Command::new("mount").args(["-t", "sysfs", "sysfs", "/sys"]).status();
     if !mount.is_ok_and(|status| status.success()) {
         println!("SKIP: /sys of a namespace cannot be mounted here");

@@ -149,7 +149,7 @@ fn idle_lab_is_silent() {
     let count = || ["c0", "s0"].map(|interface| counter(&lab, Node::Box, interface, "rx_packets"));
     let before = count();
     thread::sleep(Duration::from_secs(2));
-    assert_eq!(count(), before, "frames that nobody sent");
+    assert_eq!(count(), before, "frames of unknown origin");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::fmt;
 kinds! {
     /// What a stage did to a frame without dropping it. The names are stable, because scripts depend on them.
     Effect, counted by
-    /// Counts of effects; serialises as a map of those that occurred.
+    /// Counts of effects; serialises as a map of the effects that occurred.
     EffectCounts:
     Corrupted     "corrupted"     "bytes were changed, as asked";
     Incorruptible "incorruptible" "chosen to be corrupted with valid checksums, which it does not allow";

@@ -35,7 +35,7 @@ pub(crate) fn folded(sum: u64) -> u16 {
 
 /// Fills in the checksum of TCP or UDP where the sum of the pseudo header alone stands in its place, and tells whether it
 /// did. Linux leaves the rest to the device that a frame goes out by (`CHECKSUM_PARTIAL`, include/linux/skbuff.h), and the
-/// virtual ones leave it to nobody, since what they carry stays in one memory. Any other checksum stays as it is, right
+/// virtual devices leave it unfinished, since frames stay in one memory. Any other checksum stays as it is, right
 /// or wrong.
 pub fn complete_checksum(frame: &mut [u8]) -> bool {
     unfinished(frame).is_some_and(|(at, whole)| {

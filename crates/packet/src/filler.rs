@@ -14,8 +14,8 @@ pub enum FillerKind {
     MacControl,
 }
 
-/// Where fillers come from: a locally administered address of nobody.
-const NOBODY: MacAddr = MacAddr([0x02, 0x6e, 0x6c, 0x00, 0x00, 0xf1]);
+/// Source address of fillers: a locally administered address that no device has.
+const FILLER_SOURCE: MacAddr = MacAddr([0x02, 0x6e, 0x6c, 0x00, 0x00, 0xf1]);
 /// Where MAC control frames go.
 const MAC_CONTROL: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0x00, 0x00, 0x01]);
 /// IEEE 802 local experimental EtherType 1.
@@ -25,14 +25,14 @@ impl FillerKind {
     /// Writes a filler of `length` into `buffer` (cleared first), without FCS.
     pub fn write(self, buffer: &mut Vec<u8>, length: FrameLen) {
         let (destination, kind): (_, &[u8]) = match self {
-            FillerKind::Own => (NOBODY, &EXPERIMENTAL),
+            FillerKind::Own => (FILLER_SOURCE, &EXPERIMENTAL),
             FillerKind::BlackHole(hole) => (hole, &EXPERIMENTAL),
             // Opcode ffff is assigned to nothing.
             FillerKind::MacControl => (MAC_CONTROL, &[0x88, 0x08, 0xff, 0xff]),
         };
         buffer.clear();
         buffer.extend_from_slice(&destination.0);
-        buffer.extend_from_slice(&NOBODY.0);
+        buffer.extend_from_slice(&FILLER_SOURCE.0);
         buffer.extend_from_slice(kind);
         buffer.resize(length.without_fcs() as usize, 0);
     }
@@ -52,6 +52,6 @@ mod tests {
         let hole = MacAddr([2, 0, 0, 0, 0, 0xff]);
         FillerKind::BlackHole(hole).write(&mut frame, FrameLen::MIN);
         assert_eq!(&frame[..6], &hole.0);
-        assert_eq!(&frame[6..12], &NOBODY.0);
+        assert_eq!(&frame[6..12], &FILLER_SOURCE.0);
     }
 }

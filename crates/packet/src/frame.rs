@@ -72,7 +72,7 @@ impl HeapFrame {
         HeapFrame(Box::new(Content { bytes, original, tag: 0, stage_time: Span::ZERO }))
     }
 
-    /// Makes the frame so many bytes long, to be written. Keeps the allocation that it already has.
+    /// Makes the frame `length` bytes long, to be written. Keeps the allocation that it already has.
     pub fn resize(&mut self, length: usize) -> &mut [u8] {
         self.0.bytes.resize(length, 0);
         self.0.original = length as u32;

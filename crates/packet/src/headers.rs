@@ -131,7 +131,7 @@ impl Headers {
 }
 
 impl IpHeader {
-    /// Whether the length in the header is one, in a frame with so many bytes behind its Ethernet header. It is 0 in
+    /// Whether the length in the header is valid for a frame with this many bytes after its Ethernet header. It is 0 in
     /// packets of more than 64 KiB, and in those that a NIC is to cut (TSO, and BIG TCP of IPv6); a packet of IPv6
     /// that is but its header has 0, too, and no more around it than padding.
     fn tells_length(&self, rest: usize) -> bool {

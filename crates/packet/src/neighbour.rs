@@ -17,7 +17,7 @@ const ADVERTISEMENT: u8 = 136;
 const DISCOVERY: usize = 32;
 /// What Ethernet pads to, without FCS.
 const SHORTEST: usize = 60;
-/// The hop limit that shows a neighbour to be one: nobody has forwarded the packet.
+/// The hop limit that shows a neighbour to be one: no router has forwarded the packet.
 const NEIGHBOUR_HOPS: u8 = 255;
 
 /// What a frame asked for that was answered.
@@ -126,7 +126,7 @@ pub fn question(asker: &Asker, neighbour: IpAddr) -> Vec<u8> {
 }
 
 /// Who asks for the hardware address of whom, if the frame is an ARP request or a neighbour solicitation. One who asks
-/// for its own address, to see whether another has it, asks nobody.
+/// for its own address, to see whether another has it, needs no answer.
 #[must_use]
 pub fn asked(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let headers = Headers::of(frame)?;
@@ -277,7 +277,7 @@ fn echo_reply(frame: &[u8], ip: usize, message: usize, end: usize, mac: MacAddr,
 }
 
 fn advertisement(frame: &[u8], network: usize, mac: MacAddr, target: Ipv6Addr, asker: Ipv6Addr, reply: &mut Vec<u8>) {
-    // One who has no address yet asks whether somebody has this one; all nodes are told (RFC 4861, 7.2.4).
+    // A host without an address asks whether this one is in use; the answer goes to all nodes (RFC 4861, 7.2.4).
     let (to, flags) =
         if asker.is_unspecified() { (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0x20) } else { (asker, 0x60) };
     if asker.is_unspecified() {
@@ -397,7 +397,7 @@ mod tests {
                 assert_eq!(tags, Some(vlans), "the tags of what it answers");
                 assert_eq!((told(&reply, wanted), told(&reply, asks)), (Some(OWN), None));
                 assert_eq!(told(&question, asks), None, "a question is no answer");
-                // Nobody answers for what is not theirs, nor in another VLAN, nor to another machine's frame.
+                // No answer for a foreign address, in another VLAN, or to another machine's frame.
                 assert_eq!(reply_to(&super::question(&Asker { vlans, ..host(asks) }, asks)), None);
                 assert_eq!(reply_to(&super::question(&Asker { vlans: [Some(7), None], ..host(asks) }, wanted)), None);
                 let mut elsewhere = question.clone();
@@ -442,8 +442,8 @@ mod tests {
 
     #[test]
     fn one_without_an_address_is_told_with_all_nodes() {
-        let nobody = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        let (_, reply) = reply_to(&question(&host(nobody), v6(9))).expect("an answer");
+        let unspecified = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let (_, reply) = reply_to(&question(&host(unspecified), v6(9))).expect("an answer");
         assert_eq!((&reply[..6], told(&reply, v6(9))), (&[0x33, 0x33, 0, 0, 0, 1][..], Some(OWN)));
         assert_eq!(reply[14 + 40 + 4], 0x20, "not solicited, to override");
         // An ARP probe is answered; an announcement asks for nothing.

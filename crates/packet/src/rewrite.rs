@@ -16,7 +16,7 @@ pub enum Rewrite {
     /// Addresses within a prefix move to another one and keep what is behind it:
     /// `src 10.0.0.0/8 > 192.168.0.0/16`; `ip` for both ends. Those of ARP too.
     Prefix(End, Prefix, Prefix),
-    /// A port, of all or of those that have one: `dport 80 > 8080`, `sport 1000`; `port` for both ends.
+    /// A port, of every packet that has one: `dport 80 > 8080`, `sport 1000`; `port` for both ends.
     Port(End, Option<u16>, u16),
     /// The VLAN of the outermost tag, of all or of those in one; frames without a tag get one if all
     /// are meant: `vlan 5`, `vlan 5 > 6`.

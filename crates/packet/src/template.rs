@@ -203,7 +203,7 @@ impl Template {
         self.payload
     }
 
-    /// Room for a stamp in a frame of so many bytes without FCS.
+    /// Room for a stamp in a frame of `length` bytes without FCS.
     #[must_use]
     pub fn has_room(&self, length: usize) -> bool {
         self.end.unwrap_or(length) >= self.payload + Stamp::LENGTH
@@ -326,7 +326,7 @@ impl Template {
         update(frame, at, difference, ip.protocol == UDP);
     }
 
-    /// Where the stamp of a frame of so many bytes ends, if there is one.
+    /// Where the stamp of a frame of `length` bytes ends, if there is one.
     #[must_use]
     pub fn stamp_end(&self, length: usize) -> Option<usize> {
         self.stream.map(|_| self.end.unwrap_or(length))
@@ -340,7 +340,7 @@ impl Template {
         }
     }
 
-    /// Writes the lengths in the headers of a frame of so many bytes, and adds them and the payload to its sums.
+    /// Writes the lengths in the headers of a frame of `length` bytes, and adds them and the payload to its sums.
     #[inline]
     fn put_lengths(&mut self, length: usize, sums: &mut Sums) {
         let Some(ip) = &self.ip else { return };

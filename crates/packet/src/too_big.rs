@@ -142,7 +142,7 @@ mod tests {
         assert!(!told(&|frame| frame[V4 + 6] = 0), "a packet that may be cut");
         assert!(!told(&|frame| frame[0] = 0xff), "a broadcast");
         assert!(!told(&|frame| frame[V4 + 16] = 239), "a group");
-        assert!(!told(&|frame| frame[V4 + 12..V4 + 16].fill(0)), "from nobody");
+        assert!(!told(&|frame| frame[V4 + 12..V4 + 16].fill(0)), "from no address");
         assert!(!told(&|frame| frame[V4 + 7] = 1), "a later fragment");
         assert!(!told(&|frame| (frame[V4 + 9], frame[V4 + 20]) = (ICMP, 3)), "an error");
         assert!(told(&|frame| (frame[V4 + 9], frame[V4 + 20]) = (ICMP, 8)), "a ping");

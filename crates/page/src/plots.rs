@@ -5,7 +5,7 @@ use crate::text::{details, escape, figures as kept, table};
 use measure::figures::{bits, brief, counted, share, thousands, time};
 use measure::{Bins, GapPlot, LatenessReport, PipelineReport, RatePlot};
 
-/// Rates of which the fastest is so many times the slowest are drawn by decades.
+/// Rates are drawn on a logarithmic axis if the fastest is at least this many times the slowest.
 const DECADES: f64 = 1_000.0;
 
 /// Rows of the table beside a curve; it tells the course, the JSON report has every point.
@@ -238,7 +238,7 @@ fn histogram_chart(plot: &GapPlot, id: &str, of: &Of, about: &str) -> (Chart, St
 
 fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str) -> String {
     let (chart, caption) = histogram_chart(plot, id, of, about);
-    // What was asked may be quantiles of a law, fewer than what came: it is told of as many as came.
+    // The asked gaps may be fewer quantiles of a law than frames came: scale them to the number that came.
     let scale = |bins: &Bins| plot.got.total() as f64 / bins.total().max(1) as f64;
     let rows = gap_rows(plot, |bins, n| thousands((bins.counts[n] as f64 * scale(bins)).round() as u64));
     let data = table("Bins that hold anything", &head(plot, of.one), &rows);

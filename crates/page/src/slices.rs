@@ -202,7 +202,7 @@ mod tests {
         let idle = stacked("", "1 frame in 64", &[("rx".into(), 0.0, "a look".into())]);
         assert!(idle.contains("there is no bar to divide") && idle.contains("0 ns, 0.0 %: a look"), "{idle}");
         assert!(!idle.contains("<svg"), "{idle}");
-        let nobody = measure::EndToEnd {
+        let unmatched = measure::EndToEnd {
             name: Some("forward".into()),
             packets: measure::slices::SlicedPackets { seen: 7, matched: 0, lost: 7 },
             slices: Vec::new(),
@@ -211,7 +211,7 @@ mod tests {
             typical: Vec::new(),
             directions: Vec::new(),
         };
-        let section = end_to_end(&nobody);
+        let section = end_to_end(&unmatched);
         assert!(section.contains("from program to program, forward</h2>"), "{section}");
         assert!(
             section.contains("Nothing to draw: 7 packets carried, of which 7 without both ends seen."),

@@ -150,7 +150,7 @@ fn what_the_port_answered_is_told_below_the_books() {
 #[test]
 fn a_wide_table_is_whole_on_paper() {
     let paper = super::STYLE.split("@media print").nth(1).expect("a style for paper");
-    assert!(paper.contains(".wide { overflow: visible; }"), "nobody scrolls paper: {paper}");
+    assert!(paper.contains(".wide { overflow: visible; }"), "paper cannot scroll: {paper}");
     // A figure that is broken in the middle is two.
     assert!(!paper.contains("td { overflow-wrap") && !paper.contains("8px; overflow-wrap"), "{paper}");
 }

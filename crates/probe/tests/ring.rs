@@ -206,7 +206,7 @@ fn ring_gets_its_name_when_complete() {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(configure)).collect();
             for thread in threads {
-                thread.join().expect("it does not panic").expect("nobody finds half a ring");
+                thread.join().expect("it does not panic").expect("no thread finds half a ring");
             }
         });
     }

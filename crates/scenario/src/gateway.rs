@@ -38,6 +38,6 @@ pub(crate) fn check(texts: &[Text], source: &SourcePlan, output: &PortSpec, prob
         problems.add(&text.origin, format!("only streams are sent to a neighbour that is asked for: {how}"));
     } else if output.is_virtual() || matches!(output, PortSpec::Line(_)) {
         let how = "write dmac MAC in the streams";
-        problems.add(&text.origin, format!("nobody is behind '{output}' who could be asked: {how}"));
+        problems.add(&text.origin, format!("there is no neighbour to ask behind '{output}': {how}"));
     }
 }

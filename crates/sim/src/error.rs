@@ -82,8 +82,8 @@ pub enum SimError {
     },
     /// The capture is truncated, or its records can no longer be delimited.
     #[error(
-        "{} breaks after record {whole}, at byte {offset}{of}: {why}: the records before were used; editcap {} NEW.pcap writes a file \
-         of those that can be read",
+        "{} breaks after record {whole}, at byte {offset}{of}: {why}: the records before it were used; editcap {} NEW.pcap writes a file \
+         with the readable records",
         path.display(), path.display()
     )]
     Broken {

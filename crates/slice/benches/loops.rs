@@ -23,7 +23,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const ROUNDS: u64 = 400;
 const BUFFER: u32 = 16 << 20;
 
-/// Policies of the scheduler, as chrt names them: the usual, and one in which nobody takes the CPU from another.
+/// Policies of the scheduler, as chrt names them: the usual, and one in which no thread preempts another.
 const POLICIES: [&str; 2] = ["other", "batch"];
 
 /// The ping-pong, both ends on one CPU.

@@ -7,7 +7,7 @@
 #include "frames.h"
 #include <bpf/bpf_core_read.h>
 
-/* Datagrams at a socket, of those that its reader has looked at before, too. */
+/* Datagrams at a socket, including those that its reader has peeked at before. */
 static __always_inline __u32 queued(struct cpu *c, struct sock *sk)
 {
     struct udp_sock *up = (struct udp_sock *)number(c, sk);

@@ -119,7 +119,7 @@ static __always_inline bool is_free(struct settings *s, struct frame *f)
     return !f->count || f->window != (__u16)s->window;
 }
 
-/* A place for a head: its own, else one that is free, else that of a frame that nobody asked for so far, else that of
+/* A place for a head: its own, else one that is free, else that of a frame that was not requested so far, else that of
  * the older frame. */
 static __always_inline struct frame *place_for(struct settings *s, __u64 head)
 {

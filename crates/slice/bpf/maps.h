@@ -14,7 +14,7 @@
 #define BEFORE_CUT 8     /* stamps that a packet may have before it is cut */
 #define HEADS 8          /* frames that one receive call may copy; a power of two */
 #define WAITING 512      /* datagrams that wait at one socket; a power of two */
-#define LOOKS 8          /* after so many receives the count of those that wait is set right */
+#define LOOKS 8          /* after this many receives the count of waiting datagrams is corrected */
 #define SOCKETS 1024     /* UDP sockets that are looked at */
 #define TCP 6
 #define UDP 17

@@ -98,7 +98,7 @@ int BPF_PROG(on_tcp_send, struct sock *sk, struct msghdr *msg, struct sk_buff *s
     if (!t)
         return 0;
     if (s->few && (t->tid != tid || t->window != s->window)) {
-        /* Nobody told of its call: it is one that sends, or it would not come by. */
+        /* Its call was not seen: it must be one that sends, since it reached this point. */
         t->tid = tid;
         t->call = SENDS;
         t->window = s->window;
@@ -123,7 +123,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
     c->whole = 0;
     /* Without a socket it is on its way through a bridge or router; right after a driver took it, a device within
      * a device queues it. Anything else is a new journey of the same buffer: a retransmission, or of another packet,
-     * be it one that nobody asked for. */
+     * even one that was not requested. */
     if (f && (before == XMIT || (!sk && before == RECEIVE))) {
         queue(c, f, skb, &now);
         LEAVE(P_QUEUE);

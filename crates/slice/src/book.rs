@@ -305,7 +305,7 @@ impl Book {
         conversation.added += added;
     }
 
-    /// From now on the probes take so many times what they took in the calibration: [`Kernel::pace`](crate::Kernel::pace).
+    /// From now on the probes take `pace` times their cost in the calibration: [`Kernel::pace`](crate::Kernel::pace).
     pub fn at_pace(&mut self, pace: f64) {
         self.pace = pace;
         self.costs = self.calibrated.at_pace(pace);

@@ -55,11 +55,11 @@ pub struct EventCost {
 /// pace, whatever else it does.
 const PACERS: [Probe; 6] =
     [Probe::Transmit, Probe::TransmitDone, Probe::TcpReceive, Probe::Ready, Probe::Copy, Probe::Copied];
-/// So many timed runs tell it.
+/// Timed runs needed for an estimate.
 const ENOUGH: u64 = 64;
 
 impl Costs {
-    /// How much longer probes took than in the calibration, over runs of which so many were timed; `None` for too few.
+    /// How much longer probes took than in the calibration, by the timed runs; `None` if they are too few.
     #[must_use]
     pub fn pace(&self, runs: &Counters) -> Option<f64> {
         let (mut timed, mut spent, mut expected) = (0, 0.0, 0.0);

@@ -52,9 +52,9 @@ pub enum Entry {
     /// The packets from here on are of the window with this number, counted from 1; between the windows none was
     /// followed.
     Window(u64),
-    /// The probes took so many times what they took in the calibration, for the packets from here on.
+    /// Cost of the probes as a multiple of the calibration, for the packets from here on.
     Pace(f64),
-    /// So many frames have no record.
+    /// This many frames have no record.
     Lost {
         /// They were under way when the probes were taken away.
         unfinished: u64,
@@ -113,7 +113,7 @@ impl JournalWriter {
         self.line(&Between::Pace(pace))
     }
 
-    /// Says that so many frames have no record: see [`Entry::Lost`].
+    /// Notes that frames have no record: see [`Entry::Lost`].
     ///
     /// # Errors
     /// When the file cannot be written.

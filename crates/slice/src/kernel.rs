@@ -306,7 +306,7 @@ impl Kernel {
         }
     }
 
-    /// The processes of the family, those that have ended included as long as nobody else has their numbers.
+    /// The processes of the family, those that have ended included as long as their numbers are not reused.
     ///
     /// # Errors
     /// When a map cannot be read.

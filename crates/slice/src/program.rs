@@ -121,7 +121,7 @@ impl ProgramBook {
         }
     }
 
-    /// So many blocks were lost so far, of whichever thread: a round over one is none.
+    /// Sets the blocks lost so far, of all threads: a round across a lost block does not count.
     pub fn lost(&mut self, blocks: u64) {
         if blocks != self.lost {
             self.lost = blocks;

@@ -1,4 +1,4 @@
-//! What the programs are told while they run.
+//! Settings that the programs read while they run.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ macro_rules! slices {
             /// Its stable name.
             #[must_use]
             pub fn name(self) -> &'static str { match self { $(Slice::$item => $name),* } }
-            /// Whether it is one of those that do not overlap and sum to the whole; the others are parts of them.
+            /// Whether it belongs to the slices that do not overlap and sum to the whole; the others are parts of them.
             #[must_use]
             pub fn top(self) -> bool { match self { $(Slice::$item => $top),* } }
             /// From where to where, in words.

@@ -48,7 +48,7 @@ pub enum Turn {
     Opened,
     /// No more packets begin to be followed.
     Closed,
-    /// They were taken away, and so many packets given up that were still under way.
+    /// The probes were detached; this many packets in flight were given up.
     Rested(u64),
 }
 

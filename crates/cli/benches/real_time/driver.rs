@@ -35,7 +35,7 @@ pub(crate) fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
     Ok(())
 }
 
-/// Compiles the program, and loads it with room for `stamps` stamps.
+/// Compiles the program, and loads it with room for `count` stamps.
 fn load(count: u64) -> Result<Ebpf, Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let object = folder.path().join("stamps.bpf.o");

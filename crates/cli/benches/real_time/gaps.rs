@@ -100,7 +100,7 @@ fn floor(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
     receiver.figures()
 }
 
-/// The floor while the source of `shape` sends to an interface that nobody reads: two CPUs that share a core, or a host
+/// The floor while the source of `shape` sends to an interface without a reader: two CPUs that share a core, or a host
 /// that shares them out, slow each other down.
 fn floor_beside_source(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
     let receiver = bed.receiver(gap, count)?;

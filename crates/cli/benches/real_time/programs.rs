@@ -30,7 +30,7 @@ pub(crate) fn run(name: &str, arguments: &[String]) -> Option<Outcome> {
 const LEAD: u64 = 5;
 
 /// The floor: waits for an absolute instant, then sends by one system call. With `batch` above 1,
-/// that many frames at once, at so many times the gap. The wall clock stands in each frame. Says that all are sent, and
+/// that many frames at once, at that multiple of the gap. The wall clock stands in each frame. Says that all are sent, and
 /// ends with stdin.
 fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outcome {
     let eal = Eal::init(&EalConfig::new("bench").memory_mib(64))?;

@@ -221,7 +221,7 @@ impl Pair {
         };
         let outcomes = [outcome(&tried), outcome(&mirror)];
         if let (Ok(tried), Ok(mirror)) = (tried, mirror) {
-            // Not so many that each is used but once.
+            // Few enough that each is used more than once.
             if self.open.len() >= 16 {
                 self.open.swap_remove(0);
             }

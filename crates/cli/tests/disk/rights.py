@@ -1,4 +1,4 @@
-"""What becomes of set-user-ID, set-group-ID and file capabilities when a file is changed, and which attributes a user
+"""Which set-user-ID, set-group-ID and file capabilities remain when a file is changed, and which attributes a user
 sees. The argument is a directory; prints one line for each case. Root runs it in an ordinary directory and in the one
 under test, and compares. Each file is looked at immediately before and after the change, so that a remembered mode
 shows."""

@@ -1,4 +1,4 @@
-//! That a disk which root mounts gives nobody rights that the backing directory does not give.
+//! A disk mounted by root must not grant rights that the backing directory does not grant.
 
 use crate::bed::{Disk, can_mount, has, netlathe};
 use std::path::Path;

@@ -326,7 +326,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // One that has ended and was waited for is no longer signalled; there is nobody to tell of failures.
+        // A process that was waited for is no longer signalled. Drop cannot report failures.
         let _gone = self.child.kill();
         let _gone = self.child.wait();
     }
@@ -339,7 +339,7 @@ impl Finished {
         self.whole_report()["pipelines"][0].clone()
     }
 
-    /// What was said but for notes: a busy machine is told of in one.
+    /// Lines on stderr without notes, since a busy machine causes a note.
     pub(crate) fn complaints(&self) -> Vec<&str> {
         self.stderr.lines().filter(|line| !line.starts_with("netlathe: note: ")).collect()
     }

@@ -62,7 +62,7 @@ fn what_is_sent_by_an_interface_does_not_come_in() {
         let ports = format!("--in if:a0,driver=af_packet,queues={queues} --out if:b0,driver=af_packet");
         let shape = bed.start(Node::Box, &format!("shape {ports} --json --duration 5s --take-over"));
         thread::sleep(Duration::from_millis(2_000));
-        // Asks for that address on a0, and nobody answers.
+        // Asks for that address on a0, which has no answer.
         assert!(!bed.output(Node::Box, "ping -c 1 -W 1 10.99.0.2").status.success());
         let stream = "--stream 'udp 10.99.0.2:1 > 10.99.0.1:9'";
         bed.run(Node::Box, &format!("gen --out a1 --count 10 --rate 1kpps {stream} --json")).report();
@@ -92,7 +92,7 @@ fn netlathes_that_carry_the_same_frames_say_so() {
     let notes: Vec<String> =
         said(Node::Box, "shape --in if:s0,driver=af_packet --out if:c0,driver=af_packet --one-way");
     assert!(notes.len() == 1 && notes[0].starts_with("netlathe: note: s0: "), "{notes:?}");
-    // Those who only listen disturb nobody.
+    // Receivers that only listen disturb no other.
     assert_eq!(said(Node::Box, "measure --in c0"), [""; 0]);
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1 --wait 10ms";
     assert_eq!(said(Node::Box, &format!("gen --out if:c0,driver=af_packet --in s0 {stream}")), [""; 0]);

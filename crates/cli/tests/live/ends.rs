@@ -50,14 +50,14 @@ fn a_run_says_when_frames_pass() {
     socket.set_nonblocking(true).expect("it can be asked");
     assert_eq!(notified(&socket), None);
 
-    // Nobody listens any more: that is no reason not to run.
+    // The reader is gone; the run must continue all the same.
     drop(socket);
     let finished = start(&format!("gen --out c0 --json --count 1 {stream}")).wait();
     assert_eq!(number(&finished.report(), "/out/frames"), 1);
     assert!(finished.stderr.contains("NOTIFY_SOCKET: "), "{finished:?}");
 }
 
-/// Runs every command that goes on until it is told to end.
+/// Runs every command that lasts until a signal ends it.
 fn assert_ends(bed: &Bed, ended_by: impl Fn(Program) -> Finished, before: &str, options: &str) {
     for (node, command) in [
         (Node::Box, "shape --in c0 --out s0 --rate 10Mbps"),
@@ -145,7 +145,7 @@ fn a_killed_shape_leaves_usable_interfaces() {
     }
 }
 
-/// A command that has 64 KiB of disk in the folder `small`, where nobody else sees it.
+/// A command that has 64 KiB of disk in the folder `small`, in a mount namespace of its own.
 fn with_little_space(bed: &Bed, node: Node, line: &str) -> Program {
     let line = format!("mkdir -p small && mount -t tmpfs -o size=64k none small && exec {} {line}", bed::netlathe());
     Program::start(bed.command(node, "unshare", &["-m", "sh", "-c", &line]))

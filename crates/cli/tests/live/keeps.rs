@@ -1,4 +1,4 @@
-//! Whole and in order; and what is lost is told.
+//! Frames arrive whole and in order, and losses are reported.
 
 use super::bed::{Bed, Sequence, number};
 use super::{CLIENT, median, missed, through};
@@ -6,7 +6,7 @@ use lab::Node;
 use std::thread;
 use std::time::Duration;
 
-/// Three runs of an even stream: none lost, by the median, and none out of order, ever. What is lost is told.
+/// Three runs of an even stream: none lost, by the median, and none out of order, ever. Losses are reported.
 fn assert_keeps_all(test: &str, clients: u16, rate: &str, count: u64) {
     let Some(bed) = Bed::alone(test, |topology| topology.clients = clients) else { return };
     let mut lost = Vec::new();
@@ -19,11 +19,7 @@ fn assert_keeps_all(test: &str, clients: u16, rate: &str, count: u64) {
             assert_eq!((sequence.repeated, sequence.late), (0, 0), "client {client}: {sequence:?}");
             missing += sequence.missing;
         }
-        assert!(
-            missing <= missed(&finished),
-            "{missing} lost, and the report tells of {}: {report}",
-            missed(&finished)
-        );
+        assert!(missing <= missed(&finished), "{missing} lost, but the report says {}: {report}", missed(&finished));
         lost.push(missing);
     }
     println!("{test}: lost in three runs: {lost:?}");

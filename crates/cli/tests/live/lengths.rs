@@ -86,7 +86,7 @@ fn frames_too_long_for_the_other_end_of_a_pair_hold_up_nobody() {
     let answered = bed.output(Node::Client(1), "ping -c 3 -i 0.2 -W 2 10.77.0.100");
     assert!(answered.status.success(), "{answered:?}");
     assert_eq!(number(&shape.stop().report(), "/drops/too-long"), 50);
-    // Nobody tells of another MTU in another namespace: only that nothing is taken any more does.
+    // The kernel does not report an MTU in another namespace; only the refused frames show it.
     bed.stdout(Node::Server, "ip link set eth0 mtu 9000");
     let line = format!("gen --out if:s0,driver=af_packet --json --duration 50s {streams} --gap 500us");
     let sender = bed.start(Node::Box, &line);

@@ -40,7 +40,7 @@ fn part() {
     } else {
         let mut stream = TcpStream::connect((part.as_str(), 5000)).expect("a connection");
         stream.write_all(&content()).expect("all of it");
-        stream.shutdown(Shutdown::Write).expect("the end is told");
+        stream.shutdown(Shutdown::Write).expect("the end is sent");
         // Until the receiver has it all and closes.
         let _closed = stream.read(&mut [0]);
     }

@@ -12,7 +12,7 @@ const LOOK: Duration = Duration::from_millis(400);
 /// The share of all CPUs' time that others may take then.
 const BUSY: f64 = 0.15;
 
-/// Returns when the CPUs are idle but for a little, or nobody has been patient for long enough.
+/// Returns when the CPUs are almost idle, or after a time limit.
 pub(crate) fn await_quiet() {
     let begin = Instant::now();
     while busy_share() > BUSY {

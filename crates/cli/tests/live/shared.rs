@@ -95,7 +95,7 @@ fn a_generator_and_a_counter_share_an_interface() {
     let scenario = run(&bed, "share", &[sends, counts]);
     super::await_counter(&bed, "c0", "tx_packets", 50);
     bed.stdout(CLIENT, "ip neighbour replace 10.77.0.77 lladdr 02:00:00:00:00:77 dev eth0");
-    // Nobody answers them; each has to be counted.
+    // They have no answer; each must be counted.
     let _unanswered = bed.output(CLIENT, "ping -q -c 300 -i 0.002 -W 0.1 10.77.0.77");
     thread::sleep(Duration::from_millis(200));
     let report = scenario.stop().whole_report();

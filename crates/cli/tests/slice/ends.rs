@@ -77,9 +77,9 @@ os.read(int(sys.argv[2]), 1)
 #[test]
 fn processes_that_cannot_be_followed_are_refused_before_anything_runs() {
     let bench = Bench::new();
-    let nobody = bench.run(["slice", "kernel", "--pid", "4294967295", "--duration", "1ms"]);
-    assert_eq!((nobody.status, nobody.complaints().len()), (Some(2), 1), "{}", nobody.stderr);
-    assert!(nobody.stderr.contains("no such process"), "{}", nobody.stderr);
+    let absent = bench.run(["slice", "kernel", "--pid", "4294967295", "--duration", "1ms"]);
+    assert_eq!((absent.status, absent.complaints().len()), (Some(2), 1), "{}", absent.stderr);
+    assert!(absent.stderr.contains("no such process"), "{}", absent.stderr);
     // This test runs in a thread of its own.
     let thread = fs::read_link("/proc/thread-self").expect("proc is mounted");
     let thread = thread.file_name().and_then(|name| name.to_str()).expect("a number").to_owned();

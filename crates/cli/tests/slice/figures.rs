@@ -29,7 +29,7 @@ fn in_windows_a_share_is_followed_and_no_round_reaches_across() {
     let read: Value = serde_json::from_str(&read.stdout).expect("one object");
     assert_eq!(read["loop"], report["loop"], "the file says where windows begin");
     assert_eq!(read["packets"], report["packets"], "those that were under way when a window closed, too");
-    // The kernel ends a window, however late we are told of the time. The first is open while we get ready, too.
+    // The kernel ends a window, however late this process wakes. The first window is also open during set-up.
     let mut queued: Vec<Vec<f64>> = vec![Vec::new()];
     for line in String::from_utf8(bench.read("windows.jsonl")).expect("UTF-8").lines() {
         let line: Value = serde_json::from_str(line).expect("an object");
@@ -110,7 +110,7 @@ fn events_are_counted_in_their_slices() {
     assert!((0.4..3.0).contains(&wake_up), "{switches}");
     for name in ["tcp-ip", "driver", "ip-tcp-receive", "copy"] {
         let mean = mean(&switches, name).expect("both are on one CPU");
-        assert!(mean < 0.05, "nobody else runs within {name}: {switches}");
+        assert!(mean < 0.05, "no other thread runs within {name}: {switches}");
     }
     assert!(number(&switches["run"]) >= 600.0, "two a round: {switches}");
     // A clock that counts ns agrees with the stamps.

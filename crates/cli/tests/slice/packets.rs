@@ -33,7 +33,7 @@ fn every_message_of_a_ping_pong_is_followed() {
     if overloaded(&report) {
         return;
     }
-    assert_eq!(report["packets"]["seen"], 1_000, "500 there and 500 back, and nobody else's");
+    assert_eq!(report["packets"]["seen"], 1_000, "500 there and 500 back, and no other packets");
     assert_eq!(report["loop"]["count"], 499);
     for name in ["syscall", "tcp-ip", "link", "driver", "receive-softirq", "ip-tcp-receive", "copy", "syscall-exit"] {
         let share = number(&slice(&report, name).unwrap_or_else(|| panic!("no {name} in {report}"))["per_packet"]);
@@ -191,9 +191,9 @@ fn filters_and_directions() {
     let tcp = ["tcp", "127.0.0.1", "4", "50"];
     let other = ping_pong(&bench, &["--port", "9"], tcp);
     assert_eq!(other["packets"]["seen"], 0, "nothing goes to port 9");
-    let named = ping_pong(&bench, &["--comm", "nobody"], tcp);
-    assert_eq!(named["packets"]["seen"], 0, "no thread is called nobody");
-    // Nobody reads these: they are under way when the run ends, and still not those of a thread called nobody.
+    let named = ping_pong(&bench, &["--comm", "absent"], tcp);
+    assert_eq!(named["packets"]["seen"], 0, "no thread is called absent");
+    // No program reads these: they are in flight when the run ends, and still do not count for a thread called absent.
     let unread = r#"
 import socket, subprocess, sys, threading
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
@@ -211,7 +211,7 @@ sys.exit(run.returncode)
         let report: Value = serde_json::from_slice(&output.expect("python3 runs").stdout).expect("one object");
         number(&report["packets"]["seen"])
     };
-    assert!(seen("python3") > 0.0 && seen("nobody") == 0.0);
+    assert!(seen("python3") > 0.0 && seen("absent") == 0.0);
     let named = ping_pong(&bench, &["--comm", "python3"], tcp);
     if overloaded(&named) {
         return;
@@ -229,7 +229,7 @@ sys.exit(run.returncode)
     if overloaded(&rx) {
         return;
     }
-    // Whose a packet is is known at its copy; one that had to make room for others before is nobody's.
+    // A packet's program is known at its copy; a packet evicted earlier has no program.
     let (matched, evicted) =
         (number(&rx["packets"]["matched"]), rx.pointer("/limits/evicted/frames").map_or(0.0, number));
     assert!(matched <= 100.0 && matched + evicted >= 100.0 && matched > 0.0, "{rx}");

@@ -149,8 +149,8 @@ int main(int count, char **arguments)
         return;
     };
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let nobody = bench.run(["slice", "attach", "ring"]);
-    assert_eq!((nobody.status, nobody.complaints().len()), (Some(2), 1), "{}", nobody.stderr);
+    let absent = bench.run(["slice", "attach", "ring"]);
+    assert_eq!((absent.status, absent.complaints().len()), (Some(2), 1), "{}", absent.stderr);
     let mut program = Command::new(bench.path("program")).arg(bench.path("ring")).spawn().expect("it was compiled");
     while !bench.path("ring").exists() {
         thread::sleep(Duration::from_millis(10));

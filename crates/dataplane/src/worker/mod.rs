@@ -155,7 +155,7 @@ impl Worker {
     /// meanwhile. Returns whether any stream has the neighbour's IP version.
     ///
     /// # Errors
-    /// [`Error::Nobody`] if no neighbour answers.
+    /// [`Error::NoAnswer`] if no neighbour answers.
     pub fn aim(&mut self, neighbour: IpAddr, stop: &AtomicBool) -> Result<bool, Error> {
         let Feed::Stream(streams, _) = &mut self.config.feed else { return Ok(false) };
         let hosts: Vec<Host> = streams.hosts().cloned().collect();

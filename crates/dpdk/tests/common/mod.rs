@@ -65,7 +65,7 @@ pub(crate) fn veth(a: &str, b: &str, mtu: u16) {
     ip(&format!("link set {b} up"));
 }
 
-/// Bytes of a broadcast frame of an EtherType that nobody else uses, with a number in it.
+/// Bytes of a broadcast frame of an otherwise unused EtherType, with a number in it.
 pub(crate) fn frame(number: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0_u8; length];
     bytes[..6].fill(0xff);

@@ -437,7 +437,7 @@ mod tests {
         }
         let seen: Vec<_> = figures.obtained().iter().map(|window| (window.window, window.windows)).collect();
         // The first window of each user has no predecessor, and the last window of the last user is not over.
-        assert_eq!(seen, [("10ms", 4 * 49 - 1), ("100ms", 4 * 4 - 1)], "nobody was there for 1 s");
+        assert_eq!(seen, [("10ms", 4 * 49 - 1), ("100ms", 4 * 4 - 1)], "no user was present for 1 s");
     }
 
     #[test]

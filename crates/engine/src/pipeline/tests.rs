@@ -68,7 +68,7 @@ fn accepts_departures_of_sources_in_any_order() {
     assert_eq!(left, [(1, 64), (0, 0), (1, 264)]);
     // The crests end after the silence that follows them.
     pipeline.wake(at(1_002));
-    assert_eq!(pipeline.deadline(), None, "nobody waits for a frame that is lost");
+    assert_eq!(pipeline.deadline(), None, "a lost frame delays no other");
 }
 
 #[test]

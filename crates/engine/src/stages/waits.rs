@@ -86,7 +86,7 @@ fn late_poll_costs_no_tokens() {
     for (told, at_once) in told.iter().zip(&at_once) {
         assert_eq!(*told, us(late(at_once.as_ps() / 1_000_000)));
     }
-    assert!(passed(&late, false).len() < 70, "what nobody tells is as ever");
+    assert!(passed(&late, false).len() < 70, "without the setting nothing changes");
 }
 
 #[test]

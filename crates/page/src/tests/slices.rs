@@ -33,5 +33,5 @@ fn where_none_departed_the_page_says_so() {
     assert!(!text.contains("One packet"));
     let mut idle = followed("forward", SlicedPackets::default());
     idle.came = Tally::default();
-    assert!(!page(vec![idle]).contains("Where the time goes"), "that nothing came is told by its books");
+    assert!(!page(vec![idle]).contains("Where the time goes"), "the books already show that nothing came");
 }

@@ -25,7 +25,7 @@ pub struct Counters {
     pub full: u64,
     /// Frames that were given up because another needed the place.
     pub evicted: u64,
-    /// Frames whose receive call copied so many that its return was not waited for.
+    /// Frames whose receive call copied too many to wait for its return.
     pub crowded: u64,
     /// Frames that turned out to be asked for.
     pub(crate) asked: u64,

@@ -311,7 +311,7 @@ fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<
 /// The problem and remedy of a setting that is incompatible with a queue, if any.
 fn beside_queue(netem: &Netem, aqm: &Aqm) -> Option<(String, &'static str)> {
     let (what, remedy) = match (aqm, &netem.rate, netem.limit) {
-        (_, None, _) => ("nobody waits where there is no rate", "add rate 10mbit"),
+        (_, None, _) => ("without a rate there is no queue", "add rate 10mbit"),
         (_, _, Some(QueueLimit::Wait(_))) => (
             "the queue itself bounds the wait, and a limit only its memory",
             "write the limit in frames or bytes, limit 1000",

@@ -108,7 +108,7 @@ impl Netem {
         (seconds > PATIENCE_S).then(|| {
             let sooner = if frames > 20 { "20, or of 2s," } else { "2s" };
             format!(
-                "limit {frames}: so many full frames wait for {seconds} s at {rate}: a limit of {sooner} drops sooner"
+                "limit {frames}: this many full frames wait for {seconds} s at {rate}: a limit of {sooner} drops sooner"
             )
         })
     }
