@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup fuzz fuzz-planted site deny
+.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup fuzz fuzz-planted chaos soak site deny
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -44,6 +44,9 @@ fuzz-planted: setup  ## each fuzz target finds a planted bug within T seconds (6
 
 chaos: setup   ## RUNS random runs (200) under kills, stops, flaps, full disks and missing resources; SEED=N repeats them
 	cargo build --release -p netlathe-cli && nice python3 scripts/chaos.py
+
+soak: setup    ## T seconds (600) at RATE (200kpps) through gen, emulate and measure: their memory stays as it is
+	cargo build --release -p netlathe-cli && python3 scripts/soak.py
 
 lint: setup   ## format and lints, warnings are errors
 	rustfmt --edition 2024 --check $$(git ls-files "*.rs") && cargo clippy --workspace --all-targets -- -D warnings && cargo clippy -p netlathe-cli --no-default-features -- -D warnings

@@ -127,6 +127,15 @@ mod tests {
     }
 
     #[test]
+    fn more_than_2_to_the_33_values_stay_exact() {
+        let mut moments = Moments::default();
+        moments.add_many(5_000, 1 << 33);
+        moments.add_many(5_002, 1 << 33);
+        assert_eq!(moments.count(), 1 << 34);
+        assert_eq!((moments.mean(), moments.deviation()), (5_001.0, 1.0));
+    }
+
+    #[test]
     fn handles_many_values_far_from_the_first() {
         let mut moments = Moments::default();
         let day = 86_400_000_000_000_000_i64;

@@ -476,6 +476,20 @@ mod tests {
         assert_eq!((got.received, got.lost, got.reordered, got.duplicates), (5, 0, 1, 0));
     }
 
+    /// What 2³³ frames of one stream come to: the numbers begin anew twice, and most of them are lost here.
+    #[test]
+    fn counts_2_to_the_33_frames() {
+        const STRIDE: u64 = 1 << 30;
+        let mut numbers: Vec<u32> = (0..=8_u64).map(|i| (i * STRIDE) as u32).collect();
+        let got = of(&numbers, None);
+        assert_eq!((got.received, got.lost, got.reordered), (9, 8 * STRIDE + 1 - 9, 0));
+        // At the end of the second round: one late by a frame, one again.
+        numbers.extend([2, 1, 2]);
+        let got = of(&numbers, Some(8 * STRIDE + 3));
+        assert_eq!((got.received, got.lost, got.reordered, got.duplicates), (11, 8 * STRIDE + 3 - 11, 1, 1));
+        assert_eq!(got.reorder_max_extent, 1);
+    }
+
     #[test]
     fn computes_the_extent_of_rfc_4737() {
         // Section 4.2.3: 1 2 3 7 8 4 5 6 9 has extents 2, 3 and 4.

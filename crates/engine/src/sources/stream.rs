@@ -415,6 +415,23 @@ mod tests {
         }
     }
 
+    /// The number in a stamp has 32 bits and begins anew; the frame stays whole.
+    #[test]
+    fn streams_go_on_past_2_to_the_33_frames() {
+        let mut streams = Streams::new(&[spec(true, 2)], 7, 0).expect("a stream");
+        streams.streams[0].sequence = (1 << 33) - 2;
+        let mut frame = HeapFrame::default();
+        let mut next = || {
+            streams.fill(&mut frame);
+            // What the UDP checksum covers, it included: 8 bytes of addresses, then all from the ports on.
+            let (addresses, rest) = (&frame.bytes()[26..34], &frame.bytes()[34..]);
+            let pseudo = [&[0, 17][..], &(rest.len() as u16).to_be_bytes()].concat();
+            assert_eq!(packet::internet_checksum(&[addresses, &pseudo, rest]), 0, "{:02x?}", frame.bytes());
+            Stamp::of(frame.bytes()).map(|stamp| stamp.sequence)
+        };
+        assert_eq!([next(), next(), next(), next()].map(Option::unwrap_or_default), [u32::MAX - 1, u32::MAX, 0, 1]);
+    }
+
     #[test]
     fn streams_of_full_classes_are_skipped_without_loss() {
         let mut streams = Streams::new(&[spec(true, 0), spec(true, 0), spec(true, 0)], 7, 0).expect("streams");
