@@ -50,6 +50,8 @@ pub(crate) struct Measured {
     pub(crate) earlier: u64,
     /// What the ports saw instead, if nothing came back.
     pub(crate) seen: Option<String>,
+    /// What the trial's own report warns of.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Ends a trial when the user wants.
@@ -134,7 +136,12 @@ fn in_virtual_time(
     let took = trial.duration + source.behind();
     let outcome =
         Outcome { sent: count, lost: count - came.min(count), took, missed: 0, late: Span::ZERO, late_frames: 0 };
-    Ok(Measured { outcome, delay, duplicates, earlier: 0, seen: None })
+    Ok(Measured { outcome, delay, duplicates, earlier: 0, seen: None, warnings: Vec::new() })
+}
+
+/// The texts of a list; none if there is no list.
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Runs `netlathe gen` for the trial: a process of its own, so that none is left by the one before.
@@ -203,6 +210,7 @@ fn on_ports(
         duplicates,
         earlier: number("/flow/earlier"),
         seen,
+        warnings: texts(&report["warnings"]),
     })
 }
 
@@ -335,7 +343,8 @@ impl Journal {
                 let count = |name: &str| number(name).unwrap_or(0);
                 let seen = line["seen"].as_str().map(str::to_owned);
                 let (duplicates, earlier) = (count("duplicates"), count("earlier"));
-                Ok(Some(Measured { outcome, delay, duplicates, earlier, seen }))
+                let warnings = texts(&line["warnings"]);
+                Ok(Some(Measured { outcome, delay, duplicates, earlier, seen, warnings }))
             }
             None => {
                 let kept = Trial {
@@ -361,7 +370,7 @@ impl Journal {
     /// Keeps a trial.
     pub(crate) fn add(&mut self, size: &str, trial: &Trial, measured: &Measured) -> Result<(), Failure> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let Measured { outcome, delay, duplicates, earlier, seen } = measured;
+        let Measured { outcome, delay, duplicates, earlier, seen, warnings } = measured;
         let line = json!({
             "size": size,
             "load_mfps": trial.load.millis(),
@@ -375,6 +384,7 @@ impl Journal {
             "duplicates": duplicates,
             "earlier": earlier,
             "seen": seen,
+            "warnings": warnings,
             "delay": delay,
         });
         let written = file.write_all(format!("{line}\n").as_bytes());

@@ -33,6 +33,12 @@ fn a_policer_is_found_within_the_precision_and_never_above() {
         assert!(lower >= 123_456.0 * 0.998, "{method}: {lower}");
         assert_eq!(goal["verdict"], "DUT-limited");
         assert!(figure(goal, "/upper_fps") > lower);
+        // Measured at the bound: in virtual time all of the load is offered, and the goal allows no loss.
+        let (offered, forwarded) = (figure(goal, "/obtained/offered_fps"), figure(goal, "/obtained/forwarded_fps"));
+        assert!((offered / lower - 1.0).abs() < 1e-3 && (forwarded - offered).abs() < 1e-9, "{goal}");
+        assert!(figure(goal, "/obtained/loss").abs() < 1e-12 && figure(goal, "/obtained/trials") >= 1.0, "{goal}");
+        assert_eq!((figure(&report, "/asked/max_fps"), figure(&report, "/searches/0/most_fps")), (1e6, 1e6));
+        assert!(report.get("warnings").is_none(), "{}", report["warnings"]);
         for trial in report["searches"][0]["trials"].as_array().expect("trials") {
             let (load, lost, sent) = (figure(trial, "/load_fps"), figure(trial, "/lost"), figure(trial, "/sent"));
             let seconds = figure(trial, "/duration_ns") / 1e9;
@@ -40,6 +46,8 @@ fn a_policer_is_found_within_the_precision_and_never_above() {
             let most = 123_456.0 * seconds + 2.0;
             assert!(sent - lost <= most, "{load}: {lost} of {sent} lost");
             assert_eq!(lost > 0.0, load > lower, "{load}: {lost} lost, the bound is {lower}");
+            let (offered, forwarded) = (figure(trial, "/offered_fps"), figure(trial, "/forwarded_fps"));
+            assert!((offered * seconds - sent).abs() < 1e-3 && forwarded * seconds <= most + 1e-3, "{trial}");
         }
     }
 }
@@ -84,9 +92,9 @@ fn the_sizes_of_rfc_2544_and_a_table_of_what_was_found() {
     assert_eq!(lines.next(), None);
     std::fs::create_dir(bench.path("pages")).expect("a folder");
     for (twice, told) in [
-        ("--trials t.jsonl --csv t.jsonl", "--csv: it is a file of --trials: name another"),
-        ("--report pages --csv pages/report.json", "--csv: it is a file of --report: name another"),
-        ("--report pages --trials pages/../pages/report.html", "--trials: it is a file of --report: name another"),
+        ("--trials t.jsonl --csv t.jsonl", "--csv: --trials uses the same file: name another"),
+        ("--report pages --csv pages/report.json", "--csv: --report uses the same file: name another"),
+        ("--report pages --trials pages/../pages/report.html", "--trials: --report uses the same file: name another"),
     ] {
         let same = bench.run(words(&format!("search {stages} --trial 1ms --max 100kpps {twice}")));
         assert!(same.status == Some(2) && same.stderr.contains(told), "{twice}: {}", same.stderr);
@@ -171,6 +179,22 @@ fn copies_and_devices_that_pass_nothing_are_told() {
             None => assert_eq!(finished.stderr, "", "{stage}"),
         }
         let report: Value = serde_json::from_str(&finished.stdout).expect("one object on stdout");
+        // The same line stands on top of each form of the report.
+        let warnings = report["warnings"].as_array().cloned().unwrap_or_default();
+        assert_eq!(
+            warnings.iter().any(|one| one.as_str().is_some_and(|one| told.is_some_and(|told| one.contains(told)))),
+            told.is_some()
+        );
+        let text = bench.run(words(&format!("search --dut '{stage}' --trial 100ms --max 10kpps --confirm 0"))).stdout;
+        let first = text.lines().next().unwrap_or_default();
+        assert_eq!(told.is_some_and(|told| first.starts_with(&format!("warning: {told}"))), told.is_some(), "{text}");
+        let page = String::from_utf8(bench.read("page/report.html")).expect("UTF-8");
+        let place = |text: &str| page.find(text);
+        assert!(
+            place("<p class=\"verdict")
+                .is_some_and(|verdict| place("<h2>Warnings").is_none_or(|below| verdict < below))
+        );
+        assert_eq!(place("<h2>Warnings").is_some(), told.is_some(), "{page}");
         let duplicates = figure(&report, "/searches/0/trials/0/duplicates");
         assert_eq!(duplicates > 0.0, stage.contains("duplicate"), "{stage}: {duplicates}");
     }
@@ -401,7 +425,7 @@ fn trials_are_printed_where_they_are_asked_for() {
 
     // More than the line carries of a size is noted, and of the other sizes not.
     let above = bench.run(words(&format!("{line} --size 64B --size 1518B --line-rate 1Gbps -q")));
-    let notes: Vec<&str> = above.stderr.lines().filter(|line| line.contains("--max 1Mpps is more than")).collect();
+    let notes: Vec<&str> = above.stderr.lines().filter(|line| line.contains("--max 1Mpps exceeds")).collect();
     assert_eq!(notes.len(), 1, "{}", above.stderr);
     assert!(notes[0].contains("kpps of 1518B") && notes[0].contains("--line-rate"), "{}", notes[0]);
 }

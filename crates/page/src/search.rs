@@ -3,7 +3,7 @@
 
 use crate::chart::{Axis, Chart, Mark};
 use crate::text::{details, escape, figures, notes, table};
-use crate::{About, document};
+use crate::{About, document, warnings};
 use measure::figures::{digits, frame_rate, thousands, time};
 
 /// What is drawn of a search.
@@ -11,6 +11,8 @@ use measure::figures::{digits, frame_rate, thousands, time};
 pub struct Search {
     /// How loads were settled.
     pub method: String,
+    /// What the figures cannot show, to stand below the verdict.
+    pub warnings: Vec<String>,
     /// Each size by itself.
     pub sizes: Vec<SearchedSize>,
     /// What the figures mean, and what they cannot say.
@@ -31,8 +33,6 @@ pub struct SearchedSize {
     pub losses: Option<(&'static str, Vec<[String; 5]>)>,
     /// The longest burst without loss, in words, if it was searched.
     pub burst: Option<String>,
-    /// What the trials show that no figure says.
-    pub remarks: Vec<String>,
 }
 
 /// What was found for a goal.
@@ -42,6 +42,10 @@ pub struct FoundGoal {
     pub loss: f64,
     /// The highest load within it, in frames/s.
     pub lower: Option<f64>,
+    /// Measured in the trials at that load: frames/s offered, and the share of them that was lost.
+    pub obtained: Option<(f64, f64)>,
+    /// True if nothing but the device, or the highest load to try, bounds what was found.
+    pub settled: bool,
     /// The lowest load beyond it, in frames/s.
     pub upper: Option<f64>,
     /// What limits it.
@@ -67,13 +71,15 @@ pub struct DrawnTrial {
 
 /// Losses below this are drawn at the foot of the plot: a logarithm has no zero.
 const LEAST_LOSS: f64 = 1e-7;
+/// Loads of which the highest is so many times the lowest are drawn by decades.
+const DECADES: f64 = 100.0;
 /// So are delays below this, in ns: in virtual time there are some of nothing.
 const LEAST_DELAY: f64 = 1.0;
 
 /// The page of a search.
 #[must_use]
 pub fn search(search: &Search, about: &About) -> String {
-    let mut main = found(search);
+    let mut main = verdict(search) + &warnings(&search.warnings) + &delays(search);
     for (i, size) in search.sizes.iter().enumerate() {
         main.push_str(&format!(
             "<section class=\"stack\"><h2>{}</h2>\n<div class=\"grid\">\n{}</div>\n",
@@ -88,7 +94,7 @@ pub fn search(search: &Search, about: &About) -> String {
                 table(&format!("Loss at each load: {verdict}"), &head, &rows)
             ));
         }
-        for words in size.remarks.iter().chain(&size.burst) {
+        if let Some(words) = &size.burst {
             main.push_str(&format!("<p class=\"note\">{}</p>\n", escape(words)));
         }
         main.push_str("</section>\n");
@@ -107,36 +113,55 @@ fn percent(loss: f64) -> String {
     format!("{} %", digits(loss * 100.0, 4))
 }
 
-/// The table of what was found, and the delays by size.
-fn found(search: &Search) -> String {
+fn within(size: &SearchedSize, goal: &FoundGoal) -> String {
+    format!("{}, loss up to {}", size.name, percent(goal.loss))
+}
+
+/// The verdict: what was asked and what was obtained for each goal, and whether a bound was found.
+fn verdict(search: &Search) -> String {
+    let goals = || search.sizes.iter().flat_map(|size| size.goals.iter().map(move |goal| (size, goal)));
+    let (all, open) = (goals().count(), goals().filter(|(_, goal)| !goal.settled).count());
+    let (class, word) = match open {
+        0 => ("good", format!("Goals met: all {all}")),
+        open => ("bad", format!("Goals not met: {open} of {all}")),
+    };
+    let rows: Vec<Vec<String>> = goals()
+        .map(|(size, goal)| {
+            let (offered, lost) = goal.obtained.unzip();
+            vec![
+                within(size, goal),
+                fps(goal.lower),
+                fps(offered),
+                lost.map_or("–".to_owned(), percent),
+                fps(goal.upper),
+                format!("{}: {}", if goal.settled { "met" } else { "not met" }, goal.verdict),
+            ]
+        })
+        .collect();
+    let head = ["asked", "highest load within it", "offered there", "lost there", "not at", "verdict"];
+    format!(
+        "<section class=\"stack\"><h2>Asked and obtained</h2>\n<div class=\"card\"><p class=\"verdict {class}\">{word}</p>\n{}</div></section>\n",
+        table(&format!("By {}, in frames/s; offered and lost are measured", search.method), &head, &rows)
+    )
+}
+
+/// The delays by size.
+fn delays(search: &Search) -> String {
     let mut rows = Vec::new();
-    let mut delays = Vec::new();
-    for size in &search.sizes {
-        for goal in &size.goals {
-            let within = format!("{}, loss up to {}", size.name, percent(goal.loss));
-            rows.push(vec![within.clone(), fps(goal.lower), fps(goal.upper), goal.verdict.clone()]);
-            if !goal.delay.is_empty() {
-                let values = goal.delay.iter().map(|(_, ns)| time(*ns));
-                delays.push(std::iter::once(within).chain(values).collect::<Vec<_>>());
-            }
+    for (size, goal) in search.sizes.iter().flat_map(|size| size.goals.iter().map(move |goal| (size, goal))) {
+        if !goal.delay.is_empty() {
+            let values = goal.delay.iter().map(|(_, ns)| time(*ns));
+            rows.push(std::iter::once(within(size, goal)).chain(values).collect::<Vec<_>>());
         }
     }
-    let mut out = format!(
-        "<section class=\"stack\"><h2>What was found</h2>\n<div class=\"card\">{}</div>\n",
-        table(&format!("By {}, in frames/s", search.method), &["size and goal", "found", "not at", "verdict"], &rows)
-    );
     let head = search.sizes.iter().flat_map(|size| &size.goals).map(|goal| &goal.delay).find(|delay| !delay.is_empty());
-    if let Some(head) = head {
-        let names: Vec<&str> = std::iter::once("size and goal").chain(head.iter().map(|(name, _)| *name)).collect();
-        let caption = "One-way delay at the found rate";
-        out.push_str(&format!(
-            "<div class=\"grid\">{}</div>\n<div class=\"card\" style=\"margin-top:14px\">{}</div>\n",
-            delay_chart(search),
-            table(caption, &names, &delays)
-        ));
-    }
-    out.push_str("</section>\n");
-    out
+    let Some(head) = head else { return String::new() };
+    let names: Vec<&str> = std::iter::once("size and goal").chain(head.iter().map(|(name, _)| *name)).collect();
+    format!(
+        "<section class=\"stack\"><h2>Delays</h2>\n<div class=\"grid\">{}</div>\n<div class=\"card\" style=\"margin-top:14px\">{}</div></section>\n",
+        delay_chart(search),
+        table("One-way delay at the found rate", &names, &rows)
+    )
 }
 
 /// Quantiles of the delay, a curve through each size's for the first goal that has a rate.
@@ -187,13 +212,22 @@ fn losses(size: &SearchedSize, i: usize) -> String {
     let loads = size.trials.iter().map(|trial| trial.load);
     let (low, high) = loads.fold((f64::INFINITY, 1.0_f64), |(low, high), load| (low.min(load), high.max(load)));
     let low = low.min(high);
+    let decades = low > 0.0 && high / low >= DECADES;
     let margin = ((high - low) * 0.05).max(high * 1e-3);
-    // A short stroke for each trial: those that do not count are broad and pale.
-    let width = (high - low + 2.0 * margin) / 90.0;
+    let (least, most) = if decades { (low / 1.2, high * 1.2) } else { (low - margin, high + margin) };
+    // A short stroke for each trial, as wide at every load: those that do not count are broad and pale.
+    let around = |load: f64| match decades {
+        true => {
+            let ratio = (most / least).powf(1.0 / 90.0);
+            (load / ratio, load * ratio)
+        }
+        false => (load - (most - least) / 90.0, load + (most - least) / 90.0),
+    };
     let stroke = |class: &'static str| {
         move |trial: &DrawnTrial| {
             let at = loss(trial).max(LEAST_LOSS);
-            Mark::Line { class, points: vec![(trial.load - width, at), (trial.load + width, at)] }
+            let (from, to) = around(trial.load);
+            Mark::Line { class, points: vec![(from, at), (to, at)] }
         }
     };
     let mut marks: Vec<Mark> = size.trials.iter().filter(|trial| trial.flaw.is_some()).map(stroke("asked")).collect();
@@ -226,7 +260,19 @@ fn losses(size: &SearchedSize, i: usize) -> String {
     let chart = Chart {
         id: format!("s{i}-loss"),
         description: format!("Loss of each trial against its load. {caption}"),
-        x: Axis::linear(low - margin, high + margin, per_tick, format!("load, {unit}")),
+        x: if decades {
+            Axis::logarithmic(least, most, "load, frames/s", |load| {
+                if load >= 1e6 {
+                    format!("{}M", load / 1e6)
+                } else if load >= 1e3 {
+                    format!("{}k", load / 1e3)
+                } else {
+                    load.to_string()
+                }
+            })
+        } else {
+            Axis::linear(least, most, per_tick, format!("load, {unit}"))
+        },
         y: Axis::logarithmic(LEAST_LOSS, 1.0, "loss", name),
         marks,
     };
@@ -272,11 +318,17 @@ mod tests {
     #[test]
     fn delays_of_nothing_and_rare_losses_are_told_as_they_are() {
         let delay = vec![("least", 0.0), ("most", 0.0)];
-        let goal = FoundGoal { loss: 1e-6, lower: Some(2_500_000.0), upper: None, verdict: "unstable".into(), delay };
+        let goal = FoundGoal {
+            loss: 1e-6,
+            lower: Some(2_500_000.0),
+            verdict: "unstable".into(),
+            delay,
+            ..FoundGoal::default()
+        };
         let trials = vec![DrawnTrial { load: 2.5e6, duration_ns: 1e9, sent: 2_500_000, lost: 2, flaw: None }];
         let size = SearchedSize { name: "64B".into(), goals: vec![goal], trials, ..SearchedSize::default() };
         let about = About { facts: vec![("netlathe".into(), "1.2.3".into())], ..About::default() };
-        let page = search(&Search { method: "rfc2544".into(), sizes: vec![size], notes: Vec::new() }, &about)
+        let page = search(&Search { method: "rfc2544".into(), sizes: vec![size], ..Search::default() }, &about)
             .replace('\u{a0}', " ");
         for text in [
             "loss up to 0.0001 %",
@@ -286,11 +338,25 @@ mod tests {
             "below 1 ns are drawn at 1 ns",
             ">2.5</text>",
             "netlathe 1.2.3",
+            "<p class=\"verdict bad\">Goals not met: 1 of 1</p>",
+            "<td>not met: unstable</td>",
         ] {
             assert!(page.contains(text), "no {text} in {page}");
         }
         assert!(!page.contains("one that does not</p>") && !page.contains("do not count"), "all of them do");
         assert!(!page.contains(">0.6</text>"), "a place in the order of sizes is no number");
+    }
+
+    #[test]
+    fn loads_over_decades_are_drawn_by_decades() {
+        let trial = |load| DrawnTrial { load, duration_ns: 1e9, sent: 1, lost: 0, flaw: None };
+        let drawn =
+            |loads: [f64; 2]| losses(&SearchedSize { trials: loads.map(trial).to_vec(), ..SearchedSize::default() }, 0);
+        let wide = drawn([1e3, 1e6]);
+        for tick in [">1k<", ">10k<", ">100k<", ">1M<"] {
+            assert!(wide.contains(tick), "no {tick} in {wide}");
+        }
+        assert!(!drawn([5e5, 1e6]).contains(">1M<"));
     }
 
     #[test]
@@ -308,6 +374,8 @@ mod tests {
             goals: vec![FoundGoal {
                 loss: 0.001,
                 lower: Some(123_400.0),
+                obtained: Some((123_399.5, 0.0005)),
+                settled: true,
                 upper: Some(124_000.5),
                 verdict: "DUT-limited".into(),
                 delay,
@@ -322,11 +390,11 @@ mod tests {
                 vec![["100 %", "200 000.000", "200 000", "76 544", "38.27 %"].map(str::to_owned)],
             )),
             burst: Some("1 234 frames".into()),
-            remarks: vec!["nothing <came> back".into()],
         };
         let sizes = vec![size.clone(), SearchedSize { name: "imix".into(), ..SearchedSize::default() }];
-        let page = search(&Search { method: "rfc2544".into(), sizes, notes: vec!["a < b".into()] }, &About::default())
-            .replace('\u{a0}', " ");
+        let warnings = vec!["nothing <came> back".into()];
+        let searched = Search { method: "rfc2544".into(), warnings, sizes, notes: vec!["a < b".into()] };
+        let page = search(&searched, &About::default()).replace('\u{a0}', " ");
         for text in [
             "64B &lt;b&gt;",
             "<td>123 400.000</td>",
@@ -336,7 +404,9 @@ mod tests {
             "<td>76 544</td>",
             "does not count: shortfall",
             "1 234 frames",
-            "<p class=\"note\">nothing &lt;came&gt; back</p>",
+            "<li class=\"bad\">nothing &lt;came&gt; back</li>",
+            "<p class=\"verdict good\">Goals met: all 1</p>",
+            "<td>123 399.500</td><td>0.05 %</td>",
             "3 trials, of which 1 do not count; loss up to",
             "one that does not</p>",
             "a &lt; b",
@@ -346,6 +416,8 @@ mod tests {
             assert!(page.contains(text), "no {text} in {page}");
         }
         assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+        let place = |text: &str| page.find(text).expect("it is there");
+        assert!(place("Goals met") < place("<h2>Warnings") && place("<h2>Warnings") < place("<svg"));
         assert_eq!(page.matches("<svg").count(), 3, "two sizes and their delays");
         // Three trials, two of which count, and the curve through those; the bound is a rule.
         let losses = losses(&size, 0);

@@ -107,7 +107,7 @@ impl Search {
             let line = sizes.line_rate(Line::new(self.line_rate), random);
             let most = self.max.unwrap_or(line);
             if most > line {
-                output::note(format!(
+                output::warn(format!(
                     "--max {most} exceeds the {line} of {size} that a line of {} carries: write --line-rate if the line is faster",
                     self.line_rate
                 ));

@@ -146,6 +146,8 @@ pub(crate) struct Search {
 /// One size of a search, found or not.
 struct Searched {
     size: String,
+    /// The highest load to try.
+    most: FrameRate,
     machine: Machine,
     measured: Vec<Measured>,
     found: Vec<Found>,
@@ -263,6 +265,7 @@ impl Search {
             let machine = Machine::new(settings);
             let mut one = Searched {
                 size: sized.size.clone(),
+                most: sized.most,
                 machine,
                 measured: Vec::new(),
                 found: Vec::new(),
@@ -281,14 +284,14 @@ impl Search {
                 Err(error) => failure = Some(error),
             }
             if self.trials.is_none() {
-                output::note(
+                output::warn(
                     "ended before the search was complete: --trials FILE keeps the trials so that a later run can resume",
                 );
             }
             break;
         }
         for one in &searched {
-            report::remarks(one).iter().for_each(|remark| output::note(format!("{}: {remark}", one.size)));
+            report::remarks(one).iter().for_each(|remark| output::warn(format!("{}: {remark}", one.size)));
         }
         Ok((searched, failure))
     }

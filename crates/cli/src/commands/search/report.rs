@@ -2,8 +2,9 @@
 
 use super::{Search, Searched};
 use crate::output;
+use crate::report_text;
 use crate::trials::Measured;
-use engine::search::{Bursts, Curve, Flaw, Found, Goal, Run, Trial};
+use engine::search::{Bursts, Curve, Flaw, Found, Goal, Run, Trial, Verdict};
 use measure::figures::{digits, frame_rate};
 use page::{DrawnTrial, FoundGoal, SearchedSize};
 use serde_json::{Value, json};
@@ -20,6 +21,12 @@ pub(super) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
             let latency = one.latency.get(number).and_then(Option::as_ref);
             json!({
                 "loss": goal.loss.as_f64(),
+                "obtained": found.lower.and_then(|lower| obtained(one, lower)).map(|at| json!({
+                    "offered_fps": at.offered,
+                    "forwarded_fps": at.forwarded,
+                    "loss": at.loss,
+                    "trials": at.trials,
+                })),
                 "lower_fps": found.lower.map(fps),
                 "upper_fps": found.upper.map(fps),
                 "conditional_throughput_fps": found.throughput,
@@ -31,24 +38,76 @@ pub(super) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
         let trials = one.machine.runs().iter().zip(&one.measured).map(|(run, measured)| trial_json(run, measured));
         json!({
             "size": one.size,
+            "most_fps": fps(one.most),
             "goals": found.collect::<Vec<_>>(),
             "frame_loss": one.curve.as_ref().map(curve_json),
             "back_to_back": one.bursts.as_ref().map(|bursts| bursts_json(bursts, one)),
             "trials": trials.collect::<Vec<_>>(),
         })
     };
-    json!({
+    let mut report = json!({
         "schema": 1,
         "command": "search",
+        "asked": {
+            "method": search.method,
+            "streams": search.streams,
+            "sizes": search.sizes,
+            "loss": goals.iter().map(|goal| goal.loss.as_f64()).collect::<Vec<_>>(),
+            "trial_ns": search.trial.as_ns_f64(),
+            "width": search.width.as_f64(),
+            "min_fps": fps(search.min),
+            "tolerance": search.tolerance.as_f64(),
+            "seed": search.seed,
+        },
         "method": search.method,
         "width": search.width.as_f64(),
         "searches": searched.iter().map(of).collect::<Vec<_>>(),
         "limits": {"definitions": DEFINITIONS.iter().map(|(name, text)| ((*name).to_owned(), json!(text))).collect::<serde_json::Map<_, _>>()},
+    });
+    if let Some(max) = search.max {
+        report["asked"]["max_fps"] = json!(fps(max));
+    }
+    let warnings = output::warnings();
+    if !warnings.is_empty() {
+        report["warnings"] = json!(warnings);
+    }
+    report
+}
+
+/// What was measured in all trials at a load that count: frames sent and frames that came back, per second of sending.
+struct Obtained {
+    offered: f64,
+    forwarded: f64,
+    loss: f64,
+    trials: usize,
+}
+
+fn obtained(one: &Searched, load: FrameRate) -> Option<Obtained> {
+    let runs: Vec<&Run> =
+        one.machine.runs().iter().filter(|run| run.trial.load == load && run.flaw.is_none()).collect();
+    let seconds: f64 = runs.iter().map(|run| run.outcome.took.as_secs_f64()).sum();
+    let sent: u64 = runs.iter().map(|run| run.outcome.sent).sum();
+    let lost: u64 = runs.iter().map(|run| run.outcome.lost).sum();
+    (seconds > 0.0 && sent > 0).then(|| Obtained {
+        offered: sent as f64 / seconds,
+        forwarded: sent.saturating_sub(lost) as f64 / seconds,
+        loss: lost as f64 / sent as f64,
+        trials: runs.len(),
     })
+}
+
+/// A number of frames per second of sending, absent if nothing was sent.
+fn per_second(frames: u64, run: &Run) -> Option<f64> {
+    let seconds = run.outcome.took.as_secs_f64();
+    (seconds > 0.0).then(|| frames as f64 / seconds)
 }
 
 const DEFINITIONS: &[(&str, &str)] = &[
     ("load", "intended frames/s; a load that was not offered within the tolerance does not affect the bounds"),
+    ("offered_fps", "measured: frames sent / time of sending (took_ns)"),
+    ("forwarded_fps", "measured: frames that came back / time of sending"),
+    ("loss", "of a goal: the most that it allows; of a trial, a load and obtained: measured"),
+    ("obtained", "of a goal: offered, forwarded and lost in all trials at lower_fps that count"),
     ("lower_fps", "relevant lower bound: the highest load within the goal, below all loads beyond it"),
     (
         "conditional_throughput_fps",
@@ -83,6 +142,8 @@ const MEANINGS: &[(&str, &str)] = &[
 fn trial_json(run: &Run, measured: &Measured) -> Value {
     json!({
         "load_fps": fps(run.trial.load),
+        "offered_fps": per_second(run.outcome.sent, run),
+        "forwarded_fps": per_second(run.outcome.sent.saturating_sub(run.outcome.lost), run),
         "duration_ns": run.trial.duration.as_ns_f64(),
         "sent": run.outcome.sent,
         "lost": run.outcome.lost,
@@ -100,7 +161,8 @@ fn trial_json(run: &Run, measured: &Measured) -> Value {
 
 /// What the trials of a size show that no figure of the table says.
 pub(super) fn remarks(one: &Searched) -> Vec<String> {
-    let mut remarks = Vec::new();
+    let mut remarks = flaws(one);
+    remarks.extend(of_trials(one));
     let sum = |of: fn(&Measured) -> u64| one.measured.iter().map(of).sum::<u64>();
     let earlier = sum(|measured| measured.earlier);
     if earlier > 0 {
@@ -134,6 +196,36 @@ pub(super) fn remarks(one: &Searched) -> Vec<String> {
     remarks
 }
 
+/// How many trials do not count, by reason.
+fn flaws(one: &Searched) -> Vec<String> {
+    let runs = one.machine.runs();
+    [Flaw::Shortfall, Flaw::Overrun, Flaw::Receiver, Flaw::Hiccup]
+        .into_iter()
+        .filter_map(|flaw| {
+            let flawed = runs.iter().filter(|run| run.flaw == Some(flaw)).count();
+            (flawed > 0).then(|| {
+                format!("{flawed} of {} trials{}", runs.len(), flaw_words(Some(flaw)).replace(", does", " do"))
+            })
+        })
+        .collect()
+}
+
+/// The warnings of the trials' own reports. Their figures differ from trial to trial, so that those with the same words
+/// are one.
+fn of_trials(one: &Searched) -> Vec<String> {
+    let words = |text: &str| text.chars().filter(|c| !c.is_ascii_digit() && !"., ".contains(*c)).collect::<String>();
+    let mut kinds: Vec<(String, &str, usize)> = Vec::new();
+    for warning in one.measured.iter().flat_map(|measured| &measured.warnings) {
+        let kind = words(warning);
+        match kinds.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((.., times)) => *times += 1,
+            None => kinds.push((kind, warning, 1)),
+        }
+    }
+    let trials = one.measured.len();
+    kinds.into_iter().map(|(_, warning, times)| format!("{times} of {trials} trials: {warning}")).collect()
+}
+
 fn latency_json(trial: &Trial, measured: &Measured) -> Value {
     json!({
         "duration_ns": trial.duration.as_ns_f64(),
@@ -147,6 +239,8 @@ fn curve_json(curve: &Curve) -> Value {
     let load = |run: &Run| {
         json!({
             "load_fps": fps(run.trial.load),
+            "offered_fps": per_second(run.outcome.sent, run),
+            "forwarded_fps": per_second(run.outcome.sent.saturating_sub(run.outcome.lost), run),
             "load_share": curve.share(run.trial.load),
             "sent": run.outcome.sent,
             "lost": run.outcome.lost,
@@ -256,9 +350,12 @@ fn delay_of(one: &Searched, number: usize) -> Option<&Value> {
 }
 
 pub(super) fn table(searched: &[Searched], goals: &[Goal]) -> String {
-    let mut text = format!(
-        "{:<14}{:>9}{:>18}{:>18}{:>16}{:>14}  verdict\n",
-        "size", "loss", "frames/s", "not at", "median delay", "p99"
+    let mut text = report_text::warnings(&output::warnings());
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{:<14}{:>11}{:>9}{:>14}{:>14}{:>14}{:>14}{:>11}  verdict",
+        "size", "loss asked", "got", "frames/s", "offered", "not at", "median delay", "p99"
     );
     for one in searched {
         for (number, (goal, found)) in goals.iter().zip(&one.found).enumerate() {
@@ -267,13 +364,15 @@ pub(super) fn table(searched: &[Searched], goals: &[Goal]) -> String {
                 let ns = delay_of(one, number).and_then(|delay| delay.get(quantile)?.as_f64());
                 ns.map_or("-".to_owned(), output::brief)
             };
-            // Writing to a string cannot fail.
+            let at = found.lower.and_then(|lower| obtained(one, lower));
             let _ = writeln!(
                 text,
-                "{:<14}{:>9}{:>18}{:>18}{:>16}{:>14}  {} ({} trials)",
+                "{:<14}{:>11}{:>9}{:>14}{:>14}{:>14}{:>14}{:>11}  {} ({} trials)",
                 one.size,
                 goal.loss.to_string(),
+                at.as_ref().map_or("-".to_owned(), |at| format!("{} %", digits(at.loss * 100.0, 4))),
                 rate(found.lower),
+                at.as_ref().map_or("-".to_owned(), |at| format!("{:.3}", at.offered)),
                 rate(found.upper),
                 delay("p50"),
                 delay("p99"),
@@ -284,7 +383,7 @@ pub(super) fn table(searched: &[Searched], goals: &[Goal]) -> String {
         for [share, load, sent, lost, loss] in
             one.curve.iter().flat_map(|curve| losses(curve, |load| format!("{load:.3}")))
         {
-            let _ = writeln!(text, "{:<14}{loss:>9}{load:>18}  lost at {share}: {lost} of {sent}", one.size);
+            let _ = writeln!(text, "{:<14}{:>11}{loss:>9}{load:>14}  lost at {share}: {lost} of {sent}", one.size, "");
         }
         if let Some(curve) = &one.curve {
             let _ = writeln!(text, "{:<14}loss at each load: {}", one.size, curve.verdict().name());
@@ -383,6 +482,8 @@ pub(super) fn page(search: &Search, searched: &[Searched], goals: &[Goal]) -> pa
             .map(|(number, (goal, found))| FoundGoal {
                 loss: goal.loss.as_f64(),
                 lower: found.lower.map(fps),
+                obtained: found.lower.and_then(|lower| obtained(one, lower)).map(|at| (at.offered, at.loss)),
+                settled: matches!(found.verdict, Verdict::DutLimited | Verdict::NotLimited),
                 upper: found.upper.map(fps),
                 verdict: found.verdict.name().to_owned(),
                 delay: QUANTILES
@@ -405,10 +506,10 @@ pub(super) fn page(search: &Search, searched: &[Searched], goals: &[Goal]) -> pa
             .collect(),
         losses: one.curve.as_ref().map(|curve| (curve.verdict().name(), losses(curve, frame_rate))),
         burst: one.bursts.as_ref().map(burst_words),
-        remarks: remarks(one),
     };
     page::Search {
         method: search.method.clone(),
+        warnings: output::warnings(),
         sizes: searched.iter().map(size).collect(),
         notes: MEANINGS.iter().map(|(name, text)| format!("{name}: {text}")).collect(),
     }
