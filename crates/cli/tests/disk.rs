@@ -58,6 +58,45 @@ fn each_operation_takes_as_long_as_asked() {
         assert!(count == 1 || of("delay_obtained_ns/p50") < 15e6, "{report}");
     }
     assert!(report["operations"]["create"]["delay_asked_ns"].is_null(), "not asked");
+    assert!(report.get("warnings").is_none(), "{report}");
+}
+
+/// A warning of a run is in its report, in both forms, and errors asked stand beside those obtained.
+#[test]
+fn reports_begin_with_warnings_and_compare_errors() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    shell("mkdir backing mount; echo > mount/hidden", folder.path());
+    for json in [true, false] {
+        let script = format!(
+            "\"$0\" disk --backing backing --mount mount --error write eio 50% --duration 60s {} > report 2> said & pid=$!
+            for i in $(seq 500); do mountpoint -q mount && break; sleep 0.02; done
+            for i in $(seq 100); do echo > mount/f || true; done 2> lost; kill -TERM $pid; wait $pid; cat report",
+            if json { "--json" } else { "" }
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).current_dir(folder.path());
+        let output = command.output().expect("a shell");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        if json {
+            let report: Value = serde_json::from_str(&text).expect("one JSON object");
+            let warning = report.pointer("/warnings/0").and_then(Value::as_str).unwrap_or_default();
+            assert!(warning.contains("is not empty"), "{report}");
+            let of = |name: &str| figure(&report, &format!("/operations/write/{name}"));
+            assert!((of("error_share_asked") - 0.5).abs() < 1e-9, "{report}");
+            // 100 draws have a deviation of 0.05.
+            assert!((0.2..0.8).contains(&of("error_share_obtained")), "{report}");
+            assert!((of("errors_injected") / of("count") - of("error_share_obtained")).abs() < 1e-9, "{report}");
+            assert!(report["operations"]["open"]["error_share_asked"].is_null(), "{report}");
+            assert!((figure(&report, "/asked/duration_s") - 60.0).abs() < 1e-9, "{report}");
+        } else {
+            assert!(text.starts_with("warning: ") && text.contains("\ndisk\n"), "{text}");
+            assert!(text.contains("errors asked 50.00 %, got "), "{text}");
+        }
+    }
 }
 
 #[test]

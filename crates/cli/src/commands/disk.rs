@@ -1,8 +1,9 @@
 use crate::files::OnDisk;
 use crate::output::{self, Failure, brief, digits, share, thousands};
 use crate::ready;
+use crate::report_text;
 use crate::stop::Stop;
-use disk::{Ask, Delay, Fault, Limits, Operations, Tallies, Tally, Times};
+use disk::{Ask, Delay, Fault, Limits, Operation, Operations, Tallies, Tally, Times};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -97,13 +98,13 @@ impl Disk {
         let mounted = disk::mount(&ask).map_err(Failure::new)?;
         ready::tell_starter("the disk is mounted");
         if mounted.covers_something() {
-            output::note(format!(
+            output::warn(format!(
                 "{} is not empty; its contents are hidden while the disk is mounted",
                 mounted.path().display()
             ));
         }
         if !mounted.has_shared_maps() {
-            output::note(
+            output::warn(
                 "this kernel has no shared mmap without the page cache (Linux 6.6 has): use --cached to allow it",
             );
         }
@@ -124,13 +125,20 @@ impl Disk {
         let limits = mounted.limits();
         let ended = mounted.end();
         if ended.busy {
-            output::note(format!(
+            output::warn(format!(
                 "{} was in use: it is unmounted, and programs that still use it get errors",
                 ask.mount.display()
             ));
         }
+        let cut_short: u64 = ended.tallies.iter().map(|(_, tally)| tally.cut_short).sum();
+        if cut_short > 0 {
+            output::warn(format!(
+                "{} cut short by the end of the disk: not in the times obtained",
+                output::counted(cut_short, "operation")
+            ));
+        }
         if self.json {
-            output::print(&(report(&ask, limits, lasted, &ended.tallies).to_string() + "\n"))?;
+            output::print(&(report(&ask, limits, (self.duration, lasted), &ended.tallies).to_string() + "\n"))?;
         } else if !self.quiet {
             output::print(&table(&ask, &ended.tallies))?;
         }
@@ -178,7 +186,8 @@ fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
     (moving.iter().map(|tally| tally.passed).sum(), seconds)
 }
 
-fn report(ask: &Ask, limits: Limits, lasted: Duration, tallies: &Tallies) -> Value {
+/// `duration` is what was asked, `lasted` what was measured.
+fn report(ask: &Ask, limits: Limits, (duration, lasted): (Option<Span>, Duration), tallies: &Tallies) -> Value {
     let times = |times: &Times| {
         if times.count() == 0 {
             return Value::Null;
@@ -198,6 +207,8 @@ fn report(ask: &Ask, limits: Limits, lasted: Duration, tallies: &Tallies) -> Val
             "count": tally.count,
             "bytes": tally.bytes,
             "errors_injected": tally.injected,
+            "error_share_asked": faults(ask, operation),
+            "error_share_obtained": faults(ask, operation).map(|_| tally.injected as f64 / tally.count as f64),
             "errors_other": tally.failed,
             "cut_short": tally.cut_short,
             "delay_asked_ns": times(&tally.asked),
@@ -217,7 +228,7 @@ fn report(ask: &Ask, limits: Limits, lasted: Duration, tallies: &Tallies) -> Val
             json!({ "error": fault.name(), "share": fault.share.as_f64(), "ops": ops })
         })
         .collect();
-    json!({
+    let mut report = json!({
         "schema": 1,
         "command": "disk",
         // Paths need not be text, which is all that JSON has.
@@ -228,6 +239,7 @@ fn report(ask: &Ask, limits: Limits, lasted: Duration, tallies: &Tallies) -> Val
             "rate_bps": ask.rate.map(BitRate::bps),
             "errors": errors,
             "ops": names(ask.operations),
+            "duration_s": duration.map(|duration| duration.as_secs_f64()),
             "cached": ask.cached,
             "allow_suid": ask.allow_suid,
             "seed": ask.seed,
@@ -241,11 +253,23 @@ fn report(ask: &Ask, limits: Limits, lasted: Duration, tallies: &Tallies) -> Val
             "rate_bps": rate,
         },
         "operations": operations,
-    })
+    });
+    let warnings = output::warnings();
+    if !warnings.is_empty() {
+        report["warnings"] = json!(warnings);
+    }
+    report
+}
+
+/// The share of these operations that is asked to fail; absent if no error is asked for them.
+fn faults(ask: &Ask, operation: Operation) -> Option<f64> {
+    let of = |fault: &&Fault| fault.operations.unwrap_or(ask.operations).iter().any(|one| one == operation);
+    let shares: Vec<f64> = ask.errors.iter().filter(of).map(|fault| fault.share.as_f64()).collect();
+    (!shares.is_empty()).then(|| shares.iter().sum())
 }
 
 fn table(ask: &Ask, tallies: &Tallies) -> String {
-    let mut text = String::from("disk\n");
+    let mut text = report_text::warnings(&output::warnings()) + "disk\n";
     // Writing to a string cannot fail.
     for (operation, tally) in tallies.iter() {
         let _ = write!(text, "  {:<11} {:>9}", operation.name(), thousands(tally.count));
@@ -257,14 +281,14 @@ fn table(ask: &Ask, tallies: &Tallies) -> String {
             let _ = write!(text, "; asked median {}", at(&tally.asked, 0.5));
         }
         if tally.obtained.count() > 0 {
-            let _ = write!(text, "; took median {}, p99 {}", at(&tally.obtained, 0.5), at(&tally.obtained, 0.99));
+            let _ = write!(text, "; got median {}, p99 {}", at(&tally.obtained, 0.5), at(&tally.obtained, 0.99));
         }
         if tally.cut_short > 0 {
             let _ = write!(text, "; {} cut short by the end", thousands(tally.cut_short));
         }
-        if tally.injected > 0 {
-            let part = tally.injected as f64 / tally.count as f64;
-            let _ = write!(text, "; {} made to fail ({})", thousands(tally.injected), share(part));
+        if let Some(asked) = faults(ask, operation) {
+            let got = tally.injected as f64 / tally.count as f64;
+            let _ = write!(text, "; errors asked {}, got {} ({})", share(asked), share(got), thousands(tally.injected));
         }
         text.push('\n');
     }
