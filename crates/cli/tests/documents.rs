@@ -3,9 +3,11 @@
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod typed;
 
 use common::{Bench, words};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -108,7 +110,11 @@ fn each_command_has_examples_and_each_option_is_in_the_reference() {
         assert!(help.stdout.contains(&format!("  netlathe {command}")), "{command} shows no example");
         let known: String = pages.iter().copied().chain(["commands"]).map(page).collect();
         let options = help.stdout.lines().take_while(|line| !line.starts_with("Example"));
-        for option in options.filter_map(|line| line.trim_start().split(", ").last()?.split([' ', '.']).next()) {
+        for option in options.filter_map(|line| {
+            // What follows in the second column may name others.
+            let written = line.trim_start().split("  ").next()?;
+            written.split(", ").last()?.split([' ', '.']).next()
+        }) {
             let usual = ["--help", "--version", "--verbose", "--quiet"].contains(&option);
             let told =
                 || known.split(option).skip(1).any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-'));
@@ -125,105 +131,57 @@ fn reasons_for_drops_are_in_the_reference() {
     }
 }
 
-#[test]
-fn examples_of_virtual_time_run_as_they_are_printed() {
-    let mut ran = 0;
-    // In this order, since the captures of one are the inputs of others.
-    for command in ["gen", "shape", "measure", "emulate", "limit"] {
-        let bench = Bench::new();
-        let help = bench.run([command, "--help"]).stdout.replace("\\\n", " ");
-        for line in help.lines().filter_map(|line| line.strip_prefix("  netlathe ")) {
-            if ["eth0", "users.txt"].iter().any(|word| line.contains(word)) {
-                continue;
-            }
-            bench.generate("random 64B-1518B", 20_000);
-            // What is measured is what the example of shape writes.
-            let law = if line.contains("--expect 'chi2") { "chi2 df 6 in 80us..120us" } else { "fixed 10us" };
-            bench.report(words(&format!("shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap --gap '{law}'")));
-            let finished = bench.run(words(line));
-            assert!(finished.status == Some(0) && finished.complaints().is_empty(), "{line}: {}", finished.stderr);
-            ran += 1;
-        }
-    }
-    assert!(ran >= 9, "{ran} examples");
-}
-
-/// The blocks of commands of a document: each command as it is typed, with what is said to come of it.
-fn sessions(text: &str) -> Vec<Vec<(String, String)>> {
-    let mut sessions = Vec::new();
-    let mut lines = text.lines();
-    while let Some(fence) = lines.find(|line| line.trim_start().starts_with("```console")) {
-        let indent = fence.len() - fence.trim_start().len();
-        let block = lines.by_ref().take_while(|line| !line.trim_start().starts_with("```"));
-        let mut session: Vec<(String, String)> = Vec::new();
-        for line in block.map(|line| line.get(indent..).unwrap_or_default()) {
-            let open = |typed: &String| typed.ends_with('\\') || typed.matches('\'').count() % 2 == 1;
-            match (line.strip_prefix("$ "), session.last_mut()) {
-                (Some(typed), _) => session.push((typed.to_owned(), String::new())),
-                (None, Some((typed, printed))) if printed.is_empty() && open(typed) => *typed += &format!("\n{line}"),
-                (None, Some((_, printed))) => *printed += &format!("{line}\n"),
-                // What root types, or a prompt of another kind.
-                (None, None) => session.push((line.to_owned(), String::new())),
-            }
-        }
-        sessions.push(session);
-    }
-    sessions
-}
-
-/// Whether a command needs nothing of the machine and takes no time of its clock.
-fn is_virtual(typed: &str) -> bool {
-    const COMMANDS: [&str; 9] = ["gen", "shape", "emulate", "limit", "measure", "search", "run", "check", "help"];
-    let words: Vec<&str> = typed.split_whitespace().collect();
-    let known = words[0] != "netlathe" || COMMANDS.contains(&words[1]);
-    let port = |pair: &[&str]| {
-        !["--in", "--out"].contains(&pair[0]) || ["pcap:", "wire:", "null"].iter().any(|kind| pair[1].starts_with(kind))
-    };
-    // No command writes the cut captures.
-    let strange = ["--on", "--between", "--slices", "--host", "pcap:cut.pcap"];
-    ["netlathe", "cat", "head", "echo", "awk"].contains(&words[0])
-        && known
-        && words.windows(2).all(port)
-        && !words.iter().any(|word| strange.contains(word))
+/// Text without the spaces at the ends of lines, which documents do not keep.
+fn trimmed(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim_end).collect()
 }
 
 #[test]
-fn what_documents_show_of_virtual_time_is_what_comes() {
-    let binary = Path::new(env!("CARGO_BIN_EXE_netlathe")).parent().expect("a folder");
-    let search = format!("{}:{}", binary.display(), std::env::var("PATH").expect("a search path"));
-    let mut ran = 0;
-    for document in documents().into_keys() {
-        let text = fs::read_to_string(&document).expect("text");
-        let sessions = sessions(&text);
+fn what_help_and_documents_show_of_virtual_time_is_what_comes() {
+    let blocks: Vec<_> = typed::all().into_iter().filter(typed::Block::is_virtual).collect();
+    let sources: BTreeSet<&str> = blocks.iter().map(|block| block.source.as_str()).collect();
+    let (mut wrong, mut ran) = (Vec::new(), 0);
+    for source in sources {
         let bench = Bench::new();
-        std::os::unix::fs::symlink(root().join("scenarios"), bench.path("scenarios")).expect("a link");
-        // The input of pages that do not make their own, as the page of emulate says it is made.
-        let stream = "udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B";
-        let input = ["gen", "--out", "pcap:in.pcap", "--count", "200000", "--seed", "7", "--gap", "10us", "-q"];
-        if text.contains("pcap:in.pcap") {
-            bench.run(input.into_iter().chain(["--stream", stream]));
-        }
-        for session in sessions.iter().filter(|session| session.iter().all(|(typed, _)| is_virtual(typed))) {
-            let mut status = None;
-            for (typed, printed) in session {
-                if let Some(name) = typed.strip_prefix("cat ").filter(|name| name.ends_with(".toml")) {
-                    bench.write(name, printed);
+        let folder = bench.path("");
+        typed::prepare(&folder);
+        for block in blocks.iter().filter(|block| block.source == source) {
+            let mut status = 0;
+            for (step, next) in block.steps.iter().zip(block.steps.iter().skip(1).map(Some).chain([None])) {
+                if let Some(file) = step.file(&folder) {
+                    fs::write(file, &step.printed).expect("a file");
                     continue;
                 }
-                let typed = typed.replace("$?", &format!("{}", status.unwrap_or_default()));
-                let shell = ["-c", &format!("({typed}\n) 2>&1")];
-                let mut sh = std::process::Command::new("sh");
-                sh.args(shell).env("PATH", &search).current_dir(bench.path(""));
-                let output = sh.output().expect("a shell");
-                status = output.status.code();
+                if typed::missing_program(&step.typed) {
+                    continue;
+                }
+                if step.typed.contains("--pcap out.pcap") {
+                    // What the example of shape writes, by the law that is expected.
+                    let law = if step.typed.contains("'chi2") { "chi2 df 6 in 80us..120us" } else { "fixed 10us" };
+                    bench.report(words(&format!("shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap --gap '{law}'")));
+                }
+                let line = typed::in_folder(&step.typed.replace("$?", &status.to_string()), &folder);
+                let output = typed::bash(&folder).arg(format!("set -o pipefail; {line}")).output().expect("bash");
                 let got = String::from_utf8(output.stdout).expect("text");
-                // Where nothing is shown, the text around it says what to look at.
-                assert!(printed.is_empty() || got == *printed, "{}: {typed}\n{got}", document.display());
+                let told = String::from_utf8(output.stderr).expect("text");
+                status = output.status.code().unwrap_or(-1);
+                let as_shown = match step.refusal() {
+                    Some(refusal) => status != 0 && typed::unwrapped(&format!("{told}{got}")) == refusal,
+                    // Where nothing is shown, the text around it says what to look at.
+                    None => {
+                        (status == 0 || next.is_some_and(|next| next.typed == "echo $?"))
+                            && (step.printed.is_empty() || trimmed(&format!("{told}{got}")) == trimmed(&step.printed))
+                    }
+                };
+                if !as_shown {
+                    wrong.push(format!("{source}: {}\nstatus {status}\n{told}{got}", step.typed));
+                }
                 ran += 1;
             }
         }
     }
-    assert!(ran >= 40, "{ran} commands");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(ran >= 70, "{ran} commands");
 }
 
 #[test]

@@ -1,199 +1,462 @@
-//! Every example of `--help` that needs ports, files of its own or a lab runs as it is printed, and so does every command
-//! line of documents that names a live port. Each is asked to end once it is ready: that it can be written so, and begins,
-//! is what is tested. Those of virtual time run in `documents.rs`. They say `SKIP: why` where no lab can be made.
+//! Every command line of `--help`, README.md and docs has a rule by which a test runs it. This file asserts that, and runs
+//! those that need more than virtual time: ports, labs, disks, slices. They say `SKIP: why` where the machine cannot.
+//! A run without an end of its own is asked to end once it is ready: that the line can be written so, and begins, is tested.
 #![cfg(feature = "live")]
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 #[path = "live/bed.rs"]
 mod bed;
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod typed;
 
-use bed::{Bed, Program, netlathe};
+use bed::{Bed, Finished, Program};
 use lab::Node;
-use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use typed::{Block, Rule, Step};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the clone")
+/// The examples of `pci:` ports, which no test machine has. A new one belongs here, so that it is seen that it does not run.
+const OF_NICS: [&str; 2] = [
+    "netlathe limit --in pci:0000:03:00.0 --out pci:0000:03:00.1 --key dst-ip",
+    "netlathe gen --out pci:0000:03:00.0 --line-rate 10G --pacer filler",
+];
+
+/// Beyond this a command line hangs. Machines hiccup; none for so long.
+const PATIENCE: Duration = Duration::from_secs(45);
+/// After this a run that does not say when it is ready is asked to end.
+const UNSAID: Duration = Duration::from_secs(2);
+
+/// Exchanges packets at the ports that examples of slices name.
+const TALKER: &str = "\
+import socket, threading, time
+def echo(s):
+    while True:
+        data, peer = s.recvfrom(64)
+        s.sendto(data, peer)
+ports = [53, 443, 7777, 8080]
+for port in ports:
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind(('127.0.0.1', port))
+    threading.Thread(target=echo, args=(s,), daemon=True).start()
+c = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+c.settimeout(1)
+print('talks', flush=True)
+while True:
+    for port in ports:
+        c.sendto(b'ping', ('127.0.0.1', port))
+        c.recvfrom(64)
+    time.sleep(0.005)
+";
+
+/// Where the command lines of a document run: a folder, mounts and a /run of their own, and a lab with the ports that
+/// documents name.
+struct Place {
+    // In this order: programs end before their folder and their lab go.
+    disk: Option<Program>,
+    talker: Option<Child>,
+    keeper: Child,
+    folder: TempDir,
+    bed: Bed,
 }
 
-/// The examples of a command, each on one line.
-fn examples(command: &str) -> Vec<String> {
-    let words = command.split(' ').chain(["--help"]);
-    let help = Command::new(netlathe()).args(words).output().expect("the binary runs");
-    let help = String::from_utf8(help.stdout).expect("text").replace("\\\n", " ");
-    let lines = help.lines().skip_while(|line| !line.starts_with("Example")).skip(1);
-    let examples: Vec<String> =
-        lines.take_while(|line| line.starts_with("  ")).map(|line| line.trim().into()).collect();
-    assert!(!examples.is_empty(), "{command} has no examples");
-    examples
+impl Place {
+    /// None, and the reason printed, where there can be no labs.
+    fn new(name: &str) -> Option<Place> {
+        let bed = Bed::shared(name, |_| {})?;
+        let folder = tempfile::tempdir().expect("a folder");
+        typed::prepare(folder.path());
+        let ping_pong = "#!/bin/sh\nexec python3 ping-pong.py 4 200\n";
+        fs::write(folder.path().join("ping-pong"), ping_pong).expect("a file");
+        fs::write(folder.path().join("talker.py"), TALKER).expect("a file");
+        fs::write(folder.path().join("ping-pong.py"), program_of_the_guide()).expect("a file");
+        Command::new("chmod").args(["+x", "ping-pong"]).current_dir(folder.path()).status().expect("chmod is there");
+        let mut keeper = Command::new("unshare")
+            .args(["--mount", "sh", "-ec", "mount -t tmpfs none /run; echo mounted; exec sleep 600"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("unshare is there");
+        said(&mut keeper, "mounted");
+        Some(Place { disk: None, talker: None, keeper, folder, bed })
+    }
+
+    /// Makes the ports: `eth0` leads to a host with the address 10.0.0.254, `eth1` and `eth2` to a router between them.
+    fn add_ports(&self) {
+        let there = self.bed.lab.topology().namespace(Node::Server);
+        for (near, far) in [("eth0", "h0"), ("eth1", "r1"), ("eth2", "r2"), ("A", "ra"), ("B", "rb"), ("va0", "va1")] {
+            self.bed.stdout(Node::Box, &format!("ip link add {near} type veth peer name {far} netns {there}"));
+            for (node, end) in [(Node::Box, near), (Node::Server, far)] {
+                self.bed.stdout(node, &format!("ethtool -K {end} tx off tso off gso off gro off"));
+                self.bed.stdout(node, &format!("ip link set {end} up"));
+            }
+        }
+        for line in [
+            "ip addr add 10.0.0.254/24 dev h0",
+            "ip addr add 198.18.0.254/24 dev r1",
+            "ip addr add 198.19.0.254/24 dev r2",
+            "ip addr add 10.1.0.254/24 dev r1",
+            "ip addr add 10.2.0.254/24 dev r2",
+            "sysctl -qw net.ipv4.ip_forward=1",
+        ] {
+            self.bed.stdout(Node::Server, line);
+        }
+        self.bed.stdout(Node::Box, "ip link set lo up");
+    }
+
+    /// Starts the programs that slices look at.
+    fn add_talker(&mut self) {
+        let mut command = self.bed.command(Node::Box, "python3", &["talker.py"]);
+        let mut talker = command.current_dir(self.folder.path()).stdout(Stdio::piped()).spawn().expect("python3");
+        said(&mut talker, "talks");
+        self.talker = Some(talker);
+    }
+
+    /// A line of bash by its rule, not started yet.
+    fn command(&self, rule: Rule, typed: &str) -> Command {
+        let folder = self.folder.path();
+        // Signals must come to netlathe itself where the line is one command.
+        let one = typed.starts_with("netlathe ") && !typed.contains([';', '|', '&']);
+        // Pages of output would fill a pipe that is read only after the end.
+        let script = format!("exec > printed.txt\n{}{typed}", if one { "exec " } else { "" });
+        let line = typed::in_folder(&script, folder);
+        let bash = typed::bash(folder);
+        let mut command = match rule {
+            Rule::Ports | Rule::Slice | Rule::Nic => self.bed.command(Node::Box, "bash", &["-c", &line]),
+            _ => {
+                let mut command = Command::new("nsenter");
+                command.args([&format!("--mount=/proc/{}/ns/mnt", self.keeper.id()), "bash", "-c", &line]);
+                command.stdin(Stdio::null());
+                command
+            }
+        };
+        command.envs(bash.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.process_group(0);
+        command
+    }
+
+    /// Runs a line until it has ended, or is ready and asked to end.
+    fn run(&self, rule: Rule, typed: &str) -> Finished {
+        let path = self.folder.path().join("notify");
+        let _earlier = fs::remove_file(&path);
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_nonblocking(true).expect("it can be asked");
+        let mut command = self.command(rule, typed);
+        if matches!(rule, Rule::Ports) {
+            command.env("NOTIFY_SOCKET", &path);
+        }
+        let ends_itself = rule != Rule::Ports;
+        let says_so = rule == Rule::Ports && typed.starts_with("netlathe ") && !typed.contains("--pcap -");
+        let started = Instant::now();
+        let program = Program::start(command);
+        while !program.has_ended() && bed::notified(&socket).is_none() {
+            if !says_so && !ends_itself && started.elapsed() > UNSAID {
+                break;
+            }
+            if started.elapsed() > PATIENCE {
+                signal(&program, "KILL");
+                panic!("does not end, or is never ready: {typed}: {:?}", program.wait());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        if typed.contains(" va0 ") {
+            self.bed.stdout(Node::Box, "ip link del va0");
+            return program.wait();
+        }
+        thread::sleep(Duration::from_millis(100));
+        if !program.has_ended() {
+            signal(&program, "INT");
+        }
+        program.wait()
+    }
+
+    /// Starts a disk, once it is mounted; the one before it ends.
+    fn start_disk(&mut self, typed: &str) -> Option<Finished> {
+        self.end_disk("INT");
+        let path = self.folder.path().join("notify");
+        let _earlier = fs::remove_file(&path);
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_nonblocking(true).expect("it can be asked");
+        let mut command = self.command(Rule::Disk, typed);
+        let program = Program::start({
+            command.env("NOTIFY_SOCKET", &path);
+            command
+        });
+        let started = Instant::now();
+        while bed::notified(&socket).is_none() {
+            if program.has_ended() {
+                return Some(program.wait());
+            }
+            assert!(started.elapsed() < PATIENCE, "not mounted: {typed}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.disk = Some(program);
+        None
+    }
+
+    fn end_disk(&mut self, signal: &str) {
+        if let Some(disk) = self.disk.take() {
+            disk.signal(signal);
+            let ended = disk.wait();
+            assert!(signal == "KILL" || ended.status.success(), "{ended:?}");
+        }
+    }
 }
 
-/// The command lines of documents that name ports of a machine.
-fn of_documents() -> BTreeSet<String> {
-    let mut folders = vec![root().join("docs")];
-    let mut files = vec![root().join("README.md")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            match path.extension() {
-                None => folders.push(path),
-                Some(extension) if extension == "md" => files.push(path),
-                _ => {}
-            }
+impl Drop for Place {
+    fn drop(&mut self) {
+        for child in self.talker.iter_mut().chain([&mut self.keeper]) {
+            let _gone = child.kill();
+            let _gone = child.wait();
         }
     }
-    let mut lines = BTreeSet::new();
-    for file in files {
-        let text = fs::read_to_string(file).expect("text").replace("\\\n", " ");
-        let mut code = false;
-        for line in text.lines() {
-            if line.trim_start().starts_with("```") {
-                code = !code;
-                continue;
-            }
-            let line = line.trim().trim_start_matches("$ ").trim_start_matches("# ");
-            let names_a_port = ["eth0", "eth1", "eth2"].iter().any(|port| line.contains(port));
-            // What is typed inside of a lab's node names that node's interfaces; an ellipsis stands for something else.
-            let whole = !line.contains("lab run") && !line.contains('…') && !line.contains("pci:");
-            if code && line.starts_with("netlathe ") && names_a_port && whole {
-                lines.insert(
-                    line.split(" #").next().unwrap_or(line).trim().trim_end_matches(['&', '|']).trim().to_owned(),
-                );
-            }
-        }
-    }
-    lines
 }
 
-/// A lab in whose box the interfaces of the examples are: `eth0` to a host with the address 10.0.0.254, `eth1` and `eth2`
-/// to a router between them.
-fn bed(name: &str) -> Option<Bed> {
-    let bed = Bed::shared(name, |_| {})?;
-    for (near, far, node) in [("eth0", "h0", Node::Server), ("eth1", "r1", Node::Server), ("eth2", "r2", Node::Server)]
-    {
-        let there = bed.lab.topology().namespace(node);
-        bed.stdout(Node::Box, &format!("ip link add {near} type veth peer name {far} netns {there}"));
-        for (node, end) in [(Node::Box, near), (node, far)] {
-            bed.stdout(node, &format!("ethtool -K {end} tx off tso off gso off gro off"));
-            bed.stdout(node, &format!("ip link set {end} up"));
-        }
+/// The program that the guide of slices shows.
+fn program_of_the_guide() -> String {
+    let guide = fs::read_to_string(typed::root().join("docs/guide/slices.md")).expect("text");
+    let program = guide.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());
+    program.expect("the guide shows a program").to_owned()
+}
+
+/// Waits for a line that a program prints.
+fn said(child: &mut Child, line: &str) {
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut first).expect("text");
+    assert_eq!(first.trim(), line);
+}
+
+/// Signals the programs of a line that end by a signal and then say how it went.
+fn signal(program: &Program, signal: &str) {
+    let names = if signal == "KILL" { "." } else { "^(netlathe|tcpdump)$" };
+    let group = program.pid().to_string();
+    // Its status is 1 where all have ended by themselves.
+    let asked =
+        Command::new("pkill").args([&format!("-{signal}"), "-g", &group, names]).status().expect("pkill is there");
+    assert!(matches!(asked.code(), Some(0 | 1)), "{asked:?}");
+}
+
+/// The line with its durations cut to `seconds`, a ping with one echo, a program of the reader's as it is called here.
+fn shortened(typed: &str, seconds: u64, talker: Option<u32>) -> String {
+    let mut shortened = String::new();
+    let mut before = "";
+    for part in typed.split_inclusive([' ', '\n']) {
+        let word = part.trim_end();
+        let long = |value: &str| {
+            let unit = value.trim_start_matches(|c: char| c.is_ascii_digit());
+            let number: u64 = value[..value.len() - unit.len()].parse().unwrap_or(0);
+            unit.starts_with('h') || (unit.starts_with('s') && number > seconds)
+        };
+        let wanted = match before {
+            "--duration" if long(word) => {
+                format!("{seconds}s{}", word.trim_start_matches(|c: char| c.is_ascii_alphanumeric()))
+            }
+            "-c" if typed.contains("ping -c") && word.parse::<u64>().is_ok() => "1 -W 1".to_owned(),
+            "--pid" => talker.map_or_else(|| word.to_owned(), |pid| pid.to_string()),
+            "dmac" if word.starts_with("RECEIVER") => word.replace("RECEIVER", "02:00:00:00:00:01"),
+            _ => word.to_owned(),
+        };
+        shortened += &format!("{wanted}{}", &part[word.len()..]);
+        before = word;
     }
-    for line in [
-        "ip addr add 10.0.0.254/24 dev h0",
-        "ip addr add 198.18.0.254/24 dev r1",
-        "ip addr add 198.19.0.254/24 dev r2",
-        "ip addr add 10.1.0.254/24 dev r1",
-        "ip addr add 10.2.0.254/24 dev r2",
-        "sysctl -qw net.ipv4.ip_forward=1",
-    ] {
-        bed.stdout(Node::Server, line);
+    // Workers and their CPUs are those of a large machine.
+    shortened.replace("--workers 4 --cores 1,2,3,4,5", "--workers 1 --cores 0,1")
+}
+
+/// The line of a slice with a duration, if it has no program that ends it.
+fn with_an_end(typed: &str) -> String {
+    match typed.split_once(" -- ") {
+        Some((_, program)) if program.contains("--between") => format!("{typed} --duration 1s"),
+        Some(_) => typed.to_owned(),
+        None => typed
+            .replacen("slice kernel ", "slice kernel --duration 1s ", 1)
+            .replacen("slice attach ", "slice attach --duration 1s ", 1),
     }
-    std::os::unix::fs::symlink(root().join("scenarios"), bed.path("scenarios")).expect("a link");
-    let stream = "udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B";
-    for capture in ["in.pcap", "day.pcap"] {
+}
+
+/// Whether what a line says is that this machine does not permit it; then that is printed.
+fn not_permitted(typed: &str, ended: &Finished) -> bool {
+    let reasons =
+        ["does not let this user", "/sys/kernel/btf", "the kernel refuses the probe", "/dev/fuse", "fewer CPUs"];
+    let permitted = ended.status.success() || !reasons.iter().any(|reason| ended.stderr.contains(reason));
+    if !permitted {
+        println!("SKIP: {typed}: {}", ended.stderr.trim());
+    }
+    !permitted
+}
+
+/// That what a pattern or a line of the clone names is there.
+fn check_names(step: &Step) -> Result<(), String> {
+    let words: Vec<&str> = step.typed.split_whitespace().map(|word| word.trim_matches(['[', ']', '\''])).collect();
+    let options = words.iter().filter_map(|word| word.strip_prefix("--")).filter(|option| !option.is_empty());
+    let known = if words[0] == "netlathe" {
+        typed::help(&format!("netlathe {}", words[1]))
+    } else if words[0] == "make" {
         let made =
-            bed.run(Node::Box, &format!("gen --out pcap:{capture} --count 5000 --gap 10us -q --stream '{stream}'"));
-        assert_eq!(made.status.code(), Some(0), "{made:?}");
+            Command::new("make").args(["-n", words[1]]).current_dir(typed::root()).output().expect("make is there");
+        return made.status.success().then_some(()).ok_or(format!("{made:?}"));
+    } else {
+        let path =
+            words.iter().map(|word| typed::root().join(word)).find(|path| path.exists() && *path != typed::root());
+        let path = path.ok_or_else(|| format!("{}: no such file", step.typed))?;
+        if words[0] == "cargo" {
+            return Ok(());
+        }
+        let text = |path: PathBuf| fs::read_to_string(path).expect("text");
+        if path.is_dir() { text(path.join("__main__.py")) } else { text(path) }
+    };
+    match options.into_iter().find(|option| !known.contains(&format!("--{option}"))) {
+        Some(option) => Err(format!("{}: there is no --{option}", step.typed)),
+        None => Ok(()),
     }
-    Some(bed)
 }
 
-/// Runs a line in the box until it is ready or has ended, and asks it to end.
-fn runs(bed: &Bed, line: &str) {
-    // Users are named as the key of the example has them.
-    let user = if line.contains("dst-prefix/24") { "10.0.0.0/24" } else { "10.0.0.7" };
-    fs::write(bed.path("users.txt"), format!("{user} 2Mbps\n")).expect("a file");
-    let path = bed.path("notify");
-    let _earlier = fs::remove_file(&path);
-    let socket = UnixDatagram::bind(&path).expect("a socket");
-    socket.set_nonblocking(true).expect("it can be asked");
-    let binary = Path::new(netlathe()).parent().expect("a folder");
-    let search = format!("{}:{}", binary.display(), std::env::var("PATH").expect("a search path"));
-    let mut command = bed.command(Node::Box, "sh", &["-c", &format!("exec {line}")]);
-    command.env("NOTIFY_SOCKET", &path).env("PATH", search);
-    let started = Instant::now();
-    let program = Program::start(command);
-    while !program.has_ended() && bed::notified(&socket).is_none() {
-        assert!(started.elapsed() < Duration::from_secs(40), "not ready: {line}");
-        thread::sleep(Duration::from_millis(10));
+/// Runs a command line by its rule. The error says what is wrong with it.
+fn runs(place: &mut Place, step: &Step) -> Result<(), String> {
+    let rule = step.rule.expect("each has one");
+    let folder = place.folder.path().to_owned();
+    if let Some(file) = step.file(&folder) {
+        // Sessions of labs wait for each other as they are written; no more than that.
+        fs::write(file, shortened(&step.printed, 6, None)).expect("a file");
+        return Ok(());
     }
-    thread::sleep(Duration::from_millis(100));
-    if !program.has_ended() {
-        program.signal("INT");
+    if typed::missing_program(&step.typed) {
+        return Ok(());
     }
-    let ended = program.wait();
-    if ended.stderr.contains("name CPUs that are there") {
-        println!("SKIP: {line}: this machine has fewer CPUs");
-        return;
+    let mut typed = shortened(&step.typed, 1, place.talker.as_ref().map(Child::id));
+    if rule == Rule::Slice && !typed.contains("--duration") {
+        typed = with_an_end(&typed);
     }
-    // Frames of the generator that do not come back only count as missed.
-    assert!(matches!(ended.status.code(), Some(0 | 1)), "{line}: {ended:?}");
+    let ended = match rule {
+        Rule::Elsewhere => return Ok(()),
+        Rule::Pattern | Rule::Clone => return check_names(step),
+        Rule::Disk if typed.contains("netlathe disk --unmount") => {
+            place.end_disk("KILL");
+            place.run(Rule::Virtual, &typed)
+        }
+        Rule::Disk if typed.starts_with("netlathe ") => match place.start_disk(&typed) {
+            Some(ended) => ended,
+            None => return Ok(()),
+        },
+        Rule::Disk => {
+            if step.printed.contains("Transport endpoint is not connected") {
+                place.end_disk("KILL");
+            }
+            place.run(Rule::Virtual, &typed)
+        }
+        Rule::Lab => {
+            let stays = step.printed.contains("already up") || typed.contains("nl-lab-");
+            if stays {
+                place.run(Rule::Lab, "netlathe lab up");
+            }
+            let ended = place.run(Rule::Lab, &typed);
+            if stays {
+                place.run(Rule::Lab, "netlathe lab down");
+            }
+            ended
+        }
+        Rule::Ports => {
+            // Users are named as the key of the example has them.
+            let user = if typed.contains("dst-prefix/24") { "10.0.0.0/24" } else { "10.0.0.7" };
+            fs::write(folder.join("users.txt"), format!("{user} 2Mbps\n")).expect("a file");
+            place.run(rule, &typed)
+        }
+        Rule::Slice if typed.contains("server.probes") => {
+            // The ring of a program that is to come.
+            let ring = typed.split_whitespace().find(|word| word.ends_with("server.probes")).expect("it is named");
+            place.run(rule, &format!("netlathe slice attach {ring} --buffer 1MiB --duration 10ms"));
+            place.run(rule, &typed)
+        }
+        Rule::Virtual | Rule::Slice | Rule::Nic => place.run(rule, &typed),
+    };
+    if not_permitted(&typed, &ended) {
+        return Ok(());
+    }
+    let printed = fs::read_to_string(folder.join("printed.txt")).unwrap_or_default();
+    let wrong = || Err(format!("{typed}\n{ended:?}\n{printed}"));
+    let status = ended.status.code();
+    if rule == Rule::Nic {
+        return if status == Some(2) && ended.stderr.contains("No such device") { Ok(()) } else { wrong() };
+    }
+    match step.refusal() {
+        Some(refusal) => {
+            // The texts of other programs are theirs.
+            let same = !typed.starts_with("netlathe ") || typed::unwrapped(&ended.complaints().join(" ")) == refusal;
+            if status != Some(0) && same { Ok(()) } else { wrong() }
+        }
+        // Frames of the generator that do not come back only count as missed; so do echoes where nothing carries them.
+        None if status == Some(0) || (status == Some(1) && (rule == Rule::Ports || typed.contains("ping"))) => Ok(()),
+        None => wrong(),
+    }
 }
 
-fn all_run(name: &str, commands: &[&str]) {
-    let Some(bed) = bed(name) else { return };
-    for line in commands.iter().flat_map(|command| examples(command)) {
-        let needs_ports = ["eth0", "users.txt", "eth1"].iter().any(|word| line.contains(word));
-        if needs_ports {
-            runs(&bed, &line);
+/// Runs all blocks of these sources that need more than virtual time.
+fn all_run(name: &str, wanted: impl Fn(&str) -> bool) {
+    let blocks: Vec<Block> =
+        typed::all().into_iter().filter(|block| wanted(&block.source) && !block.is_virtual()).collect();
+    assert!(!blocks.is_empty(), "{name}: there are none");
+    let Some(mut place) = Place::new(name) else { return };
+    place.add_ports();
+    place.add_talker();
+    let mut wrong = Vec::new();
+    for block in &blocks {
+        for step in block.steps.iter().filter(|step| step.typed != "echo $?") {
+            let started = Instant::now();
+            wrong.extend(runs(&mut place, step).err().map(|why| format!("{}: {why}", block.source)));
+            println!("{:>6} ms  {:?}  {}", started.elapsed().as_millis(), step.rule, step.typed);
         }
     }
+    place.end_disk("INT");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn examples_of_gen_run() {
-    all_run("examples-gen", &["gen"]);
-}
-
-#[test]
-fn examples_of_shape_and_limit_run() {
-    all_run("examples-shape", &["shape", "limit"]);
-}
-
-#[test]
-fn examples_of_emulate_run() {
-    all_run("examples-emulate", &["emulate"]);
-}
-
-#[test]
-fn examples_of_measure_search_and_doctor_run() {
-    all_run("examples-search", &["measure", "search", "doctor"]);
-}
-
-#[test]
-fn command_lines_of_documents_run() {
-    let Some(bed) = bed("examples-docs") else { return };
-    let lines = of_documents();
-    assert!(lines.len() >= 8, "{lines:?}");
-    for line in lines {
-        runs(&bed, &line);
+fn each_command_line_has_a_rule() {
+    let blocks = typed::all();
+    let steps: Vec<&Step> = blocks.iter().flat_map(|block| &block.steps).collect();
+    let without: Vec<&&Step> = steps.iter().filter(|step| step.rule.is_none()).collect();
+    assert!(without.is_empty(), "no rule of tests/typed runs {without:#?}");
+    for rule in [Rule::Virtual, Rule::Ports, Rule::Slice, Rule::Disk, Rule::Lab, Rule::Nic, Rule::Pattern, Rule::Clone]
+    {
+        assert!(steps.iter().any(|step| step.rule == Some(rule)), "nothing is {rule:?}: is all of it found?");
+    }
+    let of_nics: Vec<&&Step> = steps.iter().filter(|step| step.rule == Some(Rule::Nic)).collect();
+    let listed = |step: &&&Step| OF_NICS.iter().any(|line| step.typed.starts_with(line));
+    assert!(of_nics.len() == OF_NICS.len() && of_nics.iter().all(listed), "OF_NICS does not list {of_nics:#?}");
+    for (line, why) in typed::ELSEWHERE {
+        assert!(
+            steps.iter().any(|step| step.typed.split(" #").next().unwrap_or_default().trim() == line),
+            "{line} ({why}) is not shown any more"
+        );
     }
 }
 
 #[test]
-fn examples_of_labs_run() {
-    if bed("examples-lab").is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join("experiment.sh"), "ip -br address > /dev/null\n").expect("a file");
-    // Labs of these names are those of a /run of their own.
-    let script = [examples("lab up"), examples("lab list"), examples("lab down"), examples("lab run")].concat();
-    let script = script.join("\n").replace("--duration 10s", "--duration 100ms");
-    // Nothing passes the box, so that no echo comes.
-    let script = script.replace("ping -c 3 10.77.0.100", "ping -c 1 -W 1 10.77.0.100 || test $? = 1");
-    let binary = Path::new(netlathe()).parent().expect("a folder");
-    let search = format!("{}:{}", binary.display(), std::env::var("PATH").expect("a search path"));
-    let ended = Command::new("unshare")
-        .args(["--mount", "sh", "-ec", &format!("mount -t tmpfs none /run\n{script}")])
-        .env("PATH", search)
-        .current_dir(folder.path())
-        .output()
-        .expect("unshare is there");
-    assert!(ended.status.success(), "{script}: {ended:?}");
+fn command_lines_of_traffic_run() {
+    all_run("lines-traffic", |source| {
+        ["gen", "shape", "emulate"].iter().any(|c| source == format!("netlathe {c} --help"))
+    });
+}
+
+#[test]
+fn command_lines_of_other_commands_run() {
+    all_run("lines-others", |source| {
+        source.ends_with("--help")
+            && !["gen", "shape", "emulate"].iter().any(|c| source == format!("netlathe {c} --help"))
+    });
+}
+
+#[test]
+fn command_lines_of_guides_run() {
+    all_run("lines-guides", |source| source.ends_with(".md") && !source.starts_with("docs/reference/"));
+}
+
+#[test]
+fn command_lines_of_the_reference_run() {
+    all_run("lines-reference", |source| source.starts_with("docs/reference/"));
 }

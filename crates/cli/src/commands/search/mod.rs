@@ -27,7 +27,7 @@ netlathe search --out <PORT> --in <PORT> [OPTIONS]
        netlathe search --dut <STAGE> [OPTIONS]")]
 #[command(after_help = "\
 Examples:
-  netlathe search --dut 'limit key dst-ip rate 63209472bps burst 64B' --trial 10s --width 0.1%
+  netlathe search --dut 'limit key dst-ip rate 63209472bps mode police burst 64B' --trial 1s --width 0.1% --max 1Mpps
   netlathe search --out eth1 --in eth2 --size rfc2544 --trial 60s --csv throughput.csv
   netlathe search --out eth1 --in eth2 --size 64B --size imix --loss 0% --loss 0.5% --trial 10s --max 1Mpps
   netlathe search --out eth1 --in eth2 --gateway 198.18.0.254 --max 1Mpps
