@@ -1,34 +1,33 @@
 //! Logs of decisions: what was done to each frame, a line for each.
 
-use crate::background::Background;
 use crate::output::{self, Failure};
-use crate::stop::Stop;
-use crate::table::cannot_write;
 use engine::stages::{Decision, Fate, Log};
+use sim::{Lines, SimError, WhenFull};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A log that is being written.
 pub(crate) struct DecisionFile {
-    path: PathBuf,
     state: Arc<Mutex<State>>,
 }
 
 struct State {
-    out: Background,
+    out: Lines,
+    /// What ended the writing.
+    failure: Option<SimError>,
     /// Frames in queues, by their numbers and their copies': each has its line when it leaves, or when the run ends.
     held: BTreeMap<(u64, u32), Decision>,
 }
 
 impl DecisionFile {
-    /// Begins the file. With `waits` the run waits where the file takes no more for the moment, until it is to stop; else
-    /// lines are left out and counted.
-    pub(crate) fn create(path: &Path, waits: Option<&Stop>) -> Result<Self, Failure> {
-        let mut out = Background::create(path, waits).map_err(|cause| cannot_write(path, &cause))?;
-        out.line(Decision::HEADER);
-        let state = State { out, held: BTreeMap::new() };
-        Ok(DecisionFile { path: path.to_owned(), state: Arc::new(Mutex::new(state)) })
+    /// Creates the file.
+    pub(crate) fn create(path: &Path, when_full: WhenFull) -> Result<Self, Failure> {
+        let out = Lines::create(path, when_full).map_err(Failure::new)?;
+        let mut state = State { out, failure: None, held: BTreeMap::new() };
+        state.line(Decision::HEADER);
+        Ok(DecisionFile { state: Arc::new(Mutex::new(state)) })
     }
 
     /// Who is to be told of decisions.
@@ -40,26 +39,29 @@ impl DecisionFile {
                 state.held.insert((decision.frame, decision.copy), decision.clone());
             } else {
                 state.held.remove(&(decision.frame, decision.copy));
-                state.out.line(decision);
+                state.line(decision);
             }
         })
     }
 
-    /// Writes what is left, as far as the file takes it; says what went wrong, if anything did.
-    pub(crate) fn finish(&self, stop: &Stop) -> Result<(), Failure> {
+    /// Writes the rest, as far as the file takes it.
+    pub(crate) fn finish(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for decision in std::mem::take(&mut state.held).values() {
-            state.out.line(decision);
+            state.line(decision);
         }
-        let missed = state.out.finish(stop).map_err(|cause| cannot_write(&self.path, &cause))?;
-        if missed > 0 {
-            output::note(format!(
-                "--decisions: {} lacks {} because its reader was too slow",
-                self.path.display(),
-                output::counted(missed, "line")
-            ));
-        }
+        let ended = state.out.finish();
+        let missed = state.failure.take().map_or(ended, Err).map_err(Failure::new)?;
+        output::warn_of_lacks(state.out.path(), missed, "line");
         Ok(())
+    }
+}
+
+impl State {
+    fn line(&mut self, line: impl fmt::Display) {
+        if self.failure.is_none() {
+            self.failure = self.out.line(line).err();
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runs plans and ends with the report: virtual or live, one pipeline or several.
 
+use crate::background;
 use crate::commands::{Common, NO_STATS};
 use crate::decisions::{self, DecisionFile};
 use crate::files::{self, Listed};
@@ -21,6 +22,7 @@ use packet::Frame;
 use page::Verdict;
 use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan};
 use serde_json::{Map, Value, json};
+use sim::WhenFull;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use units::Span;
@@ -65,13 +67,13 @@ impl Request {
     }
 
     /// Has the decisions of the direction `name` of `plan` written, if that is wanted: of each class to a file
-    /// of its own. With `waits` the run waits for files that take no more for the moment.
+    /// of its own.
     pub(crate) fn log<F: Frame>(
         &self,
         plan: &PipelinePlan,
         name: &str,
         pipeline: &mut Pipeline<F>,
-        waits: Option<&Stop>,
+        when_full: WhenFull,
     ) -> Result<Vec<DecisionFile>, Failure> {
         let Some(path) = &self.decisions else { return Ok(Vec::new()) };
         let path = if plan.back.is_some() { decisions::beside(path, name) } else { path.clone() };
@@ -79,7 +81,7 @@ impl Request {
         let paths = classes.iter().map(|class| decisions::beside(&path, &class.name));
         let mut files = Vec::new();
         for (class, path) in paths.chain([path.clone()]).enumerate() {
-            let file = DecisionFile::create(&path, waits)?;
+            let file = DecisionFile::create(&path, when_full)?;
             pipeline.tell(class, file.log());
             files.push(file);
         }
@@ -158,11 +160,11 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
         [limits::warnings(report), resolution::of_corruption(report).into_iter().collect()].concat()
     });
     let warnings: Vec<String> = warnings.collect();
+    let listed = by_user.map_or(Ok(()), |table| table.finish(&limits::by_user(request)));
     resolution::warn(&mut outcome.limits, &warnings);
     let report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.limits) };
     let mut verdicts = verdicts::judge(&report, &request.expectations)?;
     verdicts.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
-    let listed = by_user.map_or(Ok(()), |table| table.finish(&limits::by_user(request)));
     // What ended the run comes first here, too.
     let failure = output::all([outcome.failure.map_or(Ok(()), Err), listed]).err();
     conclude(&report, &verdicts, &request.common, folder, failure)
@@ -229,9 +231,9 @@ pub(crate) fn conclude(
     failure: Option<Failure>,
 ) -> Result<ExitCode, Failure> {
     let printed = match common.json {
-        true => output::json(report).and_then(|json| output::print(&json)),
+        true => output::json(report).and_then(|json| background::print(&json)),
         false if common.quiet => Ok(()),
-        false => output::print(&report_text::table(report)),
+        false => background::print(&report_text::table(report)),
     };
     let page = folder.map_or(Ok(()), |mut folder| folder.write(report, verdicts, failure.as_ref()));
     // What ended the run comes first; that its report could not be written is no less true.

@@ -133,3 +133,39 @@ fn ended(failure: &Failure) -> ExitCode {
     }
     ExitCode::from(Failure::STATUS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use clap::{CommandFactory as _, ValueHint};
+
+    /// Adds the arguments of `command` that take a path, with the words before them.
+    fn add_paths(command: &clap::Command, words: &str, paths: &mut Vec<(String, String)>) {
+        for argument in command.get_arguments().filter(|argument| argument.get_value_hint() == ValueHint::AnyPath) {
+            let value = || argument.get_value_names().map(|names| names[0].to_string()).unwrap_or_default();
+            paths.push((words.to_owned(), argument.get_long().map_or_else(value, |long| format!("--{long}"))));
+        }
+        for inner in command.get_subcommands() {
+            add_paths(inner, format!("{words} {}", inner.get_name()).trim_start(), paths);
+        }
+    }
+
+    #[test]
+    fn each_path_option_is_tested_with_a_silent_pipe() {
+        let tested: Vec<&str> = include_str!("../tests/path_options.txt")
+            .lines()
+            .filter_map(|line| line.split_once(" | ").map(|(option, _)| option))
+            .collect();
+        let mut paths = Vec::new();
+        add_paths(&Arguments::command(), "", &mut paths);
+        assert!(paths.len() > 20, "{paths:?}");
+        let missing: Vec<String> = paths
+            .iter()
+            .filter(|(words, path)| {
+                !tested.iter().any(|tested| *tested == format!("{words} {path}") || *tested == format!("any {path}"))
+            })
+            .map(|(words, path)| format!("{words} {path}"))
+            .collect();
+        assert!(missing.is_empty(), "add to tests/path_options.txt: {missing:?}");
+    }
+}

@@ -6,6 +6,7 @@ pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -92,7 +93,7 @@ fn moves(character: char) -> bool {
 }
 
 /// Text with such characters written out as JSON has them, so that JSON stays the same; lines and tabs stay.
-fn shown(text: &str) -> Cow<'_, str> {
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     let hidden = |character: char| moves(character) && !matches!(character, '\n' | '\t');
     if !text.contains(hidden) {
         return text.into();
@@ -135,6 +136,13 @@ pub(crate) fn warn(text: impl fmt::Display) {
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if !said.contains(&text) {
         said.push(text);
+    }
+}
+
+/// Says that a file lacks records, if it lacks any.
+pub(crate) fn warn_of_lacks(path: &Path, missed: u64, what: &str) {
+    if missed > 0 {
+        warn(format!("{} lacks {} because its reader was too slow", path.display(), counted(missed, what)));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The folder of `--report`: `report.html` for people, `report.json` with the data of its drawings.
 
 use crate::output::Failure;
+use crate::table;
 use measure::{PipelineReport, Report};
 use page::{About, Verdict};
 use serde_json::{Value, json};
@@ -80,10 +81,7 @@ impl PageFolder {
         self.made.clear();
         for (file, content) in FILES.into_iter().zip(contents) {
             let path = self.path.join(file);
-            fs::write(&path, content).map_err(|cause| {
-                let path = path.display();
-                Failure::new(format!("cannot write {path}: {cause}: check its permissions and the free space"))
-            })?;
+            table::write(&path, &content)?;
         }
         Ok(())
     }

@@ -1,27 +1,32 @@
-//! Tables for other programs: a file of comma-separated values, opened before a run and written after it.
+//! Files for other programs that are opened before a run and written after it.
 
-use crate::output::Failure;
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use crate::output::{self, Failure};
+use sim::{Lines, WhenFull};
+use std::io::{self, Write as _};
+use std::path::Path;
 
 /// A file that is to be written at the end.
-pub(crate) struct Table {
-    path: PathBuf,
-    file: File,
-}
+pub(crate) struct Table(Lines);
 
 impl Table {
     /// Opens it, so that a run does not end with a table that has no place.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|cause| cannot_write(path, &cause))?;
-        Ok(Table { path: path.to_owned(), file })
+        Lines::create(path, WhenFull::Wait).map(Table).map_err(Failure::new)
     }
 
-    /// Writes the whole table.
+    /// Writes the whole table. Waits for a slow reader until the user ends the run.
     pub(crate) fn finish(mut self, text: &str) -> Result<(), Failure> {
-        self.file.write_all(text.as_bytes()).map_err(|cause| cannot_write(&self.path, &cause))
+        let path = self.0.path().to_owned();
+        self.0.write_all(text.as_bytes()).map_err(|cause| cannot_write(&path, &cause))?;
+        let missed = self.0.finish().map_err(Failure::new)?;
+        output::warn_of_lacks(&path, missed, "line");
+        Ok(())
     }
+}
+
+/// Writes a whole file, as [`Table::finish`] does.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    Table::create(path)?.finish(text)
 }
 
 /// What to say of a file that cannot be written.

@@ -1,7 +1,7 @@
 //! The trials of a search: run in virtual time or on ports, kept in a file to go on from.
 
 use crate::files::{OnDisk, read_text};
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use crate::ready;
 use crate::stop::Stop;
 use crate::verdicts::seen_instead;
@@ -11,9 +11,8 @@ use engine::sources::{StreamSpec, Streams};
 use engine::stages::StageConfig;
 use engine::{Line, Pipeline};
 use serde_json::{Value, json};
-use sim::{CountingSink, Limits, OfferedSource, Watch};
+use sim::{CountingSink, Limits, Lines, OfferedSource, Watch, WhenFull};
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -285,7 +284,7 @@ fn options(name: &str) -> &'static str {
 /// The file of trials: a line of JSON each, after one that says what they are trials of.
 pub(crate) struct Journal {
     path: PathBuf,
-    file: Option<File>,
+    file: Option<Lines>,
     known: VecDeque<Value>,
 }
 
@@ -298,7 +297,9 @@ impl Journal {
         let failed = |cause: std::io::Error| {
             Failure::new(format!("--trials: {}: {cause}: name a file that can be written", path.display()))
         };
-        let text = match read_text(path) {
+        // A pipe has no earlier trials, and reading it waits for a writer.
+        let is_pipe = path.metadata().is_ok_and(|file| !file.is_file() && !file.is_dir());
+        let text = match if is_pipe { Ok(String::new()) } else { read_text(path) } {
             Ok(text) => text,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(cause) => return Err(failed(cause)),
@@ -312,10 +313,10 @@ impl Journal {
             None if !text.is_empty() => return Err(other()),
             _ => {}
         }
-        let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(path).map_err(failed)?;
+        let mut file = Lines::create(path, WhenFull::Wait).map_err(Failure::new)?;
         let head = json!({"search": key});
         let lines = std::iter::once(&head).chain(&known).map(|line| format!("{line}\n")).collect::<String>();
-        file.write_all(lines.as_bytes()).map_err(failed)?;
+        file.write_all(lines.as_bytes()).and_then(|()| file.flush()).map_err(failed)?;
         Ok(Journal { path: path.to_owned(), file: Some(file), known })
     }
 
@@ -367,6 +368,14 @@ impl Journal {
         }
     }
 
+    /// Ends the file.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let missed = file.finish().map_err(|cause| Failure::new(format!("--trials: {cause}")))?;
+        output::warn_of_lacks(&self.path, missed, "line");
+        Ok(())
+    }
+
     /// Keeps a trial.
     pub(crate) fn add(&mut self, size: &str, trial: &Trial, measured: &Measured) -> Result<(), Failure> {
         let Some(file) = &mut self.file else { return Ok(()) };
@@ -387,7 +396,8 @@ impl Journal {
             "warnings": warnings,
             "delay": delay,
         });
-        let written = file.write_all(format!("{line}\n").as_bytes());
+        // At once: a search that is killed goes on from the last trial.
+        let written = writeln!(file, "{line}").and_then(|()| file.flush());
         written.map_err(|cause| Failure::new(format!("--trials: {}: {cause}", self.path.display())))
     }
 }

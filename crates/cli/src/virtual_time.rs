@@ -15,7 +15,9 @@ use engine::stages::StageConfig;
 use measure::PipelineReport;
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, Speed, WireSpec};
 use serde_json::{Map, json};
-use sim::{Limits, MANY, NullSink, Oddities, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WireSink};
+use sim::{
+    Limits, MANY, NullSink, Oddities, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WhenFull, WireSink,
+};
 use units::{BitRate, Rate, Share, Time};
 
 /// Runs one pipeline after the other.
@@ -66,7 +68,7 @@ fn run_one(
     if let Some(sampling) = assemble::sampling(request, &plan.name, source.is_backlog()) {
         pipeline = pipeline.slicing(&assemble::stage_names(plan), &sampling);
     }
-    let logs = request.log(plan, &plan.name, &mut pipeline, Some(stop))?;
+    let logs = request.log(plan, &plan.name, &mut pipeline, WhenFull::Wait)?;
     let limits = Limits {
         duration: request.common.duration,
         window: request.common.window,
@@ -77,7 +79,12 @@ fn run_one(
     drop(watch);
     let mut failure = None;
     for log in logs {
-        failure = failure.or(log.finish(stop).err());
+        failure = failure.or(log.finish().err());
+    }
+    if run.failure.is_none() {
+        for lack in sink.lacks() {
+            output::warn_of_lacks(&lack.path, lack.records, lack.are);
+        }
     }
     let mut report = run.report;
     if let Some(class) = run.outpaced.and_then(|class| report.classes.get(class as usize)) {

@@ -115,6 +115,120 @@ fn a_capture_whose_writer_is_silent_ends_with_the_first_signal() {
     }
 }
 
+/// One line of `path_options.txt`.
+fn path_options() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let lines = include_str!("path_options.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| {
+        let mut parts = line.splitn(3, " | ");
+        let mut next = || parts.next().expect("three parts");
+        (next(), next(), next())
+    })
+}
+
+#[test]
+fn silent_paths_end_with_the_first_signal() {
+    let bench = Bench::new();
+    bench.generate("64B", 1_000);
+    pipe(&bench.path("FIFO"));
+    for (option, kind, line) in path_options() {
+        let mut command = bench.command(common::words(line));
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = command.spawn().expect("it starts");
+        let start = Instant::now();
+        // It is ready to be ended where it waits for the pipe; what is refused ends by itself.
+        while running.try_wait().expect("it can be asked").is_none() && start.elapsed() < Duration::from_millis(1_000) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let ended_before = running.try_wait().expect("it can be asked").is_some();
+        let _ended = Command::new("kill").args(["-INT", &running.id().to_string()]).stderr(Stdio::null()).status();
+        let signal = Instant::now();
+        while running.try_wait().expect("it can be asked").is_none() {
+            if signal.elapsed() > Duration::from_secs(10) {
+                let _killed = running.kill();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let took = signal.elapsed();
+        let finished = Finished::of(running.wait_with_output().expect("it has ended"));
+        assert!(took < Duration::from_secs(5), "{option}: it ended {took:?} after the signal");
+        println!("{option}: {took:?} after the signal, status {:?}", finished.status);
+        match kind {
+            "alone" => {
+                assert!(finished.status.is_none_or(|status| status == 2 || status == 0), "{option}: {finished:?}");
+            }
+            "kernel" if ended_before => println!("SKIP: {option}: {}", finished.stderr),
+            "report" | "kernel" => {
+                assert!(!ended_before, "{option}: it ended without a signal: {finished:?}");
+                assert_eq!(finished.status, Some(0), "{option}: {finished:?}");
+                assert!(!finished.stdout.is_empty(), "{option}: no report: {finished:?}");
+            }
+            other => panic!("{other} is no kind of path"),
+        }
+    }
+}
+
+#[test]
+fn a_capture_into_a_pipe_without_a_reader_counts_what_is_missing() {
+    let bench = Bench::new();
+    bench.generate("64B", 1_000);
+    pipe(&bench.path("fifo"));
+    let finished = interrupted(&bench, "shape --in pcap:in.pcap --out pcap:fifo --json", None);
+    assert_eq!(finished.status, Some(0), "{finished:?}");
+    let report = finished.report();
+    assert_eq!(report["pipelines"][0]["drops"]["unwritten"], 1_000, "{report}");
+    assert_eq!(report["pipelines"][0]["out"]["frames"], 0, "{report}");
+    assert!(report["warnings"][0].as_str().is_some_and(|text| text.contains("fifo lacks 1 000 frames")), "{report}");
+}
+
+#[test]
+fn a_capture_is_whole_for_a_slow_reader() {
+    let bench = Bench::new();
+    bench.generate("1000B", 2_000);
+    pipe(&bench.path("fifo"));
+    let path = bench.path("fifo");
+    let reader = thread::spawn(move || {
+        // The reader comes after the run would have ended.
+        thread::sleep(Duration::from_millis(1_200));
+        let (mut file, mut all) = (std::fs::File::open(path).expect("a pipe"), Vec::new());
+        let mut bytes = vec![0; 32 << 10];
+        loop {
+            let count = file.read(&mut bytes).expect("it can be read");
+            if count == 0 {
+                return all.len();
+            }
+            all.extend_from_slice(&bytes[..count]);
+            thread::sleep(Duration::from_millis(2));
+        }
+    });
+    let report = bench.report(common::words("shape --in pcap:in.pcap --out pcap:fifo"));
+    assert_eq!(report["out"]["frames"], 2_000);
+    assert_eq!(reader.join().expect("it read"), 24 + 2_000 * (16 + 996));
+}
+
+#[test]
+fn a_report_that_is_not_read_goes_to_stderr() {
+    let bench = Bench::new();
+    bench.generate("64B", 20_000);
+    let line = "slice pipeline --each lines -- shape --in pcap:in.pcap --out null";
+    let mut command = bench.command(common::words(line));
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    common::await_handlers(running.id());
+    thread::sleep(Duration::from_millis(500));
+    let _ended = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
+    let start = Instant::now();
+    let mut running = running;
+    while running.try_wait().expect("it can be asked").is_none() {
+        if start.elapsed() > Duration::from_secs(10) {
+            let _killed = running.kill();
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let finished = Finished::of(running.wait_with_output().expect("it has ended"));
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    assert!(finished.stderr.contains("written to stderr"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("out"), "{}", finished.stderr);
+}
+
 #[test]
 fn frames_pass_beside_a_stalled_log() {
     let Some(bed) = Bed::shared("stalled", |_| {}) else { return };

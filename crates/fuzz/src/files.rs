@@ -110,7 +110,8 @@ pub(crate) fn capture(input: &[u8]) -> Outcome {
 /// Files of records of slices.
 pub(crate) fn journal(input: &[u8]) -> Outcome {
     let file = file(input);
-    let Ok(journal) = slice::Journal::open(file.path()) else { return Outcome::Refused };
+    let Ok(records) = std::fs::File::open(file.path()) else { return Outcome::Refused };
+    let Ok(journal) = slice::Journal::read(file.path(), Box::new(records)) else { return Outcome::Refused };
     let mut read = 0_u64;
     // A damaged line is an error, and the next one is read.
     for entry in journal {

@@ -51,7 +51,7 @@ kinds! {
     Early    "aqm"       "the emulated queue dropped it before it was full, as asked";
     Outage   "outage"    "the emulated link was down, as asked";
     Mtu      "mtu"       "longer than the emulated link's MTU, which tells its sender with icmp only";
-    Unwritten "unwritten" "the output's file had no room for it, or could not be written any further";
+    Unwritten "unwritten" "the output's file had no room for it, could not be written any further, or had a reader that did not take it";
     Ended    "ended"     "the waveform of its class had ended";
 }
 

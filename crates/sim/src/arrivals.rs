@@ -157,6 +157,7 @@ impl Arrivals {
 mod tests {
     use super::*;
     use crate::capture::{CaptureWriter, Oddities};
+    use crate::output::WhenFull;
 
     const MS: u64 = 1_000_000;
     const START: u64 = 1_700_000_000_000_000_000;
@@ -165,12 +166,12 @@ mod tests {
     fn arrivals(stamps: &[i64]) -> (Vec<u64>, Oddities, Vec<u64>) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pcapng");
-        let mut writer = CaptureWriter::create(&path).expect("writable");
+        let mut writer = CaptureWriter::create(&path, WhenFull::Wait).expect("writable");
         for (number, stamp) in stamps.iter().enumerate() {
             let ns = START.wrapping_add_signed(stamp * MS as i64);
             writer.write(ns, &[number as u8; 60], 60).expect("written");
         }
-        writer.flush().expect("flushed");
+        writer.finish().expect("written");
         let mut arrivals = Arrivals::new(CaptureReader::open(&path).expect("a capture"));
         let (mut frame, mut got, mut truly) = (HeapFrame::default(), Vec::new(), Vec::new());
         while let Some(at) = arrivals.read(&mut frame).expect("readable") {

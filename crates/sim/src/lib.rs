@@ -15,11 +15,14 @@ mod sink;
 mod source;
 mod wire;
 
-pub use capture::{CaptureReader, CaptureWriter, Oddities, Record, Skip, end_pipes_when, is_standard};
+pub use capture::{
+    CaptureReader, CaptureWriter, Oddities, Record, Skip, end_pipes_when, ended_for, is_standard, open_plain,
+};
 pub use driver::{Limits, MANY, Run, Watch, run};
 pub use error::SimError;
 pub use offered::{CountingSink, OfferedSource};
+pub use output::{Lines, WhenFull};
 pub use replay::{Pauses, ReplaySource};
-pub use sink::{NullSink, PcapSink, Sink};
+pub use sink::{Lack, NullSink, PcapSink, Sink};
 pub use source::{PcapSource, Source, StreamSource};
 pub use wire::{FrameList, WireSink};

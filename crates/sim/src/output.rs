@@ -1,11 +1,41 @@
 //! Output files of a run.
+//!
+//! Each file is written on its own thread behind a bounded queue. A reader that stops reading, or a slow disk, then
+//! delays neither frames nor the end of a run.
 
-use crate::capture::is_standard;
+use crate::capture::{ended_for, is_standard};
 use crate::error::SimError;
-use std::fs::File;
-use std::io::{Error, ErrorKind, Result, Write};
+use measure::Tally;
+use rustix::fs::{OFlags, fcntl_setfl};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Bytes that callers gather before a write.
+pub(crate) const WRITE_SIZE: usize = 256 << 10;
+/// Number of writes in the queue, 64 MiB in total.
+const WAITING: usize = 256;
+/// At the end, how long a file that is not a regular file may take no byte before it is given up. After a signal, how
+/// long all such files have together.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Interval between checks for room in the queue, and for the end.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What a caller does when the queue of a file is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Waits until the user ends the run. For virtual time, where the file is the product and no clock runs.
+    Wait,
+    /// Leaves the records out and counts them. For live runs.
+    LeaveOut,
+}
 
 /// Compression of a file, by its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +57,7 @@ impl Packing {
     }
 
     /// Compresses `bytes` into a separate member (gzip) or frame (zstd); files may contain several in a row.
-    fn pack(self, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn pack(self, bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
         match self {
             Packing::None => Ok(None),
             Packing::Gzip => {
@@ -40,68 +70,308 @@ impl Packing {
     }
 }
 
+/// Finds the records in the bytes of an output.
+#[derive(Clone, Copy)]
+pub(crate) struct Records {
+    /// Returns the end of the last whole record within the first `end` of these bytes.
+    pub(crate) whole: fn(&[u8], usize) -> usize,
+    /// Counts whole records.
+    pub(crate) count: fn(&[u8]) -> Tally,
+}
+
 /// A file that is written in whole records, or standard output. If the disk is full, the file is truncated after the
 /// last whole record; a compressed file after the last complete write, because each write is compressed separately.
 pub(crate) struct Output {
     path: PathBuf,
-    file: File,
-    packing: Packing,
-    /// Length in bytes of the whole records in the file. `None` for standard output, which may have contained data
-    /// before.
-    length: Option<u64>,
-    /// Number of bytes of the last write that are in the file.
-    kept: usize,
+    queue: Option<SyncSender<Piece>>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    state: Arc<State>,
+    when_full: WhenFull,
+    /// Not a regular file: a write may never complete.
+    can_stall: bool,
+    given: Tally,
+    missing: Tally,
+}
+
+/// Bytes of one write, and the records in them.
+struct Piece {
+    bytes: Vec<u8>,
+    records: Tally,
+}
+
+/// Progress of the thread.
+#[derive(Default)]
+struct State {
+    stored: Mutex<Tally>,
+    bytes: AtomicU64,
+}
+
+impl State {
+    fn stored(&self) -> MutexGuard<'_, Tally> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Output {
-    /// Creates the file, or truncates it.
-    pub(crate) fn create(path: &Path) -> std::result::Result<Self, SimError> {
+    /// Creates the file, or truncates it. A named pipe without a reader is opened when a reader comes.
+    pub(crate) fn create(path: &Path, when_full: WhenFull, records: Records) -> Result<Self, SimError> {
         let unwritable = |cause| SimError::Write { path: path.to_owned(), cause };
-        let standard = is_standard(path);
-        let file = match standard {
-            true => std::io::stdout().as_fd().try_clone_to_owned().map(File::from),
-            false => File::create(path),
+        let (file, regular) = open(path).map_err(unwritable)?;
+        let (queue, pieces) = sync_channel(WAITING);
+        let state = Arc::<State>::default();
+        let writer = Writer {
+            path: path.to_owned(),
+            packing: Packing::of(path).0,
+            length: (regular && !is_standard(path)).then_some(0),
+            records,
+            state: Arc::clone(&state),
         };
-        let file = file.map_err(unwritable)?;
-        let (packing, length) = (Packing::of(path).0, (!standard).then_some(0));
-        Ok(Output { path: path.to_owned(), file, packing, length, kept: 0 })
+        let thread = thread::Builder::new().name("file".to_owned()).spawn(move || writer.run(file, &pieces));
+        Ok(Output {
+            path: path.to_owned(),
+            queue: Some(queue),
+            thread: Some(thread.map_err(unwritable)?),
+            state,
+            when_full,
+            can_stall: !regular,
+            given: Tally::default(),
+            missing: Tally::default(),
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Number of bytes of the last write that are in the file.
-    pub(crate) fn kept(&self) -> usize {
-        self.kept
+    /// Records that are in the file.
+    pub(crate) fn stored(&self) -> Tally {
+        *self.state.stored()
     }
 
-    /// Writes `bytes`. `whole` returns the end of the last whole record within the given number of bytes.
-    pub(crate) fn write(&mut self, bytes: &[u8], whole: impl Fn(usize) -> usize) -> Result<()> {
-        let packed = self.packing.pack(bytes)?;
-        let content = packed.as_deref().unwrap_or(bytes);
+    /// Records that are not in the file; known once the file has ended, or has failed.
+    pub(crate) fn missing(&self) -> Tally {
+        self.missing
+    }
+
+    /// Hands `bytes` to the thread, which hold these whole `records`; none for a header.
+    ///
+    /// # Errors
+    /// An earlier write failed.
+    pub(crate) fn write(&mut self, bytes: Vec<u8>, records: Tally) -> io::Result<()> {
+        self.given.add_all(records);
+        let mut next = Piece { bytes, records };
+        loop {
+            let Some(queue) = &self.queue else {
+                self.missing.add_all(records);
+                return Ok(());
+            };
+            match queue.try_send(next) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(back)) if self.when_full == WhenFull::Wait && ended_for().is_none() => {
+                    next = back;
+                    thread::sleep(LOOK);
+                }
+                Err(TrySendError::Full(_)) => return Ok(()),
+                Err(TrySendError::Disconnected(_)) => return self.close(),
+            }
+        }
+    }
+
+    /// Ends the file. Waits until all is written, but not for a reader that has stopped reading: see [`PATIENCE`].
+    ///
+    /// # Errors
+    /// A write failed.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        self.await_thread(self.when_full == WhenFull::LeaveOut)
+    }
+
+    fn await_thread(&mut self, gives_up: bool) -> io::Result<()> {
+        self.queue = None;
+        let (mut bytes, mut since) = (0, Instant::now());
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            let now = self.state.bytes.load(Ordering::Relaxed);
+            if now != bytes {
+                (bytes, since) = (now, Instant::now());
+            }
+            let stalls = gives_up && since.elapsed() > PATIENCE;
+            if self.can_stall && (stalls || ended_for().is_some_and(|ended| ended > PATIENCE)) {
+                // The end of the process ends the thread.
+                self.thread = None;
+                self.missing = self.given.since(self.stored());
+                return Ok(());
+            }
+            thread::sleep(LOOK);
+        }
+        self.close()
+    }
+
+    /// Collects the result of the thread, which ends.
+    fn close(&mut self) -> io::Result<()> {
+        self.queue = None;
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let result = thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that writes it failed")));
+        self.missing = self.given.since(self.stored());
+        result
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // Callers finish and see the error; this covers runs that ended early for another reason.
+        let _ = self.await_thread(true);
+    }
+}
+
+/// Opens a file for writing; none for a named pipe that has no reader. Also returns whether it is a regular file.
+fn open(path: &Path) -> io::Result<(Option<File>, bool)> {
+    let is_pipe = path.metadata().is_ok_and(|file| file.file_type().is_fifo());
+    let file = if is_standard(path) {
+        File::from(io::stdout().as_fd().try_clone_to_owned()?)
+    } else if is_pipe {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        match OpenOptions::new().write(true).custom_flags(flags).open(path) {
+            Err(cause) if cause.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
+                return Ok((None, false));
+            }
+            opened => {
+                let file = opened?;
+                fcntl_setfl(&file, OFlags::empty())?;
+                file
+            }
+        }
+    } else {
+        File::create(path)?
+    };
+    let regular = file.metadata()?.is_file();
+    Ok((Some(file), regular))
+}
+
+/// The thread of a file.
+struct Writer {
+    path: PathBuf,
+    packing: Packing,
+    /// Length in bytes of the whole records in the file. `None` for standard output, which may have contained data
+    /// before, and for files that cannot be truncated.
+    length: Option<u64>,
+    records: Records,
+    state: Arc<State>,
+}
+
+impl Writer {
+    fn run(mut self, file: Option<File>, pieces: &Receiver<Piece>) -> io::Result<()> {
+        let mut file = match file {
+            Some(file) => file,
+            None => OpenOptions::new().write(true).open(&self.path)?,
+        };
+        pieces.iter().try_for_each(|piece| self.write(&mut file, &piece))
+    }
+
+    fn write(&mut self, file: &mut File, piece: &Piece) -> io::Result<()> {
+        let packed = self.packing.pack(&piece.bytes)?;
+        let content = packed.as_deref().unwrap_or(&piece.bytes);
         let mut written = 0;
         let failed = loop {
             if written == content.len() {
                 break None;
             }
-            match self.file.write(&content[written..]) {
+            match file.write(&content[written..]) {
                 Ok(0) => break Some(ErrorKind::WriteZero.into()),
-                Ok(more) => written += more,
+                Ok(more) => {
+                    written += more;
+                    self.state.bytes.fetch_add(more as u64, Ordering::Relaxed);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Standard output may be shared with a program that sets this mode.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(LOOK),
                 Err(error) => break Some(error),
             }
         };
-        let Some(error): Option<Error> = failed else {
-            self.kept = bytes.len();
+        let Some(error): Option<io::Error> = failed else {
             self.length = self.length.map(|length| length + content.len() as u64);
+            self.state.stored().add_all(piece.records);
             return Ok(());
         };
-        self.kept = if packed.is_some() { 0 } else { whole(written) };
+        let has_records = piece.records.frames > 0 && packed.is_none();
+        let kept = if has_records { (self.records.whole)(&piece.bytes, written) } else { 0 };
+        self.state.stored().add_all((self.records.count)(&piece.bytes[..kept]));
         if let Some(length) = self.length {
             // A pipe cannot be truncated.
-            let _ = self.file.set_len(length + self.kept as u64);
+            let _ = file.set_len(length + kept as u64);
         }
         Err(error)
+    }
+}
+
+/// A text file that is written line by line.
+pub struct Lines {
+    output: Output,
+    gathered: Vec<u8>,
+}
+
+/// Lines as records; their bytes are not counted.
+const LINES: Records = Records {
+    whole: |bytes, end| bytes[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1),
+    count: |bytes| Tally { frames: bytes.iter().filter(|byte| **byte == b'\n').count() as u64, bytes: 0 },
+};
+
+impl Lines {
+    /// Creates the file, or truncates it. A named pipe without a reader is opened when a reader comes.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: &Path, when_full: WhenFull) -> Result<Self, SimError> {
+        Ok(Lines { output: Output::create(path, when_full, LINES)?, gathered: Vec::new() })
+    }
+
+    /// The path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.output.path()
+    }
+
+    /// Adds a line; it may be written later.
+    ///
+    /// # Errors
+    /// An earlier write failed.
+    pub fn line(&mut self, line: impl std::fmt::Display) -> Result<(), SimError> {
+        writeln!(self, "{line}").map_err(|cause| self.failed(cause))
+    }
+
+    /// Ends the file. Returns the number of lines that its reader did not take.
+    ///
+    /// # Errors
+    /// A write failed.
+    pub fn finish(&mut self) -> Result<u64, SimError> {
+        let ended = self.flush().and_then(|()| self.output.finish());
+        ended.map(|()| self.missing()).map_err(|cause| self.failed(cause))
+    }
+
+    /// Number of lines that are not in the file; known once it has ended, or has failed.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        self.output.missing().frames
+    }
+
+    fn failed(&self, cause: io::Error) -> SimError {
+        SimError::Write { path: self.output.path().to_owned(), cause }
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.gathered.extend_from_slice(bytes);
+        if self.gathered.len() >= WRITE_SIZE && bytes.ends_with(b"\n") {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let bytes = std::mem::take(&mut self.gathered);
+        let records = (LINES.count)(&bytes);
+        self.output.write(bytes, records)
     }
 }

@@ -162,16 +162,17 @@ impl Source for ReplaySource {
 mod tests {
     use super::*;
     use crate::capture::CaptureWriter;
+    use crate::output::WhenFull;
     use packet::Frame;
 
     /// Frames of 60, 61 and 62 bytes at 0, 10 and 40 ns.
     fn capture(folder: &Path) -> PathBuf {
         let path = folder.join("a.pcap");
-        let mut writer = CaptureWriter::create(&path).expect("writable");
+        let mut writer = CaptureWriter::create(&path, WhenFull::Wait).expect("writable");
         for (at, length) in [(0, 60), (10, 61), (40, 62)] {
             writer.write(1_700_000_000_000_000_000 + at, &vec![2; length], length as u32).expect("written");
         }
-        writer.flush().expect("flushed");
+        writer.finish().expect("written");
         path
     }
 

@@ -1,10 +1,11 @@
 use crate::capture::CaptureWriter;
 use crate::error::SimError;
+use crate::output::WhenFull;
 use engine::{Departure, Line};
 use measure::{PipelineReport, Tally};
 use packet::{Frame, HeapFrame, Stamp};
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use units::{PS_PER_NS, Time};
 
 /// The output of a run in virtual time.
@@ -35,6 +36,11 @@ pub trait Sink {
         Tally::default()
     }
 
+    /// Records that readers of its files did not take; known once it has finished.
+    fn lacks(&self) -> Vec<Lack> {
+        Vec::new()
+    }
+
     /// Adds figures that only the sink knows.
     fn report(&self, _report: &mut PipelineReport) {}
 
@@ -47,6 +53,17 @@ pub trait Sink {
     fn free(&self) -> Time {
         Time::ZERO
     }
+}
+
+/// Records that the reader of a file did not take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// The file.
+    pub path: PathBuf,
+    /// Number of records that it lacks.
+    pub records: u64,
+    /// What they are, in the singular.
+    pub are: &'static str,
 }
 
 /// Drops and counts frames.
@@ -73,7 +90,12 @@ impl PcapSink {
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path, epoch_ns: u64) -> Result<Self, SimError> {
-        Ok(PcapSink { writer: CaptureWriter::create(path)?, epoch_ns, later: VecDeque::new(), stamps: false })
+        Ok(PcapSink {
+            writer: CaptureWriter::create(path, WhenFull::Wait)?,
+            epoch_ns,
+            later: VecDeque::new(),
+            stamps: false,
+        })
     }
 
     /// Writes a frame that started at `start`.
@@ -119,7 +141,12 @@ impl Sink for PcapSink {
     }
 
     fn finish(&mut self) -> Result<(), SimError> {
-        self.writer.flush()
+        self.writer.finish()
+    }
+
+    fn lacks(&self) -> Vec<Lack> {
+        let (path, records) = (self.writer.path().to_owned(), self.writer.unwritten().frames);
+        if records > 0 { vec![Lack { path, records, are: "frame" }] } else { Vec::new() }
     }
 
     fn unwritten(&self) -> Tally {

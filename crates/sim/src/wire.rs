@@ -1,11 +1,10 @@
 use crate::error::SimError;
-use crate::output::Output;
-use crate::sink::{PcapSink, Sink};
+use crate::output::{Lines, WhenFull};
+use crate::sink::{Lack, PcapSink, Sink};
 use engine::filler::{FillerPlanner, filler_count, fillers, long_fillers};
 use engine::{Departure, Line};
 use measure::{PipelineReport, Tally};
 use packet::{FillerKind, HeapFrame};
-use std::io::Write;
 use std::path::Path;
 use units::{FrameLen, Time, WireLen};
 
@@ -83,7 +82,7 @@ impl WireSink {
     /// # Errors
     /// The file cannot be written.
     pub fn list(&mut self, path: &Path) -> Result<(), SimError> {
-        self.frames = Some(FrameList::create(path)?);
+        self.frames = Some(FrameList::create(path, WhenFull::Wait)?);
         Ok(())
     }
 
@@ -145,10 +144,19 @@ impl Sink for WireSink {
     }
 
     fn finish(&mut self) -> Result<(), SimError> {
-        if let Some(frames) = &mut self.frames {
-            frames.flush()?;
-        }
-        self.pcap.as_mut().map_or(Ok(()), Sink::finish)
+        // A failure of one does not keep the other from its last records.
+        let listed = self.frames.as_mut().map_or(Ok(0), FrameList::finish).map(drop);
+        listed.and(self.pcap.as_mut().map_or(Ok(()), Sink::finish))
+    }
+
+    fn lacks(&self) -> Vec<Lack> {
+        let lines = self.frames.as_ref().map(|frames| Lack {
+            path: frames.lines.path().to_owned(),
+            records: frames.lines.missing(),
+            are: "line",
+        });
+        let frames = self.pcap.as_ref().map(Sink::lacks).unwrap_or_default();
+        lines.into_iter().filter(|lack| lack.records > 0).chain(frames).collect()
     }
 
     fn unwritten(&self) -> Tally {
@@ -176,8 +184,7 @@ impl Sink for WireSink {
 /// A CSV list of frames, `start_ps,length,kind`: start of the preamble in ps since the start of the run, length with
 /// FCS, and `data` or `filler`.
 pub struct FrameList {
-    output: Output,
-    lines: Vec<u8>,
+    lines: Lines,
 }
 
 impl FrameList {
@@ -185,30 +192,31 @@ impl FrameList {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn create(path: &Path) -> Result<Self, SimError> {
-        let mut list = FrameList { output: Output::create(path)?, lines: b"start_ps,length,kind\n".to_vec() };
-        list.flush()?;
-        Ok(list)
+    pub fn create(path: &Path, when_full: WhenFull) -> Result<Self, SimError> {
+        let mut lines = Lines::create(path, when_full)?;
+        lines.line("start_ps,length,kind")?;
+        Ok(FrameList { lines })
+    }
+
+    /// The path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.lines.path()
     }
 
     /// Adds a frame.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// An earlier write failed.
     pub fn add(&mut self, start: Time, length: FrameLen, kind: &str) -> Result<(), SimError> {
-        // Writing to memory cannot fail.
-        let _ = writeln!(self.lines, "{},{},{kind}", start.as_ps(), length.bytes());
-        if self.lines.len() >= 1 << 20 { self.flush() } else { Ok(()) }
+        self.lines.line(format_args!("{},{},{kind}", start.as_ps(), length.bytes()))
     }
 
-    /// Writes the buffered lines.
+    /// Ends the file. Returns the number of lines that its reader did not take.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn flush(&mut self) -> Result<(), SimError> {
-        let last_line = |end: usize| self.lines[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let written = self.output.write(&self.lines, last_line);
-        self.lines.clear();
-        written.map_err(|cause| SimError::Write { path: self.output.path().to_owned(), cause })
+    /// A write failed.
+    pub fn finish(&mut self) -> Result<u64, SimError> {
+        self.lines.finish()
     }
 }

@@ -2,7 +2,7 @@
 //! repeatable.
 
 use packet::{Frame, HeapFrame};
-use sim::{CaptureReader, CaptureWriter, PcapSource, Source};
+use sim::{CaptureReader, CaptureWriter, PcapSource, Source, WhenFull};
 use std::path::Path;
 
 /// Marsaglia's xorshift, sufficient to choose corruptions.
@@ -49,12 +49,12 @@ fn broken(whole: &[u8], chance: &mut Chance) -> Vec<u8> {
 }
 
 fn capture(path: &Path) -> Vec<u8> {
-    let mut writer = CaptureWriter::create(path).expect("writable");
+    let mut writer = CaptureWriter::create(path, WhenFull::Wait).expect("writable");
     for i in 0..8_u64 {
         let bytes = vec![i as u8; 60 + i as usize];
         writer.write(1_700_000_000_000_000_000 + i * 1_000, &bytes, bytes.len() as u32).expect("written");
     }
-    writer.flush().expect("flushed");
+    writer.finish().expect("written");
     std::fs::read(path).expect("readable")
 }
 

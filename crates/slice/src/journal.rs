@@ -2,8 +2,7 @@
 
 use crate::{Costs, Error, Record};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// The first line of a file of records.
@@ -64,20 +63,16 @@ pub enum Entry {
 }
 
 /// Writes records to a file.
-pub struct JournalWriter {
+pub struct JournalWriter<W> {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: W,
     records: u64,
 }
 
-impl JournalWriter {
-    /// Makes the file, before anything runs.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn create(path: &Path) -> Result<JournalWriter, Error> {
-        let file = File::create(path).map_err(|cause| problem(path, format!("cannot be written: {cause}")))?;
-        Ok(JournalWriter { path: path.to_owned(), file: BufWriter::new(file), records: 0 })
+impl<W: Write> JournalWriter<W> {
+    /// Writes to `file`, which has this path. It should gather small writes.
+    pub fn new(path: &Path, file: W) -> Self {
+        JournalWriter { path: path.to_owned(), file, records: 0 }
     }
 
     /// Writes the first line; once, before the records.
@@ -132,16 +127,19 @@ impl JournalWriter {
 
     fn line(&mut self, value: &impl Serialize) -> Result<(), Error> {
         let text = serde_json::to_string(value).map_err(|cause| problem(&self.path, cause.to_string()))?;
-        writeln!(self.file, "{text}").map_err(|cause| problem(&self.path, format!("cannot be written: {cause}")))
+        self.file
+            .write_all((text + "\n").as_bytes())
+            .map_err(|cause| problem(&self.path, format!("cannot be written: {cause}")))
     }
 
-    /// Ends the file.
+    /// Writes the last line. Returns the file.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn finish(mut self) -> Result<(), Error> {
+    pub fn finish(mut self) -> Result<W, Error> {
         self.line(&Between::End { records: self.records })?;
-        self.flush()
+        self.flush()?;
+        Ok(self.file)
     }
 }
 
@@ -151,7 +149,7 @@ const LONGEST_HEADER: u64 = 1 << 20;
 /// Reads records from a file.
 pub struct Journal {
     path: PathBuf,
-    lines: std::io::Lines<BufReader<File>>,
+    lines: std::io::Lines<BufReader<Box<dyn Read>>>,
     number: u64,
     header: Header,
     records: u64,
@@ -159,12 +157,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens a file and reads its first line.
+    /// Reads the first line of `file`, which has this path.
     ///
     /// # Errors
     /// When it is no file of records, or of a later version.
-    pub fn open(path: &Path) -> Result<Journal, Error> {
-        let file = File::open(path).map_err(|cause| problem(path, format!("cannot be read: {cause}")))?;
+    pub fn read(path: &Path, file: Box<dyn Read>) -> Result<Journal, Error> {
         let mut file = BufReader::new(file);
         let none = || problem(path, "holds no records: write one with netlathe slice kernel -w FILE".to_owned());
         // A file of something else may have no end of a line.

@@ -1,3 +1,4 @@
+use crate::background;
 use crate::files::OnDisk;
 use crate::output::{self, Failure, brief, digits, share, thousands};
 use crate::ready;
@@ -138,9 +139,9 @@ impl Disk {
             ));
         }
         if self.json {
-            output::print(&(report(&ask, limits, (self.duration, lasted), &ended.tallies).to_string() + "\n"))?;
+            background::print(&(report(&ask, limits, (self.duration, lasted), &ended.tallies).to_string() + "\n"))?;
         } else if !self.quiet {
-            output::print(&table(&ask, &ended.tallies))?;
+            background::print(&table(&ask, &ended.tallies))?;
         }
         ended.failure.map_or(Ok(ExitCode::SUCCESS), |failure| Err(Failure::new(failure)))
     }

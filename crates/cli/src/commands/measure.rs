@@ -7,6 +7,7 @@ use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::resolution;
 use crate::stop::Stop;
+use crate::table;
 use engine::schedules::Ask;
 use engine::schedules::laws::{Law, Placed};
 use measure::{
@@ -17,7 +18,7 @@ use packet::{Frame, HeapFrame, Stamp};
 use page::Verdict;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use serde_json::{Map, json};
-use sim::{CaptureWriter, PcapSource, Source, is_standard};
+use sim::{CaptureWriter, PcapSource, Source, WhenFull, is_standard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -242,9 +243,15 @@ impl Receiver {
         format!("{} s  {rate}  {}", passed.as_secs(), output::counted(frames, "frame"))
     }
 
-    /// Notes which frames are not in the capture that was to be written: they are not out.
-    pub(crate) fn note_unwritten(&mut self, writer: Option<&CaptureWriter>) {
-        self.unwritten = writer.map(CaptureWriter::unwritten).unwrap_or_default();
+    /// Ends the capture that was to be written. Frames that are not in it are not out.
+    pub(crate) fn finish(&mut self, writer: Option<&mut CaptureWriter>) -> Result<(), Failure> {
+        let Some(writer) = writer else { return Ok(()) };
+        let ended = writer.finish().map_err(Failure::new);
+        self.unwritten = writer.unwritten();
+        if ended.is_ok() {
+            output::warn_of_lacks(writer.path(), self.unwritten.frames, "frame");
+        }
+        ended
     }
 
     fn report(&self) -> PipelineReport {
@@ -356,12 +363,7 @@ impl Measure {
     fn write_gaps(&self, receiver: &Receiver, report: &PipelineReport) -> Result<(), Failure> {
         let write = |option: &str, path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
             None => Ok(()),
-            Some(path) => std::fs::write(path, text()).map_err(|cause| {
-                Failure::new(format!(
-                    "{option}: cannot write {}: {cause}: check the path and its permissions",
-                    path.display()
-                ))
-            }),
+            Some(path) => table::write(path, &text()).map_err(|failure| Failure::new(format!("{option}: {failure}"))),
         };
         let drawing = || page::gaps(report).unwrap_or_else(|| NO_GAPS.to_owned());
         output::all([
@@ -520,7 +522,8 @@ fn from_capture(
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
     let mut source = PcapSource::open(path).map_err(Failure::new)?;
-    let mut writer = reception.write.map(CaptureWriter::create).transpose().map_err(Failure::new)?;
+    let create = |path| CaptureWriter::create(path, WhenFull::Wait).map_err(Failure::new);
+    let mut writer = reception.write.map(create).transpose()?;
     let mut frame = HeapFrame::default();
     // Records whose stamp was cut off, if they had one.
     let mut cut = 0;
@@ -551,10 +554,7 @@ fn from_capture(
             }
         }
     }
-    if let Some(writer) = &mut writer {
-        failure = failure.or(writer.flush().err().map(Failure::new));
-    }
-    receiver.note_unwritten(writer.as_ref());
+    failure = failure.or(receiver.finish(writer.as_mut()).err());
     if let Some(fit) = &mut receiver.fit {
         fit.stamped_in_steps(source.step_ns());
     }

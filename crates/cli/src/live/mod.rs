@@ -31,6 +31,7 @@ use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use engine::stages::StageConfig;
 use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
+use sim::WhenFull;
 use stats::Stats;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -96,7 +97,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         telling.pipeline(plan, ended, list.as_mut(), records)?;
     }
     for log in logs {
-        telling.failed(log.finish(stop).err());
+        telling.failed(log.finish().err());
     }
     if let Some(arrived) = arrived {
         telling.arrived(arrived, request, receiver);
@@ -310,7 +311,7 @@ fn open(
         ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
     };
     let mut logged = |mut pipeline: Pipeline<Mbuf>, name: &str| {
-        logs.extend(request.log(plan, name, &mut pipeline, None)?);
+        logs.extend(request.log(plan, name, &mut pipeline, WhenFull::LeaveOut)?);
         Ok::<_, Failure>(pipeline)
     };
     let build = |stage: &StageConfig, path: &str| match stage {

@@ -11,7 +11,7 @@ use crate::stop::Stop;
 use dpdk::{Batch, PacketRing, RingConfig};
 use measure::{Flow, PipelineReport};
 use serde_json::{Map, json};
-use sim::CaptureWriter;
+use sim::{CaptureWriter, WhenFull};
 use std::time::{Duration, Instant};
 use units::{FrameLen, Time};
 
@@ -30,7 +30,8 @@ pub(crate) fn receive(
     let mut stats = Stats::open(reception.common, "measure")?;
     let mut ring = PacketRing::open(name, &RingConfig::default()).map_err(Failure::new)?;
     far_end::say_what_comes_before(name);
-    let writer = reception.write.map(CaptureWriter::create).transpose().map_err(Failure::new)?;
+    let create = |path| CaptureWriter::create(path, WhenFull::LeaveOut).map_err(Failure::new);
+    let writer = reception.write.map(create).transpose()?;
     let longest = ring.mtu().map_err(Failure::new)? + 14;
     let mut taker = Taker {
         receiver,
@@ -75,7 +76,7 @@ pub(crate) fn receive(
         }
     }
     drop(progress);
-    failure = failure.or(taker.flush().err());
+    failure = failure.or(taker.receiver.finish(taker.writer.as_mut()).err());
     let mut flow = taker.flow;
     match ring.counts() {
         Ok(counts) => flow.kernel_drops = counts.dropped,
@@ -152,8 +153,6 @@ impl Taker<'_> {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        let flushed = self.writer.as_mut().map_or(Ok(()), CaptureWriter::flush);
-        self.receiver.note_unwritten(self.writer.as_ref());
-        flushed.map_err(Failure::new)
+        self.writer.as_mut().map_or(Ok(()), CaptureWriter::flush).map_err(Failure::new)
     }
 }

@@ -12,7 +12,7 @@ use dpdk::{Eal, Passed};
 use measure::{DropReason, PipelineReport, StreamReport};
 use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use serde_json::{Map, Value, json};
-use sim::{FrameList, SimError};
+use sim::{FrameList, SimError, WhenFull};
 use std::sync::Arc;
 use std::thread;
 
@@ -67,7 +67,10 @@ impl<'a> Telling<'a> {
             self.raised.insert(plan.name.clone(), json!(finished.raised));
         }
         if let Some(list) = list {
-            self.failed(write_list(list, &finished.listed).map_err(Failure::new).err());
+            match write_list(list, &finished.listed) {
+                Ok(missed) => output::warn_of_lacks(list.path(), missed, "line"),
+                Err(cause) => self.failed(Some(Failure::new(cause))),
+            }
         }
         self.failed(finished.failure.as_ref().map(Failure::new));
         if let Some(Passed { sent, arrived }) = finished.passed {
@@ -255,20 +258,21 @@ fn nothing_fitted(plan: &PipelinePlan, report: &PipelineReport) -> Option<Failur
 /// The list of frames that the far end of a line is to write.
 pub(super) fn list(plan: &PipelinePlan) -> Result<Option<FrameList>, Failure> {
     match &plan.output {
-        PortSpec::Line(LineSpec { frames: Some(path), .. }) => FrameList::create(path).map(Some).map_err(Failure::new),
+        PortSpec::Line(LineSpec { frames: Some(path), .. }) => {
+            FrameList::create(path, WhenFull::LeaveOut).map(Some).map_err(Failure::new)
+        }
         _ => Ok(None),
     }
 }
 
-fn write_list(list: &mut FrameList, frames: &[OnLine]) -> Result<(), SimError> {
+fn write_list(list: &mut FrameList, frames: &[OnLine]) -> Result<u64, SimError> {
     for frame in frames {
         list.add(frame.start, frame.length, if frame.filler { "filler" } else { "data" })?;
     }
-    list.flush()?;
     if frames.len() >= LISTED {
         output::warn(format!("the list of frames holds the first {}", output::thousands(LISTED as u64)));
     }
-    Ok(())
+    list.finish()
 }
 
 fn floor_json(floor: &Floor) -> Value {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 pub(crate) struct Bench(TempDir);
 
 /// What a command left behind.
+#[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: Option<i32>,
     pub(crate) stdout: String,

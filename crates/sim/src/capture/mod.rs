@@ -10,8 +10,8 @@ mod pipe;
 mod writer;
 
 pub use oddities::{Oddities, Skip};
-pub use packed::is_standard;
-pub use pipe::end_pipes_when;
+pub use packed::{is_standard, open_plain};
+pub use pipe::{end_pipes_when, ended_for};
 pub use writer::CaptureWriter;
 
 use crate::error::SimError;
@@ -240,16 +240,17 @@ impl CaptureReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::WhenFull;
     use packet::Frame;
     use std::collections::BTreeMap;
 
     fn write(path: &Path, frames: u64) {
-        let mut writer = CaptureWriter::create(path).expect("writable");
+        let mut writer = CaptureWriter::create(path, WhenFull::Wait).expect("writable");
         for i in 0..frames {
             let bytes = vec![i as u8; 60 + i as usize];
             writer.write(1_700_000_000_123_456_789 + i, &bytes, bytes.len() as u32).expect("written");
         }
-        writer.flush().expect("flushed");
+        writer.finish().expect("written");
     }
 
     fn read(path: &Path) -> (Vec<(u64, usize)>, Option<SimError>) {

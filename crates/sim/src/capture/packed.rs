@@ -20,6 +20,19 @@ const MOST_MEMORY_KIB: u32 = 256 << 10;
 
 type Bytes = Box<dyn Read + Send + Sync>;
 
+/// Opens a file or standard input without decompression. A pipe ends as soon as the user ends the run.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn open_plain(path: &Path) -> Result<Box<dyn Read>, SimError> {
+    let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
+    if path.metadata().map_err(unreadable)?.is_file() {
+        return Ok(Box::new(File::open(path).map_err(unreadable)?));
+    }
+    let pipe = path.to_owned();
+    Ok(Box::new(Pipe::of(move || File::open(pipe)).map_err(unreadable)?))
+}
+
 /// Opens a file or standard input, and decompresses it if its first bytes are those of a known format. Returns the
 /// bytes, and whether they were compressed.
 pub(super) fn open(path: &Path) -> Result<(Bytes, bool), SimError> {

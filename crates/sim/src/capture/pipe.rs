@@ -5,25 +5,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Set when pipes should end.
 static ENDED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+/// When that was first seen.
+static SEEN: OnceLock<Instant> = OnceLock::new();
 /// Interval between checks of the flag while nothing arrives.
 const LOOK: Duration = Duration::from_millis(20);
 /// Bytes per read, and number of such chunks to read ahead.
 const CHUNK: usize = 64 << 10;
 const AHEAD: usize = 4;
 
-/// Once this flag is set, captures that are read from pipes end as if the writer had closed the pipe. Only the first
-/// call has an effect.
+/// Once this flag is set, captures that are read from pipes end as if the writer had closed the pipe, and outputs are
+/// no longer waited for if they stall. Only the first call has an effect.
 pub fn end_pipes_when(flag: Arc<AtomicBool>) {
     let _first = ENDED.set(flag);
 }
 
 /// Whether pipes have ended, so that truncated data is not an error.
 pub(super) fn has_ended() -> bool {
-    ENDED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    ended_for().is_some()
+}
+
+/// How long ago pipes ended; none if they have not.
+pub fn ended_for() -> Option<Duration> {
+    let ended = ENDED.get().is_some_and(|flag| flag.load(Ordering::Relaxed));
+    ended.then(|| SEEN.get_or_init(Instant::now).elapsed())
 }
 
 /// A pipe, or another file that may have nothing to read at the moment.

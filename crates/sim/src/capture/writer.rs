@@ -3,7 +3,7 @@
 use super::blocks::SECTION;
 use super::{LONGEST_RECORD, Order};
 use crate::error::SimError;
-use crate::output::{Output, Packing};
+use crate::output::{Output, Packing, Records, WRITE_SIZE, WhenFull};
 use measure::Tally;
 use std::path::Path;
 use units::FrameLen;
@@ -15,10 +15,10 @@ pub struct CaptureWriter {
     format: Format,
     /// Whole records that are not written yet.
     gathered: Vec<u8>,
-    /// Numbers of buffered records, and of records in the file.
-    waiting: u64,
-    written: u64,
-    unwritten: Tally,
+    /// Their frames.
+    waiting: Tally,
+    /// Frames that the format cannot hold.
+    refused: Tally,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,20 +27,17 @@ enum Format {
     Next,
 }
 
-/// Bytes buffered before a write.
-const WRITE_SIZE: usize = 1 << 20;
-
 impl CaptureWriter {
     /// Creates the file, or truncates it.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn create(path: &Path) -> Result<Self, SimError> {
-        let mut output = Output::create(path)?;
+    pub fn create(path: &Path, when_full: WhenFull) -> Result<Self, SimError> {
         let (_, unpacked) = Packing::of(path);
         let next = unpacked.extension().is_some_and(|extension| extension == "pcapng");
         let format = if next { Format::Next } else { Format::Classic };
-        let mut gathered = Vec::with_capacity(WRITE_SIZE + (1 << 16));
+        let mut output = Output::create(path, when_full, format.in_bytes())?;
+        let mut gathered = Vec::new();
         match format {
             // Magic of nanosecond timestamps, version 2.4, unused zone and accuracy, snap length, Ethernet.
             Format::Classic => append(&mut gathered, &[0xa1b2_3c4d, 0x0004_0002, 0, 0, LONGEST_RECORD, 1]),
@@ -51,10 +48,9 @@ impl CaptureWriter {
                 append(&mut gathered, &[1, 32, 1, 0, 0x0001_0009, 9, 0, 32]);
             }
         }
-        let header = gathered.len();
-        output.write(&gathered[..header], |_| 0).map_err(|cause| SimError::Write { path: path.to_owned(), cause })?;
-        gathered.clear();
-        Ok(CaptureWriter { output, format, gathered, waiting: 0, written: 0, unwritten: Tally::default() })
+        output.write(gathered, Tally::default()).map_err(|cause| SimError::Write { path: path.to_owned(), cause })?;
+        let none = Tally::default();
+        Ok(CaptureWriter { output, format, gathered: Vec::new(), waiting: none, refused: none })
     }
 
     /// Appends a frame with timestamp `time_ns` since the UNIX epoch; `original` is its length without FCS before
@@ -67,7 +63,7 @@ impl CaptureWriter {
         match self.format {
             Format::Classic => {
                 let seconds = u32::try_from(time_ns / 1_000_000_000).map_err(|_| {
-                    self.unwritten.add(FrameLen::of_captured(original));
+                    self.refused.add(FrameLen::of_captured(original));
                     SimError::Write {
                         path: self.output.path().to_owned(),
                         cause: std::io::Error::other("pcap has no stamps after 2106, pcapng has"),
@@ -86,50 +82,82 @@ impl CaptureWriter {
                 append(&mut self.gathered, &[length]);
             }
         }
-        self.waiting += 1;
+        self.waiting.add(FrameLen::of_captured(original));
         if self.gathered.len() >= WRITE_SIZE { self.flush() } else { Ok(()) }
     }
 
-    /// Frames that are missing in the file because a write failed.
+    /// Frames that are missing in the file, because a write failed or its reader did not take them; known once it has
+    /// ended.
     #[must_use]
     pub fn unwritten(&self) -> Tally {
-        self.unwritten
+        let mut all = self.output.missing();
+        all.add_all(self.refused);
+        all
     }
 
-    /// Writes the buffered records.
+    /// The path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.output.path()
+    }
+
+    /// Hands over the buffered records, to be written soon.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// An earlier write failed.
     pub fn flush(&mut self) -> Result<(), SimError> {
-        let format = self.format;
-        let written = self.output.write(&self.gathered, |end| format.records(&self.gathered, end).0);
-        let Err(cause) = written else {
-            self.gathered.clear();
-            self.written += std::mem::take(&mut self.waiting);
+        if self.gathered.is_empty() {
             return Ok(());
-        };
-        let (kept, whole) = format.records(&self.gathered, self.output.kept());
-        self.written += whole;
-        self.waiting = 0;
-        let mut lost = &self.gathered[kept..];
-        while !lost.is_empty() {
-            self.unwritten.add(FrameLen::of_captured(format.original(lost)));
-            lost = &lost[format.length(lost)..];
         }
-        self.gathered.clear();
-        Err(SimError::Full { path: self.output.path().to_owned(), cause, records: self.written })
+        let (bytes, records) = (std::mem::take(&mut self.gathered), std::mem::take(&mut self.waiting));
+        self.output.write(bytes, records).map_err(|cause| self.full(cause))
+    }
+
+    /// Ends the file: writes all records, as far as the file takes them.
+    ///
+    /// # Errors
+    /// A write failed.
+    pub fn finish(&mut self) -> Result<(), SimError> {
+        self.flush()?;
+        self.output.finish().map_err(|cause| self.full(cause))
+    }
+
+    fn full(&self, cause: std::io::Error) -> SimError {
+        SimError::Full { path: self.output.path().to_owned(), cause, records: self.output.stored().frames }
     }
 }
 
 impl Format {
-    /// End of the last whole record before `end`, and the number of records up to there.
-    fn records(self, gathered: &[u8], end: usize) -> (usize, u64) {
-        let (mut at, mut whole) = (0, 0);
-        while at < gathered.len() && at + self.length(&gathered[at..]) <= end {
-            at += self.length(&gathered[at..]);
-            whole += 1;
+    /// How records are found in bytes.
+    fn in_bytes(self) -> Records {
+        match self {
+            Format::Classic => Records {
+                whole: |bytes, end| Format::Classic.whole(bytes, end),
+                count: |bytes| Format::Classic.count(bytes),
+            },
+            Format::Next => {
+                Records { whole: |bytes, end| Format::Next.whole(bytes, end), count: |bytes| Format::Next.count(bytes) }
+            }
         }
-        (at, whole)
+    }
+
+    /// End of the last whole record before `end`.
+    fn whole(self, records: &[u8], end: usize) -> usize {
+        let mut at = 0;
+        while at < records.len() && at + self.length(&records[at..]) <= end {
+            at += self.length(&records[at..]);
+        }
+        at
+    }
+
+    /// The frames of whole records.
+    fn count(self, mut records: &[u8]) -> Tally {
+        let mut frames = Tally::default();
+        while !records.is_empty() {
+            frames.add(FrameLen::of_captured(self.original(records)));
+            records = &records[self.length(records)..];
+        }
+        frames
     }
 
     /// Length of the first record.
@@ -155,7 +183,7 @@ fn append(gathered: &mut Vec<u8>, words: &[u32]) {
 
 impl Drop for CaptureWriter {
     fn drop(&mut self) {
-        // Callers flush and see the error; this covers runs that ended early for another reason.
+        // Callers finish and see the error; this covers runs that ended early for another reason.
         let _ = self.flush();
     }
 }

@@ -5,6 +5,7 @@ mod asked;
 mod report;
 
 use super::parse;
+use crate::background;
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::progress::Progress;
@@ -227,19 +228,20 @@ impl Search {
             known: String::new(),
         };
         let (searched, failure) = self.search(sized, &goals, &mut lab)?;
+        let kept = lab.journal.finish();
         drop(lab);
         let report = report::json(&self, &searched, &goals);
         let printed = match self.json {
-            true => output::print(&(report.to_string() + "\n")),
+            true => background::print(&(report.to_string() + "\n")),
             false if self.quiet => Ok(()),
-            false => output::print(&report::table(&searched, &goals)),
+            false => background::print(&report::table(&searched, &goals)),
         };
         let page = folder.map_or(Ok(()), |mut folder| {
             let page = report::page(&self, &searched, &goals);
             folder.write_search(&page, report.to_string() + "\n", failure.as_ref())
         });
         let lines = csv.map_or(Ok(()), |csv| csv.finish(&report::csv(&searched, &goals)));
-        output::all([failure.map_or(Ok(()), Err), printed, page, lines])?;
+        output::all([failure.map_or(Ok(()), Err), kept, printed, page, lines])?;
         Ok(ExitCode::SUCCESS)
     }
 

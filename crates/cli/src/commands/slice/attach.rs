@@ -1,4 +1,5 @@
 use super::kernel::parse_buffer;
+use crate::background;
 use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure, thousands};
 use crate::stop::Stop;
@@ -143,9 +144,9 @@ impl Attach {
         let program = book.report(head.dropped, |id| head.names.get(usize::from(id)).cloned().flatten());
         if self.json {
             let report = AttachReport { schema: 1, command: "slice attach", program };
-            output::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
+            background::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
         } else if !self.quiet {
-            output::print(&slice::program_text(&program, self.raw))?;
+            background::print(&slice::program_text(&program, self.raw))?;
         }
         ended.map(|()| ExitCode::SUCCESS)
     }

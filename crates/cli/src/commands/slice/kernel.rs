@@ -1,11 +1,13 @@
 use super::processes::{self, Process};
 use super::report::{Set, SlicesReport, WindowsReport};
+use crate::background;
 use crate::children;
 use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure};
 use crate::page_folder::PageFolder;
 use crate::stop::Stop;
 use nix::sys::signal::Signal;
+use sim::{Lines, WhenFull};
 use slice::{
     Book, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn, Turns,
     Windows,
@@ -120,7 +122,10 @@ impl KernelSlices {
         let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
         match &self.read {
             Some(path) => {
-                let journal = Journal::open(path).map_err(Failure::new)?;
+                // A pipe whose writer is silent ends with the first signal.
+                let _stop = Stop::on_signals()?;
+                let file = sim::open_plain(path).map_err(Failure::new)?;
+                let journal = Journal::read(path, file).map_err(Failure::new)?;
                 self.read_file(journal, folder)
             }
             None => self.follow(folder),
@@ -163,7 +168,8 @@ impl KernelSlices {
     fn follow(&self, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
         self.check_counters()?;
         processes::check(self.pid, !self.program.is_empty())?;
-        let mut journal = self.write.as_deref().map(JournalWriter::create).transpose().map_err(Failure::new)?;
+        let create = |path| Lines::create(path, WhenFull::LeaveOut).map(|file| JournalWriter::new(path, file));
+        let mut journal = self.write.as_deref().map(create).transpose().map_err(Failure::new)?;
         let stop = Stop::on_signals()?;
         let points = if self.points == "few" { Points::Few } else { Points::All };
         let filter = self.filter();
@@ -209,7 +215,7 @@ impl KernelSlices {
         if let Some(counters) = &set.counters {
             run.lost(0, counters.full);
         }
-        let written = run.journal.map_or(Ok(()), |journal| journal.finish().map_err(Failure::new));
+        let written = run.journal.map_or(Ok(()), end_journal);
         let page = folder.map(|folder| (folder, run.first));
         // What ended the run does not cost its report.
         let done = self.report(&run.book, set, status, page)?;
@@ -307,9 +313,9 @@ impl KernelSlices {
             folder.write_slices("slice kernel", &shown, json.clone())?;
         }
         if self.json {
-            output::print(&json)?;
+            background::print(&json)?;
         } else if !self.quiet {
-            output::print(&report.text(book, self.raw))?;
+            background::print(&report.text(book, self.raw))?;
         }
         match code.filter(|code| *code != 0) {
             Some(code) => {
@@ -363,11 +369,19 @@ fn typical(records: &[Record], book: &Book) -> Option<(String, Vec<(&'static str
     Some((format!("{what} B"), slice::way(record, book.costs())))
 }
 
+/// Ends the file of records.
+fn end_journal(journal: JournalWriter<Lines>) -> Result<(), Failure> {
+    let mut file = journal.finish().map_err(Failure::new)?;
+    let missed = file.finish().map_err(Failure::new)?;
+    output::warn_of_lacks(file.path(), missed, "line");
+    Ok(())
+}
+
 /// Where records go.
 struct Run<'a> {
     asked: &'a KernelSlices,
     book: Book,
-    journal: Option<JournalWriter>,
+    journal: Option<JournalWriter<Lines>>,
     left: u64,
     failure: Option<Failure>,
     first: Vec<Record>,
@@ -449,7 +463,7 @@ impl Run<'_> {
     }
 
     /// Writes to the file, if there is one, as long as that can be done.
-    fn note(&mut self, write: impl FnOnce(&mut JournalWriter) -> Result<(), slice::Error>) {
+    fn note(&mut self, write: impl FnOnce(&mut JournalWriter<Lines>) -> Result<(), slice::Error>) {
         if let Some(cause) = self.journal.as_mut().and_then(|journal| write(journal).err()) {
             self.journal = None;
             self.failure = Some(Failure::new(cause));

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, TrySendError};
 use std::thread;
+use std::time::Duration;
 use units::Time;
 
 /// Slices of netlathe's own pipelines: the port's ring, arrival, each stage, queue, pacer, driver
@@ -77,6 +78,14 @@ impl PipelineSlices {
         common.listener = listener;
         let printing = thread::spawn(move || print_all(&form, &frames));
         let status = command.run()?;
+        // A reader that has stopped reading is waited for until the user ends the run.
+        while !printing.is_finished() {
+            if sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
+                output::warn("stdout is not read: some frames were not printed");
+                return Ok(status);
+            }
+            thread::sleep(LOOK);
+        }
         printing.join().map_err(|_| Failure::new("the thread that prints frames failed"))??;
         match left_out.load(Ordering::Relaxed) {
             0 => {}
@@ -104,6 +113,10 @@ impl PipelineSlices {
     }
 }
 
+/// How long a reader of stdout has to take the rest once the user ends the run.
+const PATIENCE: Duration = Duration::from_millis(800);
+/// Interval between checks for room, and for the end.
+const LOOK: Duration = Duration::from_millis(1);
 /// Frames that wait to be printed.
 const WAITING: usize = 1 << 16;
 
@@ -120,11 +133,15 @@ fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
             length: way.length,
             parts: meter.parts(&way.marks),
         };
-        // Without a receiver the run is about to end.
-        if !meter.is_real_time() {
-            let _gone = tell.send(frame);
-        } else if let Err(TrySendError::Full(_)) = tell.try_send(frame) {
-            count.fetch_add(1, Ordering::Relaxed);
+        let mut next = frame;
+        // If the thread that prints has ended, the run ends as well.
+        while let Err(TrySendError::Full(frame)) = tell.try_send(next) {
+            if meter.is_real_time() || sim::ended_for().is_some() {
+                count.fetch_add(1, Ordering::Relaxed);
+                break;
+            }
+            next = frame;
+            thread::sleep(LOOK);
         }
     });
     let hears: Hears = Arc::new(move |_| Arc::clone(&listener));
