@@ -140,16 +140,16 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     let stop = if reads_again { Stop::on_signals_but_hangup()? } else { Stop::on_signals()? };
     if request.common.listener.concludes.is_some() && (virtual_clock || request.pipelines.len() != 1) {
         return Err(Failure::new(
-            "slice pipeline --kernel follows packets through one live pipeline: give it ports of this machine",
+            "slice pipeline --kernel traces packets through one live pipeline: give it ports of this machine",
         ));
     }
     if virtual_clock && request.common.cores.is_some() {
-        output::warn("--cores: virtual time runs on one thread, wherever the kernel likes: CPUs are for live ports");
+        output::warn("--cores: it has no effect in virtual time, which runs on one unpinned thread");
     }
     let mut outcome = if virtual_clock {
         virtual_time::run(request, &stop)?
     } else if request.pipelines.iter().any(is_virtual) {
-        return Err(Failure::new("some pipelines are live and others virtual: run them apart"));
+        return Err(Failure::new("some pipelines are live and others virtual: run them separately"));
     } else {
         files::check(request)?;
         live(request, receiver, &stop)?
@@ -177,7 +177,7 @@ fn say_what_is_not_stamped(request: &Request) -> Result<(), Failure> {
         for (spec, number) in specs.iter().zip(*first..) {
             if spec.stamp.is_none() && !spec.is_stamped().map_err(Failure::new)? {
                 output::warn(format!(
-                    "{}: stream {number} is not stamped, since its shortest frames have no room: no receiver will count it; write stamp off, or larger sizes",
+                    "{}: stream {number} is not stamped because its shortest frames have no room, so a receiver cannot count it: write larger sizes, or stamp off",
                     plan.name
                 ));
             }
@@ -192,7 +192,7 @@ fn say_who_never_came(reports: &[PipelineReport]) {
         let sources = report.sources.iter().chain(report.classes.iter().flat_map(|class| &class.sources));
         for source in sources.filter(|source| source.came.frames == 0 && source.missed > 0) {
             output::warn(format!(
-                "{}: nothing came from source {}: {} rounds waited for it and went without",
+                "{}: nothing arrived from source {}: {} rounds waited for it in vain",
                 report.name, source.source, source.missed
             ));
         }

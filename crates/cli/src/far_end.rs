@@ -195,7 +195,7 @@ impl FarEnd {
             }
             if over && !ended_by_user.load(Ordering::Acquire) && stop.asked() {
                 output::warn(
-                    "--in: the end was asked while frames were waited for: those still on their way count as lost",
+                    "--in: the run was ended while it waited for frames: frames still in flight count as lost",
                 );
                 break;
             }
@@ -265,12 +265,12 @@ fn addresses() -> Vec<IpAddr> {
 pub(crate) fn say_what_comes_before(interface: &str) {
     if let Ok(Some(program)) = dpdk::xdp_program(interface) {
         output::warn(format!(
-            "{interface} has an XDP program ({program}): frames that it takes, as those for a netlathe with driver=af_xdp, \
+            "{interface} has an XDP program ({program}): frames that it takes, such as for a netlathe with driver=af_xdp, \
              do not arrive here"
         ));
     }
 }
 
 fn broke_off(cause: &dpdk::Error) -> Failure {
-    Failure::new(format!("--in: nothing more can be received, which ended the run: {cause}"))
+    Failure::new(format!("--in: receiving failed, which ended the run: {cause}"))
 }

@@ -28,10 +28,10 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
             break;
         }
         if let Some(place) = text[before..].iter().position(|byte| *byte == 0) {
-            return Err(broken(format!("byte {} is zero, which no text has", before + place + 1)));
+            return Err(broken(format!("byte {} is zero, so this is no text", before + place + 1)));
         }
         if endless && text.len() > ENDLESS {
-            return Err(broken(format!("{} MiB came, and it is no file, so that it may never end", ENDLESS >> 20)));
+            return Err(broken(format!("it is no regular file, and {} MiB were read without an end", ENDLESS >> 20)));
         }
     }
     // Windows editors write an invisible byte order mark before the text.
@@ -50,7 +50,7 @@ impl Files for OnDisk {
         read_text(path).map_err(|cause| {
             ParseError::new(
                 format!("cannot read {}: {cause}", path.display()),
-                "check the path, its permissions, and that it is a text",
+                "check the path, its permissions, and that it is a text file",
             )
         })
     }
@@ -68,7 +68,7 @@ impl Files for OnDisk {
     }
 
     fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
-        let broken = |error: sim::SimError| ParseError::new(error.to_string(), "give a capture that is whole");
+        let broken = |error: sim::SimError| ParseError::new(error.to_string(), "name a complete capture");
         let mut source = PcapSource::open(path).map_err(broken)?;
         let mut frame = HeapFrame::default();
         let mut last: Option<Time> = None;
@@ -88,7 +88,7 @@ impl Files for OnDisk {
     }
 
     fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError> {
-        let broken = |error: sim::SimError| ParseError::new(error.to_string(), "give a capture that is whole");
+        let broken = |error: sim::SimError| ParseError::new(error.to_string(), "name a complete capture");
         let mut reader = CaptureReader::open(path).map_err(broken)?;
         let mut frame = HeapFrame::default();
         let mut read = 0;
@@ -169,7 +169,7 @@ pub(crate) fn check(request: &Request) -> Result<(), Failure> {
     let pages = request.common.report_files();
     let standard = outputs.iter().filter(|output| is_standard(output)).count();
     if standard > 1 {
-        return Err(Failure::new("-: two outputs cannot both go to stdout: name a file for one of them"));
+        return Err(Failure::new("-: only one output can go to stdout: name a file for the other"));
     }
     if standard == 1 {
         output::leave_stdout();

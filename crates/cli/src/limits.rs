@@ -38,7 +38,7 @@ pub(crate) fn warnings(report: &PipelineReport) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(longer) = &limit.longer_than_bucket {
         warnings.push(format!(
-            "{name}: {} of up to {} B {} longer than the bucket of their user and can never pass: all were dropped; write burst {}B or more",
+            "{name}: {} of up to {} B {} longer than the user's bucket and can never pass: all were dropped; write burst {}B or more",
             output::counted(longer.frames, "frame"),
             output::thousands(longer.longest_bytes.into()),
             if longer.frames == 1 { "is" } else { "are" },
@@ -63,7 +63,7 @@ pub(crate) fn warnings(report: &PipelineReport) -> Vec<String> {
     }
     if let Some(tcp) = limit.policed_tcp.as_ref().filter(|tcp| tcp.below_80_percent > 0) {
         warnings.push(format!(
-            "{name}: {} of {} whose TCP was policed had less than 80 % of their rate while they tried more, down to {} %: write mode shape, or a burst of several round trips of the rate",
+            "{name}: {} of {} with policed TCP got less than 80 % of their rate although they sent more, down to {} %: write mode shape, or a burst of several round trips at the rate",
             output::thousands(tcp.below_80_percent),
             output::counted(tcp.users, "user"),
             output::digits(tcp.min * 100.0, 3),
@@ -109,7 +109,7 @@ mod reload {
         for (plan, limit) in request.pipelines.iter().flat_map(|plan| super::all(plan).map(move |limit| (plan, limit)))
         {
             let refused = if limit.service.is_some() {
-                "service is of modelled workers, and on live ports they are threads: leave it out".to_owned()
+                "service is only for modelled workers, and on live ports workers are threads: leave it out".to_owned()
             } else if limit.workers > MOST_LIVE_WORKERS {
                 format!("{} workers are too many threads: write {MOST_LIVE_WORKERS} or fewer", limit.workers)
             } else {

@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     match stack() {
         Some(bytes) if bytes < LEAST_STACK => {
             let (has, least) = (bytes / 1024, LEAST_STACK / 1024);
-            output::say(format_args!("a stack of {has} KiB is too small: ulimit -s {least}, or more"));
+            output::say(format_args!("a stack of {has} KiB is too small: set ulimit -s {least} or more"));
             ExitCode::from(Failure::STATUS)
         }
         _ => run(),

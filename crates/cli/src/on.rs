@@ -28,7 +28,7 @@ impl On {
         })?;
         if !link.ethernet {
             return Err(Failure::new(format!(
-                "--on {interface}: it carries no Ethernet frames to a wire: name an Ethernet interface, or build a network with netlathe lab up"
+                "--on {interface}: it is no Ethernet interface: name an Ethernet interface, or build a network with netlathe lab up"
             )));
         }
         if !link.up {
@@ -36,7 +36,7 @@ impl On {
         }
         if link.mtu > MTU {
             return Err(Failure::new(format!(
-                "--on {interface}: its MTU is {}, and DPDK's TAP devices carry {MTU} at most: ip link set {} mtu {MTU}",
+                "--on {interface}: its MTU is {}, and DPDK's TAP devices carry at most {MTU}: ip link set {} mtu {MTU}",
                 link.mtu,
                 units::quoted(interface)
             )));
@@ -50,7 +50,7 @@ impl On {
         let [host, wire] = ["nlh", "nlw"].map(|side| format!("{side}{}", link.index));
         if dpdk::link(&host).is_ok() || dpdk::link(&wire).is_ok() {
             return Err(Failure::new(format!(
-                "--on {interface}: another netlathe is on it, through {host} and {wire}: end that one first"
+                "--on {interface}: another netlathe already uses it, through {host} and {wire}: end that one first"
             )));
         }
         crate::far_end::say_what_comes_before(interface);

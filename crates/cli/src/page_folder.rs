@@ -32,13 +32,15 @@ impl PageFolder {
         let folder = PageFolder { path: path.to_owned(), made };
         fs::create_dir_all(path).map_err(|cause| match cause.kind() {
             ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
-                problem("is no folder, or lies within a file: name a folder")
+                problem("is no folder, or lies inside a file: name a folder")
             }
-            _ => problem(&format!("cannot be made: {cause}: check the path and its permissions")),
+            _ => problem(&format!("cannot be created: {cause}: check the path and its permissions")),
         })?;
         for file in FILES {
             if path.join(file).is_dir() {
-                return Err(problem(&format!("has a folder {file} in the way of the report: name another folder")));
+                return Err(problem(&format!(
+                    "contains a folder called {file}, which the report needs as a file: name another folder"
+                )));
             }
         }
         let trial = path.join(format!(".netlathe-{}", std::process::id()));

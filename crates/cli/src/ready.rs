@@ -70,7 +70,7 @@ pub(crate) fn tell_starter(what: &str) {
         && let Err(cause) = notify(&socket)
     {
         output::note(format!(
-            "{SOCKET}: {}: cannot say there that {what}, and a service of Type=notify is ended for that: {cause}",
+            "{SOCKET}: {}: cannot report that {what}, so systemd will end a service of Type=notify: {cause}",
             socket.display()
         ));
     }

@@ -109,7 +109,7 @@ fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     let tally = |tally: &Tally| format!("{}, {} B with FCS", counted(tally.frames, "frame"), thousands(tally.bytes));
     writeln!(out, "  in        {}", tally(&report.came))?;
     if let Some(left_out) = &report.left_out {
-        writeln!(out, "  left out  {}: in no other figure", tally(left_out))?;
+        writeln!(out, "  left out  {}: not in any other figure", tally(left_out))?;
     }
     for (reason, records) in &report.skipped {
         writeln!(out, "  skipped   {}: {reason}", counted(*records, "record"))?;
@@ -142,7 +142,7 @@ fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     }
     if report.held > 0 {
         let held = counted(report.held, "frame");
-        writeln!(out, "  held      {held} when the run ended: taken in, and due to leave after the end")?;
+        writeln!(out, "  held      {held} when the run ended: received, and due to leave after the end")?;
     }
     if let Some(back) = &report.back {
         write!(out, "  return    {} in, {} out", tally(&back.came), tally(&back.left))?;
@@ -240,7 +240,7 @@ fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         let enough = if buffer.enough { "enough" } else { "too little" };
         writeln!(
             out,
-            "  buffer    {}, {enough}: the wave is {} wide, which is the --buffer that starves no departure",
+            "  buffer    {}, {enough}: the wave is {} wide; a --buffer of that length starves no departure",
             time(buffer.asked_ns),
             time(buffer.width_ns)
         )?;
@@ -274,7 +274,7 @@ fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
 /// What the line, or what is in the way to it, did to departures.
 fn line_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(crowded) = report.crowded.filter(|crowded| *crowded > 0) {
-        writeln!(out, "  crowded   {} waited for the frame before to leave the line", counted(crowded, "departure"))?;
+        writeln!(out, "  crowded   {} waited for the previous frame to leave the line", counted(crowded, "departure"))?;
     }
     if let Some(contended) = report.contended.filter(|contended| contended.frames > 0) {
         writeln!(
@@ -287,7 +287,7 @@ fn line_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(carried) = report.carried.filter(|carried| *carried > 0) {
         writeln!(
             out,
-            "  carried   {} less than a smallest filler apart, made good by the next",
+            "  carried   {} closer than the smallest filler, corrected at the next",
             counted(carried, "departure")
         )?;
     }
@@ -310,7 +310,7 @@ fn line_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(shortfall) = &report.shortfall {
         // Only a live run has hiccups.
         let why = match report.lateness.as_ref().is_some_and(|lateness| lateness.hiccups.is_some()) {
-            true => "this machine or the port takes no more",
+            true => "this machine or the port is at its limit",
             false => "the frames do not fit in what was asked",
         };
         writeln!(
@@ -355,7 +355,7 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     let users = &limit.users;
     writeln!(
         out,
-        "  users     {} present, room for {}, {} B each; {} came, {} made room, {} frames found none",
+        "  users     {} present, room for {}, {} B each; {} added, {} removed, {} frames found no room",
         thousands(users.present),
         thousands(users.capacity as u64),
         users.bytes_per_user,
@@ -368,7 +368,7 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     if let (Some(least), Some(most)) = (loads.clone().min(), loads.max()) {
         writeln!(
             out,
-            "  workers   {}, {} to {} frames each; {} frames found one too busy",
+            "  workers   {}, {} to {} frames each; {} frames found a worker too busy",
             limit.workers.len(),
             thousands(least),
             thousands(most),

@@ -45,7 +45,7 @@ pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<Stri
         let short = captures && !plan.asks_nothing() && mean_ns > 0.0 && mean_ns < SHORT_NS;
         let told = short.then(|| {
             format!(
-                "{}: the capture's stamps hold whole nanoseconds, and gaps were {} on average: each is rounded by itself, and the mean is kept",
+                "{}: the capture's stamps hold whole nanoseconds, and gaps were {} on average: each gap is rounded, and the mean stays exact",
                 plan.name,
                 output::brief(mean_ns)
             )
@@ -57,7 +57,7 @@ pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<Stri
         let place = Time::from_ps(gap.as_ps());
         if line.time(line.position(place)) != place {
             warnings.push(format!(
-                "{}: a gap of {gap} is no whole number of byte times of {}: each departure is within half of one of its ask, and only the mean is exact",
+                "{}: a gap of {gap} is no whole number of byte times of {}: each departure is within half a byte time of its target, and only the mean is exact",
                 plan.name,
                 line.byte_time()
             ));
@@ -65,7 +65,7 @@ pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<Stri
     }
     if captures && !whole_ns(gap) {
         warnings.push(format!(
-            "{}: the capture's stamps hold whole nanoseconds, a gap of {gap} is none: each is rounded by itself, and the mean is kept",
+            "{}: the capture's stamps hold whole nanoseconds, but not a gap of {gap}: each gap is rounded, and the mean stays exact",
             plan.name
         ));
     }
@@ -96,7 +96,7 @@ pub(crate) fn of_machine(
         plan.ask.fixed_gap().filter(|gap| matches!(plan.pacer, Pacer::Deadline | Pacer::Auto) && !whole_ns(*gap))
     {
         warnings.push(format!(
-            "{}: the parts of a nanosecond in a gap of {gap} are kept by the mean, not by single departures in real time",
+            "{}: in real time only the mean keeps the fraction of a nanosecond in a gap of {gap}",
             plan.name
         ));
     }
@@ -104,7 +104,7 @@ pub(crate) fn of_machine(
         let asked = Span::from_ps((conformance.asked_mean_ns.max(0.0) * PS_PER_NS as f64) as u64);
         if floor.is_above(asked) {
             warnings.push(format!(
-                "{}: gaps of {} on average are below what this machine can tell apart now: a loop that only waits is {} late in the median, {} in one of a hundred",
+                "{}: gaps of {} on average are below what this machine can resolve now: an idle waiting loop is {} late at the median, {} at p99",
                 plan.name,
                 output::brief(conformance.asked_mean_ns),
                 output::brief(floor.p50.as_ns_f64()),
@@ -131,7 +131,7 @@ pub(crate) fn of_buckets(plan: &PipelinePlan, driver: &str) -> Vec<String> {
     });
     let told = small.map(|limit| {
         format!(
-            "{}: a bucket of {} B is full in {}, and {driver} does not tell when frames came: users lose rate to each moment longer than that in which this machine does something else; write driver=af_packet at the input, or burst {}B",
+            "{}: a bucket of {} B is full in {}, and {driver} does not tell when frames came: users lose rate whenever this machine pauses for longer; write driver=af_packet at the input, or burst {}B",
             plan.name,
             limit.bucket_bytes(),
             output::brief(limit.fills_in().as_ns_f64()),
@@ -150,7 +150,7 @@ pub(crate) fn of_too_long(plan: &PipelinePlan, report: &PipelineReport, longest:
     let (name, output, frames) = (&plan.name, &plan.output, output::counted(frames, "frame"));
     Some(match &plan.source {
         SourcePlan::Port(PortSpec::Interface { name: from, .. }) => format!(
-            "{name}: {frames} from {from} dropped, longer than the output can send: give both interfaces the MTU of the sender; if that is on this machine, turn its offloads off, too, ethtool -K DEVICE tx off tso off gso off gro off, or, up to an MTU of 3382, write driver=af_xdp, for which veth does so by itself"
+            "{name}: {frames} from {from} dropped, longer than the output can send: give both interfaces the MTU of the sender; for a sender on this machine also turn off its offloads, ethtool -K DEVICE tx off tso off gso off gro off, or, up to an MTU of 3382, write driver=af_xdp, which does this on veth by itself"
         ),
         SourcePlan::Port(from) => {
             format!("{name}: {frames} from {from} dropped, longer than {output} can send: raise the MTU of the output")
@@ -159,7 +159,7 @@ pub(crate) fn of_too_long(plan: &PipelinePlan, report: &PipelineReport, longest:
             format!("{name}: {frames} dropped, longer than {output} can send: write a smaller size, or raise its MTU")
         }
         SourcePlan::Replay(_) => format!(
-            "{name}: {frames} of the capture dropped, longer than {output} can send, and not replaced: offloads of the machine that captured joined several frames in one, up to {} B; raise the MTU at both ends to {} as ip link set DEVICE mtu does, or capture with ethtool -K DEVICE tso off gso off gro off",
+            "{name}: {frames} of the capture dropped, longer than {output} can send, and not replaced: offloads of the capturing machine merged several frames into one, up to {} B; raise the MTU at both ends to {} as ip link set DEVICE mtu does, or capture with ethtool -K DEVICE tso off gso off gro off",
             output::thousands(longest as u64),
             longest.saturating_sub(ETHERNET)
         ),
@@ -188,7 +188,7 @@ fn times(factor: f64) -> String {
 pub(crate) fn of_steps(capture: &Path, step_ns: f64) -> Option<String> {
     (step_ns > 1.0).then(|| {
         format!(
-            "{}: stamps have steps of {step}, so no gap is known better than to ±{step}: capture with ns stamps, as tcpdump --time-stamp-precision=nano does",
+            "{}: stamps have steps of {step}, so every gap is uncertain by ±{step}: capture with ns stamps, as tcpdump --time-stamp-precision=nano does",
             capture.display(),
             step = output::brief(step_ns)
         )
@@ -198,7 +198,7 @@ pub(crate) fn of_steps(capture: &Path, step_ns: f64) -> Option<String> {
 /// What a capture that was cut hides of the streams in it.
 pub(crate) fn of_cut(capture: &Path, records: u64) -> String {
     format!(
-        "{}: {records} records were cut when they were captured, and their stamps with them: streams count them as lost: capture whole frames, as tcpdump -s 0 does",
+        "{}: {records} records were truncated at capture and lost their stamps, so streams count them as lost: capture whole frames, as tcpdump -s 0 does",
         capture.display()
     )
 }
@@ -206,7 +206,7 @@ pub(crate) fn of_cut(capture: &Path, records: u64) -> String {
 /// What gaps of frames say that were captured before a NIC cut them (TSO), or after the kernel joined them (GRO).
 pub(crate) fn of_uncut(capture: &Path, records: u64, longest: u32) -> String {
     format!(
-        "{}: {} longer than any line carries, up to {} B: offloads joined several frames in each, so that their gaps and count are not those of the line: turn them off where it is captured, ethtool -K DEVICE tso off gso off gro off",
+        "{}: {} longer than any line carries, up to {} B: offloads merged several frames into each, so their gaps and count differ from the line: turn offloads off at the capturing machine, ethtool -K DEVICE tso off gso off gro off",
         capture.display(),
         output::counted(records, "record"),
         output::thousands(longest.into())
@@ -216,7 +216,9 @@ pub(crate) fn of_uncut(capture: &Path, records: u64, longest: u32) -> String {
 /// What the stamps of a receiver, in whole ns, cannot resolve of a gap that is expected.
 pub(crate) fn of_stamps(gap: Span) -> Option<String> {
     (!whole_ns(gap)).then(|| {
-        format!("measure: stamps hold whole nanoseconds, a gap of {gap} is none: no single gap can be as expected, only their mean")
+        format!(
+            "measure: stamps hold whole nanoseconds, but not a gap of {gap}: only the mean can match, not a single gap"
+        )
     })
 }
 
@@ -242,7 +244,7 @@ pub(crate) fn of_corruption(report: &PipelineReport) -> Option<String> {
         .collect();
     (left > 0).then(|| {
         format!(
-            "{}: {} of {} chosen to be corrupted passed unchanged, since mode checksum-valid changes TCP and UDP payloads only: {}",
+            "{}: {} of {} chosen for corruption passed unchanged, since mode checksum-valid only changes TCP and UDP payloads: {}",
             report.name,
             output::thousands(left),
             output::counted(left + effects.of(Effect::Corrupted), "frame"),
@@ -296,11 +298,11 @@ pub(crate) fn note_oddities(oddities: &Oddities, limits: &mut Map<String, Value>
             format!("{} far off: it counts with the record ahead", output::counted(stray_stamps, "lone stamp"));
         let said = [(disordered, early), (clock_steps, steps), (stray_stamps, strays)];
         let said: Vec<String> = said.into_iter().filter(|(records, _)| *records > 0).map(|(_, text)| text).collect();
-        output::warn(format!("stamps of the capture go back: {}", said.join("; ")));
+        output::warn(format!("the capture's stamps go back: {}", said.join("; ")));
     }
     if made_headers > 0 {
         output::warn(format!(
-            "{} of the capture came without an Ethernet header, and got one: of hardware addresses, the sender's was known at most",
+            "{} of the capture had no Ethernet header and got one: at most the sender's hardware address is the original",
             output::counted(made_headers, "record")
         ));
     }

@@ -360,8 +360,8 @@ impl Journal {
                     options += &format!(" and {others}");
                 }
                 Err(Failure::new(format!(
-                    "--trials: {} goes on with a trial of {kept}, where this search has one of {wanted}: give {options} as when \
-                     it was made, or name another file",
+                    "--trials: {} continues with a trial of {kept}, but this search needs one of {wanted}: give {options} as when \
+                     it was created, or name another file",
                     self.path.display()
                 )))
             }

@@ -27,7 +27,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
         return format!("{what}: {how}");
     }
     if let Some(owners) = owners(error) {
-        return format!("{what}: it is an option of {owners}; --help tells what can be written here");
+        return format!("{what}: it is an option of {owners}; --help lists the options of this command");
     }
     // No value of ours looks like an option.
     let tip = tip.filter(|tip| !tip.starts_with("to pass "));
@@ -37,10 +37,10 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
         (None, ErrorKind::ValueValidation) => of_number(&what).unwrap_or(what),
         (None, _) => match negative(error) {
             Some(option) => {
-                format!("{what} behind {option}, which takes nothing below zero: write it without the sign")
+                format!("{what} after {option}, which takes no negative number: write it without the sign")
             }
             None => {
-                let how = unquoted(error).unwrap_or_else(|| "--help tells what can be written".to_owned());
+                let how = unquoted(error).unwrap_or_else(|| "see --help".to_owned());
                 format!("{what}: {how}")
             }
         },
@@ -225,7 +225,7 @@ const LIMIT: [(&[&str], &str); 6] = [
 const SEARCH: [(&[&str], &str); 7] = [
     (&["--stats"], "write --trials FILE, which has a line of JSON for each trial as it ends"),
     (&["--duration", "--trial-duration", "-t"], "write --trial 10s"),
-    (&["--rate", "--max-rate"], "write --max 1Mpps for the most load"),
+    (&["--rate", "--max-rate"], "write --max 1Mpps for the highest load"),
     (&["--min-rate"], "write --min 1kpps"),
     (&["--frame-size", "--pkt-size"], "write --size 64B"),
     (&["--pdr", "--drop-rate", "--pdr-loss"], "write --loss 0.5%"),
@@ -260,7 +260,7 @@ fn of_number(what: &str) -> Option<String> {
     let remedies = [
         ("invalid digit found in string", "write a whole number"),
         ("cannot parse integer from empty string", "write a whole number"),
-        ("number too large to fit in target type", "that is too large: write a smaller number"),
+        ("number too large to fit in target type", "the number is too large: write a smaller one"),
     ];
     remedies.into_iter().find_map(|(said, remedy)| Some(format!("{}{remedy}", what.strip_suffix(said)?)))
 }

@@ -72,7 +72,8 @@ pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
         if let Some(vain) = seen.get("unanswered") {
             let (asker, target) = (text(vain, "asker"), text(vain, "target"));
             let times = output::counted(number(vain, "/requests"), "question");
-            words += &format!("; at {end} {asker} asks for {target}, which no stream has ({times} unanswered)");
+            words +=
+                &format!("; at {end} {asker} asks for {target}, which is no stream's address ({times} unanswered)");
         }
         if let Some(refused) = seen.get("refused") {
             let (by, reason) = (text(refused, "by"), text(refused, "reason"));
@@ -91,7 +92,7 @@ pub(crate) fn whether_all_came(report: &Report) -> Verdict {
     let lost: u64 = streams.filter_map(|stream| stream.received.as_ref()).map(|received| received.lost).sum();
     let flows = report.pipelines.iter().filter_map(|pipeline| pipeline.flow.as_ref());
     let missed: u64 = flows.map(|flow| flow.kernel_drops).sum();
-    let own = if missed > 0 { format!(", of which the receiver itself missed up to {missed}") } else { String::new() };
+    let own = if missed > 0 { format!(", up to {missed} of them by the receiver itself") } else { String::new() };
     let dropped: u64 = report.pipelines.iter().map(|pipeline| pipeline.drops.total()).sum();
     let were = |frames: u64, what: String| {
         let were = if frames == 1 { "was" } else { "were" };

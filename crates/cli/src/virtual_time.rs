@@ -89,7 +89,7 @@ fn run_one(
     let mut report = run.report;
     if let Some(class) = run.outpaced.and_then(|class| report.classes.get(class as usize)) {
         output::warn(format!(
-            "{}: class '{}' had to wait for its frames, since those of another are all that is read ahead of the streams: give \
+            "{}: class '{}' had to wait for its frames, because the read-ahead held only frames of another class: give \
              each class streams of its own, or streams weights in proportion to the rates of their classes",
             plan.name, class.name
         ));
@@ -129,7 +129,7 @@ fn say_what_did_not_fit(report: &PipelineReport) {
         )),
         // Classes that share a line wait for each other now and then: that is in the report, and no fault.
         None if !crowded.is_empty() && report.pacer != Some("none") && report.classes.is_empty() => {
-            output::warn(format!("{name}: {crowded}; later ones made it good"));
+            output::warn(format!("{name}: {crowded}; later departures caught up"));
         }
         None => {}
     }
@@ -227,7 +227,7 @@ impl Watch for Onlooker<'_> {
 
     fn holds_many(&mut self) {
         output::warn(format!(
-            "{}: more than {} frames are held in memory, which a live run could not: stages, sync, several classes and follow-depth take all that came up to the next departure; raise the rate, or take a part of the capture",
+            "{}: more than {} frames are held in memory, which a live run could not do: stages, sync, several classes and follow-depth read all frames up to the next departure; raise the rate, or use a part of the capture",
             self.name,
             output::thousands(MANY)
         ));

@@ -106,12 +106,12 @@ impl Watched {
             let remedy = match has_program {
                 true => {
                     let named = units::quoted(name);
-                    format!("; if it was moved, netlathe's XDP program went along: ip link set dev {named} xdp off")
+                    format!("; if it was moved, netlathe's XDP program moved with it: ip link set dev {named} xdp off")
                 }
                 false => String::new(),
             };
             format!(
-                "interface {name} went away, which ended the run: the report is good up to there, but frames that it was given in its last 0.1 s may count as out; see ip link{remedy}"
+                "interface {name} disappeared, which ended the run: the report is valid up to there, but frames sent in its last 0.1 s may count as out; see ip link{remedy}"
             )
         }));
     }
@@ -123,10 +123,10 @@ impl Watched {
             let name = interface.name();
             match *state {
                 (false, _) => output::warn(format!(
-                    "{name} is down at the end of the run; frames that it took since are counted as out"
+                    "{name} is down at the end of the run; frames sent since then are counted as out"
                 )),
                 (true, false) => output::warn(format!(
-                    "{name} has no carrier at the end of the run: nothing leaves it, whatever is counted as out, until its other end is up"
+                    "{name} has no carrier at the end of the run: frames counted as out do not leave it until its other end is up"
                 )),
                 (true, true) => {}
             }

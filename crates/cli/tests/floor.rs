@@ -62,5 +62,5 @@ fn asks_below_the_floor_and_parts_of_a_nanosecond_are_told() {
     let Some(finished) = into_null(&bench, "--count 2 --gap 1000000000.5ns") else { return };
     let warnings = finished.report()["limits"]["warnings"].clone();
     assert_eq!(warnings.as_array().map(Vec::len), Some(1), "{warnings}");
-    assert!(warnings[0].as_str().expect("a warning").contains("the parts of a nanosecond"), "{warnings}");
+    assert!(warnings[0].as_str().expect("a warning").contains("the fraction of a nanosecond"), "{warnings}");
 }

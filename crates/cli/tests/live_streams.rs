@@ -65,7 +65,7 @@ fn who_listens_where_it_sends_is_told_why_nothing_came() {
     for driver in ["af_packet", "af_xdp"] {
         let itself = bed.run(Node::Box, &format!("gen --out if:a0,driver={driver} --in a0 {stream}"));
         assert_eq!(itself.status.code(), Some(1), "{itself:?}");
-        assert!(itself.stderr.contains("--in: nothing came back to the interface that sent"), "{itself:?}");
+        assert!(itself.stderr.contains("--in: nothing came back to the sending interface"), "{itself:?}");
     }
     let other = bed.run(Node::Box, &format!("gen --out a0 --in b0 {stream}"));
     assert!(!other.stderr.contains("that sent"), "{other:?}");
@@ -109,7 +109,7 @@ fn who_asks_for_the_end_waits_for_no_frame_any_more() {
     thread::sleep(Duration::from_secs(2));
     let ended = own.stop();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("while frames were waited for"), "{ended:?}");
+    assert!(ended.stderr.contains("while it waited for frames"), "{ended:?}");
     assert!(ended.stdout.contains("10 sent, 0 came, 10 lost"), "{ended:?}");
 }
 
@@ -136,7 +136,7 @@ fn another_generator_without_an_end_keeps_no_receiver() {
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --rate 1kpps --count 50 --wait 100ms";
     // That it ends at all is what is tested: the run gives up on it otherwise.
     let own = bed.run(Node::Box, &format!("gen --out b0 --in a0 {stream}"));
-    assert!(own.stderr.contains("more frames came than were sent"), "{own:?}");
+    assert!(own.stderr.contains("more frames arrived than were sent"), "{own:?}");
     drop(other.stop());
 }
 

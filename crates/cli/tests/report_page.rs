@@ -236,10 +236,10 @@ fn a_folder_that_cannot_be_is_refused_before_anything_starts() {
     bench.write("file", "mine");
     fs::create_dir_all(bench.path("taken/report.html")).expect("a folder");
     for (folder, why) in [
-        ("file", "is no folder, or lies within a file: name a folder"),
-        ("file/below", "is no folder, or lies within a file: name a folder"),
+        ("file", "is no folder, or lies inside a file: name a folder"),
+        ("file/below", "is no folder, or lies inside a file: name a folder"),
         ("taken", "has a folder report.html in the way of the report: name another folder"),
-        ("/proc/nowhere", "cannot be made: "),
+        ("/proc/nowhere", "cannot be created: "),
     ] {
         let finished = bench.run(words(&format!("shape --in pcap:in.pcap --out pcap:out.pcap --report {folder}")));
         assert_eq!((finished.status, finished.stdout.as_str()), (Some(2), ""), "{folder}");

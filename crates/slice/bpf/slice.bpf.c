@@ -393,7 +393,7 @@ static __always_inline void taken_at_once(struct cpu *c, struct settings *s, str
     hand_over(c, s, f, FOLLOWED);
 }
 
-/* So many bytes of a frame are being copied. TCP says up to where it has read; of MPTCP, whose numbers are others, the
+/* `length` bytes of a frame are being copied. TCP says up to where it has read; of MPTCP, whose numbers are others, the
  * bytes are added up. A datagram is read at once. */
 static __always_inline void copies(struct cpu *c, struct sock *sk, struct frame *f, __u32 length)
 {

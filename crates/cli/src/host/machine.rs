@@ -57,7 +57,7 @@ pub(super) fn snapshot(names: &[String]) -> Result<Snapshot, Failure> {
 }
 
 fn interface(name: &str) -> Result<InterfaceTexts, Failure> {
-    let gone = |cause| Failure::new(format!("{name} cannot be watched any more: {cause}; check it with `ip link`"));
+    let gone = |cause| Failure::new(format!("{name} can no longer be watched: {cause}; check it with `ip link`"));
     let link = Link::named(name).map_err(gone)?;
     // Kernels before 5.14 do not name the device by netlink.
     let linked =

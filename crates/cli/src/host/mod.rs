@@ -45,7 +45,7 @@ pub(crate) fn watch(names: &[String], interval: Span, common: &Common) -> Result
     let missing: Vec<&str> = ["ethtool", "ss"].into_iter().filter(|program| !installed(program)).collect();
     if !missing.is_empty() {
         output::note(format_args!(
-            "{} not installed: what it would tell is unknown (rings, queues and drivers' counters by ethtool, programs by ss): \
+            "{} not installed, so its figures are missing (rings, queues and driver counters from ethtool, programs from ss): \
              apt-get install ethtool iproute2",
             missing.join(", ")
         ));

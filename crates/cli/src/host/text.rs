@@ -18,7 +18,7 @@ pub(super) fn line(passed: Duration, report: &HostReport) -> String {
         .into_iter()
         .filter_map(|(place, lost)| Some(format!("{} {}", place.name(), output::thousands(lost.filter(|n| *n > 0)?))))
         .collect();
-    text.push_str(if lost.is_empty() { "  nothing lost that is counted" } else { "  lost at " });
+    text.push_str(if lost.is_empty() { "  no counted loss" } else { "  lost at " });
     text.push_str(&lost.join(", "));
     text
 }
@@ -120,7 +120,7 @@ fn queues(of: &InterfaceReport) -> String {
     let Some(queues) = &of.queues else {
         return match of.settings.queues {
             Some(1) => "one queue".to_owned(),
-            Some(count) => format!("{count} queues, whose frames it does not count"),
+            Some(count) => format!("{count} queues without frame counts"),
             None => "queues not known".to_owned(),
         };
     };

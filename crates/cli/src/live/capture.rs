@@ -61,7 +61,7 @@ impl Records {
         if cut > 0 {
             limits.insert("cut_records".into(), json!(cut));
             output::warn(format!(
-                "{cut} records of the capture had been cut, or lack an Ethernet header; their frames go out as long as they were, with zeros for what is missing"
+                "{cut} records of the capture are truncated or lack an Ethernet header; their frames are sent at full length, with zeros for the missing bytes"
             ));
         }
         resolution::note_oddities(&sum.oddities, limits);

@@ -48,7 +48,7 @@ impl Carried {
         who.dedup();
         if !who.is_empty() {
             output::warn(format!(
-                "{interface}: {} carries what arrives there, too: each frame goes on once more for it; end one of them",
+                "{interface}: {} also forwards what arrives there, so each frame is forwarded twice: end one of them",
                 who.join(" and ")
             ));
         }

@@ -15,7 +15,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
     let each = cores.len() / configs.len();
     if each == 0 || !cores.len().is_multiple_of(configs.len()) {
         return Err(Failure::new(format!(
-            "--cores: {} CPUs cannot be dealt out evenly to {} pipelines: name as many for each",
+            "--cores: {} CPUs cannot be divided evenly among {} pipelines: name the same number for each",
             cores.len(),
             configs.len()
         )));
@@ -27,7 +27,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
         let straight = straight && request.common.listener.hears.is_none();
         let (mut parts, why) = match config.feed {
             Feed::Replay { whole: Some(_), .. } if straight => {
-                (vec!["all of it"], ", since a capture that fits in memory is sent from there")
+                (vec!["all of it"], ", since a capture that fits in memory is sent from memory")
             }
             _ => parts(plan, request.common.slices.is_some()),
         };
@@ -44,7 +44,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
                 _ => format!(", or {} with the {workers} workers of limit", parts.len() + workers),
             };
             return Err(Failure::new(format!(
-                "--cores: pipeline {} has {each} CPUs and no more than {} part{} ({}){why}: name at most {}{beside}",
+                "--cores: pipeline {} has {each} CPUs but only {} part{} ({}){why}: name at most {}{beside}",
                 plan.name,
                 parts.len(),
                 if parts.len() == 1 { "" } else { "s" },
@@ -61,10 +61,10 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
 /// The parts that a pipeline is run in at most, as [`Pipeline::most_parts`] has it, and why they are no more.
 fn parts(plan: &PipelinePlan, sliced: bool) -> (Vec<&'static str>, &'static str) {
     if sliced && plan.pacer == Pacer::Filler {
-        return (vec!["all of it"], ", since with fillers --slices go by the place on the line");
+        return (vec!["all of it"], ", since with fillers --slices depends on the place on the line");
     }
     if plan.all_stages().any(StageConfig::answers) {
-        return (vec!["receiving and stages", "departures"], ", since stages that answer stay with the way back");
+        return (vec!["receiving and stages", "departures"], ", since stages that answer must run with the way back");
     }
     let has_classes = !plan.classes.is_empty();
     let mut parts = vec![if sliced && has_classes { "receiving and classes" } else { "receiving" }];
@@ -72,5 +72,5 @@ fn parts(plan: &PipelinePlan, sliced: bool) -> (Vec<&'static str>, &'static str)
     let has_stages = !plan.stages.is_empty() || plan.classes.iter().any(|class| !class.stages.is_empty());
     parts.extend(has_stages.then_some("stages"));
     parts.push("departures");
-    (parts, if sliced && has_classes { ", since --slices begin where the class is found" } else { "" })
+    (parts, if sliced && has_classes { ", since --slices begins at the classifier" } else { "" })
 }

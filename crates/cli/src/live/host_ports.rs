@@ -31,8 +31,8 @@ pub(super) fn check(request: &Request, receiver: Option<&Arrivals>) -> Result<()
     let which: Vec<String> = used.iter().map(|(name, why)| format!("{name} ({why})")).collect();
     let (carry, it) = if used.len() == 1 { ("carries", "it") } else { ("carry", "them") };
     Err(Failure::new(format!(
-        "{} {carry} this host's own traffic, which would be cut off: to impair that, write netlathe emulate --on {first}; \
-         to take {it} away from the host all the same, add --take-over",
+        "{} {carry} this host's own traffic, which would be cut off: to impair that traffic, write netlathe emulate --on {first}; \
+         to take {it} from the host anyway, add --take-over",
         which.join(" and ")
     )))
 }
@@ -46,7 +46,7 @@ pub(super) fn driver(plan: &PipelinePlan, request: &Request) -> Option<Driver> {
     }
     let why = use_of(name)?;
     output::note(format!(
-        "{name}: driver af_packet, which leaves this host what arrives there ({why}); --take-over lets af_xdp take it"
+        "{name}: driver af_packet, so that this host still receives what arrives there ({why}); --take-over uses af_xdp, which takes it"
     ));
     Some(Driver::AfPacket)
 }
@@ -76,7 +76,7 @@ fn interfaces(port: &PortSpec) -> Vec<&str> {
 /// What this host uses an interface for, if anything. What cannot be asked about cannot be opened either, which says more.
 fn use_of(interface: &str) -> Option<String> {
     if let Some(peer) = on::session_by(interface) {
-        return Some(format!("the SSH session with {peer} goes by it"));
+        return Some(format!("the SSH session with {peer} uses it"));
     }
     let own = lab::made_here(interface);
     let uses = dpdk::host_uses(interface).unwrap_or_default();

@@ -89,7 +89,7 @@ pub(crate) fn receive(
     }
     if flow.super_frames + flow.partial_checksums > 0 {
         output::warn(format!(
-            "{} frames are longer than the MTU and {} have unfinished checksums: turn offloads off at the sender, ethtool -K DEVICE tx off tso off gso off gro off",
+            "{} frames are longer than the MTU and {} have unfinished checksums: turn off offloads at the sender, ethtool -K DEVICE tx off tso off gso off gro off",
             flow.super_frames, flow.partial_checksums
         ));
     }

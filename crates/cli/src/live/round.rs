@@ -15,13 +15,14 @@ pub(super) fn check(plan: &PipelinePlan) -> Result<(), Failure> {
     let Some((input, output)) = interfaces(plan) else { return Ok(()) };
     // What cannot be asked about cannot be opened either, which says more.
     match dpdk::relation(input, output) {
-        Ok(Some(Relation::Same)) => {
-            Err(Failure::new(format!("{}: {output} and {input} are one interface: name another output", plan.name)))
-        }
+        Ok(Some(Relation::Same)) => Err(Failure::new(format!(
+            "{}: {output} and {input} are the same interface: name another output",
+            plan.name
+        ))),
         // Also where nothing is carried back: what leaves by the output is the input's next frame.
         Ok(Some(Relation::Pair)) => Err(Failure::new(format!(
-            "{}: {input} and {output} are the two ends of one veth pair: what leaves one arrives at the other, and would go \
-             round for ever; name an interface of another pair for one of them",
+            "{}: {input} and {output} are the two ends of one veth pair: frames that leave one arrive at the other and would \
+             loop for ever; name an interface of another pair for one of them",
             plan.name
         ))),
         _ => Ok(()),
@@ -35,12 +36,12 @@ pub(super) fn note(plan: &PipelinePlan, drivers: &[&str]) {
     match dpdk::relation(input, output) {
         // What af_xdp takes the bridge does not get.
         Ok(Some(Relation::Bridged(bridge))) if drivers.contains(&"net_af_packet") => output::warn(format!(
-            "{name}: {input} and {output} are ports of the bridge {bridge}, which carries frames between them, too: each may \
+            "{name}: {input} and {output} are ports of the bridge {bridge}, which also forwards frames between them, so each may \
              arrive twice; `ip link set {input} nomaster` takes one off it"
         )),
         Ok(Some(Relation::Above(upper, lower))) => output::warn(format!(
-            "{name}: what leaves {upper} leaves by {lower}, also what came by that: its sender may get its own frames back; \
-             name an interface that has nothing to do with {lower}"
+            "{name}: what leaves {upper} leaves by {lower}, including what arrived there, so a sender may get its own frames back; \
+             name an interface that does not use {lower}"
         )),
         _ => {}
     }

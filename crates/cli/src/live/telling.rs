@@ -78,7 +78,7 @@ impl<'a> Telling<'a> {
             self.outcome.limits.insert("passed_unimpaired".into(), said);
             if sent + arrived > 0 {
                 self.warnings.push(format!(
-                    "{} sent and {} arrived unimpaired while netlathe did not run for more than 1 s: it was stopped, or had no CPU",
+                    "{} sent and {} received unimpaired while netlathe did not run for more than 1 s: it was stopped, or had no CPU",
                     output::counted(sent, "frame"),
                     output::counted(arrived, "frame")
                 ));
@@ -121,19 +121,19 @@ impl<'a> Telling<'a> {
             let name = spec.to_string();
             if port.rx_missed + port.rx_no_buffer > 0 {
                 output::warn(format!(
-                    "{name} lost {} frames in its ring before they were counted as in, and had no buffer {} times it looked",
+                    "{name} lost {} frames in its ring before they were counted as in, and had no buffer for {} polls",
                     port.rx_missed, port.rx_no_buffer
                 ));
             }
             if port.rx_completed > 0 {
                 output::warn(format!(
-                    "{name} got {} frames with unfinished checksums, and completed them: a sender on this machine leaves them to its device; ethtool -K DEVICE tx off there, and they come as on a wire",
+                    "{name} received {} frames with unfinished checksums and completed them: a sender on this machine leaves checksums to its device; with ethtool -K DEVICE tx off there, frames arrive as on a wire",
                     output::thousands(port.rx_completed)
                 ));
             }
             if port.cut_off {
                 output::warn(format!(
-                    "{name} had its XDP program taken off or replaced during the run: what arrived since was not received; run it again, or write driver=af_packet"
+                    "{name} had its XDP program removed or replaced during the run: frames that arrived since were not received; run it again, or write driver=af_packet"
                 ));
             }
             // Several pipelines may have one interface: each has its own ring there and loses frames by itself.
@@ -157,14 +157,14 @@ impl<'a> Telling<'a> {
         report.streams = arrived.streams.report(&report.streams);
         if let Some(earlier) = arrived.flow.earlier.filter(|earlier| *earlier > 0) {
             output::warn(format!(
-                "--in: {} of an earlier run came, and in no count: what lies between holds frames for longer than --wait, \
-                 and they may have been in the way",
+                "--in: {} of an earlier run arrived and are not counted: the network holds frames for longer than --wait, \
+                 and they may have disturbed this run",
                 output::counted(earlier, "frame")
             ));
         }
         if let Some(foreign) = arrived.flow.foreign.filter(|foreign| *foreign > 0) {
             output::note(format!(
-                "--in: {} of streams that were not sent here came, and in no count: another generator sends there; end it, or \
+                "--in: {} of unknown streams arrived and are not counted: another generator sends there; end it, or \
                  name another interface",
                 output::counted(foreign, "frame")
             ));
@@ -172,7 +172,7 @@ impl<'a> Telling<'a> {
         let more = |stream: &StreamReport| Some(stream.received.as_ref()?.received > stream.sent?);
         if report.streams.iter().any(|stream| more(stream).unwrap_or(false)) {
             output::warn(
-                "--in: more frames came than were sent, so that lost ones may have been taken for come: another generator \
+                "--in: more frames arrived than were sent, so losses may be hidden: another generator \
                  sends there; end it, or name another interface",
             );
         }
@@ -181,8 +181,8 @@ impl<'a> Telling<'a> {
         let own = receiver.is_some_and(|arrivals| output == arrivals.port.interface());
         if own && report.streams.iter().filter_map(|stream| stream.received.as_ref()).all(|came| came.received == 0) {
             output::warn(
-                "--in: nothing came back to the interface that sent: it receives what others send there; name the one at \
-                 the other end, unless a device under test was to send frames back",
+                "--in: nothing came back to the sending interface, which receives only what others send there: name the one at \
+                 the other end, unless a device under test should send frames back",
             );
         }
         self.failed(arrived.failure);
@@ -242,7 +242,7 @@ fn nothing_fitted(plan: &PipelinePlan, report: &PipelineReport) -> Option<Failur
     let remedy = match plan.source {
         SourcePlan::Port(_) => return None,
         SourcePlan::Streams { .. } => "write a smaller size",
-        SourcePlan::Replay(_) => "send a capture of shorter ones",
+        SourcePlan::Replay(_) => "send a capture of shorter frames",
     };
     let (_, frames) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong)?;
     (report.left.frames == 0).then(|| {

@@ -94,7 +94,7 @@ fn values_that_mean_nothing() {
         ("shape --in pcap:in.pcap --out null --gap fixed 10us", &["'10us'", "quotes, as --gap 'fixed 10us'"]),
         ("shape --in pcap:in.pcap --out null --seed -1", &["'-1'", "--seed", "without the sign"]),
         ("shape --in pcap:in.pcap --out null --seed abc", &["'abc'", "--seed", "write a whole number"]),
-        ("shape --in pcap:in.pcap --out null --seed 99999999999999999999", &["--seed", "write a smaller number"]),
+        ("shape --in pcap:in.pcap --out null --seed 99999999999999999999", &["--seed", "write a smaller one"]),
         ("shape --in pcap:in.pcap --out null --cores 0,0", &["--cores", "CPU 0 is named twice"]),
         ("shape --in c0 --out s0 --gap 10us --line-rate 0", &["--line-rate", "write 10G, "]),
         ("shape --in c0 --out s0 --gap 10us --line-rate wire:10G", &["--line-rate", "write 10G, "]),
@@ -184,7 +184,8 @@ fn options_of_lab_that_there_are_not_are_named_as_such() {
 fn too_many_workers_for_live_ports_are_refused_by_the_name_of_the_command() {
     let bench = bench();
     let limit = "limit --in if:lo --out null --key dst-ip --rate 1Mbps --mode police";
-    for (options, wanted) in [("--workers 65", "65 workers are too many"), ("--service 1us", "service is of modelled")]
+    for (options, wanted) in
+        [("--workers 65", "65 workers are too many"), ("--service 1us", "service is only for modelled")]
     {
         refused_in_a_line(&bench, &format!("{limit} {options}"), &[&format!("netlathe: limit: {wanted}")]);
     }

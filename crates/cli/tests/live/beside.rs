@@ -81,7 +81,12 @@ fn netlathes_that_carry_the_same_frames_say_so() {
         let finished = bed.run(node, &format!("{line} --duration 300ms --json"));
         // The frame of `gen` does not get through.
         finished.whole_report();
-        finished.stderr.lines().filter(|line| line.contains("carries what arrives there")).map(str::to_owned).collect()
+        finished
+            .stderr
+            .lines()
+            .filter(|line| line.contains("also forwards what arrives there"))
+            .map(str::to_owned)
+            .collect()
     };
     let notes: Vec<String> = said(Node::Box, &format!("shape {ports}"));
     assert_eq!(notes.len(), 2, "{notes:?}");

@@ -110,9 +110,7 @@ fn a_generator_whose_interface_goes_away_ends_then() {
 
 #[test]
 fn a_generator_reports_what_came_before_its_receiver_went() {
-    for (happens, said) in
-        [("ip link set b1 down", "--in: nothing more can be received"), ("ip link del b1", " went away")]
-    {
+    for (happens, said) in [("ip link set b1 down", "--in: receiving failed"), ("ip link del b1", " disappeared")] {
         let Some(bed) = Bed::shared("far-gone", |_| {}) else { return };
         bed.stdout(Node::Box, "ip link add b0 type veth peer name b1");
         for end in ["b0", "b1"] {
